@@ -1,0 +1,53 @@
+//! The second count: what makes the master identity mean something.
+//!
+//! `live` is derived from usage and credit, so it agrees with them by definition. With `audit` on, each (thread, counter)
+//! keeps two cumulative cells, charged and uncharged, that only its own thread writes; `verify` adds them up and compares.
+
+use crate::sync::Ordering;
+use crate::sync::stat_atomic::AtomicU64;
+
+/// What one thread has charged to and uncharged from one counter, ever.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    charged: AtomicU64,
+    uncharged: AtomicU64,
+}
+
+impl Cell {
+    pub(crate) const fn new() -> Self {
+        Cell { charged: AtomicU64::new(0), uncharged: AtomicU64::new(0) }
+    }
+
+    /// Owner only.
+    pub(crate) fn charged(&self, n: u64) {
+        // Release: pairs with `live`; a load and a store because nobody else writes the cell.
+        self.charged.store(self.charged.load(Ordering::Relaxed).wrapping_add(n), Ordering::Release);
+    }
+
+    /// Owner only.
+    pub(crate) fn uncharged(&self, n: u64) {
+        self.uncharged.store(self.uncharged.load(Ordering::Relaxed).wrapping_add(n), Ordering::Release);
+    }
+
+    /// For threads that have no block any more: they share one cell.
+    pub(crate) fn charged_shared(&self, n: u64) {
+        self.charged.fetch_add(n, Ordering::AcqRel);
+    }
+
+    /// See [`charged_shared`](Self::charged_shared).
+    pub(crate) fn uncharged_shared(&self, n: u64) {
+        self.uncharged.fetch_add(n, Ordering::AcqRel);
+    }
+
+    /// Charged minus uncharged; negative where another thread charged what this one freed.
+    pub(crate) fn live(&self) -> i64 {
+        let uncharged = self.uncharged.load(Ordering::Acquire);
+        self.charged.load(Ordering::Acquire).wrapping_sub(uncharged).cast_signed()
+    }
+
+    /// Start over for the next counter with this index. Nobody writes the cell meanwhile.
+    pub(crate) fn reset(&self) {
+        self.charged.store(0, Ordering::Relaxed);
+        self.uncharged.store(0, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,368 @@
+//! The tree of counters, its lock, and everything that moves stranded credit: closing, draining, opening.
+//!
+//! One lock for each tree serialises drains, openings and changes of shape. Its holder waits for no other thread but
+//! through a bounded look at transit words, so whoever waits for the lock must not be in transit.
+//! Closing is the only way to be sure that no credit exists below a level:
+//!
+//! 1. capacity 0 for every open stock, 2. claim what is in the slots, 3. one heavy barrier, 4. wait for the transits seen,
+//! 5. settle, 6. look again until nothing is left, 7. uncount.
+//!
+//! Edges: E2 and E3 (slots), E5 and E6 (transit), E10 (open count). The protocol stands in `README.md` beside this file.
+
+use super::page_counter::{CLOSED, Node, OPENED, Refusal, USAGE_MAX};
+use super::tree::{Claim, NOWHERE, Places, Scope, Tree};
+use crate::sync::barrier::BarrierFailed;
+use crate::sync::{Arc, Ordering};
+
+/// Margins at which a stock closes and opens, in batches per registered thread: 4 and 16 batches for two threads.
+const CLOSE_BELOW: u64 = 2;
+const OPEN_ABOVE: u64 = 8;
+
+/// Passes over the stocks of a drain that leaves them open. More find only what running threads have put meanwhile.
+const OPEN_PASSES: usize = 4;
+
+/// Levels that one charge may close in turn before it takes a refusal as it stands.
+const LEVELS_MAX: usize = 32;
+
+/// Why credit could not be taken out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stuck {
+    /// A thread stayed in transit longer than patience lasts.
+    Transit,
+    /// The heavy barrier failed.
+    Barrier,
+}
+
+impl From<BarrierFailed> for Stuck {
+    fn from(_: BarrierFailed) -> Self {
+        Stuck::Barrier
+    }
+}
+
+/// How a pass over stocks treats them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    /// The stocks stay open.
+    Open,
+    /// Their capacity is 0 and nothing may be left behind.
+    Closing,
+}
+
+// === impl Tree: the failure path ===
+
+impl Tree {
+    /// A charge of `n` to `node` was refused. Look for stranded credit below the refusing level and try again; what is
+    /// refused now is refused for want of room. The caller is not in transit.
+    #[cold]
+    pub(crate) fn charge_at_limit<'a>(
+        &self,
+        node: &'a Node,
+        n: u64,
+        mut refusal: Refusal<'a>,
+    ) -> Result<u64, Refusal<'a>> {
+        for _ in 0..LEVELS_MAX {
+            if refusal.without_credit() {
+                return Err(refusal);
+            }
+            let mut places = self.places.lock();
+            // Whoever held the lock has drained: the loser of the race looks again before it drains itself.
+            refusal = match node.walk(n) {
+                Ok(margin) => return Ok(margin),
+                Err(refusal) => refusal,
+            };
+            let level = refusal.level;
+            level.limits.tight.store(true, Ordering::Relaxed);
+            let closed = self.close(&mut places, level.place(), Scope::Subtree);
+            let retried = node.walk(n);
+            self.reopen(&mut places, level);
+            match (retried, closed) {
+                (Ok(margin), _) => return Ok(margin),
+                (Err(again), Ok(())) if std::ptr::eq(again.level, level) => return Err(again),
+                // Refused at another level now: that one has credit of its own to look for.
+                (Err(again), Ok(())) => refusal = again,
+                (Err(again), Err(_)) => {
+                    refusal = again;
+                    break;
+                }
+            }
+        }
+        self.counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
+        Err(refusal)
+    }
+
+    /// Forced charges have put `node` or an ancestor above its max: no hit below may succeed from here on.
+    #[cold]
+    pub(crate) fn close_crossed(&self, node: &Node) {
+        for level in node.levels() {
+            if level.usage() <= level.max() || level.limits.open.load(Ordering::Acquire) as u32 == 0 {
+                continue;
+            }
+            let mut places = self.places.lock();
+            level.limits.tight.store(true, Ordering::Relaxed);
+            let _ = self.close(&mut places, level.place(), Scope::Subtree);
+            self.reopen(&mut places, level);
+        }
+    }
+
+    /// Lower or raise a max. Credit is drained before live charge makes it busy.
+    pub(crate) fn set_max(&self, level: &Node, max: u64) -> Result<(), u64> {
+        let mut places = self.places.lock();
+        let lowers = max < level.max();
+        let room = max.min(USAGE_MAX).saturating_sub(level.usage());
+        let mut set = Err(0);
+        if lowers && (room == 0 || (self.adaptive && room < self.close_below(level.batch()))) {
+            level.limits.tight.store(true, Ordering::Relaxed);
+            let _ = self.close(&mut places, level.place(), Scope::Subtree);
+        }
+        // A charge that was let in between the look and the store takes the max back; it had room under the old one.
+        for _ in 0..LEVELS_MAX {
+            set = level.store_max(max);
+            if set.is_ok() || level.usage() > max {
+                break;
+            }
+        }
+        if level.parent.is_none() && level.bound.load(Ordering::Relaxed) > level.budget() {
+            let _ = self.close(&mut places, level.place(), Scope::Subtree);
+        }
+        self.reopen(&mut places, level);
+        set
+    }
+
+    // === Opening and closing ===
+
+    /// Margin under which a stock closes.
+    pub(crate) fn close_below(&self, batch: u64) -> u64 {
+        self.threads().saturating_mul(CLOSE_BELOW).saturating_mul(batch)
+    }
+
+    /// Margin over which a stock opens.
+    pub(crate) fn open_above(&self, batch: u64) -> u64 {
+        self.threads().saturating_mul(OPEN_ABOVE).saturating_mul(batch)
+    }
+
+    fn threads(&self) -> u64 {
+        u64::from(self.registry.threads()).max(2)
+    }
+
+    /// After a walk that left `margin`: near a limit credit does more harm than good. Skipped while a drain runs.
+    #[inline]
+    pub(crate) fn adapt(&self, node: &Node, open: bool, margin: u64) {
+        let batch = node.batch();
+        if !self.adaptive || batch == 0 {
+            return;
+        }
+        let closes = open && margin < self.close_below(batch);
+        let opens = !open && margin > self.open_above(batch) && node.may_open();
+        if (closes || opens)
+            && let Some(mut places) = self.places.try_lock()
+        {
+            if opens {
+                self.open(&mut places, node.place());
+            } else {
+                let _ = self.close(&mut places, node.place(), Scope::Own);
+            }
+        }
+    }
+
+    /// Open one stock, if nothing speaks against it.
+    fn open(&self, places: &mut Places, place: u32) {
+        let node = Arc::clone(places.node(place));
+        let entry = &mut places.all[place as usize];
+        if !node.may_open() || node.levels().any(|level| level.limits.tight.load(Ordering::Relaxed)) {
+            return;
+        }
+        let capacity = 2 * node.batch();
+        if !entry.open {
+            if !node.reserve(node.touched.load(Ordering::Relaxed) * capacity) {
+                return;
+            }
+            for level in node.levels() {
+                // AcqRel (E10): counted before the first batch; pairs with `Refusal::without_credit`.
+                level.limits.open.fetch_add(OPENED, Ordering::AcqRel);
+            }
+            entry.open = true;
+        }
+        node.capacity.store(capacity, Ordering::Release);
+    }
+
+    /// Where stocks never close by margin: open everything below `level` again.
+    fn reopen(&self, places: &mut Places, level: &Node) {
+        if self.adaptive {
+            return;
+        }
+        level.limits.tight.store(false, Ordering::Relaxed);
+        let mut at = Some(level.place());
+        while let Some(place) = at {
+            let front = places.all[place as usize].front;
+            self.open(places, place);
+            if front != NOWHERE {
+                self.open(places, front);
+            }
+            at = places.after(place, level.place());
+        }
+    }
+
+    /// Close every open stock in `scope` and take all its credit out, at the price of one barrier. On an error some
+    /// stocks stay counted as open, with capacity 0; the next closing finds them.
+    fn close(&self, places: &mut Places, place: u32, scope: Scope) -> Result<(), Stuck> {
+        let mut stocks = places.open_stocks(place, scope);
+        if stocks.is_empty() {
+            places.stocks = stocks;
+            return Ok(());
+        }
+        for &stock in &stocks {
+            // SeqCst (E3, E5): before the heavy barrier; a put or a transit that it does not wait for reads zero.
+            places.node(stock).capacity.store(0, Ordering::SeqCst);
+        }
+        let taken = self.take_out(places, &stocks, Pass::Closing);
+        if taken.is_ok() {
+            for &stock in &stocks {
+                let node = Arc::clone(places.node(stock));
+                places.all[stock as usize].open = false;
+                node.unreserve(node.touched.load(Ordering::Relaxed) * 2 * node.batch());
+                for level in node.levels() {
+                    // AcqRel (E10): uncounted after the drain; pairs with `Refusal::without_credit`.
+                    level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
+                }
+            }
+        }
+        stocks.clear();
+        places.stocks = stocks;
+        taken
+    }
+
+    /// Claim, barrier, settle, uncharge: until nothing is in sight.
+    #[allow(unsafe_code)]
+    fn take_out(&self, places: &mut Places, stocks: &[u32], pass: Pass) -> Result<(), Stuck> {
+        let mut result = Ok(());
+        let mut claims = std::mem::take(&mut places.claims);
+        self.counts.drains.fetch_add(1, Ordering::Relaxed);
+        let mut cut = false;
+        for turn in 0.. {
+            claims.clear();
+            // Threads outermost: a thread's slots lie together.
+            for block in self.registry.blocks() {
+                for &stock in stocks {
+                    let Some(slot) = block.slot(places.node(stock).index) else { continue };
+                    let units = slot.claim();
+                    if units > 0 {
+                        claims.push(Claim { stock, slot, units });
+                    }
+                }
+            }
+            // A first closing turn needs its barrier even with nothing in sight: capacity 0 must have reached everybody.
+            // A claim that was cut left credit to an owner who may be undoing a consume: only after another barrier is
+            // what it puts back in sight, or the cut in sight of it.
+            let first_closing = pass == Pass::Closing && turn == 0;
+            let look_again = first_closing || cut;
+            if (claims.is_empty() && !look_again) || (pass == Pass::Open && turn == OPEN_PASSES) {
+                self.release_claims(&claims);
+                break;
+            }
+            if let Err(failed) = self.barrier.heavy() {
+                self.release_claims(&claims);
+                result = Err(failed.into());
+                break;
+            }
+            if first_closing && !self.registry.blocks().all(|block| block.wait_transit()) {
+                result = Err(Stuck::Transit);
+            }
+            cut = false;
+            for claim in &claims {
+                // SAFETY: the slot lies in a block of the registry, which is not freed.
+                let units = unsafe { &*claim.slot }.settle(claim.units);
+                places.all[claim.stock as usize].settled += units;
+                cut |= units < claim.units;
+            }
+        }
+        claims.clear();
+        places.claims = claims;
+        for &stock in stocks {
+            let units = std::mem::take(&mut places.all[stock as usize].settled);
+            if units > 0 {
+                self.uncharge_drained(places.node(stock), units);
+            }
+        }
+        result
+    }
+
+    /// Give claims back that no barrier stands behind.
+    #[allow(unsafe_code)]
+    fn release_claims(&self, claims: &[Claim]) {
+        for claim in claims {
+            // SAFETY: as in `take_out`.
+            unsafe { &*claim.slot }.release_claim(claim.units);
+        }
+    }
+
+    /// Credit that came out of slots goes up the tree. What a poisoned counter holds beyond its usage was never charged.
+    fn uncharge_drained(&self, node: &Node, units: u64) {
+        let backed = if node.poisoned.load(Ordering::Relaxed) { units.min(node.usage()) } else { units };
+        node.uncharge_levels(backed);
+        self.counts.discarded.fetch_add(units - backed, Ordering::Relaxed);
+        self.counts.drained.fetch_add(backed, Ordering::Relaxed);
+    }
+
+    // === By hand ===
+
+    /// Take all credit below `level` out and leave the stocks open.
+    pub(crate) fn drain(&self, level: &Node) -> u64 {
+        let mut places = self.places.lock();
+        let before = self.counts.drained.load(Ordering::Relaxed);
+        let mut stocks = places.open_stocks(level.place(), Scope::Subtree);
+        let _ = self.take_out(&mut places, &stocks, Pass::Open);
+        // A counter whose credit turned out to be unbacked may not stay open.
+        for &stock in &stocks {
+            if places.node(stock).poisoned.load(Ordering::Relaxed) {
+                let _ = self.close(&mut places, stock, Scope::Own);
+            }
+        }
+        stocks.clear();
+        places.stocks = stocks;
+        self.counts.drained.load(Ordering::Relaxed) - before
+    }
+
+    /// More was uncharged than charged: stop hitting on credit that may not be there.
+    #[cold]
+    pub(crate) fn close_poisoned(&self, node: &Node) {
+        let mut places = self.places.lock();
+        let _ = self.close(&mut places, node.place(), Scope::Own);
+    }
+
+    /// Change the batch of `level` and all below: capacity 0, barrier, drain, then the new batch. Never drain first: an
+    /// in-flight charge that still believes in the stock would refill it behind the drain.
+    pub(crate) fn set_batch(&self, level: &Node, batch: u64) {
+        let mut places = self.places.lock();
+        let closed = self.close(&mut places, level.place(), Scope::Subtree);
+        // A stock that could not be closed keeps its batch: its bound was published for it.
+        let _ = closed;
+        let mut at = Some(level.place());
+        while let Some(place) = at {
+            for place in [place, places.all[place as usize].front] {
+                if place != NOWHERE && !places.all[place as usize].open {
+                    places.node(place).batch.store(batch, Ordering::Relaxed);
+                }
+            }
+            at = places.after(place, level.place());
+        }
+        self.reopen(&mut places, level);
+    }
+
+    /// The first child of `parent` is coming: its own credit goes back. The root has no stock as long as it has children.
+    pub(crate) fn before_first_child(&self, places: &mut Places, parent: &Node) {
+        let place = parent.place();
+        let _ = self.close(places, place, Scope::Own);
+        for stock in [place, places.all[place as usize].front] {
+            if stock != NOWHERE {
+                self.open_at_birth(places, stock);
+            }
+        }
+    }
+
+    /// The stock of a new counter that never closes by margin starts open.
+    pub(crate) fn open_at_birth(&self, places: &mut Places, place: u32) {
+        if !self.adaptive {
+            self.open(places, place);
+        }
+    }
+}

@@ -1,0 +1,500 @@
+//! One counter as a level of its tree: usage, limits, and the steps a charge takes at it.
+//!
+//! After `mm/page_counter.c`, with three differences: a level admits by compare-exchange, so a refusal leaves no trace at
+//! its own level; a peak is recorded after the whole walk, so a doomed charge leaves none at all; protection is propagated
+//! by a loop, so it is exact.
+//!
+//! Edges: E1 (charge/set_max), E11 (protection). What credit is and how it moves is in `stock` and `drain`.
+
+use std::ptr;
+
+use smallvec::SmallVec;
+
+use super::audit::Cell as AuditCell;
+use super::peak::Peaks;
+use super::tree::Tree;
+use crate::error::{CounterId, Refused};
+use crate::sync::per_thread::SlotIndex;
+use crate::sync::stat_atomic::{AtomicBool, AtomicU32, AtomicU64 as StatU64};
+use crate::sync::{Arc, AtomicI64, AtomicU64, CachePadded, Ordering, fence_after_exchange};
+
+/// The most units a counter may hold.
+pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
+
+/// Levels whose peaks a walk keeps on its own stack.
+const DEPTH_COMMON: usize = 16;
+
+/// One open stock more or less below a level, and one transition: see `Limits::open`.
+pub(crate) const OPENED: u64 = (1 << 32) | 1;
+pub(crate) const CLOSED: u64 = (1 << 32) - 1;
+
+/// A counter: its stock, its level, its place in the tree. In this order: what the hit path reads on one line, usage
+/// on another, limits on a third.
+#[repr(C, align(128))]
+pub(crate) struct Node {
+    // What the hit path reads; written when the stock opens or closes.
+    /// Twice the batch while the stock is open, 0 while it is closed. The published state of the stock.
+    pub(crate) capacity: AtomicU64,
+    /// Slot index as the hit path sees it: none where every operation goes through the slow path.
+    pub(crate) fast_index: SlotIndex,
+    /// Slot index in every thread's block.
+    pub(crate) index: SlotIndex,
+    /// Audited, or with a real fence: not for the hit path.
+    pub(crate) careful: bool,
+    pub(crate) fenced: bool,
+    /// Index in the counter set, 0 for a counter alone.
+    pub(crate) member: u16,
+    pub(crate) parent: Option<Arc<Node>>,
+    /// The front of a counter set with shared stock charges these and is no level itself. Empty otherwise.
+    pub(crate) members: Box<[Arc<Node>]>,
+    pub(crate) tree: Arc<Tree>,
+
+    usage: CachePadded<Usage>,
+    pub(crate) limits: CachePadded<Limits>,
+
+    // Rarely touched.
+    pub(crate) id: CounterId,
+    /// Where the tree keeps it; written once, under the lock.
+    pub(crate) place: AtomicU32,
+    /// Units per refill when open; 0 = stock off.
+    pub(crate) batch: StatU64,
+    /// (thread, counter) pairs that may hold credit.
+    pub(crate) touched: StatU64,
+    /// Bound on the credit below this level: the sum of `touched` x capacity over open stocks.
+    pub(crate) bound: StatU64,
+    /// Root only: the most that `bound` may become; `None`: a share of max.
+    pub(crate) budget: Option<u64>,
+    pub(crate) children: AtomicU32,
+    /// More was uncharged than charged here: the stock stays closed.
+    pub(crate) poisoned: AtomicBool,
+    pub(crate) failcnt: StatU64,
+    pub(crate) underflows: StatU64,
+    pub(crate) underflowed: StatU64,
+    /// Audit cell of threads that have no block.
+    pub(crate) audit_shared: AuditCell,
+}
+
+struct Usage {
+    /// Live charge and credit of the whole subtree. Signed: an underflow is seen, not wrapped.
+    units: AtomicI64,
+    peaks: Peaks,
+}
+
+pub(crate) struct Limits {
+    pub(crate) max: AtomicU64,
+    pub(crate) min: AtomicU64,
+    pub(crate) low: AtomicU64,
+    /// Open stocks below this level in the low half, transitions in the high half (E10). Opening counts before the first
+    /// batch, closing uncounts after the last drain: a level that reads zero twice with the same number had no credit
+    /// below it in between.
+    pub(crate) open: AtomicU64,
+    /// Refused here lately: nothing below opens. Set under the lock, cleared by a charge that sees room.
+    pub(crate) tight: AtomicBool,
+    /// Units above max that forced charges put here.
+    forced: StatU64,
+    forced_total: StatU64,
+    min_propagated: Propagated,
+    low_propagated: Propagated,
+}
+
+/// One kind of protection: what this level has told its parent, and what its children have told it.
+#[derive(Default)]
+struct Propagated {
+    /// min(usage, setting) as last told.
+    told: AtomicU64,
+    /// Sum of what the children told.
+    children: AtomicI64,
+}
+
+/// A level that said no.
+pub(crate) struct Refusal<'a> {
+    pub(crate) level: &'a Node,
+    /// `Limits::open` as read before the refusing look at usage.
+    open: u64,
+    usage: u64,
+    max: u64,
+}
+
+impl Refusal<'_> {
+    /// No stock was open below the level from before the refusal until now: there is no credit to look for.
+    pub(crate) fn without_credit(&self) -> bool {
+        // Acquire (E10): pairs with the exchanges in `Tree::open` and `Tree::close`.
+        self.open & u64::from(u32::MAX) == 0 && self.level.limits.open.load(Ordering::Acquire) == self.open
+    }
+
+    pub(crate) fn refused(&self, requester: &Node, requested: u64) -> Refused {
+        Refused {
+            level: self.level.id,
+            requester: requester.id,
+            requested,
+            usage: self.usage,
+            max: self.max,
+            stocked_bound: self.level.bound.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// From a counter to its root; for the front of a set, all chains of its members.
+pub(crate) struct Levels<'a> {
+    next: Option<&'a Node>,
+    rest: std::slice::Iter<'a, Arc<Node>>,
+    /// Charges go through a set from the last member, uncharges from the first: the later ones never read lower.
+    last_first: bool,
+}
+
+impl<'a> Iterator for Levels<'a> {
+    type Item = &'a Node;
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a Node> {
+        let level = match self.next {
+            Some(level) => level,
+            None if self.last_first => self.rest.next_back()?,
+            None => self.rest.next()?,
+        };
+        self.next = level.parent.as_deref();
+        Some(level)
+    }
+}
+
+/// What a node is made from.
+pub(crate) struct Birth {
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) parent: Option<Arc<Node>>,
+    pub(crate) members: Box<[Arc<Node>]>,
+    pub(crate) member: u16,
+    pub(crate) batch: u64,
+    pub(crate) max: u64,
+    pub(crate) budget: Option<u64>,
+    pub(crate) index: SlotIndex,
+}
+
+// === impl Node: the walk ===
+
+impl Node {
+    pub(crate) fn new(birth: Birth) -> Node {
+        static NEXT: StatU64 = StatU64::new(1);
+        let fenced = birth.tree.barrier.fenced();
+        let careful = fenced || birth.tree.audited;
+        Node {
+            capacity: AtomicU64::new(0),
+            fast_index: if careful { SlotIndex::NONE } else { birth.index },
+            index: birth.index,
+            careful,
+            fenced,
+            member: birth.member,
+            parent: birth.parent,
+            members: birth.members,
+            tree: birth.tree,
+            usage: CachePadded::new(Usage { units: AtomicI64::new(0), peaks: Peaks::new() }),
+            limits: CachePadded::new(Limits {
+                max: AtomicU64::new(birth.max),
+                min: AtomicU64::new(0),
+                low: AtomicU64::new(0),
+                open: AtomicU64::new(0),
+                tight: AtomicBool::new(false),
+                forced: StatU64::new(0),
+                forced_total: StatU64::new(0),
+                min_propagated: Propagated::default(),
+                low_propagated: Propagated::default(),
+            }),
+            id: CounterId(NEXT.fetch_add(1, Ordering::Relaxed)),
+            place: AtomicU32::new(u32::MAX),
+            batch: StatU64::new(birth.batch),
+            touched: StatU64::new(0),
+            bound: StatU64::new(0),
+            budget: birth.budget,
+            children: AtomicU32::new(0),
+            poisoned: AtomicBool::new(false),
+            failcnt: StatU64::new(0),
+            underflows: StatU64::new(0),
+            underflowed: StatU64::new(0),
+            audit_shared: AuditCell::new(),
+        }
+    }
+
+    fn levels_from(&self, last_first: bool) -> Levels<'_> {
+        let next = if self.members.is_empty() { Some(self) } else { None };
+        Levels { next, rest: self.members.iter(), last_first }
+    }
+
+    /// The levels of a charge, in its order.
+    #[inline]
+    pub(crate) fn levels(&self) -> Levels<'_> {
+        self.levels_from(true)
+    }
+
+    /// Charge exactly `n` at every level, or at none. Returns the smallest room that its own exchanges left.
+    ///
+    /// A doomed walk is visible below the refusing level until it is undone.
+    pub(crate) fn walk(&self, n: u64) -> Result<u64, Refusal<'_>> {
+        let mut left = SmallVec::<[i64; DEPTH_COMMON]>::new();
+        let mut margin = u64::MAX;
+        for level in self.levels() {
+            match level.admit(n) {
+                Ok((usage, room)) => {
+                    left.push(usage);
+                    margin = margin.min(room);
+                }
+                Err(refusal) => {
+                    for below in self.levels().take_while(|&below| !ptr::eq(below, level)) {
+                        below.subtract(n);
+                    }
+                    return Err(refusal);
+                }
+            }
+        }
+        self.record_peaks(&left);
+        Ok(margin)
+    }
+
+    /// Charge exactly `n` at every level, whatever the limits say. True if a level is above its max afterwards.
+    pub(crate) fn force(&self, n: u64) -> bool {
+        let mut left = SmallVec::<[i64; DEPTH_COMMON]>::new();
+        let mut crossed = false;
+        for level in self.levels() {
+            let (usage, above) = level.add_forced(n);
+            left.push(usage);
+            crossed |= above;
+        }
+        self.record_peaks(&left);
+        crossed
+    }
+
+    fn record_peaks(&self, left: &[i64]) {
+        for (level, &usage) in self.levels().zip(left) {
+            level.usage.peaks.record(usage.max(0).cast_unsigned());
+        }
+    }
+
+    /// Give `n` back at every level. What a level clamps its ancestors keep: they hold it for somebody else.
+    pub(crate) fn uncharge_levels(&self, n: u64) {
+        if self.members.is_empty() {
+            self.uncharge_chain(n);
+        } else {
+            // First member first: see `Levels::last_first`.
+            for member in &self.members {
+                member.uncharge_chain(n);
+            }
+        }
+    }
+
+    fn uncharge_chain(&self, n: u64) {
+        let mut n = n;
+        for level in (Levels { next: Some(self), rest: [].iter(), last_first: false }) {
+            if n == 0 {
+                return;
+            }
+            n = level.subtract(n);
+        }
+    }
+}
+
+// === impl Node: one level ===
+
+impl Node {
+    /// Add `n` if usage stays within max. Returns usage and the room left above it.
+    fn admit(&self, n: u64) -> Result<(i64, u64), Refusal<'_>> {
+        // Acquire (E10): read before usage, compared after the refusal.
+        let open = self.limits.open.load(Ordering::Acquire);
+        let mut usage = self.usage.units.load(Ordering::Relaxed);
+        loop {
+            let max = self.limits.max.load(Ordering::Acquire);
+            let Some(new) = checked_add(usage, n).filter(|&new| within(new, max)) else {
+                // An exchange of nothing reads the latest value: no refusal rests on a stale look.
+                let now = self.usage.units.fetch_add(0, Ordering::AcqRel);
+                if now == usage {
+                    return Err(self.refusal(open, usage, max));
+                }
+                usage = now;
+                continue;
+            };
+            // SeqCst (E1): pairs with `set_max`. Either we read its new max below, or it reads our usage.
+            if let Err(now) = self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Relaxed) {
+                usage = now;
+                continue;
+            }
+            fence_after_exchange();
+            let max = self.limits.max.load(Ordering::SeqCst);
+            if !within(new, max) {
+                self.usage.units.fetch_sub(n.cast_signed(), Ordering::SeqCst);
+                fence_after_exchange();
+                self.propagate();
+                return Err(self.refusal(open, usage, max));
+            }
+            self.propagate();
+            let room = max.min(USAGE_MAX) - new.max(0).cast_unsigned();
+            self.loosen(room);
+            return Ok((new, room));
+        }
+    }
+
+    fn refusal(&self, open: u64, usage: i64, max: u64) -> Refusal<'_> {
+        Refusal { level: self, open, usage: usage.max(0).cast_unsigned(), max }
+    }
+
+    /// A charge that sees plenty of room at a tight level ends the tightness.
+    fn loosen(&self, room: u64) {
+        if self.limits.tight.load(Ordering::Relaxed) && room > self.tree.open_above(self.batch.load(Ordering::Relaxed))
+        {
+            self.limits.tight.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Add `n` whatever max says. The excess is set apart before usage shows it.
+    fn add_forced(&self, n: u64) -> (i64, bool) {
+        let mut set_apart = 0;
+        let mut usage = self.usage.units.load(Ordering::Relaxed);
+        loop {
+            let new = checked_add(usage, n).unwrap_or_else(|| {
+                self.tree.counts.overflows.fetch_add(1, Ordering::Relaxed);
+                i64::MAX
+            });
+            let max = self.limits.max.load(Ordering::Acquire).min(USAGE_MAX);
+            let excess = new.max(0).cast_unsigned().saturating_sub(max).min(n);
+            if excess > set_apart {
+                self.limits.forced_total.fetch_add(excess - set_apart, Ordering::Relaxed);
+                self.limits.forced.fetch_add(excess - set_apart, Ordering::AcqRel);
+            } else if excess < set_apart {
+                self.limits.forced.fetch_sub(set_apart - excess, Ordering::AcqRel);
+            }
+            set_apart = excess;
+            match self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => {
+                    fence_after_exchange();
+                    self.propagate();
+                    return (new, excess > 0);
+                }
+                Err(now) => usage = now,
+            }
+        }
+    }
+
+    /// Take `n` off this level. Returns what was there to take: less than `n` is an underflow, counted and clamped.
+    pub(crate) fn subtract(&self, n: u64) -> u64 {
+        // SeqCst (E1, E11): a limit or a protection set meanwhile sees it, or we see the protection below.
+        let before = self.usage.units.fetch_sub(n.cast_signed(), Ordering::SeqCst);
+        let mut taken = n;
+        if before < n.cast_signed() {
+            taken = before.max(0).cast_unsigned();
+            self.usage.units.fetch_add((n - taken).cast_signed(), Ordering::SeqCst);
+            self.underflows.fetch_add(1, Ordering::Relaxed);
+            self.underflowed.fetch_add(n - taken, Ordering::Relaxed);
+            self.tree.counts.underflows.fetch_add(1, Ordering::Relaxed);
+            self.poisoned.store(true, Ordering::Relaxed);
+        }
+        if self.limits.forced.load(Ordering::Relaxed) > 0 {
+            // After usage fell: usage - forced stays within max all the while. Forced units go first.
+            let _ = self
+                .limits
+                .forced
+                .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |forced| Some(forced.saturating_sub(taken)));
+        }
+        fence_after_exchange();
+        self.propagate();
+        taken
+    }
+
+    /// Store a max. Below usage it is taken back and the usage returned. Under the tree's lock.
+    pub(crate) fn store_max(&self, max: u64) -> Result<(), u64> {
+        let old = self.limits.max.load(Ordering::Relaxed);
+        // SeqCst (E1): pairs with the exchange in `admit`. Either the charger reads this max, or we read its usage.
+        self.limits.max.swap(max, Ordering::SeqCst);
+        fence_after_exchange();
+        let usage = self.usage();
+        if usage <= max || max >= old {
+            return Ok(());
+        }
+        self.limits.max.store(old, Ordering::SeqCst);
+        Err(usage)
+    }
+
+    pub(crate) fn usage(&self) -> u64 {
+        self.usage.units.load(Ordering::SeqCst).max(0).cast_unsigned()
+    }
+
+    pub(crate) fn forced(&self) -> u64 {
+        self.limits.forced.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn forced_total(&self) -> u64 {
+        self.limits.forced_total.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn peaks(&self) -> &Peaks {
+        &self.usage.peaks
+    }
+}
+
+// === impl Node: protection ===
+
+/// Which protection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protection {
+    Min,
+    Low,
+}
+
+impl Node {
+    fn protection(&self, kind: Protection) -> (&AtomicU64, &Propagated) {
+        match kind {
+            Protection::Min => (&self.limits.min, &self.limits.min_propagated),
+            Protection::Low => (&self.limits.low, &self.limits.low_propagated),
+        }
+    }
+
+    pub(crate) fn set_protection(&self, kind: Protection, units: u64) {
+        // SeqCst (E11): pairs with the exchanges on usage. Either the charger reads this setting, or we its usage.
+        self.protection(kind).0.swap(units, Ordering::SeqCst);
+        fence_after_exchange();
+        self.tell(kind);
+    }
+
+    /// Tell the parent how much of usage is protected, where anything is.
+    #[inline]
+    fn propagate(&self) {
+        if self.limits.min.load(Ordering::SeqCst) > 0 {
+            self.tell(Protection::Min);
+        }
+        if self.limits.low.load(Ordering::SeqCst) > 0 {
+            self.tell(Protection::Low);
+        }
+    }
+
+    /// Exchange what was told, add the difference to the parent, look again. Whoever exchanges last has seen every
+    /// change before it, so the last word is right: the kernel's one-shot form can leave a stale one.
+    #[cold]
+    fn tell(&self, kind: Protection) {
+        let Some(parent) = &self.parent else { return };
+        let (setting, propagated) = self.protection(kind);
+        loop {
+            let protected = self.usage().min(setting.load(Ordering::SeqCst));
+            // AcqRel (E11): reading what another thread told orders its usage before our next look.
+            let told = propagated.told.swap(protected, Ordering::AcqRel);
+            let change = protected.wrapping_sub(told).cast_signed();
+            if change != 0 {
+                parent.protection(kind).1.children.fetch_add(change, Ordering::AcqRel);
+            }
+            if self.usage().min(setting.load(Ordering::SeqCst)) == protected {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn setting(&self, kind: Protection) -> u64 {
+        self.protection(kind).0.load(Ordering::Relaxed)
+    }
+
+    /// Sum of what the children told.
+    pub(crate) fn children_protected(&self, kind: Protection) -> u64 {
+        self.protection(kind).1.children.load(Ordering::Acquire).max(0).cast_unsigned()
+    }
+}
+
+fn checked_add(usage: i64, n: u64) -> Option<i64> {
+    usage.checked_add(i64::try_from(n).ok()?)
+}
+
+fn within(usage: i64, max: u64) -> bool {
+    usage.max(0).cast_unsigned() <= max
+}

@@ -1,0 +1,217 @@
+//! Counters that are charged together, as the kernel's memory and memory+swap.
+//!
+//! Each counter of a set has its own tree and its own limits. With [`SetStock::Independent`] each has its own stock as well;
+//! with [`SetStock::Shared`] one slot serves them all: a unit of its credit is a unit at every counter of the set, so a hit
+//! costs the same for one counter and for four, and no counter of the set can read lower than an earlier one.
+
+use super::config::CounterConfig;
+use super::counter::PageCounter;
+use super::page_counter::Node;
+use super::tree::Tree;
+use super::verify::Verdict;
+use crate::error::SetRefused;
+use crate::sync::per_thread;
+use crate::sync::{Arc, model_failed};
+
+/// How the counters of a set keep credit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetStock {
+    /// Each counter has a stock of its own. A later counter may read lower than an earlier one by at most the bound on
+    /// stocked credit.
+    Independent,
+    /// One stock for all. Equal amounts hit it; what one counter is charged beyond the others walks its tree.
+    Shared,
+}
+
+/// Several counters that are charged and refused as one.
+///
+/// ```
+/// use memcg::{CounterConfig, CounterSet, SetStock};
+///
+/// let memory = CounterConfig::new().max(1_000);
+/// let memsw = CounterConfig::new().max(1_500);
+/// let machine = CounterSet::root(vec![memory, memsw], SetStock::Shared);
+/// let job = machine.child();
+/// job.try_charge(10)?;
+/// job.try_charge_each(&[0, 5])?;
+/// let refused = job.try_charge(1_400).unwrap_err();
+/// assert_eq!(refused.counter, 1, "the last counter is charged first");
+/// job.uncharge_each(&[10, 15]);
+/// # Ok::<(), memcg::SetRefused>(())
+/// ```
+#[derive(Clone)]
+pub struct CounterSet {
+    stock: SetStock,
+    front: Option<Arc<Front>>,
+    counters: Arc<[PageCounter]>,
+}
+
+/// The one stock of a set. Dropped before the counters whose credit it holds.
+struct Front {
+    node: Arc<Node>,
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        if model_failed() {
+            return;
+        }
+        per_thread::slow_path(|_, _| self.node.tree.retire(&self.node));
+    }
+}
+
+impl CounterSet {
+    /// One root for each configuration. Barrier, audit, adaptivity and pressure hook are those of the first; batch, max and
+    /// budget each counter's own, the batch of a shared stock the first one's.
+    pub fn root(configs: Vec<CounterConfig>, stock: SetStock) -> CounterSet {
+        let Some(first) = configs.first() else {
+            return CounterSet { stock, front: None, counters: Arc::from([]) };
+        };
+        per_thread::slow_path(|_, _| {
+            let tree = Tree::new(first.clone());
+            let own = stock == SetStock::Independent;
+            let counters = configs.iter().enumerate().map(|(member, config)| {
+                let member = u16::try_from(member).unwrap_or(u16::MAX);
+                PageCounter::keep_root(tree.root(config, member, own))
+            });
+            CounterSet::new(&tree, stock, counters.collect())
+        })
+    }
+
+    /// A set below this one, counter for counter.
+    pub fn child(&self) -> CounterSet {
+        let Some(first) = self.counters.first() else { return self.clone() };
+        per_thread::slow_path(|_, _| {
+            let own = self.stock == SetStock::Independent;
+            let counters = self.counters.iter().map(|parent| parent.child_with_stock(own));
+            CounterSet::new(&first.node().tree, self.stock, counters.collect())
+        })
+    }
+
+    fn new(tree: &Arc<Tree>, stock: SetStock, counters: Arc<[PageCounter]>) -> CounterSet {
+        let front = (stock == SetStock::Shared).then(|| {
+            let members = counters.iter().map(|counter| Arc::clone(counter.node())).collect();
+            Arc::new(Front { node: tree.front(members, counters[0].batch()) })
+        });
+        CounterSet { stock, front, counters }
+    }
+
+    /// How the set keeps credit.
+    pub fn stock(&self) -> SetStock {
+        self.stock
+    }
+
+    /// A counter of the set, for its limits and figures.
+    pub fn counter(&self, index: usize) -> Option<&PageCounter> {
+        self.counters.get(index)
+    }
+
+    /// Counters in the set.
+    pub fn len(&self) -> usize {
+        self.counters.len()
+    }
+
+    /// Whether the set has no counters; charging it does nothing.
+    pub fn is_empty(&self) -> bool {
+        self.counters.is_empty()
+    }
+
+    /// Charge `n` units to every counter of the set, or to none.
+    ///
+    /// # Errors
+    ///
+    /// [`SetRefused`] names the counter and its level that was full.
+    #[inline]
+    pub fn try_charge(&self, n: u64) -> Result<(), SetRefused> {
+        match &self.front {
+            Some(front) if front.node.hit(n) => Ok(()),
+            Some(front) => self.try_charge_shared_slow(&front.node, n),
+            None => self.try_charge_independent(|_| n),
+        }
+    }
+
+    /// Give `n` units back at every counter of the set.
+    #[inline]
+    pub fn uncharge(&self, n: u64) {
+        match &self.front {
+            Some(front) => {
+                if !front.node.put(n) {
+                    front.node.uncharge_slow(n);
+                }
+            }
+            // First counter first: a later one never reads lower for it.
+            None => self.counters.iter().for_each(|counter| counter.uncharge(n)),
+        }
+    }
+
+    /// Charge each counter its own amount, missing ones 0, or none anything.
+    ///
+    /// # Errors
+    ///
+    /// [`SetRefused`] names the counter and its level that was full.
+    pub fn try_charge_each(&self, amounts: &[u64]) -> Result<(), SetRefused> {
+        let amount = |index: usize| amounts.get(index).copied().unwrap_or(0);
+        let common = self.common(amounts);
+        if self.front.is_some() {
+            self.try_charge(common)?;
+        }
+        self.try_charge_independent(|index| amount(index) - common).inspect_err(|_| {
+            if self.front.is_some() {
+                self.uncharge(common);
+            }
+        })
+    }
+
+    /// Give each counter's own amount back.
+    pub fn uncharge_each(&self, amounts: &[u64]) {
+        let common = self.common(amounts);
+        for (counter, amount) in self.counters.iter().zip(amounts) {
+            counter.uncharge(amount - common);
+        }
+        if self.front.is_some() {
+            self.uncharge(common);
+        }
+    }
+
+    /// What all amounts have in common goes through the shared stock.
+    fn common(&self, amounts: &[u64]) -> u64 {
+        if self.front.is_none() || amounts.len() < self.counters.len() {
+            return 0;
+        }
+        amounts.iter().take(self.counters.len()).copied().min().unwrap_or(0)
+    }
+
+    /// Take back all credit of the set and of all sets below it.
+    pub fn drain(&self) -> u64 {
+        self.counters.iter().map(PageCounter::drain).sum()
+    }
+
+    /// [`PageCounter::verify`] for each counter of the set.
+    pub fn verify(&self) -> Verdict {
+        let verdicts = self.counters.iter().map(PageCounter::verify);
+        verdicts.reduce(Verdict::merge).unwrap_or_default()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn try_charge_shared_slow(&self, front: &Node, n: u64) -> Result<(), SetRefused> {
+        front.try_charge_slow(n).map_err(|refused| {
+            // The level that refused is below exactly one of the members.
+            let holds = |counter: &PageCounter| counter.node().levels().any(|level| level.id == refused.level);
+            SetRefused { counter: self.counters.iter().position(holds).unwrap_or(0), refused }
+        })
+    }
+
+    /// Last counter first, and back again on a refusal.
+    fn try_charge_independent(&self, amount: impl Fn(usize) -> u64) -> Result<(), SetRefused> {
+        for (index, counter) in self.counters.iter().enumerate().rev() {
+            if let Err(refused) = counter.try_charge(amount(index)) {
+                for (index, counter) in self.counters.iter().enumerate().skip(index + 1) {
+                    counter.uncharge(amount(index));
+                }
+                return Err(SetRefused { counter: index, refused });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! The stock slot: pre-charged credit of one thread for one counter, in two single-writer words.
+//!
+//! ```text
+//! credit = level - drained        (wrapping, read as signed)
+//!          level    stored by the owner: consume lowers it, put raises it
+//!          drained  stored by whoever holds the tree's lock: claims raise it, a cut claim lowers it
+//! ```
+//!
+//! Neither side ever writes the other's word, so neither needs a read-modify-write instruction. Both store, then look
+//! at what the other has stored; the light/heavy pair in between makes sure that at least one of the two sees the other.
+//! A slot starts *vacant*: far below zero, so that every operation on it misses until its owner has
+//! [activated](Slot::activate) it, which is when its share of the published bound is set aside.
+//!
+//! Edges: E2 (consume/drain), E3 (put/close). The steps stand in `README.md` beside this file. What to do on a miss is not decided here.
+
+use crate::sync::barrier::{light, light_fence};
+use crate::sync::{AtomicU64, Ordering};
+
+/// How far a vacant slot lies below zero.
+const VACANT: u64 = 1 << 62;
+
+/// Credit of one thread for one counter.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    /// Owner only.
+    level: AtomicU64,
+    /// Holder of the tree's lock only.
+    drained: AtomicU64,
+}
+
+/// What became of a `consume`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Consume {
+    /// The charge stands.
+    Hit,
+    /// Not enough credit; nothing was written.
+    Miss,
+    /// A drainer claimed the credit meanwhile: `level` must be raised again, see [`Slot::undo`].
+    Undone,
+}
+
+/// What became of a `put`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Put {
+    /// The credit is in the slot of an open counter.
+    Kept,
+    /// Closed, vacant or full; nothing was written.
+    Full,
+    /// The credit is in the slot of a counter that has closed: it must be taken back.
+    Closed,
+}
+
+#[inline(always)]
+fn credit(level: u64, drained: u64) -> i64 {
+    level.wrapping_sub(drained).cast_signed()
+}
+
+#[inline(always)]
+fn barrier(fenced: bool) {
+    if fenced { light_fence() } else { light() }
+}
+
+// === impl Slot: the owner's side ===
+
+impl Slot {
+    pub(crate) fn vacant() -> Self {
+        Slot { level: AtomicU64::new(0), drained: AtomicU64::new(VACANT) }
+    }
+
+    /// Pay `n` units from the credit.
+    #[inline(always)]
+    pub(crate) fn consume(&self, n: u64, fenced: bool) -> Consume {
+        // Relaxed: only this thread writes `level`.
+        let level = self.level.load(Ordering::Relaxed);
+        // Acquire (E2): a cut claim that we see gives us what its drainer saw.
+        let drained = self.drained.load(Ordering::Acquire);
+        let credit = credit(level, drained);
+        // One test for three ways to miss: no credit (claimed, vacant), less than n, or an n beyond any credit, whose
+        // difference to a slot far below zero would wrap.
+        if (n.cast_signed() | credit | credit.wrapping_sub_unsigned(n)) < 0 {
+            return Consume::Miss;
+        }
+        let left = level.wrapping_sub(n);
+        // Release (E2): the drainer that reads it sees what this thread did before.
+        self.level.store(left, Ordering::Release);
+        // light (E2): pairs with the heavy between `claim` and `settle`. Either we see the claim, or the drainer sees
+        // our level and takes us off its claim.
+        barrier(fenced);
+        if self::credit(left, self.drained.load(Ordering::Acquire)) >= 0 { Consume::Hit } else { Consume::Undone }
+    }
+
+    /// Raise the level again after [`Consume::Undone`]. As every raise it is a put: closed means take back.
+    pub(crate) fn undo(&self, n: u64, capacity: &AtomicU64, fenced: bool) -> Put {
+        self.raise(n, capacity, fenced)
+    }
+
+    /// Keep `n` units as credit if the slot stays within `capacity`.
+    #[inline(always)]
+    pub(crate) fn put(&self, n: u64, capacity: &AtomicU64, fenced: bool) -> Put {
+        // Relaxed: a first look, `raise` looks again.
+        let most = capacity.load(Ordering::Relaxed);
+        let level = self.level.load(Ordering::Relaxed);
+        let drained = self.drained.load(Ordering::Acquire);
+        // A slot below zero, vacant or claimed, wraps to a huge credit: full.
+        if n > most || level.wrapping_sub(drained).wrapping_add(n) > most {
+            return Put::Full;
+        }
+        self.raise(n, capacity, fenced)
+    }
+
+    #[inline(always)]
+    fn raise(&self, n: u64, capacity: &AtomicU64, fenced: bool) -> Put {
+        let level = self.level.load(Ordering::Relaxed);
+        // Release (E3): the drainer that reads it sees what this thread did before.
+        self.level.store(level.wrapping_add(n), Ordering::Release);
+        // light (E3): pairs with the heavy in `Drain::close`. Either we see the counter closed and take back, or the
+        // drain that follows the closing sees our credit.
+        barrier(fenced);
+        // Acquire (E3): zero was stored under the lock of the drain that we must not leave credit behind.
+        if capacity.load(Ordering::Acquire) == 0 { Put::Closed } else { Put::Kept }
+    }
+
+    /// Take up to `most` units of credit out of the slot; they belong to the caller, who owes them to the tree.
+    pub(crate) fn take_back(&self, most: u64, fenced: bool) -> u64 {
+        loop {
+            let level = self.level.load(Ordering::Relaxed);
+            let available = credit(level, self.drained.load(Ordering::Acquire));
+            if available <= 0 || most == 0 {
+                return 0;
+            }
+            let n = most.min(available.cast_unsigned());
+            match self.consume(n, fenced) {
+                Consume::Hit => return n,
+                Consume::Miss => {}
+                Consume::Undone => {
+                    self.level.store(level, Ordering::Release);
+                    // light (E2): pairs with the heavy after a cut. Either we see the cut and look again with success, or
+                    // the drainer sees this level.
+                    barrier(fenced);
+                }
+            }
+        }
+    }
+
+    /// Credit as the owner sees it; negative while claimed or vacant.
+    #[inline]
+    pub(crate) fn owned(&self) -> i64 {
+        credit(self.level.load(Ordering::Relaxed), self.drained.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn is_vacant(&self) -> bool {
+        self.owned() < -(VACANT.cast_signed() / 2)
+    }
+
+    /// Start using a vacant slot, with no credit. Owner only, in transit.
+    pub(crate) fn activate(&self) {
+        self.level.store(self.drained.load(Ordering::Acquire), Ordering::Release);
+    }
+}
+
+// === impl Slot: the drainer's side, under the tree's lock ===
+
+impl Slot {
+    /// Credit as others see it: an estimate while the owner runs.
+    pub(crate) fn available(&self) -> u64 {
+        let drained = self.drained.load(Ordering::Relaxed);
+        // Acquire (E2, E3): what the owner did before it stored the level.
+        credit(self.level.load(Ordering::Acquire), drained).max(0).cast_unsigned()
+    }
+
+    /// Claim all credit in sight. The claim is worth something only after a heavy barrier and [`settle`](Self::settle).
+    pub(crate) fn claim(&self) -> u64 {
+        let available = self.available();
+        if available > 0 {
+            let drained = self.drained.load(Ordering::Relaxed);
+            // Release (E2): pairs with the owner's Acquire.
+            self.drained.store(drained.wrapping_add(available), Ordering::Release);
+        }
+        available
+    }
+
+    /// What of a claim is really ours, after the heavy barrier: the rest the owner consumed meanwhile.
+    pub(crate) fn settle(&self, claimed: u64) -> u64 {
+        let drained = self.drained.load(Ordering::Relaxed);
+        // Acquire (E2): after the barrier every consume that did not see the claim is in this level.
+        let credit = credit(self.level.load(Ordering::Acquire), drained);
+        if credit >= 0 {
+            return claimed;
+        }
+        let cut = credit.unsigned_abs().min(claimed);
+        self.drained.store(drained.wrapping_sub(cut), Ordering::Release);
+        claimed - cut
+    }
+
+    /// Give a whole claim back: the heavy barrier did not happen.
+    pub(crate) fn release_claim(&self, claimed: u64) {
+        let drained = self.drained.load(Ordering::Relaxed);
+        self.drained.store(drained.wrapping_sub(claimed), Ordering::Release);
+    }
+
+    /// Vacate the slot of a counter that nobody uses any more; returns the credit that was in it.
+    ///
+    /// Needs no barrier: dropping the counter's last handle ordered every owner's last store before this (E12).
+    pub(crate) fn vacate(&self) -> u64 {
+        if self.is_vacant() {
+            return 0;
+        }
+        let left = self.available();
+        let level = self.level.load(Ordering::Acquire);
+        self.drained.store(level.wrapping_add(VACANT), Ordering::Release);
+        left
+    }
+}

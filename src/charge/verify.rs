@@ -1,0 +1,202 @@
+//! `verify`: does the count add up?
+//!
+//! With audit: at every level, usage = audited live charge of the subtree + credit in its slots. Without: what can be
+//! checked from the counters alone, which is less, and the verdict says which of the two it was.
+
+use std::fmt;
+
+use super::page_counter::{Node, Protection, USAGE_MAX};
+use super::tree::{NOWHERE, Places, Tree};
+use crate::error::CounterId;
+use crate::sync::{Arc, Ordering};
+
+/// What a look at the whole count found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Verdict {
+    audited: bool,
+    counters: usize,
+    faults: Vec<Fault>,
+}
+
+/// One thing that does not add up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Where.
+    pub counter: CounterId,
+    /// What.
+    pub kind: FaultKind,
+    /// Units that there should be (for a bound: at most).
+    pub expected: u64,
+    /// Units that there are.
+    pub found: u64,
+}
+
+/// Kinds of [`Fault`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// Usage is not audited live charge plus credit.
+    Identity,
+    /// Usage is less than the usage of the children together.
+    Children,
+    /// Credit is above its published bound.
+    StockBound,
+    /// The protected usage that the children report is not what they have.
+    Protection,
+    /// Units were uncharged that had not been charged.
+    Underflow,
+}
+
+impl Verdict {
+    /// Nothing was found.
+    pub fn is_ok(&self) -> bool {
+        self.faults.is_empty()
+    }
+
+    /// Whether usage was compared with the second, independent count.
+    pub fn audited(&self) -> bool {
+        self.audited
+    }
+
+    /// Counters looked at.
+    pub fn counters(&self) -> usize {
+        self.counters
+    }
+
+    /// What does not add up, parents first.
+    pub fn faults(&self) -> &[Fault] {
+        &self.faults
+    }
+
+    /// One verdict over several trees of counters.
+    pub(crate) fn merge(mut self, other: Verdict) -> Verdict {
+        self.audited &= other.audited;
+        self.counters += other.counters;
+        self.faults.extend(other.faults);
+        self
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = if self.audited { "against the audited count" } else { "without audit" };
+        write!(f, "{} counters verified {how}: ", self.counters)?;
+        if self.faults.is_empty() {
+            return f.write_str("all add up");
+        }
+        for (i, fault) in self.faults.iter().enumerate() {
+            write!(f, "{}{fault}", if i > 0 { "; " } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Fault { counter, expected, found, .. } = self;
+        let by = found.abs_diff(*expected);
+        let sign = if found < expected { "too few" } else { "too many" };
+        match self.kind {
+            FaultKind::Identity => {
+                write!(f, "{counter}: usage is {found}, live charge and credit are {expected}: {by} {sign}")
+            }
+            FaultKind::Children => {
+                write!(f, "{counter}: usage is {found}, its children hold {expected}: {by} too few")
+            }
+            FaultKind::StockBound => {
+                write!(f, "{counter}: {found} stocked, bound {expected}: {by} too many")
+            }
+            FaultKind::Protection => {
+                write!(f, "{counter}: children report {found} protected, they have {expected}: {by} {sign}")
+            }
+            FaultKind::Underflow => write!(f, "{counter}: {found} uncharged that were never charged"),
+        }
+    }
+}
+
+/// What one pass over a subtree adds up for each place.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    live: i64,
+    credit: u64,
+    children: u64,
+    min: u64,
+    low: u64,
+}
+
+// === impl Tree ===
+
+impl Tree {
+    /// Credit below `top`, fronts of counter sets included.
+    pub(crate) fn stocked(&self, top: &Node) -> u64 {
+        let places = self.places.lock();
+        places.subtree(top.place()).map(|place| self.credit_at(&places, place)).sum()
+    }
+
+    /// Credit of the stocks that sit directly on a counter.
+    fn credit_at(&self, places: &Places, place: u32) -> u64 {
+        stocks_at(places, place)
+            .filter(|node| node.touched.load(Ordering::Relaxed) > 0)
+            .map(|node| self.credit(node))
+            .sum()
+    }
+
+    pub(crate) fn verify(&self, top: &Node) -> Verdict {
+        let places = self.places.lock();
+        let mut sums = vec![Sums::default(); places.all.len()];
+        let order: Vec<u32> = places.subtree(top.place()).collect();
+        let mut faults = Vec::new();
+        // Children stand after their parents: from the end, each finds its own sums complete.
+        for &place in order.iter().rev() {
+            let node = places.node(place);
+            let sum = &mut sums[place as usize];
+            sum.credit += self.credit_at(&places, place);
+            sum.live += stocks_at(&places, place).map(|node| self.audited_live(node)).sum::<i64>();
+            let sum = *sum;
+            self.judge(node, &sum, &mut faults);
+            if place != top.place() {
+                let usage = node.usage();
+                let above = &mut sums[node.parent.as_ref().map_or(0, |parent| parent.place()) as usize];
+                above.live += sum.live;
+                above.credit += sum.credit;
+                above.children += usage;
+                above.min += usage.min(node.setting(Protection::Min));
+                above.low += usage.min(node.setting(Protection::Low));
+            }
+        }
+        faults.reverse();
+        Verdict { audited: self.audited, counters: order.len(), faults }
+    }
+
+    fn judge(&self, node: &Node, sum: &Sums, faults: &mut Vec<Fault>) {
+        let usage = node.usage();
+        let mut fault = |kind, expected, found| faults.push(Fault { counter: node.id, kind, expected, found });
+        let underflowed = node.underflowed.load(Ordering::Relaxed);
+        if underflowed > 0 {
+            fault(FaultKind::Underflow, 0, underflowed);
+        }
+        let expected = sum.live.saturating_add_unsigned(sum.credit).max(0).cast_unsigned().min(USAGE_MAX);
+        if self.audited && expected != usage {
+            fault(FaultKind::Identity, expected, usage);
+        }
+        if sum.children > usage {
+            fault(FaultKind::Children, sum.children, usage);
+        }
+        let bound = node.bound.load(Ordering::Relaxed);
+        if sum.credit > bound {
+            fault(FaultKind::StockBound, bound, sum.credit);
+        }
+        for (kind, expected) in [(Protection::Min, sum.min), (Protection::Low, sum.low)] {
+            let found = node.children_protected(kind);
+            if found != expected {
+                fault(FaultKind::Protection, expected, found);
+            }
+        }
+    }
+}
+
+/// The counter at a place, and the front of the counter set that it is a member of.
+fn stocks_at(places: &Places, place: u32) -> impl Iterator<Item = &Arc<Node>> {
+    let front = places.all[place as usize].front;
+    std::iter::once(places.node(place)).chain((front != NOWHERE).then(|| places.node(front)))
+}

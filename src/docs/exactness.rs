@@ -1,0 +1,39 @@
+//! What each figure means, and how far it may be off.
+//!
+//! *Quiescent* means that nobody charges or uncharges below the level that is read.
+//!
+//! | figure | while others run | when quiescent |
+//! |---|---|---|
+//! | `usage` | exact for the limits at that instant; includes credit, and walks in flight that may yet be undone | live + credit |
+//! | `stocked` | an estimate: slots are read one after the other | exact |
+//! | `live` = `usage - stocked` | an estimate, never negative | exact |
+//! | `stocked_bound` | an upper bound on `stocked` (below) | the same |
+//! | `forced` | `usage - forced <= max` at any instant | the same |
+//! | `peak` | the highest usage that admitted charges left behind, credit included; a refused charge leaves none | the same |
+//! | `failcnt` | refusals at that level; forced charges are none | exact |
+//! | `children_min_usage` | one step behind a walk in flight | the sum over children of min(usage, min) |
+//!
+//! # The bound on stocked credit
+//!
+//! ```text
+//! stocked(c) <= stocked_bound(c) = sum over open stocks s below c of touched(s) x 2 x batch(s)
+//! stocked_bound(root) <= budget  = configured, or root max / 16
+//! ```
+//!
+//! `touched(s)` counts the threads that ever kept credit for s, ended threads included until their slot is inherited. A thread reserves
+//! its share before its first credit and goes without stock where the budget has none left. While a drain settles, credit
+//! that it has taken out counts as usage until it is uncharged.
+//!
+//! # Limits
+//!
+//! From the return of a successful `set_max` on, `usage <= max + forced` at that level. A charge that fits is never refused for
+//! credit: a refusal at L implies an instant during the call at which live charges + charges in flight + n > max(L). Charges in
+//! flight include walks that are refused higher up and not yet undone, and a lower max that `set_max` tries and takes back.
+//! Two things weaken "never", and both are counted in `Counts::refused_in_transit`: a thread that stays in transit for
+//! more than a millisecond, and a barrier that the system refuses.
+//!
+//! # Underflow
+//!
+//! Uncharging more than was charged is detected where usage would fall below zero, which may be later and deeper than
+//! where it was done: the surplus first looks like credit. It is clamped at that level, and ancestors are charged only
+//! with what was really there. `verify` with audit names the counter and the amount at once.

@@ -1,0 +1,16 @@
+//! What it does not do.
+//!
+//! * **Signal handlers do not charge**, as they do not allocate.
+//! * **A global allocator may call `charge`, `try_charge` and `uncharge`, nothing else.** Inside another slow path of the
+//!   same thread these walk without stock and are refused without a drain; reading `stocked` there, or changing a limit,
+//!   would wait for a lock that the thread may hold.
+//! * **After fork without exec** the child has one thread and a copy of everything. Credit of the other threads is
+//!   still there and drains; a tree whose lock another thread held at the fork is locked for ever, as with `malloc`.
+//! * **A counter cannot tell whose units are uncharged.** `forced` assumes that the units above max go first.
+//! * **`cancel` takes units off one level only.** It is a step of undoing a charge by hand; used otherwise it breaks the
+//!   identity, and `verify` says so.
+//! * **Without audit `verify` finds less**: sums of children, bounds, protection, underflows, but not a charge that was
+//!   never uncharged.
+//! * **Outside Linux on x86-64 and aarch64** both sides of the barrier are fences: correct, and a charge costs a
+//!   fence more.
+//! * **More than four million counters at a time** go without stock beyond that number.

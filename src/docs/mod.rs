@@ -1,0 +1,15 @@
+//! How it works, what is exact, and what it does not do: pages without code.
+//!
+//! * [`protocol`]: states, steps and races of a charge.
+//! * [`orderings`]: every ordering edge, its two ends and its model.
+//! * [`exactness`]: what each figure means and how far it may be off.
+//! * [`limitations`]: what not to do with it.
+//! * [`kernel_map`]: where the names come from, and where they mean something else here.
+
+pub mod exactness;
+pub mod kernel_map;
+pub mod limitations;
+pub mod orderings;
+
+#[doc = include_str!("../charge/README.md")]
+pub mod protocol {}

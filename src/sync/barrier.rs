@@ -1,0 +1,171 @@
+//! The asymmetric barrier: *light* on the path that runs a billion times, *heavy* on the one that runs rarely.
+//!
+//! Both stand for `fence(SeqCst)`. Take a thread that stores A, runs *light* and loads B, and another that stores B,
+//! runs *heavy* and loads A: at least one of the two sees the other's store. *light* only keeps the compiler from
+//! reordering; *heavy* makes the kernel run a full barrier on every processor that runs a thread of this process
+//! (`membarrier(2)`, private expedited), so each of their light sides lies wholly before or wholly after it.
+//!
+//! Three modes: [`BarrierState::Membarrier`] as said; [`BarrierState::Fence`] with a real fence on both sides, where the
+//! system call does not exist or is not wanted; [`BarrierState::Degraded`] once a heavy barrier has failed later (a seccomp
+//! filter): drains take nothing any more, owners give their credit back themselves.
+
+use super::stat_atomic::{AtomicBool, AtomicU64};
+use super::{Ordering, fence};
+
+/// Which barrier pair a tree of counters asks for.
+///
+/// A service that isolates processors chooses `Fence`: each charge pays a fence (about 5 ns) and no drain ever interrupts
+/// a processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BarrierMode {
+    /// `Membarrier` where the system has it, else `Fence`.
+    #[default]
+    Auto,
+    /// `membarrier(2)`. Where the system lacks it the counters run on `Fence`, and say so in [`BarrierState`].
+    Membarrier,
+    /// A fence on both sides, no system call.
+    Fence,
+}
+
+/// Which barrier pair a tree of counters runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BarrierState {
+    /// Charges pay no fence; a drain calls `membarrier(2)`.
+    Membarrier,
+    /// Charges and drains pay a fence.
+    Fence,
+    /// `membarrier(2)` worked at the start and has failed since: limits hold, but credit that other threads hold cannot
+    /// be drained, only its owners return it.
+    Degraded,
+}
+
+/// A heavy barrier was asked for and the system refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BarrierFailed;
+
+/// The pair as one tree uses it.
+#[derive(Debug)]
+pub(crate) struct Barrier {
+    /// Fixed at creation: the hot path chose its side by it.
+    fenced: bool,
+    degraded: AtomicBool,
+    /// Heavy barriers run.
+    pub(crate) heavies: AtomicU64,
+}
+
+impl Barrier {
+    pub(crate) fn new(mode: BarrierMode) -> Self {
+        let fenced = match mode {
+            BarrierMode::Fence => true,
+            BarrierMode::Auto | BarrierMode::Membarrier => !membarrier::register(),
+        };
+        Barrier { fenced, degraded: AtomicBool::new(false), heavies: AtomicU64::new(0) }
+    }
+
+    /// True when charges must run [`light_fence`] instead of [`light`].
+    pub(crate) fn fenced(&self) -> bool {
+        self.fenced
+    }
+
+    pub(crate) fn state(&self) -> BarrierState {
+        if self.degraded.load(Ordering::Relaxed) {
+            BarrierState::Degraded
+        } else if self.fenced {
+            BarrierState::Fence
+        } else {
+            BarrierState::Membarrier
+        }
+    }
+
+    /// The rare side. On an error nothing may be assumed about the other threads.
+    pub(crate) fn heavy(&self) -> Result<(), BarrierFailed> {
+        self.heavies.fetch_add(1, Ordering::Relaxed);
+        if self.fenced {
+            fence(Ordering::SeqCst);
+            return Ok(());
+        }
+        membarrier::heavy().inspect_err(|_| self.degraded.store(true, Ordering::Relaxed))
+    }
+}
+
+/// The frequent side: an empty instruction that the compiler moves no memory access across.
+#[inline(always)]
+#[allow(unsafe_code)]
+pub(crate) fn light() {
+    #[cfg(any(loom, miri, memcg_fence))]
+    fence(Ordering::SeqCst);
+    #[cfg(not(any(loom, miri, memcg_fence, not(any(target_arch = "x86_64", target_arch = "aarch64")))))]
+    // SAFETY: no instruction is emitted; without `nomem` the block is a compiler barrier, which is all it is for.
+    unsafe {
+        core::arch::asm!("", options(nostack, preserves_flags));
+    }
+}
+
+/// The frequent side of the fence mode. Out of line, so that the hot path holds no fence instruction.
+#[cold]
+#[inline(never)]
+pub(crate) fn light_fence() {
+    fence(Ordering::SeqCst);
+}
+
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(any(loom, miri, memcg_fence))
+))]
+mod membarrier {
+    use std::sync::OnceLock;
+
+    use rustix::thread::{MembarrierCommand, membarrier};
+
+    use super::BarrierFailed;
+
+    /// Register the process once. Inherited by fork, so a child may go on; not by exec, which runs this anew.
+    pub(super) fn register() -> bool {
+        static REGISTERED: OnceLock<bool> = OnceLock::new();
+        *REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok())
+    }
+
+    pub(super) fn heavy() -> Result<(), BarrierFailed> {
+        membarrier(MembarrierCommand::PrivateExpedited).map_err(|_| BarrierFailed)
+    }
+}
+
+/// Everywhere else, and under the tools that only know fences, both sides are fences.
+#[cfg(not(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(any(loom, miri, memcg_fence))
+)))]
+mod membarrier {
+    use super::{BarrierFailed, Ordering, fence};
+
+    pub(super) fn register() -> bool {
+        // `light` is a fence in the tools, so the heavy side may be one; elsewhere the mode must be `Fence`.
+        cfg!(any(loom, miri, memcg_fence))
+    }
+
+    pub(super) fn heavy() -> Result<(), BarrierFailed> {
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// Door for the litmus program: the real pair, and the heavy side removed.
+pub(crate) mod litmus {
+    /// The frequent side.
+    #[inline(always)]
+    pub fn light() {
+        super::light();
+    }
+
+    /// The real heavy barrier; false when the system has none.
+    pub fn heavy() -> bool {
+        super::membarrier::register() && super::membarrier::heavy().is_ok()
+    }
+
+    /// What is left when the heavy barrier is taken away.
+    pub fn heavy_removed() {
+        super::light();
+    }
+}

@@ -1,0 +1,43 @@
+//! The one door to concurrency: atomics, locks, thread-locals and barriers enter the crate here and nowhere else.
+//!
+//! `real` and `model` have the same surface; which one stands behind it is the only place where `cfg(loom)` matters
+//! to the engine. `barrier` holds the light/heavy pair, `per_thread` the registry of threads and their slot blocks.
+
+pub(crate) mod barrier;
+pub(crate) mod per_thread;
+
+#[cfg(loom)]
+mod model;
+#[cfg(not(loom))]
+mod real;
+
+#[cfg(loom)]
+pub(crate) use model::{AtomicI64, AtomicPtr, AtomicU64, Mutex, Patience, Registrar, fence};
+#[cfg(loom)]
+pub(crate) use model::{model_failed, owner, registry, with_local};
+#[cfg(not(loom))]
+pub(crate) use real::{AtomicI64, AtomicPtr, AtomicU64, Mutex, Patience, Registrar, fence};
+#[cfg(not(loom))]
+pub(crate) use real::{model_failed, owner, registry, with_local};
+
+pub(crate) use std::sync::Arc;
+pub(crate) use std::sync::atomic::Ordering;
+
+/// Atomics for figures that no protocol depends on (peaks, event counts, published bounds). They are the standard
+/// library's even under loom: a statistic must not multiply the schedules that a model explores.
+pub(crate) mod stat_atomic {
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+}
+
+/// Keeps a value on cache lines of its own (128 bytes where the prefetcher takes lines in pairs).
+pub(crate) use crossbeam::utils::CachePadded;
+
+/// Stands between a sequentially consistent exchange and a sequentially consistent load of another word.
+///
+/// The pair is ordered as it stands, at no cost: on x86-64 the locked exchange is a full barrier, on aarch64
+/// `casal`/`ldaddal` before `ldar`. Loom treats `SeqCst` accesses as acquire/release, so a model needs the fence.
+#[inline(always)]
+pub(crate) fn fence_after_exchange() {
+    #[cfg(loom)]
+    fence(Ordering::SeqCst);
+}

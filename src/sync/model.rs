@@ -1,0 +1,71 @@
+//! The model's side of the door: loom's atomics and locks with the signatures of [`real`](super).
+
+use super::Arc;
+use super::per_thread::{Local, Owner, Registry};
+
+use loom::sync::MutexGuard;
+pub(crate) use loom::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, fence};
+
+/// Loom's mutex with a `lock` that does not poison, as parking_lot's.
+#[derive(Debug)]
+pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Mutex(loom::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().expect("a model never unlocks by panic")
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.0.try_lock().ok()
+    }
+}
+
+/// Counted in a model: loom drops its statics before the main thread's thread-locals.
+pub(crate) type Registrar = Arc<Registry>;
+
+loom::lazy_static! {
+    static ref REGISTRY: Arc<Registry> = Arc::new(Registry::new());
+}
+
+pub(crate) fn registry() -> Registrar {
+    Arc::clone(&REGISTRY)
+}
+
+loom::thread_local! {
+    static LOCAL: Local = Local::new();
+    static OWNER: Owner = Owner::register(registry());
+}
+
+pub(crate) fn with_local<R>(read: impl FnOnce(&Local) -> R) -> R {
+    let mut read = Some(read);
+    let mut call = |local: &Local| read.take().map(|read| read(local));
+    // Loom destroys a thread's locals in any order; the real one has no destructor and is always there.
+    LOCAL.try_with(&mut call).ok().flatten().or_else(|| call(&Local::new())).expect("called once")
+}
+
+pub(crate) fn owner() -> bool {
+    OWNER.try_with(|_| ()).is_ok()
+}
+
+/// In a model patience has no end: the scheduler runs somebody else.
+pub(crate) struct Patience;
+
+impl Patience {
+    pub(crate) fn new() -> Self {
+        Patience
+    }
+
+    pub(crate) fn wait(&self) -> bool {
+        loom::thread::yield_now();
+        true
+    }
+}
+
+/// A failed model unwinds through destructors that must not touch its objects any more.
+pub(crate) fn model_failed() -> bool {
+    std::thread::panicking()
+}

@@ -1,0 +1,455 @@
+//! The registry of threads and what each thread owns: a transit word and the slots of its stocks.
+//!
+//! ```text
+//! LOCAL (thread-local pointer) ──> Block ──> transit word
+//!                                    └────> directory[index / 256] ──> Page of 256 slots
+//! ```
+//!
+//! A block belongs to a thread id. Ids and blocks outlive threads: what an ended thread leaves in its slots stays in
+//! sight of every drain, and the next thread that gets the id inherits the words as they stand. The registry's mutex is
+//! the hand-over edge. Blocks and pages are never freed while a thread of the process may run.
+//!
+//! Two thread-locals: `LOCAL` is const-initialised and has no destructor; `OWNER` has one, which clears the pointer first
+//! and then releases the block. No block and `OWNER` out of reach: this thread is past its destructor.
+
+#[cfg(not(loom))]
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ptr;
+
+use super::barrier;
+use super::stat_atomic::AtomicU32;
+use super::{AtomicPtr, AtomicU64, Mutex, Ordering, Patience, Registrar};
+use crate::charge::audit::Cell as AuditCell;
+use crate::charge::stock::Slot;
+
+/// Slots of one page: 4 KiB of 16-byte slots.
+#[cfg(not(loom))]
+const PAGE_SLOTS: usize = 256;
+#[cfg(loom)]
+const PAGE_SLOTS: usize = 4;
+
+/// Pages a thread may have. 16,384 x 256 slots: counters beyond four million at a time go without stock. The
+/// directory takes address space; only what is touched becomes memory.
+#[cfg(not(loom))]
+const PAGES_MAX: usize = 16_384;
+#[cfg(loom)]
+const PAGES_MAX: usize = 2;
+
+/// Where a counter's slots lie in every thread's block. Kept in two halves, because the hit path needs them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SlotIndex {
+    /// Below `PAGES_MAX`.
+    page: u32,
+    /// Below `PAGE_SLOTS`.
+    slot: u32,
+}
+
+impl SlotIndex {
+    /// An index that no thread has a slot for: it lies in the last page of a directory, which is never made.
+    pub(crate) const NONE: SlotIndex = SlotIndex { page: PAGES_MAX as u32 - 1, slot: 0 };
+
+    fn next(self) -> SlotIndex {
+        if self.slot + 1 < PAGE_SLOTS as u32 {
+            SlotIndex { slot: self.slot + 1, ..self }
+        } else {
+            SlotIndex { page: self.page + 1, slot: 0 }
+        }
+    }
+}
+
+/// Aligned so that no two threads share a line, nor a pair of lines.
+#[repr(align(128))]
+struct Page<T>([T; PAGE_SLOTS]);
+
+type Directory<T> = [AtomicPtr<Page<T>>; PAGES_MAX];
+
+/// What one thread id owns.
+pub(crate) struct Block {
+    /// Odd while credit of this thread is neither in a slot nor charged: between the first and the last step of a
+    /// refill, a cut, a take-back or a walk. Written by the owner only.
+    transit: AtomicU64,
+    id: u32,
+    /// The next older block. Blocks are only ever added.
+    next: *const Block,
+    slots: Directory<Slot>,
+    audit: Directory<AuditCell>,
+}
+
+// SAFETY: `next` is written before the block is published and names a block of the same registry, which never drops one
+// while it is shared; all else is atomic.
+#[allow(unsafe_code)]
+unsafe impl Sync for Block {}
+// SAFETY: as above; nothing in a block is tied to the thread that made it.
+#[allow(unsafe_code)]
+unsafe impl Send for Block {}
+
+impl Block {
+    /// On the heap without a copy on the stack: the directories are larger than a small thread's stack.
+    #[allow(unsafe_code)]
+    fn new(id: u32, next: *const Block) -> Box<Block> {
+        #[cfg(not(loom))]
+        {
+            let layout = Layout::new::<Block>();
+            // SAFETY: the layout is that of `Block`, which has a size; all-zero bytes are a valid one: zero integers, null
+            // pointers. Zeroed memory of this size comes from the system untouched: an unused directory costs address
+            // space only.
+            let mut block = unsafe {
+                let memory = alloc_zeroed(layout).cast::<Block>();
+                if memory.is_null() {
+                    handle_alloc_error(layout);
+                }
+                Box::from_raw(memory)
+            };
+            block.id = id;
+            block.next = next;
+            block
+        }
+        #[cfg(loom)]
+        Box::new(Block {
+            transit: AtomicU64::new(0),
+            id,
+            next,
+            slots: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+            audit: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+        })
+    }
+
+    /// The slot of a counter, if this thread has a page for it.
+    #[inline(always)]
+    pub(crate) fn slot(&self, index: SlotIndex) -> Option<&Slot> {
+        entry(&self.slots, index)
+    }
+
+    /// The slot of a counter, with a page of vacant slots where there is none yet. Owner only. Allocates.
+    pub(crate) fn slot_or_page(&self, index: SlotIndex) -> Option<&Slot> {
+        entry_or_page(&self.slots, index, Slot::vacant)
+    }
+
+    pub(crate) fn audit(&self, index: SlotIndex) -> Option<&AuditCell> {
+        entry(&self.audit, index)
+    }
+
+    pub(crate) fn audit_or_page(&self, index: SlotIndex) -> Option<&AuditCell> {
+        entry_or_page(&self.audit, index, AuditCell::new)
+    }
+
+    /// Enter transit. What is read afterwards decides how much credit moves; see E5.
+    #[inline]
+    pub(crate) fn begin_transit(&self, fenced: bool) {
+        // Relaxed: only the owner writes the word.
+        let transit = self.transit.load(Ordering::Relaxed);
+        debug_assert!(transit.is_multiple_of(2), "transit does not nest");
+        self.transit.store(transit.wrapping_add(1), Ordering::Relaxed);
+        // light (E5): pairs with the heavy in `Drain::close`. Either the closer sees this word odd and waits, or what we
+        // read from here on says closed.
+        if fenced { barrier::light_fence() } else { barrier::light() }
+    }
+
+    /// Owner only.
+    pub(crate) fn in_transit(&self) -> bool {
+        !self.transit.load(Ordering::Relaxed).is_multiple_of(2)
+    }
+
+    #[inline]
+    pub(crate) fn end_transit(&self) {
+        let transit = self.transit.load(Ordering::Relaxed);
+        // Release (E6): whoever sees the word even, or changed, sees what was moved: pairs with `wait_transit`.
+        self.transit.store(transit.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Wait until the transit seen here is over. False when it lasts longer than patience does.
+    pub(crate) fn wait_transit(&self) -> bool {
+        // Acquire (E6): pairs with `end_transit`.
+        let seen = self.transit.load(Ordering::Acquire);
+        if seen.is_multiple_of(2) {
+            return true;
+        }
+        let patience = Patience::new();
+        while self.transit.load(Ordering::Acquire) == seen {
+            if !patience.wait() {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl Drop for Block {
+    /// Runs in models only; the process's registry is never dropped.
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        fn free<T>(directory: &Directory<T>) {
+            for page in directory {
+                let page = page.load(Ordering::Relaxed);
+                if !page.is_null() {
+                    // SAFETY: the pointer came from `Box::into_raw` in `entry_or_page` and dies with its directory.
+                    drop(unsafe { Box::from_raw(page) });
+                }
+            }
+        }
+        free(&self.slots);
+        free(&self.audit);
+    }
+}
+
+#[inline(always)]
+#[allow(unsafe_code)]
+fn entry<T>(directory: &Directory<T>, index: SlotIndex) -> Option<&T> {
+    // SAFETY: a `SlotIndex` is made by the registry only, whose pages end with `NONE`.
+    let place = unsafe { directory.get_unchecked(index.page as usize) };
+    // Acquire (E7): another thread sees the page initialised; pairs with the store in `entry_or_page`.
+    let page = place.load(Ordering::Acquire);
+    // SAFETY: a page is published initialised and lives as long as its block; `slot` is below its length.
+    unsafe { Some(page.as_ref()?.0.get_unchecked(index.slot as usize)) }
+}
+
+fn entry_or_page<T>(directory: &Directory<T>, index: SlotIndex, fill: impl Fn() -> T) -> Option<&T> {
+    if index == SlotIndex::NONE {
+        return None;
+    }
+    let place = directory.get(index.page as usize)?;
+    // Relaxed: only the owner stores the pointer.
+    if place.load(Ordering::Relaxed).is_null() {
+        let page = Box::new(Page(std::array::from_fn(|_| fill())));
+        // Release (E7): pairs with `entry`.
+        place.store(Box::into_raw(page), Ordering::Release);
+    }
+    entry(directory, index)
+}
+
+/// Stands for a block where a thread has none: every look-up in it finds no page. Saves the hit path a test. All zero, so
+/// it takes address space only.
+#[cfg(not(loom))]
+static NO_BLOCK: Block = Block {
+    transit: AtomicU64::new(0),
+    id: 0,
+    next: ptr::null(),
+    slots: [const { AtomicPtr::new(ptr::null_mut()) }; PAGES_MAX],
+    audit: [const { AtomicPtr::new(ptr::null_mut()) }; PAGES_MAX],
+};
+
+#[cfg(not(loom))]
+const fn no_block() -> *const Block {
+    &raw const NO_BLOCK
+}
+
+#[cfg(loom)]
+const fn no_block() -> *const Block {
+    ptr::null()
+}
+
+/// The words that this thread reaches without a call.
+pub(crate) struct Local {
+    /// `no_block` before the first charge and after the destructor.
+    block: Cell<*const Block>,
+    /// Depth of slow paths on this thread's stack. A charge from an allocator or a callback inside one sees it above
+    /// zero, takes no lock and waits for nothing.
+    slow: Cell<u32>,
+    /// This thread runs a pressure hook.
+    hook: Cell<bool>,
+}
+
+impl Local {
+    pub(crate) const fn new() -> Self {
+        Local { block: Cell::new(no_block()), slow: Cell::new(0), hook: Cell::new(false) }
+    }
+
+    /// This thread's block, once it has one.
+    pub(crate) fn block(&self) -> Option<&Block> {
+        if ptr::eq(self.block.get(), no_block()) { None } else { self.fast_block() }
+    }
+
+    /// This thread's block, or one without pages.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn fast_block(&self) -> Option<&Block> {
+        let block = self.block.get();
+        #[cfg(loom)]
+        if block.is_null() {
+            return None;
+        }
+        // SAFETY: `NO_BLOCK`, or the pointer of a block that the registry never frees; `Owner` takes it away before it
+        // releases the block to another thread.
+        Some(unsafe { &*block })
+    }
+}
+
+/// Runs `work` as a slow path of this thread. `nested` tells that it runs inside another one.
+pub(crate) fn slow_path<R>(work: impl FnOnce(Option<&Block>, bool) -> R) -> R {
+    struct Leave<'a>(&'a Local);
+    impl Drop for Leave<'_> {
+        fn drop(&mut self) {
+            self.0.slow.set(self.0.slow.get() - 1);
+        }
+    }
+    super::with_local(|local| {
+        let nested = local.slow.get() > 0;
+        local.slow.set(local.slow.get() + 1);
+        let _leave = Leave(local);
+        // Registration allocates and locks: never inside another slow path.
+        if local.block().is_none() && !nested {
+            super::owner();
+        }
+        work(local.block(), nested)
+    })
+}
+
+/// Runs foreign code as a pressure hook, outside of any slow path. `None` inside another hook: pressure does not nest.
+pub(crate) fn in_hook<R>(hook: impl FnOnce() -> R) -> Option<R> {
+    struct Leave<'a>(&'a Local, u32);
+    impl Drop for Leave<'_> {
+        fn drop(&mut self) {
+            self.0.hook.set(false);
+            self.0.slow.set(self.1);
+        }
+    }
+    super::with_local(|local| {
+        if local.hook.replace(true) {
+            return None;
+        }
+        let _leave = Leave(local, local.slow.replace(0));
+        Some(hook())
+    })
+}
+
+/// Holds a thread's id and block; its destructor is the thread's exit.
+pub(crate) struct Owner {
+    registry: Registrar,
+    block: *const Block,
+}
+
+impl Owner {
+    pub(crate) fn register(registry: Registrar) -> Self {
+        let block = registry.take();
+        super::with_local(|local| local.block.set(block));
+        Owner { registry, block }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if super::model_failed() {
+            return;
+        }
+        // The pointer first: a charge in a later destructor must not find a block that is somebody else's.
+        super::with_local(|local| local.block.set(no_block()));
+        self.registry.release(self.block);
+    }
+}
+
+/// All blocks, and the indices of slots in them.
+pub(crate) struct Registry {
+    /// Newest block. Followed by `Block::next`, without a lock.
+    head: AtomicPtr<Block>,
+    /// Threads that hold a block now.
+    threads: AtomicU32,
+    state: Mutex<Free>,
+}
+
+struct Free {
+    /// Blocks of ended threads.
+    blocks: Vec<*const Block>,
+    made: u32,
+    /// Slot indices given back, and the first never given out. Lowest first keeps pages dense.
+    indices: BinaryHeap<Reverse<SlotIndex>>,
+    fresh: SlotIndex,
+}
+
+// SAFETY: the pointers name blocks of this registry, which are `Send` and `Sync` and outlive it being shared.
+#[allow(unsafe_code)]
+unsafe impl Send for Free {}
+
+impl Registry {
+    pub(crate) fn new() -> Self {
+        Registry {
+            head: AtomicPtr::new(ptr::null_mut()),
+            threads: AtomicU32::new(0),
+            state: Mutex::new(Free {
+                blocks: Vec::new(),
+                made: 0,
+                indices: BinaryHeap::new(),
+                fresh: SlotIndex { page: 0, slot: 0 },
+            }),
+        }
+    }
+
+    /// Threads that hold a block, and so may hold credit.
+    pub(crate) fn threads(&self) -> u32 {
+        self.threads.load(Ordering::Relaxed)
+    }
+
+    /// A block for the calling thread: the lowest free one, or a new one.
+    #[allow(unsafe_code)]
+    fn take(&self) -> *const Block {
+        self.threads.fetch_add(1, Ordering::Relaxed);
+        let mut free = self.state.lock();
+        // SAFETY: the registry's own blocks, alive as long as it is.
+        let lowest = (0..free.blocks.len()).min_by_key(|&at| unsafe { (*free.blocks[at]).id });
+        if let Some(lowest) = lowest {
+            // E8: the mutex hands the slots over. The words are read as the last owner left them.
+            return free.blocks.swap_remove(lowest);
+        }
+        let id = free.made;
+        free.made += 1;
+        let block = Box::into_raw(Block::new(id, self.head.load(Ordering::Relaxed)));
+        // Release (E9): published before the thread puts anything into it; pairs with `blocks`.
+        self.head.store(block, Ordering::Release);
+        block
+    }
+
+    /// Give an ended thread's block to whoever comes next.
+    fn release(&self, block: *const Block) {
+        self.threads.fetch_sub(1, Ordering::Relaxed);
+        // E8: see `take`.
+        self.state.lock().blocks.push(block);
+    }
+
+    /// Every block there is, newest first.
+    #[allow(unsafe_code)]
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = &Block> {
+        // Acquire (E9): pairs with `take`.
+        let mut next: *const Block = self.head.load(Ordering::Acquire);
+        std::iter::from_fn(move || {
+            // SAFETY: blocks are published initialised and live as long as the registry.
+            let block = unsafe { next.as_ref()? };
+            next = block.next;
+            Some(block)
+        })
+    }
+
+    /// A slot index for a new counter. [`SlotIndex::NONE`] when all are taken: that counter goes without stock.
+    pub(crate) fn take_index(&self) -> SlotIndex {
+        let mut free = self.state.lock();
+        if let Some(Reverse(index)) = free.indices.pop() {
+            return index;
+        }
+        let index = free.fresh;
+        if index != SlotIndex::NONE {
+            free.fresh = index.next();
+        }
+        index
+    }
+
+    /// Give an index back. Its slots must be vacant.
+    pub(crate) fn release_index(&self, index: SlotIndex) {
+        if index != SlotIndex::NONE {
+            self.state.lock().indices.push(Reverse(index));
+        }
+    }
+}
+
+impl Drop for Registry {
+    /// Runs in models only.
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        let mut next: *const Block = self.head.load(Ordering::Relaxed);
+        while !next.is_null() {
+            // SAFETY: came from `Box::into_raw` in `take`; nobody refers to the registry any more.
+            let block = unsafe { Box::from_raw(next.cast_mut()) };
+            next = block.next;
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The real side of the door: `std` atomics, parking_lot locks, thread-locals.
+
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+pub(crate) use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, fence};
+
+pub(crate) use parking_lot::Mutex;
+
+use super::per_thread::{Local, Owner, Registry};
+
+/// How the engine refers to the registry: one for the process, never dropped.
+pub(crate) type Registrar = &'static Registry;
+
+pub(crate) fn registry() -> Registrar {
+    static REGISTRY: OnceLock<Registry> = OnceLock::new();
+    REGISTRY.get_or_init(Registry::new)
+}
+
+thread_local! {
+    /// Const-initialised and without destructor: reading it is one move relative to the thread pointer, at any
+    /// moment of the thread's life.
+    static LOCAL: Local = const { Local::new() };
+
+    /// Has the destructor. Reached by `try_with` only.
+    static OWNER: Owner = Owner::register(registry());
+}
+
+/// This thread's fast words.
+#[inline(always)]
+pub(crate) fn with_local<R>(read: impl FnOnce(&Local) -> R) -> R {
+    LOCAL.with(read)
+}
+
+/// Register this thread on first use. False: the thread is past its destructor and stays without stock.
+pub(crate) fn owner() -> bool {
+    OWNER.try_with(|_| ()).is_ok()
+}
+
+/// Bounded patience: spin, then yield, at most a millisecond. A thread that was preempted in transit gets the time to
+/// finish; one that never does must not hold up the others.
+pub(crate) struct Patience {
+    backoff: crossbeam::utils::Backoff,
+    until: Cell<Option<Instant>>,
+}
+
+impl Patience {
+    const MOST: Duration = Duration::from_millis(1);
+
+    pub(crate) fn new() -> Self {
+        Patience { backoff: crossbeam::utils::Backoff::new(), until: Cell::new(None) }
+    }
+
+    /// Wait a little. False when patience is at its end.
+    pub(crate) fn wait(&self) -> bool {
+        self.backoff.snooze();
+        match self.until.get() {
+            // The clock is read only once spinning did not help.
+            None => {
+                if self.backoff.is_completed() {
+                    self.until.set(Some(Instant::now() + Self::MOST));
+                }
+                true
+            }
+            Some(until) => Instant::now() < until,
+        }
+    }
+}
+
+/// Only a failed model forbids to touch its objects.
+pub(crate) const fn model_failed() -> bool {
+    false
+}

@@ -1,0 +1,106 @@
+//! Slots: the owner against drains and closings.
+
+use loom::thread;
+
+use super::{assert_settled, model, stocked};
+use crate::PageCounter;
+
+/// E2. A unit of credit pays one charge or goes back, never both.
+#[test]
+fn loom_consume_vs_drain() {
+    model(|| {
+        let counter = PageCounter::root(stocked());
+        counter.try_charge(1).unwrap();
+        let drainer = {
+            let counter = counter.clone();
+            thread::spawn(move || counter.drain())
+        };
+        counter.try_charge(1).unwrap();
+        drainer.join().unwrap();
+        assert_settled(&counter, 2);
+    });
+}
+
+/// E2. Credit that is put while a claim settles stays credit.
+#[test]
+fn loom_put_vs_drain() {
+    model(|| {
+        let counter = PageCounter::root(stocked());
+        counter.try_charge(1).unwrap();
+        let drainer = {
+            let counter = counter.clone();
+            thread::spawn(move || counter.drain())
+        };
+        counter.uncharge(1);
+        drainer.join().unwrap();
+        assert_settled(&counter, 0);
+    });
+}
+
+/// E3. Credit put into a closing stock is drained, or taken back by who put it.
+#[test]
+fn loom_put_vs_close() {
+    model(|| {
+        let counter = PageCounter::root(stocked());
+        counter.try_charge(2).unwrap();
+        let closer = {
+            let counter = counter.clone();
+            thread::spawn(move || counter.set_batch(0))
+        };
+        counter.uncharge(2);
+        closer.join().unwrap();
+        assert_eq!(counter.usage(), 0, "no credit survives the switch");
+    });
+}
+
+/// E2, E3. The undo of a consume is a put: on a closed stock it is taken back.
+#[test]
+fn loom_undone_consume_vs_close() {
+    model(|| {
+        let counter = PageCounter::root(stocked());
+        counter.try_charge(1).unwrap();
+        let closer = {
+            let counter = counter.clone();
+            thread::spawn(move || counter.set_batch(0))
+        };
+        counter.try_charge(1).unwrap();
+        closer.join().unwrap();
+        assert_eq!(counter.usage(), 2, "no credit survives the switch");
+    });
+}
+
+/// Two drains at once return each unit once, and each is complete when it returns: the loser waits for the winner.
+#[test]
+fn loom_two_drainers() {
+    model(|| {
+        let counter = PageCounter::root(stocked());
+        counter.try_charge(1).unwrap();
+        let drain = |counter: &PageCounter| {
+            let drained = counter.drain();
+            assert_eq!(counter.usage(), 1, "a drain is complete on return");
+            drained
+        };
+        let drainer = {
+            let counter = counter.clone();
+            thread::spawn(move || drain(&counter))
+        };
+        drain(&counter);
+        drainer.join().unwrap();
+        assert_settled(&counter, 1);
+    });
+}
+
+/// E3. A charge in flight while the stock is switched off leaves nothing behind.
+#[test]
+fn loom_switch_off_vs_charge() {
+    model(|| {
+        let counter = PageCounter::root(stocked());
+        let charger = {
+            let counter = counter.clone();
+            thread::spawn(move || counter.try_charge(1).unwrap())
+        };
+        counter.set_batch(0);
+        charger.join().unwrap();
+        assert_eq!(counter.usage(), 1);
+    });
+}

@@ -1,0 +1,77 @@
+//! One level: limits, protection, sets.
+
+use loom::thread;
+
+use super::{model, stocked};
+use crate::{CounterConfig, CounterSet, PageCounter, SetStock};
+
+fn unstocked() -> CounterConfig {
+    CounterConfig::new().batch(0)
+}
+
+/// E1. Never both: the limit was lowered, and a charge above it stands.
+#[test]
+fn loom_charge_vs_set_max() {
+    model(|| {
+        let counter = PageCounter::root(unstocked());
+        let charger = {
+            let counter = counter.clone();
+            thread::spawn(move || counter.try_charge(2).is_ok())
+        };
+        let lowered = counter.set_max(1).is_ok();
+        let charged = charger.join().unwrap();
+        assert!(!(lowered && charged), "usage {} of max {}", counter.usage(), counter.max());
+        assert_eq!(counter.usage(), if charged { 2 } else { 0 });
+    });
+}
+
+/// E11. Whoever speaks last has seen the latest usage.
+#[test]
+fn loom_min_propagation() {
+    model(|| {
+        let parent = PageCounter::root(unstocked());
+        let child = parent.child();
+        child.set_min(2);
+        let charger = {
+            let child = child.clone();
+            thread::spawn(move || child.try_charge(1).unwrap())
+        };
+        child.try_charge(1).unwrap();
+        charger.join().unwrap();
+        assert_eq!(parent.children_min_usage(), 2);
+    });
+}
+
+/// E11. A setting that changes while usage does.
+#[test]
+fn loom_min_setting_vs_charge() {
+    model(|| {
+        let parent = PageCounter::root(unstocked());
+        let child = parent.child();
+        let charger = {
+            let child = child.clone();
+            thread::spawn(move || child.try_charge(1).unwrap())
+        };
+        child.set_min(2);
+        charger.join().unwrap();
+        assert_eq!(parent.children_min_usage(), 1);
+    });
+}
+
+/// A set is charged and refused as one: a refusal leaves no trace at the counters charged before.
+#[test]
+fn loom_set_vs_refusal() {
+    model(|| {
+        let set = CounterSet::root(vec![stocked().max(1), stocked()], SetStock::Shared);
+        let charger = {
+            let set = set.clone();
+            thread::spawn(move || set.try_charge(1).is_ok())
+        };
+        let here = set.try_charge(1).is_ok();
+        let there = charger.join().unwrap();
+        assert!(here ^ there, "one unit of room, one winner");
+        for counter in [0, 1].map(|index| set.counter(index).unwrap()) {
+            assert_eq!(counter.usage(), 1);
+        }
+    });
+}

@@ -1,0 +1,95 @@
+//! Refusals: no charge is refused while credit is stranded, in a slot or on its way.
+
+use loom::thread;
+
+use super::{model, stocked};
+use crate::PageCounter;
+
+/// E5, E6. Once the stock is off, room for a charge is room: a refill in flight has brought its surplus back.
+#[test]
+fn loom_refill_vs_close() {
+    model(|| {
+        let counter = PageCounter::root(stocked().max(2).budget(64));
+        let charger = {
+            let counter = counter.clone();
+            thread::spawn(move || counter.try_charge(1).unwrap())
+        };
+        counter.set_batch(0);
+        counter.try_charge(1).expect("two units of room, two charges of one");
+        charger.join().unwrap();
+        assert_eq!(counter.usage(), 2);
+    });
+}
+
+/// E5, E6, E10. Two charges that fit together both succeed, whatever either has in transit.
+#[test]
+fn loom_refusal_vs_refill_in_transit() {
+    model(|| {
+        let counter = PageCounter::root(stocked().max(2).budget(64));
+        let charger = {
+            let counter = counter.clone();
+            thread::spawn(move || counter.try_charge(1).unwrap())
+        };
+        counter.try_charge(1).unwrap();
+        charger.join().unwrap();
+        assert_eq!(counter.usage(), 2);
+    });
+}
+
+/// E10. The adaptive stock: it opens and closes by itself while both charge.
+#[test]
+fn loom_refusal_vs_adaptive() {
+    model(|| {
+        let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
+        // Room for a batch of one more charge opens the stock; the limit comes down on it.
+        counter.try_charge(1).unwrap();
+        let charger = {
+            let counter = counter.clone();
+            thread::spawn(move || counter.try_charge(1).unwrap())
+        };
+        counter.set_max(3).unwrap();
+        counter.try_charge(1).unwrap();
+        charger.join().unwrap();
+        assert_eq!(counter.usage() - counter.stocked(), 3);
+    });
+}
+
+/// E3. A unit freed while another thread's refusal closes the stock is there for the next charge.
+#[test]
+fn loom_refusal_vs_put() {
+    model(|| {
+        let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
+        // Exactly, which opens the stock; then for a batch, which leaves credit.
+        counter.try_charge(1).unwrap();
+        counter.try_charge(1).unwrap();
+        let charger = {
+            let counter = counter.clone();
+            thread::spawn(move || counter.try_charge(38).expect("fits once the credit is drained"))
+        };
+        counter.uncharge(1);
+        charger.join().unwrap();
+        // By a third thread: our own slot would give us what is stranded in it.
+        let counter = counter.clone();
+        thread::spawn(move || counter.try_charge(1).expect("the freed unit is stranded")).join().unwrap();
+    });
+}
+
+/// E10. A stock that is closing still counts until its credit is back.
+#[test]
+fn loom_refusal_vs_closing() {
+    model(|| {
+        let counter = PageCounter::root(stocked().max(2).budget(64));
+        counter.try_charge(1).unwrap();
+        let closer = {
+            let counter = counter.clone();
+            thread::spawn(move || counter.set_batch(0))
+        };
+        let charger = {
+            let counter = counter.clone();
+            thread::spawn(move || counter.try_charge(1).unwrap())
+        };
+        charger.join().unwrap();
+        closer.join().unwrap();
+        assert_eq!(counter.usage(), 2);
+    });
+}

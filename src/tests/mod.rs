@@ -1,0 +1,45 @@
+//! Loom models of the production types. Each names the race it explores; `.ci/mutations` breaks the code on purpose and
+//! expects the model named there to notice.
+//!
+//! ```text
+//! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 cargo test --profile loom --lib loom_
+//! ```
+
+mod loom_drain;
+mod loom_level;
+mod loom_thread;
+mod loom_transit;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::{CounterConfig, PageCounter};
+
+/// Every schedule of `f`, up to the preemption bound of the environment. Prints how many there were.
+fn model(f: impl Fn() + Sync + Send + 'static) {
+    let schedules = Arc::new(AtomicU64::new(0));
+    let mut builder = loom::model::Builder::new();
+    builder.max_branches = 20_000;
+    builder.check({
+        let schedules = Arc::clone(&schedules);
+        move || {
+            schedules.fetch_add(1, Ordering::Relaxed);
+            f();
+        }
+    });
+    println!("{} schedules", schedules.load(Ordering::Relaxed));
+}
+
+/// A batch of two units, never closed by margin: the smallest stock that has credit to lose.
+fn stocked() -> CounterConfig {
+    CounterConfig::new().batch(2).adaptive(false)
+}
+
+/// What every model ends with: the identity, here with nobody charging.
+#[track_caller]
+fn assert_settled(counter: &PageCounter, live: u64) {
+    assert_eq!(counter.usage(), live + counter.stocked(), "usage is live charge and credit");
+    counter.drain();
+    assert_eq!(counter.usage(), live, "a drain leaves no credit behind");
+    assert_eq!(counter.counts().underflows, 0, "nothing is returned twice");
+}
