@@ -3,12 +3,15 @@
 use std::fmt;
 
 use super::config::{BATCH_MAX, CounterConfig};
-use super::page_counter::{Node, Protection, USAGE_MAX};
+use super::page_counter::{Node, USAGE_MAX};
+use super::protection::Protection;
+use super::stock::{Consume, Put};
 use super::tree::Tree;
 use super::verify::Verdict;
 use crate::error::{Busy, CounterId, Refused};
 use crate::sync::barrier::BarrierState;
 use crate::sync::per_thread;
+use crate::sync::slots::Gate;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering, model_failed};
 
@@ -39,7 +42,8 @@ use crate::sync::{Arc, Ordering, model_failed};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct PageCounter {
-    node: Arc<Node>,
+    /// The hit path needs nothing else.
+    gate: &'static Gate,
     keep: Arc<Keep>,
 }
 
@@ -86,7 +90,7 @@ impl PageCounter {
 
     pub(crate) fn child_with_stock(&self, stock: bool) -> PageCounter {
         per_thread::slow_path(|_, _| {
-            let node = self.node.tree.child(&self.node, stock);
+            let node = self.node().tree.child(self.node(), stock);
             PageCounter::keep(node, Some(Arc::clone(&self.keep)))
         })
     }
@@ -96,8 +100,12 @@ impl PageCounter {
     }
 
     fn keep(node: Arc<Node>, parent: Option<Arc<Keep>>) -> PageCounter {
-        let keep = Arc::new(Keep { node: Arc::clone(&node), parent });
-        PageCounter { node, keep }
+        PageCounter { gate: node.gate, keep: Arc::new(Keep { node, parent }) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.keep.node
     }
 
     /// Charge `n` units here and at all ancestors, or nowhere.
@@ -111,7 +119,10 @@ impl PageCounter {
     /// [`Refused`] names the level that was full.
     #[inline]
     pub fn try_charge(&self, n: u64) -> Result<(), Refused> {
-        if self.node.hit(n) { Ok(()) } else { self.node.try_charge_slow(n) }
+        match self.gate.consume(n) {
+            Consume::Hit => Ok(()),
+            missed => self.node().try_charge_slow(n, missed),
+        }
     }
 
     /// Charge `n` units here and at all ancestors, whatever the limits say.
@@ -120,8 +131,9 @@ impl PageCounter {
     /// apart in [`forced`](Self::forced). The pressure hook is not asked.
     #[inline]
     pub fn charge(&self, n: u64) {
-        if !self.node.hit(n) {
-            self.node.force_slow(n);
+        match self.gate.consume(n) {
+            Consume::Hit => {}
+            missed => self.node().force_slow(n, missed),
         }
     }
 
@@ -132,14 +144,15 @@ impl PageCounter {
     /// ancestors keep what belongs to others.
     #[inline]
     pub fn uncharge(&self, n: u64) {
-        if !self.node.put(n) {
-            self.node.uncharge_slow(n);
+        match self.gate.put(n) {
+            Put::Kept => {}
+            missed => self.node().uncharge_slow(n, missed),
         }
     }
 
     /// Take `n` units off this level only, leaving the ancestors as they are: one step of undoing a charge by hand.
     pub fn cancel(&self, n: u64) {
-        self.node.subtract(n.min(USAGE_MAX));
+        self.node().subtract(n.min(USAGE_MAX));
     }
 }
 
@@ -149,13 +162,14 @@ impl PageCounter {
     /// Set the most units that charges may bring this counter to. Credit below it is drained before live charge is in the
     /// way.
     ///
-    /// From a success on, usage stays within max but for forced charges. Raising always succeeds.
+    /// From a success on, usage stays within max but for forced charges.
     ///
     /// # Errors
     ///
-    /// [`Busy`] when live charge is above `max`; the old max holds.
+    /// [`Busy`] when live charge is above `max`, which forced charges may bring about even where `max` is raised; the old
+    /// max holds.
     pub fn set_max(&self, max: u64) -> Result<(), Busy> {
-        per_thread::slow_path(|_, _| self.node.tree.set_max(&self.node, max)).map_err(|usage| Busy {
+        per_thread::slow_path(|_, _| self.node().tree.set_max(self.node(), max)).map_err(|usage| Busy {
             level: self.id(),
             usage,
             max,
@@ -164,52 +178,52 @@ impl PageCounter {
 
     /// The most units, [`UNLIMITED`](Self::UNLIMITED) by default.
     pub fn max(&self) -> u64 {
-        self.node.max()
+        self.node().max()
     }
 
     /// Set the units that reclaim never touches.
     pub fn set_min(&self, units: u64) {
-        self.node.set_protection(Protection::Min, units);
+        self.node().set_protection(Protection::Min, units);
     }
 
     /// The units that reclaim never touches, 0 by default.
     pub fn min(&self) -> u64 {
-        self.node.setting(Protection::Min)
+        self.node().setting(Protection::Min)
     }
 
     /// Set the units that reclaim touches last.
     pub fn set_low(&self, units: u64) {
-        self.node.set_protection(Protection::Low, units);
+        self.node().set_protection(Protection::Low, units);
     }
 
     /// The units that reclaim touches last, 0 by default.
     pub fn low(&self) -> u64 {
-        self.node.setting(Protection::Low)
+        self.node().setting(Protection::Low)
     }
 
     /// Sum over the children of min(usage, min). Exact at every quiescent point.
     pub fn children_min_usage(&self) -> u64 {
-        self.node.children_protected(Protection::Min)
+        self.node().children_protected(Protection::Min)
     }
 
     /// Sum over the children of min(usage, low). Exact at every quiescent point.
     pub fn children_low_usage(&self) -> u64 {
-        self.node.children_protected(Protection::Low)
+        self.node().children_protected(Protection::Low)
     }
 
     /// Change the batch of this counter and all below it; 0 switches their stock off. Their credit is drained.
     pub fn set_batch(&self, units: u64) {
-        per_thread::slow_path(|_, _| self.node.tree.set_batch(&self.node, units.min(BATCH_MAX)));
+        per_thread::slow_path(|_, _| self.node().tree.set_batch(self.node(), units.min(BATCH_MAX)));
     }
 
     /// Units that a thread charges in advance.
     pub fn batch(&self) -> u64 {
-        self.node.batch()
+        self.node().batch()
     }
 
     /// Take back all credit of this counter and all below it. Returns the units; complete when nobody charges meanwhile.
     pub fn drain(&self) -> u64 {
-        per_thread::slow_path(|_, _| self.node.tree.drain(&self.node))
+        per_thread::slow_path(|_, _| self.node().tree.drain(self.node()))
     }
 }
 
@@ -218,7 +232,7 @@ impl PageCounter {
 impl PageCounter {
     /// Live charge and credit of the subtree: what the limits see. One load.
     pub fn usage(&self) -> u64 {
-        self.node.usage()
+        self.node().usage()
     }
 
     /// [`usage`](Self::usage) minus [`stocked`](Self::stocked): what users hold. An estimate while others run.
@@ -230,59 +244,59 @@ impl PageCounter {
 
     /// Credit in the stocks of the subtree. A look at each slot; an estimate while others run.
     pub fn stocked(&self) -> u64 {
-        per_thread::slow_path(|_, _| self.node.tree.stocked(&self.node))
+        per_thread::slow_path(|_, _| self.node().tree.stocked(self.node()))
     }
 
     /// The published bound on [`stocked`](Self::stocked): over the open stocks of the subtree, threads that touched them
     /// x 2 batches. One load.
     pub fn stocked_bound(&self) -> u64 {
-        self.node.bound.load(Ordering::Relaxed)
+        self.node().bound.load(Ordering::Relaxed)
     }
 
     /// Units above max that forced charges put here. Falls as units are uncharged; `usage - forced <= max` at any moment.
     pub fn forced(&self) -> u64 {
-        self.node.forced()
+        self.node().forced()
     }
 
     /// Units that forced charges have put above max, ever.
     pub fn forced_total(&self) -> u64 {
-        self.node.forced_total()
+        self.node().forced_total()
     }
 
     /// The highest usage that admitted charges left behind, credit included.
     pub fn peak(&self) -> u64 {
-        self.node.peaks().ever()
+        self.node().peaks().ever()
     }
 
     /// A peak of one's own: the highest usage from now on, or from its last reset.
     pub fn peak_window(&self) -> PeakWindow {
-        PeakWindow { value: self.node.peaks().open_window(self.usage()), counter: self.clone() }
+        PeakWindow { value: self.node().peaks().open_window(self.usage()), counter: self.clone() }
     }
 
     /// Charges that were refused at this level.
     pub fn failcnt(&self) -> u64 {
-        self.node.failcnt.load(Ordering::Relaxed)
+        self.node().failcnt.load(Ordering::Relaxed)
     }
 
     /// The parent, if any.
     pub fn parent(&self) -> Option<PageCounter> {
         let keep = self.keep.parent.as_ref()?;
-        Some(PageCounter { node: Arc::clone(&keep.node), keep: Arc::clone(keep) })
+        Some(PageCounter { gate: keep.node.gate, keep: Arc::clone(keep) })
     }
 
     /// The counter's name in errors and verdicts.
     pub fn id(&self) -> CounterId {
-        self.node.id
+        self.node().id
     }
 
     /// The barrier pair that the tree runs on.
     pub fn barrier(&self) -> BarrierState {
-        self.node.tree.barrier.state()
+        self.node().tree.barrier.state()
     }
 
     /// Event counts of the whole tree.
     pub fn counts(&self) -> Counts {
-        let tree = &self.node.tree;
+        let tree = &self.node().tree;
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         Counts {
             drains: read(&tree.counts.drains),
@@ -298,23 +312,19 @@ impl PageCounter {
     /// Compare the counts of the subtree with each other, and with the second count where
     /// [`CounterConfig::audit`] is on. Meant for a moment when nobody charges; the tree's shape holds still meanwhile.
     pub fn verify(&self) -> Verdict {
-        per_thread::slow_path(|_, _| self.node.tree.verify(&self.node))
-    }
-
-    pub(crate) fn node(&self) -> &Arc<Node> {
-        &self.node
+        per_thread::slow_path(|_, _| self.node().tree.verify(self.node()))
     }
 }
 
 impl Clone for PageCounter {
     fn clone(&self) -> Self {
-        PageCounter { node: Arc::clone(&self.node), keep: Arc::clone(&self.keep) }
+        PageCounter { gate: self.gate, keep: Arc::clone(&self.keep) }
     }
 }
 
 impl PartialEq for PageCounter {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.node, &other.node)
+        Arc::ptr_eq(&self.keep, &other.keep)
     }
 }
 
@@ -323,7 +333,7 @@ impl Eq for PageCounter {}
 impl fmt::Debug for PageCounter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PageCounter")
-            .field("id", &self.node.id.0)
+            .field("id", &self.node().id.0)
             .field("usage", &self.usage())
             .field("max", &self.max())
             .finish_non_exhaustive()
@@ -361,17 +371,17 @@ pub struct PeakWindow {
 impl PeakWindow {
     /// The highest usage since the window was opened or last reset.
     pub fn peak(&self) -> u64 {
-        self.counter.node.peaks().read(&self.value)
+        self.counter.node().peaks().read(&self.value)
     }
 
     /// Start over from the usage of now.
     pub fn reset(&self) {
-        self.counter.node.peaks().reset(&self.value, self.counter.usage());
+        self.counter.node().peaks().reset(&self.value, self.counter.usage());
     }
 }
 
 impl Drop for PeakWindow {
     fn drop(&mut self) {
-        self.counter.node.peaks().close_window(&self.value);
+        self.counter.node().peaks().close_window(&self.value);
     }
 }

@@ -9,10 +9,10 @@
 //!
 //! Edges: E2 and E3 (slots), E5 and E6 (transit), E10 (open count). The protocol stands in `README.md` beside this file.
 
-use super::page_counter::{CLOSED, Node, OPENED, Refusal, USAGE_MAX};
+use super::page_counter::{CLOSED, Node, OPENED, Refusal};
 use super::tree::{Claim, NOWHERE, Places, Scope, Tree};
 use crate::sync::barrier::BarrierFailed;
-use crate::sync::{Arc, Ordering};
+use crate::sync::{Arc, Ordering, fence_after_exchange};
 
 /// Margins at which a stock closes and opens, in batches per registered thread: 4 and 16 batches for two threads.
 const CLOSE_BELOW: u64 = 2;
@@ -94,7 +94,8 @@ impl Tree {
     #[cold]
     pub(crate) fn close_crossed(&self, node: &Node) {
         for level in node.levels() {
-            if level.usage() <= level.max() || level.limits.open.load(Ordering::Acquire) as u32 == 0 {
+            // SeqCst (E4): after the exchange on usage; pairs with `open`.
+            if level.usage() <= level.max() || level.limits.open.load(Ordering::SeqCst) as u32 == 0 {
                 continue;
             }
             let mut places = self.places.lock();
@@ -104,28 +105,43 @@ impl Tree {
         }
     }
 
-    /// Lower or raise a max. Credit is drained before live charge makes it busy.
+    /// Set a max. Credit is drained before live charge makes it busy.
     pub(crate) fn set_max(&self, level: &Node, max: u64) -> Result<(), u64> {
         let mut places = self.places.lock();
         let lowers = max < level.max();
-        let room = max.min(USAGE_MAX).saturating_sub(level.usage());
-        let mut set = Err(0);
-        if lowers && (room == 0 || (self.adaptive && room < self.close_below(level.batch()))) {
+        let near = self.adaptive && lowers && level.room(max) < self.close_below(level.batch());
+        if near || level.usage() > max {
             level.limits.tight.store(true, Ordering::Relaxed);
             let _ = self.close(&mut places, level.place(), Scope::Subtree);
         }
-        // A charge that was let in between the look and the store takes the max back; it had room under the old one.
-        for _ in 0..LEVELS_MAX {
-            set = level.store_max(max);
-            if set.is_ok() || level.usage() > max {
+        // A charge that gets in between the look and the store takes the max back: it had room under the old one.
+        let mut set;
+        let mut tries = LEVELS_MAX;
+        loop {
+            let usage = level.usage();
+            set = if usage > max { Err(usage) } else { level.store_max(max) };
+            tries -= 1;
+            if set.is_ok() || usage > max || tries == 0 {
                 break;
             }
+        }
+        if set.is_ok() && lowers {
+            // A walk that passed this level under the old max and has not looked again shows more than the new one until
+            // it is undone. Walks are in transit (E5).
+            let _ = self.wait_transits();
         }
         if level.parent.is_none() && level.bound.load(Ordering::Relaxed) > level.budget() {
             let _ = self.close(&mut places, level.place(), Scope::Subtree);
         }
         self.reopen(&mut places, level);
         set
+    }
+
+    /// A heavy barrier, and the end of every transit that it finds.
+    fn wait_transits(&self) -> Result<(), Stuck> {
+        self.barrier.heavy()?;
+        let over = self.registry.blocks().all(|block| block.wait_transit());
+        if over { Ok(()) } else { Err(Stuck::Transit) }
     }
 
     // === Opening and closing ===
@@ -135,8 +151,12 @@ impl Tree {
         self.threads().saturating_mul(CLOSE_BELOW).saturating_mul(batch)
     }
 
-    /// Margin over which a stock opens.
+    /// Margin from which on a stock opens. One that never closes by margin closed for a level above its max, and needs
+    /// no more than that it is not.
     pub(crate) fn open_above(&self, batch: u64) -> u64 {
+        if !self.adaptive {
+            return 0;
+        }
         self.threads().saturating_mul(OPEN_ABOVE).saturating_mul(batch)
     }
 
@@ -148,11 +168,11 @@ impl Tree {
     #[inline]
     pub(crate) fn adapt(&self, node: &Node, open: bool, margin: u64) {
         let batch = node.batch();
-        if !self.adaptive || batch == 0 {
+        if batch == 0 {
             return;
         }
-        let closes = open && margin < self.close_below(batch);
-        let opens = !open && margin > self.open_above(batch) && node.may_open();
+        let closes = self.adaptive && open && margin < self.close_below(batch);
+        let opens = !open && margin >= self.open_above(batch) && node.may_open();
         if (closes || opens)
             && let Some(mut places) = self.places.try_lock()
         {
@@ -168,7 +188,7 @@ impl Tree {
     fn open(&self, places: &mut Places, place: u32) {
         let node = Arc::clone(places.node(place));
         let entry = &mut places.all[place as usize];
-        if !node.may_open() || node.levels().any(|level| level.limits.tight.load(Ordering::Relaxed)) {
+        if !node.may_open() {
             return;
         }
         let capacity = 2 * node.batch();
@@ -176,13 +196,33 @@ impl Tree {
             if !node.reserve(node.touched.load(Ordering::Relaxed) * capacity) {
                 return;
             }
-            for level in node.levels() {
-                // AcqRel (E10): counted before the first batch; pairs with `Refusal::without_credit`.
-                level.limits.open.fetch_add(OPENED, Ordering::AcqRel);
-            }
             entry.open = true;
+            for level in node.levels() {
+                // SeqCst (E10): counted before the first batch; pairs with `Refusal::without_credit`.
+                level.limits.open.fetch_add(OPENED, Ordering::SeqCst);
+            }
         }
-        node.capacity.store(capacity, Ordering::Release);
+        // E4: pairs with `close_crossed`. Either we see that a forced charge has put a level above its max, or it sees
+        // this stock counted and closes it.
+        fence_after_exchange();
+        if node.levels().any(|level| level.limits.tight.load(Ordering::Relaxed) || level.usage() > level.max()) {
+            // Nothing can be in a stock that has had no capacity.
+            if node.gate.capacity.load(Ordering::Relaxed) == 0 && !entry.stuck {
+                entry.open = false;
+                self.uncount(&node);
+            }
+            return;
+        }
+        node.gate.capacity.store(capacity, Ordering::Release);
+    }
+
+    /// The stock holds nothing any more.
+    fn uncount(&self, node: &Node) {
+        node.unreserve(node.touched.load(Ordering::Relaxed) * 2 * node.batch());
+        for level in node.levels() {
+            // AcqRel (E10): uncounted after the drain; pairs with `Refusal::without_credit`.
+            level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
+        }
     }
 
     /// Where stocks never close by margin: open everything below `level` again.
@@ -190,7 +230,9 @@ impl Tree {
         if self.adaptive {
             return;
         }
-        level.limits.tight.store(false, Ordering::Relaxed);
+        if level.usage() <= level.max() {
+            level.limits.tight.store(false, Ordering::Relaxed);
+        }
         let mut at = Some(level.place());
         while let Some(place) = at {
             let front = places.all[place as usize].front;
@@ -212,18 +254,14 @@ impl Tree {
         }
         for &stock in &stocks {
             // SeqCst (E3, E5): before the heavy barrier; a put or a transit that it does not wait for reads zero.
-            places.node(stock).capacity.store(0, Ordering::SeqCst);
+            places.node(stock).gate.capacity.store(0, Ordering::SeqCst);
         }
         let taken = self.take_out(places, &stocks, Pass::Closing);
-        if taken.is_ok() {
-            for &stock in &stocks {
-                let node = Arc::clone(places.node(stock));
+        for &stock in &stocks {
+            places.all[stock as usize].stuck = taken.is_err();
+            if taken.is_ok() {
                 places.all[stock as usize].open = false;
-                node.unreserve(node.touched.load(Ordering::Relaxed) * 2 * node.batch());
-                for level in node.levels() {
-                    // AcqRel (E10): uncounted after the drain; pairs with `Refusal::without_credit`.
-                    level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
-                }
+                self.uncount(places.node(stock));
             }
         }
         stocks.clear();
@@ -259,13 +297,11 @@ impl Tree {
                 self.release_claims(&claims);
                 break;
             }
-            if let Err(failed) = self.barrier.heavy() {
+            let seen = if first_closing { self.wait_transits() } else { self.barrier.heavy().map_err(Stuck::from) };
+            result = result.and(seen);
+            if seen == Err(Stuck::Barrier) {
                 self.release_claims(&claims);
-                result = Err(failed.into());
                 break;
-            }
-            if first_closing && !self.registry.blocks().all(|block| block.wait_transit()) {
-                result = Err(Stuck::Transit);
             }
             cut = false;
             for claim in &claims {

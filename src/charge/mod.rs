@@ -18,6 +18,7 @@ mod counter;
 mod drain;
 mod page_counter;
 mod peak;
+mod protection;
 mod set;
 pub(crate) mod stock;
 mod tree;
@@ -31,6 +32,7 @@ pub use verify::{Fault, FaultKind, Verdict};
 use crate::error::Refused;
 use crate::sync::Ordering;
 use crate::sync::per_thread::{self, Block};
+use crate::sync::slots::Gate;
 use page_counter::{Node, Refusal, USAGE_MAX};
 use stock::{Consume, Put, Slot};
 
@@ -46,30 +48,22 @@ enum Ask {
 
 // === The hit path ===
 
-impl Node {
+impl Gate {
     /// Charge `n` from this thread's stock.
     #[inline(always)]
-    pub(crate) fn hit(&self, n: u64) -> bool {
-        crate::sync::with_local(|local| {
-            let Some(slot) = local.fast_block().and_then(|block| block.slot(self.fast_index)) else { return false };
-            match slot.consume(n, false) {
-                Consume::Hit => true,
-                Consume::Miss => false,
-                Consume::Undone => self.undo_slow(slot, n),
-            }
+    pub(crate) fn consume(&self, n: u64) -> Consume {
+        crate::sync::with_local(|local| match local.fast_block().and_then(|block| block.slot(self.index())) {
+            Some(slot) => slot.consume(n, false),
+            None => Consume::Miss,
         })
     }
 
     /// Uncharge `n` into this thread's stock.
     #[inline(always)]
-    pub(crate) fn put(&self, n: u64) -> bool {
-        crate::sync::with_local(|local| {
-            let Some(slot) = local.fast_block().and_then(|block| block.slot(self.fast_index)) else { return false };
-            match slot.put(n, &self.capacity, false) {
-                Put::Kept => true,
-                Put::Full => false,
-                Put::Closed => self.take_back_slow(),
-            }
+    pub(crate) fn put(&self, n: u64) -> Put {
+        crate::sync::with_local(|local| match local.fast_block().and_then(|block| block.slot(self.index())) {
+            Some(slot) => slot.put(n, &self.capacity, false),
+            None => Put::Full,
         })
     }
 }
@@ -79,34 +73,40 @@ impl Node {
 impl Node {
     #[cold]
     #[inline(never)]
-    pub(crate) fn try_charge_slow(&self, n: u64) -> Result<(), Refused> {
-        self.charge_slow(n, Ask::Hook)
+    pub(crate) fn try_charge_slow(&self, n: u64, missed: Consume) -> Result<(), Refused> {
+        self.charge_slow(n, missed, Ask::Hook)
     }
 
     /// Never refused: what does not fit is forced, after stranded credit was drained.
     #[cold]
     #[inline(never)]
-    pub(crate) fn force_slow(&self, n: u64) {
-        if self.charge_slow(n, Ask::Nobody).is_ok() {
+    pub(crate) fn force_slow(&self, n: u64, missed: Consume) {
+        if self.charge_slow(n, missed, Ask::Nobody).is_ok() {
             return;
         }
-        let n = n.min(USAGE_MAX);
         per_thread::slow_path(|block, nested| {
-            let crossed = self.force(n);
-            self.count_charged(block.filter(|_| !nested), n);
+            let charged = n.min(self.countable());
+            if charged < n {
+                self.tree.counts.overflows.fetch_add(1, Ordering::Relaxed);
+            }
+            let crossed = self.force(charged);
+            self.count_charged(block.filter(|_| !nested), charged);
             if crossed && !nested {
                 self.tree.close_crossed(self);
             }
         });
     }
 
-    fn charge_slow(&self, n: u64, ask: Ask) -> Result<(), Refused> {
+    fn charge_slow(&self, n: u64, missed: Consume, ask: Ask) -> Result<(), Refused> {
         if n == 0 {
             return Ok(());
         }
         per_thread::slow_path(|block, nested| {
-            let hit = self.careful && self.hit_careful(block, n);
-            if !hit {
+            let missed = if self.careful { self.consume_careful(block, n) } else { missed };
+            if missed == Consume::Undone {
+                self.undo(block, n);
+            }
+            if missed != Consume::Hit {
                 self.charge_missed(block, nested, n, ask)?;
             }
             self.count_charged(block.filter(|_| !nested), n);
@@ -133,7 +133,7 @@ impl Node {
                 Err(refusal) => refusal,
             };
             if ask == Ask::Hook {
-                refusal = match self.ask_hook(n, refusal) {
+                refusal = match self.ask_hook(block, n, refusal) {
                     Ok(()) => return Ok(()),
                     Err(refusal) => refusal,
                 };
@@ -151,7 +151,7 @@ impl Node {
         let Some(block) = block else { return self.walk(n).map(|margin| (false, margin)) };
         block.begin_transit(self.fenced);
         // Acquire (E5): read in transit. Whoever closes the stock after this waits for us.
-        let capacity = self.capacity.load(Ordering::Acquire);
+        let capacity = self.gate.capacity.load(Ordering::Acquire);
         let batch = capacity / 2;
         let walked = match self.ready_slot(block, capacity) {
             Some(slot) if n <= batch => match self.walk(batch) {
@@ -170,7 +170,7 @@ impl Node {
 
     /// What a refill got beyond the charge becomes credit, or goes back up the tree.
     fn keep_surplus(&self, slot: &Slot, surplus: u64) {
-        let back = match slot.put(surplus, &self.capacity, self.fenced) {
+        let back = match slot.put(surplus, &self.gate.capacity, self.fenced) {
             Put::Kept => 0,
             Put::Full => surplus,
             Put::Closed => slot.take_back(u64::MAX, self.fenced),
@@ -198,7 +198,7 @@ impl Node {
     }
 
     /// Pressure, and the charge again for as long as somebody frees something.
-    fn ask_hook<'a>(&'a self, n: u64, mut refusal: Refusal<'a>) -> Result<(), Refusal<'a>> {
+    fn ask_hook<'a>(&'a self, block: Option<&Block>, n: u64, mut refusal: Refusal<'a>) -> Result<(), Refusal<'a>> {
         let Some(hook) = &self.tree.config.hook else { return Err(refusal) };
         for _ in 0..RECLAIM_RETRIES_MAX {
             let refused = refusal.refused(self, n);
@@ -206,7 +206,7 @@ impl Node {
             if freed.unwrap_or(0) == 0 {
                 break;
             }
-            refusal = match self.walk(n) {
+            refusal = match self.refill(block, n) {
                 Ok(_) => return Ok(()),
                 Err(refusal) => match self.tree.charge_at_limit(self, n, refusal) {
                     Ok(_) => return Ok(()),
@@ -223,7 +223,7 @@ impl Node {
 impl Node {
     #[cold]
     #[inline(never)]
-    pub(crate) fn uncharge_slow(&self, n: u64) {
+    pub(crate) fn uncharge_slow(&self, n: u64, missed: Put) {
         let n = n.min(USAGE_MAX);
         if n == 0 {
             return;
@@ -231,8 +231,12 @@ impl Node {
         per_thread::slow_path(|block, nested| {
             // The second count first: once the credit is put back the counter may be somebody else's.
             self.count_uncharged(block.filter(|_| !nested), n);
-            if self.careful && self.put_careful(block, n) {
-                return;
+            let missed = if self.careful { self.put_careful(block, n) } else { missed };
+            if missed != Put::Full {
+                // Put, and if the stock has closed meanwhile taken back.
+                return if missed == Put::Closed {
+                    self.take_back(block)
+                };
             }
             match block.filter(|_| !nested) {
                 Some(block) => {
@@ -251,9 +255,9 @@ impl Node {
     /// Keep one batch, and let the rest go up the tree: trimming only the excess would overflow again at once.
     fn cut(&self, block: &Block, n: u64) {
         // Acquire (E5): as in `refill`.
-        let capacity = self.capacity.load(Ordering::Acquire);
+        let capacity = self.gate.capacity.load(Ordering::Acquire);
         let Some(slot) = self.ready_slot(block, capacity) else { return self.uncharge_levels(n) };
-        match slot.put(n, &self.capacity, self.fenced) {
+        match slot.put(n, &self.gate.capacity, self.fenced) {
             Put::Kept => return,
             Put::Closed => return self.uncharge_levels(slot.take_back(u64::MAX, self.fenced)),
             Put::Full => {}
@@ -268,25 +272,9 @@ impl Node {
         self.uncharge_levels(n - keep);
     }
 
-    /// The credit just put is in the slot of a counter that has closed. Always true: the uncharge is done.
-    #[cold]
-    #[inline(never)]
-    fn take_back_slow(&self) -> bool {
-        per_thread::slow_path(|block, _| block.is_some_and(|block| self.take_back(block)))
-    }
-
-    /// A drainer claimed what a charge was about to pay with: raise the level again. Always false: the charge missed.
-    #[cold]
-    #[inline(never)]
-    fn undo_slow(&self, slot: &Slot, n: u64) -> bool {
-        if slot.undo(n, &self.capacity, self.fenced) == Put::Closed {
-            self.take_back_slow();
-        }
-        false
-    }
-
-    /// Everything in this thread's slot goes up the tree.
-    fn take_back(&self, block: &Block) -> bool {
+    /// The credit just put is in the slot of a counter that has closed: everything in the slot goes up the tree.
+    fn take_back(&self, block: Option<&Block>) {
+        let Some(block) = block else { return };
         // A charge made by an allocator inside a transit is covered by it.
         let entered = !block.in_transit();
         if entered {
@@ -297,29 +285,28 @@ impl Node {
         if entered {
             block.end_transit();
         }
-        true
+    }
+
+    /// A drainer claimed what a charge was about to pay with: raise the level again. The charge goes on as a miss.
+    fn undo(&self, block: Option<&Block>, n: u64) {
+        let Some(slot) = block.and_then(|block| block.slot(self.index)) else { return };
+        if slot.undo(n, &self.gate.capacity, self.fenced) == Put::Closed {
+            self.take_back(block);
+        }
     }
 }
 
 // === Hits that cost more: with a real fence, or counted twice ===
 
 impl Node {
-    fn hit_careful(&self, block: Option<&Block>, n: u64) -> bool {
-        let Some(slot) = block.and_then(|block| block.slot(self.index)) else { return false };
-        match slot.consume(n, self.fenced) {
-            Consume::Hit => true,
-            Consume::Miss => false,
-            Consume::Undone => self.undo_slow(slot, n),
-        }
+    fn consume_careful(&self, block: Option<&Block>, n: u64) -> Consume {
+        let slot = block.and_then(|block| block.slot(self.index));
+        slot.map_or(Consume::Miss, |slot| slot.consume(n, self.fenced))
     }
 
-    fn put_careful(&self, block: Option<&Block>, n: u64) -> bool {
-        let Some(slot) = block.and_then(|block| block.slot(self.index)) else { return false };
-        match slot.put(n, &self.capacity, self.fenced) {
-            Put::Kept => true,
-            Put::Full => false,
-            Put::Closed => self.take_back_slow(),
-        }
+    fn put_careful(&self, block: Option<&Block>, n: u64) -> Put {
+        let slot = block.and_then(|block| block.slot(self.index));
+        slot.map_or(Put::Full, |slot| slot.put(n, &self.gate.capacity, self.fenced))
     }
 
     fn count_charged(&self, block: Option<&Block>, n: u64) {

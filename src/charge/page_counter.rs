@@ -2,9 +2,9 @@
 //!
 //! After `mm/page_counter.c`, with three differences: a level admits by compare-exchange, so a refusal leaves no trace at
 //! its own level; a peak is recorded after the whole walk, so a doomed charge leaves none at all; protection is propagated
-//! by a loop, so it is exact.
+//! by a loop (`protection`), so it is exact.
 //!
-//! Edges: E1 (charge/set_max), E11 (protection). What credit is and how it moves is in `stock` and `drain`.
+//! Edges: E1 (charge/set_max), E4 (forced charge/opening). What credit is and how it moves is in `stock` and `drain`.
 
 use std::ptr;
 
@@ -12,11 +12,12 @@ use smallvec::SmallVec;
 
 use super::audit::Cell as AuditCell;
 use super::peak::Peaks;
+use super::protection::Propagated;
 use super::tree::Tree;
 use crate::error::{CounterId, Refused};
-use crate::sync::per_thread::SlotIndex;
+use crate::sync::slots::{Gate, SlotIndex};
 use crate::sync::stat_atomic::{AtomicBool, AtomicU32, AtomicU64 as StatU64};
-use crate::sync::{Arc, AtomicI64, AtomicU64, CachePadded, Ordering, fence_after_exchange};
+use crate::sync::{Arc, AtomicI64, AtomicU64, CachePadded, Mutex, Ordering, fence_after_exchange};
 
 /// The most units a counter may hold.
 pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
@@ -28,15 +29,13 @@ const DEPTH_COMMON: usize = 16;
 pub(crate) const OPENED: u64 = (1 << 32) | 1;
 pub(crate) const CLOSED: u64 = (1 << 32) - 1;
 
-/// A counter: its stock, its level, its place in the tree. In this order: what the hit path reads on one line, usage
-/// on another, limits on a third.
+/// A counter: its stock, its level, its place in the tree. In this order: what never changes on one line, usage on
+/// another, limits on a third.
 #[repr(C, align(128))]
 pub(crate) struct Node {
-    // What the hit path reads; written when the stock opens or closes.
-    /// Twice the batch while the stock is open, 0 while it is closed. The published state of the stock.
-    pub(crate) capacity: AtomicU64,
-    /// Slot index as the hit path sees it: none where every operation goes through the slow path.
-    pub(crate) fast_index: SlotIndex,
+    // Read by every walk, written at birth.
+    /// State of the stock, and what the hit path reads.
+    pub(crate) gate: &'static Gate,
     /// Slot index in every thread's block.
     pub(crate) index: SlotIndex,
     /// Audited, or with a real fence: not for the hit path.
@@ -90,20 +89,12 @@ pub(crate) struct Limits {
     pub(crate) open: AtomicU64,
     /// Refused here lately: nothing below opens. Set under the lock, cleared by a charge that sees room.
     pub(crate) tight: AtomicBool,
-    /// Units above max that forced charges put here.
+    /// Units above max that forced charges put here. Changes only together with usage, under `forcing`.
     forced: StatU64,
     forced_total: StatU64,
-    min_propagated: Propagated,
-    low_propagated: Propagated,
-}
-
-/// One kind of protection: what this level has told its parent, and what its children have told it.
-#[derive(Default)]
-struct Propagated {
-    /// min(usage, setting) as last told.
-    told: AtomicU64,
-    /// Sum of what the children told.
-    children: AtomicI64,
+    forcing: Mutex<()>,
+    pub(super) min_propagated: Propagated,
+    pub(super) low_propagated: Propagated,
 }
 
 /// A level that said no.
@@ -166,7 +157,8 @@ pub(crate) struct Birth {
     pub(crate) batch: u64,
     pub(crate) max: u64,
     pub(crate) budget: Option<u64>,
-    pub(crate) index: SlotIndex,
+    /// Whether it has a stock of its own.
+    pub(crate) stock: bool,
 }
 
 // === impl Node: the walk ===
@@ -176,10 +168,11 @@ impl Node {
         static NEXT: StatU64 = StatU64::new(1);
         let fenced = birth.tree.barrier.fenced();
         let careful = fenced || birth.tree.audited;
+        let (index, gate) = if birth.stock { birth.tree.registry.take_index() } else { birth.tree.registry.no_index() };
+        gate.set_index(if careful { SlotIndex::NONE } else { index });
         Node {
-            capacity: AtomicU64::new(0),
-            fast_index: if careful { SlotIndex::NONE } else { birth.index },
-            index: birth.index,
+            gate,
+            index,
             careful,
             fenced,
             member: birth.member,
@@ -195,6 +188,7 @@ impl Node {
                 tight: AtomicBool::new(false),
                 forced: StatU64::new(0),
                 forced_total: StatU64::new(0),
+                forcing: Mutex::new(()),
                 min_propagated: Propagated::default(),
                 low_propagated: Propagated::default(),
             }),
@@ -335,30 +329,24 @@ impl Node {
 
     /// A charge that sees plenty of room at a tight level ends the tightness.
     fn loosen(&self, room: u64) {
-        if self.limits.tight.load(Ordering::Relaxed) && room > self.tree.open_above(self.batch.load(Ordering::Relaxed))
-        {
+        if self.limits.tight.load(Ordering::Relaxed) && room >= self.tree.open_above(self.batch()) {
             self.limits.tight.store(false, Ordering::Relaxed);
         }
     }
 
-    /// Add `n` whatever max says. The excess is set apart before usage shows it.
+    /// Add `n` whatever max says. The excess is set apart before usage shows it, so usage - forced <= max all the while.
     fn add_forced(&self, n: u64) -> (i64, bool) {
+        let _forcing = self.limits.forcing.lock();
         let mut set_apart = 0;
         let mut usage = self.usage.units.load(Ordering::Relaxed);
         loop {
-            let new = checked_add(usage, n).unwrap_or_else(|| {
-                self.tree.counts.overflows.fetch_add(1, Ordering::Relaxed);
-                i64::MAX
-            });
+            let new = usage.saturating_add_unsigned(n);
             let max = self.limits.max.load(Ordering::Acquire).min(USAGE_MAX);
             let excess = new.max(0).cast_unsigned().saturating_sub(max).min(n);
-            if excess > set_apart {
-                self.limits.forced_total.fetch_add(excess - set_apart, Ordering::Relaxed);
-                self.limits.forced.fetch_add(excess - set_apart, Ordering::AcqRel);
-            } else if excess < set_apart {
-                self.limits.forced.fetch_sub(set_apart - excess, Ordering::AcqRel);
-            }
+            self.limits.forced.fetch_add(excess.wrapping_sub(set_apart), Ordering::AcqRel);
+            self.limits.forced_total.fetch_add(excess.saturating_sub(set_apart), Ordering::Relaxed);
             set_apart = excess;
+            // SeqCst (E4): pairs with the look at usage in `Tree::open`, see `Tree::close_crossed`.
             match self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => {
                     fence_after_exchange();
@@ -372,26 +360,35 @@ impl Node {
 
     /// Take `n` off this level. Returns what was there to take: less than `n` is an underflow, counted and clamped.
     pub(crate) fn subtract(&self, n: u64) -> u64 {
-        // SeqCst (E1, E11): a limit or a protection set meanwhile sees it, or we see the protection below.
-        let before = self.usage.units.fetch_sub(n.cast_signed(), Ordering::SeqCst);
-        let mut taken = n;
-        if before < n.cast_signed() {
-            taken = before.max(0).cast_unsigned();
-            self.usage.units.fetch_add((n - taken).cast_signed(), Ordering::SeqCst);
-            self.underflows.fetch_add(1, Ordering::Relaxed);
-            self.underflowed.fetch_add(n - taken, Ordering::Relaxed);
-            self.tree.counts.underflows.fetch_add(1, Ordering::Relaxed);
-            self.poisoned.store(true, Ordering::Relaxed);
-        }
-        if self.limits.forced.load(Ordering::Relaxed) > 0 {
-            // After usage fell: usage - forced stays within max all the while. Forced units go first.
-            let _ = self
-                .limits
-                .forced
-                .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |forced| Some(forced.saturating_sub(taken)));
-        }
+        let taken = if self.limits.forced.load(Ordering::Acquire) == 0 {
+            self.subtract_usage(n)
+        } else {
+            // Usage first, and no forced charge in between. Units above max go first.
+            let _forcing = self.limits.forcing.lock();
+            let taken = self.subtract_usage(n);
+            let forced = self.limits.forced.load(Ordering::Relaxed);
+            self.limits.forced.store(forced.saturating_sub(taken), Ordering::Release);
+            taken
+        };
         fence_after_exchange();
         self.propagate();
+        taken
+    }
+
+    fn subtract_usage(&self, n: u64) -> u64 {
+        // SeqCst (E1, E11): a limit or a protection set meanwhile sees it, or we see the protection afterwards.
+        let before = self.usage.units.fetch_sub(n.cast_signed(), Ordering::SeqCst);
+        if before >= n.cast_signed() { n } else { self.underflow(before, n) }
+    }
+
+    #[cold]
+    fn underflow(&self, before: i64, n: u64) -> u64 {
+        let taken = before.max(0).cast_unsigned();
+        self.usage.units.fetch_add((n - taken).cast_signed(), Ordering::SeqCst);
+        self.underflows.fetch_add(1, Ordering::Relaxed);
+        self.underflowed.fetch_add(n - taken, Ordering::Relaxed);
+        self.tree.counts.underflows.fetch_add(1, Ordering::Relaxed);
+        self.poisoned.store(true, Ordering::Relaxed);
         taken
     }
 
@@ -413,6 +410,11 @@ impl Node {
         self.usage.units.load(Ordering::SeqCst).max(0).cast_unsigned()
     }
 
+    /// Units that fit at every level before one of them cannot count them.
+    pub(crate) fn countable(&self) -> u64 {
+        self.levels().map(|level| USAGE_MAX - level.usage()).min().unwrap_or(USAGE_MAX)
+    }
+
     pub(crate) fn forced(&self) -> u64 {
         self.limits.forced.load(Ordering::Acquire)
     }
@@ -423,71 +425,6 @@ impl Node {
 
     pub(crate) fn peaks(&self) -> &Peaks {
         &self.usage.peaks
-    }
-}
-
-// === impl Node: protection ===
-
-/// Which protection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protection {
-    Min,
-    Low,
-}
-
-impl Node {
-    fn protection(&self, kind: Protection) -> (&AtomicU64, &Propagated) {
-        match kind {
-            Protection::Min => (&self.limits.min, &self.limits.min_propagated),
-            Protection::Low => (&self.limits.low, &self.limits.low_propagated),
-        }
-    }
-
-    pub(crate) fn set_protection(&self, kind: Protection, units: u64) {
-        // SeqCst (E11): pairs with the exchanges on usage. Either the charger reads this setting, or we its usage.
-        self.protection(kind).0.swap(units, Ordering::SeqCst);
-        fence_after_exchange();
-        self.tell(kind);
-    }
-
-    /// Tell the parent how much of usage is protected, where anything is.
-    #[inline]
-    fn propagate(&self) {
-        if self.limits.min.load(Ordering::SeqCst) > 0 {
-            self.tell(Protection::Min);
-        }
-        if self.limits.low.load(Ordering::SeqCst) > 0 {
-            self.tell(Protection::Low);
-        }
-    }
-
-    /// Exchange what was told, add the difference to the parent, look again. Whoever exchanges last has seen every
-    /// change before it, so the last word is right: the kernel's one-shot form can leave a stale one.
-    #[cold]
-    fn tell(&self, kind: Protection) {
-        let Some(parent) = &self.parent else { return };
-        let (setting, propagated) = self.protection(kind);
-        loop {
-            let protected = self.usage().min(setting.load(Ordering::SeqCst));
-            // AcqRel (E11): reading what another thread told orders its usage before our next look.
-            let told = propagated.told.swap(protected, Ordering::AcqRel);
-            let change = protected.wrapping_sub(told).cast_signed();
-            if change != 0 {
-                parent.protection(kind).1.children.fetch_add(change, Ordering::AcqRel);
-            }
-            if self.usage().min(setting.load(Ordering::SeqCst)) == protected {
-                return;
-            }
-        }
-    }
-
-    pub(crate) fn setting(&self, kind: Protection) -> u64 {
-        self.protection(kind).0.load(Ordering::Relaxed)
-    }
-
-    /// Sum of what the children told.
-    pub(crate) fn children_protected(&self, kind: Protection) -> u64 {
-        self.protection(kind).1.children.load(Ordering::Acquire).max(0).cast_unsigned()
     }
 }
 

@@ -7,10 +7,12 @@
 use super::config::CounterConfig;
 use super::counter::PageCounter;
 use super::page_counter::Node;
+use super::stock::{Consume, Put};
 use super::tree::Tree;
 use super::verify::Verdict;
-use crate::error::SetRefused;
+use crate::error::{Refused, SetRefused};
 use crate::sync::per_thread;
+use crate::sync::slots::Gate;
 use crate::sync::{Arc, model_failed};
 
 /// How the counters of a set keep credit.
@@ -42,16 +44,23 @@ pub enum SetStock {
 #[derive(Clone)]
 pub struct CounterSet {
     stock: SetStock,
-    front: Option<Arc<Front>>,
+    front: Option<Front>,
     counters: Arc<[PageCounter]>,
 }
 
-/// The one stock of a set. Dropped before the counters whose credit it holds.
+/// The one stock of a set.
+#[derive(Clone)]
 struct Front {
+    gate: &'static Gate,
+    keep: Arc<KeepFront>,
+}
+
+/// Keeps the front in its tree. Dropped before the counters whose credit it holds.
+struct KeepFront {
     node: Arc<Node>,
 }
 
-impl Drop for Front {
+impl Drop for KeepFront {
     fn drop(&mut self) {
         if model_failed() {
             return;
@@ -91,7 +100,8 @@ impl CounterSet {
     fn new(tree: &Arc<Tree>, stock: SetStock, counters: Arc<[PageCounter]>) -> CounterSet {
         let front = (stock == SetStock::Shared).then(|| {
             let members = counters.iter().map(|counter| Arc::clone(counter.node())).collect();
-            Arc::new(Front { node: tree.front(members, counters[0].batch()) })
+            let node = tree.front(members, counters[0].batch());
+            Front { gate: node.gate, keep: Arc::new(KeepFront { node }) }
         });
         CounterSet { stock, front, counters }
     }
@@ -123,24 +133,23 @@ impl CounterSet {
     /// [`SetRefused`] names the counter and its level that was full.
     #[inline]
     pub fn try_charge(&self, n: u64) -> Result<(), SetRefused> {
-        match &self.front {
-            Some(front) if front.node.hit(n) => Ok(()),
-            Some(front) => self.try_charge_shared_slow(&front.node, n),
-            None => self.try_charge_independent(|_| n),
+        let Some(front) = &self.front else { return self.try_charge_independent(n) };
+        match front.gate.consume(n) {
+            Consume::Hit => Ok(()),
+            missed => self.try_charge_shared_slow(front, n, missed),
         }
     }
 
     /// Give `n` units back at every counter of the set.
     #[inline]
     pub fn uncharge(&self, n: u64) {
-        match &self.front {
-            Some(front) => {
-                if !front.node.put(n) {
-                    front.node.uncharge_slow(n);
-                }
-            }
+        let Some(front) = &self.front else {
             // First counter first: a later one never reads lower for it.
-            None => self.counters.iter().for_each(|counter| counter.uncharge(n)),
+            return self.counters.iter().for_each(|counter| counter.uncharge(n));
+        };
+        match front.gate.put(n) {
+            Put::Kept => {}
+            missed => front.keep.node.uncharge_slow(n, missed),
         }
     }
 
@@ -155,11 +164,15 @@ impl CounterSet {
         if self.front.is_some() {
             self.try_charge(common)?;
         }
-        self.try_charge_independent(|index| amount(index) - common).inspect_err(|_| {
-            if self.front.is_some() {
-                self.uncharge(common);
+        for (index, counter) in self.counters.iter().enumerate().rev() {
+            if let Err(refused) = counter.try_charge(amount(index) - common) {
+                if self.front.is_some() {
+                    self.uncharge(common);
+                }
+                return Err(self.undo_slow(|index| amount(index) - common, index, refused));
             }
-        })
+        }
+        Ok(())
     }
 
     /// Give each counter's own amount back.
@@ -194,24 +207,34 @@ impl CounterSet {
 
     #[cold]
     #[inline(never)]
-    fn try_charge_shared_slow(&self, front: &Node, n: u64) -> Result<(), SetRefused> {
-        front.try_charge_slow(n).map_err(|refused| {
-            // The level that refused is below exactly one of the members.
-            let holds = |counter: &PageCounter| counter.node().levels().any(|level| level.id == refused.level);
-            SetRefused { counter: self.counters.iter().position(holds).unwrap_or(0), refused }
+    fn try_charge_shared_slow(&self, front: &Front, n: u64, missed: Consume) -> Result<(), SetRefused> {
+        front.keep.node.try_charge_slow(n, missed).map_err(|mut refused| {
+            // The level that refused is above exactly one of the counters, which is who asked.
+            let below = |counter: &PageCounter| counter.node().levels().any(|level| level.id == refused.level);
+            let counter = self.counters.iter().position(below).unwrap_or(0);
+            refused.requester = self.counters[counter].id();
+            SetRefused { counter, refused }
         })
     }
 
-    /// Last counter first, and back again on a refusal.
-    fn try_charge_independent(&self, amount: impl Fn(usize) -> u64) -> Result<(), SetRefused> {
+    /// Last counter first.
+    #[inline]
+    fn try_charge_independent(&self, n: u64) -> Result<(), SetRefused> {
         for (index, counter) in self.counters.iter().enumerate().rev() {
-            if let Err(refused) = counter.try_charge(amount(index)) {
-                for (index, counter) in self.counters.iter().enumerate().skip(index + 1) {
-                    counter.uncharge(amount(index));
-                }
-                return Err(SetRefused { counter: index, refused });
+            if let Err(refused) = counter.try_charge(n) {
+                return Err(self.undo_slow(|_| n, index, refused));
             }
         }
         Ok(())
+    }
+
+    /// `index` refused what the later counters have been charged already.
+    #[cold]
+    #[inline(never)]
+    fn undo_slow(&self, amount: impl Fn(usize) -> u64, index: usize, refused: Refused) -> SetRefused {
+        for (later, counter) in self.counters.iter().enumerate().skip(index + 1) {
+            counter.uncharge(amount(later));
+        }
+        SetRefused { counter: index, refused }
     }
 }

@@ -5,10 +5,11 @@
 
 use super::audit::Cell as AuditCell;
 use super::config::{BUDGET_SHARE, CounterConfig};
-use super::page_counter::{Birth, CLOSED, Node, Protection};
+use super::page_counter::{Birth, CLOSED, Node, USAGE_MAX};
+use super::protection::Protection;
 use super::stock::Slot;
-use crate::sync::barrier::Barrier;
-use crate::sync::per_thread::SlotIndex;
+use crate::sync::barrier::{Barrier, BarrierState};
+use crate::sync::slots::SlotIndex;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Mutex, Ordering, Registrar, registry};
 
@@ -56,6 +57,8 @@ pub(crate) struct Place {
     pub(crate) front: u32,
     /// Counted in `Limits::open`. Its capacity may already be 0: closing has begun.
     pub(crate) open: bool,
+    /// The last closing could not finish: credit may be on its way.
+    pub(crate) stuck: bool,
     /// Drained and not yet uncharged; used within one drain.
     pub(crate) settled: u64,
 }
@@ -179,6 +182,7 @@ impl Place {
             prev: NOWHERE,
             front: NOWHERE,
             open: false,
+            stuck: false,
             settled: 0,
         }
     }
@@ -209,7 +213,7 @@ impl Tree {
             batch: config.batch,
             max: config.max,
             budget: config.budget,
-            index: self.take_index(stock),
+            stock,
         })
     }
 
@@ -223,7 +227,7 @@ impl Tree {
             batch: parent.batch(),
             max: u64::MAX,
             budget: None,
-            index: self.take_index(stock),
+            stock,
         })
     }
 
@@ -237,12 +241,8 @@ impl Tree {
             batch,
             max: u64::MAX,
             budget: None,
-            index: self.take_index(true),
+            stock: true,
         })
-    }
-
-    fn take_index(&self, stock: bool) -> SlotIndex {
-        if stock { self.registry.take_index() } else { SlotIndex::NONE }
     }
 
     fn attach(&self, birth: Birth) -> Arc<Node> {
@@ -276,6 +276,7 @@ impl Tree {
             }
         }
         if entry.open {
+            node.gate.capacity.store(0, Ordering::Release);
             node.unreserve(node.touched.load(Ordering::Relaxed) * 2 * node.batch());
             for level in node.levels() {
                 level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
@@ -303,7 +304,8 @@ impl Tree {
     /// Audited live charge of one counter, over all threads.
     pub(crate) fn audited_live(&self, node: &Node) -> i64 {
         let cells = self.registry.blocks().filter_map(|block| block.audit(node.index)).map(AuditCell::live);
-        node.audit_shared.live() + cells.sum::<i64>()
+        // Cumulative counts wrap, and so do their sums: what is left is right.
+        cells.fold(node.audit_shared.live(), i64::wrapping_add)
     }
 
     /// Credit of one counter, over all threads.
@@ -323,6 +325,11 @@ impl Node {
         self.batch.load(Ordering::Relaxed)
     }
 
+    /// Room below `max`.
+    pub(crate) fn room(&self, max: u64) -> u64 {
+        max.min(USAGE_MAX).saturating_sub(self.usage())
+    }
+
     pub(crate) fn max(&self) -> u64 {
         self.limits.max.load(Ordering::Acquire)
     }
@@ -333,6 +340,7 @@ impl Node {
         self.index != SlotIndex::NONE
             && self.batch() > 0
             && !self.poisoned.load(Ordering::Relaxed)
+            && self.tree.barrier.state() != BarrierState::Degraded
             && if self.members.is_empty() { bare_root(self) } else { self.members.iter().all(|m| bare_root(m)) }
             && self.may_reserve(self.touched.load(Ordering::Relaxed).max(1) * 2 * self.batch())
     }

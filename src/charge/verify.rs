@@ -5,7 +5,8 @@
 
 use std::fmt;
 
-use super::page_counter::{Node, Protection, USAGE_MAX};
+use super::page_counter::Node;
+use super::protection::Protection;
 use super::tree::{NOWHERE, Places, Tree};
 use crate::error::CounterId;
 use crate::sync::{Arc, Ordering};
@@ -151,13 +152,14 @@ impl Tree {
             let node = places.node(place);
             let sum = &mut sums[place as usize];
             sum.credit += self.credit_at(&places, place);
-            sum.live += stocks_at(&places, place).map(|node| self.audited_live(node)).sum::<i64>();
+            let live = stocks_at(&places, place).map(|node| self.audited_live(node));
+            sum.live = live.fold(sum.live, i64::wrapping_add);
             let sum = *sum;
             self.judge(node, &sum, &mut faults);
             if place != top.place() {
                 let usage = node.usage();
                 let above = &mut sums[node.parent.as_ref().map_or(0, |parent| parent.place()) as usize];
-                above.live += sum.live;
+                above.live = above.live.wrapping_add(sum.live);
                 above.credit += sum.credit;
                 above.children += usage;
                 above.min += usage.min(node.setting(Protection::Min));
@@ -175,7 +177,7 @@ impl Tree {
         if underflowed > 0 {
             fault(FaultKind::Underflow, 0, underflowed);
         }
-        let expected = sum.live.saturating_add_unsigned(sum.credit).max(0).cast_unsigned().min(USAGE_MAX);
+        let expected = sum.live.wrapping_add_unsigned(sum.credit).max(0).cast_unsigned();
         if self.audited && expected != usage {
             fault(FaultKind::Identity, expected, usage);
         }

@@ -8,6 +8,7 @@
 //! | E1 | a level admits: exchange usage, read max again | `store_max`: exchange max, read usage | store buffering | `loom_charge_vs_set_max` |
 //! | E2 | `consume`: store `level`, light, read `drained` | `claim`, heavy, `settle` reads `level` | store buffering | `loom_consume_vs_drain`, `loom_put_vs_drain`, `loom_undone_consume_vs_close` |
 //! | E3 | `put`: store `level`, light, read capacity | close: capacity 0, heavy, read `level` | store buffering | `loom_put_vs_close`, `loom_switch_off_vs_charge`, `loom_refusal_vs_put` |
+//! | E4 | open: count the stock, read usage | a forced charge: exchange usage, read the count | store buffering | `loom_forced_vs_opening` |
 //! | E5 | transit odd, light, read capacity | close: capacity 0, heavy, read transit | store buffering | `loom_refill_vs_close` |
 //! | E6 | `end_transit` | `wait_transit` | release/acquire | `loom_refusal_vs_refill_in_transit` |
 //! | E7 | a page of slots is published | any thread follows the pointer | release/acquire | `loom_first_touch_vs_close` |

@@ -1,10 +1,12 @@
 //! The one door to concurrency: atomics, locks, thread-locals and barriers enter the crate here and nowhere else.
 //!
 //! `real` and `model` have the same surface; which one stands behind it is the only place where `cfg(loom)` matters
-//! to the engine. `barrier` holds the light/heavy pair, `per_thread` the registry of threads and their slot blocks.
+//! to the engine. `barrier` holds the light/heavy pair, `per_thread` the registry of threads and their blocks, `slots` where in a block
+//! a counter's slot lies.
 
 pub(crate) mod barrier;
 pub(crate) mod per_thread;
+pub(crate) mod slots;
 
 #[cfg(loom)]
 mod model;

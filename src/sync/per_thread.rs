@@ -20,51 +20,11 @@ use std::collections::BinaryHeap;
 use std::ptr;
 
 use super::barrier;
+use super::slots::{Directory, Gate, PAGE_SLOTS, SlotIndex};
 use super::stat_atomic::AtomicU32;
 use super::{AtomicPtr, AtomicU64, Mutex, Ordering, Patience, Registrar};
 use crate::charge::audit::Cell as AuditCell;
 use crate::charge::stock::Slot;
-
-/// Slots of one page: 4 KiB of 16-byte slots.
-#[cfg(not(loom))]
-const PAGE_SLOTS: usize = 256;
-#[cfg(loom)]
-const PAGE_SLOTS: usize = 4;
-
-/// Pages a thread may have. 16,384 x 256 slots: counters beyond four million at a time go without stock. The
-/// directory takes address space; only what is touched becomes memory.
-#[cfg(not(loom))]
-const PAGES_MAX: usize = 16_384;
-#[cfg(loom)]
-const PAGES_MAX: usize = 2;
-
-/// Where a counter's slots lie in every thread's block. Kept in two halves, because the hit path needs them apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct SlotIndex {
-    /// Below `PAGES_MAX`.
-    page: u32,
-    /// Below `PAGE_SLOTS`.
-    slot: u32,
-}
-
-impl SlotIndex {
-    /// An index that no thread has a slot for: it lies in the last page of a directory, which is never made.
-    pub(crate) const NONE: SlotIndex = SlotIndex { page: PAGES_MAX as u32 - 1, slot: 0 };
-
-    fn next(self) -> SlotIndex {
-        if self.slot + 1 < PAGE_SLOTS as u32 {
-            SlotIndex { slot: self.slot + 1, ..self }
-        } else {
-            SlotIndex { page: self.page + 1, slot: 0 }
-        }
-    }
-}
-
-/// Aligned so that no two threads share a line, nor a pair of lines.
-#[repr(align(128))]
-struct Page<T>([T; PAGE_SLOTS]);
-
-type Directory<T> = [AtomicPtr<Page<T>>; PAGES_MAX];
 
 /// What one thread id owns.
 pub(crate) struct Block {
@@ -108,32 +68,26 @@ impl Block {
             block
         }
         #[cfg(loom)]
-        Box::new(Block {
-            transit: AtomicU64::new(0),
-            id,
-            next,
-            slots: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
-            audit: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
-        })
+        Box::new(Block { transit: AtomicU64::new(0), id, next, slots: Directory::new(), audit: Directory::new() })
     }
 
     /// The slot of a counter, if this thread has a page for it.
     #[inline(always)]
     pub(crate) fn slot(&self, index: SlotIndex) -> Option<&Slot> {
-        entry(&self.slots, index)
+        self.slots.get(index)
     }
 
     /// The slot of a counter, with a page of vacant slots where there is none yet. Owner only. Allocates.
     pub(crate) fn slot_or_page(&self, index: SlotIndex) -> Option<&Slot> {
-        entry_or_page(&self.slots, index, Slot::vacant)
+        self.slots.get_or_make(index, Slot::vacant)
     }
 
     pub(crate) fn audit(&self, index: SlotIndex) -> Option<&AuditCell> {
-        entry(&self.audit, index)
+        self.audit.get(index)
     }
 
     pub(crate) fn audit_or_page(&self, index: SlotIndex) -> Option<&AuditCell> {
-        entry_or_page(&self.audit, index, AuditCell::new)
+        self.audit.get_or_make(index, AuditCell::new)
     }
 
     /// Enter transit. What is read afterwards decides how much credit moves; see E5.
@@ -177,59 +131,11 @@ impl Block {
     }
 }
 
-impl Drop for Block {
-    /// Runs in models only; the process's registry is never dropped.
-    #[allow(unsafe_code)]
-    fn drop(&mut self) {
-        fn free<T>(directory: &Directory<T>) {
-            for page in directory {
-                let page = page.load(Ordering::Relaxed);
-                if !page.is_null() {
-                    // SAFETY: the pointer came from `Box::into_raw` in `entry_or_page` and dies with its directory.
-                    drop(unsafe { Box::from_raw(page) });
-                }
-            }
-        }
-        free(&self.slots);
-        free(&self.audit);
-    }
-}
-
-#[inline(always)]
-#[allow(unsafe_code)]
-fn entry<T>(directory: &Directory<T>, index: SlotIndex) -> Option<&T> {
-    // SAFETY: a `SlotIndex` is made by the registry only, whose pages end with `NONE`.
-    let place = unsafe { directory.get_unchecked(index.page as usize) };
-    // Acquire (E7): another thread sees the page initialised; pairs with the store in `entry_or_page`.
-    let page = place.load(Ordering::Acquire);
-    // SAFETY: a page is published initialised and lives as long as its block; `slot` is below its length.
-    unsafe { Some(page.as_ref()?.0.get_unchecked(index.slot as usize)) }
-}
-
-fn entry_or_page<T>(directory: &Directory<T>, index: SlotIndex, fill: impl Fn() -> T) -> Option<&T> {
-    if index == SlotIndex::NONE {
-        return None;
-    }
-    let place = directory.get(index.page as usize)?;
-    // Relaxed: only the owner stores the pointer.
-    if place.load(Ordering::Relaxed).is_null() {
-        let page = Box::new(Page(std::array::from_fn(|_| fill())));
-        // Release (E7): pairs with `entry`.
-        place.store(Box::into_raw(page), Ordering::Release);
-    }
-    entry(directory, index)
-}
-
 /// Stands for a block where a thread has none: every look-up in it finds no page. Saves the hit path a test. All zero, so
 /// it takes address space only.
 #[cfg(not(loom))]
-static NO_BLOCK: Block = Block {
-    transit: AtomicU64::new(0),
-    id: 0,
-    next: ptr::null(),
-    slots: [const { AtomicPtr::new(ptr::null_mut()) }; PAGES_MAX],
-    audit: [const { AtomicPtr::new(ptr::null_mut()) }; PAGES_MAX],
-};
+static NO_BLOCK: Block =
+    Block { transit: AtomicU64::new(0), id: 0, next: ptr::null(), slots: Directory::new(), audit: Directory::new() };
 
 #[cfg(not(loom))]
 const fn no_block() -> *const Block {
@@ -346,6 +252,8 @@ pub(crate) struct Registry {
     head: AtomicPtr<Block>,
     /// Threads that hold a block now.
     threads: AtomicU32,
+    /// The gate of all counters without stock.
+    closed: &'static Gate,
     state: Mutex<Free>,
 }
 
@@ -356,6 +264,8 @@ struct Free {
     /// Slot indices given back, and the first never given out. Lowest first keeps pages dense.
     indices: BinaryHeap<Reverse<SlotIndex>>,
     fresh: SlotIndex,
+    /// The gates of all indices given out so far, a page at a time.
+    gates: Vec<&'static [Gate]>,
 }
 
 // SAFETY: the pointers name blocks of this registry, which are `Send` and `Sync` and outlive it being shared.
@@ -367,11 +277,13 @@ impl Registry {
         Registry {
             head: AtomicPtr::new(ptr::null_mut()),
             threads: AtomicU32::new(0),
+            closed: Box::leak(Box::new(Gate::new())),
             state: Mutex::new(Free {
                 blocks: Vec::new(),
                 made: 0,
                 indices: BinaryHeap::new(),
-                fresh: SlotIndex { page: 0, slot: 0 },
+                fresh: SlotIndex::FIRST,
+                gates: Vec::new(),
             }),
         }
     }
@@ -420,17 +332,29 @@ impl Registry {
         })
     }
 
-    /// A slot index for a new counter. [`SlotIndex::NONE`] when all are taken: that counter goes without stock.
-    pub(crate) fn take_index(&self) -> SlotIndex {
+    /// A slot index for a new counter, and its gate. [`SlotIndex::NONE`] when all are taken: that counter goes without
+    /// stock.
+    pub(crate) fn take_index(&self) -> (SlotIndex, &'static Gate) {
         let mut free = self.state.lock();
-        if let Some(Reverse(index)) = free.indices.pop() {
-            return index;
-        }
-        let index = free.fresh;
-        if index != SlotIndex::NONE {
+        let index = free.indices.pop().map(|Reverse(index)| index).unwrap_or_else(|| {
+            let index = free.fresh;
             free.fresh = index.next();
+            index
+        });
+        if index == SlotIndex::NONE {
+            drop(free);
+            return self.no_index();
         }
-        index
+        let number = index.number();
+        if number / PAGE_SLOTS == free.gates.len() {
+            free.gates.push((0..PAGE_SLOTS).map(|_| Gate::new()).collect::<Vec<_>>().leak());
+        }
+        (index, &free.gates[number / PAGE_SLOTS][number % PAGE_SLOTS])
+    }
+
+    /// What a counter without stock gets: no index, and a gate that never opens.
+    pub(crate) fn no_index(&self) -> (SlotIndex, &'static Gate) {
+        (SlotIndex::NONE, self.closed)
     }
 
     /// Give an index back. Its slots must be vacant.

@@ -93,3 +93,36 @@ fn loom_refusal_vs_closing() {
         assert_eq!(counter.usage(), 2);
     });
 }
+
+/// E10. A refusal that found no open stock looks again: one that opened meanwhile may hold the credit it lacks.
+#[test]
+fn loom_refusal_vs_opening() {
+    model(|| {
+        let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
+        let charger = {
+            let counter = counter.clone();
+            // The first charge leaves room enough to open the stock, the second takes a batch.
+            thread::spawn(move || [1, 1].map(|n| counter.try_charge(n).unwrap()))
+        };
+        counter.try_charge(38).expect("38 and 2 fit into 40");
+        charger.join().unwrap();
+        assert_eq!(counter.usage(), 40 + counter.stocked());
+    });
+}
+
+/// E4. While a forced charge stands above max, no stock is open: what is freed is not credit to hit on.
+#[test]
+fn loom_forced_vs_opening() {
+    model(|| {
+        let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
+        let charger = {
+            let counter = counter.clone();
+            // Exactly, which opens the stock.
+            thread::spawn(move || counter.try_charge(1).is_ok())
+        };
+        counter.charge(60);
+        charger.join().unwrap();
+        counter.uncharge(1);
+        counter.try_charge(1).expect_err("above max");
+    });
+}

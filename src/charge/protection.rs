@@ -1,0 +1,81 @@
+//! min and low as a level stores them, and what it tells its parent.
+//!
+//! A parent keeps the sum over its children of min(usage, setting), which effective protection is computed from. Each level
+//! remembers what it last told and adds the difference.
+//!
+//! Edge: E11. After `propagate_protected_usage` in `mm/page_counter.c`.
+
+use super::page_counter::Node;
+use crate::sync::{AtomicI64, AtomicU64, Ordering, fence_after_exchange};
+
+/// One kind of protection: what this level has told its parent, and what its children have told it.
+#[derive(Default)]
+pub(super) struct Propagated {
+    /// min(usage, setting) as last told.
+    told: AtomicU64,
+    /// Sum of what the children told.
+    children: AtomicI64,
+}
+
+/// Which protection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protection {
+    Min,
+    Low,
+}
+
+impl Node {
+    fn protection(&self, kind: Protection) -> (&AtomicU64, &Propagated) {
+        match kind {
+            Protection::Min => (&self.limits.min, &self.limits.min_propagated),
+            Protection::Low => (&self.limits.low, &self.limits.low_propagated),
+        }
+    }
+
+    pub(crate) fn set_protection(&self, kind: Protection, units: u64) {
+        // SeqCst (E11): pairs with the exchanges on usage. Either the charger reads this setting, or we its usage.
+        self.protection(kind).0.swap(units, Ordering::SeqCst);
+        fence_after_exchange();
+        self.tell(kind);
+    }
+
+    /// Tell the parent how much of usage is protected, where anything is.
+    #[inline]
+    pub(super) fn propagate(&self) {
+        if self.limits.min.load(Ordering::SeqCst) > 0 {
+            self.tell(Protection::Min);
+        }
+        if self.limits.low.load(Ordering::SeqCst) > 0 {
+            self.tell(Protection::Low);
+        }
+    }
+
+    /// Exchange what was told, add the difference to the parent, look again. Whoever exchanges last has seen every
+    /// change before it, so the last word is right: the kernel's one-shot form can leave a stale one.
+    #[cold]
+    fn tell(&self, kind: Protection) {
+        let Some(parent) = &self.parent else { return };
+        let (setting, propagated) = self.protection(kind);
+        loop {
+            let protected = self.usage().min(setting.load(Ordering::SeqCst));
+            // AcqRel (E11): reading what another thread told orders its usage before our next look.
+            let told = propagated.told.swap(protected, Ordering::AcqRel);
+            let change = protected.wrapping_sub(told).cast_signed();
+            if change != 0 {
+                parent.protection(kind).1.children.fetch_add(change, Ordering::AcqRel);
+            }
+            if self.usage().min(setting.load(Ordering::SeqCst)) == protected {
+                return;
+            }
+        }
+    }
+
+    pub(crate) fn setting(&self, kind: Protection) -> u64 {
+        self.protection(kind).0.load(Ordering::Relaxed)
+    }
+
+    /// Sum of what the children told.
+    pub(crate) fn children_protected(&self, kind: Protection) -> u64 {
+        self.protection(kind).1.children.load(Ordering::Acquire).max(0).cast_unsigned()
+    }
+}

@@ -1,0 +1,145 @@
+//! Where slots lie: indices, pages of entries for each thread, and the gate of each index.
+
+use std::ptr;
+
+use super::stat_atomic::AtomicU32;
+use super::{AtomicPtr, AtomicU64, Ordering};
+
+/// Entries of one page: 4 KiB of 16-byte slots.
+#[cfg(not(loom))]
+pub(super) const PAGE_SLOTS: usize = 256;
+#[cfg(loom)]
+pub(super) const PAGE_SLOTS: usize = 4;
+
+/// Pages a thread may have. 16,384 x 256 slots: counters beyond four million at a time go without stock. The
+/// directory takes address space; only what is touched becomes memory.
+#[cfg(not(loom))]
+const PAGES_MAX: usize = 16_384;
+#[cfg(loom)]
+const PAGES_MAX: usize = 2;
+
+/// Where a counter's slots lie in every thread's block. Kept in two halves, because the hit path needs them apart.
+/// Made in this file only, so that the halves stay within their bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SlotIndex {
+    /// Below `PAGES_MAX`.
+    page: u32,
+    /// Below `PAGE_SLOTS`.
+    slot: u32,
+}
+
+impl SlotIndex {
+    pub(super) const FIRST: SlotIndex = SlotIndex { page: 0, slot: 0 };
+
+    /// An index that no thread has a slot for: it lies in the last page of a directory, which is never made.
+    pub(crate) const NONE: SlotIndex = SlotIndex { page: PAGES_MAX as u32 - 1, slot: 0 };
+
+    /// The index after this one; `NONE` is the last.
+    pub(super) fn next(self) -> SlotIndex {
+        if self == SlotIndex::NONE {
+            self
+        } else if self.slot + 1 < PAGE_SLOTS as u32 {
+            SlotIndex { slot: self.slot + 1, ..self }
+        } else {
+            SlotIndex { page: self.page + 1, slot: 0 }
+        }
+    }
+
+    /// Its number, from 0 without gaps.
+    pub(super) fn number(self) -> usize {
+        self.page as usize * PAGE_SLOTS + self.slot as usize
+    }
+}
+
+/// What the hit path reads of a counter: one for each slot index, never given back.
+///
+/// Gates lie densely, apart from the counters: a thread that charges thousands of counters in turn misses hardly
+/// more than with a plain array. Written when the stock opens or closes.
+#[repr(align(64))]
+pub(crate) struct Gate {
+    /// Twice the batch while the stock is open, 0 while it is closed: the published state of the stock.
+    pub(crate) capacity: AtomicU64,
+    /// The slot index as the hit path sees it: `NONE` where every operation goes through the slow path. Written at a
+    /// counter's birth.
+    page: AtomicU32,
+    slot: AtomicU32,
+}
+
+impl Gate {
+    /// Closed, and nobody's.
+    pub(super) fn new() -> Self {
+        let SlotIndex { page, slot } = SlotIndex::NONE;
+        Gate { capacity: AtomicU64::new(0), page: AtomicU32::new(page), slot: AtomicU32::new(slot) }
+    }
+
+    /// Show an index to the hit path.
+    pub(crate) fn set_index(&self, index: SlotIndex) {
+        self.page.store(index.page, Ordering::Relaxed);
+        self.slot.store(index.slot, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn index(&self) -> SlotIndex {
+        SlotIndex { page: self.page.load(Ordering::Relaxed), slot: self.slot.load(Ordering::Relaxed) }
+    }
+}
+
+/// Aligned so that no two threads share a line, nor a pair of lines.
+#[repr(align(128))]
+struct Page<T>([T; PAGE_SLOTS]);
+
+/// The pages of one thread, by index. All zero when empty.
+pub(super) struct Directory<T>([AtomicPtr<Page<T>>; PAGES_MAX]);
+
+impl<T> Directory<T> {
+    #[cfg(not(loom))]
+    pub(super) const fn new() -> Self {
+        Directory([const { AtomicPtr::new(ptr::null_mut()) }; PAGES_MAX])
+    }
+
+    #[cfg(loom)]
+    pub(super) fn new() -> Self {
+        Directory(std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())))
+    }
+
+    /// The entry of an index, if its page exists.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(super) fn get(&self, index: SlotIndex) -> Option<&T> {
+        // SAFETY: the halves of an index are within their bounds, see `SlotIndex`.
+        let place = unsafe { self.0.get_unchecked(index.page as usize) };
+        // Acquire (E7): another thread sees the page initialised; pairs with the store in `get_or_make`.
+        let page = place.load(Ordering::Acquire);
+        // SAFETY: a page is published initialised and lives as long as its directory; as above for `slot`.
+        unsafe { Some(page.as_ref()?.0.get_unchecked(index.slot as usize)) }
+    }
+
+    /// The entry of an index, with its page made where there is none. Owner only. Allocates.
+    pub(super) fn get_or_make(&self, index: SlotIndex, fill: impl Fn() -> T) -> Option<&T> {
+        if index == SlotIndex::NONE {
+            return None;
+        }
+        let place = self.0.get(index.page as usize)?;
+        // Relaxed: only the owner stores the pointer.
+        if place.load(Ordering::Relaxed).is_null() {
+            let page = Box::new(Page(std::array::from_fn(|_| fill())));
+            // Release (E7): pairs with `get`.
+            place.store(Box::into_raw(page), Ordering::Release);
+        }
+        self.get(index)
+    }
+}
+
+impl<T> Drop for Directory<T> {
+    /// Runs in models only; the process's registry is never dropped.
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        for page in &self.0 {
+            let page = page.load(Ordering::Relaxed);
+            if !page.is_null() {
+                // SAFETY: the pointer came from `Box::into_raw` in `get_or_make` and dies with its directory.
+                drop(unsafe { Box::from_raw(page) });
+            }
+        }
+    }
+}
