@@ -1,0 +1,73 @@
+#![cfg(not(loom))]
+//! One test for each behaviour that the page counter takes over from the kernel or decides on purpose, named after
+//! the number of its statement.
+//!
+//! `T: R{A{B}}` reads: root R, child A, its child B. Where the outcome differs from the kernel's on purpose, the
+//! test's comment says how. A statement with exact stock numbers runs with a fixed stock (`adaptive(false)`), where
+//! they are promised; its twin runs with the adaptive stock, which promises the outcome only.
+
+mod page_counter;
+mod peak;
+mod protection;
+mod stock;
+
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use memcg::{CounterConfig, PageCounter};
+
+/// A batch of 64 that stays as it is: exact numbers.
+pub(crate) fn fixed() -> CounterConfig {
+    CounterConfig::new().batch(64).adaptive(false).audit(true)
+}
+
+/// A batch of 64 that closes near a limit.
+pub(crate) fn adaptive() -> CounterConfig {
+    CounterConfig::new().batch(64).adaptive(true).audit(true)
+}
+
+/// No stock: the bare counter.
+pub(crate) fn bare() -> CounterConfig {
+    CounterConfig::new().batch(0).audit(true)
+}
+
+/// Panics unless the whole tree adds up.
+#[track_caller]
+pub(crate) fn assert_sound(root: &PageCounter) {
+    let verdict = root.verify();
+    assert!(verdict.is_ok(), "{verdict}");
+    assert!(verdict.audited());
+}
+
+/// Another thread that does one job at a time and keeps its stock until it is dropped.
+pub(crate) struct Other {
+    jobs: Option<Sender<Box<dyn FnOnce() + Send>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Other {
+    pub(crate) fn spawn() -> Self {
+        let (jobs, inbox) = channel::<Box<dyn FnOnce() + Send>>();
+        let thread = std::thread::spawn(move || inbox.into_iter().for_each(|job| job()));
+        Self { jobs: Some(jobs), thread: Some(thread) }
+    }
+
+    /// Runs `job` there and waits for its result; what the job owned is dropped by then.
+    pub(crate) fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
+        let (answer, result) = channel();
+        let job = Box::new(move || answer.send(job()).expect("the caller waits"));
+        self.jobs.as_ref().expect("alive until dropped").send(job).expect("the thread takes jobs");
+        result.recv().expect("the job does not panic")
+    }
+}
+
+impl Drop for Other {
+    /// Waits for the end of the thread, thread-local destructors included.
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic has been reported where the answer was missing.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,232 @@
+#![cfg(not(loom))]
+//! Fork without exec, and a system that takes the barrier away.
+//!
+//! Both change the whole process, so each test starts this program again for itself alone and looks at how it ends.
+
+// Neither fork nor a seccomp filter has a safe form.
+#![allow(unsafe_code)]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use memcg::{BarrierMode, BarrierState, CounterConfig, PageCounter};
+
+/// Set in the process that a test started for itself.
+const ALONE: &str = "MEMCG_EDGES_ALONE";
+
+/// Runs `body` in a process that runs nothing else. `name` is the test's own.
+fn alone(name: &str, body: impl FnOnce()) {
+    if std::env::var_os(ALONE).is_some() {
+        return body();
+    }
+    let program = std::env::current_exe().expect("a test program has a path");
+    let name = format!("{}::{name}", module_path!().split_once("::").map_or("", |(_, path)| path));
+    let output = Command::new(program)
+        .args([&name, "--exact", "--nocapture", "--test-threads=1"])
+        .env(ALONE, "1")
+        .output()
+        .expect("a test program starts");
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{name}: {}\n{stdout}\n{stderr}", output.status);
+    assert!(stdout.contains("1 passed"), "{name} did not run:\n{stdout}");
+}
+
+/// A thread that keeps its stock and does one job at a time.
+struct Other {
+    jobs: Option<Sender<Box<dyn FnOnce() + Send>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Other {
+    fn spawn() -> Self {
+        let (jobs, inbox) = channel::<Box<dyn FnOnce() + Send>>();
+        let thread = std::thread::spawn(move || inbox.into_iter().for_each(|job| job()));
+        Self { jobs: Some(jobs), thread: Some(thread) }
+    }
+
+    fn run<R: Send + 'static>(&self, counter: &PageCounter, job: impl FnOnce(&PageCounter) -> R + Send + 'static) -> R {
+        let (answer, result) = channel();
+        let counter = counter.clone();
+        let job = Box::new(move || {
+            let value = job(&counter);
+            drop(counter);
+            answer.send(value).expect("the caller waits");
+        });
+        self.jobs.as_ref().expect("alive until dropped").send(job).expect("the thread takes jobs");
+        result.recv().expect("the job does not panic")
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic has been reported where the answer was missing.
+            let _ = thread.join();
+        }
+    }
+}
+
+// === Fork ===
+
+/// In the child: only this thread is left, the others' credit is still to be found.
+fn life_after_fork(root: &PageCounter, a: &PageCounter) {
+    assert_eq!((a.live(), root.live()), (3, 3));
+    a.try_charge(1).expect("a hit");
+    a.uncharge(1);
+    a.try_charge(200).expect("a walk");
+    a.uncharge(200);
+    let stocked = root.stocked();
+    assert!(stocked > 0, "the thread that is gone left credit");
+    assert_eq!(root.drain(), stocked);
+    assert_eq!((root.usage(), root.stocked()), (3, 0));
+    a.set_max(50).expect("3 are live");
+    assert_eq!(a.try_charge(48).expect_err("51 of 50").usage, 3);
+    a.try_charge(47).expect("50 of 50");
+    let child = a.child();
+    child.try_charge(1).expect_err("51 of 50");
+    drop(child);
+    a.uncharge(50);
+    root.drain();
+    assert_eq!((root.usage(), root.counts().underflows), (0, 0));
+    let verdict = root.verify();
+    assert!(verdict.is_ok(), "{verdict}");
+}
+
+fn fork_and_go_on(config: CounterConfig) {
+    let root = PageCounter::root(config.audit(true));
+    let a = root.child();
+    let other = Other::spawn();
+    other.run(&a, |a| a.try_charge(2)).expect("unlimited");
+    a.try_charge(1).expect("unlimited");
+    let (usage, stocked) = (root.usage(), root.stocked());
+    // SAFETY: the other thread waits on a channel and holds no lock; the child calls nothing but the counters and what
+    // the test's messages need, and leaves by `_exit`.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork: {}", std::io::Error::last_os_error());
+    if child == 0 {
+        let code = match catch_unwind(AssertUnwindSafe(|| life_after_fork(&root, &a))) {
+            Ok(()) => 0,
+            Err(_) => 1,
+        };
+        // SAFETY: ends the child without running what belongs to the parent.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for our own child; `status` is ours.
+    let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(waited, child);
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the child ended with {status}");
+    assert_eq!((root.usage(), root.stocked(), root.live()), (usage, stocked, 3), "the parent saw nothing of it");
+    other.run(&a, |a| a.uncharge(3));
+    root.drain();
+    assert_eq!(root.usage(), 0);
+}
+
+#[test]
+fn fork_without_exec() {
+    alone("fork_without_exec", || {
+        fork_and_go_on(CounterConfig::new().adaptive(false));
+        fork_and_go_on(CounterConfig::new().adaptive(false).barrier(BarrierMode::Fence));
+        fork_and_go_on(CounterConfig::new());
+    });
+}
+
+// === A barrier that fails later ===
+
+#[cfg(target_arch = "x86_64")]
+const AUDIT_ARCH: u32 = 0xC000_003E;
+#[cfg(target_arch = "aarch64")]
+const AUDIT_ARCH: u32 = 0xC000_00B7;
+
+/// From here on `membarrier` fails with EPERM on this thread and those it spawns.
+fn deny_membarrier() {
+    let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    let equal = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    let ret = (libc::BPF_RET | libc::BPF_K) as u16;
+    let line = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
+    let mut filter = [
+        line(load, std::mem::offset_of!(libc::seccomp_data, arch) as u32, 0, 0),
+        line(equal, AUDIT_ARCH, 0, 3),
+        line(load, std::mem::offset_of!(libc::seccomp_data, nr) as u32, 0, 0),
+        line(equal, libc::SYS_membarrier as u32, 0, 1),
+        line(ret, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0, 0),
+        line(ret, libc::SECCOMP_RET_ALLOW, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: no pointers; without this an unprivileged process may not set a filter.
+    let quiet = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    assert_eq!(quiet, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: the kernel copies the program, which outlives the call.
+    let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// One thread holds credit, another one that may not call the barrier wants it.
+fn barrier_fails_later(config: CounterConfig) {
+    let root = PageCounter::root(config.audit(true));
+    if root.barrier() != BarrierState::Membarrier {
+        println!("no membarrier here: nothing to take away");
+        return;
+    }
+    let a = root.child();
+    a.set_max(1_000).expect("nothing is charged yet");
+    let (owner, denied) = (Other::spawn(), Other::spawn());
+    // An adaptive stock opens with the first charge and is filled by the next.
+    owner.run(&a, |a| a.try_charge(5)).expect("5 of 1000");
+    owner.run(&a, |a| a.try_charge(1)).expect("6 of 1000");
+    owner.run(&a, |a| a.uncharge(5));
+    denied.run(&a, |_| deny_membarrier());
+    let before = (root.usage(), root.stocked());
+
+    denied.run(&a, PageCounter::drain);
+    // Without a stock nothing was to be drained, and the barrier is not missed.
+    let state = if before.1 > 0 { BarrierState::Degraded } else { BarrierState::Membarrier };
+    assert_eq!(root.barrier(), state);
+    assert_eq!((root.usage(), root.stocked(), root.live()), (before.0, before.1, 1), "nothing is lost");
+    assert!(root.verify().is_ok(), "{}", root.verify());
+
+    // What is asked for fits without the owner's credit only, which may stay out of reach.
+    let charged = denied.run(&a, |a| a.try_charge(999)).map_or(0, |()| 999);
+    assert_eq!((root.live(), a.live()), (1 + charged, 1 + charged));
+    assert_eq!(root.usage(), root.live() + root.stocked());
+    denied.run(&a, |a| a.try_charge(1_000)).expect_err("1001 of 1000, whatever the barrier does");
+    assert!(root.usage() <= 1_000, "limits hold");
+    denied.run(&a, |a| a.charge(5_000));
+    assert_eq!(a.live(), 5_001 + charged);
+    assert!(a.usage() - a.forced() <= 1_000);
+    denied.run(&a, move |a| a.uncharge(5_000 + charged));
+    assert_eq!(a.live(), 1);
+    assert!(root.verify().is_ok(), "{}", root.verify());
+
+    // The owner gives its credit back by itself, the next time it charges and frees.
+    for _ in 0..3 {
+        owner.run(&a, |a| {
+            a.try_charge(100).expect("room");
+            a.uncharge(100);
+        });
+    }
+    denied.run(&a, |a| a.set_batch(0));
+    owner.run(&a, |a| {
+        a.try_charge(100).expect("room");
+        a.uncharge(100);
+    });
+    owner.run(&a, |a| a.uncharge(1));
+    assert_eq!(root.live(), 0);
+    drop((owner, denied));
+    let verdict = root.verify();
+    assert!(verdict.is_ok(), "{verdict}");
+    drop(a);
+    assert_eq!(root.usage(), 0, "nothing is left when the counter is gone");
+}
+
+#[test]
+fn a_barrier_that_fails_later_loses_nothing() {
+    alone("a_barrier_that_fails_later_loses_nothing", || {
+        barrier_fails_later(CounterConfig::new().adaptive(false));
+        barrier_fails_later(CounterConfig::new().adaptive(true));
+        barrier_fails_later(CounterConfig::new().adaptive(false).batch(0));
+    });
+}
