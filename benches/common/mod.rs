@@ -1,0 +1,59 @@
+//! What the programs under `benches/` share: threads that start together, trees of counters, and the baselines.
+//!
+//! Every baseline stands on top of [`PageCounter`](memcg::PageCounter) with its stock off, so that all of them walk the
+//! tree with the same code and differ from the library in policy only. Where a baseline needs something that the
+//! library has to pay for (finding the calling thread's credit, keeping a cached counter alive) and the comparison is
+//! not about that very thing, it gets it for nothing: a difference in our favour is then the policy's.
+
+#![cfg(not(loom))]
+#![allow(dead_code, reason = "each program uses its own part of this module")]
+
+pub(crate) mod no_return;
+pub(crate) mod slot;
+pub(crate) mod slots7;
+pub(crate) mod stats;
+pub(crate) mod stock_crate;
+pub(crate) mod team;
+pub(crate) mod tree;
+pub(crate) mod turns;
+
+use memcg::{PageCounter, Refused};
+
+/// The kernel's MEMCG_CHARGE_BATCH, and the default of [`CounterConfig`](memcg::CounterConfig).
+pub(crate) const BATCH: u64 = 64;
+
+/// A way of charging the leaves of one tree, as one thread does it. Leaves go by their index.
+pub(crate) trait Policy {
+    fn try_charge(&mut self, leaf: usize, n: u64) -> Result<(), Refused>;
+    fn uncharge(&mut self, leaf: usize, n: u64);
+}
+
+/// The library itself; also the baseline without stock, when the leaves have none.
+pub(crate) struct Library<'a> {
+    pub(crate) leaves: &'a [PageCounter],
+}
+
+impl Policy for Library<'_> {
+    #[inline(always)]
+    fn try_charge(&mut self, leaf: usize, n: u64) -> Result<(), Refused> {
+        self.leaves[leaf].try_charge(n)
+    }
+
+    #[inline(always)]
+    fn uncharge(&mut self, leaf: usize, n: u64) {
+        self.leaves[leaf].uncharge(n);
+    }
+}
+
+/// No accounting at all.
+pub(crate) struct Uncounted;
+
+impl Policy for Uncounted {
+    #[inline(always)]
+    fn try_charge(&mut self, _leaf: usize, _n: u64) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn uncharge(&mut self, _leaf: usize, _n: u64) {}
+}

@@ -1,0 +1,92 @@
+//! The library's slot, found through the `thread_local` crate: each counter holds a `ThreadLocal` of slots.
+//!
+//! The rules are the library's (capacity of two batches, cut to one), the place is not: here a counter has a table of
+//! its own, there a thread has one block for all counters behind one thread-local pointer.
+
+#![cfg(not(loom))]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memcg::{PageCounter, Refused};
+use thread_local::ThreadLocal;
+
+use super::slot::Slot;
+use super::{BATCH, Policy};
+
+/// A counter without stock of its own, and its slots.
+pub(crate) struct CrateStocked {
+    counter: PageCounter,
+    capacity: AtomicU64,
+    slots: ThreadLocal<Slot>,
+}
+
+impl CrateStocked {
+    pub(crate) fn new(counter: PageCounter) -> Self {
+        CrateStocked { counter, capacity: AtomicU64::new(2 * BATCH), slots: ThreadLocal::new() }
+    }
+
+    #[inline(always)]
+    fn try_charge(&self, n: u64) -> Result<(), Refused> {
+        if n <= BATCH && self.slots.get_or(Slot::default).consume(n) { Ok(()) } else { self.try_charge_slow(n) }
+    }
+
+    #[inline(never)]
+    fn try_charge_slow(&self, n: u64) -> Result<(), Refused> {
+        let batch = n.max(BATCH);
+        if self.counter.try_charge(batch).is_ok() {
+            if batch > n {
+                self.slots.get_or(Slot::default).put(batch - n, &self.capacity);
+            }
+            return Ok(());
+        }
+        self.counter.try_charge(n)
+    }
+
+    #[inline(always)]
+    fn uncharge(&self, n: u64) {
+        let capacity = self.capacity.load(Ordering::Relaxed);
+        let slot = self.slots.get_or(Slot::default);
+        if n > capacity || slot.credit() + n.cast_signed() > capacity.cast_signed() {
+            self.cut(n);
+        } else if !slot.put(n, &self.capacity) {
+            self.take_back();
+        }
+    }
+
+    /// Too much: what exceeds one batch goes up the tree.
+    #[inline(never)]
+    fn cut(&self, n: u64) {
+        let slot = self.slots.get_or(Slot::default);
+        let credit = slot.credit().max(0).cast_unsigned().saturating_add(n);
+        let kept = credit.min(BATCH);
+        slot.set(kept);
+        self.counter.uncharge(credit - kept);
+    }
+
+    /// Nobody closes a baseline's counter; the code stands in the way as it would.
+    #[cold]
+    #[inline(never)]
+    fn take_back(&self) {
+        let slot = self.slots.get_or(Slot::default);
+        let credit = slot.credit().max(0).cast_unsigned();
+        slot.set(0);
+        self.counter.uncharge(credit);
+    }
+}
+
+/// The policy over a whole set of leaves.
+pub(crate) struct StockCrate<'a> {
+    pub(crate) leaves: &'a [CrateStocked],
+}
+
+impl Policy for StockCrate<'_> {
+    #[inline(always)]
+    fn try_charge(&mut self, leaf: usize, n: u64) -> Result<(), Refused> {
+        self.leaves[leaf].try_charge(n)
+    }
+
+    #[inline(always)]
+    fn uncharge(&mut self, leaf: usize, n: u64) {
+        self.leaves[leaf].uncharge(n);
+    }
+}

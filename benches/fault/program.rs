@@ -1,0 +1,203 @@
+//! The trials and their tables.
+
+#![cfg(not(loom))]
+
+mod letter;
+mod region;
+
+use std::time::Instant;
+
+use clap::Parser;
+use comfy_table::Table;
+use comfy_table::presets::ASCII_MARKDOWN;
+use memcg::{CounterConfig, PageCounter};
+
+use self::region::Region;
+use crate::common::slots7::{Random, Slots7};
+use crate::common::stats::Summary;
+use crate::common::tree::{fan, unstocked};
+use crate::common::{Library, Policy, Uncounted};
+
+/// Fault and release regions whose pages are charged.
+#[derive(Parser)]
+struct Options {
+    /// Trials of each variant
+    #[arg(long, default_value_t = 40)]
+    trials: usize,
+    /// Iterations in a trial, which counts with their mean
+    #[arg(long, default_value_t = 50)]
+    iterations: usize,
+    /// Pages of each counter's region [default: 4096 / counters, at most 512]
+    #[arg(long)]
+    pages: Option<usize>,
+    /// Finish one counter's region before the next, instead of page by page in turn
+    #[arg(long)]
+    by_region: bool,
+    /// Given by `cargo bench`; without it one small trial shows that the program works
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// Against no accounting at all, in per cent.
+const DELTA_MAX: f64 = 1.0;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Variant {
+    None,
+    NoStock,
+    Slots7,
+    Stock,
+}
+
+impl Variant {
+    const ALL: [Variant; 4] = [Variant::None, Variant::NoStock, Variant::Slots7, Variant::Stock];
+
+    fn name(self) -> &'static str {
+        match self {
+            Variant::None => "none",
+            Variant::NoStock => "no_stock",
+            Variant::Slots7 => "slots7",
+            Variant::Stock => "stock",
+        }
+    }
+}
+
+pub(crate) fn main() {
+    let mut options = Options::parse();
+    if !options.bench {
+        options = Options { trials: 1, iterations: 1, pages: Some(16), ..options };
+    }
+    println!(
+        "{} trials of {} iterations, pages of {} bytes, {}; ms an iteration\n",
+        options.trials,
+        options.iterations,
+        Region::page_size(),
+        if options.by_region { "region after region" } else { "page by page in turn" },
+    );
+    let mut missed = 0;
+    for count in [1, 4, 32] {
+        let trials = run(&options, count);
+        print(count, &trials);
+        let (none, stock) = (trials.of(Variant::None), trials.of(Variant::Stock));
+        missed += usize::from(stock.delta(&none) > DELTA_MAX && !stock.is_noise(&none));
+    }
+    letter::print();
+    match missed {
+        0 => println!("stock against none: at most {DELTA_MAX} %, or inside one std, with all numbers of counters"),
+        n => println!("stock against none: above {DELTA_MAX} % and outside one std with {n} of 3 numbers of counters"),
+    }
+}
+
+/// The mean of each trial, by variant.
+struct Trials([Vec<f64>; 4]);
+
+impl Trials {
+    fn of(&self, variant: Variant) -> Summary {
+        Summary::of(&self.0[variant as usize])
+    }
+}
+
+/// What all trials with one number of counters work on.
+struct Bench {
+    stocked: Vec<PageCounter>,
+    unstocked: Vec<PageCounter>,
+    regions: Vec<Region>,
+    pages: usize,
+    by_region: bool,
+}
+
+fn run(options: &Options, count: usize) -> Trials {
+    // Small regions for many counters: the whole default run is to take about two minutes.
+    let pages = options.pages.unwrap_or((4_096 / count).min(512));
+    let bench = Bench {
+        stocked: fan(CounterConfig::new(), count).1,
+        unstocked: fan(unstocked(), count).1,
+        regions: (0..count).map(|_| Region::map(pages)).collect(),
+        pages,
+        by_region: options.by_region,
+    };
+    // The slots outlive the trial, as a processor's do.
+    let mut slots7 = Slots7::<Random>::new(&bench.unstocked);
+    let mut trials = Trials(std::array::from_fn(|_| Vec::new()));
+    for trial in 0..=options.trials {
+        // Each variant is first, second, third and last equally often.
+        for place in 0..Variant::ALL.len() {
+            let variant = Variant::ALL[(trial + place) % Variant::ALL.len()];
+            let start = Instant::now();
+            for _ in 0..options.iterations {
+                match variant {
+                    Variant::None => bench.iteration(&mut Uncounted),
+                    Variant::NoStock => bench.iteration(&mut Library { leaves: &bench.unstocked }),
+                    Variant::Slots7 => bench.iteration(&mut slots7),
+                    Variant::Stock => bench.iteration(&mut Library { leaves: &bench.stocked }),
+                }
+            }
+            // The first trial is the warm-up.
+            if trial > 0 {
+                trials.0[variant as usize].push(start.elapsed().as_secs_f64() * 1e3 / options.iterations as f64);
+            }
+        }
+    }
+    trials
+}
+
+impl Bench {
+    /// Never inlined, so that the variants are four loops of one shape.
+    #[inline(never)]
+    fn iteration(&self, policy: &mut impl Policy) {
+        self.each_page(|leaf, page| {
+            policy.try_charge(leaf, 1).expect("no limit is set");
+            self.regions[leaf].touch(page);
+        });
+        self.each_page(|leaf, _| policy.uncharge(leaf, 1));
+        for region in &self.regions {
+            region.release();
+        }
+    }
+
+    #[inline(always)]
+    fn each_page(&self, mut step: impl FnMut(usize, usize)) {
+        if self.by_region {
+            for leaf in 0..self.regions.len() {
+                (0..self.pages).for_each(|page| step(leaf, page));
+            }
+        } else {
+            for page in 0..self.pages {
+                (0..self.regions.len()).for_each(|leaf| step(leaf, page));
+            }
+        }
+    }
+}
+
+fn print(count: usize, trials: &Trials) {
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN).set_header([
+        "counters",
+        "variant",
+        "mean",
+        "std",
+        "min",
+        "max",
+        "to slots7",
+        "to none",
+    ]);
+    let (none, slots7) = (trials.of(Variant::None), trials.of(Variant::Slots7));
+    for variant in Variant::ALL {
+        let row = trials.of(variant);
+        let to = |base: &Summary, of: Variant| match variant == of {
+            true => String::new(),
+            false => format!("{:+.3} %{}", row.delta(base), if row.is_noise(base) { " (noise)" } else { "" }),
+        };
+        table.add_row([
+            count.to_string(),
+            variant.name().to_owned(),
+            format!("{:.4}", row.mean),
+            format!("{:.4}", row.std),
+            format!("{:.4}", row.min),
+            format!("{:.4}", row.max),
+            to(&slots7, Variant::Slots7),
+            to(&none, Variant::None),
+        ]);
+    }
+    println!("{}\n", table.trim_fmt());
+}

@@ -1,0 +1,159 @@
+//! The probes, and the run under callgrind.
+
+#![cfg(not(loom))]
+
+use std::env;
+use std::hint::black_box;
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::{Parser, ValueEnum};
+use memcg::{CounterConfig, PageCounter, Refused};
+
+/// Instructions of one charge and one uncharge, both from the stock: 52 when first measured on x86-64 (of which about
+/// half find the slot), and a tenth more for other compilers. A locked instruction would not show here, a longer path
+/// does.
+const PAIR_INSTRUCTIONS_MAX: f64 = 57.0;
+
+/// Pairs to count over: the ends of the loop must not show.
+const PAIRS: u64 = 100_000;
+
+/// Count the instructions of a charge and an uncharge from the stock.
+#[derive(Parser)]
+struct Options {
+    /// What the run under callgrind does
+    #[arg(long, hide = true)]
+    run: Option<Run>,
+    /// Given by `cargo bench`; without it the program only shows that the probes work
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Run {
+    Pairs,
+    Empty,
+}
+
+impl Run {
+    /// The exported function to count in.
+    fn symbol(self) -> &'static str {
+        match self {
+            Run::Pairs => "memcg_probe_pairs",
+            Run::Empty => "memcg_probe_empty",
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Run::Pairs => "pairs",
+            Run::Empty => "empty",
+        }
+    }
+}
+
+// SAFETY of the exported names, here and below: the prefix is the crate's, and nothing else defines them.
+
+/// A charge in another crate.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn memcg_probe_charge(counter: &PageCounter, n: u64) -> Result<(), Refused> {
+    counter.try_charge(n)
+}
+
+/// An uncharge in another crate.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn memcg_probe_uncharge(counter: &PageCounter, n: u64) {
+    counter.uncharge(n);
+}
+
+/// So many charges and uncharges.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn memcg_probe_pairs(counter: &PageCounter, pairs: u64) {
+    for _ in 0..pairs {
+        let n = black_box(1);
+        counter.try_charge(n).expect("no limit is set");
+        counter.uncharge(n);
+    }
+}
+
+/// The loop round them.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn memcg_probe_empty(counter: &PageCounter, pairs: u64) {
+    for _ in 0..pairs {
+        black_box(1u64);
+    }
+    black_box(counter);
+}
+
+pub(crate) fn main() -> ExitCode {
+    let options = Options::parse();
+    let counter = PageCounter::root(CounterConfig::new());
+    // The first touch, and whatever else the stock does only once.
+    for _ in 0..1_000 {
+        memcg_probe_charge(&counter, black_box(1)).expect("no limit is set");
+        memcg_probe_uncharge(&counter, black_box(1));
+    }
+    match options.run {
+        Some(Run::Pairs) => memcg_probe_pairs(&counter, PAIRS),
+        Some(Run::Empty) => memcg_probe_empty(&counter, PAIRS),
+        None if options.bench => return hold(&counter),
+        None => println!("instructions: the probes work; `cargo bench --bench instructions` counts"),
+    }
+    ExitCode::SUCCESS
+}
+
+/// Count, print, judge.
+fn hold(counter: &PageCounter) -> ExitCode {
+    let (pairs, empty) = match (count(Run::Pairs), count(Run::Empty)) {
+        (Ok(pairs), Ok(empty)) => (pairs, empty),
+        (Err(Failure::NoValgrind), _) | (_, Err(Failure::NoValgrind)) => {
+            println!("instructions: skipped, no valgrind found");
+            return ExitCode::SUCCESS;
+        }
+        (Err(Failure::Broken(why)), _) | (_, Err(Failure::Broken(why))) => {
+            eprintln!("instructions: {why}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let pair = pairs.saturating_sub(empty) as f64 / PAIRS as f64;
+    println!(
+        "instructions: {pair:.2} for one charge and one uncharge ({:?}; loop {:.2} beside them), at most {PAIR_INSTRUCTIONS_MAX}",
+        counter.barrier(),
+        empty as f64 / PAIRS as f64,
+    );
+    if pair <= PAIR_INSTRUCTIONS_MAX {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("instructions: the hit path has grown above its ceiling");
+    ExitCode::FAILURE
+}
+
+enum Failure {
+    NoValgrind,
+    Broken(String),
+}
+
+/// The instructions inside the run's function, callees included.
+fn count(run: Run) -> Result<u64, Failure> {
+    let program = env::current_exe().map_err(|error| Failure::Broken(format!("cannot find itself: {error}")))?;
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--collect-atstart=no", "--callgrind-out-file=/dev/null"])
+        .arg(format!("--toggle-collect={}", run.symbol()))
+        .arg(program)
+        .args(["--run", run.name()])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|_| Failure::NoValgrind)?;
+    let report = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(Failure::Broken(format!("the run under callgrind failed:\n{report}")));
+    }
+    let collected = report.lines().find_map(|line| line.split_once("Collected :")).map(|(_, count)| count.trim());
+    match collected.and_then(|count| count.parse().ok()) {
+        Some(count) if count > 0 => Ok(count),
+        _ => Err(Failure::Broken(format!("callgrind counted nothing in {}:\n{report}", run.symbol()))),
+    }
+}

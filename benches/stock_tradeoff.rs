@@ -1,0 +1,21 @@
+//! What a stock for each counter costs in hidden charge and in memory, beside seven slots for each thread.
+//! `cargo bench --bench stock_tradeoff [-- --threads N --max SIZE --idle-ms N]`
+//!
+//! For 1 to 50,000 counters: the bound as a formula, the worst case measured, and a typical one, in which threads steal
+//! work from each other. Then the bytes of the tables themselves, and what the figures say about the three points with
+//! which the letter that moved the kernel's stock qualified its bound.
+
+#[cfg(not(loom))]
+mod common;
+#[cfg(not(loom))]
+#[path = "stock_tradeoff/program.rs"]
+mod program;
+
+#[cfg(not(loom))]
+fn main() -> std::process::ExitCode {
+    program::main()
+}
+
+// The types of loom panic outside a model.
+#[cfg(loom)]
+fn main() {}

@@ -1,0 +1,172 @@
+//! Options, and the order of the tables.
+
+#![cfg(not(loom))]
+
+mod points;
+mod resident;
+mod typical;
+mod worst;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use comfy_table::Table;
+use comfy_table::presets::ASCII_MARKDOWN;
+use memcg::{Bytes, CounterConfig};
+
+use self::typical::Typical;
+use crate::common::BATCH;
+use crate::common::slots7::SLOTS;
+
+/// A unit is a page here, as it is in the kernel.
+const PAGE: u64 = 4_096;
+
+/// The library's share of the root's max for stranded credit, when nothing else is said.
+const BUDGET_SHARE: u64 = 16;
+
+/// Seven slots for each thread against a stock for each counter.
+#[derive(Parser)]
+struct Options {
+    /// Threads that charge
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// The limit of the root
+    #[arg(long, default_value = "64GiB")]
+    max: Bytes,
+    /// How long the threads idle before credit is read again
+    #[arg(long, default_value_t = 1_000)]
+    idle_ms: u64,
+    /// Measure one table in this process: THREADS COUNTERS
+    #[arg(long, hide = true, num_args = 2)]
+    resident: Option<Vec<usize>>,
+    /// Given by `cargo bench`; without it a small run shows that the program works
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+/// What holds for all measurements.
+pub(crate) struct Setup {
+    threads: usize,
+    /// Units.
+    max: u64,
+    idle: Duration,
+    /// A task costs microseconds.
+    tasks: usize,
+}
+
+impl Setup {
+    fn config(&self) -> CounterConfig {
+        CounterConfig::new().max(self.max)
+    }
+
+    fn unstocked(&self) -> CounterConfig {
+        self.config().batch(0)
+    }
+
+    /// The formula for seven slots.
+    fn bound_slots7(&self, _counters: usize) -> u64 {
+        self.threads as u64 * SLOTS as u64 * BATCH
+    }
+
+    /// The formula for ours, before the budget cuts it.
+    fn bound_uncut(&self, counters: usize) -> u64 {
+        self.threads as u64 * counters as u64 * 2 * BATCH
+    }
+
+    fn bound_stock(&self, counters: usize) -> u64 {
+        self.bound_uncut(counters).min(self.max / BUDGET_SHARE)
+    }
+
+    fn share(&self, units: u64) -> f64 {
+        units as f64 / self.max as f64 * 100.0
+    }
+
+    fn cell(&self, units: u64) -> String {
+        format!("{} ({:.3} %)", Bytes(units * PAGE), self.share(units))
+    }
+}
+
+/// One line of the first table, for both policies.
+pub(crate) struct Line {
+    counters: usize,
+    worst_slots7: u64,
+    worst_stock: u64,
+    typical_slots7: Typical,
+    typical_stock: Typical,
+}
+
+pub(crate) fn main() -> ExitCode {
+    let mut options = Options::parse();
+    if let Some(resident) = &options.resident {
+        return resident::measure_here(resident[0], resident[1]);
+    }
+    let mut counts = vec![1, 7, 8, 32, 1_000, 50_000];
+    let mut tables = vec![(2, 1), (2, 50_000), (1_000, 1_000)];
+    let mut tasks = 100_000;
+    if !options.bench {
+        counts.truncate(3);
+        tables.truncate(1);
+        tasks = 1_000;
+        options.idle_ms = options.idle_ms.min(10);
+    }
+    let setup = Setup {
+        threads: options.threads.max(1),
+        max: (options.max.as_u64() / PAGE).max(1),
+        idle: Duration::from_millis(options.idle_ms),
+        tasks,
+    };
+    println!(
+        "{} threads, max {}, batch {}; a unit is a page of {}\n\
+         slots7: threads x {SLOTS} slots x 1 batch. stock: threads x counters x 2 batches, at most max / {BUDGET_SHARE}.\n",
+        setup.threads,
+        Bytes(setup.max * PAGE),
+        Bytes(BATCH * PAGE),
+        Bytes(PAGE),
+    );
+    let lines: Vec<Line> = counts.into_iter().map(|counters| line(&setup, counters)).collect();
+    print(&setup, &lines);
+    resident::print(&tables);
+    points::print(&setup, &lines);
+    ExitCode::SUCCESS
+}
+
+fn line(setup: &Setup, counters: usize) -> Line {
+    Line {
+        counters,
+        worst_slots7: worst::slots7(setup, counters),
+        worst_stock: worst::stock(setup, counters),
+        typical_slots7: typical::slots7(setup, counters),
+        typical_stock: typical::stock(setup, counters),
+    }
+}
+
+fn print(setup: &Setup, lines: &[Line]) {
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN).set_header([
+        "counters".to_owned(),
+        "policy".to_owned(),
+        "bound (of max)".to_owned(),
+        "worst: every thread, every counter".to_owned(),
+        "typical: work stealing, peak".to_owned(),
+        format!("after {} ms idle", setup.idle.as_millis()),
+    ]);
+    for line in lines {
+        let policies = [
+            ("slots7", setup.bound_slots7(line.counters), line.worst_slots7, &line.typical_slots7),
+            ("stock", setup.bound_stock(line.counters), line.worst_stock, &line.typical_stock),
+        ];
+        for (name, bound, worst, typical) in policies {
+            table.add_row([
+                line.counters.to_string(),
+                name.to_owned(),
+                setup.cell(bound),
+                setup.cell(worst),
+                setup.cell(typical.peak),
+                setup.cell(typical.idle),
+            ]);
+            assert!(worst <= bound, "{name}: {worst} units stocked, above the bound of {bound}");
+        }
+    }
+    println!("{}\n", table.trim_fmt());
+}
