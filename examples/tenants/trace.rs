@@ -1,0 +1,178 @@
+//! Request traces: CSV with the head line `key,size`, gzipped or not.
+//!
+//! A trace is read whole before anything is replayed: a bad line ends the program before it has
+//! done half of its work, and reading costs nothing in the figures.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::path::{Path, PathBuf};
+use std::str;
+
+use flate2::read::MultiGzDecoder;
+use thiserror::Error;
+
+/// What every gzip file begins with; its name says nothing.
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+
+/// Far more than two numbers take. A longer line is cut, so that a file without line ends does not
+/// end up in memory whole.
+const LINE_MAX: u64 = 256;
+
+/// Enough of a wrong line to recognise it.
+const EXCERPT_CHARS: usize = 40;
+
+/// One look-up: which entry, and how many bytes it has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) key: u64,
+    pub(crate) size: u64,
+}
+
+/// One tenant's requests, in order.
+#[derive(Debug)]
+pub(crate) struct Trace {
+    /// Unique among the tenants.
+    pub(crate) name: String,
+    /// What the name was taken from.
+    pub(crate) file_name: String,
+    pub(crate) requests: Vec<Request>,
+}
+
+/// A trace that cannot be used, with the place to look at.
+#[derive(Debug, Error)]
+#[error("{}:{line}: {fault}", path.display())]
+pub(crate) struct TraceError {
+    path: PathBuf,
+    /// From 1; a file that does not open fails at its first line.
+    line: u64,
+    #[source]
+    fault: TraceFault,
+}
+
+/// What is wrong with the line.
+#[derive(Debug, Error)]
+pub(crate) enum TraceFault {
+    #[error("cannot read the trace: {0}")]
+    Read(#[from] io::Error),
+    #[error("the file is empty, expected the head line `key,size`")]
+    Empty,
+    #[error("head line {0:?} where `key,size` is expected")]
+    Head(String),
+    #[error("no request follows the head line")]
+    NoRequests,
+    #[error("expected the two fields `key,size`, found {0}")]
+    Fields(usize),
+    #[error("{field} {text:?} is no whole number of 64 bits")]
+    Number { field: &'static str, text: String },
+    #[error("size 0, an entry has at least one byte")]
+    SizeZero,
+}
+
+impl Trace {
+    /// Reads the first `requests` of the file, or all.
+    pub(crate) fn read(path: &Path, requests: Option<u64>) -> Result<Self, TraceError> {
+        let at = |line| move |fault| TraceError { path: path.to_path_buf(), line, fault };
+
+        let mut lines = Lines::open(path).map_err(TraceFault::from).map_err(at(1))?;
+        match lines.next() {
+            Ok(Some(head)) => check_head(head).map_err(at(lines.number))?,
+            Ok(None) => return Err(at(1)(TraceFault::Empty)),
+            Err(error) => return Err(at(lines.number)(error.into())),
+        }
+        let cap = requests.and_then(|cap| usize::try_from(cap).ok()).unwrap_or(usize::MAX);
+        let mut requests = Vec::new();
+        while requests.len() < cap {
+            match lines.next() {
+                Ok(Some(line)) => requests.push(request(line).map_err(at(lines.number))?),
+                Ok(None) => break,
+                Err(error) => return Err(at(lines.number)(error.into())),
+            }
+        }
+        if requests.is_empty() {
+            return Err(at(lines.number)(TraceFault::NoRequests));
+        }
+        let file_name = stem(path);
+        Ok(Self { name: file_name.clone(), file_name, requests })
+    }
+}
+
+/// A file's lines, counted. The `csv` crate counts records, and blank lines and `\r\n` put it off;
+/// two numbers need no quoting.
+struct Lines {
+    source: BufReader<Box<dyn Read>>,
+    /// The line that was read last, or that the file ended or failed at; from 1.
+    number: u64,
+    text: Vec<u8>,
+}
+
+impl Lines {
+    fn open(path: &Path) -> io::Result<Self> {
+        Ok(Self { source: BufReader::new(open(path)?), number: 0, text: Vec::new() })
+    }
+
+    /// The next line that is not blank, without the blanks around it.
+    fn next(&mut self) -> io::Result<Option<&[u8]>> {
+        loop {
+            self.text.clear();
+            self.number += 1;
+            if self.source.by_ref().take(LINE_MAX).read_until(b'\n', &mut self.text)? == 0 {
+                return Ok(None);
+            }
+            if !self.text.trim_ascii().is_empty() {
+                return Ok(Some(self.text.trim_ascii()));
+            }
+        }
+    }
+}
+
+/// Opens a trace, through a decoder where it begins like a gzip file.
+fn open(path: &Path) -> io::Result<Box<dyn Read>> {
+    let mut file = File::open(path)?;
+    let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
+    // Read and put back rather than sought: a pipe is a trace, too.
+    file.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic)?;
+    let is_gzip = magic == GZIP_MAGIC;
+    let whole = BufReader::new(Cursor::new(magic).chain(file));
+    Ok(if is_gzip { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
+}
+
+/// The file's name without what says how it is packed.
+fn stem(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let unpacked = name.strip_suffix(".gz").unwrap_or(&name);
+    unpacked.strip_suffix(".csv").unwrap_or(unpacked).to_string()
+}
+
+/// The head line tells a trace from any other file.
+fn check_head(line: &[u8]) -> Result<(), TraceFault> {
+    if line.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).eq([b"key".as_slice(), b"size"]) {
+        return Ok(());
+    }
+    Err(TraceFault::Head(excerpt(line)))
+}
+
+/// One line as a request.
+fn request(line: &[u8]) -> Result<Request, TraceFault> {
+    let mut fields = line.split(|&byte| byte == b',');
+    let (Some(key), Some(size), None) = (fields.next(), fields.next(), fields.next()) else {
+        return Err(TraceFault::Fields(line.split(|&byte| byte == b',').count()));
+    };
+    let request = Request { key: number("key", key)?, size: number("size", size)? };
+    if request.size == 0 { Err(TraceFault::SizeZero) } else { Ok(request) }
+}
+
+/// A field as a number.
+fn number(field: &'static str, bytes: &[u8]) -> Result<u64, TraceFault> {
+    let bytes = bytes.trim_ascii();
+    let parsed = str::from_utf8(bytes).ok().and_then(|text| text.parse().ok());
+    parsed.ok_or_else(|| TraceFault::Number { field, text: excerpt(bytes) })
+}
+
+/// The beginning of what may be no text at all.
+fn excerpt(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    match text.char_indices().nth(EXCERPT_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.into_owned(),
+    }
+}
