@@ -22,8 +22,8 @@ use crate::sync::{Arc, AtomicI64, AtomicU64, CachePadded, Mutex, Ordering, fence
 /// The most units a counter may hold.
 pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
 
-/// Levels whose peaks a walk keeps on its own stack.
-const DEPTH_COMMON: usize = 16;
+/// Levels at a new peak that a walk keeps on its own stack.
+const RISEN_COMMON: usize = 8;
 
 /// One open stock more or less below a level, and one transition: see `Limits::open`.
 pub(crate) const OPENED: u64 = (1 << 32) | 1;
@@ -148,6 +148,30 @@ impl<'a> Iterator for Levels<'a> {
     }
 }
 
+/// Levels that a walk may bring to a new peak. Recorded once the walk is through, so that a doomed one leaves none.
+struct Risen<'a>(SmallVec<[(&'a Node, u64); RISEN_COMMON]>);
+
+impl<'a> Risen<'a> {
+    fn new() -> Self {
+        Risen(SmallVec::new())
+    }
+
+    #[inline]
+    fn note(&mut self, level: &'a Node, usage: i64) {
+        let usage = usage.max(0).cast_unsigned();
+        if level.peaks().rises(usage) {
+            self.0.push((level, usage));
+        }
+    }
+
+    #[inline]
+    fn record(self) {
+        for (level, usage) in self.0 {
+            level.peaks().record(usage);
+        }
+    }
+}
+
 /// What a node is made from.
 pub(crate) struct Birth {
     pub(crate) tree: Arc<Tree>,
@@ -222,43 +246,42 @@ impl Node {
     ///
     /// A doomed walk is visible below the refusing level until it is undone.
     pub(crate) fn walk(&self, n: u64) -> Result<u64, Refusal<'_>> {
-        let mut left = SmallVec::<[i64; DEPTH_COMMON]>::new();
+        let mut risen = Risen::new();
         let mut margin = u64::MAX;
         for level in self.levels() {
             match level.admit(n) {
                 Ok((usage, room)) => {
-                    left.push(usage);
                     margin = margin.min(room);
+                    risen.note(level, usage);
                 }
                 Err(refusal) => {
-                    for below in self.levels().take_while(|&below| !ptr::eq(below, level)) {
-                        below.subtract(n);
-                    }
+                    self.roll_back(n, refusal.level);
                     return Err(refusal);
                 }
             }
         }
-        self.record_peaks(&left);
+        risen.record();
         Ok(margin)
+    }
+
+    #[cold]
+    fn roll_back(&self, n: u64, refused: &Node) {
+        for below in self.levels().take_while(|&below| !ptr::eq(below, refused)) {
+            below.subtract(n);
+        }
     }
 
     /// Charge exactly `n` at every level, whatever the limits say. True if a level is above its max afterwards.
     pub(crate) fn force(&self, n: u64) -> bool {
-        let mut left = SmallVec::<[i64; DEPTH_COMMON]>::new();
+        let mut risen = Risen::new();
         let mut crossed = false;
         for level in self.levels() {
             let (usage, above) = level.add_forced(n);
-            left.push(usage);
+            risen.note(level, usage);
             crossed |= above;
         }
-        self.record_peaks(&left);
+        risen.record();
         crossed
-    }
-
-    fn record_peaks(&self, left: &[i64]) {
-        for (level, &usage) in self.levels().zip(left) {
-            level.usage.peaks.record(usage.max(0).cast_unsigned());
-        }
     }
 
     /// Give `n` back at every level. What a level clamps its ancestors keep: they hold it for somebody else.

@@ -20,16 +20,16 @@ impl Peaks {
         Peaks { ever: AtomicU64::new(0), running: AtomicU64::new(0), windows: Mutex::new(Vec::new()) }
     }
 
-    /// A charge was admitted and left `usage`.
+    /// Whether `usage` is a new peak. The running one is never above the other, so one look is enough.
     #[inline]
+    pub(crate) fn rises(&self, usage: u64) -> bool {
+        usage > self.running.load(Ordering::Relaxed)
+    }
+
+    /// A charge was admitted and left `usage`.
     pub(crate) fn record(&self, usage: u64) {
-        // Looked at first: a peak that stands is only read.
-        if usage > self.running.load(Ordering::Relaxed) {
-            self.running.fetch_max(usage, Ordering::Relaxed);
-        }
-        if usage > self.ever.load(Ordering::Relaxed) {
-            self.ever.fetch_max(usage, Ordering::Relaxed);
-        }
+        self.ever.fetch_max(usage, Ordering::Relaxed);
+        self.running.fetch_max(usage, Ordering::Relaxed);
     }
 
     pub(crate) fn ever(&self) -> u64 {
@@ -49,7 +49,8 @@ impl Peaks {
 
     pub(crate) fn reset(&self, window: &Arc<AtomicU64>, usage: u64) {
         let windows = self.windows.lock();
-        let before = self.running.swap(usage, Ordering::Relaxed);
+        // Never above the other peak: `rises` relies on it.
+        let before = self.running.swap(usage.min(self.ever()), Ordering::Relaxed);
         for other in windows.iter().filter(|other| !Arc::ptr_eq(other, window)) {
             other.fetch_max(before, Ordering::Relaxed);
         }

@@ -184,6 +184,7 @@ impl Local {
 }
 
 /// Runs `work` as a slow path of this thread. `nested` tells that it runs inside another one.
+#[inline]
 pub(crate) fn slow_path<R>(work: impl FnOnce(Option<&Block>, bool) -> R) -> R {
     struct Leave<'a>(&'a Local);
     impl Drop for Leave<'_> {
@@ -195,11 +196,12 @@ pub(crate) fn slow_path<R>(work: impl FnOnce(Option<&Block>, bool) -> R) -> R {
         let nested = local.slow.get() > 0;
         local.slow.set(local.slow.get() + 1);
         let _leave = Leave(local);
+        let mut block = local.block();
         // Registration allocates and locks: never inside another slow path.
-        if local.block().is_none() && !nested {
-            super::owner();
+        if block.is_none() && !nested && super::owner() {
+            block = local.block();
         }
-        work(local.block(), nested)
+        work(block, nested)
     })
 }
 
