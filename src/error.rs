@@ -3,6 +3,15 @@
 use std::fmt;
 
 /// Names a counter in errors, verdicts and logs. Never reused within a process.
+///
+/// ```
+/// use memcg::{CounterConfig, PageCounter};
+///
+/// let machine = PageCounter::root(CounterConfig::new());
+/// let gone = machine.child().id();
+/// assert_ne!(machine.child().id(), gone);
+/// assert!(gone.to_string().starts_with("counter "));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CounterId(pub(crate) u64);
 
@@ -16,6 +25,20 @@ impl fmt::Display for CounterId {
 ///
 /// It implies an instant during the call at which live charges, charges in flight and `requested` together were above
 /// `max` at `level`: credit stranded in stocks was drained first. Nothing of the charge remains at any level.
+///
+/// ```
+/// use memcg::{CounterConfig, PageCounter};
+///
+/// let machine = PageCounter::root(CounterConfig::new().max(100));
+/// let job = machine.child();
+/// job.charge(98);
+/// let refused = job.try_charge(5).unwrap_err();
+/// let (machine, job) = (machine.id(), job.id());
+/// assert_eq!(
+///     refused.to_string(),
+///     format!("{machine} refused 5 for {job}: usage 98 of max 100, at most 0 of it stocked"),
+/// );
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{level} refused {requested} for {requester}: usage {usage} of max {max}, at most {stocked_bound} of it stocked"
@@ -35,7 +58,16 @@ pub struct Refused {
     pub stocked_bound: u64,
 }
 
-/// A limit was not lowered because live charge is above it. The old limit holds.
+/// A limit was not set because live charge is above it. The old limit holds.
+///
+/// ```
+/// use memcg::{CounterConfig, PageCounter};
+///
+/// let job = PageCounter::root(CounterConfig::new());
+/// job.charge(60);
+/// let busy = job.set_max(50).unwrap_err();
+/// assert_eq!(busy.to_string(), format!("{} is busy: usage 60 is above the new max 50", job.id()));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{level} is busy: usage {usage} is above the new max {max}")]
 pub struct Busy {
@@ -48,6 +80,16 @@ pub struct Busy {
 }
 
 /// A charge to a set of counters did not fit one of them. No counter of the set was charged.
+///
+/// ```
+/// use memcg::{CounterConfig, CounterSet, SetRefused, SetStock};
+///
+/// let [memory, memsw] = [1_000, 1_500].map(|max| CounterConfig::new().max(max));
+/// let job = CounterSet::root(vec![memory, memsw], SetStock::Shared).child();
+/// let SetRefused { counter, refused } = job.try_charge(1_200).unwrap_err();
+/// assert_eq!((counter, refused.max), (0, 1_000));
+/// assert_eq!(Some(refused.requester), job.counter(0).map(|memory| memory.id()));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("in counter {counter} of the set, {refused}")]
 pub struct SetRefused {

@@ -38,6 +38,13 @@ pub struct CounterConfig {
 
 impl CounterConfig {
     /// Batch 64, adaptive, no audit, a sixteenth of the root's max for stranded credit, no max, the best barrier.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new());
+    /// assert_eq!((machine.batch(), machine.max()), (64, PageCounter::UNLIMITED));
+    /// ```
     pub fn new() -> Self {
         CounterConfig {
             batch: BATCH,
@@ -50,13 +57,37 @@ impl CounterConfig {
         }
     }
 
-    /// Units that a thread charges in advance. 0 switches the stock off. At most 2^40.
+    /// Units that a thread charges in advance. 0 switches the stock off: every charge walks, usage is live. At most 2^40.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let usage = |batch| {
+    ///     let job = PageCounter::root(CounterConfig::new().batch(batch).adaptive(false));
+    ///     job.charge(10);
+    ///     job.usage()
+    /// };
+    /// assert_eq!((usage(0), usage(32)), (10, 32));
+    /// ```
     pub fn batch(mut self, units: u64) -> Self {
         self.batch = units.min(BATCH_MAX);
         self
     }
 
     /// Whether a counter closes its stock near a limit and opens it again with room (default), or keeps it open always.
+    ///
+    /// Near is less than 4 batches of room at any level, room is 16; both grow with the number of threads above two.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let usage = |adaptive| {
+    ///     let job = PageCounter::root(CounterConfig::new().adaptive(adaptive));
+    ///     job.charge(10);
+    ///     job.usage()
+    /// };
+    /// assert_eq!((usage(true), usage(false)), (10, 64), "a new counter is closed until it has seen room");
+    /// ```
     pub fn adaptive(mut self, adaptive: bool) -> Self {
         self.adaptive = adaptive;
         self
@@ -64,6 +95,18 @@ impl CounterConfig {
 
     /// Whether a second, independent count is kept for [`PageCounter::verify`](crate::PageCounter::verify). Costs a
     /// call and a store for each charge: for tests and for hunting drift.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let found = |audit| {
+    ///     let job = PageCounter::root(CounterConfig::new().audit(audit));
+    ///     job.charge(10);
+    ///     job.cancel(3); // half an undo
+    ///     !job.verify().is_ok()
+    /// };
+    /// assert_eq!((found(false), found(true)), (false, true));
+    /// ```
     pub fn audit(mut self, audit: bool) -> Self {
         self.audit = audit;
         self
@@ -71,18 +114,46 @@ impl CounterConfig {
 
     /// Most units that may be stranded as credit below the root, over all threads and counters. Default: a sixteenth
     /// of the root's max. At the budget, charges go up the tree one by one.
+    ///
+    /// Exact: [`stocked_bound`](crate::PageCounter::stocked_bound) of the root is never above it.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false).budget(128));
+    /// let (first, second) = (machine.child(), machine.child());
+    /// first.charge(10);
+    /// second.charge(10); // two batches are all that may be stranded
+    /// assert_eq!((machine.stocked_bound(), machine.usage()), (128, 64 + 10));
+    /// ```
     pub fn budget(mut self, units: u64) -> Self {
         self.budget = Some(units);
         self
     }
 
     /// Max of the root, in units.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().max(1_000));
+    /// machine.try_charge(1_000)?;
+    /// assert!(machine.try_charge(1).is_err());
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
     pub fn max(mut self, units: u64) -> Self {
         self.max = units;
         self
     }
 
     /// The barrier pair of charges and drains.
+    ///
+    /// ```
+    /// use memcg::{BarrierMode, BarrierState, CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().barrier(BarrierMode::Fence));
+    /// assert_eq!(machine.barrier(), BarrierState::Fence);
+    /// ```
     pub fn barrier(mut self, mode: BarrierMode) -> Self {
         self.barrier = mode;
         self
@@ -93,6 +164,22 @@ impl CounterConfig {
     /// Runs on the charging thread with no lock held; may charge and uncharge; returns the units that it freed. While it
     /// returns more than 0 the charge is tried again, at most 16 times. Pressure does not nest: a charge made inside
     /// the hook that does not fit is refused at once.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// static CACHE: std::sync::OnceLock<PageCounter> = std::sync::OnceLock::new();
+    /// let machine = PageCounter::root(CounterConfig::new().max(100).on_pressure(|pressure| {
+    ///     let Some(cache) = CACHE.get() else { return 0 };
+    ///     cache.uncharge(pressure.want()); // evict
+    ///     pressure.want()
+    /// }));
+    /// let cache = CACHE.get_or_init(|| machine.child());
+    /// cache.try_charge(80)?;
+    /// machine.child().try_charge(50)?;
+    /// assert_eq!(cache.live(), 50);
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
     pub fn on_pressure(mut self, hook: impl Fn(&Pressure<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.hook = Some(Arc::new(hook));
         self
@@ -120,6 +207,19 @@ impl fmt::Debug for CounterConfig {
 }
 
 /// A charge that does not fit, as the pressure hook sees it.
+///
+/// ```
+/// use memcg::{CounterConfig, PageCounter};
+///
+/// let (log, pressures) = std::sync::mpsc::channel();
+/// let machine = PageCounter::root(CounterConfig::new().max(100).on_pressure(move |pressure| {
+///     log.send(format!("{} units short in {}", pressure.want(), pressure.level())).unwrap();
+///     0
+/// }));
+/// assert!(machine.try_charge(130).is_err());
+/// assert_eq!(pressures.recv()?, format!("30 units short in {}", machine.id()));
+/// # Ok::<(), std::sync::mpsc::RecvError>(())
+/// ```
 #[derive(Debug)]
 pub struct Pressure<'a> {
     pub(crate) refused: &'a Refused,
@@ -127,16 +227,52 @@ pub struct Pressure<'a> {
 
 impl Pressure<'_> {
     /// The counter at its max: room is needed in its subtree.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let (log, levels) = std::sync::mpsc::channel();
+    /// let machine = PageCounter::root(CounterConfig::new().max(100).on_pressure(move |pressure| {
+    ///     log.send(pressure.level()).unwrap();
+    ///     0
+    /// }));
+    /// assert!(machine.child().try_charge(101).is_err());
+    /// assert_eq!(levels.recv(), Ok(machine.id()));
+    /// ```
     pub fn level(&self) -> CounterId {
         self.refused.level
     }
 
-    /// Units that must be freed there for the charge to fit.
+    /// Units that must be freed there for the charge to fit, as things stood when it was refused.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let (log, wants) = std::sync::mpsc::channel();
+    /// let job = PageCounter::root(CounterConfig::new().max(100).on_pressure(move |pressure| {
+    ///     log.send(pressure.want()).unwrap();
+    ///     0
+    /// }));
+    /// job.charge(80);
+    /// assert!(job.try_charge(50).is_err());
+    /// assert_eq!(wants.recv(), Ok(30));
+    /// ```
     pub fn want(&self) -> u64 {
         self.refused.requested.saturating_sub(self.refused.max.saturating_sub(self.refused.usage))
     }
 
     /// What the charger will be told if nothing is freed.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let (log, refusals) = std::sync::mpsc::channel();
+    /// let job = PageCounter::root(CounterConfig::new().max(100).on_pressure(move |pressure| {
+    ///     log.send(*pressure.refused()).unwrap();
+    ///     0
+    /// }));
+    /// assert_eq!(job.try_charge(101).err(), refusals.recv().ok());
+    /// ```
     pub fn refused(&self) -> &Refused {
         self.refused
     }

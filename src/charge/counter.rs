@@ -7,15 +7,17 @@ use super::page_counter::{Node, USAGE_MAX};
 use super::protection::Protection;
 use super::stock::{Consume, Put};
 use super::tree::Tree;
-use super::verify::Verdict;
 use crate::error::{Busy, CounterId, Refused};
-use crate::sync::barrier::BarrierState;
 use crate::sync::per_thread;
 use crate::sync::slots::Gate;
-use crate::sync::stat_atomic::AtomicU64;
-use crate::sync::{Arc, Ordering, model_failed};
+use crate::sync::{Arc, model_failed};
 
-/// A hierarchical counter: a usage, a limit, a parent, and a stock of pre-charged credit for each thread.
+mod reading;
+
+pub use reading::{Counts, PeakWindow};
+
+/// A hierarchical counter: a usage, a limit, a parent, and a stock of pre-charged credit for each thread. What a unit is
+/// (a byte, a page, a connection) is the owner's affair.
 ///
 /// Charging a counter charges all its ancestors; a charge is admitted when it fits at every level and leaves no trace when
 /// it does not. Most charges are paid from the calling thread's stock and touch no shared memory (about 2 ns for a charge
@@ -67,23 +69,62 @@ impl Drop for Keep {
     }
 }
 
-// === impl PageCounter: charge and uncharge ===
+// === impl PageCounter: the tree ===
 
 impl PageCounter {
-    /// The default max: no limit.
+    /// The default max: no limit but the ancestors'.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().max(10));
+    /// let job = machine.child();
+    /// assert_eq!(job.max(), PageCounter::UNLIMITED);
+    /// assert!(job.try_charge(11).is_err());
+    /// ```
     pub const UNLIMITED: u64 = u64::MAX;
 
-    /// The most units that a counter can hold.
+    /// The most units that a counter can hold, 2^63 - 1. Beyond it charges are refused whatever max says, and forced
+    /// charges clamped and counted in [`Counts::overflows`].
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let counter = PageCounter::root(CounterConfig::new());
+    /// counter.try_charge(PageCounter::USAGE_MAX)?;
+    /// assert_eq!(counter.try_charge(1).unwrap_err().max, PageCounter::UNLIMITED);
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
     pub const USAGE_MAX: u64 = USAGE_MAX;
 
-    /// A counter without parent.
+    /// A counter without parent, and a tree of its own below it. As long as it has children it has no stock.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().max(8_192));
+    /// assert_eq!(machine.parent(), None);
+    /// assert_eq!(machine.max(), 8_192);
+    /// ```
     pub fn root(config: CounterConfig) -> PageCounter {
         per_thread::slow_path(|_, _| PageCounter::keep_root(Tree::new(config.clone()).root(&config, 0, true)))
     }
 
     /// A counter below this one, with its batch and without limits.
     ///
-    /// The first child makes the parent give its own credit back.
+    /// The first child makes the parent give its own credit back. Takes the tree's lock and allocates a few cache lines.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
+    /// let (web, import) = (machine.child(), machine.child());
+    /// web.charge(3);
+    /// import.charge(4);
+    /// assert_eq!(machine.usage(), 7);
+    /// drop(import); // and what it still held
+    /// assert_eq!(machine.usage(), 3);
+    /// ```
     pub fn child(&self) -> PageCounter {
         self.child_with_stock(true)
     }
@@ -93,6 +134,33 @@ impl PageCounter {
             let node = self.node().tree.child(self.node(), stock);
             PageCounter::keep(node, Some(Arc::clone(&self.keep)))
         })
+    }
+
+    /// The parent, if any.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new());
+    /// let job = machine.child();
+    /// assert_eq!(job.parent().as_ref(), Some(&machine));
+    /// ```
+    pub fn parent(&self) -> Option<PageCounter> {
+        let keep = self.keep.parent.as_ref()?;
+        Some(PageCounter { gate: keep.node.gate, keep: Arc::clone(keep) })
+    }
+
+    /// The counter's name in errors and verdicts.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().max(10));
+    /// let refused = machine.child().try_charge(11).unwrap_err();
+    /// assert_eq!(refused.level, machine.id(), "who was full");
+    /// ```
+    pub fn id(&self) -> CounterId {
+        self.node().id
     }
 
     pub(crate) fn keep_root(node: Arc<Node>) -> PageCounter {
@@ -107,16 +175,33 @@ impl PageCounter {
     pub(crate) fn node(&self) -> &Arc<Node> {
         &self.keep.node
     }
+}
 
+// === impl PageCounter: charge and uncharge ===
+
+impl PageCounter {
     /// Charge `n` units here and at all ancestors, or nowhere.
     ///
     /// Exact: after a success usage is within max at every level, unless a forced charge is on top. Before a refusal all
-    /// credit below the refusing level has been drained. Charging 0 always succeeds. About 1 ns from the stock; else two
-    /// or three read-modify-write instructions a level.
+    /// credit below the refusing level has been drained ([`Counts::refused_in_transit`] counts the exceptions) and the
+    /// pressure hook asked. Charging 0 always succeeds. About 1 ns from the stock; else two or three read-modify-write
+    /// instructions a level.
     ///
     /// # Errors
     ///
-    /// [`Refused`] names the level that was full.
+    /// [`Refused`] names the level that was full. Nothing of the charge remains.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().max(1_000));
+    /// let job = machine.child();
+    /// job.try_charge(900)?;
+    /// let refused = job.try_charge(101).unwrap_err();
+    /// assert_eq!((refused.level, refused.usage, refused.max), (machine.id(), 900, 1_000));
+    /// assert_eq!(job.live(), 900);
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
     #[inline]
     pub fn try_charge(&self, n: u64) -> Result<(), Refused> {
         match self.gate.consume(n) {
@@ -128,7 +213,17 @@ impl PageCounter {
     /// Charge `n` units here and at all ancestors, whatever the limits say.
     ///
     /// For memory that exists already. Stranded credit is drained first; what still does not fit goes above max and is kept
-    /// apart in [`forced`](Self::forced). The pressure hook is not asked.
+    /// apart in [`forced`](Self::forced). The pressure hook is not asked. Costs what a [`try_charge`](Self::try_charge)
+    /// costs; above max a lock for each level.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().max(100));
+    /// job.charge(130); // a library has allocated it already
+    /// assert_eq!((job.usage(), job.forced()), (130, 30));
+    /// assert!(job.try_charge(1).is_err());
+    /// ```
     #[inline]
     pub fn charge(&self, n: u64) {
         match self.gate.consume(n) {
@@ -142,6 +237,20 @@ impl PageCounter {
     /// Giving back more than was charged is a bug of the caller: it is clamped at the level where it shows, counted in
     /// [`Counts::underflows`] and reported by [`verify`](Self::verify); this counter then goes without stock, and its
     /// ancestors keep what belongs to others.
+    ///
+    /// About 1 ns into the stock; else a read-modify-write instruction a level.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let uploads = PageCounter::root(CounterConfig::new().max(100));
+    /// uploads.try_charge(100)?;
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| uploads.uncharge(100));
+    /// });
+    /// uploads.try_charge(100)?;
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
     #[inline]
     pub fn uncharge(&self, n: u64) {
         match self.gate.put(n) {
@@ -151,6 +260,18 @@ impl PageCounter {
     }
 
     /// Take `n` units off this level only, leaving the ancestors as they are: one step of undoing a charge by hand.
+    ///
+    /// More than usage is clamped and counted in [`Counts::underflows`]. One read-modify-write instruction.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
+    /// let job = machine.child();
+    /// job.charge(10);
+    /// job.cancel(4);
+    /// assert_eq!((job.usage(), machine.usage()), (6, 10));
+    /// ```
     pub fn cancel(&self, n: u64) {
         self.node().subtract(n.min(USAGE_MAX));
     }
@@ -162,12 +283,25 @@ impl PageCounter {
     /// Set the most units that charges may bring this counter to. Credit below it is drained before live charge is in the
     /// way.
     ///
-    /// From a success on, usage stays within max but for forced charges.
+    /// From a success on, usage stays within max but for forced charges. Takes the tree's lock; lowering costs a heavy
+    /// barrier, and another where credit is drained.
     ///
     /// # Errors
     ///
     /// [`Busy`] when live charge is above `max`, which forced charges may bring about even where `max` is raised; the old
     /// max holds.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let tenant = PageCounter::root(CounterConfig::new());
+    /// tenant.try_charge(60)?;
+    /// let busy = tenant.set_max(59).unwrap_err();
+    /// assert_eq!((busy.usage, busy.max), (60, 59));
+    /// tenant.set_max(60)?;
+    /// assert!(tenant.try_charge(1).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn set_max(&self, max: u64) -> Result<(), Busy> {
         per_thread::slow_path(|_, _| self.node().tree.set_max(self.node(), max)).map_err(|usage| Busy {
             level: self.id(),
@@ -176,143 +310,128 @@ impl PageCounter {
         })
     }
 
-    /// The most units, [`UNLIMITED`](Self::UNLIMITED) by default.
+    /// The most units, [`UNLIMITED`](Self::UNLIMITED) by default. One load.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let tenant = PageCounter::root(CounterConfig::new().max(100));
+    /// tenant.charge(60);
+    /// assert!(tenant.set_max(59).is_err());
+    /// assert_eq!(tenant.max(), 100, "busy changes nothing");
+    /// ```
     pub fn max(&self) -> u64 {
         self.node().max()
     }
 
-    /// Set the units that reclaim never touches.
+    /// Set the units that reclaim never touches. Told to the parent ([`children_min_usage`](Self::children_min_usage)) for
+    /// whoever reclaims; charges do not look at it.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
+    /// let index = machine.child();
+    /// index.charge(30);
+    /// index.set_min(100);
+    /// assert_eq!(machine.children_min_usage(), 30, "what is not used needs no protection");
+    /// ```
     pub fn set_min(&self, units: u64) {
         self.node().set_protection(Protection::Min, units);
     }
 
-    /// The units that reclaim never touches, 0 by default.
+    /// The units that reclaim never touches, 0 by default. One load.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let index = PageCounter::root(CounterConfig::new());
+    /// index.set_min(100);
+    /// assert_eq!((index.min(), index.usage()), (100, 0), "a promise charges nothing");
+    /// ```
     pub fn min(&self) -> u64 {
         self.node().setting(Protection::Min)
     }
 
-    /// Set the units that reclaim touches last.
+    /// Set the units that reclaim touches last. Told to the parent ([`children_low_usage`](Self::children_low_usage)) for
+    /// whoever reclaims; charges do not look at it.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
+    /// let cache = machine.child();
+    /// cache.set_low(50);
+    /// cache.charge(80);
+    /// assert_eq!(machine.children_low_usage(), 50);
+    /// ```
     pub fn set_low(&self, units: u64) {
         self.node().set_protection(Protection::Low, units);
     }
 
-    /// The units that reclaim touches last, 0 by default.
+    /// The units that reclaim touches last, 0 by default. One load.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let tenant = PageCounter::root(CounterConfig::new());
+    /// tenant.set_low(50);
+    /// assert_eq!((tenant.low(), tenant.child().low()), (50, 0), "children have their own");
+    /// ```
     pub fn low(&self) -> u64 {
         self.node().setting(Protection::Low)
     }
 
-    /// Sum over the children of min(usage, min). Exact at every quiescent point.
-    pub fn children_min_usage(&self) -> u64 {
-        self.node().children_protected(Protection::Min)
-    }
-
-    /// Sum over the children of min(usage, low). Exact at every quiescent point.
-    pub fn children_low_usage(&self) -> u64 {
-        self.node().children_protected(Protection::Low)
-    }
-
-    /// Change the batch of this counter and all below it; 0 switches their stock off. Their credit is drained.
+    /// Change the batch of this counter and all below it to `units`, at most 2^40; 0 switches their stock off.
+    ///
+    /// Their credit is drained first: the tree's lock and a heavy barrier.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
+    /// job.try_charge(10)?;
+    /// assert_eq!(job.usage(), 64);
+    /// job.set_batch(0);
+    /// assert_eq!((job.usage(), job.stocked_bound()), (10, 0));
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
     pub fn set_batch(&self, units: u64) {
         per_thread::slow_path(|_, _| self.node().tree.set_batch(self.node(), units.min(BATCH_MAX)));
     }
 
-    /// Units that a thread charges in advance.
+    /// Units that a thread charges in advance. One load.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new());
+    /// let job = machine.child();
+    /// machine.set_batch(16);
+    /// assert_eq!(job.batch(), 16);
+    /// ```
     pub fn batch(&self) -> u64 {
         self.node().batch()
     }
 
     /// Take back all credit of this counter and all below it. Returns the units; complete when nobody charges meanwhile.
+    ///
+    /// Waits for no charge in flight. Takes the tree's lock, looks at one slot for each thread and open stock, and where
+    /// there is credit runs a heavy barrier, at most four while others charge.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
+    /// let job = machine.child();
+    /// job.try_charge(10)?;
+    /// job.uncharge(10);
+    /// assert_eq!(machine.usage(), 64);
+    /// assert_eq!((machine.drain(), machine.usage()), (64, 0));
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
     pub fn drain(&self) -> u64 {
         per_thread::slow_path(|_, _| self.node().tree.drain(self.node()))
-    }
-}
-
-// === impl PageCounter: reading ===
-
-impl PageCounter {
-    /// Live charge and credit of the subtree: what the limits see. One load.
-    pub fn usage(&self) -> u64 {
-        self.node().usage()
-    }
-
-    /// [`usage`](Self::usage) minus [`stocked`](Self::stocked): what users hold. An estimate while others run.
-    pub fn live(&self) -> u64 {
-        // Credit first: what is stocked afterwards makes live larger, never negative.
-        let stocked = self.stocked();
-        self.usage().saturating_sub(stocked)
-    }
-
-    /// Credit in the stocks of the subtree. A look at each slot; an estimate while others run.
-    pub fn stocked(&self) -> u64 {
-        per_thread::slow_path(|_, _| self.node().tree.stocked(self.node()))
-    }
-
-    /// The published bound on [`stocked`](Self::stocked): over the open stocks of the subtree, threads that touched them
-    /// x 2 batches. One load.
-    pub fn stocked_bound(&self) -> u64 {
-        self.node().bound.load(Ordering::Relaxed)
-    }
-
-    /// Units above max that forced charges put here. Falls as units are uncharged; `usage - forced <= max` at any moment.
-    pub fn forced(&self) -> u64 {
-        self.node().forced()
-    }
-
-    /// Units that forced charges have put above max, ever.
-    pub fn forced_total(&self) -> u64 {
-        self.node().forced_total()
-    }
-
-    /// The highest usage that admitted charges left behind, credit included.
-    pub fn peak(&self) -> u64 {
-        self.node().peaks().ever()
-    }
-
-    /// A peak of one's own: the highest usage from now on, or from its last reset.
-    pub fn peak_window(&self) -> PeakWindow {
-        PeakWindow { value: self.node().peaks().open_window(self.usage()), counter: self.clone() }
-    }
-
-    /// Charges that were refused at this level.
-    pub fn failcnt(&self) -> u64 {
-        self.node().failcnt.load(Ordering::Relaxed)
-    }
-
-    /// The parent, if any.
-    pub fn parent(&self) -> Option<PageCounter> {
-        let keep = self.keep.parent.as_ref()?;
-        Some(PageCounter { gate: keep.node.gate, keep: Arc::clone(keep) })
-    }
-
-    /// The counter's name in errors and verdicts.
-    pub fn id(&self) -> CounterId {
-        self.node().id
-    }
-
-    /// The barrier pair that the tree runs on.
-    pub fn barrier(&self) -> BarrierState {
-        self.node().tree.barrier.state()
-    }
-
-    /// Event counts of the whole tree.
-    pub fn counts(&self) -> Counts {
-        let tree = &self.node().tree;
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Counts {
-            drains: read(&tree.counts.drains),
-            drained: read(&tree.counts.drained),
-            barriers: read(&tree.barrier.heavies),
-            refused_in_transit: read(&tree.counts.refused_in_transit),
-            underflows: read(&tree.counts.underflows),
-            overflows: read(&tree.counts.overflows),
-            discarded: read(&tree.counts.discarded),
-        }
-    }
-
-    /// Compare the counts of the subtree with each other, and with the second count where
-    /// [`CounterConfig::audit`] is on. Meant for a moment when nobody charges; the tree's shape holds still meanwhile.
-    pub fn verify(&self) -> Verdict {
-        per_thread::slow_path(|_, _| self.node().tree.verify(self.node()))
     }
 }
 
@@ -337,51 +456,5 @@ impl fmt::Debug for PageCounter {
             .field("usage", &self.usage())
             .field("max", &self.max())
             .finish_non_exhaustive()
-    }
-}
-
-/// Event counts of a tree of counters. They only rise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Times credit was collected: by a refusal, a lowered max, a forced excess, a switch of the stock (by hand or near a
-    /// limit), a first child, a call of `drain`.
-    pub drains: u64,
-    /// Units that drains brought back.
-    pub drained: u64,
-    /// Heavy barriers that drains ran.
-    pub barriers: u64,
-    /// Charges refused although a thread in transit, a failed barrier or the charge's own position inside another slow
-    /// path kept credit out of reach.
-    pub refused_in_transit: u64,
-    /// Times more was uncharged from a level than it held.
-    pub underflows: u64,
-    /// Times a forced charge would have passed [`PageCounter::USAGE_MAX`].
-    pub overflows: u64,
-    /// Units of credit that were thrown away because nothing stood behind them after an underflow.
-    pub discarded: u64,
-}
-
-/// A private, resettable peak of one counter. Other windows and [`PageCounter::peak`] do not notice a reset.
-#[derive(Debug)]
-pub struct PeakWindow {
-    counter: PageCounter,
-    value: Arc<AtomicU64>,
-}
-
-impl PeakWindow {
-    /// The highest usage since the window was opened or last reset.
-    pub fn peak(&self) -> u64 {
-        self.counter.node().peaks().read(&self.value)
-    }
-
-    /// Start over from the usage of now.
-    pub fn reset(&self) {
-        self.counter.node().peaks().reset(&self.value, self.counter.usage());
-    }
-}
-
-impl Drop for PeakWindow {
-    fn drop(&mut self) {
-        self.counter.node().peaks().close_window(&self.value);
     }
 }

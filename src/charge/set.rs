@@ -16,6 +16,20 @@ use crate::sync::slots::Gate;
 use crate::sync::{Arc, model_failed};
 
 /// How the counters of a set keep credit.
+///
+/// ```
+/// use memcg::{CounterConfig, CounterSet, SetRefused, SetStock};
+///
+/// let credit = |stock| {
+///     let fixed = CounterConfig::new().batch(64).adaptive(false);
+///     let set = CounterSet::root(vec![fixed.clone(), fixed], stock);
+///     set.try_charge(10)?;
+///     Ok::<u64, SetRefused>(set.drain())
+/// };
+/// assert_eq!(credit(SetStock::Independent)?, 54 + 54);
+/// assert_eq!(credit(SetStock::Shared)?, 54);
+/// # Ok::<(), SetRefused>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetStock {
     /// Each counter has a stock of its own. A later counter may read lower than an earlier one by at most the bound on
@@ -36,8 +50,8 @@ pub enum SetStock {
 /// let job = machine.child();
 /// job.try_charge(10)?;
 /// job.try_charge_each(&[0, 5])?;
-/// let refused = job.try_charge(1_400).unwrap_err();
-/// assert_eq!(refused.counter, 1, "the last counter is charged first");
+/// let refused = job.try_charge(1_490).unwrap_err();
+/// assert_eq!(refused.counter, 1, "full in both, and the last is charged first");
 /// job.uncharge_each(&[10, 15]);
 /// # Ok::<(), memcg::SetRefused>(())
 /// ```
@@ -72,6 +86,15 @@ impl Drop for KeepFront {
 impl CounterSet {
     /// One root for each configuration. Barrier, audit, adaptivity and pressure hook are those of the first; batch, max and
     /// budget each counter's own, the batch of a shared stock the first one's.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, CounterSet, SetStock};
+    ///
+    /// let configs = [1_000, 1_500].map(|max| CounterConfig::new().max(max)).to_vec();
+    /// let machine = CounterSet::root(configs, SetStock::Shared);
+    /// assert_eq!(machine.try_charge(1_001).unwrap_err().counter, 0);
+    /// assert_eq!(machine.try_charge(1_501).unwrap_err().counter, 1);
+    /// ```
     pub fn root(configs: Vec<CounterConfig>, stock: SetStock) -> CounterSet {
         let Some(first) = configs.first() else {
             return CounterSet { stock, front: None, counters: Arc::from([]) };
@@ -87,7 +110,16 @@ impl CounterSet {
         })
     }
 
-    /// A set below this one, counter for counter.
+    /// A set below this one, counter for counter, with the same stock and without limits.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, CounterSet, PageCounter, SetStock};
+    ///
+    /// let machine = CounterSet::root(vec![CounterConfig::new(); 2], SetStock::Shared);
+    /// let job = machine.child();
+    /// let parent = job.counter(1).and_then(PageCounter::parent);
+    /// assert_eq!(parent.as_ref(), machine.counter(1));
+    /// ```
     pub fn child(&self) -> CounterSet {
         let Some(first) = self.counters.first() else { return self.clone() };
         per_thread::slow_path(|_, _| {
@@ -107,30 +139,78 @@ impl CounterSet {
     }
 
     /// How the set keeps credit.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, CounterSet, SetStock};
+    ///
+    /// let machine = CounterSet::root(vec![CounterConfig::new(); 2], SetStock::Shared);
+    /// assert_eq!(machine.child().stock(), SetStock::Shared);
+    /// ```
     pub fn stock(&self) -> SetStock {
         self.stock
     }
 
-    /// A counter of the set, for its limits and figures.
+    /// A counter of the set, for its limits and figures. Charged directly it is charged alone.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, CounterSet, SetStock};
+    ///
+    /// let machine = CounterSet::root(vec![CounterConfig::new().batch(0); 2], SetStock::Independent);
+    /// let [memory, memsw] = [0, 1].map(|index| machine.counter(index).unwrap());
+    /// machine.try_charge(10)?;
+    /// memory.uncharge(4); // swapped out
+    /// assert_eq!((memory.usage(), memsw.usage()), (6, 10));
+    /// assert_eq!(machine.counter(2), None);
+    /// # Ok::<(), memcg::SetRefused>(())
+    /// ```
     pub fn counter(&self, index: usize) -> Option<&PageCounter> {
         self.counters.get(index)
     }
 
     /// Counters in the set.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, CounterSet, SetStock};
+    ///
+    /// let machine = CounterSet::root(vec![CounterConfig::new(); 3], SetStock::Shared);
+    /// assert_eq!(machine.child().len(), 3);
+    /// ```
     pub fn len(&self) -> usize {
         self.counters.len()
     }
 
     /// Whether the set has no counters; charging it does nothing.
+    ///
+    /// ```
+    /// use memcg::{CounterSet, SetStock};
+    ///
+    /// let unmetered = CounterSet::root(vec![], SetStock::Shared);
+    /// assert!(unmetered.is_empty());
+    /// assert_eq!(unmetered.try_charge(u64::MAX), Ok(()));
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.counters.is_empty()
     }
 
     /// Charge `n` units to every counter of the set, or to none.
     ///
+    /// Exact as [`PageCounter::try_charge`] at each counter, last counter first. From a shared stock one hit pays for all;
+    /// independent counters are charged one by one, and a refusal gives back what the later ones were charged.
+    ///
     /// # Errors
     ///
     /// [`SetRefused`] names the counter and its level that was full.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, CounterSet, SetStock};
+    ///
+    /// let [memory, memsw] = [1_000, 1_500].map(|max| CounterConfig::new().max(max));
+    /// let job = CounterSet::root(vec![memory, memsw], SetStock::Shared).child();
+    /// job.try_charge(900)?;
+    /// assert_eq!(job.try_charge(101).unwrap_err().counter, 0);
+    /// assert_eq!([0, 1].map(|index| job.counter(index).unwrap().usage()), [900, 900]);
+    /// # Ok::<(), memcg::SetRefused>(())
+    /// ```
     #[inline]
     pub fn try_charge(&self, n: u64) -> Result<(), SetRefused> {
         let Some(front) = &self.front else { return self.try_charge_independent(n) };
@@ -140,7 +220,18 @@ impl CounterSet {
         }
     }
 
-    /// Give `n` units back at every counter of the set.
+    /// Give `n` units back at every counter of the set, on whatever thread. Never fails; too much is clamped and counted
+    /// at each counter, as in [`PageCounter::uncharge`].
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, CounterSet, SetStock};
+    ///
+    /// let job = CounterSet::root(vec![CounterConfig::new().max(100); 2], SetStock::Independent);
+    /// job.try_charge(100)?;
+    /// job.uncharge(100);
+    /// job.try_charge(100)?;
+    /// # Ok::<(), memcg::SetRefused>(())
+    /// ```
     #[inline]
     pub fn uncharge(&self, n: u64) {
         let Some(front) = &self.front else {
@@ -155,9 +246,23 @@ impl CounterSet {
 
     /// Charge each counter its own amount, missing ones 0, or none anything.
     ///
+    /// Exact as [`try_charge`](Self::try_charge). What all amounts have in common is paid from a shared stock, the rest by
+    /// each counter.
+    ///
     /// # Errors
     ///
     /// [`SetRefused`] names the counter and its level that was full.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, CounterSet, SetStock};
+    ///
+    /// let [memory, files] = [1_000, 3].map(|max| CounterConfig::new().max(max));
+    /// let query = CounterSet::root(vec![memory, files], SetStock::Independent).child();
+    /// query.try_charge_each(&[400, 1])?;
+    /// assert_eq!(query.try_charge_each(&[400, 3]).unwrap_err().counter, 1);
+    /// assert_eq!(query.counter(0).unwrap().usage(), 400);
+    /// # Ok::<(), memcg::SetRefused>(())
+    /// ```
     pub fn try_charge_each(&self, amounts: &[u64]) -> Result<(), SetRefused> {
         let amount = |index: usize| amounts.get(index).copied().unwrap_or(0);
         let common = self.common(amounts);
@@ -175,7 +280,17 @@ impl CounterSet {
         Ok(())
     }
 
-    /// Give each counter's own amount back.
+    /// Give each counter's own amount back, missing ones 0. Never fails.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, CounterSet, SetStock};
+    ///
+    /// let job = CounterSet::root(vec![CounterConfig::new().batch(0); 2], SetStock::Shared);
+    /// job.try_charge_each(&[10, 15])?;
+    /// job.uncharge_each(&[0, 15]);
+    /// assert_eq!([0, 1].map(|index| job.counter(index).unwrap().usage()), [10, 0]);
+    /// # Ok::<(), memcg::SetRefused>(())
+    /// ```
     pub fn uncharge_each(&self, amounts: &[u64]) {
         let common = self.common(amounts);
         for (counter, amount) in self.counters.iter().zip(amounts) {
@@ -194,12 +309,35 @@ impl CounterSet {
         amounts.iter().take(self.counters.len()).copied().min().unwrap_or(0)
     }
 
-    /// Take back all credit of the set and of all sets below it.
+    /// Take back all credit of the set and of all sets below it. Returns the units, those of a shared stock once.
+    ///
+    /// Complete when nobody charges meanwhile; costs a [`PageCounter::drain`] for each counter.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, CounterSet, SetStock};
+    ///
+    /// let fixed = CounterConfig::new().batch(64).adaptive(false);
+    /// let machine = CounterSet::root(vec![fixed.clone(), fixed], SetStock::Shared);
+    /// machine.child().try_charge(10)?;
+    /// machine.drain();
+    /// assert_eq!(machine.counter(1).unwrap().stocked(), 0);
+    /// # Ok::<(), memcg::SetRefused>(())
+    /// ```
     pub fn drain(&self) -> u64 {
         self.counters.iter().map(PageCounter::drain).sum()
     }
 
     /// [`PageCounter::verify`] for each counter of the set.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, CounterSet, SetStock};
+    ///
+    /// let machine = CounterSet::root(vec![CounterConfig::new().audit(true); 2], SetStock::Shared);
+    /// let job = machine.child();
+    /// job.try_charge(10)?;
+    /// assert_eq!(machine.verify().to_string(), "4 counters verified against the audited count: all add up");
+    /// # Ok::<(), memcg::SetRefused>(())
+    /// ```
     pub fn verify(&self) -> Verdict {
         let verdicts = self.counters.iter().map(PageCounter::verify);
         verdicts.reduce(Verdict::merge).unwrap_or_default()

@@ -11,7 +11,20 @@ use super::tree::{NOWHERE, Places, Tree};
 use crate::error::CounterId;
 use crate::sync::{Arc, Ordering};
 
-/// What a look at the whole count found.
+/// What a look at the whole count found. Prints as one line.
+///
+/// ```
+/// use memcg::{CounterConfig, PageCounter};
+///
+/// let job = PageCounter::root(CounterConfig::new().batch(0));
+/// job.charge(10);
+/// job.uncharge(12);
+/// let verdict = job.verify();
+/// assert_eq!(
+///     verdict.to_string(),
+///     format!("1 counters verified without audit: {}: 2 uncharged that were never charged", job.id()),
+/// );
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Verdict {
@@ -20,7 +33,18 @@ pub struct Verdict {
     faults: Vec<Fault>,
 }
 
-/// One thing that does not add up.
+/// One thing that does not add up. Prints which counter and by how much.
+///
+/// ```
+/// use memcg::{CounterConfig, PageCounter};
+///
+/// let job = PageCounter::root(CounterConfig::new().audit(true));
+/// job.charge(10);
+/// job.cancel(3);
+/// let fault = job.verify().faults()[0];
+/// assert_eq!((fault.counter, fault.expected, fault.found), (job.id(), 10, 7));
+/// assert!(fault.to_string().ends_with("usage is 7, live charge and credit are 10: 3 too few"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Where.
@@ -33,7 +57,18 @@ pub struct Fault {
     pub found: u64,
 }
 
-/// Kinds of [`Fault`].
+/// Kinds of [`Fault`]. Without audit [`Identity`](Self::Identity) is not looked for.
+///
+/// ```
+/// use memcg::{CounterConfig, FaultKind, PageCounter};
+///
+/// let machine = PageCounter::root(CounterConfig::new().batch(0));
+/// let job = machine.child();
+/// job.charge(10);
+/// machine.cancel(10);
+/// let fault = machine.verify().faults()[0];
+/// assert_eq!((fault.counter, fault.kind), (machine.id(), FaultKind::Children));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// Usage is not audited live charge plus credit.
@@ -50,21 +85,58 @@ pub enum FaultKind {
 
 impl Verdict {
     /// Nothing was found.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().batch(0));
+    /// job.charge(10);
+    /// assert!(job.verify().is_ok());
+    /// job.uncharge(11);
+    /// assert!(!job.verify().is_ok());
+    /// ```
     pub fn is_ok(&self) -> bool {
         self.faults.is_empty()
     }
 
     /// Whether usage was compared with the second, independent count.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let audited = |audit| PageCounter::root(CounterConfig::new().audit(audit)).verify().audited();
+    /// assert_eq!((audited(false), audited(true)), (false, true));
+    /// ```
     pub fn audited(&self) -> bool {
         self.audited
     }
 
     /// Counters looked at.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new());
+    /// let jobs = [machine.child(), machine.child()];
+    /// assert_eq!((machine.verify().counters(), jobs[0].verify().counters()), (3, 1));
+    /// ```
     pub fn counters(&self) -> usize {
         self.counters
     }
 
     /// What does not add up, parents first.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().audit(true));
+    /// let job = machine.child();
+    /// job.charge(10);
+    /// job.cancel(3);
+    /// let verdict = machine.verify();
+    /// assert!(verdict.faults().iter().all(|fault| fault.counter == job.id()), "{verdict}");
+    /// assert_eq!(verdict.faults().len(), 1);
+    /// ```
     pub fn faults(&self) -> &[Fault] {
         &self.faults
     }

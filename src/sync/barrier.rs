@@ -16,6 +16,13 @@ use super::{Ordering, fence};
 ///
 /// A service that isolates processors chooses `Fence`: each charge pays a fence (about 5 ns) and no drain ever interrupts
 /// a processor.
+///
+/// ```
+/// use memcg::{BarrierMode, BarrierState, CounterConfig, PageCounter};
+///
+/// let quiet = CounterConfig::new().barrier(BarrierMode::Fence);
+/// assert_eq!(PageCounter::root(quiet).barrier(), BarrierState::Fence);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BarrierMode {
     /// `Membarrier` where the system has it, else `Fence`.
@@ -28,6 +35,17 @@ pub enum BarrierMode {
 }
 
 /// Which barrier pair a tree of counters runs on.
+///
+/// ```
+/// use memcg::{BarrierMode, BarrierState, CounterConfig, PageCounter};
+///
+/// let machine = PageCounter::root(CounterConfig::new().barrier(BarrierMode::Membarrier));
+/// match machine.barrier() {
+///     BarrierState::Membarrier => {}
+///     BarrierState::Fence => eprintln!("no membarrier(2) here: charges pay a fence"),
+///     BarrierState::Degraded => unreachable!("no barrier has run yet"),
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BarrierState {
     /// Charges pay no fence; a drain calls `membarrier(2)`.

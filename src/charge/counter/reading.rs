@@ -1,0 +1,349 @@
+//! What a counter tells about itself.
+
+use super::PageCounter;
+use crate::charge::protection::Protection;
+use crate::charge::verify::Verdict;
+use crate::sync::barrier::BarrierState;
+use crate::sync::per_thread;
+use crate::sync::stat_atomic::AtomicU64;
+use crate::sync::{Arc, Ordering};
+
+// === impl PageCounter: usage ===
+
+impl PageCounter {
+    /// Live charge and credit of the subtree, in units: what the limits see. One load.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
+    /// job.try_charge(10)?;
+    /// assert_eq!((job.usage(), job.live(), job.stocked()), (64, 10, 54));
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub fn usage(&self) -> u64 {
+        self.node().usage()
+    }
+
+    /// [`usage`](Self::usage) minus [`stocked`](Self::stocked): the units that users hold.
+    ///
+    /// Exact at every quiescent point, an estimate while others run, never negative. Costs what `stocked` costs.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
+    /// job.try_charge(10)?;
+    /// job.drain();
+    /// assert_eq!(job.live(), 10, "what is held does not drain");
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub fn live(&self) -> u64 {
+        // Credit first: what is stocked afterwards makes live larger, never negative.
+        let stocked = self.stocked();
+        self.usage().saturating_sub(stocked)
+    }
+
+    /// Units of credit in the stocks of the subtree.
+    ///
+    /// Exact at every quiescent point, an estimate while others run. Takes the tree's lock and looks at one slot for each
+    /// thread and counter.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
+    /// job.try_charge(10)?; // takes a batch
+    /// job.try_charge(10)?; // paid from it
+    /// assert_eq!((job.stocked(), job.usage()), (44, 64));
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub fn stocked(&self) -> u64 {
+        per_thread::slow_path(|_, _| self.node().tree.stocked(self.node()))
+    }
+
+    /// The published bound on [`stocked`](Self::stocked), in units: over the open stocks of the subtree, threads that
+    /// touched them x 2 batches. One load.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
+    /// assert_eq!(job.stocked_bound(), 0, "no thread has charged yet");
+    /// job.try_charge(10)?;
+    /// assert_eq!(job.stocked_bound(), 2 * 64);
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub fn stocked_bound(&self) -> u64 {
+        self.node().bound.load(Ordering::Relaxed)
+    }
+
+    /// Units above max that forced charges put here. One load.
+    ///
+    /// Falls as units are uncharged, those above max first; `usage - forced <= max` at any moment.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().max(100));
+    /// job.charge(130);
+    /// job.uncharge(20);
+    /// assert_eq!((job.usage(), job.forced()), (110, 10));
+    /// ```
+    pub fn forced(&self) -> u64 {
+        self.node().forced()
+    }
+
+    /// Units that forced charges have put above max, ever. One load.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().max(100));
+    /// job.charge(130);
+    /// job.uncharge(130);
+    /// assert_eq!((job.forced(), job.forced_total()), (0, 30));
+    /// ```
+    pub fn forced_total(&self) -> u64 {
+        self.node().forced_total()
+    }
+
+    /// Sum over the children of min(usage, min), in units. One load.
+    ///
+    /// Exact at every quiescent point; one step behind a charge in flight.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
+    /// let tenants = [machine.child(), machine.child()];
+    /// tenants.each_ref().map(|tenant| tenant.set_min(10));
+    /// tenants[0].charge(4);
+    /// tenants[1].charge(40);
+    /// assert_eq!(machine.children_min_usage(), 4 + 10);
+    /// ```
+    pub fn children_min_usage(&self) -> u64 {
+        self.node().children_protected(Protection::Min)
+    }
+
+    /// Sum over the children of min(usage, low), in units. One load.
+    ///
+    /// Exact at every quiescent point; one step behind a charge in flight.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
+    /// let cache = machine.child();
+    /// cache.set_low(10);
+    /// cache.charge(25);
+    /// assert_eq!(machine.children_low_usage(), 10);
+    /// cache.uncharge(20);
+    /// assert_eq!(machine.children_low_usage(), 5);
+    /// ```
+    pub fn children_low_usage(&self) -> u64 {
+        self.node().children_protected(Protection::Low)
+    }
+}
+
+// === impl PageCounter: history ===
+
+impl PageCounter {
+    /// The highest usage that admitted charges left behind, in units, credit included. One load.
+    ///
+    /// A refused charge leaves no trace in it.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().max(100));
+    /// job.try_charge(80)?;
+    /// assert!(job.try_charge(21).is_err());
+    /// job.uncharge(80);
+    /// assert_eq!((job.peak(), job.usage()), (80, 0));
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub fn peak(&self) -> u64 {
+        self.node().peaks().ever()
+    }
+
+    /// A peak of one's own: the highest usage from now on, or from its last reset.
+    ///
+    /// An allocation and a lock of this counter's windows; charges pay for new peaks only, however many windows there are.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().batch(0));
+    /// job.charge(80);
+    /// job.uncharge(70);
+    /// let window = job.peak_window();
+    /// job.charge(5);
+    /// assert_eq!((window.peak(), job.peak()), (15, 80));
+    /// ```
+    pub fn peak_window(&self) -> PeakWindow {
+        PeakWindow { value: self.node().peaks().open_window(self.usage()), counter: self.clone() }
+    }
+
+    /// Charges that were refused at this level, forced ones never among them. One load.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().max(10));
+    /// let job = machine.child();
+    /// assert!(job.try_charge(11).is_err());
+    /// job.charge(11);
+    /// assert_eq!((machine.failcnt(), job.failcnt()), (1, 0));
+    /// ```
+    pub fn failcnt(&self) -> u64 {
+        self.node().failcnt.load(Ordering::Relaxed)
+    }
+
+    /// The barrier pair that the tree runs on. Worth a metric: `Degraded` does not go away.
+    ///
+    /// ```
+    /// use memcg::{BarrierMode, BarrierState, CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().barrier(BarrierMode::Fence));
+    /// assert_eq!(machine.child().barrier(), BarrierState::Fence);
+    /// ```
+    pub fn barrier(&self) -> BarrierState {
+        self.node().tree.barrier.state()
+    }
+
+    /// Event counts of the whole tree. One load for each, so not all of the same instant.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
+    /// let job = machine.child();
+    /// job.try_charge(10)?;
+    /// job.drain();
+    /// assert_eq!(machine.counts().drained, 54);
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub fn counts(&self) -> Counts {
+        let tree = &self.node().tree;
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Counts {
+            drains: read(&tree.counts.drains),
+            drained: read(&tree.counts.drained),
+            barriers: read(&tree.barrier.heavies),
+            refused_in_transit: read(&tree.counts.refused_in_transit),
+            underflows: read(&tree.counts.underflows),
+            overflows: read(&tree.counts.overflows),
+            discarded: read(&tree.counts.discarded),
+        }
+    }
+
+    /// Compare the counts of the subtree with each other, and with the second count where
+    /// [`CounterConfig::audit`](crate::CounterConfig::audit) is on.
+    ///
+    /// Exact at a quiescent point; charges in flight show up as faults. Holds the tree's lock, so that its shape stands
+    /// still, looks at one slot for each thread and counter, and allocates.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().audit(true));
+    /// let job = machine.child();
+    /// job.try_charge(10)?;
+    /// assert_eq!(machine.verify().to_string(), "2 counters verified against the audited count: all add up");
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub fn verify(&self) -> Verdict {
+        per_thread::slow_path(|_, _| self.node().tree.verify(self.node()))
+    }
+}
+
+/// Event counts of a tree of counters. They only rise.
+///
+/// ```
+/// use memcg::{CounterConfig, PageCounter};
+///
+/// let job = PageCounter::root(CounterConfig::new().batch(0));
+/// let before = job.counts();
+/// job.charge(10);
+/// job.uncharge(11);
+/// assert_eq!(job.counts().underflows - before.underflows, 1, "a double free somewhere");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Times credit was collected: by a refusal, a lowered max, a forced excess, a switch of the stock (by hand or near a
+    /// limit), a first child, a call of `drain`.
+    pub drains: u64,
+    /// Units that drains brought back.
+    pub drained: u64,
+    /// Heavy barriers that drains ran.
+    pub barriers: u64,
+    /// Charges refused although a thread in transit, a failed barrier or the charge's own position inside another slow
+    /// path kept credit out of reach.
+    pub refused_in_transit: u64,
+    /// Times more was uncharged from a level than it held.
+    pub underflows: u64,
+    /// Times a forced charge would have passed [`PageCounter::USAGE_MAX`].
+    pub overflows: u64,
+    /// Units of credit that were thrown away because nothing stood behind them after an underflow.
+    pub discarded: u64,
+}
+
+/// A private, resettable peak of one counter. Other windows and [`PageCounter::peak`] do not notice a reset.
+///
+/// Keeps its counter alive. Dropped, it is closed.
+///
+/// ```
+/// use memcg::{CounterConfig, PageCounter};
+///
+/// let job = PageCounter::root(CounterConfig::new().batch(0));
+/// let (minute, hour) = (job.peak_window(), job.peak_window());
+/// job.charge(80);
+/// job.uncharge(80);
+/// minute.reset();
+/// assert_eq!((minute.peak(), hour.peak()), (0, 80));
+/// ```
+#[derive(Debug)]
+pub struct PeakWindow {
+    counter: PageCounter,
+    value: Arc<AtomicU64>,
+}
+
+impl PeakWindow {
+    /// The highest usage since the window was opened or last reset, in units, credit included. Two loads.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().batch(0));
+    /// job.charge(30);
+    /// let window = job.peak_window();
+    /// job.uncharge(30);
+    /// assert_eq!(window.peak(), 30, "a window starts from the usage it finds");
+    /// ```
+    pub fn peak(&self) -> u64 {
+        self.counter.node().peaks().read(&self.value)
+    }
+
+    /// Start over from the usage of now. Locks this counter's windows and visits each.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().batch(0));
+    /// let window = job.peak_window();
+    /// job.charge(80);
+    /// job.uncharge(70);
+    /// window.reset();
+    /// assert_eq!(window.peak(), 10);
+    /// ```
+    pub fn reset(&self) {
+        self.counter.node().peaks().reset(&self.value, self.counter.usage());
+    }
+}
+
+impl Drop for PeakWindow {
+    fn drop(&mut self) {
+        self.counter.node().peaks().close_window(&self.value);
+    }
+}
