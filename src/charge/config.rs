@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::page_counter::USAGE_MAX;
 use crate::error::{CounterId, Refused};
 use crate::sync::Arc;
 use crate::sync::barrier::BarrierMode;
@@ -258,7 +259,8 @@ impl Pressure<'_> {
     /// assert_eq!(wants.recv(), Ok(30));
     /// ```
     pub fn want(&self) -> u64 {
-        self.refused.requested.saturating_sub(self.refused.max.saturating_sub(self.refused.usage))
+        let Refused { requested, usage, max, .. } = *self.refused;
+        usage.saturating_add(requested).saturating_sub(max.min(USAGE_MAX))
     }
 
     /// What the charger will be told if nothing is freed.

@@ -52,7 +52,7 @@ impl Gate {
     /// Charge `n` from this thread's stock.
     #[inline(always)]
     pub(crate) fn consume(&self, n: u64) -> Consume {
-        crate::sync::with_local(|local| match local.fast_block().and_then(|block| block.slot(self.index())) {
+        crate::sync::with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
             Some(slot) => slot.consume(n, false),
             None => Consume::Miss,
         })
@@ -61,7 +61,7 @@ impl Gate {
     /// Uncharge `n` into this thread's stock.
     #[inline(always)]
     pub(crate) fn put(&self, n: u64) -> Put {
-        crate::sync::with_local(|local| match local.fast_block().and_then(|block| block.slot(self.index())) {
+        crate::sync::with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
             Some(slot) => slot.put(n, &self.capacity, false),
             None => Put::Full,
         })

@@ -77,6 +77,12 @@ impl Block {
         self.slots.get(index)
     }
 
+    /// The slot behind a gate, if this thread has a page for it.
+    #[inline(always)]
+    pub(crate) fn slot_behind(&self, gate: &Gate) -> Option<&Slot> {
+        self.slots.behind(gate)
+    }
+
     /// The slot of a counter, with a page of vacant slots where there is none yet. Owner only. Allocates.
     pub(crate) fn slot_or_page(&self, index: SlotIndex) -> Option<&Slot> {
         self.slots.get_or_make(index, Slot::vacant)

@@ -4,6 +4,7 @@ use std::ptr;
 
 use super::stat_atomic::AtomicU32;
 use super::{AtomicPtr, AtomicU64, Ordering};
+use crate::charge::stock::Slot;
 
 /// Entries of one page: 4 KiB of 16-byte slots.
 #[cfg(not(loom))]
@@ -60,27 +61,23 @@ pub(crate) struct Gate {
     /// Twice the batch while the stock is open, 0 while it is closed: the published state of the stock.
     pub(crate) capacity: AtomicU64,
     /// The slot index as the hit path sees it: `NONE` where every operation goes through the slow path. Written at a
-    /// counter's birth.
+    /// counter's birth; the second half in bytes, which saves the hit path a shift.
     page: AtomicU32,
-    slot: AtomicU32,
+    offset: AtomicU32,
 }
 
 impl Gate {
     /// Closed, and nobody's.
     pub(super) fn new() -> Self {
-        let SlotIndex { page, slot } = SlotIndex::NONE;
-        Gate { capacity: AtomicU64::new(0), page: AtomicU32::new(page), slot: AtomicU32::new(slot) }
+        let gate = Gate { capacity: AtomicU64::new(0), page: AtomicU32::new(0), offset: AtomicU32::new(0) };
+        gate.set_index(SlotIndex::NONE);
+        gate
     }
 
     /// Show an index to the hit path.
     pub(crate) fn set_index(&self, index: SlotIndex) {
         self.page.store(index.page, Ordering::Relaxed);
-        self.slot.store(index.slot, Ordering::Relaxed);
-    }
-
-    #[inline(always)]
-    pub(crate) fn index(&self) -> SlotIndex {
-        SlotIndex { page: self.page.load(Ordering::Relaxed), slot: self.slot.load(Ordering::Relaxed) }
+        self.offset.store(index.slot * size_of::<Slot>() as u32, Ordering::Relaxed);
     }
 }
 
@@ -127,6 +124,25 @@ impl<T> Directory<T> {
             place.store(Box::into_raw(page), Ordering::Release);
         }
         self.get(index)
+    }
+}
+
+impl Directory<Slot> {
+    /// The entry behind a gate, if its page exists.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(super) fn behind(&self, gate: &Gate) -> Option<&Slot> {
+        // SAFETY: `Gate::set_index` is the only writer and stores the halves of an index, which are within their bounds.
+        // A page once read is published initialised and lives as long as its directory; the offset is that of a slot.
+        unsafe {
+            let place = self.0.get_unchecked(gate.page.load(Ordering::Relaxed) as usize);
+            // Acquire (E7): as in `get`.
+            let page = place.load(Ordering::Acquire);
+            if page.is_null() {
+                return None;
+            }
+            Some(&*page.cast::<Slot>().byte_add(gate.offset.load(Ordering::Relaxed) as usize))
+        }
     }
 }
 
