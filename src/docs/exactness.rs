@@ -26,7 +26,9 @@
 //!
 //! # Limits
 //!
-//! From the return of a successful `set_max` on, `usage <= max + forced` at that level. A charge that fits is never refused for
+//! From the return of a successful `set_max` on, `usage <= max + forced` at that level. (A lowering waits for walks in
+//! flight that may have passed under the old max; a walk made inside another slow path of its thread is not waited
+//! for, and shows until it is undone.) A charge that fits is never refused for
 //! credit: a refusal at L implies an instant during the call at which live charges + charges in flight + n > max(L). Charges in
 //! flight include walks that are refused higher up and not yet undone, and a lower max that `set_max` tries and takes back.
 //! Two things weaken "never", and both are counted in `Counts::refused_in_transit`: a thread that stays in transit for

@@ -5,7 +5,8 @@
 //!   same thread these walk without stock and are refused without a drain; reading `stocked` there, or changing a limit,
 //!   would wait for a lock that the thread may hold.
 //! * **After fork without exec** the child has one thread and a copy of everything. Credit of the other threads is
-//!   still there and drains; a tree whose lock another thread held at the fork is locked for ever, as with `malloc`.
+//!   still there and drains; a tree whose lock another thread held at the fork is locked for ever, as with `malloc`, and a
+//!   thread that was in transit at the fork stays so: each drain in the child waits a millisecond for it and gives up.
 //! * **A counter cannot tell whose units are uncharged.** `forced` assumes that the units above max go first.
 //! * **`cancel` takes units off one level only.** It is a step of undoing a charge by hand; used otherwise it breaks the
 //!   identity, and `verify` says so.
