@@ -1,8 +1,6 @@
 //! Slots: the owner against drains and closings.
 
-use loom::thread;
-
-use super::{assert_settled, model, stocked};
+use super::{assert_settled, beside, model, stocked};
 use crate::PageCounter;
 
 /// E2. A unit of credit pays one charge or goes back, never both.
@@ -11,10 +9,7 @@ fn loom_consume_vs_drain() {
     model(|| {
         let counter = PageCounter::root(stocked());
         counter.try_charge(1).unwrap();
-        let drainer = {
-            let counter = counter.clone();
-            thread::spawn(move || counter.drain())
-        };
+        let drainer = beside(&counter, |counter| counter.drain());
         counter.try_charge(1).unwrap();
         drainer.join().unwrap();
         assert_settled(&counter, 2);
@@ -27,10 +22,7 @@ fn loom_put_vs_drain() {
     model(|| {
         let counter = PageCounter::root(stocked());
         counter.try_charge(1).unwrap();
-        let drainer = {
-            let counter = counter.clone();
-            thread::spawn(move || counter.drain())
-        };
+        let drainer = beside(&counter, |counter| counter.drain());
         counter.uncharge(1);
         drainer.join().unwrap();
         assert_settled(&counter, 0);
@@ -43,10 +35,7 @@ fn loom_put_vs_close() {
     model(|| {
         let counter = PageCounter::root(stocked());
         counter.try_charge(2).unwrap();
-        let closer = {
-            let counter = counter.clone();
-            thread::spawn(move || counter.set_batch(0))
-        };
+        let closer = beside(&counter, |counter| counter.set_batch(0));
         counter.uncharge(2);
         closer.join().unwrap();
         assert_eq!(counter.usage(), 0, "no credit survives the switch");
@@ -59,10 +48,7 @@ fn loom_undone_consume_vs_close() {
     model(|| {
         let counter = PageCounter::root(stocked());
         counter.try_charge(1).unwrap();
-        let closer = {
-            let counter = counter.clone();
-            thread::spawn(move || counter.set_batch(0))
-        };
+        let closer = beside(&counter, |counter| counter.set_batch(0));
         counter.try_charge(1).unwrap();
         closer.join().unwrap();
         assert_eq!(counter.usage(), 2, "no credit survives the switch");
@@ -75,16 +61,12 @@ fn loom_two_drainers() {
     model(|| {
         let counter = PageCounter::root(stocked());
         counter.try_charge(1).unwrap();
-        let drain = |counter: &PageCounter| {
-            let drained = counter.drain();
+        let drain = |counter: PageCounter| {
+            counter.drain();
             assert_eq!(counter.usage(), 1, "a drain is complete on return");
-            drained
         };
-        let drainer = {
-            let counter = counter.clone();
-            thread::spawn(move || drain(&counter))
-        };
-        drain(&counter);
+        let drainer = beside(&counter, drain);
+        drain(counter.clone());
         drainer.join().unwrap();
         assert_settled(&counter, 1);
     });
@@ -95,10 +77,7 @@ fn loom_two_drainers() {
 fn loom_switch_off_vs_charge() {
     model(|| {
         let counter = PageCounter::root(stocked());
-        let charger = {
-            let counter = counter.clone();
-            thread::spawn(move || counter.try_charge(1).unwrap())
-        };
+        let charger = beside(&counter, |counter| counter.try_charge(1).unwrap());
         counter.set_batch(0);
         charger.join().unwrap();
         assert_eq!(counter.usage(), 1);

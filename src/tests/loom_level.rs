@@ -1,8 +1,6 @@
 //! One level: limits, protection, sets.
 
-use loom::thread;
-
-use super::{model, stocked};
+use super::{beside, model, stocked};
 use crate::{CounterConfig, CounterSet, PageCounter, SetStock};
 
 fn unstocked() -> CounterConfig {
@@ -14,10 +12,7 @@ fn unstocked() -> CounterConfig {
 fn loom_charge_vs_set_max() {
     model(|| {
         let counter = PageCounter::root(unstocked());
-        let charger = {
-            let counter = counter.clone();
-            thread::spawn(move || counter.try_charge(2).is_ok())
-        };
+        let charger = beside(&counter, |counter| counter.try_charge(2).is_ok());
         let lowered = counter.set_max(1).is_ok();
         let charged = charger.join().unwrap();
         assert!(!(lowered && charged), "usage {} of max {}", counter.usage(), counter.max());
@@ -32,10 +27,7 @@ fn loom_min_propagation() {
         let parent = PageCounter::root(unstocked());
         let child = parent.child();
         child.set_min(2);
-        let charger = {
-            let child = child.clone();
-            thread::spawn(move || child.try_charge(1).unwrap())
-        };
+        let charger = beside(&child, |child| child.try_charge(1).unwrap());
         child.try_charge(1).unwrap();
         charger.join().unwrap();
         assert_eq!(parent.children_min_usage(), 2);
@@ -48,10 +40,7 @@ fn loom_min_setting_vs_charge() {
     model(|| {
         let parent = PageCounter::root(unstocked());
         let child = parent.child();
-        let charger = {
-            let child = child.clone();
-            thread::spawn(move || child.try_charge(1).unwrap())
-        };
+        let charger = beside(&child, |child| child.try_charge(1).unwrap());
         child.set_min(2);
         charger.join().unwrap();
         assert_eq!(parent.children_min_usage(), 1);
@@ -63,10 +52,7 @@ fn loom_min_setting_vs_charge() {
 fn loom_set_vs_refusal() {
     model(|| {
         let set = CounterSet::root(vec![stocked().max(1), stocked()], SetStock::Shared);
-        let charger = {
-            let set = set.clone();
-            thread::spawn(move || set.try_charge(1).is_ok())
-        };
+        let charger = beside(&set, |set| set.try_charge(1).is_ok());
         let here = set.try_charge(1).is_ok();
         let there = charger.join().unwrap();
         assert!(here ^ there, "one unit of room, one winner");

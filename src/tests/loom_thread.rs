@@ -1,8 +1,6 @@
 //! Threads that come and go.
 
-use loom::thread;
-
-use super::{assert_settled, model, stocked};
+use super::{assert_settled, beside, model, stocked};
 use crate::PageCounter;
 
 /// E8. Credit of an ended thread is drained once, or inherited by the next thread with its block.
@@ -10,8 +8,7 @@ use crate::PageCounter;
 fn loom_thread_exit_vs_drain() {
     model(|| {
         let counter = PageCounter::root(stocked());
-        let threads =
-            [counter.clone(), counter.clone()].map(|counter| thread::spawn(move || counter.try_charge(1).unwrap()));
+        let threads = [(); 2].map(|()| beside(&counter, |counter| counter.try_charge(1).unwrap()));
         counter.drain();
         for thread in threads {
             thread.join().unwrap();
@@ -25,13 +22,10 @@ fn loom_thread_exit_vs_drain() {
 fn loom_first_touch_vs_close() {
     model(|| {
         let counter = PageCounter::root(stocked());
-        let toucher = {
-            let counter = counter.clone();
-            thread::spawn(move || {
-                counter.try_charge(1).unwrap();
-                counter.uncharge(1);
-            })
-        };
+        let toucher = beside(&counter, |counter| {
+            counter.try_charge(1).unwrap();
+            counter.uncharge(1);
+        });
         counter.set_batch(0);
         toucher.join().unwrap();
         assert_eq!(counter.usage(), 0);
@@ -44,18 +38,12 @@ fn loom_index_reuse() {
     model(|| {
         let root = PageCounter::root(stocked().budget(64));
         let first = root.child();
-        let user = thread::spawn({
-            let first = first.clone();
-            move || first.try_charge(1).unwrap()
-        });
+        let user = beside(&first, |first| first.try_charge(1).unwrap());
         user.join().unwrap();
         drop(first);
         assert_eq!(root.usage(), 0, "a counter that goes takes its charges and its credit along");
         let second = root.child();
-        let user = thread::spawn({
-            let second = second.clone();
-            move || second.try_charge(1).unwrap()
-        });
+        let user = beside(&second, |second| second.try_charge(1).unwrap());
         second.try_charge(1).unwrap();
         user.join().unwrap();
         assert_settled(&root, 2);

@@ -1,8 +1,6 @@
 //! Refusals: no charge is refused while credit is stranded, in a slot or on its way.
 
-use loom::thread;
-
-use super::{model, stocked};
+use super::{beside, model, stocked};
 use crate::PageCounter;
 
 /// E5, E6. Once the stock is off, room for a charge is room: a refill in flight has brought its surplus back.
@@ -10,10 +8,7 @@ use crate::PageCounter;
 fn loom_refill_vs_close() {
     model(|| {
         let counter = PageCounter::root(stocked().max(2).budget(64));
-        let charger = {
-            let counter = counter.clone();
-            thread::spawn(move || counter.try_charge(1).unwrap())
-        };
+        let charger = beside(&counter, |counter| counter.try_charge(1).unwrap());
         counter.set_batch(0);
         counter.try_charge(1).expect("two units of room, two charges of one");
         charger.join().unwrap();
@@ -26,10 +21,7 @@ fn loom_refill_vs_close() {
 fn loom_refusal_vs_refill_in_transit() {
     model(|| {
         let counter = PageCounter::root(stocked().max(2).budget(64));
-        let charger = {
-            let counter = counter.clone();
-            thread::spawn(move || counter.try_charge(1).unwrap())
-        };
+        let charger = beside(&counter, |counter| counter.try_charge(1).unwrap());
         counter.try_charge(1).unwrap();
         charger.join().unwrap();
         assert_eq!(counter.usage(), 2);
@@ -43,10 +35,7 @@ fn loom_refusal_vs_adaptive() {
         let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
         // Room for a batch of one more charge opens the stock; the limit comes down on it.
         counter.try_charge(1).unwrap();
-        let charger = {
-            let counter = counter.clone();
-            thread::spawn(move || counter.try_charge(1).unwrap())
-        };
+        let charger = beside(&counter, |counter| counter.try_charge(1).unwrap());
         counter.set_max(3).unwrap();
         counter.try_charge(1).unwrap();
         charger.join().unwrap();
@@ -62,15 +51,11 @@ fn loom_refusal_vs_put() {
         // Exactly, which opens the stock; then for a batch, which leaves credit.
         counter.try_charge(1).unwrap();
         counter.try_charge(1).unwrap();
-        let charger = {
-            let counter = counter.clone();
-            thread::spawn(move || counter.try_charge(38).expect("fits once the credit is drained"))
-        };
+        let charger = beside(&counter, |counter| counter.try_charge(38).expect("fits once the credit is drained"));
         counter.uncharge(1);
         charger.join().unwrap();
         // By a third thread: our own slot would give us what is stranded in it.
-        let counter = counter.clone();
-        thread::spawn(move || counter.try_charge(1).expect("the freed unit is stranded")).join().unwrap();
+        beside(&counter, |counter| counter.try_charge(1).expect("the freed unit is stranded")).join().unwrap();
     });
 }
 
@@ -80,14 +65,8 @@ fn loom_refusal_vs_closing() {
     model(|| {
         let counter = PageCounter::root(stocked().max(2).budget(64));
         counter.try_charge(1).unwrap();
-        let closer = {
-            let counter = counter.clone();
-            thread::spawn(move || counter.set_batch(0))
-        };
-        let charger = {
-            let counter = counter.clone();
-            thread::spawn(move || counter.try_charge(1).unwrap())
-        };
+        let closer = beside(&counter, |counter| counter.set_batch(0));
+        let charger = beside(&counter, |counter| counter.try_charge(1).unwrap());
         charger.join().unwrap();
         closer.join().unwrap();
         assert_eq!(counter.usage(), 2);
@@ -99,11 +78,8 @@ fn loom_refusal_vs_closing() {
 fn loom_refusal_vs_opening() {
     model(|| {
         let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
-        let charger = {
-            let counter = counter.clone();
-            // The first charge leaves room enough to open the stock, the second takes a batch.
-            thread::spawn(move || [1, 1].map(|n| counter.try_charge(n).unwrap()))
-        };
+        // The first charge leaves room enough to open the stock, the second takes a batch.
+        let charger = beside(&counter, |counter| [1, 1].map(|n| counter.try_charge(n).unwrap()));
         counter.try_charge(38).expect("38 and 2 fit into 40");
         charger.join().unwrap();
         assert_eq!(counter.usage(), 40 + counter.stocked());
@@ -115,11 +91,8 @@ fn loom_refusal_vs_opening() {
 fn loom_forced_vs_opening() {
     model(|| {
         let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
-        let charger = {
-            let counter = counter.clone();
-            // Exactly, which opens the stock.
-            thread::spawn(move || counter.try_charge(1).is_ok())
-        };
+        // Exactly, which opens the stock.
+        let charger = beside(&counter, |counter| counter.try_charge(1).is_ok());
         counter.charge(60);
         charger.join().unwrap();
         counter.uncharge(1);

@@ -30,6 +30,15 @@ fn model(f: impl Fn() + Sync + Send + 'static) {
     println!("{} schedules", schedules.load(Ordering::Relaxed));
 }
 
+/// Runs `work` on another thread of the model, with a handle of its own.
+fn beside<C: Clone + Send + 'static, R: 'static>(
+    counter: &C,
+    work: impl FnOnce(C) -> R + Send + 'static,
+) -> loom::thread::JoinHandle<R> {
+    let counter = counter.clone();
+    loom::thread::spawn(move || work(counter))
+}
+
 /// A batch of two units, never closed by margin: the smallest stock that has credit to lose.
 fn stocked() -> CounterConfig {
     CounterConfig::new().batch(2).adaptive(false)
