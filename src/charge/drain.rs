@@ -137,10 +137,10 @@ impl Tree {
         set
     }
 
-    /// A heavy barrier, and the end of every transit that it finds.
+    /// A heavy barrier (E5), and the end of every transit of this tree that it finds.
     fn wait_transits(&self) -> Result<(), Stuck> {
         self.barrier.heavy()?;
-        let over = self.registry.blocks().all(|block| block.wait_transit());
+        let over = self.registry.blocks().all(|block| block.transit.wait(self.number));
         if over { Ok(()) } else { Err(Stuck::Transit) }
     }
 

@@ -149,7 +149,7 @@ impl Node {
     /// margin that the walk left.
     fn refill(&self, block: Option<&Block>, n: u64) -> Result<(bool, u64), Refusal<'_>> {
         let Some(block) = block else { return self.walk(n).map(|margin| (false, margin)) };
-        block.begin_transit(self.fenced);
+        block.transit.begin(self.tree.number, self.fenced);
         // Acquire (E5): read in transit. Whoever closes the stock after this waits for us.
         let capacity = self.gate.capacity.load(Ordering::Acquire);
         let batch = capacity / 2;
@@ -164,7 +164,7 @@ impl Node {
             },
             _ => self.walk(n),
         };
-        block.end_transit();
+        block.transit.end();
         walked.map(|margin| (capacity > 0, margin))
     }
 
@@ -240,9 +240,9 @@ impl Node {
             }
             match block.filter(|_| !nested) {
                 Some(block) => {
-                    block.begin_transit(self.fenced);
+                    block.transit.begin(self.tree.number, self.fenced);
                     self.cut(block, n);
-                    block.end_transit();
+                    block.transit.end();
                 }
                 None => self.uncharge_levels(n),
             }
@@ -275,15 +275,17 @@ impl Node {
     /// The credit just put is in the slot of a counter that has closed: everything in the slot goes up the tree.
     fn take_back(&self, block: Option<&Block>) {
         let Some(block) = block else { return };
-        // A charge made by an allocator inside a transit is covered by it.
-        let entered = !block.in_transit();
+        // An allocator that charges inside a transit is covered by it.
+        let entered = block.transit.is_over();
         if entered {
-            block.begin_transit(self.fenced);
+            block.transit.begin(self.tree.number, self.fenced);
+        } else {
+            block.transit.widen();
         }
         let back = block.slot(self.index).map_or(0, |slot| slot.take_back(u64::MAX, self.fenced));
         self.uncharge_levels(back);
         if entered {
-            block.end_transit();
+            block.transit.end();
         }
     }
 

@@ -10,7 +10,7 @@ use super::protection::Protection;
 use super::stock::Slot;
 use crate::sync::barrier::{Barrier, BarrierState};
 use crate::sync::slots::SlotIndex;
-use crate::sync::stat_atomic::AtomicU64;
+use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
 use crate::sync::{Arc, Mutex, Ordering, Registrar, registry};
 
 /// No place.
@@ -18,6 +18,8 @@ pub(crate) const NOWHERE: u32 = u32::MAX;
 
 /// What all counters of a tree share.
 pub(crate) struct Tree {
+    /// Tells transits of this tree from those of others. Two trees with one number only wait for each other's.
+    pub(crate) number: u32,
     pub(crate) registry: Registrar,
     pub(crate) barrier: Barrier,
     pub(crate) adaptive: bool,
@@ -192,7 +194,9 @@ impl Place {
 
 impl Tree {
     pub(crate) fn new(config: CounterConfig) -> Arc<Tree> {
+        static NUMBERS: AtomicU32 = AtomicU32::new(1);
         Arc::new(Tree {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             registry: registry(),
             barrier: Barrier::new(config.barrier),
             adaptive: config.adaptive,

@@ -10,7 +10,7 @@
 //! | E3 | `put`: store `level`, light, read capacity | close: capacity 0, heavy, read `level` | store buffering | `loom_put_vs_close`, `loom_switch_off_vs_charge`, `loom_refusal_vs_put` |
 //! | E4 | open: count the stock, read usage | a forced charge: exchange usage, read the count | store buffering | `loom_forced_vs_opening` |
 //! | E5 | transit odd, light, read capacity | close: capacity 0, heavy, read transit | store buffering | `loom_refill_vs_close` |
-//! | E6 | `end_transit` | `wait_transit` | release/acquire | `loom_refusal_vs_refill_in_transit` |
+//! | E6 | `Transit::end` | `Transit::wait` | release/acquire | `loom_refusal_vs_refill_in_transit` |
 //! | E7 | a page of slots is published | any thread follows the pointer | release/acquire | `loom_first_touch_vs_close` |
 //! | E8 | a thread ends and releases its block | the next thread takes it | the registry's mutex | `loom_thread_exit_vs_drain` |
 //! | E9 | a block is published | drains follow the list | release/acquire | `loom_first_touch_vs_close` |

@@ -2,11 +2,12 @@
 //!
 //! `real` and `model` have the same surface; which one stands behind it is the only place where `cfg(loom)` matters
 //! to the engine. `barrier` holds the light/heavy pair, `per_thread` the registry of threads and their blocks, `slots` where in a block
-//! a counter's slot lies.
+//! a counter's slot lies, `transit` the word that says a thread has credit in its hands.
 
 pub(crate) mod barrier;
 pub(crate) mod per_thread;
 pub(crate) mod slots;
+pub(crate) mod transit;
 
 #[cfg(loom)]
 mod model;

@@ -19,18 +19,16 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ptr;
 
-use super::barrier;
 use super::slots::{Directory, Gate, PAGE_SLOTS, SlotIndex};
 use super::stat_atomic::AtomicU32;
-use super::{AtomicPtr, AtomicU64, Mutex, Ordering, Patience, Registrar};
+use super::transit::Transit;
+use super::{AtomicPtr, Mutex, Ordering, Registrar};
 use crate::charge::audit::Cell as AuditCell;
 use crate::charge::stock::Slot;
 
 /// What one thread id owns.
 pub(crate) struct Block {
-    /// Odd while credit of this thread is neither in a slot nor charged: between the first and the last step of a
-    /// refill, a cut, a take-back or a walk. Written by the owner only.
-    transit: AtomicU64,
+    pub(crate) transit: Transit,
     id: u32,
     /// The next older block. Blocks are only ever added.
     next: *const Block,
@@ -68,7 +66,7 @@ impl Block {
             block
         }
         #[cfg(loom)]
-        Box::new(Block { transit: AtomicU64::new(0), id, next, slots: Directory::new(), audit: Directory::new() })
+        Box::new(Block { transit: Transit::new(), id, next, slots: Directory::new(), audit: Directory::new() })
     }
 
     /// The slot of a counter, if this thread has a page for it.
@@ -95,53 +93,13 @@ impl Block {
     pub(crate) fn audit_or_page(&self, index: SlotIndex) -> Option<&AuditCell> {
         self.audit.get_or_make(index, AuditCell::new)
     }
-
-    /// Enter transit. What is read afterwards decides how much credit moves; see E5.
-    #[inline]
-    pub(crate) fn begin_transit(&self, fenced: bool) {
-        // Relaxed: only the owner writes the word.
-        let transit = self.transit.load(Ordering::Relaxed);
-        debug_assert!(transit.is_multiple_of(2), "transit does not nest");
-        self.transit.store(transit.wrapping_add(1), Ordering::Relaxed);
-        // light (E5): pairs with the heavy in `Drain::close`. Either the closer sees this word odd and waits, or what we
-        // read from here on says closed.
-        if fenced { barrier::light_fence() } else { barrier::light() }
-    }
-
-    /// Owner only.
-    pub(crate) fn in_transit(&self) -> bool {
-        !self.transit.load(Ordering::Relaxed).is_multiple_of(2)
-    }
-
-    #[inline]
-    pub(crate) fn end_transit(&self) {
-        let transit = self.transit.load(Ordering::Relaxed);
-        // Release (E6): whoever sees the word even, or changed, sees what was moved: pairs with `wait_transit`.
-        self.transit.store(transit.wrapping_add(1), Ordering::Release);
-    }
-
-    /// Wait until the transit seen here is over. False when it lasts longer than patience does.
-    pub(crate) fn wait_transit(&self) -> bool {
-        // Acquire (E6): pairs with `end_transit`.
-        let seen = self.transit.load(Ordering::Acquire);
-        if seen.is_multiple_of(2) {
-            return true;
-        }
-        let patience = Patience::new();
-        while self.transit.load(Ordering::Acquire) == seen {
-            if !patience.wait() {
-                return false;
-            }
-        }
-        true
-    }
 }
 
 /// Stands for a block where a thread has none: every look-up in it finds no page. Saves the hit path a test. All zero, so
 /// it takes address space only.
 #[cfg(not(loom))]
 static NO_BLOCK: Block =
-    Block { transit: AtomicU64::new(0), id: 0, next: ptr::null(), slots: Directory::new(), audit: Directory::new() };
+    Block { transit: Transit::new(), id: 0, next: ptr::null(), slots: Directory::new(), audit: Directory::new() };
 
 #[cfg(not(loom))]
 const fn no_block() -> *const Block {
