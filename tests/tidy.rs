@@ -12,6 +12,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("sync", &["sync"]),
     // The blocks of the thread registry hold the words of the stock by value; both files know `sync` alone.
     ("sync::per_thread", &["sync", "charge::stock", "charge::audit"]),
+    ("sync::slots", &["sync", "charge::stock"]),
     ("units", &[]),
     ("error", &["sync", "units"]),
     ("charge", &["sync", "units", "error", "charge"]),

@@ -107,7 +107,7 @@ impl PageCounter {
     /// assert_eq!(machine.max(), 8_192);
     /// ```
     pub fn root(config: CounterConfig) -> PageCounter {
-        per_thread::slow_path(|_, _| PageCounter::keep_root(Tree::new(config.clone()).root(&config, 0, true)))
+        per_thread::slow_path(|_, _| PageCounter::keep_root(Tree::new(config.clone()).root(&config, true)))
     }
 
     /// A counter below this one, with its batch and without limits.
@@ -384,7 +384,8 @@ impl PageCounter {
 
     /// Change the batch of this counter and all below it to `units`, at most 2^40; 0 switches their stock off.
     ///
-    /// Their credit is drained first: the tree's lock and a heavy barrier.
+    /// Their credit is drained first: the tree's lock and a heavy barrier. A counter whose credit is out of reach (see
+    /// [`Counts::refused_in_transit`]) keeps its batch.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};

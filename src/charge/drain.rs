@@ -21,8 +21,9 @@ const OPEN_ABOVE: u64 = 8;
 /// Passes over the stocks of a drain that leaves them open. More find only what running threads have put meanwhile.
 const OPEN_PASSES: usize = 4;
 
-/// Levels that one charge may close in turn before it takes a refusal as it stands.
-const LEVELS_MAX: usize = 32;
+/// Levels that one charge may close in turn before it takes a refusal as it stands: more than a tree has in practice, so
+/// that only limits that move all the time can reach it.
+const TURNS_MAX: usize = 4_096;
 
 /// Why credit could not be taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,7 @@ impl Tree {
         n: u64,
         mut refusal: Refusal<'a>,
     ) -> Result<u64, Refusal<'a>> {
-        for _ in 0..LEVELS_MAX {
+        for _ in 0..TURNS_MAX {
             if refusal.without_credit() {
                 return Err(refusal);
             }
@@ -109,19 +110,20 @@ impl Tree {
     pub(crate) fn set_max(&self, level: &Node, max: u64) -> Result<(), u64> {
         let mut places = self.places.lock();
         let lowers = max < level.max();
-        let near = self.adaptive && lowers && level.room(max) < self.close_below(level.batch());
-        if near || level.usage() > max {
-            level.limits.tight.store(true, Ordering::Relaxed);
-            let _ = self.close(&mut places, level.place(), Scope::Subtree);
-        }
+        let mut near = self.adaptive && lowers && level.room(max) < self.close_below(level.batch());
+        let mut closed = false;
+        let mut set = Err(level.usage());
         // A charge that gets in between the look and the store takes the max back: it had room under the old one.
-        let mut set;
-        let mut tries = LEVELS_MAX;
-        loop {
+        for _ in 0..TURNS_MAX {
             let usage = level.usage();
+            if near || (usage > max && !closed) {
+                level.limits.tight.store(true, Ordering::Relaxed);
+                let _ = self.close(&mut places, level.place(), Scope::Subtree);
+                (near, closed) = (false, true);
+                continue;
+            }
             set = if usage > max { Err(usage) } else { level.store_max(max) };
-            tries -= 1;
-            if set.is_ok() || usage > max || tries == 0 {
+            if set.is_ok() || usage > max {
                 break;
             }
         }
@@ -172,7 +174,8 @@ impl Tree {
             return;
         }
         let closes = self.adaptive && open && margin < self.close_below(batch);
-        let opens = !open && margin >= self.open_above(batch) && node.may_open();
+        let tight = || node.levels().any(|level| level.limits.tight.load(Ordering::Relaxed));
+        let opens = !open && margin >= self.open_above(batch) && !tight() && node.may_open();
         if (closes || opens)
             && let Some(mut places) = self.places.try_lock()
         {
@@ -217,7 +220,7 @@ impl Tree {
     }
 
     /// The stock holds nothing any more.
-    fn uncount(&self, node: &Node) {
+    pub(crate) fn uncount(&self, node: &Node) {
         node.unreserve(node.touched.load(Ordering::Relaxed) * 2 * node.batch());
         for level in node.levels() {
             // AcqRel (E10): uncounted after the drain; pairs with `Refusal::without_credit`.
@@ -333,7 +336,7 @@ impl Tree {
 
     /// Credit that came out of slots goes up the tree. What a poisoned counter holds beyond its usage was never charged.
     fn uncharge_drained(&self, node: &Node, units: u64) {
-        let backed = if node.poisoned.load(Ordering::Relaxed) { units.min(node.usage()) } else { units };
+        let backed = if node.poisoned.load(Ordering::Relaxed) { units.min(node.backing()) } else { units };
         node.uncharge_levels(backed);
         self.counts.discarded.fetch_add(units - backed, Ordering::Relaxed);
         self.counts.drained.fetch_add(backed, Ordering::Relaxed);

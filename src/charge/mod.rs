@@ -246,7 +246,8 @@ impl Node {
                 }
                 None => self.uncharge_levels(n),
             }
-            if !nested && self.poisoned.load(Ordering::Relaxed) {
+            let poisoned = self.poisoned.load(Ordering::Relaxed) && self.gate.capacity.load(Ordering::Relaxed) > 0;
+            if poisoned && !nested {
                 self.tree.close_poisoned(self);
             }
         });
@@ -265,7 +266,7 @@ impl Node {
         let batch = capacity / 2;
         let owned = slot.owned().max(0).cast_unsigned();
         if owned >= batch {
-            return self.uncharge_levels(n + slot.take_back(owned - batch, self.fenced));
+            return self.uncharge_levels(n.saturating_add(slot.take_back(owned - batch, self.fenced)));
         }
         let keep = (batch - owned).min(n);
         self.keep_surplus(slot, keep);

@@ -15,9 +15,10 @@ use super::peak::Peaks;
 use super::protection::Propagated;
 use super::tree::Tree;
 use crate::error::{CounterId, Refused};
+use crate::sync::lock::{Lock, Rank};
 use crate::sync::slots::{Gate, SlotIndex};
 use crate::sync::stat_atomic::{AtomicBool, AtomicU32, AtomicU64 as StatU64};
-use crate::sync::{Arc, AtomicI64, AtomicU64, CachePadded, Mutex, Ordering, fence_after_exchange};
+use crate::sync::{Arc, AtomicI64, AtomicU64, CachePadded, Ordering, fence_after_exchange};
 
 /// The most units a counter may hold.
 pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
@@ -41,8 +42,6 @@ pub(crate) struct Node {
     /// Audited, or with a real fence: not for the hit path.
     pub(crate) careful: bool,
     pub(crate) fenced: bool,
-    /// Index in the counter set, 0 for a counter alone.
-    pub(crate) member: u16,
     pub(crate) parent: Option<Arc<Node>>,
     /// The front of a counter set with shared stock charges these and is no level itself. Empty otherwise.
     pub(crate) members: Box<[Arc<Node>]>,
@@ -92,7 +91,7 @@ pub(crate) struct Limits {
     /// Units above max that forced charges put here. Changes only together with usage, under `forcing`.
     forced: StatU64,
     forced_total: StatU64,
-    forcing: Mutex<()>,
+    forcing: Lock<()>,
     pub(super) min_propagated: Propagated,
     pub(super) low_propagated: Propagated,
 }
@@ -125,12 +124,11 @@ impl Refusal<'_> {
     }
 }
 
-/// From a counter to its root; for the front of a set, all chains of its members.
+/// The levels of a charge: from a counter to its root. For the front of a set, all chains of its members, the last first;
+/// uncharges go from the first, so that a later counter never reads lower for it.
 pub(crate) struct Levels<'a> {
     next: Option<&'a Node>,
     rest: std::slice::Iter<'a, Arc<Node>>,
-    /// Charges go through a set from the last member, uncharges from the first: the later ones never read lower.
-    last_first: bool,
 }
 
 impl<'a> Iterator for Levels<'a> {
@@ -140,8 +138,7 @@ impl<'a> Iterator for Levels<'a> {
     fn next(&mut self) -> Option<&'a Node> {
         let level = match self.next {
             Some(level) => level,
-            None if self.last_first => self.rest.next_back()?,
-            None => self.rest.next()?,
+            None => self.rest.next_back()?,
         };
         self.next = level.parent.as_deref();
         Some(level)
@@ -177,7 +174,6 @@ pub(crate) struct Birth {
     pub(crate) tree: Arc<Tree>,
     pub(crate) parent: Option<Arc<Node>>,
     pub(crate) members: Box<[Arc<Node>]>,
-    pub(crate) member: u16,
     pub(crate) batch: u64,
     pub(crate) max: u64,
     pub(crate) budget: Option<u64>,
@@ -199,7 +195,6 @@ impl Node {
             index,
             careful,
             fenced,
-            member: birth.member,
             parent: birth.parent,
             members: birth.members,
             tree: birth.tree,
@@ -212,7 +207,7 @@ impl Node {
                 tight: AtomicBool::new(false),
                 forced: StatU64::new(0),
                 forced_total: StatU64::new(0),
-                forcing: Mutex::new(()),
+                forcing: Lock::new(Rank::Forcing, ()),
                 min_propagated: Propagated::default(),
                 low_propagated: Propagated::default(),
             }),
@@ -231,15 +226,9 @@ impl Node {
         }
     }
 
-    fn levels_from(&self, last_first: bool) -> Levels<'_> {
-        let next = if self.members.is_empty() { Some(self) } else { None };
-        Levels { next, rest: self.members.iter(), last_first }
-    }
-
-    /// The levels of a charge, in its order.
     #[inline]
     pub(crate) fn levels(&self) -> Levels<'_> {
-        self.levels_from(true)
+        Levels { next: self.members.is_empty().then_some(self), rest: self.members.iter() }
     }
 
     /// Charge exactly `n` at every level, or at none. Returns the smallest room that its own exchanges left.
@@ -267,7 +256,7 @@ impl Node {
     #[cold]
     fn roll_back(&self, n: u64, refused: &Node) {
         for below in self.levels().take_while(|&below| !ptr::eq(below, refused)) {
-            below.subtract(n);
+            below.take_off(n);
         }
     }
 
@@ -289,20 +278,42 @@ impl Node {
         if self.members.is_empty() {
             self.uncharge_chain(n);
         } else {
-            // First member first: see `Levels::last_first`.
+            // First member first: see `Levels`.
             for member in &self.members {
-                member.uncharge_chain(n);
+                if member.uncharge_chain(n) < n {
+                    self.poisoned.store(true, Ordering::Relaxed);
+                }
             }
         }
     }
 
-    fn uncharge_chain(&self, n: u64) {
-        let mut n = n;
-        for level in (Levels { next: Some(self), rest: [].iter(), last_first: false }) {
-            if n == 0 {
-                return;
-            }
-            n = level.subtract(n);
+    /// Returns what was there to take at the lowest level.
+    fn uncharge_chain(&self, n: u64) -> u64 {
+        if n == 0 {
+            return 0;
+        }
+        let lowest = self.subtract(n);
+        let mut n = lowest;
+        let mut level = self.parent.as_deref();
+        while let Some(above) = level.filter(|_| n > 0) {
+            n = above.subtract(n);
+            level = above.parent.as_deref();
+        }
+        lowest
+    }
+
+    /// Usage behind the credit of this stock: the least of a set's counters.
+    pub(crate) fn backing(&self) -> u64 {
+        self.members.iter().map(|member| member.usage()).min().unwrap_or_else(|| self.usage())
+    }
+}
+
+impl Drop for Node {
+    /// Not by recursion: a tree may be deeper than a stack.
+    fn drop(&mut self) {
+        let mut parent = self.parent.take();
+        while let Some(mut node) = parent.and_then(Arc::into_inner) {
+            parent = node.parent.take();
         }
     }
 }
@@ -314,7 +325,9 @@ impl Node {
     fn admit(&self, n: u64) -> Result<(i64, u64), Refusal<'_>> {
         // Acquire (E10): read before usage, compared after the refusal.
         let open = self.limits.open.load(Ordering::Acquire);
-        let mut usage = self.usage.units.load(Ordering::Relaxed);
+        // Acquire, here and where the exchange fails: max is read after usage, so that a refusal never pairs an old max with
+        // a newer usage.
+        let mut usage = self.usage.units.load(Ordering::Acquire);
         loop {
             let max = self.limits.max.load(Ordering::Acquire);
             let Some(new) = checked_add(usage, n).filter(|&new| within(new, max)) else {
@@ -327,16 +340,14 @@ impl Node {
                 continue;
             };
             // SeqCst (E1): pairs with `set_max`. Either we read its new max below, or it reads our usage.
-            if let Err(now) = self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Relaxed) {
+            if let Err(now) = self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Acquire) {
                 usage = now;
                 continue;
             }
             fence_after_exchange();
             let max = self.limits.max.load(Ordering::SeqCst);
             if !within(new, max) {
-                self.usage.units.fetch_sub(n.cast_signed(), Ordering::SeqCst);
-                fence_after_exchange();
-                self.propagate();
+                self.take_off(n);
                 return Err(self.refusal(open, usage, max));
             }
             self.propagate();
@@ -363,7 +374,10 @@ impl Node {
         let mut set_apart = 0;
         let mut usage = self.usage.units.load(Ordering::Relaxed);
         loop {
-            let new = usage.saturating_add_unsigned(n);
+            let new = usage.checked_add_unsigned(n).unwrap_or_else(|| {
+                self.tree.counts.overflows.fetch_add(1, Ordering::Relaxed);
+                i64::MAX
+            });
             let max = self.limits.max.load(Ordering::Acquire).min(USAGE_MAX);
             let excess = new.max(0).cast_unsigned().saturating_sub(max).min(n);
             self.limits.forced.fetch_add(excess.wrapping_sub(set_apart), Ordering::AcqRel);
@@ -398,21 +412,35 @@ impl Node {
         taken
     }
 
+    /// By exchange, not by subtraction: usage never shows less than nothing, which would let others pass the limit.
     fn subtract_usage(&self, n: u64) -> u64 {
-        // SeqCst (E1, E11): a limit or a protection set meanwhile sees it, or we see the protection afterwards.
-        let before = self.usage.units.fetch_sub(n.cast_signed(), Ordering::SeqCst);
-        if before >= n.cast_signed() { n } else { self.underflow(before, n) }
+        let mut usage = self.usage.units.load(Ordering::Relaxed);
+        loop {
+            let taken = n.min(usage.max(0).cast_unsigned());
+            let left = usage - taken.cast_signed();
+            // SeqCst (E1, E11): a limit or a protection set meanwhile sees it, or we see the protection afterwards.
+            match self.usage.units.compare_exchange_weak(usage, left, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) if taken == n => return n,
+                Ok(_) => return self.underflow(n, taken),
+                Err(now) => usage = now,
+            }
+        }
     }
 
     #[cold]
-    fn underflow(&self, before: i64, n: u64) -> u64 {
-        let taken = before.max(0).cast_unsigned();
-        self.usage.units.fetch_add((n - taken).cast_signed(), Ordering::SeqCst);
+    fn underflow(&self, n: u64, taken: u64) -> u64 {
         self.underflows.fetch_add(1, Ordering::Relaxed);
         self.underflowed.fetch_add(n - taken, Ordering::Relaxed);
         self.tree.counts.underflows.fetch_add(1, Ordering::Relaxed);
         self.poisoned.store(true, Ordering::Relaxed);
         taken
+    }
+
+    /// Take back what this walk has just added. Nothing of it was forced.
+    fn take_off(&self, n: u64) {
+        self.subtract_usage(n);
+        fence_after_exchange();
+        self.propagate();
     }
 
     /// Store a max. Below usage it is taken back and the usage returned. Under the tree's lock.

@@ -2,28 +2,32 @@
 //!
 //! One for the counter's whole life, and private windows that each reader may reset without disturbing the others, as the
 //! kernel's `memory.peak` does per open file. Windows share one running peak; resetting one folds what the running peak
-//! holds into all the others first.
+//! holds into all the others.
+//!
+//! Edge: E13 (charge/reset).
 
-use crate::sync::stat_atomic::AtomicU64;
-use crate::sync::{Arc, Mutex, Ordering};
+use crate::sync::lock::{Lock, Rank};
+use crate::sync::stat_atomic::AtomicU64 as StatU64;
+use crate::sync::{Arc, AtomicU64, Ordering, fence_after_exchange};
 
 /// Peak words of one level.
 pub(crate) struct Peaks {
-    ever: AtomicU64,
+    ever: StatU64,
     /// Highest usage since a window was last reset.
     running: AtomicU64,
-    windows: Mutex<Vec<Arc<AtomicU64>>>,
+    windows: Lock<Vec<Arc<StatU64>>>,
 }
 
 impl Peaks {
     pub(crate) fn new() -> Self {
-        Peaks { ever: AtomicU64::new(0), running: AtomicU64::new(0), windows: Mutex::new(Vec::new()) }
+        Peaks { ever: StatU64::new(0), running: AtomicU64::new(0), windows: Lock::new(Rank::Bookkeeping, Vec::new()) }
     }
 
     /// Whether `usage` is a new peak. The running one is never above the other, so one look is enough.
     #[inline]
     pub(crate) fn rises(&self, usage: u64) -> bool {
-        usage > self.running.load(Ordering::Relaxed)
+        // SeqCst (E13): after the exchange on usage; pairs with `reset`.
+        usage > self.running.load(Ordering::SeqCst)
     }
 
     /// A charge was admitted and left `usage`.
@@ -36,28 +40,36 @@ impl Peaks {
         self.ever.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn open_window(&self, usage: u64) -> Arc<AtomicU64> {
-        let window = Arc::new(AtomicU64::new(0));
+    pub(crate) fn open_window(&self, usage: impl Fn() -> u64) -> Arc<StatU64> {
+        let window = Arc::new(StatU64::new(0));
         self.reset(&window, usage);
         self.windows.lock().push(Arc::clone(&window));
         window
     }
 
-    pub(crate) fn close_window(&self, window: &Arc<AtomicU64>) {
+    pub(crate) fn close_window(&self, window: &Arc<StatU64>) {
         self.windows.lock().retain(|other| !Arc::ptr_eq(other, window));
     }
 
-    pub(crate) fn reset(&self, window: &Arc<AtomicU64>, usage: u64) {
+    pub(crate) fn reset(&self, window: &Arc<StatU64>, usage: impl Fn() -> u64) {
         let windows = self.windows.lock();
+        let fold = |peak: u64| {
+            for other in windows.iter().filter(|other| !Arc::ptr_eq(other, window)) {
+                other.fetch_max(peak, Ordering::Relaxed);
+            }
+        };
+        // Before it is lowered, so that no other window is ever seen to fall.
+        fold(self.running.load(Ordering::Relaxed));
+        // SeqCst (E13): pairs with the look in `rises`. Either a charge sees the running peak lowered, or we see its usage.
+        let before = self.running.swap(0, Ordering::SeqCst);
+        fence_after_exchange();
         // Never above the other peak: `rises` relies on it.
-        let before = self.running.swap(usage.min(self.ever()), Ordering::Relaxed);
-        for other in windows.iter().filter(|other| !Arc::ptr_eq(other, window)) {
-            other.fetch_max(before, Ordering::Relaxed);
-        }
+        self.running.fetch_max(usage().min(self.ever()), Ordering::Relaxed);
+        fold(before);
         window.store(0, Ordering::Relaxed);
     }
 
-    pub(crate) fn read(&self, window: &AtomicU64) -> u64 {
+    pub(crate) fn read(&self, window: &StatU64) -> u64 {
         window.load(Ordering::Relaxed).max(self.running.load(Ordering::Relaxed))
     }
 }

@@ -10,7 +10,7 @@ use super::page_counter::Node;
 use super::stock::{Consume, Put};
 use super::tree::Tree;
 use super::verify::Verdict;
-use crate::error::{Refused, SetRefused};
+use crate::error::SetRefused;
 use crate::sync::per_thread;
 use crate::sync::slots::Gate;
 use crate::sync::{Arc, model_failed};
@@ -33,7 +33,7 @@ use crate::sync::{Arc, model_failed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetStock {
     /// Each counter has a stock of its own. A later counter may read lower than an earlier one by at most the bound on
-    /// stocked credit.
+    /// stocked credit, and a refusal may leave a peak at the counters charged before.
     Independent,
     /// One stock for all. Equal amounts hit it; what one counter is charged beyond the others walks its tree.
     Shared,
@@ -102,10 +102,7 @@ impl CounterSet {
         per_thread::slow_path(|_, _| {
             let tree = Tree::new(first.clone());
             let own = stock == SetStock::Independent;
-            let counters = configs.iter().enumerate().map(|(member, config)| {
-                let member = u16::try_from(member).unwrap_or(u16::MAX);
-                PageCounter::keep_root(tree.root(config, member, own))
-            });
+            let counters = configs.iter().map(|config| PageCounter::keep_root(tree.root(config, own)));
             CounterSet::new(&tree, stock, counters.collect())
         })
     }
@@ -213,7 +210,7 @@ impl CounterSet {
     /// ```
     #[inline]
     pub fn try_charge(&self, n: u64) -> Result<(), SetRefused> {
-        let Some(front) = &self.front else { return self.try_charge_independent(n) };
+        let Some(front) = &self.front else { return self.try_charge_independent(|_| n, || Ok(())) };
         match front.gate.consume(n) {
             Consume::Hit => Ok(()),
             missed => self.try_charge_shared_slow(front, n, missed),
@@ -266,18 +263,10 @@ impl CounterSet {
     pub fn try_charge_each(&self, amounts: &[u64]) -> Result<(), SetRefused> {
         let amount = |index: usize| amounts.get(index).copied().unwrap_or(0);
         let common = self.common(amounts);
-        if self.front.is_some() {
-            self.try_charge(common)?;
-        }
-        for (index, counter) in self.counters.iter().enumerate().rev() {
-            if let Err(refused) = counter.try_charge(amount(index) - common) {
-                if self.front.is_some() {
-                    self.uncharge(common);
-                }
-                return Err(self.undo_slow(|index| amount(index) - common, index, refused));
-            }
-        }
-        Ok(())
+        self.try_charge_independent(
+            |index| amount(index) - common,
+            || if common > 0 { self.try_charge(common) } else { Ok(()) },
+        )
     }
 
     /// Give each counter's own amount back, missing ones 0. Never fails.
@@ -355,24 +344,38 @@ impl CounterSet {
         })
     }
 
-    /// Last counter first.
+    /// Each counter its own amount, the last counter first, and what comes `then`; or nothing.
     #[inline]
-    fn try_charge_independent(&self, n: u64) -> Result<(), SetRefused> {
+    fn try_charge_independent(
+        &self,
+        amount: impl Fn(usize) -> u64 + Copy,
+        then: impl FnOnce() -> Result<(), SetRefused>,
+    ) -> Result<(), SetRefused> {
+        let mut charged = Charged { counters: &self.counters, from: self.counters.len(), amount };
         for (index, counter) in self.counters.iter().enumerate().rev() {
-            if let Err(refused) = counter.try_charge(n) {
-                return Err(self.undo_slow(|_| n, index, refused));
+            if let Err(refused) = counter.try_charge(amount(index)) {
+                return Err(SetRefused { counter: index, refused });
             }
+            charged.from = index;
         }
+        then()?;
+        std::mem::forget(charged);
         Ok(())
     }
+}
 
-    /// `index` refused what the later counters have been charged already.
+/// Counters of a set that a charge has passed. Dropped on a refusal, or by a pressure hook that panics: they get it back.
+struct Charged<'a, A: Fn(usize) -> u64> {
+    counters: &'a [PageCounter],
+    from: usize,
+    amount: A,
+}
+
+impl<A: Fn(usize) -> u64> Drop for Charged<'_, A> {
     #[cold]
-    #[inline(never)]
-    fn undo_slow(&self, amount: impl Fn(usize) -> u64, index: usize, refused: Refused) -> SetRefused {
-        for (later, counter) in self.counters.iter().enumerate().skip(index + 1) {
-            counter.uncharge(amount(later));
+    fn drop(&mut self) {
+        for (index, counter) in self.counters.iter().enumerate().skip(self.from) {
+            counter.uncharge((self.amount)(index));
         }
-        SetRefused { counter: index, refused }
     }
 }

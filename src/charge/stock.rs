@@ -46,7 +46,7 @@ pub(crate) enum Put {
     Kept,
     /// Closed, vacant or full; nothing was written.
     Full,
-    /// The credit is in the slot of a counter that has closed: it must be taken back.
+    /// The credit is in the slot of a stock that has closed meanwhile: it must be taken back.
     Closed,
 }
 
@@ -89,15 +89,17 @@ impl Slot {
         if self::credit(left, self.drained.load(Ordering::Acquire)) >= 0 { Consume::Hit } else { Consume::Undone }
     }
 
-    /// Raise the level again after [`Consume::Undone`]. As every raise it is a put: closed means take back.
+    /// Raise the level again after [`Consume::Undone`]. As every raise it is a put: what no longer fits is taken back.
     pub(crate) fn undo(&self, n: u64, capacity: &AtomicU64, fenced: bool) -> Put {
-        self.raise(n, capacity, fenced)
+        self.raise(n, fenced);
+        // Acquire (E3): as in `put`.
+        if self.owned() > capacity.load(Ordering::Acquire).cast_signed() { Put::Closed } else { Put::Kept }
     }
 
     /// Keep `n` units as credit if the slot stays within `capacity`.
     #[inline(always)]
     pub(crate) fn put(&self, n: u64, capacity: &AtomicU64, fenced: bool) -> Put {
-        // Relaxed: a first look, `raise` looks again.
+        // Relaxed: a first look, there is another below.
         let most = capacity.load(Ordering::Relaxed);
         let level = self.level.load(Ordering::Relaxed);
         let drained = self.drained.load(Ordering::Acquire);
@@ -105,19 +107,20 @@ impl Slot {
         if n > most || level.wrapping_sub(drained).wrapping_add(n) > most {
             return Put::Full;
         }
-        self.raise(n, capacity, fenced)
+        self.raise(n, fenced);
+        // Acquire (E3): another capacity was stored under the lock of the drain that we must not leave credit behind; a
+        // smaller one would not hold what we have put.
+        if capacity.load(Ordering::Acquire) == most { Put::Kept } else { Put::Closed }
     }
 
     #[inline(always)]
-    fn raise(&self, n: u64, capacity: &AtomicU64, fenced: bool) -> Put {
+    fn raise(&self, n: u64, fenced: bool) {
         let level = self.level.load(Ordering::Relaxed);
         // Release (E3): the drainer that reads it sees what this thread did before.
         self.level.store(level.wrapping_add(n), Ordering::Release);
-        // light (E3): pairs with the heavy in `Drain::close`. Either we see the counter closed and take back, or the
+        // light (E3): pairs with the heavy in `Tree::close`. Either we see the stock closed and take back, or the
         // drain that follows the closing sees our credit.
         barrier(fenced);
-        // Acquire (E3): zero was stored under the lock of the drain that we must not leave credit behind.
-        if capacity.load(Ordering::Acquire) == 0 { Put::Closed } else { Put::Kept }
     }
 
     /// Take up to `most` units of credit out of the slot; they belong to the caller, who owes them to the tree.

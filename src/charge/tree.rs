@@ -5,13 +5,14 @@
 
 use super::audit::Cell as AuditCell;
 use super::config::{BUDGET_SHARE, CounterConfig};
-use super::page_counter::{Birth, CLOSED, Node, USAGE_MAX};
+use super::page_counter::{Birth, Node, USAGE_MAX};
 use super::protection::Protection;
 use super::stock::Slot;
 use crate::sync::barrier::{Barrier, BarrierState};
+use crate::sync::lock::{Lock, Rank};
 use crate::sync::slots::SlotIndex;
 use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
-use crate::sync::{Arc, Mutex, Ordering, Registrar, registry};
+use crate::sync::{Arc, Ordering, Registrar, registry};
 
 /// No place.
 pub(crate) const NOWHERE: u32 = u32::MAX;
@@ -26,7 +27,7 @@ pub(crate) struct Tree {
     pub(crate) audited: bool,
     pub(crate) config: CounterConfig,
     pub(crate) counts: TreeCounts,
-    pub(crate) places: Mutex<Places>,
+    pub(crate) places: Lock<Places>,
 }
 
 /// Event counts of a tree; nothing depends on them.
@@ -203,17 +204,16 @@ impl Tree {
             audited: config.audit,
             config,
             counts: TreeCounts::default(),
-            places: Mutex::new(Places::default()),
+            places: Lock::new(Rank::Places, Places::default()),
         })
     }
 
     /// A root of this tree; a counter set has one for each member.
-    pub(crate) fn root(self: &Arc<Self>, config: &CounterConfig, member: u16, stock: bool) -> Arc<Node> {
+    pub(crate) fn root(self: &Arc<Self>, config: &CounterConfig, stock: bool) -> Arc<Node> {
         self.attach(Birth {
             tree: Arc::clone(self),
             parent: None,
             members: Box::default(),
-            member,
             batch: config.batch,
             max: config.max,
             budget: config.budget,
@@ -227,7 +227,6 @@ impl Tree {
             tree: Arc::clone(self),
             parent: Some(Arc::clone(parent)),
             members: Box::default(),
-            member: parent.member,
             batch: parent.batch(),
             max: u64::MAX,
             budget: None,
@@ -241,7 +240,6 @@ impl Tree {
             tree: Arc::clone(self),
             parent: None,
             members,
-            member: 0,
             batch,
             max: u64::MAX,
             budget: None,
@@ -270,6 +268,8 @@ impl Tree {
     pub(crate) fn retire(&self, node: &Node) {
         let mut places = self.places.lock();
         let entry = places.unlink(node.place());
+        // What a set's stock was charged stays charged to the counters of the set.
+        let live = self.audited_live(node);
         let mut credit = 0;
         for block in self.registry.blocks() {
             // E12: no barrier. The last handle's drop orders every use of the counter before this, and the registry's
@@ -279,27 +279,22 @@ impl Tree {
                 cell.reset();
             }
         }
-        if entry.open {
-            node.gate.capacity.store(0, Ordering::Release);
-            node.unreserve(node.touched.load(Ordering::Relaxed) * 2 * node.batch());
-            for level in node.levels() {
-                level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
-            }
-        }
         node.set_protection(Protection::Min, 0);
         node.set_protection(Protection::Low, 0);
-        match &node.parent {
-            Some(parent) => {
-                // The credit is part of the usage.
-                parent.uncharge_levels(node.usage());
-                parent.children.fetch_sub(1, Ordering::Relaxed);
-            }
-            None => {
-                for member in &node.members {
-                    member.uncharge_levels(credit.min(member.usage()));
-                    places.all[member.place() as usize].front = NOWHERE;
-                }
-            }
+        for member in &node.members {
+            member.uncharge_levels(credit.min(member.usage()));
+            member.audit_shared.charged_shared(live.cast_unsigned());
+            places.all[member.place() as usize].front = NOWHERE;
+        }
+        if let Some(parent) = &node.parent {
+            // The credit is part of the usage.
+            parent.uncharge_levels(node.usage());
+            parent.children.fetch_sub(1, Ordering::Relaxed);
+        }
+        if entry.open {
+            // E10: uncounted after its credit is back, as in `close`.
+            node.gate.capacity.store(0, Ordering::Release);
+            self.uncount(node);
         }
         drop(places);
         self.registry.release_index(node.index);

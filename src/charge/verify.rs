@@ -223,7 +223,7 @@ impl Tree {
         for &place in order.iter().rev() {
             let node = places.node(place);
             let sum = &mut sums[place as usize];
-            sum.credit += self.credit_at(&places, place);
+            sum.credit = sum.credit.saturating_add(self.credit_at(&places, place));
             let live = stocks_at(&places, place).map(|node| self.audited_live(node));
             sum.live = live.fold(sum.live, i64::wrapping_add);
             let sum = *sum;
@@ -232,10 +232,10 @@ impl Tree {
                 let usage = node.usage();
                 let above = &mut sums[node.parent.as_ref().map_or(0, |parent| parent.place()) as usize];
                 above.live = above.live.wrapping_add(sum.live);
-                above.credit += sum.credit;
-                above.children += usage;
-                above.min += usage.min(node.setting(Protection::Min));
-                above.low += usage.min(node.setting(Protection::Low));
+                above.credit = above.credit.saturating_add(sum.credit);
+                above.children = above.children.saturating_add(usage);
+                above.min = above.min.saturating_add(usage.min(node.setting(Protection::Min)));
+                above.low = above.low.saturating_add(usage.min(node.setting(Protection::Low)));
             }
         }
         faults.reverse();

@@ -9,7 +9,7 @@
 //! | `live` = `usage - stocked` | an estimate, never negative | exact |
 //! | `stocked_bound` | an upper bound on `stocked` (below) | the same |
 //! | `forced` | `usage - forced <= max` at any instant | the same |
-//! | `peak` | the highest usage that admitted charges left behind, credit included; a refused charge leaves none | the same |
+//! | `peak` | the highest usage that admitted charges left behind, credit included; a refused charge leaves none (a set with independent stocks may: its later counters were charged) | the same |
 //! | `failcnt` | refusals at that level; forced charges are none | exact |
 //! | `children_min_usage` | one step behind a walk in flight | the sum over children of min(usage, min) |
 //!
@@ -27,12 +27,13 @@
 //! # Limits
 //!
 //! From the return of a successful `set_max` on, `usage <= max + forced` at that level. (A lowering waits for walks in
-//! flight that may have passed under the old max; a walk made inside another slow path of its thread is not waited
-//! for, and shows until it is undone.) A charge that fits is never refused for
+//! flight that may have passed under the old max; a walk made inside another slow path of its thread, or by a thread
+//! past its destructor, is not waited for, and shows until it is undone.) A charge that fits is never refused for
 //! credit: a refusal at L implies an instant during the call at which live charges + charges in flight + n > max(L). Charges in
 //! flight include walks that are refused higher up and not yet undone, and a lower max that `set_max` tries and takes back.
-//! Two things weaken "never", and both are counted in `Counts::refused_in_transit`: a thread that stays in transit for
-//! more than a millisecond, and a barrier that the system refuses.
+//! Three things weaken "never", and all are counted in `Counts::refused_in_transit`: a thread that stays in transit for
+//! more than a millisecond, a barrier that the system refuses, and a charge that an allocator makes inside another slow
+//! path of its thread.
 //!
 //! # Underflow
 //!

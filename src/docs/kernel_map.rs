@@ -13,7 +13,7 @@
 //! | `failcnt` | `failcnt` | counted at the level that refused |
 //! | batch | `MEMCG_CHARGE_BATCH` | 64 units, changed at run time |
 //! | stock | `memcg_stock_pcp`; `page_counter_stock` in the 2026 series | one slot for each (thread, counter), no read-modify-write, drained by anybody |
-//! | `drain` | `drain_all_stock` | complete on return; nobody skips |
+//! | `drain` | `drain_all_stock` | nobody skips; complete on return when nobody charges meanwhile |
 //! | `CounterSet` | memory and memsw charged together | refused as one, with one shared stock if wanted |
 //! | pressure hook | `try_to_free_mem_cgroup_pages`, at most `MAX_RECLAIM_RETRIES` | |
 //! | units | pages | whatever the owner counts; sizes are byte-exact, nothing is rounded to pages |

@@ -7,16 +7,17 @@
 //! |---|---|---|---|---|
 //! | E1 | a level admits: exchange usage, read max again | `store_max`: exchange max, read usage | store buffering | `loom_charge_vs_set_max` |
 //! | E2 | `consume`: store `level`, light, read `drained` | `claim`, heavy, `settle` reads `level` | store buffering | `loom_consume_vs_drain`, `loom_put_vs_drain`, `loom_undone_consume_vs_close` |
-//! | E3 | `put`: store `level`, light, read capacity | close: capacity 0, heavy, read `level` | store buffering | `loom_put_vs_close`, `loom_switch_off_vs_charge`, `loom_refusal_vs_put` |
+//! | E3 | `put`: store `level`, light, read capacity | close: capacity 0, heavy, read `level` | store buffering | `loom_put_vs_close`, `loom_put_vs_smaller_batch`, `loom_switch_off_vs_charge`, `loom_refusal_vs_put` |
 //! | E4 | open: count the stock, read usage | a forced charge: exchange usage, read the count | store buffering | `loom_forced_vs_opening` |
 //! | E5 | transit odd, light, read capacity | close: capacity 0, heavy, read transit | store buffering | `loom_refill_vs_close` |
 //! | E6 | `Transit::end` | `Transit::wait` | release/acquire | `loom_refusal_vs_refill_in_transit` |
 //! | E7 | a page of slots is published | any thread follows the pointer | release/acquire | `loom_first_touch_vs_close` |
 //! | E8 | a thread ends and releases its block | the next thread takes it | the registry's mutex | `loom_thread_exit_vs_drain` |
 //! | E9 | a block is published | drains follow the list | release/acquire | `loom_first_touch_vs_close` |
-//! | E10 | open: count, then capacity; close: drain, then uncount | a refusal reads the count before usage and after | release/acquire | `loom_refusal_vs_closing`, `loom_refusal_vs_adaptive`, `loom_refusal_vs_refill_in_transit` |
+//! | E10 | open: count, then capacity; close: drain, then uncount | a refusal reads the count before usage and after | release/acquire | `loom_refusal_vs_closing`, `loom_refusal_vs_opening`, `loom_refusal_vs_retire`, `loom_refusal_vs_adaptive`, `loom_refusal_vs_refill_in_transit` |
 //! | E11 | usage or a setting changes, then what was told is exchanged | the same on another thread | release/acquire, and store buffering between usage and setting | `loom_min_propagation`, `loom_min_setting_vs_charge` |
 //! | E12 | a counter goes: its slots are vacated, its index released | the next counter with the index | the registry's mutex | `loom_index_reuse` |
+//! | E13 | a level admits: exchange usage, read the running peak | a window is reset: exchange the running peak, read usage | store buffering | `loom_peak_window_vs_charge` |
 //!
-//! What is not in the table is not an edge: peaks, event counts, published bounds and the mark *tight* are relaxed, and
+//! What is not in the table is not an edge: the peak of a counter's life, event counts, published bounds and the mark *tight* are relaxed, and
 //! nothing is concluded from their order.

@@ -1,10 +1,11 @@
 //! The one door to concurrency: atomics, locks, thread-locals and barriers enter the crate here and nowhere else.
 //!
 //! `real` and `model` have the same surface; which one stands behind it is the only place where `cfg(loom)` matters
-//! to the engine. `barrier` holds the light/heavy pair, `per_thread` the registry of threads and their blocks, `slots` where in a block
+//! to the engine. `barrier` holds the light/heavy pair, `lock` the locks and their order, `per_thread` the registry of threads and their blocks, `slots` where in a block
 //! a counter's slot lies, `transit` the word that says a thread has credit in its hands.
 
 pub(crate) mod barrier;
+pub(crate) mod lock;
 pub(crate) mod per_thread;
 pub(crate) mod slots;
 pub(crate) mod transit;
@@ -15,11 +16,15 @@ mod model;
 mod real;
 
 #[cfg(loom)]
-pub(crate) use model::{AtomicI64, AtomicPtr, AtomicU64, Mutex, Patience, Registrar, fence};
+pub(crate) use model::{AtomicI64, AtomicPtr, AtomicU64, Patience, Registrar, fence};
+#[cfg(loom)]
+use model::{Mutex, MutexGuard};
 #[cfg(loom)]
 pub(crate) use model::{model_failed, owner, registry, with_local};
 #[cfg(not(loom))]
-pub(crate) use real::{AtomicI64, AtomicPtr, AtomicU64, Mutex, Patience, Registrar, fence};
+pub(crate) use real::{AtomicI64, AtomicPtr, AtomicU64, Patience, Registrar, fence};
+#[cfg(not(loom))]
+use real::{Mutex, MutexGuard};
 #[cfg(not(loom))]
 pub(crate) use real::{model_failed, owner, registry, with_local};
 

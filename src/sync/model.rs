@@ -3,7 +3,7 @@
 use super::Arc;
 use super::per_thread::{Local, Owner, Registry};
 
-use loom::sync::MutexGuard;
+pub(crate) use loom::sync::MutexGuard;
 pub(crate) use loom::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, fence};
 
 /// Loom's mutex with a `lock` that does not poison, as parking_lot's.

@@ -19,10 +19,11 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ptr;
 
+use super::lock::{Lock, Rank};
 use super::slots::{Directory, Gate, PAGE_SLOTS, SlotIndex};
 use super::stat_atomic::AtomicU32;
 use super::transit::Transit;
-use super::{AtomicPtr, Mutex, Ordering, Registrar};
+use super::{AtomicPtr, Ordering, Registrar};
 use crate::charge::audit::Cell as AuditCell;
 use crate::charge::stock::Slot;
 
@@ -120,11 +121,20 @@ pub(crate) struct Local {
     slow: Cell<u32>,
     /// This thread runs a pressure hook.
     hook: Cell<bool>,
+    /// Rank of the innermost lock that this thread holds; kept in debug builds.
+    #[cfg(debug_assertions)]
+    pub(super) held: Cell<u8>,
 }
 
 impl Local {
     pub(crate) const fn new() -> Self {
-        Local { block: Cell::new(no_block()), slow: Cell::new(0), hook: Cell::new(false) }
+        Local {
+            block: Cell::new(no_block()),
+            slow: Cell::new(0),
+            hook: Cell::new(false),
+            #[cfg(debug_assertions)]
+            held: Cell::new(0),
+        }
     }
 
     /// This thread's block, once it has one.
@@ -220,7 +230,7 @@ pub(crate) struct Registry {
     threads: AtomicU32,
     /// The gate of all counters without stock.
     closed: &'static Gate,
-    state: Mutex<Free>,
+    state: Lock<Free>,
 }
 
 struct Free {
@@ -244,13 +254,16 @@ impl Registry {
             head: AtomicPtr::new(ptr::null_mut()),
             threads: AtomicU32::new(0),
             closed: Box::leak(Box::new(Gate::new())),
-            state: Mutex::new(Free {
-                blocks: Vec::new(),
-                made: 0,
-                indices: BinaryHeap::new(),
-                fresh: SlotIndex::FIRST,
-                gates: Vec::new(),
-            }),
+            state: Lock::new(
+                Rank::Bookkeeping,
+                Free {
+                    blocks: Vec::new(),
+                    made: 0,
+                    indices: BinaryHeap::new(),
+                    fresh: SlotIndex::FIRST,
+                    gates: Vec::new(),
+                },
+            ),
         }
     }
 

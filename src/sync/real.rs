@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, fence};
 
-pub(crate) use parking_lot::Mutex;
+pub(crate) use parking_lot::{Mutex, MutexGuard};
 
 use super::per_thread::{Local, Owner, Registry};
 

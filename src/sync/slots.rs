@@ -82,7 +82,7 @@ impl Gate {
 }
 
 /// Aligned so that no two threads share a line, nor a pair of lines.
-#[repr(align(128))]
+#[repr(C, align(128))]
 struct Page<T>([T; PAGE_SLOTS]);
 
 /// The pages of one thread, by index. All zero when empty.

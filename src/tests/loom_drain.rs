@@ -42,6 +42,20 @@ fn loom_put_vs_close() {
     });
 }
 
+/// E3. Credit that was put for a large batch does not stay in a stock that has become small.
+#[test]
+fn loom_put_vs_smaller_batch() {
+    model(|| {
+        let counter = PageCounter::root(stocked().batch(4));
+        counter.try_charge(3).unwrap();
+        let switch = beside(&counter, |counter| counter.set_batch(1));
+        counter.uncharge(3);
+        switch.join().unwrap();
+        assert!(counter.stocked() <= counter.stocked_bound(), "{} stocked", counter.stocked());
+        assert_settled(&counter, 0);
+    });
+}
+
 /// E2, E3. The undo of a consume is a put: on a closed stock it is taken back.
 #[test]
 fn loom_undone_consume_vs_close() {

@@ -61,3 +61,18 @@ fn loom_set_vs_refusal() {
         }
     });
 }
+
+/// E13. A window that is reset while a charge is admitted has seen the charge, or the charge has seen the reset.
+#[test]
+fn loom_peak_window_vs_charge() {
+    model(|| {
+        let counter = PageCounter::root(unstocked());
+        counter.charge(3);
+        counter.uncharge(3);
+        let window = counter.peak_window();
+        let charger = beside(&counter, |counter| counter.try_charge(2).unwrap());
+        window.reset();
+        charger.join().unwrap();
+        assert!(window.peak() >= counter.usage(), "peak {} below usage", window.peak());
+    });
+}

@@ -99,3 +99,19 @@ fn loom_forced_vs_opening() {
         counter.try_charge(1).expect_err("above max");
     });
 }
+
+/// E10. A counter that goes still counts until its credit is back.
+#[test]
+fn loom_refusal_vs_retire() {
+    model(|| {
+        let root = PageCounter::root(stocked().max(2).budget(64));
+        let (gone, stays) = (root.child(), root.child());
+        stays.set_batch(0);
+        gone.try_charge(1).unwrap();
+        gone.uncharge(1);
+        let owner = loom::thread::spawn(move || drop(gone));
+        stays.try_charge(2).expect("nobody holds anything");
+        owner.join().unwrap();
+        assert_eq!(root.usage(), 2);
+    });
+}

@@ -94,7 +94,7 @@ impl PageCounter {
         self.node().forced()
     }
 
-    /// Units that forced charges have put above max, ever. One load.
+    /// Units that forced charges have put above max, ever; a little more where such charges raced. One load.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -182,7 +182,7 @@ impl PageCounter {
     /// assert_eq!((window.peak(), job.peak()), (15, 80));
     /// ```
     pub fn peak_window(&self) -> PeakWindow {
-        PeakWindow { value: self.node().peaks().open_window(self.usage()), counter: self.clone() }
+        PeakWindow { value: self.node().peaks().open_window(|| self.usage()), counter: self.clone() }
     }
 
     /// Charges that were refused at this level, forced ones never among them. One load.
@@ -276,7 +276,7 @@ pub struct Counts {
     pub drains: u64,
     /// Units that drains brought back.
     pub drained: u64,
-    /// Heavy barriers that drains ran.
+    /// Heavy barriers that drains and lowered limits ran.
     pub barriers: u64,
     /// Charges refused although a thread in transit, a failed barrier or the charge's own position inside another slow
     /// path kept credit out of reach.
@@ -338,7 +338,7 @@ impl PeakWindow {
     /// assert_eq!(window.peak(), 10);
     /// ```
     pub fn reset(&self) {
-        self.counter.node().peaks().reset(&self.value, self.counter.usage());
+        self.counter.node().peaks().reset(&self.value, || self.counter.usage());
     }
 }
 
