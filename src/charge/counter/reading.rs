@@ -182,7 +182,8 @@ impl PageCounter {
     /// assert_eq!((window.peak(), job.peak()), (15, 80));
     /// ```
     pub fn peak_window(&self) -> PeakWindow {
-        PeakWindow { value: self.node().peaks().open_window(|| self.usage()), counter: self.clone() }
+        let value = per_thread::slow_path(|_, _| self.node().peaks().open_window(|| self.usage()));
+        PeakWindow { value, counter: self.clone() }
     }
 
     /// Charges that were refused at this level, forced ones never among them. One load.
@@ -338,12 +339,13 @@ impl PeakWindow {
     /// assert_eq!(window.peak(), 10);
     /// ```
     pub fn reset(&self) {
-        self.counter.node().peaks().reset(&self.value, || self.counter.usage());
+        let peaks = self.counter.node().peaks();
+        per_thread::slow_path(|_, _| peaks.reset(&self.value, || self.counter.usage()));
     }
 }
 
 impl Drop for PeakWindow {
     fn drop(&mut self) {
-        self.counter.node().peaks().close_window(&self.value);
+        per_thread::slow_path(|_, _| self.counter.node().peaks().close_window(&self.value));
     }
 }
