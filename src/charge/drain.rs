@@ -25,6 +25,9 @@ const OPEN_PASSES: usize = 4;
 /// that only limits that move all the time can reach it.
 const TURNS_MAX: usize = 4_096;
 
+/// Times that a limit waits a millisecond for a thread in transit before it takes its credit for live charge.
+const PATIENCE_MAX: usize = 64;
+
 /// Why credit could not be taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stuck {
@@ -114,12 +117,13 @@ impl Tree {
         let mut closed = false;
         let mut set = Err(level.usage());
         // A charge that gets in between the look and the store takes the max back: it had room under the old one.
-        for _ in 0..TURNS_MAX {
+        for turn in 0..TURNS_MAX {
             let usage = level.usage();
             if near || (usage > max && !closed) {
                 level.limits.tight.store(true, Ordering::Relaxed);
-                let _ = self.close(&mut places, level.place(), Scope::Subtree);
-                (near, closed) = (false, true);
+                let stuck = self.close(&mut places, level.place(), Scope::Subtree) == Err(Stuck::Transit);
+                // Unlike a charge, this may wait until a thread that was preempted in transit runs again.
+                (near, closed) = (false, !stuck || turn >= PATIENCE_MAX);
                 continue;
             }
             set = if usage > max { Err(usage) } else { level.store_max(max) };

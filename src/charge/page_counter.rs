@@ -412,13 +412,24 @@ impl Node {
         taken
     }
 
-    /// By exchange, not by subtraction: usage never shows less than nothing, which would let others pass the limit.
+    /// One subtraction where there is enough to take, always but for a caller's bug; else what is there.
     fn subtract_usage(&self, n: u64) -> u64 {
-        let mut usage = self.usage.units.load(Ordering::Relaxed);
+        let (n, mut usage) = (n.min(USAGE_MAX), self.usage.units.load(Ordering::Relaxed));
+        if usage >= n.cast_signed() {
+            // SeqCst (E1, E11): a limit or a protection set meanwhile sees it, or we see the protection afterwards.
+            usage = self.usage.units.fetch_sub(n.cast_signed(), Ordering::SeqCst);
+            if usage >= n.cast_signed() {
+                return n;
+            }
+            // Somebody else took more than was his in between.
+            let taken = usage.max(0).cast_unsigned();
+            self.usage.units.fetch_add((n - taken).cast_signed(), Ordering::SeqCst);
+            return self.underflow(n, taken);
+        }
+        // Not by subtraction: a usage far below zero, if only for an instant, would let everybody pass the limit.
         loop {
             let taken = n.min(usage.max(0).cast_unsigned());
             let left = usage - taken.cast_signed();
-            // SeqCst (E1, E11): a limit or a protection set meanwhile sees it, or we see the protection afterwards.
             match self.usage.units.compare_exchange_weak(usage, left, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) if taken == n => return n,
                 Ok(_) => return self.underflow(n, taken),
