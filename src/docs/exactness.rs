@@ -39,4 +39,5 @@
 //!
 //! Uncharging more than was charged is detected where usage would fall below zero, which may be later and deeper than
 //! where it was done: the surplus first looks like credit. It is clamped at that level, and ancestors are charged only
-//! with what was really there. `verify` with audit names the counter and the amount at once.
+//! with what was really there. `verify` with audit names the counter and the amount at once. Where two threads give back
+//! too much at the same instant, usage may read too low, by no more than it was, until the second has seen it.
