@@ -7,7 +7,8 @@
 //! 1. capacity 0 for every open stock, 2. claim what is in the slots, 3. one heavy barrier, 4. wait for the transits seen,
 //! 5. settle, 6. look again until nothing is left, 7. uncount.
 //!
-//! Edges: E2 and E3 (slots), E5 and E6 (transit), E10 (open count). The protocol stands in `README.md` beside this file.
+//! Edges: E2 and E3 (slots), E4 (forced charge/opening), E5 and E6 (transit), E10 (open count). The protocol stands in
+//! `README.md` beside this file.
 
 use super::page_counter::{CLOSED, Node, OPENED, Refusal};
 use super::tree::{Claim, NOWHERE, Places, Scope, Tree};
