@@ -21,6 +21,8 @@
 pub(crate) mod charge;
 pub mod docs;
 pub(crate) mod error;
+pub(crate) mod group;
+pub(crate) mod runtime;
 pub(crate) mod sync;
 pub(crate) mod units;
 
@@ -31,6 +33,11 @@ pub use charge::{
     CounterConfig, CounterSet, Counts, Fault, FaultKind, PageCounter, PeakWindow, Pressure, SetStock, Verdict,
 };
 pub use error::{Busy, CounterId, Refused, SetRefused};
+pub use group::{
+    Charge, ChargeError, ChargeSet, Counter, CreateError, Group, GroupCounter, GroupId, LimitError, Limits, MergeError,
+    NameFault, OfflineError, Refusal, SplitError,
+};
+pub use runtime::{BuildError, Runtime, RuntimeBuilder, TreeRow, TreeTable};
 pub use sync::barrier::{BarrierMode, BarrierState};
 pub use units::{Bytes, Limit, ParseLimitError, ParseLimitErrorKind, Percent};
 

@@ -12,6 +12,9 @@
 //! are decimal megabytes and bits), fractions and signs, and surrounding blanks: who reads lines trims them.
 //! Nothing here knows a counter: what a percentage refers to is the owner's affair.
 
+#[cfg(feature = "serde")]
+mod serde;
+
 use std::fmt;
 use std::str::FromStr;
 

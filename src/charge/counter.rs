@@ -4,11 +4,11 @@ use std::fmt;
 
 use super::config::{BATCH_MAX, CounterConfig};
 use super::page_counter::{Node, USAGE_MAX};
+use super::pool::slow_path;
 use super::protection::Protection;
 use super::stock::{Consume, Put};
 use super::tree::Tree;
 use crate::error::{Busy, CounterId, Refused};
-use crate::sync::per_thread;
 use crate::sync::slots::Gate;
 use crate::sync::{Arc, model_failed};
 
@@ -51,7 +51,7 @@ pub struct PageCounter {
 
 /// Keeps a counter and its ancestors in the tree.
 struct Keep {
-    node: Arc<Node>,
+    node: &'static Node,
     parent: Option<Arc<Keep>>,
 }
 
@@ -60,7 +60,7 @@ impl Drop for Keep {
         if model_failed() {
             return;
         }
-        per_thread::slow_path(|_, _| self.node.tree.retire(&self.node));
+        slow_path(|_, _| self.node.tree().retire(self.node));
         // Not by recursion: a tree may be deeper than a stack. Each ancestor drops without a parent to go on to.
         let mut parent = self.parent.take();
         while let Some(mut keep) = parent.and_then(Arc::into_inner) {
@@ -107,7 +107,7 @@ impl PageCounter {
     /// assert_eq!(machine.max(), 8_192);
     /// ```
     pub fn root(config: CounterConfig) -> PageCounter {
-        per_thread::slow_path(|_, _| PageCounter::keep_root(Tree::new(config.clone()).root(&config, true)))
+        slow_path(|_, _| PageCounter::keep_root(Tree::new(config.clone()).root(&config, true)))
     }
 
     /// A counter below this one, with its batch and without limits.
@@ -130,8 +130,8 @@ impl PageCounter {
     }
 
     pub(crate) fn child_with_stock(&self, stock: bool) -> PageCounter {
-        per_thread::slow_path(|_, _| {
-            let node = self.node().tree.child(self.node(), stock);
+        slow_path(|_, _| {
+            let node = self.node().life().tree.child(self.node(), stock);
             PageCounter::keep(node, Some(Arc::clone(&self.keep)))
         })
     }
@@ -160,20 +160,20 @@ impl PageCounter {
     /// assert_eq!(refused.level, machine.id(), "who was full");
     /// ```
     pub fn id(&self) -> CounterId {
-        self.node().id
+        self.node().id()
     }
 
-    pub(crate) fn keep_root(node: Arc<Node>) -> PageCounter {
+    pub(crate) fn keep_root(node: &'static Node) -> PageCounter {
         PageCounter::keep(node, None)
     }
 
-    fn keep(node: Arc<Node>, parent: Option<Arc<Keep>>) -> PageCounter {
+    fn keep(node: &'static Node, parent: Option<Arc<Keep>>) -> PageCounter {
         PageCounter { gate: node.gate, keep: Arc::new(Keep { node, parent }) }
     }
 
     #[inline(always)]
-    pub(crate) fn node(&self) -> &Arc<Node> {
-        &self.keep.node
+    pub(crate) fn node(&self) -> &'static Node {
+        self.keep.node
     }
 }
 
@@ -206,7 +206,7 @@ impl PageCounter {
     pub fn try_charge(&self, n: u64) -> Result<(), Refused> {
         match self.gate.consume(n) {
             Consume::Hit => Ok(()),
-            missed => self.node().try_charge_slow(n, missed),
+            missed => self.node().try_charge_slow(n, missed).map_err(|refusal| refusal.refused(self.node(), n)),
         }
     }
 
@@ -228,7 +228,7 @@ impl PageCounter {
     pub fn charge(&self, n: u64) {
         match self.gate.consume(n) {
             Consume::Hit => {}
-            missed => self.node().force_slow(n, missed),
+            missed => drop(self.node().force_slow(n, missed)),
         }
     }
 
@@ -255,7 +255,7 @@ impl PageCounter {
     pub fn uncharge(&self, n: u64) {
         match self.gate.put(n) {
             Put::Kept => {}
-            missed => self.node().uncharge_slow(n, missed),
+            missed => self.gate.uncharge_slow(n, missed),
         }
     }
 
@@ -303,7 +303,7 @@ impl PageCounter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_max(&self, max: u64) -> Result<(), Busy> {
-        per_thread::slow_path(|_, _| self.node().tree.set_max(self.node(), max)).map_err(|usage| Busy {
+        slow_path(|_, _| self.node().tree().set_max(self.node(), max)).map_err(|usage| Busy {
             level: self.id(),
             usage,
             max,
@@ -398,7 +398,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn set_batch(&self, units: u64) {
-        per_thread::slow_path(|_, _| self.node().tree.set_batch(self.node(), units.min(BATCH_MAX)));
+        slow_path(|_, _| self.node().tree().set_batch(self.node(), units.min(BATCH_MAX)));
     }
 
     /// Units that a thread charges in advance. One load.
@@ -432,7 +432,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn drain(&self) -> u64 {
-        per_thread::slow_path(|_, _| self.node().tree.drain(self.node()))
+        slow_path(|_, _| self.node().tree().drain(self.node()))
     }
 }
 
@@ -453,7 +453,7 @@ impl Eq for PageCounter {}
 impl fmt::Debug for PageCounter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PageCounter")
-            .field("id", &self.node().id.0)
+            .field("id", &self.node().id().0)
             .field("usage", &self.usage())
             .field("max", &self.max())
             .finish_non_exhaustive()

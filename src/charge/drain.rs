@@ -13,7 +13,8 @@
 use super::page_counter::{CLOSED, Node, OPENED, Refusal};
 use super::tree::{Claim, NOWHERE, Places, Scope, Tree};
 use crate::sync::barrier::BarrierFailed;
-use crate::sync::{Arc, Ordering, fence_after_exchange};
+use crate::sync::per_thread::Block;
+use crate::sync::{Ordering, fence_after_exchange};
 
 /// Margins at which a stock closes and opens, in batches per registered thread: 4 and 16 batches for two threads.
 const CLOSE_BELOW: u64 = 2;
@@ -57,12 +58,13 @@ enum Pass {
 
 impl Tree {
     /// A charge of `n` to `node` was refused. Look for stranded credit below the refusing level and try again; what is
-    /// refused now is refused for want of room. The caller is not in transit.
+    /// refused now is refused for want of room. Levels from `top` on are not charged. The caller is not in transit.
     #[cold]
     pub(crate) fn charge_at_limit<'a>(
         &self,
         node: &'a Node,
         n: u64,
+        top: Option<&Node>,
         mut refusal: Refusal<'a>,
     ) -> Result<u64, Refusal<'a>> {
         for _ in 0..TURNS_MAX {
@@ -71,14 +73,14 @@ impl Tree {
             }
             let mut places = self.places.lock();
             // Whoever held the lock has drained: the loser of the race looks again before it drains itself.
-            refusal = match node.walk(n) {
+            refusal = match node.walk_below(n, top) {
                 Ok(margin) => return Ok(margin),
                 Err(refusal) => refusal,
             };
             let level = refusal.level;
             level.limits.tight.store(true, Ordering::Relaxed);
             let closed = self.close(&mut places, level.place(), Scope::Subtree);
-            let retried = node.walk(n);
+            let retried = node.walk_below(n, top);
             self.reopen(&mut places, level);
             match (retried, closed) {
                 (Ok(margin), _) => return Ok(margin),
@@ -137,11 +139,31 @@ impl Tree {
             // it is undone. Walks are in transit (E5).
             let _ = self.wait_transits();
         }
-        if level.parent.is_none() && level.bound.load(Ordering::Relaxed) > level.budget() {
+        if level.life().parent.is_none() && level.bound.load(Ordering::Relaxed) > level.budget() {
             let _ = self.close(&mut places, level.place(), Scope::Subtree);
         }
         self.reopen(&mut places, level);
         set
+    }
+
+    /// Set a max, whatever usage is. Credit is drained where usage comes near it. Returns what is above it then.
+    pub(crate) fn impose_max(&self, places: &mut Places, level: &Node, max: u64) -> u64 {
+        let lowers = max < level.max();
+        level.impose_max(max);
+        let near = self.adaptive && level.room(max) < self.close_below(level.batch());
+        if lowers && (near || level.usage() > max) {
+            level.limits.tight.store(true, Ordering::Relaxed);
+            let _ = self.close(places, level.place(), Scope::Subtree);
+        }
+        if lowers {
+            let _ = self.wait_transits();
+        }
+        level.trim_forced();
+        if level.life().parent.is_none() && level.bound.load(Ordering::Relaxed) > level.budget() {
+            let _ = self.close(places, level.place(), Scope::Subtree);
+        }
+        self.reopen(places, level);
+        level.usage().saturating_sub(max)
     }
 
     /// A heavy barrier (E5), and the end of every transit of this tree that it finds.
@@ -194,7 +216,7 @@ impl Tree {
 
     /// Open one stock, if nothing speaks against it.
     fn open(&self, places: &mut Places, place: u32) {
-        let node = Arc::clone(places.node(place));
+        let node = places.node(place);
         let entry = &mut places.all[place as usize];
         if !node.may_open() {
             return;
@@ -217,7 +239,7 @@ impl Tree {
             // Nothing can be in a stock that has had no capacity.
             if node.gate.capacity.load(Ordering::Relaxed) == 0 && !entry.stuck {
                 entry.open = false;
-                self.uncount(&node);
+                self.uncount(node);
             }
             return;
         }
@@ -255,21 +277,31 @@ impl Tree {
     /// Close every open stock in `scope` and take all its credit out, at the price of one barrier. On an error some
     /// stocks stay counted as open, with capacity 0; the next closing finds them.
     fn close(&self, places: &mut Places, place: u32, scope: Scope) -> Result<(), Stuck> {
-        let mut stocks = places.open_stocks(place, scope);
-        if stocks.is_empty() {
+        let stocks = places.open_stocks(place, scope);
+        // The dying may hold what a limit above them lacks.
+        if stocks.is_empty() && (scope == Scope::Own || places.deaths.is_empty()) {
             places.stocks = stocks;
             return Ok(());
         }
+        self.close_all(places, stocks)
+    }
+
+    /// Close these, and the dying on the way.
+    pub(crate) fn close_all(&self, places: &mut Places, mut stocks: Vec<u32>) -> Result<(), Stuck> {
+        stocks.append(&mut places.deaths);
         for &stock in &stocks {
             // SeqCst (E3, E5): before the heavy barrier; a put or a transit that it does not wait for reads zero.
             places.node(stock).gate.capacity.store(0, Ordering::SeqCst);
         }
         let taken = self.take_out(places, &stocks, Pass::Closing);
         for &stock in &stocks {
-            places.all[stock as usize].stuck = taken.is_err();
+            let at = &mut places.all[stock as usize];
+            at.stuck = taken.is_err();
             if taken.is_ok() {
-                places.all[stock as usize].open = false;
+                at.open = false;
                 self.uncount(places.node(stock));
+            } else if at.dying {
+                places.deaths.push(stock);
             }
         }
         stocks.clear();
@@ -281,19 +313,19 @@ impl Tree {
     #[allow(unsafe_code)]
     fn take_out(&self, places: &mut Places, stocks: &[u32], pass: Pass) -> Result<(), Stuck> {
         let mut result = Ok(());
-        let mut claims = std::mem::take(&mut places.claims);
         self.counts.drains.fetch_add(1, Ordering::Relaxed);
         let mut cut = false;
         for turn in 0.. {
-            claims.clear();
+            places.claims.clear();
+            if turn == 0 && pass == Pass::Closing {
+                // On the dying they were made when they went offline.
+                let Places { claims, death_claims, .. } = &mut *places;
+                claims.append(death_claims);
+            }
             // Threads outermost: a thread's slots lie together.
             for block in self.registry.blocks() {
                 for &stock in stocks {
-                    let Some(slot) = block.slot(places.node(stock).index) else { continue };
-                    let units = slot.claim();
-                    if units > 0 {
-                        claims.push(Claim { stock, slot, units });
-                    }
+                    places.claim(stock, block, false);
                 }
             }
             // A first closing turn needs its barrier even with nothing in sight: capacity 0 must have reached everybody.
@@ -301,26 +333,26 @@ impl Tree {
             // what it puts back in sight, or the cut in sight of it.
             let first_closing = pass == Pass::Closing && turn == 0;
             let look_again = first_closing || cut;
-            if (claims.is_empty() && !look_again) || (pass == Pass::Open && turn == OPEN_PASSES) {
-                self.release_claims(&claims);
+            if (places.claims.is_empty() && !look_again) || (pass == Pass::Open && turn == OPEN_PASSES) {
+                places.release_claims();
                 break;
             }
             let seen = if first_closing { self.wait_transits() } else { self.barrier.heavy().map_err(Stuck::from) };
             result = result.and(seen);
             if seen == Err(Stuck::Barrier) {
-                self.release_claims(&claims);
+                places.release_claims();
                 break;
             }
             cut = false;
-            for claim in &claims {
+            let Places { claims, all, .. } = &mut *places;
+            for claim in claims.iter() {
                 // SAFETY: the slot lies in a block of the registry, which is not freed.
                 let units = unsafe { &*claim.slot }.settle(claim.units);
-                places.all[claim.stock as usize].settled += units;
+                all[claim.stock as usize].settled += units;
                 cut |= units < claim.units;
             }
         }
-        claims.clear();
-        places.claims = claims;
+        places.claims.clear();
         for &stock in stocks {
             let units = std::mem::take(&mut places.all[stock as usize].settled);
             if units > 0 {
@@ -328,15 +360,6 @@ impl Tree {
             }
         }
         result
-    }
-
-    /// Give claims back that no barrier stands behind.
-    #[allow(unsafe_code)]
-    fn release_claims(&self, claims: &[Claim]) {
-        for claim in claims {
-            // SAFETY: as in `take_out`.
-            unsafe { &*claim.slot }.release_claim(claim.units);
-        }
     }
 
     /// Credit that came out of slots goes up the tree. What a poisoned counter holds beyond its usage was never charged.
@@ -352,6 +375,7 @@ impl Tree {
     /// Take all credit below `level` out and leave the stocks open.
     pub(crate) fn drain(&self, level: &Node) -> u64 {
         let mut places = self.places.lock();
+        let _ = self.close_deaths(&mut places);
         let before = self.counts.drained.load(Ordering::Relaxed);
         let mut stocks = places.open_stocks(level.place(), Scope::Subtree);
         let _ = self.take_out(&mut places, &stocks, Pass::Open);
@@ -407,6 +431,29 @@ impl Tree {
     pub(crate) fn open_at_birth(&self, places: &mut Places, place: u32) {
         if !self.adaptive {
             self.open(places, place);
+        }
+    }
+}
+
+// === impl Places: claims ===
+
+impl Places {
+    /// Claim what a thread has in a stock: for the barrier to come, or for the one that serves the dying.
+    pub(super) fn claim(&mut self, stock: u32, block: &Block, dying: bool) {
+        let Some(slot) = block.slot(self.node(stock).index) else { return };
+        let units = slot.claim();
+        if units > 0 {
+            let claims = if dying { &mut self.death_claims } else { &mut self.claims };
+            claims.push(Claim { stock, slot, units });
+        }
+    }
+
+    /// Give claims back that no barrier stands behind.
+    #[allow(unsafe_code)]
+    fn release_claims(&mut self) {
+        for claim in self.claims.drain(..) {
+            // SAFETY: as in `take_out`.
+            unsafe { &*claim.slot }.release_claim(claim.units);
         }
     }
 }

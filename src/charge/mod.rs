@@ -13,27 +13,35 @@
 //! `README.md`; the steps at one level in `page_counter`, the slot in `stock`, what moves credit in `drain`.
 
 pub(crate) mod audit;
+pub(crate) mod birth;
 mod config;
 mod counter;
 mod drain;
-mod page_counter;
+pub(crate) mod knob;
+mod level;
+pub(crate) mod life;
+pub(crate) mod page_counter;
 mod peak;
+pub(crate) mod pool;
 mod protection;
 mod set;
 pub(crate) mod stock;
-mod tree;
+pub(crate) mod tree;
 mod verify;
 
+pub(crate) use config::BATCH_MAX;
 pub use config::{CounterConfig, Pressure};
 pub use counter::{Counts, PageCounter, PeakWindow};
+pub(crate) use protection::Protection;
 pub use set::{CounterSet, SetStock};
 pub use verify::{Fault, FaultKind, Verdict};
 
-use crate::error::Refused;
-use crate::sync::Ordering;
 use crate::sync::per_thread::{self, Block};
 use crate::sync::slots::Gate;
-use page_counter::{Node, Refusal, USAGE_MAX};
+use crate::sync::transit::ANY;
+use crate::sync::{Ordering, fence_after_exchange};
+use page_counter::{Node, Refusal, SHARED, USAGE_MAX};
+use pool::slow_path;
 use stock::{Consume, Put, Slot};
 
 /// Times a charge is tried again while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
@@ -68,41 +76,61 @@ impl Gate {
     }
 }
 
+impl Gate {
+    /// The counter of a gate. The caller keeps it alive, by a handle or by live charge.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn node(&self) -> &'static Node {
+        // SAFETY: the pool ties each gate to its object before it shows either to anybody, and never frees one.
+        unsafe { &*self.owner().cast::<Node>() }
+    }
+}
+
 // === The slow path of a charge ===
 
 impl Node {
     #[cold]
     #[inline(never)]
-    pub(crate) fn try_charge_slow(&self, n: u64, missed: Consume) -> Result<(), Refused> {
+    pub(crate) fn try_charge_slow(&self, n: u64, missed: Consume) -> Result<(), Refusal<'_>> {
         self.charge_slow(n, missed, Ask::Hook)
     }
 
-    /// Never refused: what does not fit is forced, after stranded credit was drained.
+    /// Never refused: what does not fit is forced, after stranded credit was drained. Returns the units charged: fewer than `n`
+    /// only where a level cannot count them.
     #[cold]
     #[inline(never)]
-    pub(crate) fn force_slow(&self, n: u64, missed: Consume) {
+    pub(crate) fn force_slow(&self, n: u64, missed: Consume) -> u64 {
         if self.charge_slow(n, missed, Ask::Nobody).is_ok() {
-            return;
+            return n;
         }
-        per_thread::slow_path(|block, nested| {
+        slow_path(|block, nested| {
             let charged = n.min(self.countable());
             if charged < n {
-                self.tree.counts.overflows.fetch_add(1, Ordering::Relaxed);
+                self.tree().counts.overflows.fetch_add(1, Ordering::Relaxed);
             }
             let crossed = self.force(charged);
             self.count_charged(block.filter(|_| !nested), charged);
             if crossed && !nested {
-                self.tree.close_crossed(self);
+                self.tree().close_crossed(self);
             }
-        });
+            charged
+        })
     }
 
-    fn charge_slow(&self, n: u64, missed: Consume, ask: Ask) -> Result<(), Refused> {
+    /// A charge that is not to be: what a hit has begun is undone.
+    #[cold]
+    pub(crate) fn undo_slow(&self, n: u64, missed: Consume) {
+        if missed == Consume::Undone {
+            slow_path(|block, _| self.undo(block, n));
+        }
+    }
+
+    fn charge_slow(&self, n: u64, missed: Consume, ask: Ask) -> Result<(), Refusal<'_>> {
         if n == 0 {
             return Ok(());
         }
-        per_thread::slow_path(|block, nested| {
-            let missed = if self.careful { self.consume_careful(block, n) } else { missed };
+        slow_path(|block, nested| {
+            let missed = if self.life().careful { self.consume_careful(block, n) } else { missed };
             if missed == Consume::Undone {
                 self.undo(block, n);
             }
@@ -114,11 +142,11 @@ impl Node {
         })
     }
 
-    fn charge_missed(&self, block: Option<&Block>, nested: bool, n: u64, ask: Ask) -> Result<(), Refused> {
+    fn charge_missed(&self, block: Option<&Block>, nested: bool, n: u64, ask: Ask) -> Result<(), Refusal<'_>> {
         let mut refusal = match self.refill(block.filter(|_| !nested), n) {
             Ok((open, margin)) => {
                 if !nested {
-                    self.tree.adapt(self, open, margin);
+                    self.tree().adapt(self, open, margin);
                 }
                 return Ok(());
             }
@@ -126,9 +154,9 @@ impl Node {
         };
         if nested {
             // Inside another slow path of this thread: no lock may be taken and nobody waited for.
-            self.tree.counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
+            self.tree().counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
         } else {
-            refusal = match self.tree.charge_at_limit(self, n, refusal) {
+            refusal = match self.tree().charge_at_limit(self, n, None, refusal) {
                 Ok(_) => return Ok(()),
                 Err(refusal) => refusal,
             };
@@ -142,16 +170,16 @@ impl Node {
         if ask == Ask::Hook {
             refusal.level.failcnt.fetch_add(1, Ordering::Relaxed);
         }
-        Err(refusal.refused(self, n))
+        Err(refusal)
     }
 
     /// A walk for a batch, whose surplus stays in the slot, or for exactly `n`. Returns whether the stock was open, and the
     /// margin that the walk left.
     fn refill(&self, block: Option<&Block>, n: u64) -> Result<(bool, u64), Refusal<'_>> {
         let Some(block) = block else { return self.walk(n).map(|margin| (false, margin)) };
-        block.transit.begin(self.tree.number, self.fenced);
-        // Acquire (E5): read in transit. Whoever closes the stock after this waits for us.
-        let capacity = self.gate.capacity.load(Ordering::Acquire);
+        self.enter(block);
+        // SeqCst (E5, E14): read in transit. Whoever closes the stock after this waits for us.
+        let capacity = self.gate.capacity.load(Ordering::SeqCst);
         let batch = capacity / 2;
         let walked = match self.ready_slot(block, capacity) {
             Some(slot) if n <= batch => match self.walk(batch) {
@@ -168,12 +196,27 @@ impl Node {
         walked.map(|margin| (capacity > 0, margin))
     }
 
+    /// In transit, as one of this counter's chargers.
+    fn enter(&self, block: &Block) {
+        let me = block.charger();
+        let before = self.charger.load(Ordering::Relaxed);
+        if before != me && before != SHARED {
+            // SeqCst (E14): pairs with `Tree::close_dying`. Either it sees more chargers than one, or we read capacity 0.
+            if before != 0 || self.charger.compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+                self.charger.swap(SHARED, Ordering::SeqCst);
+            }
+            fence_after_exchange();
+        }
+        block.transit.begin(self.tree().number, self.life().fenced);
+    }
+
     /// What a refill got beyond the charge becomes credit, or goes back up the tree.
     fn keep_surplus(&self, slot: &Slot, surplus: u64) {
-        let back = match slot.put(surplus, &self.gate.capacity, self.fenced) {
+        let fenced = self.life().fenced;
+        let back = match slot.put(surplus, &self.gate.capacity, fenced) {
             Put::Kept => 0,
             Put::Full => surplus,
-            Put::Closed => slot.take_back(u64::MAX, self.fenced),
+            Put::Closed => slot.take_back(u64::MAX, fenced),
         };
         self.uncharge_levels(back);
     }
@@ -183,7 +226,7 @@ impl Node {
         if capacity == 0 {
             // Left behind when the barrier failed or the closer ran out of patience: nobody else may come for it.
             let slot = block.slot(self.index)?;
-            self.uncharge_levels(slot.take_back(u64::MAX, self.fenced));
+            self.uncharge_levels(slot.take_back(u64::MAX, self.life().fenced));
             return None;
         }
         let slot = block.slot_or_page(self.index)?;
@@ -199,7 +242,7 @@ impl Node {
 
     /// Pressure, and the charge again for as long as somebody frees something.
     fn ask_hook<'a>(&'a self, block: Option<&Block>, n: u64, mut refusal: Refusal<'a>) -> Result<(), Refusal<'a>> {
-        let Some(hook) = &self.tree.config.hook else { return Err(refusal) };
+        let Some(hook) = &self.tree().config.hook else { return Err(refusal) };
         for _ in 0..RECLAIM_RETRIES_MAX {
             let refused = refusal.refused(self, n);
             let freed = per_thread::in_hook(|| hook(&Pressure { refused: &refused }));
@@ -208,7 +251,7 @@ impl Node {
             }
             refusal = match self.refill(block, n) {
                 Ok(_) => return Ok(()),
-                Err(refusal) => match self.tree.charge_at_limit(self, n, refusal) {
+                Err(refusal) => match self.tree().charge_at_limit(self, n, None, refusal) {
                     Ok(_) => return Ok(()),
                     Err(refusal) => refusal,
                 },
@@ -220,82 +263,150 @@ impl Node {
 
 // === The slow path of an uncharge ===
 
-impl Node {
+impl Gate {
+    /// Uncharge `n` from the gate's counter, after a hit that missed. Afterwards the counter may be gone.
     #[cold]
     #[inline(never)]
     pub(crate) fn uncharge_slow(&self, n: u64, missed: Put) {
+        match missed {
+            Put::Kept => {}
+            Put::Full => self.node().uncharge_slow(n),
+            // Put, and the stock has closed meanwhile: what is in the slot may be somebody's by now, or nobody's.
+            Put::Closed => slow_path(|block, _| {
+                let slot = block.and_then(|block| block.slot_behind(self));
+                self.take_back(block.zip(slot), ANY, false);
+            }),
+        }
+    }
+
+    /// The credit just put is in the slot of a counter that has closed: everything in the slot goes up the tree. What is
+    /// found there keeps the counter alive; where nothing is, nothing of it is touched.
+    fn take_back(&self, slot: Option<(&Block, &Slot)>, tree: u32, fenced: bool) {
+        let Some((block, slot)) = slot else { return };
+        // An allocator that charges inside a transit is covered by it.
+        let entered = block.transit.is_over();
+        if entered {
+            block.transit.begin(tree, fenced);
+        } else {
+            block.transit.widen();
+        }
+        let back = slot.take_back(u64::MAX, fenced);
+        if back > 0 {
+            self.node().uncharge_levels(back);
+        }
+        if entered {
+            block.transit.end();
+        }
+    }
+}
+
+impl Node {
+    /// `n` is still charged, and keeps the counter alive until the last step.
+    fn uncharge_slow(&self, n: u64) {
         let n = n.min(USAGE_MAX);
         if n == 0 {
             return;
         }
-        per_thread::slow_path(|block, nested| {
+        slow_path(|block, nested| {
+            let (life, tree) = (self.life(), self.tree().number);
+            let alone = block.filter(|_| !nested);
             // The second count first: once the credit is put back the counter may be somebody else's.
-            self.count_uncharged(block.filter(|_| !nested), n);
-            let missed = if self.careful { self.put_careful(block, n) } else { missed };
-            if missed != Put::Full {
-                // Put, and if the stock has closed meanwhile taken back.
-                return if missed == Put::Closed {
-                    self.take_back(block)
-                };
+            self.count_uncharged(alone, n);
+            if life.careful {
+                let (fenced, slot) = (life.fenced, self.slot_of(block));
+                match slot.map_or(Put::Full, |(_, slot)| slot.put(n, &self.gate.capacity, fenced)) {
+                    Put::Kept => return,
+                    Put::Closed => return self.gate.take_back(slot, tree, fenced),
+                    Put::Full => {}
+                }
             }
-            match block.filter(|_| !nested) {
+            let poisoned = self.poisoned.load(Ordering::Relaxed);
+            let whole = match alone {
                 Some(block) => {
-                    block.transit.begin(self.tree.number, self.fenced);
-                    self.cut(block, n);
+                    self.enter(block);
+                    let whole = self.cut(block, n);
                     block.transit.end();
+                    whole
                 }
                 None => self.uncharge_levels(n),
-            }
-            let poisoned = self.poisoned.load(Ordering::Relaxed) && self.gate.capacity.load(Ordering::Relaxed) > 0;
-            if poisoned && !nested {
-                self.tree.close_poisoned(self);
+            };
+            // Too much was given back, which takes a handle to do.
+            if (poisoned || !whole) && !nested && self.gate.capacity.load(Ordering::Relaxed) > 0 {
+                self.tree().close_poisoned(self);
             }
         });
     }
 
-    /// Keep one batch, and let the rest go up the tree: trimming only the excess would overflow again at once.
-    fn cut(&self, block: &Block, n: u64) {
-        // Acquire (E5): as in `refill`.
-        let capacity = self.gate.capacity.load(Ordering::Acquire);
+    /// Keep one batch, and let the rest go up the tree: trimming only the excess would overflow again at once. False where
+    /// a level had less to take.
+    fn cut(&self, block: &Block, n: u64) -> bool {
+        // SeqCst (E5, E14): as in `refill`.
+        let capacity = self.gate.capacity.load(Ordering::SeqCst);
         let Some(slot) = self.ready_slot(block, capacity) else { return self.uncharge_levels(n) };
-        match slot.put(n, &self.gate.capacity, self.fenced) {
-            Put::Kept => return,
-            Put::Closed => return self.uncharge_levels(slot.take_back(u64::MAX, self.fenced)),
+        let fenced = self.life().fenced;
+        match slot.put(n, &self.gate.capacity, fenced) {
+            Put::Kept => return true,
+            Put::Closed => return self.uncharge_levels(slot.take_back(u64::MAX, fenced)),
             Put::Full => {}
         }
         let batch = capacity / 2;
         let owned = slot.owned().max(0).cast_unsigned();
         if owned >= batch {
-            return self.uncharge_levels(n.saturating_add(slot.take_back(owned - batch, self.fenced)));
+            return self.uncharge_levels(n.saturating_add(slot.take_back(owned - batch, fenced)));
         }
         let keep = (batch - owned).min(n);
         self.keep_surplus(slot, keep);
-        self.uncharge_levels(n - keep);
-    }
-
-    /// The credit just put is in the slot of a counter that has closed: everything in the slot goes up the tree.
-    fn take_back(&self, block: Option<&Block>) {
-        let Some(block) = block else { return };
-        // An allocator that charges inside a transit is covered by it.
-        let entered = block.transit.is_over();
-        if entered {
-            block.transit.begin(self.tree.number, self.fenced);
-        } else {
-            block.transit.widen();
-        }
-        let back = block.slot(self.index).map_or(0, |slot| slot.take_back(u64::MAX, self.fenced));
-        self.uncharge_levels(back);
-        if entered {
-            block.transit.end();
-        }
+        self.uncharge_levels(n - keep)
     }
 
     /// A drainer claimed what a charge was about to pay with: raise the level again. The charge goes on as a miss.
     fn undo(&self, block: Option<&Block>, n: u64) {
-        let Some(slot) = block.and_then(|block| block.slot(self.index)) else { return };
-        if slot.undo(n, &self.gate.capacity, self.fenced) == Put::Closed {
-            self.take_back(block);
+        let Some((block, slot)) = self.slot_of(block) else { return };
+        if slot.undo(n, &self.gate.capacity, self.life().fenced) == Put::Closed {
+            self.gate.take_back(Some((block, slot)), self.tree().number, self.life().fenced);
         }
+    }
+}
+
+// === Moving a charge ===
+
+impl Node {
+    /// Charge `n` to this counter and its ancestors below `top`, which it holds already: exactly, or not at all.
+    #[cold]
+    pub(crate) fn charge_below_slow(&self, n: u64, top: &Node) -> Result<(), Refusal<'_>> {
+        slow_path(|block, nested| {
+            let alone = block.filter(|_| !nested);
+            if let Some(block) = alone {
+                self.enter(block);
+            }
+            let walked = self.walk_below(n, Some(top));
+            if let Some(block) = alone {
+                block.transit.end();
+            }
+            let walked = match walked {
+                Err(refusal) if !nested => self.tree().charge_at_limit(self, n, Some(top), refusal),
+                walked => walked,
+            };
+            match walked {
+                Ok(_) => {
+                    self.count_charged(alone, n);
+                    Ok(())
+                }
+                Err(refusal) => {
+                    refusal.level.failcnt.fetch_add(1, Ordering::Relaxed);
+                    Err(refusal)
+                }
+            }
+        })
+    }
+
+    /// Uncharge `n` from this counter and its ancestors below `top`, which keeps it. Afterwards the counter may be gone.
+    #[cold]
+    pub(crate) fn uncharge_below_slow(&self, n: u64, top: &Node) {
+        slow_path(|block, nested| {
+            self.count_uncharged(block.filter(|_| !nested), n);
+            self.uncharge_below(n, top);
+        });
     }
 }
 
@@ -303,17 +414,15 @@ impl Node {
 
 impl Node {
     fn consume_careful(&self, block: Option<&Block>, n: u64) -> Consume {
-        let slot = block.and_then(|block| block.slot(self.index));
-        slot.map_or(Consume::Miss, |slot| slot.consume(n, self.fenced))
+        self.slot_of(block).map_or(Consume::Miss, |(_, slot)| slot.consume(n, self.life().fenced))
     }
 
-    fn put_careful(&self, block: Option<&Block>, n: u64) -> Put {
-        let slot = block.and_then(|block| block.slot(self.index));
-        slot.map_or(Put::Full, |slot| slot.put(n, &self.gate.capacity, self.fenced))
+    fn slot_of<'a>(&self, block: Option<&'a Block>) -> Option<(&'a Block, &'a Slot)> {
+        block.and_then(|block| Some((block, block.slot(self.index)?)))
     }
 
     fn count_charged(&self, block: Option<&Block>, n: u64) {
-        if self.tree.audited {
+        if self.tree().audited {
             match block.and_then(|block| block.audit_or_page(self.index)) {
                 Some(cell) => cell.charged(n),
                 None => self.audit_shared.charged_shared(n),
@@ -322,7 +431,7 @@ impl Node {
     }
 
     fn count_uncharged(&self, block: Option<&Block>, n: u64) {
-        if self.tree.audited {
+        if self.tree().audited {
             match block.and_then(|block| block.audit_or_page(self.index)) {
                 Some(cell) => cell.uncharged(n),
                 None => self.audit_shared.uncharged_shared(n),

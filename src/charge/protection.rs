@@ -5,6 +5,7 @@
 //!
 //! Edge: E11. After `propagate_protected_usage` in `mm/page_counter.c`.
 
+use super::life::Generation;
 use super::page_counter::Node;
 use crate::sync::{AtomicI64, AtomicU64, Ordering, fence_after_exchange};
 
@@ -15,6 +16,14 @@ pub(super) struct Propagated {
     told: AtomicU64,
     /// Sum of what the children told.
     children: AtomicI64,
+}
+
+impl Propagated {
+    /// Nothing told. The counter is in nobody's hands.
+    pub(super) fn forget(&self) {
+        self.told.store(0, Ordering::Relaxed);
+        self.children.store(0, Ordering::Relaxed);
+    }
 }
 
 /// Which protection.
@@ -50,11 +59,30 @@ impl Node {
         }
     }
 
+    /// [`propagate`](Self::propagate) by somebody who does not keep the counter alive any more; `of` is its life.
+    #[inline]
+    pub(super) fn propagate_if(&self, of: Generation) {
+        if self.limits.min.load(Ordering::SeqCst) > 0 || self.limits.low.load(Ordering::SeqCst) > 0 {
+            self.propagate_pinned(of);
+        }
+    }
+
+    /// With a handle for the time being: whoever told the parent meanwhile may have been the last.
+    #[cold]
+    fn propagate_pinned(&self, of: Generation) {
+        if self.state().try_pin(of) {
+            self.propagate();
+            if let Some(of) = self.unpin() {
+                self.part(of);
+            }
+        }
+    }
+
     /// Exchange what was told, add the difference to the parent, look again. Whoever exchanges last has seen every
     /// change before it, so the last word is right: the kernel's one-shot form can leave a stale one.
     #[cold]
     fn tell(&self, kind: Protection) {
-        let Some(parent) = &self.parent else { return };
+        let Some(parent) = self.life().parent else { return };
         let (setting, propagated) = self.protection(kind);
         loop {
             let protected = self.usage().min(setting.load(Ordering::SeqCst));

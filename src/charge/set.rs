@@ -7,11 +7,11 @@
 use super::config::CounterConfig;
 use super::counter::PageCounter;
 use super::page_counter::Node;
+use super::pool::slow_path;
 use super::stock::{Consume, Put};
 use super::tree::Tree;
 use super::verify::Verdict;
 use crate::error::SetRefused;
-use crate::sync::per_thread;
 use crate::sync::slots::Gate;
 use crate::sync::{Arc, model_failed};
 
@@ -71,7 +71,7 @@ struct Front {
 
 /// Keeps the front in its tree. Dropped before the counters whose credit it holds.
 struct KeepFront {
-    node: Arc<Node>,
+    node: &'static Node,
 }
 
 impl Drop for KeepFront {
@@ -79,7 +79,7 @@ impl Drop for KeepFront {
         if model_failed() {
             return;
         }
-        per_thread::slow_path(|_, _| self.node.tree.retire(&self.node));
+        slow_path(|_, _| self.node.tree().retire(self.node));
     }
 }
 
@@ -99,7 +99,7 @@ impl CounterSet {
         let Some(first) = configs.first() else {
             return CounterSet { stock, front: None, counters: Arc::from([]) };
         };
-        per_thread::slow_path(|_, _| {
+        slow_path(|_, _| {
             let tree = Tree::new(first.clone());
             let own = stock == SetStock::Independent;
             let counters = configs.iter().map(|config| PageCounter::keep_root(tree.root(config, own)));
@@ -119,16 +119,16 @@ impl CounterSet {
     /// ```
     pub fn child(&self) -> CounterSet {
         let Some(first) = self.counters.first() else { return self.clone() };
-        per_thread::slow_path(|_, _| {
+        slow_path(|_, _| {
             let own = self.stock == SetStock::Independent;
             let counters = self.counters.iter().map(|parent| parent.child_with_stock(own));
-            CounterSet::new(&first.node().tree, self.stock, counters.collect())
+            CounterSet::new(&first.node().life().tree, self.stock, counters.collect())
         })
     }
 
     fn new(tree: &Arc<Tree>, stock: SetStock, counters: Arc<[PageCounter]>) -> CounterSet {
         let front = (stock == SetStock::Shared).then(|| {
-            let members = counters.iter().map(|counter| Arc::clone(counter.node())).collect();
+            let members = counters.iter().map(PageCounter::node).collect();
             let node = tree.front(members, counters[0].batch());
             Front { gate: node.gate, keep: Arc::new(KeepFront { node }) }
         });
@@ -237,7 +237,7 @@ impl CounterSet {
         };
         match front.gate.put(n) {
             Put::Kept => {}
-            missed => front.keep.node.uncharge_slow(n, missed),
+            missed => front.gate.uncharge_slow(n, missed),
         }
     }
 
@@ -335,12 +335,11 @@ impl CounterSet {
     #[cold]
     #[inline(never)]
     fn try_charge_shared_slow(&self, front: &Front, n: u64, missed: Consume) -> Result<(), SetRefused> {
-        front.keep.node.try_charge_slow(n, missed).map_err(|mut refused| {
+        front.keep.node.try_charge_slow(n, missed).map_err(|refusal| {
             // The level that refused is above exactly one of the counters, which is who asked.
-            let below = |counter: &PageCounter| counter.node().levels().any(|level| level.id == refused.level);
+            let below = |counter: &PageCounter| counter.node().levels().any(|level| std::ptr::eq(level, refusal.level));
             let counter = self.counters.iter().position(below).unwrap_or(0);
-            refused.requester = self.counters[counter].id();
-            SetRefused { counter, refused }
+            SetRefused { counter, refused: refusal.refused(self.counters[counter].node(), n) }
         })
     }
 

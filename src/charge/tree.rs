@@ -3,10 +3,13 @@
 //! Links are indices into one vector under the tree's lock, so a walk over a subtree allocates nothing and
 //! needs no recursion, however deep the tree is.
 
+use std::hash::{BuildHasher, RandomState};
+
+use hashbrown::HashTable;
+
 use super::audit::Cell as AuditCell;
 use super::config::{BUDGET_SHARE, CounterConfig};
-use super::page_counter::{Birth, Node, USAGE_MAX};
-use super::protection::Protection;
+use super::page_counter::{Life, Node, USAGE_MAX};
 use super::stock::Slot;
 use crate::sync::barrier::{Barrier, BarrierState};
 use crate::sync::lock::{Lock, Rank};
@@ -26,6 +29,10 @@ pub(crate) struct Tree {
     pub(crate) adaptive: bool,
     pub(crate) audited: bool,
     pub(crate) config: CounterConfig,
+    /// Names of the counters that each of its groups has beside memory.
+    pub(crate) further: Box<[Box<str>]>,
+    /// Most groups at a time.
+    pub(crate) groups_max: u32,
     pub(crate) counts: TreeCounts,
     pub(crate) places: Lock<Places>,
 }
@@ -42,18 +49,28 @@ pub(crate) struct TreeCounts {
 }
 
 /// All counters of the tree, and scratch for drains so that they allocate only when they grow.
-#[derive(Default)]
 pub(crate) struct Places {
     pub(crate) all: Vec<Place>,
     free: Vec<u32>,
     pub(crate) stocks: Vec<u32>,
     pub(crate) claims: Vec<Claim>,
+    /// Named counters by parent and name.
+    names: HashTable<u32>,
+    hasher: RandomState,
+    /// Some limit of the tree has been set to a percentage.
+    pub(crate) percents: bool,
+    /// The first of the counters that went offline and still hold something.
+    dying: u32,
+    pub(crate) dying_len: usize,
+    /// Stocks of such counters that no barrier has closed yet, and the claims on them.
+    pub(crate) deaths: Vec<u32>,
+    pub(crate) death_claims: Vec<Claim>,
 }
 
 pub(crate) struct Place {
-    node: Option<Arc<Node>>,
+    node: Option<&'static Node>,
     parent: u32,
-    first_child: u32,
+    pub(super) first_child: u32,
     next: u32,
     prev: u32,
     /// The front of the counter set whose member this is.
@@ -62,6 +79,8 @@ pub(crate) struct Place {
     pub(crate) open: bool,
     /// The last closing could not finish: credit may be on its way.
     pub(crate) stuck: bool,
+    /// Offline: linked with the dying, not with its siblings.
+    pub(crate) dying: bool,
     /// Drained and not yet uncharged; used within one drain.
     pub(crate) settled: u64,
 }
@@ -90,8 +109,8 @@ pub(crate) enum Scope {
 
 impl Places {
     /// The counter at a place. Places handed out by this type are taken.
-    pub(crate) fn node(&self, place: u32) -> &Arc<Node> {
-        self.all[place as usize].node.as_ref().expect("a linked place holds a node")
+    pub(crate) fn node(&self, place: u32) -> &'static Node {
+        self.all[place as usize].node.expect("a linked place holds a node")
     }
 
     /// The place after `place` in a walk over the subtree of `top`, parents first.
@@ -141,42 +160,149 @@ impl Places {
     }
 
     /// Link `node` below its parent; a root or a front below nothing.
-    fn link(&mut self, node: Arc<Node>) -> u32 {
+    pub(super) fn link(&mut self, node: &'static Node) -> u32 {
         let place = self.free.pop().unwrap_or_else(|| {
             self.all.push(Place::empty());
             (self.all.len() - 1) as u32
         });
         node.place.store(place, Ordering::Relaxed);
-        let parent = node.parent.as_ref().map_or(NOWHERE, |parent| parent.place());
-        let mut entry = Place { node: Some(node), parent, ..Place::empty() };
+        let Life { parent, name, .. } = node.life();
+        let parent = parent.map_or(NOWHERE, |parent| parent.place());
+        self.all[place as usize] = Place { node: Some(node), parent, ..Place::empty() };
         if parent != NOWHERE {
-            entry.next = std::mem::replace(&mut self.all[parent as usize].first_child, place);
-            if entry.next != NOWHERE {
-                self.all[entry.next as usize].prev = place;
+            self.push(place, parent);
+            if !name.is_empty() {
+                let Places { names, all, hasher, .. } = self;
+                names.insert_unique(hash(hasher, parent, name), place, |&other| rehash(hasher, all, other));
             }
         }
-        self.all[place as usize] = entry;
         place
     }
 
-    fn unlink(&mut self, place: u32) -> Place {
+    /// Put a place in front of its siblings.
+    fn push(&mut self, place: u32, parent: u32) {
+        let next = std::mem::replace(&mut self.all[parent as usize].first_child, place);
+        self.all[place as usize].next = next;
+        if next != NOWHERE {
+            self.all[next as usize].prev = place;
+        }
+    }
+
+    /// Out of the list that a place stands in.
+    fn pull(&mut self, place: u32) {
+        let Place { parent, next, prev, dying, .. } = self.all[place as usize];
+        let first =
+            if dying { Some(&mut self.dying) } else { self.all.get_mut(parent as usize).map(|at| &mut at.first_child) };
+        if prev != NOWHERE {
+            self.all[prev as usize].next = next;
+        } else if let Some(first) = first {
+            *first = next;
+        }
+        if next != NOWHERE {
+            self.all[next as usize].prev = prev;
+        }
+        (self.all[place as usize].next, self.all[place as usize].prev) = (NOWHERE, NOWHERE);
+    }
+
+    fn forget_name(&mut self, place: u32) {
+        let Places { names, all, hasher, .. } = self;
+        let hash = rehash(hasher, all, place);
+        if let Ok(entry) = names.find_entry(hash, |&other| other == place) {
+            entry.remove();
+        }
+    }
+
+    /// From the children to the dying: its name is free.
+    pub(super) fn leave(&mut self, place: u32) {
+        self.forget_name(place);
+        self.pull(place);
+        let next = std::mem::replace(&mut self.dying, place);
+        let at = &mut self.all[place as usize];
+        (at.dying, at.next) = (true, next);
+        if next != NOWHERE {
+            self.all[next as usize].prev = place;
+        }
+        self.dying_len += 1;
+    }
+
+    /// The place is free again.
+    pub(super) fn unlink(&mut self, place: u32) -> Place {
+        if self.all[place as usize].dying {
+            self.dying_len -= 1;
+        } else {
+            self.forget_name(place);
+        }
+        self.pull(place);
         let entry = std::mem::replace(&mut self.all[place as usize], Place::empty());
         debug_assert_eq!(entry.first_child, NOWHERE, "a counter outlives its children");
-        if entry.prev != NOWHERE {
-            self.all[entry.prev as usize].next = entry.next;
-        } else if entry.parent != NOWHERE {
-            self.all[entry.parent as usize].first_child = entry.next;
-        }
-        if entry.next != NOWHERE {
-            self.all[entry.next as usize].prev = entry.prev;
-        }
         self.free.push(place);
         entry
+    }
+
+    /// The child of that name.
+    pub(crate) fn child(&self, parent: u32, name: &str) -> Option<u32> {
+        let same = |&place: &u32| {
+            let at = &self.all[place as usize];
+            at.parent == parent && at.node.is_some_and(|node| *node.life().name == *name)
+        };
+        self.names.find(hash(&self.hasher, parent, name), same).copied()
+    }
+
+    /// The children that are online, youngest first.
+    pub(crate) fn children(&self, place: u32) -> impl Iterator<Item = u32> + '_ {
+        self.list(self.all[place as usize].first_child)
+    }
+
+    /// Everybody who is offline and still holds something, in this tree.
+    pub(crate) fn dying(&self) -> impl Iterator<Item = u32> + '_ {
+        self.list(self.dying)
+    }
+
+    /// The dying below `top`, parents before children: a parent goes offline after its children.
+    pub(crate) fn dying_below(&self, top: &Node) -> Vec<u32> {
+        self.dying().filter(|&place| self.node(place).levels().skip(1).any(|level| std::ptr::eq(level, top))).collect()
+    }
+
+    fn list(&self, first: u32) -> impl Iterator<Item = u32> + '_ {
+        let some = |place: u32| (place != NOWHERE).then_some(place);
+        std::iter::successors(some(first), move |&place| some(self.all[place as usize].next))
+    }
+
+    /// Places in use.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len() - self.free.len()
+    }
+}
+
+fn hash(hasher: &RandomState, parent: u32, name: &str) -> u64 {
+    hasher.hash_one((parent, name))
+}
+
+fn rehash(hasher: &RandomState, all: &[Place], place: u32) -> u64 {
+    let Place { parent, node, .. } = &all[place as usize];
+    hash(hasher, *parent, node.map_or("", |node| &node.life().name))
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Places {
+            all: Vec::new(),
+            free: Vec::new(),
+            stocks: Vec::new(),
+            claims: Vec::new(),
+            names: HashTable::new(),
+            hasher: RandomState::new(),
+            percents: false,
+            dying: NOWHERE,
+            dying_len: 0,
+            deaths: Vec::new(),
+            death_claims: Vec::new(),
+        }
     }
 }
 
 impl Place {
-    fn empty() -> Place {
+    pub(super) fn empty() -> Place {
         Place {
             node: None,
             parent: NOWHERE,
@@ -186,15 +312,20 @@ impl Place {
             front: NOWHERE,
             open: false,
             stuck: false,
+            dying: false,
             settled: 0,
         }
     }
 }
 
-// === impl Tree: coming and going ===
+// === impl Tree ===
 
 impl Tree {
     pub(crate) fn new(config: CounterConfig) -> Arc<Tree> {
+        Tree::of_groups(config, Box::default(), u32::MAX)
+    }
+
+    pub(crate) fn of_groups(config: CounterConfig, further: Box<[Box<str>]>, groups_max: u32) -> Arc<Tree> {
         static NUMBERS: AtomicU32 = AtomicU32::new(1);
         Arc::new(Tree {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -203,101 +334,11 @@ impl Tree {
             adaptive: config.adaptive,
             audited: config.audit,
             config,
+            further,
+            groups_max,
             counts: TreeCounts::default(),
             places: Lock::new(Rank::Places, Places::default()),
         })
-    }
-
-    /// A root of this tree; a counter set has one for each member.
-    pub(crate) fn root(self: &Arc<Self>, config: &CounterConfig, stock: bool) -> Arc<Node> {
-        self.attach(Birth {
-            tree: Arc::clone(self),
-            parent: None,
-            members: Box::default(),
-            batch: config.batch,
-            max: config.max,
-            budget: config.budget,
-            stock,
-        })
-    }
-
-    /// A counter below `parent`, with its batch.
-    pub(crate) fn child(self: &Arc<Self>, parent: &Arc<Node>, stock: bool) -> Arc<Node> {
-        self.attach(Birth {
-            tree: Arc::clone(self),
-            parent: Some(Arc::clone(parent)),
-            members: Box::default(),
-            batch: parent.batch(),
-            max: u64::MAX,
-            budget: None,
-            stock,
-        })
-    }
-
-    /// The one stock of several counters that are charged together.
-    pub(crate) fn front(self: &Arc<Self>, members: Box<[Arc<Node>]>, batch: u64) -> Arc<Node> {
-        self.attach(Birth {
-            tree: Arc::clone(self),
-            parent: None,
-            members,
-            batch,
-            max: u64::MAX,
-            budget: None,
-            stock: true,
-        })
-    }
-
-    fn attach(&self, birth: Birth) -> Arc<Node> {
-        let node = Arc::new(Node::new(birth));
-        let mut places = self.places.lock();
-        if let Some(parent) = &node.parent
-            && parent.children.fetch_add(1, Ordering::Relaxed) == 0
-        {
-            self.before_first_child(&mut places, parent);
-        }
-        let place = places.link(Arc::clone(&node));
-        for member in &node.members {
-            places.all[member.place() as usize].front = place;
-        }
-        self.open_at_birth(&mut places, place);
-        node
-    }
-
-    /// Nobody can charge `node` any more. Its credit and what is still charged to it leave its ancestors, its index and
-    /// its place are free again.
-    pub(crate) fn retire(&self, node: &Node) {
-        let mut places = self.places.lock();
-        let entry = places.unlink(node.place());
-        // What a set's stock was charged stays charged to the counters of the set.
-        let live = self.audited_live(node);
-        let mut credit = 0;
-        for block in self.registry.blocks() {
-            // E12: no barrier. The last handle's drop orders every use of the counter before this, and the registry's
-            // mutex orders this before the next counter with the index.
-            credit += block.slot(node.index).map_or(0, Slot::vacate);
-            if let Some(cell) = block.audit(node.index) {
-                cell.reset();
-            }
-        }
-        node.set_protection(Protection::Min, 0);
-        node.set_protection(Protection::Low, 0);
-        for member in &node.members {
-            member.uncharge_levels(credit.min(member.usage()));
-            member.audit_shared.charged_shared(live.cast_unsigned());
-            places.all[member.place() as usize].front = NOWHERE;
-        }
-        if let Some(parent) = &node.parent {
-            // The credit is part of the usage.
-            parent.uncharge_levels(node.usage());
-            parent.children.fetch_sub(1, Ordering::Relaxed);
-        }
-        if entry.open {
-            // E10: uncounted after its credit is back, as in `close`.
-            node.gate.capacity.store(0, Ordering::Release);
-            self.uncount(node);
-        }
-        drop(places);
-        self.registry.release_index(node.index);
     }
 
     /// Audited live charge of one counter, over all threads.
@@ -324,6 +365,16 @@ impl Node {
         self.batch.load(Ordering::Relaxed)
     }
 
+    /// The published bound on the credit below this level.
+    pub(crate) fn bound(&self) -> u64 {
+        self.bound.load(Ordering::Relaxed)
+    }
+
+    /// Charges refused at this level.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.failcnt.load(Ordering::Relaxed)
+    }
+
     /// Room below `max`.
     pub(crate) fn room(&self, max: u64) -> u64 {
         max.min(USAGE_MAX).saturating_sub(self.usage())
@@ -335,41 +386,44 @@ impl Node {
 
     /// Nothing about the counter itself keeps its stock closed.
     pub(crate) fn may_open(&self) -> bool {
-        let bare_root = |node: &Node| node.parent.is_some() || node.children.load(Ordering::Relaxed) == 0;
+        let bare_root = |node: &Node| node.life().parent.is_some() || node.children.load(Ordering::Relaxed) == 0;
+        let members = &self.life().members;
         self.index != SlotIndex::NONE
+            && self.life().stock
             && self.batch() > 0
+            && !self.state().is_offline()
             && !self.poisoned.load(Ordering::Relaxed)
-            && self.tree.barrier.state() != BarrierState::Degraded
-            && if self.members.is_empty() { bare_root(self) } else { self.members.iter().all(|m| bare_root(m)) }
+            && self.tree().barrier.state() != BarrierState::Degraded
+            && if members.is_empty() { bare_root(self) } else { members.iter().all(|member| bare_root(member)) }
             && self.may_reserve(self.touched.load(Ordering::Relaxed).max(1) * 2 * self.batch())
     }
 
     /// Most credit that may be stranded below this root.
     pub(crate) fn budget(&self) -> u64 {
-        self.budget.unwrap_or_else(|| self.max() / BUDGET_SHARE)
+        self.life().budget.unwrap_or_else(|| self.max() / BUDGET_SHARE)
     }
 
     fn may_reserve(&self, units: u64) -> bool {
         self.levels()
-            .filter(|level| level.parent.is_none())
+            .filter(|level| level.life().parent.is_none())
             .all(|root| root.bound.load(Ordering::Relaxed).saturating_add(units) <= root.budget())
     }
 
     /// Add to the published bound of every level, if the budgets of the roots allow it.
     pub(crate) fn reserve(&self, units: u64) -> bool {
-        for (passed, root) in self.levels().filter(|level| level.parent.is_none()).enumerate() {
+        for (passed, root) in self.levels().filter(|level| level.life().parent.is_none()).enumerate() {
             let budget = root.budget();
             let reserved = root.bound.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |bound| {
                 bound.checked_add(units).filter(|&bound| bound <= budget)
             });
             if reserved.is_err() {
-                for root in self.levels().filter(|level| level.parent.is_none()).take(passed) {
+                for root in self.levels().filter(|level| level.life().parent.is_none()).take(passed) {
                     root.bound.fetch_sub(units, Ordering::Relaxed);
                 }
                 return false;
             }
         }
-        for level in self.levels().filter(|level| level.parent.is_some()) {
+        for level in self.levels().filter(|level| level.life().parent.is_some()) {
             level.bound.fetch_add(units, Ordering::Relaxed);
         }
         true

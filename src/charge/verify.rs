@@ -9,7 +9,7 @@ use super::page_counter::Node;
 use super::protection::Protection;
 use super::tree::{NOWHERE, Places, Tree};
 use crate::error::CounterId;
-use crate::sync::{Arc, Ordering};
+use crate::sync::Ordering;
 
 /// What a look at the whole count found. Prints as one line.
 ///
@@ -202,8 +202,25 @@ struct Sums {
 impl Tree {
     /// Credit below `top`, fronts of counter sets included.
     pub(crate) fn stocked(&self, top: &Node) -> u64 {
-        let places = self.places.lock();
+        let mut places = self.places.lock();
+        let _ = self.close_deaths(&mut places);
         places.subtree(top.place()).map(|place| self.credit_at(&places, place)).sum()
+    }
+
+    /// What `read` says of every counter below `top`, parents first, and the credit of its subtree. Under the lock, which
+    /// keeps them.
+    pub(crate) fn figures<R>(&self, top: &Node, read: impl Fn(&Node, u64) -> R) -> Vec<R> {
+        let mut places = self.places.lock();
+        let _ = self.close_deaths(&mut places);
+        let order: Vec<u32> = places.subtree(top.place()).collect();
+        let mut credit = vec![0_u64; places.all.len()];
+        for &place in order.iter().rev() {
+            credit[place as usize] += self.credit_at(&places, place);
+            if let Some(parent) = places.node(place).life().parent {
+                credit[parent.place() as usize] += credit[place as usize];
+            }
+        }
+        order.into_iter().map(|place| read(places.node(place), credit[place as usize])).collect()
     }
 
     /// Credit of the stocks that sit directly on a counter.
@@ -215,9 +232,11 @@ impl Tree {
     }
 
     pub(crate) fn verify(&self, top: &Node) -> Verdict {
-        let places = self.places.lock();
+        let mut places = self.places.lock();
+        let _ = self.close_deaths(&mut places);
         let mut sums = vec![Sums::default(); places.all.len()];
-        let order: Vec<u32> = places.subtree(top.place()).collect();
+        let mut order: Vec<u32> = places.subtree(top.place()).collect();
+        order.extend(places.dying_below(top));
         let mut faults = Vec::new();
         // Children stand after their parents: from the end, each finds its own sums complete.
         for &place in order.iter().rev() {
@@ -230,7 +249,7 @@ impl Tree {
             self.judge(node, &sum, &mut faults);
             if place != top.place() {
                 let usage = node.usage();
-                let above = &mut sums[node.parent.as_ref().map_or(0, |parent| parent.place()) as usize];
+                let above = &mut sums[node.life().parent.map_or(0, Node::place) as usize];
                 above.live = above.live.wrapping_add(sum.live);
                 above.credit = above.credit.saturating_add(sum.credit);
                 above.children = above.children.saturating_add(usage);
@@ -244,7 +263,7 @@ impl Tree {
 
     fn judge(&self, node: &Node, sum: &Sums, faults: &mut Vec<Fault>) {
         let usage = node.usage();
-        let mut fault = |kind, expected, found| faults.push(Fault { counter: node.id, kind, expected, found });
+        let mut fault = |kind, expected, found| faults.push(Fault { counter: node.id(), kind, expected, found });
         let underflowed = node.underflowed.load(Ordering::Relaxed);
         if underflowed > 0 {
             fault(FaultKind::Underflow, 0, underflowed);
@@ -270,7 +289,7 @@ impl Tree {
 }
 
 /// The counter at a place, and the front of the counter set that it is a member of.
-fn stocks_at(places: &Places, place: u32) -> impl Iterator<Item = &Arc<Node>> {
+fn stocks_at(places: &Places, place: u32) -> impl Iterator<Item = &'static Node> {
     let front = places.all[place as usize].front;
     std::iter::once(places.node(place)).chain((front != NOWHERE).then(|| places.node(front)))
 }

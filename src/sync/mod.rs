@@ -16,13 +16,13 @@ mod model;
 mod real;
 
 #[cfg(loom)]
-pub(crate) use model::{AtomicI64, AtomicPtr, AtomicU64, Patience, Registrar, fence};
+pub(crate) use model::{AtomicI64, AtomicPtr, AtomicU64, Patience, Registrar, Shared, fence, process_wide};
 #[cfg(loom)]
 use model::{Mutex, MutexGuard};
 #[cfg(loom)]
 pub(crate) use model::{model_failed, owner, registry, with_local};
 #[cfg(not(loom))]
-pub(crate) use real::{AtomicI64, AtomicPtr, AtomicU64, Patience, Registrar, fence};
+pub(crate) use real::{AtomicI64, AtomicPtr, AtomicU64, Patience, Registrar, Shared, fence, process_wide};
 #[cfg(not(loom))]
 use real::{Mutex, MutexGuard};
 #[cfg(not(loom))]
@@ -34,7 +34,7 @@ pub(crate) use std::sync::atomic::Ordering;
 /// Atomics for figures that no protocol depends on (peaks, event counts, published bounds). They are the standard
 /// library's even under loom: a statistic must not multiply the schedules that a model explores.
 pub(crate) mod stat_atomic {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 }
 
 /// Keeps a value on cache lines of its own (128 bytes where the prefetcher takes lines in pairs).

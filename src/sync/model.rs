@@ -24,16 +24,25 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Counted in a model: loom drops its statics before the main thread's thread-locals.
-pub(crate) type Registrar = Arc<Registry>;
+/// One for each run of a model, counted: loom drops its statics before the main thread's thread-locals.
+pub(crate) type Shared<T> = Arc<T>;
 
-loom::lazy_static! {
-    static ref REGISTRY: Arc<Registry> = Arc::new(Registry::new());
-}
+pub(crate) type Registrar = Shared<Registry>;
 
-pub(crate) fn registry() -> Registrar {
-    Arc::clone(&REGISTRY)
+/// Defines a function that returns the one value of the model, made on first use.
+macro_rules! process_wide {
+    ($name:ident: $type:ty = $make:expr) => {
+        pub(crate) fn $name() -> $crate::sync::Shared<$type> {
+            loom::lazy_static! {
+                static ref VALUE: std::sync::Arc<$type> = std::sync::Arc::new($make());
+            }
+            std::sync::Arc::clone(&VALUE)
+        }
+    };
 }
+pub(crate) use process_wide;
+
+process_wide!(registry: Registry = Registry::new);
 
 loom::thread_local! {
     static LOCAL: Local = Local::new();

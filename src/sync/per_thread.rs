@@ -15,8 +15,6 @@
 #[cfg(not(loom))]
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::cell::Cell;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::ptr;
 
 use super::lock::{Lock, Rank};
@@ -70,6 +68,11 @@ impl Block {
         Box::new(Block { transit: Transit::new(), id, next, slots: Directory::new(), audit: Directory::new() })
     }
 
+    /// The thread as a counter's sole charger: not zero.
+    pub(crate) fn charger(&self) -> u64 {
+        u64::from(self.id) + 1
+    }
+
     /// The slot of a counter, if this thread has a page for it.
     #[inline(always)]
     pub(crate) fn slot(&self, index: SlotIndex) -> Option<&Slot> {
@@ -121,6 +124,8 @@ pub(crate) struct Local {
     slow: Cell<u32>,
     /// This thread runs a pressure hook.
     hook: Cell<bool>,
+    /// What this thread has to bury once it holds nothing: a list through the dead themselves.
+    graves: Cell<*const ()>,
     /// Rank of the innermost lock that this thread holds; kept in debug builds.
     #[cfg(debug_assertions)]
     pub(super) held: Cell<u8>,
@@ -132,6 +137,7 @@ impl Local {
             block: Cell::new(no_block()),
             slow: Cell::new(0),
             hook: Cell::new(false),
+            graves: Cell::new(ptr::null()),
             #[cfg(debug_assertions)]
             held: Cell::new(0),
         }
@@ -177,6 +183,16 @@ pub(crate) fn slow_path<R>(work: impl FnOnce(Option<&Block>, bool) -> R) -> R {
         }
         work(block, nested)
     })
+}
+
+/// This thread's block, once it has one.
+pub(crate) fn with_block<R>(read: impl FnOnce(Option<&Block>) -> R) -> R {
+    super::with_local(|local| read(local.block()))
+}
+
+/// Puts `first` in front of what this thread has to bury; returns what stood there.
+pub(crate) fn exchange_graves(first: *const ()) -> *const () {
+    super::with_local(|local| local.graves.replace(first))
 }
 
 /// Runs foreign code as a pressure hook, outside of any slow path. `None` inside another hook: pressure does not nest.
@@ -229,8 +245,6 @@ pub(crate) struct Registry {
     head: AtomicPtr<Block>,
     /// Threads that hold a block now.
     threads: AtomicU32,
-    /// The gate of all counters without stock.
-    closed: &'static Gate,
     state: Lock<Free>,
 }
 
@@ -238,11 +252,9 @@ struct Free {
     /// Blocks of ended threads.
     blocks: Vec<*const Block>,
     made: u32,
-    /// Slot indices given back, and the first never given out. Lowest first keeps pages dense.
-    indices: BinaryHeap<Reverse<SlotIndex>>,
+    /// The first slot index never given out, and gates made for it and those after it.
     fresh: SlotIndex,
-    /// The gates of all indices given out so far, a page at a time.
-    gates: Vec<&'static [Gate]>,
+    gates: &'static [Gate],
 }
 
 // SAFETY: the pointers name blocks of this registry, which are `Send` and `Sync` and outlive it being shared.
@@ -254,16 +266,9 @@ impl Registry {
         Registry {
             head: AtomicPtr::new(ptr::null_mut()),
             threads: AtomicU32::new(0),
-            closed: Box::leak(Box::new(Gate::new())),
             state: Lock::new(
                 Rank::Bookkeeping,
-                Free {
-                    blocks: Vec::new(),
-                    made: 0,
-                    indices: BinaryHeap::new(),
-                    fresh: SlotIndex::FIRST,
-                    gates: Vec::new(),
-                },
+                Free { blocks: Vec::new(), made: 0, fresh: SlotIndex::FIRST, gates: &[] },
             ),
         }
     }
@@ -312,36 +317,19 @@ impl Registry {
         })
     }
 
-    /// A slot index for a new counter, and its gate. [`SlotIndex::NONE`] when all are taken: that counter goes without
-    /// stock.
+    /// A slot index and its gate, for ever the caller's. [`SlotIndex::NONE`] when all are taken: what gets that goes
+    /// without stock, behind a gate that never opens.
     pub(crate) fn take_index(&self) -> (SlotIndex, &'static Gate) {
         let mut free = self.state.lock();
-        let index = free.indices.pop().map(|Reverse(index)| index).unwrap_or_else(|| {
-            let index = free.fresh;
-            free.fresh = index.next();
-            index
-        });
-        if index == SlotIndex::NONE {
-            drop(free);
-            return self.no_index();
+        let index = free.fresh;
+        free.fresh = index.next();
+        if free.gates.is_empty() {
+            free.gates = (0..PAGE_SLOTS).map(|_| Gate::new()).collect::<Vec<_>>().leak();
         }
-        let number = index.number();
-        if number / PAGE_SLOTS == free.gates.len() {
-            free.gates.push((0..PAGE_SLOTS).map(|_| Gate::new()).collect::<Vec<_>>().leak());
-        }
-        (index, &free.gates[number / PAGE_SLOTS][number % PAGE_SLOTS])
-    }
-
-    /// What a counter without stock gets: no index, and a gate that never opens.
-    pub(crate) fn no_index(&self) -> (SlotIndex, &'static Gate) {
-        (SlotIndex::NONE, self.closed)
-    }
-
-    /// Give an index back. Its slots must be vacant.
-    pub(crate) fn release_index(&self, index: SlotIndex) {
-        if index != SlotIndex::NONE {
-            self.state.lock().indices.push(Reverse(index));
-        }
+        // A page of gates at a time, so that they lie densely.
+        let (gate, rest) = free.gates.split_first().expect("a page was made where there was none");
+        free.gates = rest;
+        (index, gate)
     }
 }
 

@@ -1,7 +1,6 @@
 //! The real side of the door: `std` atomics, parking_lot locks, thread-locals.
 
 use std::cell::Cell;
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 pub(crate) use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, fence};
@@ -10,13 +9,23 @@ pub(crate) use parking_lot::{Mutex, MutexGuard};
 
 use super::per_thread::{Local, Owner, Registry};
 
-/// How the engine refers to the registry: one for the process, never dropped.
-pub(crate) type Registrar = &'static Registry;
+/// How the engine refers to what belongs to the process and is never dropped.
+pub(crate) type Shared<T> = &'static T;
 
-pub(crate) fn registry() -> Registrar {
-    static REGISTRY: OnceLock<Registry> = OnceLock::new();
-    REGISTRY.get_or_init(Registry::new)
+pub(crate) type Registrar = Shared<Registry>;
+
+/// Defines a function that returns the one value of the process, made on first use.
+macro_rules! process_wide {
+    ($name:ident: $type:ty = $make:expr) => {
+        pub(crate) fn $name() -> $crate::sync::Shared<$type> {
+            static VALUE: std::sync::OnceLock<$type> = std::sync::OnceLock::new();
+            VALUE.get_or_init($make)
+        }
+    };
 }
+pub(crate) use process_wide;
+
+process_wide!(registry: Registry = Registry::new);
 
 thread_local! {
     /// Const-initialised and without destructor: reading it is one move relative to the thread pointer, at any

@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use super::stat_atomic::AtomicU32;
+use super::stat_atomic::{AtomicPtr as StatPtr, AtomicU32};
 use super::{AtomicPtr, AtomicU64, Ordering};
 use crate::charge::stock::Slot;
 
@@ -45,11 +45,6 @@ impl SlotIndex {
             SlotIndex { page: self.page + 1, slot: 0 }
         }
     }
-
-    /// Its number, from 0 without gaps.
-    pub(super) fn number(self) -> usize {
-        self.page as usize * PAGE_SLOTS + self.slot as usize
-    }
 }
 
 /// What the hit path reads of a counter: one for each slot index, never given back.
@@ -64,14 +59,32 @@ pub(crate) struct Gate {
     /// counter's birth; the second half in bytes, which saves the hit path a shift.
     page: AtomicU32,
     offset: AtomicU32,
+    /// Whose gate this is: what a slow path starts from. Written once, before anybody else sees the gate.
+    owner: StatPtr<()>,
 }
 
 impl Gate {
     /// Closed, and nobody's.
     pub(super) fn new() -> Self {
-        let gate = Gate { capacity: AtomicU64::new(0), page: AtomicU32::new(0), offset: AtomicU32::new(0) };
+        let gate = Gate {
+            capacity: AtomicU64::new(0),
+            page: AtomicU32::new(0),
+            offset: AtomicU32::new(0),
+            owner: StatPtr::new(ptr::null_mut()),
+        };
         gate.set_index(SlotIndex::NONE);
         gate
+    }
+
+    /// Tie the gate to its owner, for ever.
+    pub(crate) fn bind(&self, owner: *const ()) {
+        self.owner.store(owner.cast_mut(), Ordering::Relaxed);
+    }
+
+    /// What the gate was tied to; null where nothing was.
+    #[inline]
+    pub(crate) fn owner(&self) -> *const () {
+        self.owner.load(Ordering::Relaxed)
     }
 
     /// Show an index to the hit path.

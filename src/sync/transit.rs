@@ -10,8 +10,8 @@
 use super::barrier::{light, light_fence};
 use super::{AtomicU64, Ordering, Patience};
 
-/// Any tree: a transit of one that has come to cover another.
-const ANY: u64 = 0;
+/// Any tree: a transit that covers all of them.
+pub(crate) const ANY: u32 = 0;
 
 /// Set before the first step of a refill, a cut, a take-back or a walk, cleared after the last. Written by its thread only.
 pub(crate) struct Transit(AtomicU64);
@@ -20,8 +20,8 @@ fn sequence(word: u64) -> u32 {
     word as u32
 }
 
-fn tree(word: u64) -> u64 {
-    word >> 32
+fn tree(word: u64) -> u32 {
+    (word >> 32) as u32
 }
 
 fn is_over(word: u64) -> bool {
@@ -54,7 +54,7 @@ impl Transit {
     /// In transit already, by an allocator that charges inside a slow path: from now on it covers every tree.
     pub(crate) fn widen(&self) {
         let word = self.0.load(Ordering::Relaxed);
-        self.0.store(ANY << 32 | u64::from(sequence(word)), Ordering::Release);
+        self.0.store(u64::from(ANY) << 32 | u64::from(sequence(word)), Ordering::Release);
     }
 
     /// Owner only.
@@ -74,7 +74,7 @@ impl Transit {
     pub(crate) fn wait(&self, of: u32) -> bool {
         // Acquire (E6): pairs with `end`.
         let seen = self.0.load(Ordering::Acquire);
-        if is_over(seen) || (tree(seen) != ANY && tree(seen) != u64::from(of)) {
+        if is_over(seen) || (tree(seen) != ANY && tree(seen) != of) {
             return true;
         }
         let patience = Patience::new();

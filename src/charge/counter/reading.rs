@@ -1,10 +1,14 @@
 //! What a counter tells about itself.
 
+use std::fmt;
+
 use super::PageCounter;
+use crate::charge::page_counter::Node;
+use crate::charge::pool::slow_path;
 use crate::charge::protection::Protection;
+use crate::charge::tree::Tree;
 use crate::charge::verify::Verdict;
 use crate::sync::barrier::BarrierState;
-use crate::sync::per_thread;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering};
 
@@ -59,7 +63,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn stocked(&self) -> u64 {
-        per_thread::slow_path(|_, _| self.node().tree.stocked(self.node()))
+        slow_path(|_, _| self.node().tree().stocked(self.node()))
     }
 
     /// The published bound on [`stocked`](Self::stocked), in units: over the open stocks of the subtree, threads that
@@ -182,8 +186,7 @@ impl PageCounter {
     /// assert_eq!((window.peak(), job.peak()), (15, 80));
     /// ```
     pub fn peak_window(&self) -> PeakWindow {
-        let value = per_thread::slow_path(|_, _| self.node().peaks().open_window(|| self.usage()));
-        PeakWindow { value, counter: self.clone() }
+        PeakWindow::open(self.node(), Box::new(self.clone()))
     }
 
     /// Charges that were refused at this level, forced ones never among them. One load.
@@ -210,7 +213,7 @@ impl PageCounter {
     /// assert_eq!(machine.child().barrier(), BarrierState::Fence);
     /// ```
     pub fn barrier(&self) -> BarrierState {
-        self.node().tree.barrier.state()
+        self.node().tree().barrier.state()
     }
 
     /// Event counts of the whole tree. One load for each, so not all of the same instant.
@@ -226,17 +229,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn counts(&self) -> Counts {
-        let tree = &self.node().tree;
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Counts {
-            drains: read(&tree.counts.drains),
-            drained: read(&tree.counts.drained),
-            barriers: read(&tree.barrier.heavies),
-            refused_in_transit: read(&tree.counts.refused_in_transit),
-            underflows: read(&tree.counts.underflows),
-            overflows: read(&tree.counts.overflows),
-            discarded: read(&tree.counts.discarded),
-        }
+        self.node().tree().counts()
     }
 
     /// Compare the counts of the subtree with each other, and with the second count where
@@ -255,7 +248,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn verify(&self) -> Verdict {
-        per_thread::slow_path(|_, _| self.node().tree.verify(self.node()))
+        slow_path(|_, _| self.node().tree().verify(self.node()))
     }
 }
 
@@ -304,13 +297,20 @@ pub struct Counts {
 /// minute.reset();
 /// assert_eq!((minute.peak(), hour.peak()), (0, 80));
 /// ```
-#[derive(Debug)]
 pub struct PeakWindow {
-    counter: PageCounter,
+    node: &'static Node,
     value: Arc<AtomicU64>,
+    /// A handle that keeps `node`.
+    _keep: Box<dyn Send + Sync>,
 }
 
 impl PeakWindow {
+    /// On `node`, which `keep` keeps.
+    pub(crate) fn open(node: &'static Node, keep: Box<dyn Send + Sync>) -> PeakWindow {
+        let value = slow_path(|_, _| node.peaks().open_window(|| node.usage()));
+        PeakWindow { node, value, _keep: keep }
+    }
+
     /// The highest usage since the window was opened or last reset, in units, credit included. Two loads.
     ///
     /// ```
@@ -323,7 +323,7 @@ impl PeakWindow {
     /// assert_eq!(window.peak(), 30, "a window starts from the usage it finds");
     /// ```
     pub fn peak(&self) -> u64 {
-        self.counter.node().peaks().read(&self.value)
+        self.node.peaks().read(&self.value)
     }
 
     /// Start over from the usage of now. Locks this counter's windows and visits each.
@@ -339,13 +339,34 @@ impl PeakWindow {
     /// assert_eq!(window.peak(), 10);
     /// ```
     pub fn reset(&self) {
-        let peaks = self.counter.node().peaks();
-        per_thread::slow_path(|_, _| peaks.reset(&self.value, || self.counter.usage()));
+        let peaks = self.node.peaks();
+        slow_path(|_, _| peaks.reset(&self.value, || self.node.usage()));
     }
 }
 
 impl Drop for PeakWindow {
     fn drop(&mut self) {
-        per_thread::slow_path(|_, _| self.counter.node().peaks().close_window(&self.value));
+        slow_path(|_, _| self.node.peaks().close_window(&self.value));
+    }
+}
+
+impl fmt::Debug for PeakWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeakWindow").field("counter", &self.node.id()).field("peak", &self.peak()).finish()
+    }
+}
+
+impl Tree {
+    pub(crate) fn counts(&self) -> Counts {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Counts {
+            drains: read(&self.counts.drains),
+            drained: read(&self.counts.drained),
+            barriers: read(&self.barrier.heavies),
+            refused_in_transit: read(&self.counts.refused_in_transit),
+            underflows: read(&self.counts.underflows),
+            overflows: read(&self.counts.overflows),
+            discarded: read(&self.counts.discarded),
+        }
     }
 }

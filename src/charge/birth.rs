@@ -1,0 +1,362 @@
+//! Who comes and who goes: objects taken from the pool, linked, taken offline, buried.
+//!
+//! A counter goes in one of two ways. What a [`PageCounter`](crate::PageCounter) handle kept is *retired* with its last handle: what it holds leaves
+//! its ancestors. A group is taken *offline*: out of its parent's children at once, closed at once, and *buried* when
+//! neither handles nor usage are left (`life`). Closing for good needs a barrier where more than one thread has charged
+//! here; such deaths queue, and one barrier serves all of them: after [`DEATHS`], with the next closing, or in `settle`.
+//!
+//! Edges: E12 (vacated slots/the next counter with the object), E14 (a second charger/offline).
+
+use super::config::CounterConfig;
+use super::drain::Stuck;
+use super::page_counter::{Beside, Life, Node};
+use super::pool::pool;
+use super::protection::Protection;
+use super::stock::Slot;
+use super::tree::{Places, Tree};
+use crate::error::CounterId;
+use crate::sync::stat_atomic::AtomicU64 as StatU64;
+use crate::sync::{Arc, Ordering, fence_after_exchange, per_thread};
+
+/// Deaths that one barrier serves.
+#[cfg(not(loom))]
+const DEATHS: usize = 64;
+#[cfg(loom)]
+const DEATHS: usize = 2;
+
+/// What a counter is made from.
+pub(super) struct Birth<'a> {
+    pub(super) parent: Option<&'static Node>,
+    pub(super) members: Box<[&'static Node]>,
+    pub(super) beside: Beside,
+    pub(super) name: &'a str,
+    pub(super) batch: u64,
+    pub(super) max: u64,
+    pub(super) budget: Option<u64>,
+    pub(super) stock: bool,
+}
+
+impl Birth<'_> {
+    fn root(config: &CounterConfig, stock: bool) -> Self {
+        Birth {
+            parent: None,
+            members: Box::default(),
+            beside: Beside::Others(Box::default()),
+            name: "",
+            batch: config.batch,
+            max: config.max,
+            budget: config.budget,
+            stock,
+        }
+    }
+
+    fn below(parent: &'static Node) -> Self {
+        let config = CounterConfig { batch: parent.batch(), max: u64::MAX, budget: None, ..CounterConfig::new() };
+        Birth { parent: Some(parent), ..Birth::root(&config, true) }
+    }
+}
+
+/// Why a group was not taken offline.
+#[derive(Debug)]
+pub(crate) struct HasChildren(pub(crate) usize);
+
+/// Why a group was not made.
+#[derive(Debug)]
+pub(crate) enum NotCreated<E> {
+    /// The parent is offline.
+    Offline,
+    /// The parent has a child of that name.
+    Taken,
+    /// The configured most groups exist.
+    Full(u32),
+    /// Its settings do not hold.
+    Settings(E),
+}
+
+// === impl Tree: counters ===
+
+impl Tree {
+    /// A root of this tree; a counter set has one for each member.
+    pub(crate) fn root(self: &Arc<Self>, config: &CounterConfig, stock: bool) -> &'static Node {
+        self.attach(Birth::root(config, stock))
+    }
+
+    /// A counter below `parent`, with its batch.
+    pub(crate) fn child(self: &Arc<Self>, parent: &'static Node, stock: bool) -> &'static Node {
+        self.attach(Birth { stock, ..Birth::below(parent) })
+    }
+
+    /// The one stock of several counters that are charged together.
+    pub(crate) fn front(self: &Arc<Self>, members: Box<[&'static Node]>, batch: u64) -> &'static Node {
+        let config = CounterConfig { batch, max: u64::MAX, budget: None, ..CounterConfig::new() };
+        self.attach(Birth { members, ..Birth::root(&config, true) })
+    }
+
+    fn attach(self: &Arc<Self>, birth: Birth<'_>) -> &'static Node {
+        let node = self.bear(birth);
+        self.link(&mut self.places.lock(), node);
+        node
+    }
+
+    /// Start a life, which nobody sees yet.
+    fn bear(self: &Arc<Self>, birth: Birth<'_>) -> &'static Node {
+        self.bear_in(pool().take(), birth)
+    }
+
+    fn bear_in(self: &Arc<Self>, node: &'static Node, birth: Birth<'_>) -> &'static Node {
+        static NEXT: StatU64 = StatU64::new(1);
+        let fenced = self.barrier.fenced();
+        let life = Life {
+            id: CounterId(NEXT.fetch_add(1, Ordering::Relaxed)),
+            tree: Arc::clone(self),
+            parent: birth.parent,
+            members: birth.members,
+            beside: birth.beside,
+            name: birth.name.into(),
+            stock: birth.stock,
+            careful: fenced || self.audited,
+            fenced,
+            budget: birth.budget,
+        };
+        node.begin(life, birth.batch, birth.max);
+        node
+    }
+
+    /// Into the tree. From here on its ancestors are pinned.
+    fn link(&self, places: &mut Places, node: &'static Node) {
+        let Life { parent, members, beside, .. } = node.life();
+        if let Some(parent) = parent {
+            parent.state().pin();
+            if parent.children.fetch_add(1, Ordering::Relaxed) == 0 {
+                self.before_first_child(places, parent);
+            }
+        }
+        if let Beside::First(first) = beside {
+            first.state().pin();
+        }
+        let place = places.link(node);
+        for member in members {
+            places.all[member.place() as usize].front = place;
+        }
+        self.open_at_birth(places, place);
+    }
+
+    /// Nobody can charge `node` any more. Its credit and what is still charged to it leave its ancestors, its object goes back
+    /// to the pool.
+    pub(crate) fn retire(&self, node: &'static Node) {
+        let mut places = self.places.lock();
+        let entry = places.unlink(node.place());
+        // What a set's stock was charged stays charged to the counters of the set.
+        let live = self.audited_live(node);
+        let credit = self.vacate(node);
+        node.set_protection(Protection::Min, 0);
+        node.set_protection(Protection::Low, 0);
+        let Life { parent, members, .. } = node.life();
+        for member in members {
+            member.uncharge_levels(credit.min(member.usage()));
+            member.audit_shared.charged_shared(live.cast_unsigned());
+            places.all[member.place() as usize].front = super::tree::NOWHERE;
+        }
+        if let Some(parent) = parent {
+            // The credit is part of the usage.
+            parent.uncharge_levels(node.usage());
+            parent.children.fetch_sub(1, Ordering::Relaxed);
+            parent.unpin();
+        }
+        if entry.open {
+            // E10: uncounted after its credit is back, as in `close`.
+            node.gate.capacity.store(0, Ordering::Release);
+            self.uncount(node);
+        }
+        drop(places);
+        pool().give_back(node);
+    }
+
+    /// Make the slots of a counter that nobody uses any more vacant. Returns the credit that was in them.
+    fn vacate(&self, node: &Node) -> u64 {
+        let mut credit = 0;
+        for block in self.registry.blocks() {
+            // E12: no barrier. The last handle's drop, or the last uncharge, orders every use of the counter before this, and the
+            // pool's mutex orders this before the next counter with the object.
+            credit += block.slot(node.index).map_or(0, Slot::vacate);
+            if let Some(cell) = block.audit(node.index) {
+                cell.reset();
+            }
+        }
+        credit
+    }
+}
+
+// === impl Tree: groups ===
+
+impl Tree {
+    /// The root group: one counter for each configuration, the first of which has the caller's handle.
+    pub(crate) fn root_group(self: &Arc<Self>, configs: &[CounterConfig]) -> &'static Node {
+        let group = self.bear_group(configs.iter().map(|config| Birth::root(config, true)).collect());
+        self.link_group(&mut self.places.lock(), group);
+        group
+    }
+
+    /// A group below `parent`, as the caller `sets` its counters up. With a handle for the caller.
+    pub(crate) fn create<E>(
+        self: &Arc<Self>,
+        parent: &'static Node,
+        name: &str,
+        percents: bool,
+        set: impl FnOnce(&Node) -> Result<(), E>,
+    ) -> Result<&'static Node, NotCreated<E>> {
+        let births = parent.group().map(|counter| Birth { name, ..Birth::below(counter) });
+        let group = self.bear_group(births.collect());
+        let mut places = self.places.lock();
+        let groups = places.len() / (1 + self.further.len());
+        let refused = if parent.state().is_offline() {
+            Some(NotCreated::Offline)
+        } else if places.child(parent.place(), name).is_some() {
+            Some(NotCreated::Taken)
+        } else if groups >= self.groups_max as usize {
+            Some(NotCreated::Full(self.groups_max))
+        } else {
+            set(group).err().map(NotCreated::Settings)
+        };
+        if let Some(refused) = refused {
+            drop(places);
+            let others: Vec<_> = group.group().skip(1).collect();
+            others.into_iter().for_each(|other| pool().give_back(other));
+            pool().give_back(group);
+            return Err(refused);
+        }
+        places.percents |= percents;
+        self.link_group(&mut places, group);
+        Ok(group)
+    }
+
+    /// Objects for all counters of a group; the first knows the others.
+    fn bear_group(self: &Arc<Self>, births: Vec<Birth<'_>>) -> &'static Node {
+        let mut births = births.into_iter();
+        let first = births.next().expect("a group has a memory counter");
+        // The first object's address is known before its life begins: the others are told.
+        let object = pool().take();
+        let others = births.map(|birth| self.bear_in(pool().take(), Birth { beside: Beside::First(object), ..birth }));
+        let others = others.collect();
+        self.bear_in(object, Birth { beside: Beside::Others(others), ..first })
+    }
+
+    fn link_group(&self, places: &mut Places, group: &'static Node) {
+        group.group().for_each(|counter| self.link(places, counter));
+    }
+
+    /// Admission to `group` stops; it is nobody's child any more, its name is free.
+    pub(crate) fn offline(&self, group: &'static Node) -> Result<(), HasChildren> {
+        let mut places = self.places.lock();
+        self.offline_locked(&mut places, group)?;
+        if places.deaths.len() >= DEATHS {
+            let _ = self.close_deaths(&mut places);
+        }
+        Ok(())
+    }
+
+    fn offline_locked(&self, places: &mut Places, group: &'static Node) -> Result<(), HasChildren> {
+        if group.state().is_offline() {
+            return Ok(());
+        }
+        let children = places.children(group.place()).count();
+        if children > 0 {
+            return Err(HasChildren(children));
+        }
+        group.group().for_each(|counter| self.die(places, counter));
+        Ok(())
+    }
+
+    /// The group and everything below it, children before parents.
+    pub(crate) fn offline_tree(&self, top: &'static Node) {
+        let mut places = self.places.lock();
+        let below: Vec<_> = places.subtree(top.place()).map(|place| places.node(place)).collect();
+        for group in below.into_iter().rev() {
+            // Nobody comes between: the lock is held.
+            let gone = self.offline_locked(&mut places, group);
+            debug_assert!(gone.is_ok());
+        }
+        let _ = self.close_deaths(&mut places);
+    }
+
+    /// One counter of a group that goes offline.
+    fn die(&self, places: &mut Places, node: &'static Node) {
+        node.state().set_offline();
+        places.leave(node.place());
+        if let Some(parent) = node.life().parent {
+            parent.children.fetch_sub(1, Ordering::Relaxed);
+        }
+        node.set_protection(Protection::Min, 0);
+        node.set_protection(Protection::Low, 0);
+        if places.all[node.place() as usize].open {
+            self.close_dying(places, node);
+        }
+        if let Beside::First(_) = node.life().beside {
+            // What stood for being online.
+            if let Some(of) = node.unpin() {
+                node.part(of);
+            }
+        }
+    }
+
+    /// Nobody opens its stock again. No barrier where all that was ever charged here was charged by this thread.
+    fn close_dying(&self, places: &mut Places, node: &'static Node) {
+        // SeqCst (E14): pairs with `Node::enter`. Either a second charger reads capacity 0, or we see that there is one.
+        node.gate.capacity.swap(0, Ordering::SeqCst);
+        fence_after_exchange();
+        let charger = node.charger.load(Ordering::SeqCst);
+        let mine = per_thread::with_block(|block| match block {
+            Some(block) if charger == block.charger() => {
+                Some(block.slot(node.index).map_or(0, |slot| slot.take_back(u64::MAX, node.life().fenced)))
+            }
+            _ => (charger == 0).then_some(0),
+        });
+        if let Some(units) = mine {
+            node.uncharge_levels(units);
+            places.all[node.place() as usize].open = false;
+            self.uncount(node);
+            return;
+        }
+        // Nothing that begins from here on hits: whoever knows that the group is offline sees its credit claimed.
+        for block in self.registry.blocks() {
+            places.claim(node.place(), block, true);
+        }
+        places.deaths.push(node.place());
+    }
+
+    /// Close the stocks of the dying for good, all with one barrier.
+    pub(crate) fn close_deaths(&self, places: &mut Places) -> Result<(), Stuck> {
+        if places.deaths.is_empty() { Ok(()) } else { self.close_all(places, Vec::new()) }
+    }
+
+    /// Nothing of the dying stays in a stock.
+    pub(crate) fn settle(&self) {
+        let _ = self.close_deaths(&mut self.places.lock());
+    }
+
+    /// The last step of a group's end, by whoever won it (E15). Returns what may be dropped without a lock.
+    pub(super) fn bury(&self, node: &'static Node) -> Option<Life> {
+        let mut places = self.places.lock();
+        let place = node.place();
+        let entry = places.unlink(place);
+        if entry.open {
+            // Usage is zero: neither a slot nor a thread in transit has anything of it.
+            places.deaths.retain(|&death| death != place);
+            self.uncount(node);
+        }
+        self.vacate(node);
+        drop(places);
+        let parent = node.life().parent;
+        let first = match node.life().beside {
+            Beside::First(first) => Some(first),
+            Beside::Others(_) => None,
+        };
+        let life = pool().recycle(node);
+        for pinned in parent.into_iter().chain(first) {
+            if let Some(of) = pinned.unpin() {
+                pinned.part(of);
+            }
+        }
+        life
+    }
+}

@@ -1,0 +1,126 @@
+//! Limits as they are set: a number, a percentage of the nearest limited ancestor's max, or none.
+//!
+//! A percentage is resolved when it is set, and again, parents first, whenever a max above it moves. All of it under the tree's
+//! lock.
+
+use super::page_counter::Node;
+use super::protection::Protection;
+use super::tree::{Places, Tree};
+use crate::sync::Ordering;
+use crate::units::{Limit, Percent};
+
+/// A limit that can be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Knob {
+    Max,
+    Min,
+    Low,
+}
+
+/// How many there are.
+pub(crate) const KNOBS: usize = 3;
+
+/// A percentage, and no ancestor has a max.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoLimitedAncestor(pub(crate) Percent);
+
+impl Node {
+    /// A limit as it was set.
+    pub(crate) fn set_to(&self, knob: Knob) -> Limit {
+        // 0: a number; else the percentage plus 1.
+        if let Some(percent) =
+            self.percents[knob as usize].load(Ordering::Relaxed).checked_sub(1).and_then(Percent::new)
+        {
+            return Limit::Percent(percent);
+        }
+        match self.knob(knob) {
+            u64::MAX => Limit::Max,
+            bytes => Limit::Bytes(bytes),
+        }
+    }
+
+    pub(crate) fn knob(&self, knob: Knob) -> u64 {
+        match knob {
+            Knob::Max => self.max(),
+            Knob::Min => self.setting(Protection::Min),
+            Knob::Low => self.setting(Protection::Low),
+        }
+    }
+
+    /// The bytes that `limit` stands for here and now.
+    fn resolve(&self, limit: Limit) -> Result<u64, NoLimitedAncestor> {
+        match limit {
+            Limit::Bytes(bytes) => Ok(bytes),
+            Limit::Max => Ok(u64::MAX),
+            Limit::Percent(percent) => {
+                let limited = self.levels().skip(1).map(Node::max).find(|&max| max != u64::MAX);
+                limited.map(|max| percent.of(max)).ok_or(NoLimitedAncestor(percent))
+            }
+        }
+    }
+
+    fn note_percent(&self, knob: Knob, limit: Limit) {
+        let percent = match limit {
+            Limit::Percent(percent) => percent.get() + 1,
+            Limit::Bytes(_) | Limit::Max => 0,
+        };
+        self.percents[knob as usize].store(percent, Ordering::Relaxed);
+    }
+
+    /// Set a limit of a counter that is not linked yet: nobody has charged it.
+    pub(crate) fn set_unlinked(&self, knob: Knob, limit: Limit) -> Result<(), NoLimitedAncestor> {
+        let bytes = self.resolve(limit)?;
+        self.note_percent(knob, limit);
+        match knob {
+            Knob::Max => self.limits.max.store(bytes, Ordering::Relaxed),
+            Knob::Min => self.limits.min.store(bytes, Ordering::Relaxed),
+            Knob::Low => self.limits.low.store(bytes, Ordering::Relaxed),
+        }
+        Ok(())
+    }
+}
+
+impl Tree {
+    /// Set a limit, and every percentage below that follows it. Returns what usage is above a max then, 0 for others.
+    pub(crate) fn set(&self, node: &Node, knob: Knob, limit: Limit) -> Result<u64, NoLimitedAncestor> {
+        let mut places = self.places.lock();
+        let bytes = node.resolve(limit)?;
+        node.note_percent(knob, limit);
+        if matches!(limit, Limit::Percent(_)) {
+            places.percents = true;
+        }
+        let excess = self.apply(&mut places, node, knob, bytes);
+        if knob == Knob::Max && places.percents {
+            self.follow(&mut places, node);
+        }
+        Ok(excess)
+    }
+
+    fn apply(&self, places: &mut Places, node: &Node, knob: Knob, bytes: u64) -> u64 {
+        // What is offline protects nobody any more.
+        match knob {
+            Knob::Max => return self.impose_max(places, node, bytes),
+            _ if node.state().is_offline() => {}
+            Knob::Min => node.set_protection(Protection::Min, bytes),
+            Knob::Low => node.set_protection(Protection::Low, bytes),
+        }
+        0
+    }
+
+    /// The percentages below a max that has moved. One without a limited ancestor any more keeps what it was.
+    fn follow(&self, places: &mut Places, top: &Node) {
+        let mut at = places.after(top.place(), top.place());
+        while let Some(place) = at {
+            let node = places.node(place);
+            for knob in [Knob::Max, Knob::Min, Knob::Low] {
+                if let Limit::Percent(_) = node.set_to(knob)
+                    && let Ok(bytes) = node.resolve(node.set_to(knob))
+                    && bytes != node.knob(knob)
+                {
+                    self.apply(places, node, knob, bytes);
+                }
+            }
+            at = places.after(place, top.place());
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What a charge does at one level: admit, force, take off; and a max as it is stored.
+//!
+//! Edges: E1 (charge/set_max), E4 (forced charge/opening), E15 (the last uncharge). The walk over all levels is in
+//! `page_counter`.
+
+use super::page_counter::{Node, Refusal, USAGE_MAX};
+use super::peak::Peaks;
+use crate::sync::{Ordering, fence_after_exchange};
+
+impl Node {
+    /// Add `n` if usage stays within max. Returns usage and the room left above it.
+    pub(super) fn admit(&self, n: u64) -> Result<(i64, u64), Refusal<'_>> {
+        // Acquire (E10): read before usage, compared after the refusal.
+        let open = self.limits.open.load(Ordering::Acquire);
+        // Acquire, here and where the exchange fails: max is read after usage, so that a refusal never pairs an old max with
+        // a newer usage.
+        let mut usage = self.usage.units.load(Ordering::Acquire);
+        loop {
+            let max = self.limits.max.load(Ordering::Acquire);
+            let Some(new) = checked_add(usage, n).filter(|&new| within(new, max)) else {
+                // An exchange of nothing reads the latest value: no refusal rests on a stale look.
+                let now = self.usage.units.fetch_add(0, Ordering::AcqRel);
+                if now == usage {
+                    return Err(self.refusal(open, usage, max));
+                }
+                usage = now;
+                continue;
+            };
+            // SeqCst (E1): pairs with `set_max`. Either we read its new max below, or it reads our usage.
+            if let Err(now) = self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Acquire) {
+                usage = now;
+                continue;
+            }
+            fence_after_exchange();
+            let max = self.limits.max.load(Ordering::SeqCst);
+            if !within(new, max) {
+                self.take_off(n);
+                return Err(self.refusal(open, usage, max));
+            }
+            self.propagate();
+            let room = max.min(USAGE_MAX) - new.max(0).cast_unsigned();
+            self.loosen(room);
+            return Ok((new, room));
+        }
+    }
+
+    fn refusal(&self, open: u64, usage: i64, max: u64) -> Refusal<'_> {
+        Refusal { level: self, open, usage: usage.max(0).cast_unsigned(), max }
+    }
+
+    /// A charge that sees plenty of room at a tight level ends the tightness.
+    fn loosen(&self, room: u64) {
+        if self.limits.tight.load(Ordering::Relaxed) && room >= self.tree().open_above(self.batch()) {
+            self.limits.tight.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Add `n` whatever max says. The excess is set apart before usage shows it, so usage - forced <= max all the while.
+    pub(super) fn add_forced(&self, n: u64) -> (i64, bool) {
+        let _forcing = self.limits.forcing.lock();
+        let mut set_apart = 0;
+        let mut usage = self.usage.units.load(Ordering::Relaxed);
+        loop {
+            let new = usage.checked_add_unsigned(n).unwrap_or_else(|| {
+                self.tree().counts.overflows.fetch_add(1, Ordering::Relaxed);
+                i64::MAX
+            });
+            let max = self.limits.max.load(Ordering::Acquire).min(USAGE_MAX);
+            let excess = new.max(0).cast_unsigned().saturating_sub(max).min(n);
+            self.limits.forced.fetch_add(excess.wrapping_sub(set_apart), Ordering::AcqRel);
+            self.limits.forced_total.fetch_add(excess.saturating_sub(set_apart), Ordering::Relaxed);
+            set_apart = excess;
+            // SeqCst (E4): pairs with the look at usage in `Tree::open`, see `Tree::close_crossed`.
+            match self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => {
+                    fence_after_exchange();
+                    self.propagate();
+                    return (new, excess > 0);
+                }
+                Err(now) => usage = now,
+            }
+        }
+    }
+
+    /// Take `n` off this level. Returns what was there to take: less than `n` is an underflow, counted and clamped.
+    pub(crate) fn subtract(&self, n: u64) -> u64 {
+        let of = self.state().generation();
+        let taken = if self.limits.forced.load(Ordering::Acquire) == 0 {
+            self.subtract_usage(n)
+        } else {
+            // Usage first, and no forced charge in between. Units above max go first.
+            let _forcing = self.limits.forcing.lock();
+            let taken = self.subtract_usage(n);
+            let forced = self.limits.forced.load(Ordering::Relaxed);
+            self.limits.forced.store(forced.saturating_sub(taken), Ordering::Release);
+            taken
+        };
+        fence_after_exchange();
+        self.propagate_if(of);
+        // E15: these may have been the last units.
+        self.part(of);
+        taken
+    }
+
+    /// One subtraction where there is enough to take, always but for a caller's bug; else what is there.
+    fn subtract_usage(&self, n: u64) -> u64 {
+        let (n, mut usage) = (n.min(USAGE_MAX), self.usage.units.load(Ordering::Relaxed));
+        if usage >= n.cast_signed() {
+            // SeqCst (E1, E11): a limit or a protection set meanwhile sees it, or we see the protection afterwards.
+            usage = self.usage.units.fetch_sub(n.cast_signed(), Ordering::SeqCst);
+            if usage >= n.cast_signed() {
+                return n;
+            }
+            // Somebody else took more than was his in between.
+            let taken = usage.max(0).cast_unsigned();
+            self.usage.units.fetch_add((n - taken).cast_signed(), Ordering::SeqCst);
+            return self.underflow(n, taken);
+        }
+        // Not by subtraction: a usage far below zero, if only for an instant, would let everybody pass the limit.
+        loop {
+            let taken = n.min(usage.max(0).cast_unsigned());
+            let left = usage - taken.cast_signed();
+            match self.usage.units.compare_exchange_weak(usage, left, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) if taken == n => return n,
+                Ok(_) => return self.underflow(n, taken),
+                Err(now) => usage = now,
+            }
+        }
+    }
+
+    #[cold]
+    fn underflow(&self, n: u64, taken: u64) -> u64 {
+        self.underflows.fetch_add(1, Ordering::Relaxed);
+        self.underflowed.fetch_add(n - taken, Ordering::Relaxed);
+        self.tree().counts.underflows.fetch_add(1, Ordering::Relaxed);
+        self.poisoned.store(true, Ordering::Relaxed);
+        taken
+    }
+
+    /// Take back what this walk has just added. Nothing of it was forced.
+    pub(super) fn take_off(&self, n: u64) {
+        self.subtract_usage(n);
+        fence_after_exchange();
+        self.propagate();
+    }
+
+    /// Store a max. Below usage it is taken back and the usage returned. Under the tree's lock.
+    pub(crate) fn store_max(&self, max: u64) -> Result<(), u64> {
+        let old = self.limits.max.load(Ordering::Relaxed);
+        // SeqCst (E1): pairs with the exchange in `admit`. Either the charger reads this max, or we read its usage.
+        self.limits.max.swap(max, Ordering::SeqCst);
+        fence_after_exchange();
+        let usage = self.usage();
+        if usage <= max || max >= old {
+            return Ok(());
+        }
+        self.limits.max.store(old, Ordering::SeqCst);
+        Err(usage)
+    }
+
+    /// Store a max for charges to come, whatever usage is: what is above it is set apart as if it had been forced. Under
+    /// the tree's lock.
+    pub(crate) fn impose_max(&self, max: u64) {
+        // SeqCst (E1): as in `store_max`.
+        self.limits.max.swap(max, Ordering::SeqCst);
+        fence_after_exchange();
+        let _forcing = self.limits.forcing.lock();
+        let forced = self.limits.forced.load(Ordering::Relaxed);
+        self.limits.forced.store(forced.max(self.usage().saturating_sub(max)), Ordering::Release);
+    }
+
+    /// What is set apart is above max now: no more.
+    pub(crate) fn trim_forced(&self) {
+        let _forcing = self.limits.forcing.lock();
+        let forced = self.limits.forced.load(Ordering::Relaxed);
+        self.limits.forced.store(forced.min(self.usage().saturating_sub(self.max())), Ordering::Release);
+    }
+
+    pub(crate) fn usage_is_zero(&self) -> bool {
+        // SeqCst (E15): after the state word.
+        self.usage.units.load(Ordering::SeqCst) == 0
+    }
+
+    pub(crate) fn usage(&self) -> u64 {
+        self.usage.units.load(Ordering::SeqCst).max(0).cast_unsigned()
+    }
+
+    /// Units that fit at every level before one of them cannot count them.
+    pub(crate) fn countable(&self) -> u64 {
+        self.levels().map(|level| USAGE_MAX - level.usage()).min().unwrap_or(USAGE_MAX)
+    }
+
+    pub(crate) fn forced(&self) -> u64 {
+        self.limits.forced.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn forced_total(&self) -> u64 {
+        self.limits.forced_total.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn peaks(&self) -> &Peaks {
+        &self.usage.peaks
+    }
+}
+
+fn checked_add(usage: i64, n: u64) -> Option<i64> {
+    usage.checked_add(i64::try_from(n).ok()?)
+}
+
+fn within(usage: i64, max: u64) -> bool {
+    usage.max(0).cast_unsigned() <= max
+}

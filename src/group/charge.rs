@@ -1,0 +1,304 @@
+//! `Charge`: bytes held, as a value.
+//!
+//! Two words. The bytes are the reference that keeps the group's object alive, so a charge and its drop count nothing
+//! else; a guard of zero bytes has no bytes to do that with and holds a handle instead: taken before its last bytes go back,
+//! given up after its first ones came.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+
+use super::error::{ChargeError, MergeError, SplitError};
+use super::{Group, zero};
+use crate::charge::stock::{Consume, Put};
+use crate::sync::model_failed;
+use crate::sync::slots::Gate;
+
+/// Bytes charged to a group and all its ancestors. Dropping it gives them back, wherever and on whatever thread.
+///
+/// Two words, owned, `Send + 'static`; it may outlive every handle of its group, the group being offline, and the
+/// runtime. About 1 ns to make and 1 ns to drop where the thread has credit.
+///
+/// ```
+/// use memcg::{Limits, Runtime};
+///
+/// let runtime = Runtime::builder().build()?;
+/// let query = runtime.root().create("q17", Limits::new())?;
+/// let charge = query.try_charge(64 * 1024)?;       // before the memory is allocated
+/// let buffer = vec![0u8; 64 * 1024];
+/// assert_eq!(query.live(), 64 * 1024);
+/// std::thread::spawn(move || drop((buffer, charge))).join().unwrap();
+/// assert_eq!(query.live(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "dropped at once it gives the bytes back at once"]
+pub struct Charge {
+    gate: &'static Gate,
+    bytes: u64,
+}
+
+impl Charge {
+    /// Bytes that have been charged, or a handle that has been taken for none.
+    #[inline(always)]
+    pub(super) fn new(gate: &'static Gate, bytes: u64) -> Self {
+        Charge { gate, bytes }
+    }
+
+    /// Bytes held.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// assert_eq!(runtime.root().try_charge(10)?.bytes(), 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Who is charged: a handle of its own.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
+    /// let charge = acme.try_charge(10)?;
+    /// assert_eq!(charge.group(), acme);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn group(&self) -> Group {
+        Group::pinned(self.gate.node().first())
+    }
+
+    /// Hold `bytes` more, whatever the limits say: for memory that exists already. As [`Group::charge`].
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// let mut charge = runtime.root().try_charge(80)?;
+    /// charge.grow(50);
+    /// assert_eq!((charge.bytes(), runtime.root().forced()), (130, 30));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn grow(&mut self, bytes: u64) {
+        let charged = match self.gate.consume(bytes) {
+            Consume::Hit => bytes,
+            missed => self.gate.node().force_slow(bytes, missed),
+        };
+        self.grown(charged);
+    }
+
+    /// Hold `bytes` more. As [`Group::try_charge`].
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`]; the charge is as it was.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// let mut charge = runtime.root().try_charge(80)?;
+    /// charge.try_grow(20)?;
+    /// assert!(charge.try_grow(1).is_err());
+    /// assert_eq!(charge.bytes(), 100);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn try_grow(&mut self, bytes: u64) -> Result<(), ChargeError> {
+        match self.gate.consume(bytes) {
+            Consume::Hit => {}
+            missed => super::try_charge_slow(self.gate, bytes, missed)?,
+        }
+        self.grown(bytes);
+        Ok(())
+    }
+
+    /// `bytes` more have been charged: from here on they keep the group.
+    #[inline]
+    fn grown(&mut self, bytes: u64) {
+        let held = self.bytes;
+        // Usage ends at 2^63, and so does what is part of it.
+        self.bytes = held + bytes;
+        if held == 0 && bytes > 0 {
+            zero::release(self.gate.node());
+        }
+    }
+
+    /// Give `bytes` back, at most all. Returns how many those were.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let mut charge = runtime.root().try_charge(10)?;
+    /// assert_eq!((charge.shrink(4), charge.bytes()), (4, 6));
+    /// assert_eq!((charge.shrink(100), charge.bytes()), (6, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn shrink(&mut self, bytes: u64) -> u64 {
+        let bytes = bytes.min(self.bytes);
+        if bytes == 0 {
+            return 0;
+        }
+        if bytes == self.bytes {
+            zero::hold(self.gate.node());
+        }
+        self.bytes -= bytes;
+        uncharge(self.gate, bytes);
+        bytes
+    }
+
+    /// Hold exactly `bytes`: [`try_grow`](Self::try_grow) or [`shrink`](Self::shrink) by the difference.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`] where it would grow; the charge is as it was.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// let mut charge = runtime.root().try_charge(80)?;
+    /// charge.resize(30)?;
+    /// assert!(charge.resize(101).is_err());
+    /// assert_eq!(runtime.root().live(), 30);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn resize(&mut self, bytes: u64) -> Result<(), ChargeError> {
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => self.try_grow(more),
+            None => {
+                self.shrink(self.bytes - bytes);
+                Ok(())
+            }
+        }
+    }
+
+    /// Take `bytes` of it as a charge of their own. Nothing is charged or uncharged.
+    ///
+    /// # Errors
+    ///
+    /// [`SplitError`] for more than there is; the charge is as it was.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let mut batch = runtime.root().try_charge(10)?;
+    /// let row = batch.split(4)?;
+    /// assert_eq!((batch.bytes(), row.bytes()), (6, 4));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn split(&mut self, bytes: u64) -> Result<Charge, SplitError> {
+        let Some(left) = self.bytes.checked_sub(bytes) else {
+            return Err(SplitError { requested: bytes, bytes: self.bytes });
+        };
+        // One guard becomes two: where one of them has no bytes, that is a handle more.
+        if bytes == 0 || left == 0 {
+            zero::hold(self.gate.node());
+        }
+        self.bytes = left;
+        Ok(Charge { gate: self.gate, bytes })
+    }
+
+    /// Take all of it, leaving zero bytes.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let mut buffer = runtime.root().try_charge(10)?;
+    /// let full = buffer.take();
+    /// assert_eq!((full.bytes(), buffer.bytes()), (10, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn take(&mut self) -> Charge {
+        // Of zero bytes as of any other number: what stays needs a handle.
+        zero::hold(self.gate.node());
+        Charge { gate: self.gate, bytes: std::mem::take(&mut self.bytes) }
+    }
+
+    /// Put `other` into this charge.
+    ///
+    /// # Errors
+    ///
+    /// [`MergeError`] where `other` is a charge of another group, or of another counter of this one; it gives `other` back.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let mut batch = runtime.root().try_charge(10)?;
+    /// batch.merge(runtime.root().try_charge(5)?)?;
+    /// assert_eq!(batch.bytes(), 15);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn merge(&mut self, other: Charge) -> Result<(), MergeError> {
+        if !std::ptr::eq(self.gate, other.gate) {
+            return Err(MergeError { charge: other, into: self.group() });
+        }
+        if other.bytes > 0 {
+            let other = ManuallyDrop::new(other);
+            self.grown(other.bytes);
+        }
+        Ok(())
+    }
+
+    /// Charge `to` instead, as one step: below their common ancestor `to` is charged and the present group uncharged; the ancestor and
+    /// all above it are not touched, so a full parent does not stand in the way of its own children.
+    ///
+    /// Exact as [`Group::try_charge`]. Costs a walk on either side.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`]; the charge is as it was.
+    ///
+    /// ```
+    /// # use memcg::{Limit, Limits};
+    /// # let runtime = memcg::Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    /// let mut charge = a.try_charge(100)?; // the root is full
+    /// charge.transfer(&b)?;
+    /// assert_eq!((a.live(), b.live(), runtime.root().live()), (0, 100, 100));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn transfer(&mut self, to: &Group) -> Result<(), ChargeError> {
+        let from = self.gate.node();
+        let to = super::transfer(from, to, self.bytes)?;
+        if self.bytes == 0 && !std::ptr::eq(from, to) {
+            zero::hold(to);
+            zero::release(from);
+        }
+        self.gate = to.gate;
+        Ok(())
+    }
+
+    /// Never give the bytes back. Returns them. The group's object stays for ever, and its usage with it.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let leaked = runtime.root().try_charge(10)?.forget();
+    /// assert_eq!((leaked, runtime.root().live()), (10, 10));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn forget(self) -> u64 {
+        ManuallyDrop::new(self).bytes
+    }
+}
+
+#[inline(always)]
+fn uncharge(gate: &Gate, bytes: u64) {
+    match gate.put(bytes) {
+        Put::Kept => {}
+        missed => gate.uncharge_slow(bytes, missed),
+    }
+}
+
+impl Drop for Charge {
+    #[inline]
+    fn drop(&mut self) {
+        if model_failed() {
+            return;
+        }
+        if self.bytes > 0 {
+            uncharge(self.gate, self.bytes);
+        } else {
+            zero::release(self.gate.node());
+        }
+    }
+}
+
+impl fmt::Debug for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Charge").field("group", &self.group().path()).field("bytes", &self.bytes).finish()
+    }
+}

@@ -1,0 +1,241 @@
+//! More counters than memory: spill files, swap, a tier of memory. Each has its own limits; a set is charged as one.
+
+use super::{Charge, ChargeError, Group, LimitError, try_charge_slow};
+use crate::charge::PeakWindow;
+use crate::charge::knob::Knob;
+use crate::charge::page_counter::Node;
+use crate::charge::pool::slow_path;
+use crate::charge::stock::Consume;
+use crate::units::Limit;
+
+/// Names one counter of every group of a runtime: [`MEMORY`](Self::MEMORY), or one that the builder declared.
+///
+/// ```
+/// use memcg::{Counter, Limits, Runtime};
+///
+/// let mut builder = Runtime::builder();
+/// let spill = builder.counter("spill");
+/// let runtime = builder.build()?;
+/// let query = runtime.root().create("q17", Limits::new())?;
+/// query.counter(spill)?.set_max(memcg::Limit::Bytes(1_000))?;
+/// let held = query.try_charge_set(&[(Counter::MEMORY, 64), (spill, 1_000)])?;
+/// assert!(query.try_charge_set(&[(Counter::MEMORY, 64), (spill, 1)]).is_err());
+/// assert_eq!((query.live(), query.counter(spill)?.live()), (64, 1_000));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Counter(pub(crate) usize);
+
+impl Counter {
+    /// What [`Group::try_charge`] charges.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let _held = runtime.root().try_charge(10)?;
+    /// assert_eq!(runtime.root().counter(memcg::Counter::MEMORY)?.live(), 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub const MEMORY: Counter = Counter(0);
+}
+
+/// The name of a further counter; empty for memory.
+pub(super) fn name_of(node: &'static Node) -> String {
+    let number = node.first().group().position(|counter| std::ptr::eq(counter, node)).unwrap_or(0);
+    let further = number.checked_sub(1).and_then(|number| node.tree().further.get(number));
+    further.map_or_else(String::new, |name| name.to_string())
+}
+
+/// Charges to several counters of one group, made as one. Dropped, all go back.
+///
+/// ```
+/// # let runtime = memcg::Runtime::builder().build()?;
+/// let set = runtime.root().try_charge_set(&[(memcg::Counter::MEMORY, 10)])?;
+/// assert_eq!(set.bytes(memcg::Counter::MEMORY), 10);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "dropped at once it gives the bytes back at once"]
+pub struct ChargeSet(Vec<(Counter, Charge)>);
+
+impl ChargeSet {
+    /// Bytes held of a counter.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let set = runtime.root().try_charge_set(&[])?;
+    /// assert_eq!(set.bytes(memcg::Counter::MEMORY), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn bytes(&self, counter: Counter) -> u64 {
+        self.0.iter().filter(|(of, _)| *of == counter).map(|(_, charge)| charge.bytes()).sum()
+    }
+
+    /// The charges one by one, in the order in which they were asked for.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let set = runtime.root().try_charge_set(&[(memcg::Counter::MEMORY, 10)])?;
+    /// let charges: Vec<_> = set.into_charges().collect();
+    /// assert_eq!(charges[0].1.bytes(), 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn into_charges(self) -> impl Iterator<Item = (Counter, Charge)> {
+        self.0.into_iter()
+    }
+}
+
+impl Group {
+    /// Charge several counters as one: all, or none. The last is charged first.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError::Limit`] names the counter and the group that was full, [`ChargeError::UnknownCounter`] one that this runtime
+    /// does not have.
+    ///
+    /// ```
+    /// # let mut builder = memcg::Runtime::builder();
+    /// let swap = builder.counter("swap");
+    /// # let runtime = builder.build()?;
+    /// let root = runtime.root();
+    /// root.counter(swap)?.set_max(memcg::Limit::Bytes(10))?;
+    /// let refused = root.try_charge_set(&[(memcg::Counter::MEMORY, 5), (swap, 11)]).unwrap_err();
+    /// assert_eq!(refused.to_string(), "/ refused 11 B of swap for /: 0 B live of max 10 B, at most 0 B stocked");
+    /// assert_eq!(root.live(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_charge_set(&self, amounts: &[(Counter, u64)]) -> Result<ChargeSet, ChargeError> {
+        let mut charges = Vec::with_capacity(amounts.len());
+        for &(counter, bytes) in amounts.iter().rev() {
+            let gate = self.counter(counter)?.node.gate;
+            match gate.consume(bytes) {
+                Consume::Hit if bytes > 0 => {}
+                missed => try_charge_slow(gate, bytes, missed)?,
+            }
+            charges.push((counter, Charge::new(gate, bytes)));
+        }
+        charges.reverse();
+        Ok(ChargeSet(charges))
+    }
+
+    /// One counter of this group, to read and to limit.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError::UnknownCounter`] where this runtime has no such counter.
+    ///
+    /// ```
+    /// # let mut builder = memcg::Runtime::builder();
+    /// let spill = builder.counter("spill");
+    /// # let runtime = builder.build()?;
+    /// assert_eq!(runtime.root().counter(spill)?.name(), "spill");
+    /// assert!(memcg::Runtime::builder().build()?.root().counter(spill).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn counter(&self, counter: Counter) -> Result<GroupCounter<'_>, ChargeError> {
+        let unknown = || ChargeError::UnknownCounter { group: self.clone(), counter: counter.0 };
+        let node = self.node().group().nth(counter.0).ok_or_else(unknown)?;
+        Ok(GroupCounter { group: self, node })
+    }
+
+    pub(super) fn memory(&self) -> GroupCounter<'_> {
+        GroupCounter { group: self, node: self.node() }
+    }
+}
+
+/// One counter of a group. Figures are of the subtree; what each means and costs stands at [`Group`]'s method of that name.
+///
+/// ```
+/// # let runtime = memcg::Runtime::builder().build()?;
+/// let root = runtime.root();
+/// let _held = root.try_charge(10)?;
+/// let memory = root.counter(memcg::Counter::MEMORY)?;
+/// assert_eq!((memory.name(), memory.live(), memory.peak()), ("memory", 10, 10));
+/// memory.set_max(memcg::Limit::Bytes(20))?;
+/// assert_eq!(memory.max(), 20);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct GroupCounter<'a> {
+    group: &'a Group,
+    pub(super) node: &'static Node,
+}
+
+impl GroupCounter<'_> {
+    /// `memory`, or the name that the builder gave it.
+    pub fn name(&self) -> &str {
+        let number = self.group.node().group().position(|counter| std::ptr::eq(counter, self.node));
+        let further = number.unwrap_or(0).checked_sub(1).and_then(|number| self.node.tree().further.get(number));
+        further.map_or("memory", |name| name)
+    }
+
+    /// Live charge and credit, in bytes.
+    pub fn usage(&self) -> u64 {
+        self.node.usage()
+    }
+
+    /// Credit, in bytes.
+    pub fn stocked(&self) -> u64 {
+        slow_path(|_, _| self.node.tree().stocked(self.node))
+    }
+
+    /// The bound on credit, in bytes.
+    pub fn stocked_bound(&self) -> u64 {
+        self.node.bound()
+    }
+
+    /// Usage minus credit, in bytes.
+    pub fn live(&self) -> u64 {
+        // Credit first: what is stocked afterwards makes live larger, never negative.
+        let stocked = self.stocked();
+        self.usage().saturating_sub(stocked)
+    }
+
+    /// Bytes above max.
+    pub fn forced(&self) -> u64 {
+        self.node.forced()
+    }
+
+    /// The highest usage, in bytes.
+    pub fn peak(&self) -> u64 {
+        self.node.peaks().ever()
+    }
+
+    /// A peak of the caller's own.
+    pub fn peak_window(&self) -> PeakWindow {
+        PeakWindow::open(self.node, Box::new(self.group.clone()))
+    }
+
+    /// Charges refused here.
+    pub fn refused(&self) -> u64 {
+        self.node.refusals()
+    }
+
+    /// The max in bytes, `u64::MAX` where there is none.
+    pub fn max(&self) -> u64 {
+        self.node.max()
+    }
+
+    /// See [`Group::set_max`].
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::NoLimitedAncestor`]. The old max holds.
+    pub fn set_max(&self, limit: impl Into<Limit>) -> Result<u64, LimitError> {
+        self.set(Knob::Max, limit.into())
+    }
+
+    pub(super) fn set(&self, knob: Knob, limit: Limit) -> Result<u64, LimitError> {
+        let set = slow_path(|_, _| self.node.tree().set(self.node, knob, limit));
+        set.map_err(|none| self.group.limit_error(knob, none))
+    }
+
+    /// Take all credit back. Returns the bytes.
+    pub fn drain(&self) -> u64 {
+        slow_path(|_, _| self.node.tree().drain(self.node))
+    }
+
+    /// Change the batch of this counter, here and below.
+    pub fn set_batch(&self, bytes: u64) {
+        slow_path(|_, _| self.node.tree().set_batch(self.node, bytes.min(crate::charge::BATCH_MAX)));
+    }
+}

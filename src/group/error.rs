@@ -1,0 +1,373 @@
+//! What is said when a group says no: who refused, its usage and limit, who asked for how much. One line each.
+
+use std::fmt;
+
+use super::{Charge, Group};
+use crate::units::{Bytes, Limit, Percent};
+
+/// A charge that was not made. Nothing of it remains.
+///
+/// ```
+/// use memcg::{ChargeError, Limits, Runtime};
+///
+/// let runtime = Runtime::builder().max("1MiB".parse::<memcg::Limit>()?).build()?;
+/// let query = runtime.root().create("q17", Limits::new())?;
+/// match query.try_charge(u64::MAX) {
+///     Err(ChargeError::Limit(refusal)) => assert_eq!(refusal.group(), &runtime.root()),
+///     other => panic!("{other:?}"),
+/// }
+/// query.offline()?;
+/// assert!(matches!(query.try_charge(1), Err(ChargeError::Offline { .. })));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChargeError {
+    /// It does not fit below a max.
+    #[error(transparent)]
+    Limit(#[from] Refusal),
+    /// The group is offline.
+    #[error("{} is offline: {} refused", .group.path(), Bytes(*.requested))]
+    Offline {
+        /// The group that was charged.
+        group: Group,
+        /// Bytes asked for.
+        requested: u64,
+    },
+    /// A transfer between the groups of two runtimes.
+    #[error("{} and {} belong to two runtimes", .from.path(), .to.path())]
+    OtherRuntime {
+        /// Who has the charge.
+        from: Group,
+        /// Who was to have it.
+        to: Group,
+    },
+    /// The runtime has no such counter.
+    #[error("{} has no counter number {counter}", .group.path())]
+    UnknownCounter {
+        /// The group that was charged.
+        group: Group,
+        /// The counter's number.
+        counter: usize,
+    },
+}
+
+/// A charge that did not fit below a max.
+///
+/// It implies an instant during the call at which live charges, charges in flight and the bytes asked for together were above
+/// `max` at [`group`](Self::group): credit stranded in stocks was drained first.
+///
+/// ```
+/// use memcg::{ChargeError, Limit, Limits, Runtime};
+///
+/// let runtime = Runtime::builder().build()?;
+/// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(512 << 20)))?;
+/// let query = acme.create("q17", Limits::new())?;
+/// let refused = query.try_charge(u64::MAX).unwrap_err();
+/// assert_eq!(refused.to_string(), "/acme refused 16 EiB for /acme/q17: 0 B live of max 512 MiB, at most 0 B stocked");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Refusal(pub(super) Box<Refused>);
+
+/// What a refusal says.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) group: Group,
+    pub(super) requester: Group,
+    /// Empty for memory.
+    pub(super) counter: String,
+    pub(super) requested: u64,
+    pub(super) usage: u64,
+    pub(super) max: u64,
+    pub(super) stocked_bound: u64,
+}
+
+impl Refusal {
+    /// The group whose max was met: the requester or an ancestor.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
+    /// # let memcg::ChargeError::Limit(refusal) = runtime.root().try_charge(2_000).unwrap_err() else { panic!() };
+    /// assert_eq!(refusal.group().path(), "/");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn group(&self) -> &Group {
+        &self.0.group
+    }
+
+    /// The group that was charged.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
+    /// # let query = runtime.root().create("q17", memcg::Limits::new())?;
+    /// # let memcg::ChargeError::Limit(refusal) = query.try_charge(2_000).unwrap_err() else { panic!() };
+    /// assert_eq!(refusal.requester(), &query);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn requester(&self) -> &Group {
+        &self.0.requester
+    }
+
+    /// The further counter that was full; `None`: memory.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
+    /// # let memcg::ChargeError::Limit(refusal) = runtime.root().try_charge(2_000).unwrap_err() else { panic!() };
+    /// assert_eq!(refusal.counter(), None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn counter(&self) -> Option<&str> {
+        (!self.0.counter.is_empty()).then_some(&self.0.counter)
+    }
+
+    /// Bytes asked for.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
+    /// # let memcg::ChargeError::Limit(refusal) = runtime.root().try_charge(2_000).unwrap_err() else { panic!() };
+    /// assert_eq!(refusal.requested(), 2_000);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn requested(&self) -> u64 {
+        self.0.requested
+    }
+
+    /// Usage of the group when it refused, in bytes: live charge, but for what [`stocked_bound`](Self::stocked_bound) leaves open.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
+    /// # let memcg::ChargeError::Limit(refusal) = runtime.root().try_charge(2_000).unwrap_err() else { panic!() };
+    /// assert_eq!(refusal.usage(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn usage(&self) -> u64 {
+        self.0.usage
+    }
+
+    /// Max of the group when it refused, in bytes.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
+    /// # let memcg::ChargeError::Limit(refusal) = runtime.root().try_charge(2_000).unwrap_err() else { panic!() };
+    /// assert_eq!(refusal.max(), 1_024);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn max(&self) -> u64 {
+        self.0.max
+    }
+
+    /// The published bound on credit below the group when it refused, in bytes; 0 in all but rare races.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
+    /// # let memcg::ChargeError::Limit(refusal) = runtime.root().try_charge(2_000).unwrap_err() else { panic!() };
+    /// assert_eq!(refusal.stocked_bound(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn stocked_bound(&self) -> u64 {
+        self.0.stocked_bound
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Refused { group, requester, counter, requested, usage, max, stocked_bound } = &*self.0;
+        let [requested, usage, stocked] = [requested, usage, stocked_bound].map(|&bytes| Bytes(bytes));
+        write!(f, "{} refused {requested}", group.path())?;
+        if !counter.is_empty() {
+            write!(f, " of {counter}")?;
+        }
+        let max = if *max == u64::MAX { Limit::Max.to_string() } else { format!("max {}", Bytes(*max)) };
+        write!(f, " for {}: {usage} live of {max}, at most {stocked} stocked", requester.path())
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Why a group was not made. Nothing of it remains.
+///
+/// ```
+/// use memcg::{CreateError, Limits, Runtime};
+///
+/// let runtime = Runtime::builder().build()?;
+/// let root = runtime.root();
+/// let _acme = root.create("acme", Limits::new())?;
+/// assert!(matches!(root.create("acme", Limits::new()), Err(CreateError::Taken { .. })));
+/// assert_eq!(root.create("a/b", Limits::new()).unwrap_err().to_string(), "no group \"a/b\" in /: a name has no `/`");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CreateError {
+    /// The name is no name.
+    #[error("no group {name:?} in {}: {fault}", .parent.path())]
+    Name {
+        /// Where it was to be.
+        parent: Group,
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        fault: NameFault,
+    },
+    /// The parent has a child of that name.
+    #[error("no second group {name:?} in {}", .parent.path())]
+    Taken {
+        /// Where it was to be.
+        parent: Group,
+        /// The name.
+        name: String,
+    },
+    /// The parent is offline.
+    #[error("no group {name:?} in {}: it is offline", .parent.path())]
+    Offline {
+        /// Where it was to be.
+        parent: Group,
+        /// The name.
+        name: String,
+    },
+    /// As many groups as the runtime was configured for exist, the dying ones included.
+    #[error("no group {name:?} in {}: there are {most} groups, the configured most", .parent.path())]
+    Full {
+        /// Where it was to be.
+        parent: Group,
+        /// The name.
+        name: String,
+        /// The configured most.
+        most: u32,
+    },
+    /// Its limits do not hold.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+}
+
+/// What is wrong with a group's name.
+///
+/// ```
+/// use memcg::{CreateError, Limits, NameFault, Runtime};
+///
+/// let runtime = Runtime::builder().build()?;
+/// let Err(CreateError::Name { fault, .. }) = runtime.root().create("", Limits::new()) else { panic!() };
+/// assert_eq!(fault, NameFault::Empty);
+/// # Ok::<(), memcg::BuildError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameFault {
+    /// It is empty.
+    #[error("a name is not empty")]
+    Empty,
+    /// It has more than [`Group::NAME_MAX`] bytes.
+    #[error("a name has at most {} bytes", Group::NAME_MAX)]
+    TooLong,
+    /// It has a slash, which separates names in a path.
+    #[error("a name has no `/`")]
+    Slash,
+    /// It has a control character, which would break the line of an error.
+    #[error("a name has no control characters")]
+    Control,
+}
+
+/// Why a limit was not set. The old one holds.
+///
+/// ```
+/// use memcg::{Limit, LimitError, Runtime};
+///
+/// let runtime = Runtime::builder().build()?;
+/// let root = runtime.root();
+/// assert!(matches!(root.set_soft(Limit::Bytes(1)), Err(LimitError::Unsupported { .. })));
+/// let refused = root.set_low("10%".parse::<Limit>()?).unwrap_err();
+/// assert_eq!(refused.to_string(), "no 10% of a max for low of /: no ancestor has one");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// This version does not enforce the limit, and does not pretend to.
+    #[error("{limit} is not supported yet")]
+    Unsupported {
+        /// Which limit.
+        limit: &'static str,
+    },
+    /// A percentage, and no ancestor has a max to take it of.
+    #[error("no {percent} of a max for {limit} of {}: no ancestor has one", .group.path())]
+    NoLimitedAncestor {
+        /// The group whose limit it was to be; its parent-to-be where it is not made yet.
+        group: Group,
+        /// Which limit.
+        limit: &'static str,
+        /// The percentage.
+        percent: Percent,
+    },
+}
+
+/// A group was not taken offline.
+///
+/// ```
+/// use memcg::{Limits, Runtime};
+///
+/// let runtime = Runtime::builder().build()?;
+/// let acme = runtime.root().create("acme", Limits::new())?;
+/// let _query = acme.create("q17", Limits::new())?;
+/// assert_eq!(acme.offline().unwrap_err().to_string(), "/acme has 1 children online");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} has {children} children online", .group.path())]
+pub struct OfflineError {
+    /// The group that is still online.
+    pub group: Group,
+    /// Its children that are online.
+    pub children: usize,
+}
+
+/// More was to be split off than there is. Nothing changed.
+///
+/// ```
+/// # let runtime = memcg::Runtime::builder().build()?;
+/// let mut charge = runtime.root().try_charge(10)?;
+/// assert_eq!(charge.split(11).unwrap_err().to_string(), "no 11 of a charge of 10 bytes");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no {requested} of a charge of {bytes} bytes")]
+pub struct SplitError {
+    /// Bytes asked for.
+    pub requested: u64,
+    /// Bytes there are.
+    pub bytes: u64,
+}
+
+/// Two charges of different groups, or of different counters of one. Both are as they were.
+///
+/// ```
+/// # let runtime = memcg::Runtime::builder().build()?;
+/// # let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, memcg::Limits::new()).unwrap());
+/// let (mut ours, theirs) = (a.try_charge(10)?, b.try_charge(5)?);
+/// let refused = ours.merge(theirs).unwrap_err();
+/// assert_eq!(refused.to_string(), "a charge of /b does not merge into one of /a");
+/// assert_eq!(refused.into_charge().bytes(), 5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[error("a charge of {} does not merge into one of {}", .charge.group().path(), .into.path())]
+pub struct MergeError {
+    pub(super) charge: Charge,
+    pub(super) into: Group,
+}
+
+impl MergeError {
+    /// The charge that was to be merged.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, memcg::Limits::new()).unwrap());
+    /// let refused = a.try_charge(10)?.merge(b.try_charge(5)?).unwrap_err();
+    /// drop(refused.into_charge());
+    /// assert_eq!(b.live(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn into_charge(self) -> Charge {
+        self.charge
+    }
+}

@@ -1,0 +1,112 @@
+//! `Limits`: what a group may hold, as plain data.
+
+use crate::units::Limit;
+
+/// Limits of a group, to be set together. What is not given keeps its default: no max, nothing protected.
+///
+/// ```
+/// use memcg::{Limit, Limits};
+///
+/// let tenant = Limits::new().max("512MiB".parse()?).low("25%".parse()?);
+/// assert_eq!(tenant.max, Some(Limit::Bytes(512 << 20)));
+/// assert_eq!(tenant.min, None);
+/// # Ok::<(), memcg::ParseLimitError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
+pub struct Limits {
+    /// Bytes that reclaim never touches.
+    pub min: Option<Limit>,
+    /// Bytes that reclaim touches last.
+    pub low: Option<Limit>,
+    /// Usage from which on charges are slowed down. Refused as `Unsupported` until it acts.
+    pub high: Option<Limit>,
+    /// The most bytes that charges may bring usage to.
+    pub max: Option<Limit>,
+    /// Usage from which on the group is reclaimed first. Refused as `Unsupported` until it acts.
+    pub soft: Option<Limit>,
+}
+
+impl Limits {
+    /// All defaults.
+    ///
+    /// ```
+    /// assert_eq!(memcg::Limits::new().max, None);
+    /// ```
+    #[must_use]
+    pub const fn new() -> Self {
+        Limits { min: None, low: None, high: None, max: None, soft: None }
+    }
+
+    /// Bytes that reclaim never touches.
+    ///
+    /// ```
+    /// use memcg::{Limit, Limits};
+    ///
+    /// assert_eq!(Limits::new().min(Limit::Bytes(4096)).min, Some(Limit::Bytes(4096)));
+    /// ```
+    #[must_use]
+    pub const fn min(mut self, limit: Limit) -> Self {
+        self.min = Some(limit);
+        self
+    }
+
+    /// Bytes that reclaim touches last.
+    ///
+    /// ```
+    /// use memcg::{Limit, Limits};
+    ///
+    /// assert_eq!(Limits::new().low("10%".parse()?).low, Some("10%".parse()?));
+    /// # Ok::<(), memcg::ParseLimitError>(())
+    /// ```
+    #[must_use]
+    pub const fn low(mut self, limit: Limit) -> Self {
+        self.low = Some(limit);
+        self
+    }
+
+    /// Usage from which on charges are slowed down.
+    ///
+    /// ```
+    /// use memcg::{LimitError, CreateError, Limit, Limits, Runtime};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let refused = runtime.root().create("acme", Limits::new().high(Limit::Bytes(1))).unwrap_err();
+    /// assert!(matches!(refused, CreateError::Limit(LimitError::Unsupported { .. })), "not enforced yet");
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    #[must_use]
+    pub const fn high(mut self, limit: Limit) -> Self {
+        self.high = Some(limit);
+        self
+    }
+
+    /// The most bytes that charges may bring usage to.
+    ///
+    /// ```
+    /// use memcg::{Limit, Limits, Runtime};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(100)))?;
+    /// assert!(acme.try_charge(101).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub const fn max(mut self, limit: Limit) -> Self {
+        self.max = Some(limit);
+        self
+    }
+
+    /// Usage from which on the group is reclaimed first.
+    ///
+    /// ```
+    /// use memcg::{Limit, Limits};
+    ///
+    /// assert_eq!(Limits::new().soft(Limit::Max).soft, Some(Limit::Max));
+    /// ```
+    #[must_use]
+    pub const fn soft(mut self, limit: Limit) -> Self {
+        self.soft = Some(limit);
+        self
+    }
+}

@@ -1,0 +1,281 @@
+//! How a runtime is configured: checked once, in `build`.
+
+use super::Runtime;
+use crate::charge::pool::slow_path;
+use crate::charge::tree::Tree;
+use crate::charge::{BATCH_MAX, CounterConfig};
+use crate::group::{Counter, Group};
+use crate::sync::barrier::BarrierMode;
+use crate::units::{Bytes, Limit};
+
+/// Bytes that a thread charges in advance, unless configured otherwise: 64 pages of 4 KiB, the kernel's MEMCG_CHARGE_BATCH.
+const BATCH: u64 = 64 * 4096;
+
+/// Configuration of a [`Runtime`]. The defaults are good: no max, batches of 256 KiB, a sixteenth of max for credit.
+///
+/// ```
+/// use memcg::{Bytes, Limit, Runtime};
+///
+/// let runtime = Runtime::builder().max("2GiB".parse::<Limit>()?).batch("64KiB".parse::<Bytes>()?).build()?;
+/// assert_eq!(runtime.root().max(), 2 << 30);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "`build` makes the runtime"]
+pub struct RuntimeBuilder {
+    max: Limit,
+    batch: Bytes,
+    budget: Option<Bytes>,
+    adaptive: bool,
+    audit: bool,
+    barrier: BarrierMode,
+    groups_max: u32,
+    counters: Vec<String>,
+    items: usize,
+    nodes: usize,
+}
+
+/// A configuration that does not hold.
+///
+/// ```
+/// use memcg::{BuildError, Runtime};
+///
+/// let refused = Runtime::builder().max("50%".parse::<memcg::Limit>()?).build().unwrap_err();
+/// assert_eq!(refused, BuildError::PercentOfNothing);
+/// # Ok::<(), memcg::ParseLimitError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The root's max was a percentage: there is nothing to take it of.
+    #[error("the root's max is a percentage, and nothing is above the root")]
+    PercentOfNothing,
+    /// Two batches must stay far from what a counter can hold.
+    #[error("a batch of {0} is above the largest, {max}", max = Bytes(BATCH_MAX))]
+    BatchTooLarge(Bytes),
+    /// More credit may be stranded than the root may hold.
+    #[error("a budget of {budget} for stranded credit is above the root's max, {max}")]
+    BudgetAboveMax {
+        /// The budget.
+        budget: Bytes,
+        /// The max.
+        max: Bytes,
+    },
+    /// Not even the root fits.
+    #[error("at most 0 groups: not even the root")]
+    NoGroups,
+    /// A further counter's name is empty, is `memory`, or has been given before.
+    #[error("{0:?} is no name for a further counter: empty, taken, or that of memory")]
+    CounterName(String),
+    /// This version does not have what was asked for, and does not pretend to.
+    #[error("{0} are not supported yet")]
+    Unsupported(&'static str),
+}
+
+impl RuntimeBuilder {
+    pub(super) fn new() -> Self {
+        RuntimeBuilder {
+            max: Limit::Max,
+            batch: Bytes(BATCH),
+            budget: None,
+            adaptive: true,
+            audit: false,
+            barrier: BarrierMode::Auto,
+            groups_max: u32::MAX,
+            counters: Vec::new(),
+            items: 0,
+            nodes: 1,
+        }
+    }
+
+    /// Max of the root; no max by default.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// assert!(runtime.root().try_charge(101).is_err());
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn max(mut self, limit: impl Into<Limit>) -> Self {
+        self.max = limit.into();
+        self
+    }
+
+    /// Bytes that a thread charges in advance, 256 KiB by default, at most 1 TiB; 0 switches the stock off.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).adaptive(false).build()?;
+    /// let _held = runtime.root().try_charge(10)?;
+    /// assert_eq!(runtime.root().usage(), 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn batch(mut self, bytes: impl Into<Bytes>) -> Self {
+        self.batch = bytes.into();
+        self
+    }
+
+    /// Most bytes that may be stranded as credit, over all threads and groups; a sixteenth of the root's max by default. At the budget,
+    /// charges go up the tree one by one.
+    ///
+    /// ```
+    /// let budget = memcg::Bytes(512 << 10);
+    /// let runtime = memcg::Runtime::builder().budget(budget).adaptive(false).build()?;
+    /// let _held = runtime.root().try_charge(10)?;
+    /// assert!(runtime.root().stocked_bound() <= budget.0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn budget(mut self, bytes: impl Into<Bytes>) -> Self {
+        self.budget = Some(bytes.into());
+        self
+    }
+
+    /// Whether a group closes its stock near a limit and opens it again with room (default), or keeps it open always.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().adaptive(false).build()?;
+    /// let _held = runtime.root().try_charge(10)?;
+    /// assert_eq!(runtime.root().usage(), 262_144, "the first charge takes a batch");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn adaptive(mut self, adaptive: bool) -> Self {
+        self.adaptive = adaptive;
+        self
+    }
+
+    /// Whether a second, independent count is kept for [`Runtime::verify`]. Costs a call and a store for each charge: for tests and
+    /// for hunting drift.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().audit(true).build()?;
+    /// assert!(runtime.verify().audited());
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn audit(mut self, audit: bool) -> Self {
+        self.audit = audit;
+        self
+    }
+
+    /// The barrier pair of charges and drains.
+    ///
+    /// ```
+    /// use memcg::{BarrierMode, BarrierState, Runtime};
+    ///
+    /// let runtime = Runtime::builder().barrier(BarrierMode::Fence).build()?;
+    /// assert_eq!(runtime.barrier(), BarrierState::Fence);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn barrier(mut self, mode: BarrierMode) -> Self {
+        self.barrier = mode;
+        self
+    }
+
+    /// Most groups at a time, the root and those that went offline and still hold something included; 2^32 by default.
+    ///
+    /// ```
+    /// use memcg::{CreateError, Limits, Runtime};
+    ///
+    /// let runtime = Runtime::builder().groups_max(2).build()?;
+    /// let _first = runtime.root().create("first", Limits::new()).unwrap();
+    /// let refused = runtime.root().create("second", Limits::new()).unwrap_err();
+    /// assert!(matches!(refused, CreateError::Full { most: 2, .. }));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn groups_max(mut self, most: u32) -> Self {
+        self.groups_max = most;
+        self
+    }
+
+    /// Declare a further counter that every group has beside memory. See [`Counter`].
+    ///
+    /// ```
+    /// let mut builder = memcg::Runtime::builder();
+    /// let spill = builder.counter("spill");
+    /// let runtime = builder.build()?;
+    /// assert_eq!(runtime.root().counter(spill)?.usage(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn counter(&mut self, name: &str) -> Counter {
+        self.counters.push(name.to_string());
+        Counter(self.counters.len())
+    }
+
+    /// Declare a statistics item. Refused by [`build`](Self::build) until statistics exist.
+    ///
+    /// ```
+    /// use memcg::{BuildError, Runtime};
+    ///
+    /// let refused = Runtime::builder().item("rows_scanned").build().unwrap_err();
+    /// assert_eq!(refused, BuildError::Unsupported("statistics items"));
+    /// ```
+    pub fn item(mut self, _name: &str) -> Self {
+        self.items += 1;
+        self
+    }
+
+    /// Memory nodes to account for, 1 by default. More are refused by [`build`](Self::build) until accounting by node exists.
+    ///
+    /// ```
+    /// use memcg::{BuildError, Runtime};
+    ///
+    /// assert!(Runtime::builder().nodes(1).build().is_ok());
+    /// assert_eq!(Runtime::builder().nodes(2).build().unwrap_err(), BuildError::Unsupported("memory nodes other than 1"));
+    /// ```
+    pub fn nodes(mut self, nodes: usize) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
+    /// Check the configuration and make the runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError`] says what does not hold.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// assert_eq!(runtime.groups(), 1);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn build(self) -> Result<Runtime, BuildError> {
+        self.check()?;
+        let max = match self.max {
+            Limit::Bytes(bytes) => bytes,
+            Limit::Percent(_) | Limit::Max => u64::MAX,
+        };
+        let mut config = CounterConfig::new().batch(self.batch.0).adaptive(self.adaptive).audit(self.audit);
+        config = config.barrier(self.barrier);
+        let memory = CounterConfig { budget: self.budget.map(Bytes::as_u64), max, ..config.clone() };
+        let configs: Vec<_> = std::iter::once(memory).chain(self.counters.iter().map(|_| config.clone())).collect();
+        let further = self.counters.into_iter().map(String::into_boxed_str).collect();
+        let root = slow_path(|_, _| Tree::of_groups(configs[0].clone(), further, self.groups_max).root_group(&configs));
+        Ok(Runtime::new(Group::from_handle(root)))
+    }
+
+    fn check(&self) -> Result<(), BuildError> {
+        let max = match self.max {
+            Limit::Percent(_) => return Err(BuildError::PercentOfNothing),
+            Limit::Bytes(bytes) => Bytes(bytes),
+            Limit::Max => Bytes(u64::MAX),
+        };
+        if self.batch.0 > BATCH_MAX {
+            return Err(BuildError::BatchTooLarge(self.batch));
+        }
+        if let Some(budget) = self.budget.filter(|budget| budget.0 > max.0) {
+            return Err(BuildError::BudgetAboveMax { budget, max });
+        }
+        if self.groups_max == 0 {
+            return Err(BuildError::NoGroups);
+        }
+        for (number, name) in self.counters.iter().enumerate() {
+            if name.is_empty() || name == "memory" || self.counters[..number].contains(name) {
+                return Err(BuildError::CounterName(name.clone()));
+            }
+        }
+        if self.items > 0 {
+            return Err(BuildError::Unsupported("statistics items"));
+        }
+        if self.nodes != 1 {
+            return Err(BuildError::Unsupported("memory nodes other than 1"));
+        }
+        Ok(())
+    }
+}

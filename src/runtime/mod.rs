@@ -1,0 +1,225 @@
+//! `Runtime`: the owner of a tree of groups.
+
+mod builder;
+mod table;
+
+pub use builder::{BuildError, RuntimeBuilder};
+pub use table::{TreeRow, TreeTable};
+
+use std::fmt;
+
+use crate::charge::pool::slow_path;
+use crate::charge::tree::Tree;
+use crate::charge::{Counts, Verdict};
+use crate::group::{Group, GroupId};
+use crate::sync::Arc;
+use crate::sync::barrier::BarrierState;
+
+/// Owns a tree of groups: the root, and how the whole behaves. Shared by reference or in an `Arc`.
+///
+/// Dropping it takes every group offline. Handles and charges may outlive it: a charge dropped later still finds its group, and the
+/// last one takes the tree's memory back to the pool.
+///
+/// ```
+/// use memcg::{ChargeError, Limits, Runtime};
+///
+/// let runtime = Runtime::builder().max("2GiB".parse::<memcg::Limit>()?).build()?;
+/// let query = runtime.root().create("q17", Limits::new())?;
+/// let charge = query.try_charge(10)?;
+/// drop(runtime);
+/// assert!(matches!(query.try_charge(1), Err(ChargeError::Offline { .. })));
+/// assert_eq!(charge.group().live(), 10);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Runtime {
+    root: Group,
+    tree: Arc<Tree>,
+}
+
+impl Runtime {
+    /// A runtime to be configured.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// assert_eq!(runtime.root().max(), u64::MAX);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder::new()
+    }
+
+    fn new(root: Group) -> Runtime {
+        let tree = Arc::clone(&root.node().life().tree);
+        Runtime { root, tree }
+    }
+
+    /// The group above all others.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// assert_eq!(runtime.root().path(), "/");
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn root(&self) -> Group {
+        self.root.clone()
+    }
+
+    /// The group at a path, as in `/acme/q17`; `/` is the root. Takes the tree's lock; one look into a hash table for each name.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
+    /// assert_eq!(runtime.group("/acme"), Some(acme));
+    /// assert_eq!(runtime.group("acme"), None, "a path starts at the root");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn group(&self, path: &str) -> Option<Group> {
+        let names = path.strip_prefix('/')?;
+        if names.is_empty() {
+            return Some(self.root());
+        }
+        slow_path(|_, _| {
+            let places = self.tree.places.lock();
+            let top = self.root.node().place();
+            let place = names.split('/').try_fold(top, |place, name| places.child(place, name))?;
+            Some(Group::pinned(places.node(place)))
+        })
+    }
+
+    /// The group of an id, if it is still there: its object may be another group's by now, its id never.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let id = runtime.root().id();
+    /// assert_eq!(runtime.find(id), Some(runtime.root()));
+    /// assert_eq!(memcg::Runtime::builder().build()?.find(id), None, "not one of this runtime's");
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn find(&self, id: GroupId) -> Option<Group> {
+        let group = slow_path(|_, _| id.pin()).map(Group::from_handle)?;
+        std::ptr::eq(group.node().tree(), &*self.tree).then_some(group)
+    }
+
+    /// Compare the counts of all groups with each other, and with the second count where
+    /// [`audit`](RuntimeBuilder::audit) is on; further counters included.
+    ///
+    /// Exact at a quiescent point; charges in flight show up as faults. Holds the tree's lock, looks at one slot for each thread and group,
+    /// and allocates.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().audit(true).build()?;
+    /// let _held = runtime.root().try_charge(10)?;
+    /// assert_eq!(runtime.verify().to_string(), "1 counters verified against the audited count: all add up");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn verify(&self) -> Verdict {
+        slow_path(|_, _| {
+            let verdicts = self.root.node().group().map(|counter| self.tree.verify(counter));
+            verdicts.reduce(Verdict::merge).unwrap_or_default()
+        })
+    }
+
+    /// Every group that is online, with its figures. Takes the tree's lock, looks at one slot for each thread and group, and allocates.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().max("1MiB".parse::<memcg::Limit>()?).build()?;
+    /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
+    /// let _held = acme.try_charge(1_024)?;
+    /// let table = runtime.tree();
+    /// assert_eq!(table.rows()[1].path, "/acme");
+    /// assert_eq!(table.to_string().lines().nth(2).unwrap(), "/acme  1 KiB      0 B  1 KiB    max        0");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn tree(&self) -> TreeTable {
+        TreeTable::of(&self.tree, self.root.node())
+    }
+
+    /// Take back the credit of groups that went offline: one barrier, however many, none where there is nothing to do.
+    ///
+    /// Happens by itself for every 64 of them, and where a limit needs it.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// runtime.root().create("q17", memcg::Limits::new())?.offline()?;
+    /// runtime.settle();
+    /// assert_eq!(runtime.dying(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn settle(&self) {
+        slow_path(|_, _| self.tree.settle());
+    }
+
+    /// Groups that are online, the root included.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// assert_eq!(runtime.groups(), 1);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn groups(&self) -> usize {
+        slow_path(|_, _| {
+            let places = self.tree.places.lock();
+            (places.len() - places.dying_len) / (1 + self.tree.further.len())
+        })
+    }
+
+    /// Objects of groups that went offline and are not done with: somebody has a handle or a charge, or their credit is not settled.
+    /// With further counters each of them counts.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let query = runtime.root().create("q17", memcg::Limits::new())?;
+    /// let held = query.try_charge(10)?;
+    /// query.offline()?;
+    /// drop(query);
+    /// assert_eq!(runtime.dying(), 1);
+    /// drop(held);
+    /// assert_eq!(runtime.dying(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn dying(&self) -> usize {
+        slow_path(|_, _| self.tree.places.lock().dying_len)
+    }
+
+    /// Events of the whole tree.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// assert_eq!(runtime.counts().barriers, 0);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn counts(&self) -> Counts {
+        self.tree.counts()
+    }
+
+    /// What stands between a charge and a drain.
+    ///
+    /// ```
+    /// use memcg::{BarrierMode, BarrierState, Runtime};
+    ///
+    /// let quiet = Runtime::builder().barrier(BarrierMode::Fence).build()?;
+    /// assert_eq!(quiet.barrier(), BarrierState::Fence);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn barrier(&self) -> BarrierState {
+        self.tree.barrier.state()
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        if !crate::sync::model_failed() {
+            self.root.offline_tree();
+        }
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("usage", &self.root.usage())
+            .field("max", &self.root.max())
+            .field("groups", &self.groups())
+            .finish_non_exhaustive()
+    }
+}
