@@ -13,11 +13,13 @@ const IMPORTS: &[(&str, &[&str])] = &[
     // The blocks of the thread registry hold the words of the stock by value; both files know `sync` alone.
     ("sync::per_thread", &["sync", "charge::stock", "charge::audit"]),
     ("sync::slots", &["sync", "charge::stock"]),
-    ("units", &[]),
+    ("units", &["units"]),
     ("error", &["sync", "units"]),
     ("charge", &["sync", "units", "error", "charge"]),
     ("charge::stock", &["sync"]),
     ("charge::audit", &["sync"]),
+    ("group", &["sync", "units", "error", "charge", "group"]),
+    ("runtime", &["sync", "units", "error", "charge", "group", "runtime"]),
     // The root lists every public name, the documentation links to any, the models look into all.
     ("docs", &[""]),
     ("tests", &[""]),

@@ -3,7 +3,7 @@
 //! A counter goes in one of two ways. What a [`PageCounter`](crate::PageCounter) handle kept is *retired* with its last handle: what it holds leaves
 //! its ancestors. A group is taken *offline*: out of its parent's children at once, closed at once, and *buried* when
 //! neither handles nor usage are left (`life`). Closing for good needs a barrier where more than one thread has charged
-//! here; such deaths queue, and one barrier serves all of them: after [`DEATHS`], with the next closing, or in `settle`.
+//! here; such deaths queue, and one barrier serves all of them: after 64, with the next closing, or in `settle`.
 //!
 //! Edges: E12 (vacated slots/the next counter with the object), E14 (a second charger/offline).
 
@@ -16,13 +16,7 @@ use super::stock::Slot;
 use super::tree::{Places, Tree};
 use crate::error::CounterId;
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
-use crate::sync::{Arc, Ordering, fence_after_exchange, per_thread};
-
-/// Deaths that one barrier serves.
-#[cfg(not(loom))]
-const DEATHS: usize = 64;
-#[cfg(loom)]
-const DEATHS: usize = 2;
+use crate::sync::{Arc, DEATHS, Ordering, fence_after_exchange, per_thread};
 
 /// What a counter is made from.
 pub(super) struct Birth<'a> {
@@ -281,7 +275,11 @@ impl Tree {
 
     /// One counter of a group that goes offline.
     fn die(&self, places: &mut Places, node: &'static Node) {
-        node.state().set_offline();
+        // Going offline may be the last step, where nobody has a handle: so it is taken with one. A further counter has that
+        // of its life online.
+        if let Beside::Others(_) = node.life().beside {
+            node.state().pin();
+        }
         places.leave(node.place());
         if let Some(parent) = node.life().parent {
             parent.children.fetch_sub(1, Ordering::Relaxed);
@@ -291,11 +289,10 @@ impl Tree {
         if places.all[node.place() as usize].open {
             self.close_dying(places, node);
         }
-        if let Beside::First(_) = node.life().beside {
-            // What stood for being online.
-            if let Some(of) = node.unpin() {
-                node.part(of);
-            }
+        // After all this: whoever sees it finds the credit claimed.
+        node.state().set_offline();
+        if let Some(of) = node.unpin() {
+            node.part(of);
         }
     }
 
@@ -317,7 +314,7 @@ impl Tree {
             self.uncount(node);
             return;
         }
-        // Nothing that begins from here on hits: whoever knows that the group is offline sees its credit claimed.
+        // Claimed already now: nothing that begins once the group is offline hits.
         for block in self.registry.blocks() {
             places.claim(node.place(), block, true);
         }

@@ -128,16 +128,14 @@ impl Node {
         fence_after_exchange();
         // SeqCst (E15): state before usage. Pairs with itself on another thread: of two last steps one sees the other.
         let word = self.state().0.load(Ordering::SeqCst);
-        if is_last(word) && generation(word) == of {
-            self.part_slow(word);
+        if is_last(word) && generation(word) == of && self.usage_is_zero() {
+            self.die_slow(word);
         }
     }
 
     #[cold]
-    fn part_slow(&self, word: u64) {
-        if self.usage_is_zero()
-            && self.state().0.compare_exchange(word, next_life(word), Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        {
+    fn die_slow(&self, word: u64) {
+        if self.state().0.compare_exchange(word, next_life(word), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             self.spent.store(!has_next(word), Ordering::Relaxed);
             let after = per_thread::exchange_graves(std::ptr::from_ref(self).cast());
             self.next_grave.store(after.cast_mut().cast(), Ordering::Relaxed);

@@ -12,13 +12,7 @@ use std::ptr;
 use super::life::Generation;
 use super::page_counter::{Life, Node};
 use crate::sync::lock::{Lock, Rank};
-use crate::sync::{Ordering, per_thread, process_wide, registry};
-
-/// Objects that are made at a time.
-#[cfg(not(loom))]
-const CHUNK: usize = 32;
-#[cfg(loom)]
-const CHUNK: usize = 2;
+use crate::sync::{Ordering, POOL_CHUNK, per_thread, process_wide, registry};
 
 /// All counters' objects.
 pub(crate) struct Pool(Lock<Objects>);
@@ -44,7 +38,7 @@ impl Pool {
                 return node;
             }
             // Outside the lock: the registry has one of the same rank. Two threads that come here at once make two chunks.
-            let parts: Vec<_> = (0..CHUNK).map(|_| registry().take_index()).collect();
+            let parts: Vec<_> = (0..POOL_CHUNK).map(|_| registry().take_index()).collect();
             self.0.lock().grow(parts);
         }
     }
@@ -83,13 +77,13 @@ impl Objects {
     #[allow(unsafe_code)]
     fn node(&self, number: u32) -> Option<&'static Node> {
         let number = number as usize;
-        let node = self.chunks.get(number / CHUNK)?.get(number % CHUNK)?;
+        let node = self.chunks.get(number / POOL_CHUNK)?.get(number % POOL_CHUNK)?;
         // SAFETY: a chunk is never freed while a counter may be used: the pool is the process's, or the model's.
         Some(unsafe { &*ptr::from_ref(node) })
     }
 
     fn grow(&mut self, parts: Vec<(crate::sync::slots::SlotIndex, &'static crate::sync::slots::Gate)>) {
-        let first = (self.chunks.len() * CHUNK) as u32;
+        let first = (self.chunks.len() * POOL_CHUNK) as u32;
         let chunk: Box<[Node]> =
             parts.into_iter().zip(first..).map(|((index, gate), number)| Node::new(index, gate, number)).collect();
         for node in &chunk {

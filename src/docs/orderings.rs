@@ -15,9 +15,12 @@
 //! | E8 | a thread ends and releases its block | the next thread takes it | the registry's mutex | `loom_thread_exit_vs_drain` |
 //! | E9 | a block is published | drains follow the list | release/acquire | `loom_first_touch_vs_close` |
 //! | E10 | open: count, then capacity; close: drain, then uncount | a refusal reads the count before usage and after | release/acquire | `loom_refusal_vs_closing`, `loom_refusal_vs_opening`, `loom_refusal_vs_retire`, `loom_refusal_vs_adaptive`, `loom_refusal_vs_refill_in_transit` |
-//! | E11 | usage or a setting changes, then what was told is exchanged | the same on another thread | release/acquire, and store buffering between usage and setting | `loom_min_propagation`, `loom_min_setting_vs_charge` |
-//! | E12 | a counter goes: its slots are vacated, its index released | the next counter with the index | the registry's mutex | `loom_index_reuse` |
+//! | E11 | usage or a setting changes, then what was told is exchanged | the same on another thread | release/acquire, and store buffering between usage and setting | `loom_min_propagation`, `loom_min_setting_vs_charge`, `loom_protection_vs_uncharge` |
+//! | E12 | a counter goes: its slots are vacated, its object goes to the pool | the next counter in the object | the pool's mutex | `loom_index_reuse`, `loom_object_reuse` |
 //! | E13 | a level admits: exchange usage, read the running peak | a window is reset: exchange the running peak, read usage | store buffering | `loom_peak_window_vs_charge` |
+//! | E14 | a thread charges: mark itself or the others as chargers, then read capacity | the only charger takes the group offline: capacity 0, read the mark | store buffering | `loom_offline_vs_second_charger` |
+//! | E15 | a last step (subtract usage, drop a handle), then read state, then usage | another last step on another thread | store buffering, and the exchange of the state word | `loom_last_uncharge_vs_handle_drop`, `loom_last_uncharge_vs_last_uncharge`, `loom_usage_touches_zero_vs_handle_drop`, `loom_zero_guard_grows_vs_last_uncharge`, `loom_zero_guard_shrinks_vs_last_uncharge`, `loom_protection_vs_last_uncharge`, `loom_runtime_drop_vs_last_charge`, `loom_transfer_vs_last_handle` |
+//! | E16 | an object begins its next life | an id of an earlier one is looked up | the generation in the state word | `loom_id_reuse` |
 //!
 //! What is not in the table is not an edge: the peak of a counter's life, event counts, published bounds and the mark *tight* are relaxed, and
 //! nothing is concluded from their order.

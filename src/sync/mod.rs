@@ -16,13 +16,17 @@ mod model;
 mod real;
 
 #[cfg(loom)]
-pub(crate) use model::{AtomicI64, AtomicPtr, AtomicU64, Patience, Registrar, Shared, fence, process_wide};
+pub(crate) use model::{
+    AtomicI64, AtomicPtr, AtomicU64, DEATHS, POOL_CHUNK, Patience, Registrar, Shared, fence, process_wide,
+};
 #[cfg(loom)]
 use model::{Mutex, MutexGuard};
 #[cfg(loom)]
 pub(crate) use model::{model_failed, owner, registry, with_local};
 #[cfg(not(loom))]
-pub(crate) use real::{AtomicI64, AtomicPtr, AtomicU64, Patience, Registrar, Shared, fence, process_wide};
+pub(crate) use real::{
+    AtomicI64, AtomicPtr, AtomicU64, DEATHS, POOL_CHUNK, Patience, Registrar, Shared, fence, process_wide,
+};
 #[cfg(not(loom))]
 use real::{Mutex, MutexGuard};
 #[cfg(not(loom))]

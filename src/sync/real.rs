@@ -9,6 +9,12 @@ pub(crate) use parking_lot::{Mutex, MutexGuard};
 
 use super::per_thread::{Local, Owner, Registry};
 
+/// Counters' objects that are made at a time.
+pub(crate) const POOL_CHUNK: usize = 32;
+
+/// Deaths of groups that one barrier serves.
+pub(crate) const DEATHS: usize = 64;
+
 /// How the engine refers to what belongs to the process and is never dropped.
 pub(crate) type Shared<T> = &'static T;
 

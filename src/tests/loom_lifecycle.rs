@@ -1,0 +1,330 @@
+//! Groups that live and die: each object is buried once, after its last use, and nobody reaches the next one in it.
+
+use super::model;
+use crate::{Bytes, Group, Limit, Limits, Runtime, RuntimeBuilder};
+
+/// Units go up the tree one by one: what is explored is the end of a group, not its stock.
+fn bare() -> RuntimeBuilder {
+    Runtime::builder().batch(Bytes(0))
+}
+
+/// A batch of two units, never closed by margin.
+fn stocked() -> RuntimeBuilder {
+    Runtime::builder().batch(Bytes(2)).budget(Bytes(64)).adaptive(false)
+}
+
+/// Runs `work` on another thread of the model, with what it is given.
+fn beside<T: Send + 'static, R: 'static>(
+    owned: T,
+    work: impl FnOnce(T) -> R + Send + 'static,
+) -> loom::thread::JoinHandle<R> {
+    loom::thread::spawn(move || work(owned))
+}
+
+fn group(parent: &Group, name: &str) -> Group {
+    parent.create(name, Limits::new()).unwrap()
+}
+
+/// Nothing is charged, nothing is dying, and every object that the pool has is there once: the next groups have one each.
+#[track_caller]
+fn assert_buried_once(runtime: &Runtime) {
+    assert_eq!((runtime.root().usage(), runtime.dying()), (0, 0));
+    let [first, second] = ["first", "second"].map(|name| group(&runtime.root(), name));
+    assert_ne!(first, second, "an object buried twice is two groups'");
+}
+
+/// E15. The last uncharge and the last handle at once: one of the two buries.
+#[test]
+fn loom_last_uncharge_vs_handle_drop() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let gone = group(&runtime.root(), "gone");
+        let charge = gone.try_charge(1).unwrap();
+        gone.offline().unwrap();
+        let dropper = beside(charge, drop);
+        drop(gone);
+        dropper.join().unwrap();
+        assert_buried_once(&runtime);
+    });
+}
+
+/// E15. Two charges, no handle: one of the two that give back buries.
+#[test]
+fn loom_last_uncharge_vs_last_uncharge() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let gone = group(&runtime.root(), "gone");
+        let charges = [1, 1].map(|bytes| gone.try_charge(bytes).unwrap());
+        gone.offline().unwrap();
+        drop(gone);
+        let [here, there] = charges;
+        let dropper = beside(there, drop);
+        drop(here);
+        dropper.join().unwrap();
+        assert_buried_once(&runtime);
+    });
+}
+
+/// E15. Usage that touches zero and rises again is not the end: state is read before usage.
+#[test]
+fn loom_usage_touches_zero_vs_handle_drop() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let gone = group(&runtime.root(), "gone");
+        let early = gone.try_charge(1).unwrap();
+        gone.offline().unwrap();
+        let dropper = beside(early, drop);
+        // For memory that exists already: also an offline group takes it.
+        let late = gone.charge(1);
+        drop(gone);
+        dropper.join().unwrap();
+        assert_eq!((runtime.root().usage(), runtime.dying()), (1, 1), "the late charge keeps the group");
+        drop(late);
+        assert_buried_once(&runtime);
+    });
+}
+
+/// E15. A zero-byte guard grows while another's last bytes go: its handle is given up only once its bytes are there.
+#[test]
+fn loom_zero_guard_grows_vs_last_uncharge() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let gone = group(&runtime.root(), "gone");
+        let mut empty = gone.try_charge(1).unwrap();
+        let full = empty.take();
+        gone.offline().unwrap();
+        drop(gone);
+        let dropper = beside(full, drop);
+        empty.grow(1);
+        dropper.join().unwrap();
+        assert_eq!((runtime.root().usage(), runtime.dying()), (1, 1), "the guard that grew keeps the group");
+        drop(empty);
+        assert_buried_once(&runtime);
+    });
+}
+
+/// E15. A guard that shrinks to nothing takes its handle before its last bytes go.
+#[test]
+fn loom_zero_guard_shrinks_vs_last_uncharge() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let gone = group(&runtime.root(), "gone");
+        let mut guard = gone.try_charge(1).unwrap();
+        let other = gone.try_charge(1).unwrap();
+        gone.offline().unwrap();
+        drop(gone);
+        let dropper = beside(other, drop);
+        guard.shrink(1);
+        dropper.join().unwrap();
+        assert_eq!(runtime.dying(), 1, "the empty guard keeps the group");
+        guard.grow(1);
+        assert_eq!(runtime.root().usage(), 1);
+        drop(guard);
+        assert_buried_once(&runtime);
+    });
+}
+
+/// E11, E15. Whoever tells the parent what is protected keeps the group meanwhile: the parent keeps nothing of it.
+#[test]
+fn loom_protection_vs_last_uncharge() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let gone = runtime.root().create("gone", Limits::new().min(Limit::Bytes(2))).unwrap();
+        let charges = [1, 1].map(|bytes| gone.try_charge(bytes).unwrap());
+        let [here, there] = charges;
+        let dropper = beside(there, drop);
+        drop(here);
+        gone.offline().unwrap();
+        drop(gone);
+        dropper.join().unwrap();
+        assert_eq!(runtime.root().children_min_usage(), 0);
+        assert_buried_once(&runtime);
+    });
+}
+
+/// E11. Two that give back at once, each without a handle, leave the parent with what is protected.
+#[test]
+fn loom_protection_vs_uncharge() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let group = runtime.root().create("index", Limits::new().min(Limit::Bytes(2))).unwrap();
+        let [here, there] = [1, 1].map(|bytes| group.try_charge(bytes).unwrap());
+        let dropper = beside(there, drop);
+        drop(here);
+        dropper.join().unwrap();
+        assert_eq!(runtime.root().children_min_usage(), 0);
+    });
+}
+
+/// A parent that goes offline has no children, whoever is first.
+#[test]
+fn loom_offline_vs_create_child() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let parent = group(&runtime.root(), "parent");
+        let creator = beside(parent.clone(), |parent| parent.create("child", Limits::new()).is_ok());
+        let gone = parent.offline().is_ok();
+        let created = creator.join().unwrap();
+        assert_ne!(gone, created);
+        parent.offline_tree();
+        drop(parent);
+        assert_buried_once(&runtime);
+    });
+}
+
+/// E2, E3. Whoever knows that a group is offline is refused, whatever credit its thread had; and that credit comes back.
+#[test]
+fn loom_offline_vs_charge() {
+    model(|| {
+        let runtime = stocked().build().unwrap();
+        let gone = group(&runtime.root(), "gone");
+        let charger = beside(gone.clone(), |gone| {
+            let first = gone.try_charge(1);
+            if gone.is_offline() {
+                gone.try_charge(1).expect_err("the group is offline");
+            }
+            drop(first);
+        });
+        gone.offline().unwrap();
+        drop(gone);
+        charger.join().unwrap();
+        runtime.settle();
+        assert_buried_once(&runtime);
+    });
+}
+
+/// E14. The only charger takes its group offline without a barrier, and then it was not the only one.
+#[test]
+fn loom_offline_vs_second_charger() {
+    model(|| {
+        let runtime = stocked().build().unwrap();
+        let gone = group(&runtime.root(), "gone");
+        drop(gone.try_charge(1).unwrap());
+        let charger = beside(gone.clone(), |gone| drop(gone.try_charge(1)));
+        gone.offline().unwrap();
+        drop(gone);
+        charger.join().unwrap();
+        runtime.settle();
+        assert_buried_once(&runtime);
+    });
+}
+
+/// E3. Credit that comes back to a group that goes offline is not left behind, and the thread that brings it touches nobody else's.
+#[test]
+fn loom_offline_vs_put() {
+    model(|| {
+        let runtime = stocked().build().unwrap();
+        let gone = group(&runtime.root(), "gone");
+        let charge = beside(gone.clone(), |gone| gone.try_charge(1).unwrap()).join().unwrap();
+        let here = gone.try_charge(1).unwrap();
+        let dropper = beside(charge, drop);
+        drop(here);
+        gone.offline().unwrap();
+        drop(gone);
+        runtime.settle();
+        dropper.join().unwrap();
+        assert_buried_once(&runtime);
+    });
+}
+
+/// E16. A stale id never reaches the next group in its object.
+#[test]
+fn loom_id_reuse() {
+    model(|| {
+        let runtime = std::sync::Arc::new(bare().build().unwrap());
+        let old = group(&runtime.root(), "old");
+        let id = old.id();
+        let finder = beside(runtime.clone(), move |runtime| {
+            if let Some(found) = runtime.find(id) {
+                assert_eq!((found.id(), found.name()), (id, "old"));
+            }
+        });
+        old.offline().unwrap();
+        drop(old);
+        let next = group(&runtime.root(), "next");
+        finder.join().unwrap();
+        assert_ne!(next.id(), id);
+        assert_eq!(runtime.find(id), None);
+    });
+}
+
+/// E12. The next group in an object finds its slots vacant and its figures clean, on every thread.
+#[test]
+fn loom_object_reuse() {
+    model(|| {
+        let runtime = stocked().build().unwrap();
+        let old = group(&runtime.root(), "old");
+        let charger = beside(old.clone(), |old| drop(old.try_charge(1)));
+        drop(old.try_charge(1));
+        charger.join().unwrap();
+        old.offline().unwrap();
+        drop(old);
+        runtime.settle();
+        let next = group(&runtime.root(), "next");
+        let charger = beside(next.clone(), |next| next.try_charge(1).unwrap());
+        let here = next.try_charge(1).unwrap();
+        let there = charger.join().unwrap();
+        assert_eq!(next.usage(), 2 + next.stocked());
+        assert!(next.stocked() <= next.stocked_bound(), "each thread has set its share aside");
+        drop((here, there));
+        next.offline().unwrap();
+        drop(next);
+        runtime.settle();
+        assert_buried_once(&runtime);
+    });
+}
+
+/// E15. The runtime goes while the last charge does: the whole tree is buried, the root last, and the pool has it all.
+#[test]
+fn loom_runtime_drop_vs_last_charge() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let query = group(&runtime.root(), "query");
+        let charge = query.try_charge(1).unwrap();
+        drop(query);
+        let dropper = beside(charge, drop);
+        drop(runtime);
+        dropper.join().unwrap();
+        let next = bare().build().unwrap();
+        let query = group(&next.root(), "query");
+        // Two objects were made, and two are used again.
+        let numbers = [next.root().id(), query.id()].map(|id| id.to_string().split('.').next().map(str::to_string));
+        assert_eq!(numbers, ["group 0", "group 1"].map(|number| Some(number.to_string())));
+    });
+}
+
+/// A transfer that is refused leaves all as it was, and takes nobody's room: of two that want the last unit one gets it.
+#[test]
+fn loom_transfer_vs_charge() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let from = group(&runtime.root(), "from");
+        let to = runtime.root().create("to", Limits::new().max(Limit::Bytes(1))).unwrap();
+        let mut moved = from.try_charge(1).unwrap();
+        let charger = beside(to.clone(), |to| to.try_charge(1).ok());
+        let transferred = moved.transfer(&to).is_ok();
+        let charged = charger.join().unwrap();
+        assert_ne!(transferred, charged.is_some());
+        assert_eq!(to.usage(), 1);
+        assert_eq!(from.usage(), u64::from(!transferred));
+        assert_eq!(runtime.root().usage(), 1 + u64::from(charged.is_some()));
+    });
+}
+
+/// E15. A transfer out of an offline group may be its end.
+#[test]
+fn loom_transfer_vs_last_handle() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let [from, to] = ["from", "to"].map(|name| group(&runtime.root(), name));
+        let mut moved = from.try_charge(1).unwrap();
+        from.offline().unwrap();
+        let dropper = beside(from, drop);
+        moved.transfer(&to).unwrap();
+        dropper.join().unwrap();
+        assert_eq!((to.usage(), runtime.root().usage(), runtime.dying()), (1, 1, 0));
+        drop(moved);
+        drop(to);
+        assert_buried_once(&runtime);
+    });
+}
