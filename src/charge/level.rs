@@ -176,11 +176,6 @@ impl Node {
         self.limits.forced.store(forced.min(self.usage().saturating_sub(self.max())), Ordering::Release);
     }
 
-    pub(crate) fn usage_is_zero(&self) -> bool {
-        // SeqCst (E15): after the state word.
-        self.usage.units.load(Ordering::SeqCst) == 0
-    }
-
     pub(crate) fn usage(&self) -> u64 {
         self.usage.units.load(Ordering::SeqCst).max(0).cast_unsigned()
     }

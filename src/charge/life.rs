@@ -80,25 +80,27 @@ impl State {
 
     /// One more handle. The caller keeps the object alive meanwhile.
     pub(crate) fn pin(&self) {
-        self.pin_if(|_| true);
+        // Relaxed: the caller's own handle, or its charge, orders all that matters.
+        if self.0.fetch_add(1, Ordering::Relaxed) & HANDLES >= HANDLES_STUCK {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     /// One more handle, if the object is still in that life.
     pub(crate) fn try_pin(&self, of: Generation) -> bool {
-        self.pin_if(|word| generation(word) == of)
-    }
-
-    fn pin_if(&self, holds: impl Fn(u64) -> bool) -> bool {
-        let pinned = |word: u64| holds(word).then_some(if word & HANDLES >= HANDLES_STUCK { word } else { word + 1 });
+        let pinned = |word: u64| (generation(word) == of && word & HANDLES < HANDLES_STUCK).then_some(word + 1);
         // AcqRel (E16): pairs with `begin`.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, pinned).is_ok()
     }
 
     /// One handle less. Returns the word left.
     fn unpin(&self) -> u64 {
-        let less = |word: u64| Some(if word & HANDLES >= HANDLES_STUCK { word } else { word - 1 });
         // SeqCst (E15): a step that may be the last.
-        self.0.fetch_update(Ordering::SeqCst, Ordering::Relaxed, less).map_or(0, |word| less(word).unwrap_or(word))
+        let word = self.0.fetch_sub(1, Ordering::SeqCst);
+        if word & HANDLES >= HANDLES_STUCK {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        word - 1
     }
 }
 
@@ -128,7 +130,7 @@ impl Node {
         fence_after_exchange();
         // SeqCst (E15): state before usage. Pairs with itself on another thread: of two last steps one sees the other.
         let word = self.state().0.load(Ordering::SeqCst);
-        if is_last(word) && generation(word) == of && self.usage_is_zero() {
+        if is_last(word) && generation(word) == of && self.usage.units.load(Ordering::SeqCst) == 0 {
             self.die_slow(word);
         }
     }

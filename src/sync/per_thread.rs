@@ -337,6 +337,9 @@ impl Drop for Registry {
     /// Runs in models only.
     #[allow(unsafe_code)]
     fn drop(&mut self) {
+        if super::model_failed() {
+            return;
+        }
         let mut next: *const Block = self.head.load(Ordering::Relaxed);
         while !next.is_null() {
             // SAFETY: came from `Box::into_raw` in `take`; nobody refers to the registry any more.

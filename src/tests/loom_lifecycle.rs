@@ -75,9 +75,9 @@ fn loom_usage_touches_zero_vs_handle_drop() {
         gone.offline().unwrap();
         let dropper = beside(early, drop);
         // For memory that exists already: also an offline group takes it.
-        let late = gone.charge(1);
-        drop(gone);
+        let charger = beside(gone, |gone| gone.charge(1));
         dropper.join().unwrap();
+        let late = charger.join().unwrap();
         assert_eq!((runtime.root().usage(), runtime.dying()), (1, 1), "the late charge keeps the group");
         drop(late);
         assert_buried_once(&runtime);
@@ -215,14 +215,13 @@ fn loom_offline_vs_put() {
     model(|| {
         let runtime = stocked().build().unwrap();
         let gone = group(&runtime.root(), "gone");
-        let charge = beside(gone.clone(), |gone| gone.try_charge(1).unwrap()).join().unwrap();
-        let here = gone.try_charge(1).unwrap();
-        let dropper = beside(charge, drop);
-        drop(here);
+        // Here first: the other thread's charge makes it one of two.
+        drop(gone.try_charge(1).unwrap());
+        let user = beside(gone.clone(), |gone| drop(gone.try_charge(1)));
         gone.offline().unwrap();
         drop(gone);
         runtime.settle();
-        dropper.join().unwrap();
+        user.join().unwrap();
         assert_buried_once(&runtime);
     });
 }
