@@ -140,12 +140,13 @@ impl Places {
         })
     }
 
-    /// Stocks in `scope` that are counted as open, fronts of counter sets included. In the scratch list.
+    /// Stocks in `scope` that are counted as open, fronts of counter sets included. In the scratch list. Not those of the
+    /// dying, which are in `deaths` already.
     pub(crate) fn open_stocks(&mut self, top: u32, scope: Scope) -> Vec<u32> {
         let mut stocks = std::mem::take(&mut self.stocks);
         let mut visit = |place: u32| {
             let at = &self.all[place as usize];
-            if at.open {
+            if at.open && !at.dying {
                 stocks.push(place);
             }
             if at.front != NOWHERE && self.all[at.front as usize].open {
