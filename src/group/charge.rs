@@ -104,7 +104,9 @@ impl Charge {
     pub fn try_grow(&mut self, bytes: u64) -> Result<(), ChargeError> {
         match self.gate.consume(bytes) {
             Consume::Hit => {}
-            missed => super::try_charge_slow(self.gate, bytes, missed)?,
+            missed if bytes > 0 => super::try_charge_slow(self.gate, bytes, missed)?,
+            // By nothing: neither admitted nor held.
+            _ => {}
         }
         self.grown(bytes);
         Ok(())
