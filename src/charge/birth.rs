@@ -243,7 +243,8 @@ impl Tree {
     pub(crate) fn offline(&self, group: &'static Node) -> Result<(), HasChildren> {
         let mut places = self.places.lock();
         self.offline_locked(&mut places, group)?;
-        if places.deaths.len() >= DEATHS {
+        // Each of its counters may be one.
+        if places.deaths.len() >= DEATHS * (1 + self.further.len()) {
             let _ = self.close_deaths(&mut places);
         }
         Ok(())
