@@ -202,12 +202,11 @@ impl Tree {
         let births = parent.group().map(|counter| Birth { name, ..Birth::below(counter) });
         let group = self.bear_group(births.collect());
         let mut places = self.places.lock();
-        let groups = places.len() / (1 + self.further.len());
         let refused = if parent.state().is_offline() {
             Some(NotCreated::Offline)
         } else if places.child(parent.place(), name).is_some() {
             Some(NotCreated::Taken)
-        } else if groups >= self.groups_max as usize {
+        } else if places.groups >= self.groups_max {
             Some(NotCreated::Full(self.groups_max))
         } else {
             set(group).err().map(NotCreated::Settings)
@@ -236,6 +235,7 @@ impl Tree {
     }
 
     fn link_group(&self, places: &mut Places, group: &'static Node) {
+        places.groups += 1;
         group.group().for_each(|counter| self.link(places, counter));
     }
 
@@ -343,12 +343,13 @@ impl Tree {
             self.uncount(node);
         }
         self.vacate(node);
-        drop(places);
         let parent = node.life().parent;
         let first = match node.life().beside {
             Beside::First(first) => Some(first),
             Beside::Others(_) => None,
         };
+        places.groups -= u32::from(first.is_none());
+        drop(places);
         let life = pool().recycle(node);
         for pinned in parent.into_iter().chain(first) {
             if let Some(of) = pinned.unpin() {

@@ -57,6 +57,8 @@ pub(crate) struct Places {
     /// Named counters by parent and name.
     names: HashTable<u32>,
     hasher: RandomState,
+    /// Groups there are, dying ones included: each as long as its first counter, which the others keep.
+    pub(super) groups: u32,
     /// Some limit of the tree has been set to a percentage.
     pub(crate) percents: bool,
     /// The first of the counters that went offline and still hold something.
@@ -293,6 +295,7 @@ impl Default for Places {
             claims: Vec::new(),
             names: HashTable::new(),
             hasher: RandomState::new(),
+            groups: 0,
             percents: false,
             dying: NOWHERE,
             dying_len: 0,
