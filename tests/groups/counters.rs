@@ -1,0 +1,124 @@
+//! Counters beside memory: a set is charged as one, a refusal says which counter was full.
+
+use memcg::{Charge, ChargeError, Counter, Group, Limit, Runtime, RuntimeBuilder};
+
+use super::{Other, assert_empty, assert_sound, build, charge, create, kinds};
+
+fn with_spill_and_swap(mut builder: RuntimeBuilder) -> (Runtime, [Counter; 3]) {
+    let counters = [Counter::MEMORY, builder.counter("spill"), builder.counter("swap")];
+    (build(builder), counters)
+}
+
+fn live(group: &Group, counters: [Counter; 3]) -> [u64; 3] {
+    counters.map(|counter| group.counter(counter).expect("declared").live())
+}
+
+#[test]
+fn a_set_is_charged_as_one() {
+    for builder in kinds() {
+        let (runtime, counters) = with_spill_and_swap(builder);
+        let group = create(&runtime.root(), "q");
+        let other = Other::spawn();
+        for counter in counters {
+            let limited = group.counter(counter).expect("declared");
+            assert_eq!(limited.set_max(Limit::Bytes(100)).expect("a number"), 0);
+        }
+        let amounts =
+            move |bytes: [u64; 3]| [(counters[0], bytes[0]), (counters[1], bytes[1]), (counters[2], bytes[2])];
+        let set = group.try_charge_set(&amounts([60, 70, 0])).expect("room");
+        assert_eq!(counters.map(|counter| set.bytes(counter)), [60, 70, 0]);
+        assert_eq!(live(&group, counters), [60, 70, 0]);
+        for (full, name, bytes) in
+            [(0, None, [41, 30, 100]), (1, Some("spill"), [40, 31, 100]), (2, Some("swap"), [40, 30, 101])]
+        {
+            let refused = other.with(&group, move |group| group.try_charge_set(&amounts(bytes)).expect_err("too much"));
+            let ChargeError::Limit(refusal) = &refused else { panic!("{refused}") };
+            assert_eq!((refusal.counter(), refusal.requested()), (name, bytes[full]));
+            assert_eq!((refusal.group(), refusal.requester(), refusal.max()), (&group, &group, 100));
+            assert_eq!(refused.to_string().contains(" of spill "), full == 1, "{refused}");
+            assert_eq!(live(&group, counters), [60, 70, 0], "none of it is left");
+            assert_eq!(group.counter(counters[full]).expect("declared").refused(), 1);
+            assert_sound(&runtime);
+        }
+        let rest = other.with(&group, move |group| group.try_charge_set(&amounts([40, 30, 100])).expect("to the byte"));
+        assert_eq!(live(&runtime.root(), counters), [100, 100, 100]);
+        drop(set);
+        assert_eq!(live(&group, counters), [40, 30, 100]);
+        drop((rest, group));
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn one_counter_may_stand_in_a_set_twice_or_not_at_all() {
+    let (runtime, [memory, spill, swap]) = with_spill_and_swap(super::fixed());
+    let root = runtime.root();
+    let set = root.try_charge_set(&[(spill, 3), (memory, 5), (spill, 4)]).expect("room");
+    assert_eq!((set.bytes(memory), set.bytes(spill), set.bytes(swap)), (5, 7, 0));
+    let charges: Vec<(Counter, Charge)> = set.into_charges().collect();
+    assert_eq!(
+        charges.iter().map(|(counter, charge)| (*counter, charge.bytes())).collect::<Vec<_>>(),
+        [(spill, 3), (memory, 5), (spill, 4)]
+    );
+    drop(root.try_charge_set(&[]).expect("nothing"));
+    drop(charges);
+    assert_empty(&runtime);
+}
+
+#[test]
+fn every_counter_has_figures_of_its_own() {
+    for builder in kinds() {
+        let (runtime, [memory, spill, swap]) = with_spill_and_swap(builder);
+        let group = create(&runtime.root(), "q");
+        let names = [memory, spill, swap].map(|counter| group.counter(counter).expect("declared").name().to_string());
+        assert_eq!(names, ["memory", "spill", "swap"]);
+        let spilt = group.counter(spill).expect("declared");
+        let window = spilt.peak_window();
+        let held = group.try_charge_set(&[(spill, 30)]).expect("room");
+        assert_eq!((spilt.live(), spilt.usage() - spilt.stocked()), (30, 30));
+        assert!(spilt.peak() >= 30 && window.peak() >= 30 && spilt.stocked() <= spilt.stocked_bound());
+        assert_eq!((group.usage(), group.peak()), (0, 0));
+        assert_eq!(spilt.set_max(Limit::Bytes(20)).expect("a number"), 10);
+        assert_eq!((spilt.max(), spilt.forced(), group.max()), (20, 10, u64::MAX));
+        spilt.set_batch(0);
+        spilt.drain();
+        assert_eq!((spilt.usage(), spilt.stocked()), (30, 0));
+        // A percentage of the same counter above.
+        let half: Limit = "50%".parse().expect("a percentage");
+        assert!(spilt.set_max(half).is_err(), "the root's spill has no max");
+        runtime.root().counter(spill).expect("declared").set_max(Limit::Bytes(80)).expect("a number");
+        spilt.set_max(half).expect("of 80");
+        assert_eq!((spilt.max(), runtime.root().max()), (40, u64::MAX));
+        drop((window, held, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Each counter of a group is an object of its own: the last of any of them is waited for.
+#[test]
+fn a_group_stays_until_its_last_counter_is_free() {
+    for builder in kinds() {
+        let (runtime, [memory, spill, swap]) = with_spill_and_swap(builder);
+        let group = create(&runtime.root(), "q");
+        let id = group.id();
+        let set = group.try_charge_set(&[(memory, 5), (spill, 7), (swap, 0)]).expect("room");
+        let [memory, spill, swap]: [Charge; 3] =
+            set.into_charges().map(|(_, charge)| charge).collect::<Vec<_>>().try_into().expect("three");
+        group.offline().expect("no children");
+        drop(group);
+        runtime.settle();
+        assert_eq!(runtime.dying(), 3);
+        drop(memory);
+        drop(spill);
+        let found = runtime.find(id).expect("kept by zero bytes of swap");
+        assert_eq!((swap.group(), found.path().as_str(), found.is_offline()), (found.clone(), "/q", true));
+        assert_sound(&runtime);
+        drop(found);
+        drop(swap);
+        assert_eq!((runtime.find(id), runtime.dying()), (None, 0));
+        let again = create(&runtime.root(), "q");
+        assert_eq!(live(&again, [Counter::MEMORY; 3]), [0; 3]);
+        drop((charge(&again, 5), again));
+        assert_empty(&runtime);
+    }
+}

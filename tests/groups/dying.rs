@@ -1,0 +1,127 @@
+//! What may still be done to a group that went offline: read it, set it, charge it by force, all while credit of several threads
+//! waits for its barrier.
+
+use memcg::{Charge, Group, Limit, Runtime};
+
+use super::{Other, assert_empty, assert_sound, build, charge, create, kinds};
+
+/// A group of which two threads have a charge and credit, offline; its handle; its charges.
+fn dying(runtime: &Runtime, other: &Other) -> (Group, [Charge; 2]) {
+    let group = create(&runtime.root(), "q");
+    drop((charge(&group, 1), other.with(&group, |group| drop(charge(group, 1)))));
+    let held = [charge(&group, 10), other.with(&group, |group| charge(group, 20))];
+    group.offline().expect("no children");
+    (group, held)
+}
+
+/// Does `what` to such a group and looks whether all figures are still sane.
+fn with_a_dying_group(what: impl Fn(&Group)) {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let root = runtime.root();
+        // Somebody beside it, with credit and a bound that must stay what they are.
+        let stays = create(&root, "stays");
+        let held_there = charge(&stays, 5);
+        let other = Other::spawn();
+        let (group, held) = dying(&runtime, &other);
+        what(&group);
+        what(&group);
+        let bounds = [group.stocked_bound(), root.stocked_bound()];
+        assert!(bounds[0] <= 256 && bounds[1] <= 3 * 256, "{bounds:?}");
+        assert_eq!((group.live(), root.live(), group.path().as_str()), (30, 35, "/q"));
+        assert!(root.stocked() <= root.stocked_bound());
+        assert!(group.try_charge(1).is_err());
+        assert_sound(&runtime);
+        drop((held, group));
+        runtime.settle();
+        assert_eq!((runtime.dying(), root.live(), stays.usage()), (0, 5, root.usage()));
+        assert_eq!(stays.stocked_bound(), root.stocked_bound());
+        // A limit still finds all credit.
+        root.set_max(Limit::Bytes(100)).expect("a number");
+        let rest = charge(&stays, 95);
+        assert!(stays.try_charge(1).is_err());
+        drop((rest, held_there));
+        assert_empty(&runtime);
+        assert_eq!(runtime.counts().refused_in_transit, 0);
+    }
+}
+
+#[test]
+fn its_max_may_change() {
+    with_a_dying_group(|group| {
+        assert_eq!(group.set_max(Limit::Bytes(10)).expect("a number"), 20);
+        assert_eq!((group.max(), group.forced()), (10, 20));
+        assert_eq!(group.set_max(Limit::Max).expect("none"), 0);
+    });
+}
+
+#[test]
+fn its_batch_may_change() {
+    with_a_dying_group(|group| {
+        group.set_batch(0);
+        group.set_batch(64);
+    });
+}
+
+#[test]
+fn it_may_be_drained() {
+    with_a_dying_group(|group| {
+        group.drain();
+        assert_eq!(group.usage(), 30);
+    });
+}
+
+#[test]
+fn it_may_be_read() {
+    with_a_dying_group(|group| {
+        assert_eq!((group.live(), group.stocked(), group.usage()), (30, 0, 30));
+        assert_eq!((group.usage_local(), group.stocked_local(), group.live_local()), (30, 0, 30));
+        assert!(group.peak() >= 30 && group.is_offline() && group.children().is_empty());
+        let window = group.peak_window();
+        window.reset();
+        assert_eq!(window.peak(), 30);
+    });
+}
+
+#[test]
+fn it_may_be_charged_by_force() {
+    with_a_dying_group(|group| {
+        let mut forced = group.charge(100);
+        assert_eq!((forced.bytes(), group.live()), (100, 130));
+        forced.grow(20);
+        forced.shrink(30);
+        assert_eq!(group.live(), 120);
+    });
+}
+
+#[test]
+fn it_may_be_charged_by_force_above_its_max() {
+    with_a_dying_group(|group| {
+        group.set_max(Limit::Bytes(40)).expect("a number");
+        let forced = group.charge(100);
+        assert_eq!((group.usage(), group.forced()), (130, 90));
+        drop(forced);
+        assert_eq!((group.usage(), group.forced()), (30, 0));
+    });
+}
+
+#[test]
+fn it_may_go_offline_again() {
+    with_a_dying_group(|group| {
+        group.offline().expect("it is");
+        group.offline_tree();
+    });
+}
+
+/// Another counts its death in between.
+#[test]
+fn it_may_lie_beside_others() {
+    with_a_dying_group(|group| {
+        let root = group.parent().expect("the root");
+        let beside = create(&root, "beside");
+        let held = charge(&beside, 10);
+        beside.offline().expect("no children");
+        assert_eq!(root.live(), 45);
+        drop(held);
+    });
+}

@@ -1,0 +1,198 @@
+//! What a group may hold: a max below usage, percentages that follow, protection that leaves with its group.
+
+use memcg::{Bytes, Group, Limit, LimitError, Limits, Runtime};
+
+use super::{Other, assert_empty, assert_sound, bare, build, charge, create, kinds};
+
+fn percent(text: &str) -> Limit {
+    text.parse().expect("a percentage")
+}
+
+#[test]
+fn a_max_below_usage_is_stored_and_reports_the_excess() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = create(&runtime.root(), "q");
+        let below = create(&group, "below");
+        let other = Other::spawn();
+        let mut held = charge(&below, 60);
+        let theirs = other.with(&below, |below| charge(below, 40));
+        assert_eq!(group.set_max(Limit::Bytes(100)).expect("a number"), 0, "to the byte, without credit");
+        assert_eq!((group.usage() - group.forced(), group.forced()), (group.usage(), 0));
+        assert_eq!(group.set_max(Limit::Bytes(70)).expect("a number"), 30);
+        assert_eq!((group.max(), group.usage(), group.forced(), group.stocked()), (70, 100, 30, 0));
+        for group in [&group, &below] {
+            assert!(group.try_charge(1).is_err());
+            other.with(group, |group| assert!(group.try_charge(1).is_err()));
+        }
+        assert_eq!(group.set_max(Limit::Bytes(0)).expect("a number"), 100);
+        assert_eq!((group.set_max(Limit::Bytes(90)).expect("a number"), group.forced()), (10, 10));
+        // What is above goes first.
+        held.shrink(4);
+        assert_eq!((group.usage(), group.forced()), (96, 6));
+        held.shrink(10);
+        assert_eq!((group.usage(), group.forced()), (86, 0));
+        assert!(below.try_charge(5).is_err());
+        drop(charge(&below, 4));
+        // By force it rises again.
+        held.grow(100);
+        assert_eq!((group.usage(), group.forced()), (186, 96));
+        assert_eq!(group.set_max(Limit::Max).expect("none"), 0);
+        assert_eq!((group.forced(), group.max()), (0, u64::MAX));
+        assert_sound(&runtime);
+        drop((held, theirs, group, below));
+        assert_empty(&runtime);
+    }
+}
+
+/// `usage - forced <= max` at every level after every step.
+#[test]
+fn what_is_forced_stands_apart() {
+    for builder in kinds() {
+        let runtime = build(builder.max(Limit::Bytes(500)));
+        let groups = [runtime.root(), create(&runtime.root(), "a")];
+        let leaf = create(&groups[1], "leaf");
+        let mut held = Vec::new();
+        for step in 0..400_u64 {
+            match step * 7 % 11 {
+                0..=3 => held.extend(leaf.try_charge(step % 90).ok()),
+                4 | 5 => held.push(leaf.charge(step % 50)),
+                6 => drop(groups[1].set_max(Limit::Bytes(step * 13 % 700)).expect("a number")),
+                7 => drop(runtime.root().set_max(Limit::Bytes(step * 17 % 900)).expect("a number")),
+                _ if held.is_empty() => {}
+                _ => drop(held.swap_remove(step as usize % held.len())),
+            }
+            let sum: u64 = held.iter().map(memcg::Charge::bytes).sum();
+            for group in &groups {
+                assert!(group.usage() - group.forced() <= group.max(), "step {step}: {group:?}");
+                assert_eq!(group.live(), sum, "step {step}");
+                let excess = group.usage().saturating_sub(group.max());
+                assert_eq!(group.forced(), excess, "step {step}: {group:?}");
+            }
+        }
+        assert_sound(&runtime);
+        drop((held, groups, leaf));
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn percentages_follow_the_nearest_max_above() {
+    let runtime = build(bare().max(Limit::Bytes(1_000)));
+    let root = runtime.root();
+    let acme = root.create("acme", Limits::new().max(percent("50%")).low(percent("10%"))).expect("the root has a max");
+    let free = create(&acme, "free");
+    let query = free.create("q", Limits::new().max(percent("20%")).min(percent("5%"))).expect("acme has a max");
+    let figures = |group: &Group| (group.max(), group.min(), group.low());
+    assert_eq!((figures(&acme), figures(&free), figures(&query)), ((500, 0, 100), (u64::MAX, 0, 0), (100, 25, 0)));
+    root.set_max(Limit::Bytes(2_000)).expect("a number");
+    assert_eq!((figures(&acme), figures(&query)), ((1_000, 0, 200), (200, 50, 0)), "nested");
+    free.set_max(Limit::Bytes(300)).expect("a number");
+    assert_eq!(figures(&query), (60, 15, 0), "a nearer one");
+    free.set_max(Limit::Max).expect("none");
+    assert_eq!(figures(&query), (200, 50, 0), "and gone again");
+    acme.set_max(Limit::Bytes(400)).expect("a number");
+    root.set_max(Limit::Bytes(10_000)).expect("a number");
+    assert_eq!((figures(&acme), figures(&query)), ((400, 0, 1_000), (80, 20, 0)), "a number does not follow");
+    let limits = query.limits();
+    assert_eq!(
+        (limits.max, limits.min, limits.low),
+        (Some(percent("20%")), Some(percent("5%")), Some(Limit::Bytes(0)))
+    );
+    assert_eq!(acme.limits().max, Some(Limit::Bytes(400)));
+    // A charge above what a percentage has become.
+    let held = charge(&query, 80);
+    acme.set_max(Limit::Bytes(200)).expect("a number");
+    assert_eq!((query.max(), query.forced(), acme.forced()), (40, 40, 0));
+    assert!(query.try_charge(1).is_err());
+    assert_eq!(query.limits().max, Some(percent("20%")), "as it was set");
+    assert_sound(&runtime);
+    drop((held, acme, free, query));
+    root.children()[0].offline_tree();
+    assert_empty(&runtime);
+}
+
+#[test]
+fn a_percentage_without_a_limited_ancestor() {
+    let runtime = build(bare());
+    let root = runtime.root();
+    let acme = create(&root, "acme");
+    let refuse = |group: &Group, error: LimitError, knob: &str| match error {
+        LimitError::NoLimitedAncestor { group: named, limit, percent: of } => {
+            assert_eq!((&named, limit, of.to_string().as_str()), (group, knob, "25%"));
+        }
+        other => panic!("{other}"),
+    };
+    let quarter = percent("25%");
+    refuse(&root, root.set_max(quarter).expect_err("nothing above"), "max");
+    refuse(&acme, acme.set_max(quarter).expect_err("no max above"), "max");
+    refuse(&acme, acme.set_min(quarter).expect_err("no max above"), "min");
+    refuse(&acme, acme.set_low(quarter).expect_err("no max above"), "low");
+    assert_eq!((acme.max(), acme.min(), acme.low()), (u64::MAX, 0, 0));
+    assert_eq!(acme.limits(), Limits::new().max(Limit::Max).min(Limit::Bytes(0)).low(Limit::Bytes(0)));
+    match acme.create("q", Limits::new().low(quarter)) {
+        Err(memcg::CreateError::Limit(error)) => refuse(&acme, error, "low"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!((runtime.group("/acme/q"), runtime.groups()), (None, 2), "nothing was made");
+    // Its own max is no help; one above is.
+    acme.set_max(Limit::Bytes(100)).expect("a number");
+    refuse(&acme, acme.set_low(quarter).expect_err("its own does not count"), "low");
+    root.set_max(Limit::Bytes(400)).expect("a number");
+    acme.set_max(quarter).expect("the root's");
+    // The max goes: what it made stays.
+    root.set_max(Limit::Max).expect("none");
+    assert_eq!((acme.max(), acme.limits().max), (100, Some(quarter)));
+    root.set_max(Limit::Bytes(800)).expect("a number");
+    assert_eq!(acme.max(), 200, "and follows again");
+    drop(acme);
+    assert_empty(&runtime);
+}
+
+#[test]
+fn protection_is_told_to_the_parent() {
+    for builder in kinds() {
+        let runtime = build(builder.max(Limit::Bytes(1_000)).budget(Bytes(1_000)));
+        let root = runtime.root();
+        let acme = root.create("acme", Limits::new().min(percent("5%")).low(Limit::Bytes(90))).expect("a max above");
+        let held = charge(&acme, 70);
+        let told = || (root.children_min_usage(), root.children_low_usage());
+        assert_eq!(told(), (50, acme.usage().min(90)));
+        root.set_max(Limit::Bytes(400)).expect("a number");
+        assert_eq!((told().0, acme.min()), (20, 20));
+        acme.set_min(Limit::Max).expect("all of it");
+        assert_eq!((told().0, acme.min()), (acme.usage(), u64::MAX));
+        assert_sound(&runtime);
+        drop(held);
+        root.drain();
+        assert_eq!(told(), (0, 0));
+        drop(acme);
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn a_budget_bounds_what_is_stranded() {
+    for budget in [0, 100, 128, 700] {
+        let runtime = build(Runtime::builder().audit(true).batch(Bytes(64)).adaptive(false).budget(Bytes(budget)));
+        let root = runtime.root();
+        let others = [Other::spawn(), Other::spawn()];
+        let mut held = Vec::new();
+        for number in 0..20 {
+            let group = create(&root, &number.to_string());
+            held.push(charge(&group, 3));
+            held.extend(others.each_ref().map(|other| other.with(&group, |group| charge(group, 3))));
+            if number % 3 == 0 {
+                group.offline().expect("no children");
+            }
+            let (stocked, bound) = (root.stocked(), root.stocked_bound());
+            assert!(stocked <= bound && bound <= budget, "{stocked} of {bound} of {budget}");
+        }
+        assert_sound(&runtime);
+        assert_eq!(root.live(), 180);
+        assert_eq!(root.stocked() > 0, budget >= 128);
+        others[0].run(move || drop(held));
+        root.offline_tree();
+        assert_eq!((root.usage(), root.stocked_bound()), (0, 0));
+    }
+}

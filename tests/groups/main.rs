@@ -1,0 +1,115 @@
+#![cfg(not(loom))]
+//! Groups as those who embed them meet them: who is where, who goes when, what a charge may become.
+//!
+//! * `tree`: who is found where, while others come and go;
+//! * `offline`: admission stops, names are free, barriers are few;
+//! * `dying`: what may still be done to a group that went offline;
+//! * `outlive`: charges and handles that outlive their group and their runtime;
+//! * `verbs`: what a charge may become; `transfer`: whose it may become;
+//! * `limits`, `counters`: what a group may hold, of memory and of the rest.
+
+mod counters;
+mod dying;
+mod limits;
+mod offline;
+mod outlive;
+mod transfer;
+mod tree;
+mod verbs;
+
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use memcg::{BarrierMode, Bytes, Charge, Group, Limits, Runtime, RuntimeBuilder};
+
+/// No stock: usage is what is live.
+pub(crate) fn bare() -> RuntimeBuilder {
+    Runtime::builder().audit(true).batch(Bytes(0))
+}
+
+/// A batch of 64 bytes that stays open.
+pub(crate) fn fixed() -> RuntimeBuilder {
+    Runtime::builder().audit(true).batch(Bytes(64)).adaptive(false)
+}
+
+/// Every kind of stock, on the hit path and beside it.
+pub(crate) fn kinds() -> [RuntimeBuilder; 6] {
+    let hits = Runtime::builder().batch(Bytes(64));
+    [
+        bare(),
+        fixed(),
+        fixed().barrier(BarrierMode::Fence),
+        Runtime::builder().audit(true).batch(Bytes(64)),
+        hits.clone(),
+        hits.adaptive(false),
+    ]
+}
+
+pub(crate) fn build(builder: RuntimeBuilder) -> Runtime {
+    builder.build().expect("a configuration that holds")
+}
+
+pub(crate) fn create(parent: &Group, name: &str) -> Group {
+    parent.create(name, Limits::new()).expect("a name that is free")
+}
+
+pub(crate) fn charge(group: &Group, bytes: u64) -> Charge {
+    group.try_charge(bytes).expect("room")
+}
+
+/// The whole tree adds up, with the second count where there is one.
+#[track_caller]
+pub(crate) fn assert_sound(runtime: &Runtime) {
+    let verdict = runtime.verify();
+    assert!(verdict.is_ok(), "{verdict}");
+}
+
+/// Nothing is charged and nobody is dying any more: nothing is left.
+#[track_caller]
+pub(crate) fn assert_empty(runtime: &Runtime) {
+    runtime.settle();
+    assert_sound(runtime);
+    let root = runtime.root();
+    root.drain();
+    assert_eq!((root.usage(), root.forced(), runtime.dying()), (0, 0, 0));
+    assert_sound(runtime);
+}
+
+/// Another thread that does one job at a time and keeps its stock until it is dropped.
+pub(crate) struct Other {
+    jobs: Option<Sender<Box<dyn FnOnce() + Send>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Other {
+    pub(crate) fn spawn() -> Self {
+        let (jobs, inbox) = channel::<Box<dyn FnOnce() + Send>>();
+        let thread = std::thread::spawn(move || inbox.into_iter().for_each(|job| job()));
+        Self { jobs: Some(jobs), thread: Some(thread) }
+    }
+
+    /// Runs `job` there and waits for its result; what the job owned is dropped by then.
+    pub(crate) fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
+        let (answer, result) = channel();
+        let job = Box::new(move || answer.send(job()).expect("the caller waits"));
+        self.jobs.as_ref().expect("alive until dropped").send(job).expect("the thread takes jobs");
+        result.recv().expect("the job does not panic")
+    }
+
+    /// Runs `job` with the group there.
+    pub(crate) fn with<R: Send + 'static>(&self, group: &Group, job: impl FnOnce(&Group) -> R + Send + 'static) -> R {
+        let group = group.clone();
+        self.run(move || job(&group))
+    }
+}
+
+impl Drop for Other {
+    /// Waits for the end of the thread, thread-local destructors included.
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic has been reported where the answer was missing.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Offline: admission stops, the name is free, what is charged stays charged, and one barrier serves many.
+
+use memcg::{ChargeError, CreateError, Group, Limit, Limits, Runtime};
+
+use super::{Other, assert_empty, assert_sound, build, charge, create, fixed, kinds};
+
+#[track_caller]
+fn assert_refused(group: &Group, bytes: u64) {
+    match group.try_charge(bytes) {
+        Err(ChargeError::Offline { group: named, requested }) => {
+            assert_eq!((&named, requested), (group, bytes));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_group_with_children_stays_online() {
+    let runtime = build(fixed());
+    let acme = create(&runtime.root(), "acme");
+    let queries = ["q1", "q2"].map(|name| create(&acme, name));
+    let refused = acme.offline().expect_err("it has children");
+    assert_eq!((&refused.group, refused.children), (&acme, 2));
+    assert!(!acme.is_offline() && acme.try_charge(1).is_ok());
+    let held = charge(&queries[0], 1);
+    for query in &queries {
+        query.offline().expect("no children");
+    }
+    acme.offline().expect("children that are offline do not count, held or not");
+    acme.offline().expect("and again does nothing");
+    assert!(runtime.root().children().is_empty());
+    drop((refused, acme, queries));
+    assert_eq!(runtime.root().live(), 1);
+    drop(held);
+    assert_empty(&runtime);
+}
+
+#[test]
+fn its_name_is_free_at_once() {
+    let runtime = build(fixed());
+    let root = runtime.root();
+    let mut old = Vec::new();
+    for round in 1..=100_u64 {
+        let group = create(&root, "q");
+        assert_eq!(runtime.group("/q").as_ref(), Some(&group));
+        assert!(root.create("q", Limits::new()).is_err(), "taken while it is online");
+        old.push((charge(&group, round), group.clone()));
+        group.offline().expect("no children");
+        assert_eq!(runtime.group("/q"), None);
+    }
+    let ids: std::collections::BTreeSet<_> = old.iter().map(|(_, group)| group.id()).collect();
+    assert_eq!((ids.len(), runtime.dying(), runtime.groups()), (100, 100, 1));
+    assert_eq!(root.live(), 5_050, "what is charged stays charged");
+    assert_sound(&runtime);
+    for (held, group) in old {
+        assert_eq!((group.path().as_str(), group.live()), ("/q", held.bytes()));
+        assert_eq!(runtime.find(group.id()).as_ref(), Some(&group), "somebody has a handle");
+    }
+    assert_empty(&runtime);
+}
+
+/// The statement: whoever begins a charge after `offline` returned is refused, also who has credit.
+#[test]
+fn nobody_is_admitted_afterwards() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = create(&runtime.root(), "q");
+        let others = [Other::spawn(), Other::spawn()];
+        // Twice: an adaptive stock opens with the first charge and is filled by the next.
+        let mut held = vec![charge(&group, 1), charge(&group, 1)];
+        for other in &others {
+            held.extend((0..2).map(|_| other.with(&group, |group| charge(group, 1))));
+        }
+        group.offline().expect("no children");
+        assert_refused(&group, 1);
+        for other in &others {
+            let mut mine = held.pop().expect("six charges");
+            other.with(&group, move |group| {
+                for bytes in [1, 0, 63, 64, u64::MAX] {
+                    assert_refused(group, bytes);
+                }
+                assert!(matches!(mine.try_grow(1), Err(ChargeError::Offline { requested: 1, .. })));
+                assert_eq!(mine.bytes(), 1);
+                // What exists already is charged all the same.
+                mine.grow(5);
+                assert_eq!((mine.bytes(), group.charge(7).bytes(), mine.shrink(6)), (6, 7, 6));
+                assert_refused(group, 1);
+            });
+        }
+        assert_eq!((group.live(), runtime.root().live()), (4, 4));
+        assert_sound(&runtime);
+        drop((held, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Threads put credit into their stocks until the very moment, then learn that the group is offline.
+#[test]
+fn nobody_is_admitted_afterwards_whatever_was_under_way() {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    const ROUNDS: u64 = if cfg!(debug_assertions) { 3_000 } else { 30_000 };
+    let runtime = build(Runtime::builder().batch(memcg::Bytes(64)).adaptive(false));
+    let root = runtime.root();
+    let gone = AtomicU64::new(0);
+    let over = AtomicBool::new(false);
+    let (groups, inbox) = std::sync::mpsc::sync_channel::<(u64, Group)>(1);
+    std::thread::scope(|scope| {
+        let charger = scope.spawn(|| {
+            let mut cold = vec![0_u8; 32 << 20];
+            let mut at = 0;
+            let mut late = 0;
+            for (round, group) in inbox {
+                loop {
+                    // Known to be offline before the charge begins.
+                    let known = gone.load(Ordering::Acquire) >= round;
+                    let held = group.try_charge(3);
+                    if known {
+                        late += u64::from(held.is_ok());
+                        break;
+                    }
+                    for _ in 0..8 {
+                        at = (at + 64 * 1_021) % cold.len();
+                        cold[at] = cold[at].wrapping_add(1);
+                    }
+                    drop(held);
+                }
+            }
+            over.store(true, Ordering::Release);
+            std::hint::black_box(&cold);
+            late
+        });
+        for round in 1..=ROUNDS {
+            let group = create(&root, "q");
+            drop(charge(&group, 1));
+            groups.send((round, group.clone())).expect("the charger takes groups");
+            for _ in 0..round % 200 {
+                std::hint::spin_loop();
+            }
+            group.offline().expect("no children");
+            gone.store(round, Ordering::Release);
+        }
+        drop(groups);
+        let late = charger.join().expect("no panic");
+        assert_eq!(late, 0, "charges that began after offline returned, of {ROUNDS}");
+    });
+    assert_empty(&runtime);
+}
+
+#[test]
+fn by_its_only_charger_it_needs_no_barrier() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let root = runtime.root();
+        // The first child makes the root give its stock up.
+        create(&root, "first").offline().expect("no children");
+        let before = runtime.counts();
+        for round in 0..300 {
+            let group = create(&root, "q");
+            let held = [charge(&group, 1), charge(&group, 2), charge(&group, 100)];
+            if round % 2 == 0 {
+                drop(held);
+                group.offline().expect("no children");
+            } else {
+                group.offline().expect("no children");
+                assert_eq!(root.live(), 103);
+                drop(held);
+            }
+            assert_eq!((root.usage(), root.stocked_bound()), (0, 0), "its credit is back at once");
+            assert_eq!(runtime.dying(), 1, "for want of the handle");
+            drop(group);
+            assert_eq!(runtime.dying(), 0);
+        }
+        assert_eq!(runtime.counts().barriers, before.barriers);
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn one_barrier_serves_many() {
+    for further in [0, 2] {
+        let mut builder = Runtime::builder().batch(memcg::Bytes(64)).adaptive(false);
+        let counters: Vec<_> = (0..further).map(|number| builder.counter(&format!("c{number}"))).collect();
+        let runtime = build(builder);
+        let root = runtime.root();
+        let other = Other::spawn();
+        let charged = |root: &Group| {
+            let group = create(root, "q");
+            let set: Vec<_> =
+                counters.iter().copied().chain([memcg::Counter::MEMORY]).map(|counter| (counter, 3)).collect();
+            drop(group.try_charge_set(&set).expect("room"));
+            other.with(&group, move |group| drop(group.try_charge_set(&set).expect("room")));
+            group
+        };
+        charged(&root).offline().expect("no children");
+        runtime.settle();
+        let before = runtime.counts().barriers;
+        for _ in 0..640 {
+            charged(&root).offline().expect("no children");
+        }
+        let barriers = runtime.counts().barriers - before;
+        println!("{further} further counters: {barriers} barriers for 640 groups that two threads charged");
+        assert!((1..=10).contains(&barriers), "{barriers} barriers for 640 groups, {further} further counters");
+
+        // By hand: one for all that wait, none for nothing.
+        runtime.settle();
+        let groups: Vec<Group> = (0..50)
+            .map(|_| {
+                let group = charged(&root);
+                group.offline().expect("no children");
+                group
+            })
+            .collect();
+        let before = runtime.counts().barriers;
+        assert!(root.usage() > 0, "credit waits for its barrier");
+        runtime.settle();
+        assert_eq!((runtime.counts().barriers - before, root.usage()), (1, 0));
+        runtime.settle();
+        assert_eq!(runtime.counts().barriers - before, 1);
+        assert_eq!(runtime.dying(), 50, "memory's object, for the handle");
+        drop(groups);
+        assert_empty(&runtime);
+
+        // As one step.
+        let top = create(&root, "top");
+        for name in ["a", "b", "c"] {
+            let group = create(&top, name);
+            drop(charge(&group, 3));
+            other.with(&group, |group| drop(charge(group, 3)));
+        }
+        let before = runtime.counts().barriers;
+        top.offline_tree();
+        assert_eq!((runtime.counts().barriers - before, root.usage()), (1, 0));
+        drop(top);
+        assert_empty(&runtime);
+    }
+}
+
+/// Credit that waits for its barrier stands in nobody's way.
+#[test]
+fn a_limit_settles_what_it_needs() {
+    let runtime = build(fixed().max(Limit::Bytes(200)).budget(memcg::Bytes(200)));
+    let root = runtime.root();
+    let other = Other::spawn();
+    for _ in 0..3 {
+        let group = create(&root, "q");
+        drop(charge(&group, 10));
+        other.with(&group, |group| drop(charge(group, 10)));
+        group.offline().expect("no children");
+    }
+    let group = create(&root, "all");
+    let held = charge(&group, 200);
+    assert!(group.try_charge(1).is_err());
+    drop((held, group));
+    assert_empty(&runtime);
+}
+
+#[test]
+fn it_protects_nobody_and_takes_no_children() {
+    let runtime = build(fixed());
+    let root = runtime.root();
+    let acme = root.create("acme", Limits::new().min(Limit::Bytes(50)).low(Limit::Bytes(90))).expect("a name");
+    let held = charge(&acme, 70);
+    assert_eq!((root.children_min_usage(), root.children_low_usage()), (50, acme.usage().min(90)));
+    acme.offline().expect("no children");
+    assert_eq!((root.children_min_usage(), root.children_low_usage()), (0, 0));
+    acme.set_min(Limit::Bytes(60)).expect("does nothing");
+    acme.set_low("max".parse::<Limit>().expect("a limit")).expect("does nothing");
+    assert_eq!((acme.min(), acme.low(), root.children_min_usage(), root.children_low_usage()), (0, 0, 0, 0));
+    match acme.create("late", Limits::new()) {
+        Err(CreateError::Offline { parent, name }) => assert_eq!((parent, name.as_str()), (acme.clone(), "late")),
+        other => panic!("{other:?}"),
+    }
+    assert_sound(&runtime);
+    drop((held, acme));
+    assert_empty(&runtime);
+}
+
+/// Nobody has a handle, nothing is charged: the tree alone kept them.
+#[test]
+fn idle_groups_go_with_their_tree() {
+    let mut builder = fixed();
+    let spill = builder.counter("spill");
+    let runtime = build(builder);
+    let acme = create(&runtime.root(), "acme");
+    let mut ids = vec![acme.id()];
+    for number in 0..10 {
+        let group = create(&acme, &number.to_string());
+        let below = create(&group, "below");
+        drop(below.try_charge_set(&[(memcg::Counter::MEMORY, 3), (spill, 3)]).expect("room"));
+        ids.extend([group.id(), below.id()]);
+    }
+    acme.offline_tree();
+    drop(acme);
+    assert_eq!(ids.iter().filter(|&&id| runtime.find(id).is_some()).count(), 0, "of {}", ids.len());
+    assert_empty(&runtime);
+}
+
+#[test]
+fn a_tree_goes_as_one() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let other = Other::spawn();
+        let acme = create(&root, "acme");
+        let mut groups = vec![acme.clone()];
+        let mut held = Vec::new();
+        for number in 0..30_usize {
+            let group = create(&groups[number / 2], &number.to_string());
+            held.push(charge(&group, 5));
+            held.push(other.with(&group, |group| charge(group, 6)));
+            groups.push(group);
+        }
+        acme.offline_tree();
+        acme.offline_tree();
+        for group in &groups {
+            assert!(group.is_offline() && group.children().is_empty());
+            assert_refused(group, 1);
+        }
+        assert_eq!((runtime.groups(), root.live(), acme.live()), (1, 330, 330));
+        assert_sound(&runtime);
+        drop(groups);
+        drop(acme);
+        other.run(move || drop(held));
+        assert_empty(&runtime);
+    }
+}

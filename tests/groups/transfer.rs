@@ -1,0 +1,219 @@
+//! Whose a charge may become: siblings, ancestors, descendants, and who says no.
+
+use memcg::{ChargeError, Group, Limit, Runtime};
+
+use super::{Other, assert_empty, assert_sound, bare, build, charge, create, fixed, kinds};
+
+/// R{A{B, C}, D}
+fn tree(runtime: &Runtime) -> [Group; 5] {
+    let root = runtime.root();
+    let (a, d) = (create(&root, "a"), create(&root, "d"));
+    let (b, c) = (create(&a, "b"), create(&a, "c"));
+    [root, a, b, c, d]
+}
+
+fn live(groups: &[Group; 5]) -> [u64; 5] {
+    groups.each_ref().map(Group::live)
+}
+
+#[test]
+fn it_changes_what_lies_between_and_nothing_else() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let groups = tree(&runtime);
+        let [root, a, b, c, d] = &groups;
+        let other = Other::spawn();
+        let mut held = charge(b, 10);
+        for (to, expected) in [
+            (c, [10, 10, 0, 10, 0]),
+            (c, [10, 10, 0, 10, 0]),
+            (a, [10, 10, 0, 0, 0]),
+            (b, [10, 10, 10, 0, 0]),
+            (d, [10, 0, 0, 0, 10]),
+            (root, [10, 0, 0, 0, 0]),
+            (c, [10, 10, 0, 10, 0]),
+            (root, [10, 0, 0, 0, 0]),
+            (d, [10, 0, 0, 0, 10]),
+            (b, [10, 10, 10, 0, 0]),
+        ] {
+            held.transfer(to).expect("no limits");
+            assert_eq!((live(&groups), held.group()), (expected, to.clone()));
+            assert_sound(&runtime);
+        }
+        // On a thread that never charged either of them.
+        let to = c.clone();
+        let held = other.run(move || {
+            held.transfer(&to).expect("no limits");
+            held
+        });
+        assert_eq!(live(&groups), [10, 10, 0, 10, 0]);
+        drop(held);
+        drop(groups);
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn a_full_common_ancestor_does_not_matter() {
+    for builder in kinds() {
+        let runtime = build(builder.max(Limit::Bytes(100)));
+        let groups = tree(&runtime);
+        let [root, a, b, c, d] = &groups;
+        a.set_max(Limit::Bytes(100)).expect("a number");
+        let mut held = charge(b, 100);
+        for to in [c, a, b, d, root, a, c] {
+            let refused = root.refused();
+            held.transfer(to).expect("the root's share does not change");
+            assert!(b.try_charge(1).is_err() && root.live() == 100);
+            assert_eq!(root.peak(), 100, "never above, not for an instant");
+            assert!(root.refused() + a.refused() > refused);
+            assert_sound(&runtime);
+        }
+        drop(held);
+        drop(groups);
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn a_refusal_leaves_all_as_it_was() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let groups = tree(&runtime);
+        let [_, a, _, c, d] = &groups;
+        let other = Other::spawn();
+        for group in [a, c] {
+            group.set_max(Limit::Bytes(50)).expect("a number");
+        }
+        let beside = other.with(c, |c| charge(c, 30));
+        let mut held = charge(d, 21);
+        let before = live(&groups);
+        let Err(ChargeError::Limit(refusal)) = held.transfer(c) else { panic!("30 + 21 > 50") };
+        assert_eq!((refusal.requester(), refusal.requested(), refusal.usage(), refusal.max()), (c, 21, 30, 50));
+        assert!(refusal.group() == c || refusal.group() == a);
+        assert_eq!((live(&groups), held.bytes(), held.group()), (before, 21, d.clone()));
+        assert_eq!(a.refused() + c.refused(), 1);
+        assert_sound(&runtime);
+        // To the byte it fits.
+        held.shrink(1);
+        held.transfer(c).expect("30 + 20 = 50");
+        assert_eq!(live(&groups), [50, 50, 0, 50, 0]);
+        drop((held, beside, groups));
+        assert_empty(&runtime);
+    }
+}
+
+/// Credit below the target is found, in whosever stock it lies.
+#[test]
+fn no_credit_stands_in_its_way() {
+    let runtime = build(fixed());
+    let groups = tree(&runtime);
+    let [_, a, b, c, d] = &groups;
+    let other = Other::spawn();
+    let mut held = charge(d, 95);
+    let beside = [charge(b, 1), other.with(b, |b| charge(b, 1)), other.with(c, |c| charge(c, 3))];
+    a.set_max(Limit::Bytes(256)).expect("a number");
+    assert_eq!(a.usage(), 192);
+    a.set_max(Limit::Bytes(100)).expect("a number");
+    held.transfer(c).expect("5 + 95 = 100");
+    assert!(b.try_charge(1).is_err());
+    drop((held, beside, groups));
+    assert_empty(&runtime);
+}
+
+#[test]
+fn not_to_a_group_that_is_offline() {
+    for builder in kinds() {
+        for bytes in [0, 10] {
+            let runtime = build(builder.clone());
+            let groups = tree(&runtime);
+            let [root, a, b, c, _] = &groups;
+            let mut held = charge(b, bytes);
+            let gone = charge(c, 3);
+            c.offline().expect("no children");
+            match held.transfer(c) {
+                Err(ChargeError::Offline { group, requested }) => assert_eq!((&group, requested), (c, bytes)),
+                other => panic!("{other:?}"),
+            }
+            assert_eq!((live(&groups), held.group()), ([bytes + 3, bytes + 3, bytes, 3, 0], b.clone()));
+            // From one, yes: what is left behind finds a new home.
+            b.offline().expect("no children");
+            held.transfer(a).expect("online");
+            let mut gone = gone;
+            gone.transfer(root).expect("online");
+            assert_eq!((live(&groups), runtime.dying()), ([bytes + 3, bytes, 0, 0, 0], 2));
+            drop(groups);
+            assert_eq!(runtime.dying(), 0, "nothing is left in them");
+            assert_sound(&runtime);
+            drop((held, gone));
+            assert_empty(&runtime);
+        }
+    }
+}
+
+#[test]
+fn not_to_another_runtime() {
+    let [ours, theirs] = [build(fixed()), build(bare())];
+    let (here, there) = (create(&ours.root(), "here"), create(&theirs.root(), "there"));
+    for bytes in [0, 10] {
+        let mut held = charge(&here, bytes);
+        for to in [&there, &theirs.root()] {
+            match held.transfer(to) {
+                Err(ChargeError::OtherRuntime { from, to: named }) => assert_eq!((&from, &named), (&here, to)),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!((held.group(), here.live(), theirs.root().live()), (here.clone(), bytes, 0));
+    }
+    drop((here, there));
+    assert_empty(&ours);
+    assert_empty(&theirs);
+}
+
+#[test]
+fn zero_bytes_take_their_handle_along() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let groups = tree(&runtime);
+        let [_, a, b, c, d] = groups.clone();
+        let mut held = charge(&b, 0);
+        a.set_max(Limit::Bytes(0)).expect("a number");
+        held.transfer(&c).expect("nothing always fits");
+        drop(groups);
+        b.offline().expect("no children");
+        drop(b);
+        assert_eq!(runtime.dying(), 0, "nothing keeps where it was");
+        c.offline().expect("no children");
+        drop(c);
+        assert_eq!(runtime.dying(), 1, "it keeps where it is");
+        held.transfer(&d).expect("online");
+        assert_eq!(runtime.dying(), 0);
+        held.try_grow(5).expect("no limit there");
+        assert_eq!((d.live(), a.live()), (5, 0));
+        drop((held, a, d));
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn of_a_further_counter_to_the_same_one() {
+    let mut builder = fixed();
+    let spill = builder.counter("spill");
+    let runtime = build(builder);
+    let groups = tree(&runtime);
+    let [root, _, b, _, d] = &groups;
+    let set = b.try_charge_set(&[(memcg::Counter::MEMORY, 5), (spill, 7)]).expect("room");
+    let mut charges: Vec<_> = set.into_charges().map(|(_, charge)| charge).collect();
+    d.counter(spill).expect("declared").set_max(Limit::Bytes(6)).expect("a number");
+    let Err(ChargeError::Limit(refusal)) = charges[1].transfer(d) else { panic!("7 > 6") };
+    assert_eq!((refusal.counter(), refusal.group()), (Some("spill"), d));
+    d.counter(spill).expect("declared").set_max(Limit::Bytes(7)).expect("a number");
+    charges[1].transfer(d).expect("7 fit");
+    let spilt = |group: &Group| group.counter(spill).expect("declared").live();
+    assert_eq!((spilt(root), spilt(b), spilt(d)), (7, 0, 7));
+    assert_eq!(live(&groups), [5, 5, 5, 0, 0]);
+    assert_eq!((charges[1].group(), charges[0].group()), (d.clone(), b.clone()));
+    assert!(charges.swap_remove(0).merge(charges.remove(0)).is_err(), "two counters");
+    drop(groups);
+    assert_empty(&runtime);
+}

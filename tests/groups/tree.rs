@@ -1,0 +1,220 @@
+//! Who is found where, while others come and go.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use memcg::{Group, Limits};
+
+use super::{assert_empty, assert_sound, bare, build, charge, create, fixed};
+
+fn paths(groups: impl IntoIterator<Item = Group>) -> BTreeSet<String> {
+    groups.into_iter().map(|group| group.path()).collect()
+}
+
+#[test]
+fn a_group_is_found_by_its_path_and_by_its_id() {
+    let runtime = build(bare());
+    let root = runtime.root();
+    let acme = create(&root, "acme");
+    let query = create(&acme, "q17");
+    let odd = create(&query, " ünï.c\u{f6}de …");
+    for (group, path, name) in
+        [(&root, "/", ""), (&acme, "/acme", "acme"), (&odd, "/acme/q17/ ünï.c\u{f6}de …", " ünï.c\u{f6}de …")]
+    {
+        assert_eq!((group.path().as_str(), group.name()), (path, name));
+        assert_eq!(runtime.group(path).as_ref(), Some(group));
+        assert_eq!(runtime.find(group.id()).as_ref(), Some(group));
+    }
+    for nowhere in ["", "acme", "/acme/", "//", "//acme", "/acme//q17", "/acme/q17/", "/q17", "/ACME", "/acme/q17\0"] {
+        assert_eq!(runtime.group(nowhere), None, "{nowhere:?}");
+    }
+    assert_eq!(query.parent(), Some(acme.clone()));
+    assert_eq!(odd.ancestors().collect::<Vec<_>>(), [query.clone(), acme.clone(), root.clone()]);
+    assert_eq!(root.ancestors().count(), 0);
+    assert_eq!(root.descendants().collect::<Vec<_>>(), [acme, query, odd]);
+    assert_eq!(runtime.groups(), 4);
+}
+
+#[test]
+fn a_name_is_unique_among_siblings_only() {
+    let runtime = build(bare());
+    let root = runtime.root();
+    let [a, b] = ["a", "b"].map(|name| create(&root, name));
+    let (in_a, in_b) = (create(&a, "a"), create(&b, "a"));
+    assert_ne!(in_a, in_b);
+    assert_eq!(runtime.group("/a/a"), Some(in_a));
+    assert_eq!(runtime.group("/b/a"), Some(in_b));
+    assert!(a.create("a", Limits::new()).is_err());
+}
+
+#[test]
+fn handles_of_one_group_are_one_group() {
+    let runtime = build(bare());
+    let root = runtime.root();
+    let groups: Vec<Group> = (0..20).map(|number| create(&root, &number.to_string())).collect();
+    let mut seen: HashSet<Group> = groups.iter().cloned().collect();
+    seen.extend(root.children());
+    seen.extend(groups.iter().map(|group| charge(group, 1).group()));
+    assert_eq!(seen.len(), 20);
+    let ids: BTreeSet<_> = groups.iter().map(Group::id).collect();
+    assert_eq!(ids.len(), 20);
+    let names: BTreeSet<_> = ids.iter().map(ToString::to_string).collect();
+    assert_eq!(names.len(), 20, "ids print apart");
+}
+
+#[test]
+fn the_children_are_those_that_are_online() {
+    let runtime = build(fixed());
+    let acme = create(&runtime.root(), "acme");
+    let mut twin: BTreeMap<String, Group> = BTreeMap::new();
+    for step in 0..500_u32 {
+        let name = (step * 7 % 40).to_string();
+        match twin.remove(&name) {
+            Some(group) => group.offline().expect("no children"),
+            None => drop(twin.insert(name.clone(), create(&acme, &name))),
+        }
+        let expected: BTreeSet<String> = twin.keys().map(|name| format!("/acme/{name}")).collect();
+        assert_eq!(paths(acme.children()), expected);
+        assert_eq!(paths(acme.descendants()), expected);
+        assert_eq!(runtime.groups(), twin.len() + 2);
+        for (name, group) in &twin {
+            assert_eq!(runtime.group(&format!("/acme/{name}")).as_ref(), Some(group));
+        }
+    }
+    acme.offline_tree();
+    assert!(twin.values().all(Group::is_offline));
+    drop((twin, acme));
+    assert_empty(&runtime);
+}
+
+/// What stays from the first step to the last is seen once, whatever comes and goes beside it.
+#[test]
+fn a_walk_tolerates_change() {
+    let runtime = build(bare());
+    let root = runtime.root();
+    let stays: Vec<Group> = (0..5).map(|number| create(&root, &format!("stay{number}"))).collect();
+    let below: Vec<Group> = stays.iter().map(|group| create(group, "below")).collect();
+    let mut passing: Vec<Group> = (0..5).map(|number| create(&root, &format!("go{number}"))).collect();
+    let mut walk = root.descendants();
+    let mut seen = Vec::new();
+    for step in 0.. {
+        let Some(group) = walk.next() else { break };
+        seen.push(group);
+        if let Some(group) = passing.pop() {
+            group.offline().expect("no children");
+        }
+        if step < 20 {
+            create(&root, &format!("new{step}"));
+        }
+    }
+    for group in stays.iter().chain(&below) {
+        assert_eq!(seen.iter().filter(|&other| other == group).count(), 1, "{}", group.path());
+    }
+    // A walk that began outlives what it walks over.
+    let mut walk = stays[0].descendants();
+    stays[0].offline_tree();
+    assert_eq!(walk.by_ref().map(|group| group.is_offline()).collect::<Vec<_>>(), [true]);
+    drop(runtime);
+    assert_eq!(walk.next(), None);
+}
+
+#[test]
+fn walks_and_look_ups_beside_threads_that_create_and_offline() {
+    const ROUNDS: usize = 2_000;
+    let runtime = build(fixed());
+    let root = runtime.root();
+    let stays: Vec<Group> = (0..3).map(|number| create(&root, &format!("stay{number}"))).collect();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..2)
+            .map(|thread| {
+                let stays = &stays;
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        let group = create(&stays[round % 3], &format!("{thread}"));
+                        let below = create(&group, "below");
+                        let held = charge(&below, 3);
+                        assert_eq!(below.path(), format!("/stay{}/{thread}/below", round % 3));
+                        if round % 2 == 0 {
+                            group.offline_tree();
+                        } else {
+                            below.offline().expect("no children");
+                            group.offline().expect("its child is offline");
+                        }
+                        drop(held);
+                    }
+                })
+            })
+            .collect();
+        let walker = scope.spawn(|| {
+            let mut looks = 0;
+            while !done.load(Ordering::Relaxed) {
+                let seen: Vec<Group> = root.descendants().collect();
+                for stay in &stays {
+                    assert_eq!(seen.iter().filter(|&other| other == stay).count(), 1);
+                }
+                if let Some(group) = runtime.group("/stay1/0/below") {
+                    assert_eq!(group.path(), "/stay1/0/below");
+                    assert!(group.ancestors().count() == 3 && runtime.find(group.id()) == Some(group));
+                }
+                let _ = runtime.tree();
+                looks += 1;
+            }
+            looks
+        });
+        let ended: Vec<_> = workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        done.store(true, Ordering::Relaxed);
+        let looks: usize = walker.join().expect("the walker does not panic");
+        assert!(ended.iter().all(Result::is_ok) && looks > 0);
+    });
+    assert_eq!(runtime.groups(), 4);
+    assert_empty(&runtime);
+}
+
+#[test]
+fn a_deep_tree_goes_on_a_small_stack() {
+    const LEVELS: usize = 5_000;
+    let deep = || {
+        let runtime = build(bare());
+        let mut leaf = runtime.root();
+        for _ in 0..LEVELS {
+            leaf = create(&leaf, "x");
+        }
+        let held = charge(&leaf, 7);
+        assert_eq!(leaf.path().len(), 2 * LEVELS);
+        assert_eq!((runtime.root().live(), leaf.ancestors().count()), (7, LEVELS));
+        runtime.group("/x").expect("the first").offline_tree();
+        assert_eq!((runtime.dying(), runtime.groups()), (LEVELS, 1));
+        assert_sound(&runtime);
+        drop(leaf);
+        drop(held);
+        assert_empty(&runtime);
+    };
+    let thread = std::thread::Builder::new().stack_size(512 << 10).spawn(deep);
+    thread.expect("a thread starts").join().expect("the chain goes without recursion");
+}
+
+#[test]
+fn the_table_lists_who_is_online() {
+    let runtime = build(bare().max("1MiB".parse::<memcg::Limit>().expect("a limit")));
+    let acme = runtime.root().create("acme", Limits::new().max(memcg::Limit::Bytes(100))).expect("a name");
+    let query = create(&acme, "q17");
+    let gone = create(&acme, "gone");
+    let (_held, _left) = (charge(&query, 60), charge(&gone, 30));
+    assert!(query.try_charge(11).is_err());
+    gone.offline().expect("no children");
+    let table = runtime.tree();
+    let rows: Vec<_> =
+        table.rows().iter().map(|row| (row.path.as_str(), row.live, row.peak, row.max, row.refused)).collect();
+    assert_eq!(rows, [("/", 90, 90, 1 << 20, 0), ("/acme", 90, 90, 100, 1), ("/acme/q17", 60, 60, u64::MAX, 0)]);
+    assert!(table.rows().iter().all(|row| row.stocked == 0));
+    let text = table.to_string();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 4);
+    let wide: BTreeSet<usize> = lines.iter().map(|line| line.chars().count()).collect();
+    assert_eq!(wide.len(), 1, "columns stand below each other:\n{text}");
+    assert_eq!(
+        lines[3].split_whitespace().collect::<Vec<_>>(),
+        ["/acme/q17", "60", "B", "0", "B", "60", "B", "max", "0"]
+    );
+}
