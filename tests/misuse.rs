@@ -210,10 +210,17 @@ fn a_counter_goes_with_its_credit_while_a_sibling_charges() {
             child.charge(1);
         },
         || {
+            let mut in_transit = 0;
             for round in 0..400_000 {
                 let charged = sibling.try_charge(70);
-                assert!(charged.is_ok(), "round {round}: {charged:?} {:?}", root.counts());
-                sibling.uncharge(70);
+                if charged.is_ok() {
+                    sibling.uncharge(70);
+                    continue;
+                }
+                // The other thread was preempted with credit in its hands for longer than a refusal waits: that one is counted.
+                let counts = root.counts();
+                assert!(counts.refused_in_transit > in_transit, "round {round}: {charged:?} {counts:?}");
+                in_transit = counts.refused_in_transit;
             }
         },
     );

@@ -258,6 +258,7 @@ impl Tree {
         if children > 0 {
             return Err(HasChildren(children));
         }
+        places.dying_groups += 1;
         group.group().for_each(|counter| self.die(places, counter));
         Ok(())
     }
@@ -348,7 +349,10 @@ impl Tree {
             Beside::First(first) => Some(first),
             Beside::Others(_) => None,
         };
-        places.groups -= u32::from(first.is_none());
+        if first.is_none() {
+            places.groups -= 1;
+            places.dying_groups -= 1;
+        }
         drop(places);
         let life = pool().recycle(node);
         for pinned in parent.into_iter().chain(first) {

@@ -58,12 +58,13 @@ pub(crate) struct Places {
     names: HashTable<u32>,
     hasher: RandomState,
     /// Groups there are, dying ones included: each as long as its first counter, which the others keep.
-    pub(super) groups: u32,
+    pub(crate) groups: u32,
     /// Some limit of the tree has been set to a percentage.
     pub(crate) percents: bool,
     /// The first of the counters that went offline and still hold something.
     dying: u32,
-    pub(crate) dying_len: usize,
+    /// Groups among them.
+    pub(crate) dying_groups: u32,
     /// Stocks of such counters that no barrier has closed yet, and the claims on them.
     pub(crate) deaths: Vec<u32>,
     pub(crate) death_claims: Vec<Claim>,
@@ -225,14 +226,11 @@ impl Places {
         if next != NOWHERE {
             self.all[next as usize].prev = place;
         }
-        self.dying_len += 1;
     }
 
     /// The place is free again.
     pub(super) fn unlink(&mut self, place: u32) -> Place {
-        if self.all[place as usize].dying {
-            self.dying_len -= 1;
-        } else {
+        if !self.all[place as usize].dying {
             self.forget_name(place);
         }
         self.pull(place);
@@ -270,11 +268,6 @@ impl Places {
         let some = |place: u32| (place != NOWHERE).then_some(place);
         std::iter::successors(some(first), move |&place| some(self.all[place as usize].next))
     }
-
-    /// Places in use.
-    pub(crate) fn len(&self) -> usize {
-        self.all.len() - self.free.len()
-    }
 }
 
 fn hash(hasher: &RandomState, parent: u32, name: &str) -> u64 {
@@ -298,7 +291,7 @@ impl Default for Places {
             groups: 0,
             percents: false,
             dying: NOWHERE,
-            dying_len: 0,
+            dying_groups: 0,
             deaths: Vec::new(),
             death_claims: Vec::new(),
         }

@@ -159,12 +159,11 @@ impl Runtime {
     pub fn groups(&self) -> usize {
         slow_path(|_, _| {
             let places = self.tree.places.lock();
-            (places.len() - places.dying_len) / (1 + self.tree.further.len())
+            (places.groups - places.dying_groups) as usize
         })
     }
 
-    /// Objects of groups that went offline and are not done with: somebody has a handle or a charge, or their credit is not settled.
-    /// With further counters each of them counts.
+    /// Groups that went offline and are not done with: somebody has a handle or a charge, or their credit is not settled.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -178,7 +177,7 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn dying(&self) -> usize {
-        slow_path(|_, _| self.tree.places.lock().dying_len)
+        slow_path(|_, _| self.tree.places.lock().dying_groups as usize)
     }
 
     /// Events of the whole tree.

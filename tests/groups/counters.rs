@@ -107,7 +107,7 @@ fn a_group_stays_until_its_last_counter_is_free() {
         group.offline().expect("no children");
         drop(group);
         runtime.settle();
-        assert_eq!(runtime.dying(), 3);
+        assert_eq!(runtime.dying(), 1);
         drop(memory);
         drop(spill);
         let found = runtime.find(id).expect("kept by zero bytes of swap");
