@@ -1,22 +1,24 @@
 //! Cgroup-style resource accounting for the inside of one process.
 //!
-//! A tree of counters, each with its own limits, charged before a resource is used. A charge is paid from the calling
-//! thread's stock of credit and touches no shared memory; any other thread can take that credit back, so limits are
+//! A tree of groups (service > tenant > query), each with its own limits, charged before memory is used. A charge is paid from the
+//! calling thread's stock of credit and touches no shared memory; any other thread can take that credit back, so limits are
 //! never exceeded and never refuse while credit is stranded.
 //!
-//! [`PageCounter`] is the counter, [`CounterSet`] several that are charged as one, [`CounterConfig`] how they behave.
-//! [`Bytes`] and [`Limit`] are sizes as text. [`docs`] says how it works, what is exact and what it does not do.
-//!
 //! ```
-//! use memcg::{CounterConfig, PageCounter};
+//! use memcg::{Limit, Limits, Runtime};
 //!
-//! let service = PageCounter::root(CounterConfig::new().max(1_000));
-//! let tenant = service.child();
-//! tenant.try_charge(600)?;
-//! assert!(service.child().try_charge(600).is_err(), "refused by the service: 600 + 600 > 1,000");
-//! tenant.uncharge(600);
-//! # Ok::<(), memcg::Refused>(())
+//! let runtime = Runtime::builder().max("2GiB".parse::<Limit>()?).build()?;
+//! let tenant = runtime.root().create("acme", Limits::new().max("512MiB".parse()?))?;
+//! let query = tenant.create("q17", Limits::new())?;
+//! let charge = query.try_charge(64 * 1024)?;
+//! assert!(query.try_charge(1 << 30).is_err(), "refused by /acme");
+//! drop(charge);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! [`Runtime`] owns a tree of [`Group`]s, [`Limits`] say what each may hold, a [`Charge`] is bytes held. Below them, for whatever
+//! else is to be counted: [`PageCounter`] is one counter in a tree, [`CounterSet`] several that are charged as one, [`CounterConfig`] how they
+//! behave. [`Bytes`] and [`Limit`] are sizes as text. [`docs`] says how it works, what is exact and what it does not do.
 
 pub(crate) mod charge;
 pub mod docs;

@@ -11,6 +11,10 @@
 //! | `forced` | `usage - forced <= max` at any instant | the same |
 //! | `peak` | the highest usage that admitted charges left behind, credit included; a refused charge leaves none (a set with independent stocks may: its later counters were charged) | the same |
 //! | `failcnt` | refusals at that level; forced charges are none | exact |
+//! | `Group::refused` | the same, by its name for users | exact |
+//! | `usage_local`, `live_local` | an estimate: one group after the other | the group's own, and what groups that went offline left behind |
+//! | `Runtime::dying` | exact for the lock's moment; those whose credit is not settled count | 0 once nobody has a handle or a charge, after `settle` |
+//! | `Runtime::tree` | one row after the other under the tree's lock: its shape is of one moment, its figures are not | exact |
 //! | `children_min_usage` | one step behind a walk in flight | the sum over children of min(usage, min) |
 //!
 //! # The bound on stocked credit
@@ -34,6 +38,15 @@
 //! Three things weaken "never", and all are counted in `Counts::refused_in_transit`: a thread that stays in transit for
 //! more than a millisecond, a barrier that the system refuses, and a charge that an allocator makes inside another slow
 //! path of its thread.
+//!
+//! A max that is set below usage (`Group::set_max`) holds at once for charges to come; what is above it counts as `forced` and the call
+//! returns it.
+//!
+//! # The end of a group
+//!
+//! A charge that begins after `offline` has returned is refused, on every thread. One that runs meanwhile may be made, and stays on the group.
+//! Credit of a group that went offline stays in its ancestors' usage until it is settled, within `stocked_bound`: at most 64 groups
+//! are unsettled, and none where a limit looks for room. An object is used again once nobody has a handle or a charge, exactly once.
 //!
 //! # Underflow
 //!

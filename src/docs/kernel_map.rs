@@ -16,4 +16,13 @@
 //! | `drain` | `drain_all_stock` | nobody skips; complete on return when nobody charges meanwhile |
 //! | `CounterSet` | memory and memsw charged together | refused as one, with one shared stock if wanted |
 //! | pressure hook | `try_to_free_mem_cgroup_pages`, at most `MAX_RECLAIM_RETRIES` | |
+//! | `Group` | `struct mem_cgroup` | a handle; the object is kept by handles and by live charge itself |
+//! | `Charge` | a charged folio | a value that uncharges when it is dropped |
+//! | `Group::create`, `offline` | `mkdir`, `rmdir`; `css_online`, `css_offline` | the name is free at once; any group can be charged, also one with children |
+//! | `Group::set_max` | writing `memory.max` | drains and reports the excess; nobody is killed |
+//! | `Limits::min`, `low` | `memory.min`, `memory.low` | bytes or a percentage of the nearest limited ancestor's max |
+//! | `Charge::transfer` | `move_charge` of version 1 | atomic below the common ancestor, which is not touched |
+//! | `Runtime::dying` | `nr_dying_descendants` | goes to zero with the last charge: nothing is moved to the parent |
+//! | objects of groups | the `mem_cgroup` slab cache (2025) | one pool for the process, recycled with a generation |
+//! | further counters | memory and memsw, kmem, tcpmem of version 1 | declared at the builder, each with its own limits |
 //! | units | pages | whatever the owner counts; sizes are byte-exact, nothing is rounded to pages |

@@ -15,3 +15,8 @@
 //! * **Outside Linux on x86-64 and aarch64** both sides of the barrier are fences: correct, and a charge costs a
 //!   fence more.
 //! * **More than four million counters at a time** go without stock beyond that number.
+//! * **A group lives until it is taken offline.** Dropping its handles does not end it: a name is found as long as it is online.
+//! * **`Charge::forget` keeps a group's object for ever**, and its bytes in every ancestor.
+//! * **A charge or a handle that is kept keeps its ancestors' objects**, half a kilobyte each, also after the runtime is gone.
+//! * **The pool does not shrink**: objects, slots and gates are used again and never given back to the system.
+//! * **high and soft are refused** as `Unsupported`, and so are statistics items and more than one memory node.

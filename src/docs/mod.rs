@@ -1,6 +1,7 @@
 //! How it works, what is exact, and what it does not do: pages without code.
 //!
 //! * [`protocol`]: states, steps and races of a charge.
+//! * [`lifecycle`]: how a group lives and dies.
 //! * [`orderings`]: every ordering edge, its two ends and its model.
 //! * [`exactness`]: what each figure means and how far it may be off.
 //! * [`limitations`]: what not to do with it.
@@ -13,3 +14,6 @@ pub mod orderings;
 
 #[doc = include_str!("../charge/README.md")]
 pub mod protocol {}
+
+#[doc = include_str!("../group/README.md")]
+pub mod lifecycle {}
