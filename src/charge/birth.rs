@@ -137,12 +137,14 @@ impl Tree {
 
     /// Nobody can charge `node` any more. Its credit and what is still charged to it leave its ancestors, its object goes back
     /// to the pool.
-    pub(crate) fn retire(&self, node: &'static Node) {
-        let mut places = self.places.lock();
+    pub(crate) fn retire(node: &'static Node) {
+        // It may be the last of its tree.
+        let tree = Arc::clone(&node.life().tree);
+        let mut places = tree.places.lock();
         let entry = places.unlink(node.place());
         // What a set's stock was charged stays charged to the counters of the set.
-        let live = self.audited_live(node);
-        let credit = self.vacate(node);
+        let live = tree.audited_live(node);
+        let credit = tree.vacate(node);
         node.set_protection(Protection::Min, 0);
         node.set_protection(Protection::Low, 0);
         let Life { parent, members, .. } = node.life();
@@ -160,7 +162,7 @@ impl Tree {
         if entry.open {
             // E10: uncounted after its credit is back, as in `close`.
             node.gate.capacity.store(0, Ordering::Release);
-            self.uncount(node);
+            tree.uncount(node);
         }
         drop(places);
         pool().give_back(node);

@@ -60,7 +60,7 @@ impl Drop for Keep {
         if model_failed() {
             return;
         }
-        slow_path(|_, _| self.node.tree().retire(self.node));
+        slow_path(|_, _| Tree::retire(self.node));
         // Not by recursion: a tree may be deeper than a stack. Each ancestor drops without a parent to go on to.
         let mut parent = self.parent.take();
         while let Some(mut keep) = parent.and_then(Arc::into_inner) {

@@ -79,7 +79,7 @@ impl Drop for KeepFront {
         if model_failed() {
             return;
         }
-        slow_path(|_, _| self.node.tree().retire(self.node));
+        slow_path(|_, _| Tree::retire(self.node));
     }
 }
 

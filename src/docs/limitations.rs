@@ -19,4 +19,6 @@
 //! * **`Charge::forget` keeps a group's object for ever**, and its bytes in every ancestor.
 //! * **A charge or a handle that is kept keeps its ancestors' objects**, half a kilobyte each, also after the runtime is gone.
 //! * **The pool does not shrink**: objects, slots and gates are used again and never given back to the system.
+//! * **With a degraded barrier** (`BarrierState::Degraded`) the credit of groups that went offline stays where it is until its owners pass,
+//!   and their charges may still hit it.
 //! * **high and soft are refused** as `Unsupported`, and so are statistics items and more than one memory node.
