@@ -293,7 +293,7 @@ impl Tree {
         if places.all[node.place() as usize].open {
             self.close_dying(places, node);
         }
-        // After all this: whoever sees it finds the credit claimed.
+        // After all this: whoever sees it finds the stock closed.
         node.state().set_offline();
         if let Some(of) = node.unpin() {
             node.part(of);
@@ -318,10 +318,7 @@ impl Tree {
             self.uncount(node);
             return;
         }
-        // Claimed already now: nothing that begins once the group is offline hits.
-        for block in self.registry.blocks() {
-            places.claim(node.place(), block, true);
-        }
+        // Credit waits for the barrier and buys nothing: whoever knows that the group is offline reads capacity 0.
         places.deaths.push(node.place());
     }
 

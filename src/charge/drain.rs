@@ -317,15 +317,10 @@ impl Tree {
         let mut cut = false;
         for turn in 0.. {
             places.claims.clear();
-            if turn == 0 && pass == Pass::Closing {
-                // On the dying they were made when they went offline.
-                let Places { claims, death_claims, .. } = &mut *places;
-                claims.append(death_claims);
-            }
             // Threads outermost: a thread's slots lie together.
             for block in self.registry.blocks() {
                 for &stock in stocks {
-                    places.claim(stock, block, false);
+                    places.claim(stock, block);
                 }
             }
             // A first closing turn needs its barrier even with nothing in sight: capacity 0 must have reached everybody.
@@ -438,13 +433,12 @@ impl Tree {
 // === impl Places: claims ===
 
 impl Places {
-    /// Claim what a thread has in a stock: for the barrier to come, or for the one that serves the dying.
-    pub(super) fn claim(&mut self, stock: u32, block: &Block, dying: bool) {
+    /// Claim what a thread has in a stock, for the barrier to come.
+    fn claim(&mut self, stock: u32, block: &Block) {
         let Some(slot) = block.slot(self.node(stock).index) else { return };
         let units = slot.claim();
         if units > 0 {
-            let claims = if dying { &mut self.death_claims } else { &mut self.claims };
-            claims.push(Claim { stock, slot, units });
+            self.claims.push(Claim { stock, slot, units });
         }
     }
 

@@ -61,8 +61,9 @@ impl Gate {
     #[inline(always)]
     pub(crate) fn consume(&self, n: u64) -> Consume {
         crate::sync::with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
-            Some(slot) => slot.consume(n, false),
-            None => Consume::Miss,
+            // Relaxed: whoever knows that a stock has closed reads 0. It may still hold credit, which buys nothing any more.
+            Some(slot) if self.capacity.load(Ordering::Relaxed) > 0 => slot.consume(n, false),
+            _ => Consume::Miss,
         })
     }
 

@@ -65,9 +65,8 @@ pub(crate) struct Places {
     dying: u32,
     /// Groups among them.
     pub(crate) dying_groups: u32,
-    /// Stocks of such counters that no barrier has closed yet, and the claims on them.
+    /// Stocks of such counters that no barrier has closed yet.
     pub(crate) deaths: Vec<u32>,
-    pub(crate) death_claims: Vec<Claim>,
 }
 
 pub(crate) struct Place {
@@ -293,7 +292,6 @@ impl Default for Places {
             dying: NOWHERE,
             dying_groups: 0,
             deaths: Vec::new(),
-            death_claims: Vec::new(),
         }
     }
 }
