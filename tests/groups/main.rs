@@ -5,6 +5,7 @@
 //! * `offline`: admission stops, names are free, barriers are few;
 //! * `dying`: what may still be done to a group that went offline;
 //! * `outlive`: charges and handles that outlive their group and their runtime;
+//! * `races`: a group that goes offline under somebody's hands;
 //! * `verbs`: what a charge may become; `transfer`: whose it may become;
 //! * `limits`, `counters`: what a group may hold, of memory and of the rest.
 
@@ -13,6 +14,7 @@ mod dying;
 mod limits;
 mod offline;
 mod outlive;
+mod races;
 mod transfer;
 mod tree;
 mod verbs;

@@ -94,58 +94,6 @@ fn nobody_is_admitted_afterwards() {
     }
 }
 
-/// Threads put credit into their stocks until the very moment, then learn that the group is offline.
-#[test]
-fn nobody_is_admitted_afterwards_whatever_was_under_way() {
-    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-    const ROUNDS: u64 = if cfg!(debug_assertions) { 3_000 } else { 30_000 };
-    let runtime = build(Runtime::builder().batch(memcg::Bytes(64)).adaptive(false));
-    let root = runtime.root();
-    let gone = AtomicU64::new(0);
-    let over = AtomicBool::new(false);
-    let (groups, inbox) = std::sync::mpsc::sync_channel::<(u64, Group)>(1);
-    std::thread::scope(|scope| {
-        let charger = scope.spawn(|| {
-            let mut cold = vec![0_u8; 32 << 20];
-            let mut at = 0;
-            let mut late = 0;
-            for (round, group) in inbox {
-                loop {
-                    // Known to be offline before the charge begins.
-                    let known = gone.load(Ordering::Acquire) >= round;
-                    let held = group.try_charge(3);
-                    if known {
-                        late += u64::from(held.is_ok());
-                        break;
-                    }
-                    for _ in 0..8 {
-                        at = (at + 64 * 1_021) % cold.len();
-                        cold[at] = cold[at].wrapping_add(1);
-                    }
-                    drop(held);
-                }
-            }
-            over.store(true, Ordering::Release);
-            std::hint::black_box(&cold);
-            late
-        });
-        for round in 1..=ROUNDS {
-            let group = create(&root, "q");
-            drop(charge(&group, 1));
-            groups.send((round, group.clone())).expect("the charger takes groups");
-            for _ in 0..round % 200 {
-                std::hint::spin_loop();
-            }
-            group.offline().expect("no children");
-            gone.store(round, Ordering::Release);
-        }
-        drop(groups);
-        let late = charger.join().expect("no panic");
-        assert_eq!(late, 0, "charges that began after offline returned, of {ROUNDS}");
-    });
-    assert_empty(&runtime);
-}
-
 #[test]
 fn by_its_only_charger_it_needs_no_barrier() {
     for builder in kinds() {
