@@ -48,6 +48,14 @@ impl Node {
         Refusal { level: self, open, usage: usage.max(0).cast_unsigned(), max }
     }
 
+    /// Refused without a look at usage before.
+    pub(super) fn refusal_now(&self) -> Refusal<'_> {
+        // Acquire (E10): as in `admit`.
+        let open = self.limits.open.load(Ordering::Acquire);
+        let usage = self.usage.units.load(Ordering::Acquire);
+        self.refusal(open, usage, self.max())
+    }
+
     /// A charge that sees plenty of room at a tight level ends the tightness.
     fn loosen(&self, room: u64) {
         if self.limits.tight.load(Ordering::Relaxed) && room >= self.tree().open_above(self.batch()) {

@@ -61,10 +61,16 @@ impl Gate {
     #[inline(always)]
     pub(crate) fn consume(&self, n: u64) -> Consume {
         crate::sync::with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
-            // Relaxed: whoever knows that a stock has closed reads 0. It may still hold credit, which buys nothing any more.
-            Some(slot) if self.capacity.load(Ordering::Relaxed) > 0 => slot.consume(n, false),
-            _ => Consume::Miss,
+            Some(slot) => slot.consume(n, false),
+            None => Consume::Miss,
         })
+    }
+
+    /// [`consume`](Self::consume) for counters that go offline: their stock may hold credit that buys nothing any more.
+    #[inline(always)]
+    pub(crate) fn consume_open(&self, n: u64) -> Consume {
+        // Relaxed: whoever knows that the counter is offline, and so closed, reads 0.
+        if self.capacity.load(Ordering::Relaxed) > 0 { self.consume(n) } else { Consume::Miss }
     }
 
     /// Uncharge `n` into this thread's stock.

@@ -157,10 +157,11 @@ pub(crate) struct Refusal<'a> {
 impl Refusal<'_> {
     /// More than can be counted was asked of a level without a max: what speaks for itself is the nearest max above.
     fn limited(self) -> Self {
-        let Refusal { level, open, max, .. } = self;
-        let limited = |level: &&Node| level.max() < USAGE_MAX;
-        match level.levels().skip(1).find(limited).filter(|_| max >= USAGE_MAX) {
-            Some(level) => Refusal { level, open, usage: level.usage(), max: level.max() },
+        if self.max < USAGE_MAX {
+            return self;
+        }
+        match self.level.levels().skip(1).find(|level| level.max() < USAGE_MAX) {
+            Some(level) => level.refusal_now(),
             None => self,
         }
     }

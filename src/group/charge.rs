@@ -102,7 +102,7 @@ impl Charge {
     /// ```
     #[inline]
     pub fn try_grow(&mut self, bytes: u64) -> Result<(), ChargeError> {
-        match self.gate.consume(bytes) {
+        match self.gate.consume_open(bytes) {
             Consume::Hit => {}
             missed if bytes > 0 => super::try_charge_slow(self.gate, bytes, missed)?,
             // By nothing: neither admitted nor held.

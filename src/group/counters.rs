@@ -107,7 +107,7 @@ impl Group {
         let mut charges = Vec::with_capacity(amounts.len());
         for &(counter, bytes) in amounts.iter().rev() {
             let gate = self.counter(counter)?.node.gate;
-            match gate.consume(bytes) {
+            match gate.consume_open(bytes) {
                 Consume::Hit if bytes > 0 => {}
                 missed => try_charge_slow(gate, bytes, missed)?,
             }

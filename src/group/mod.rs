@@ -179,7 +179,7 @@ impl Group {
     /// ```
     #[inline]
     pub fn try_charge(&self, bytes: u64) -> Result<Charge, ChargeError> {
-        match self.gate.consume(bytes) {
+        match self.gate.consume_open(bytes) {
             Consume::Hit if bytes > 0 => {}
             missed => try_charge_slow(self.gate, bytes, missed)?,
         }

@@ -142,6 +142,9 @@ impl Oracle {
                 let node = &self.nodes[level];
                 let limit = node.max.min(PageCounter::USAGE_MAX);
                 if node.live.checked_add(units).is_none_or(|sum| sum > limit) {
+                    // More than a level without a max can count: the nearest max above speaks for it.
+                    let limited = |&above: &usize| self.nodes[above].max < PageCounter::USAGE_MAX;
+                    let level = self.path(level).into_iter().find(limited).unwrap_or(level);
                     self.nodes[level].failcnt += 1;
                     return Err(level);
                 }
