@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use memcg::{CounterConfig, PageCounter};
 
-use super::Rows;
 use crate::common::no_return::NoReturn;
+use crate::common::rows::Rows;
 use crate::common::slots7::{Random, Slots7};
 use crate::common::team::Team;
 use crate::common::tree::{fan, unstocked};

@@ -11,7 +11,7 @@ use memcg::{CounterConfig, PageCounter};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::Rows;
+use crate::common::rows::Rows;
 use crate::common::team::Team;
 use crate::common::tree::{chain, unstocked};
 use crate::common::turns::Turns;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use memcg::{CounterConfig, Counts, PageCounter};
 
-use super::Rows;
+use crate::common::rows::Rows;
 use crate::common::team::{Station, Team};
 use crate::common::tree::fan;
 use crate::common::turns::Turns;

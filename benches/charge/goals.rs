@@ -2,15 +2,13 @@
 
 #![cfg(not(loom))]
 
-use std::collections::BTreeMap;
-
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 
+use crate::common::rows::Medians;
+
 /// A pair from the stock costs at most this, in ns, on the machine that the design was measured on.
 const PAIR_NANOS_MAX: f64 = 2.3;
-
-type Medians = BTreeMap<String, f64>;
 
 /// One line of the table: what is wanted is an upper bound.
 struct Goal {

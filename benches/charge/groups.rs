@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use memcg::{CounterConfig, PageCounter};
 
-use super::Rows;
 use crate::common::no_return::NoReturn;
+use crate::common::rows::Rows;
 use crate::common::slots7::{Random, RoundRobin, Slots7};
 use crate::common::stock_crate::{CrateStocked, StockCrate};
 use crate::common::team::{Station, Team};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use memcg::{CounterConfig, PageCounter};
 
-use super::Rows;
+use crate::common::rows::Rows;
 use crate::common::team::{Station, Team};
 use crate::common::tree::{chain, unstocked};
 

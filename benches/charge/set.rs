@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use memcg::{CounterConfig, CounterSet, SetStock};
 
-use super::Rows;
+use crate::common::rows::Rows;
 use crate::common::team::Team;
 
 /// Pairs before the clock starts.

@@ -9,6 +9,7 @@
 #![allow(dead_code, reason = "each program uses its own part of this module")]
 
 pub(crate) mod no_return;
+pub(crate) mod rows;
 pub(crate) mod slot;
 pub(crate) mod slots7;
 pub(crate) mod stats;
