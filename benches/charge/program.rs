@@ -6,6 +6,7 @@ mod burst;
 mod depth;
 mod drain;
 mod goals;
+mod group;
 mod groups;
 mod limit;
 mod set;
@@ -15,6 +16,7 @@ use crate::common::rows::Rows;
 pub(crate) fn main() {
     let mut rows = Rows::from_args();
     depth::rows(&mut rows);
+    group::rows(&mut rows);
     groups::rows(&mut rows);
     limit::rows(&mut rows);
     burst::rows(&mut rows);
