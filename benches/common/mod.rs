@@ -10,6 +10,7 @@
 
 pub(crate) mod goals;
 pub(crate) mod no_return;
+pub(crate) mod resident;
 pub(crate) mod rows;
 pub(crate) mod slot;
 pub(crate) mod slots7;

@@ -11,6 +11,7 @@ use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 use memcg::{Bytes, CounterConfig, PageCounter};
 
+use crate::common::resident;
 use crate::common::slots7::{Random, Slots7};
 use crate::common::tree::{chain, fan, unstocked};
 
@@ -94,10 +95,10 @@ pub(crate) fn measure_here(threads: usize, counters: usize) -> ExitCode {
             started.expect("a thread");
         }
         ready.wait();
-        let before = resident();
+        let before = resident::bytes();
         go.wait();
         touched.wait();
-        let after = resident();
+        let after = resident::bytes();
         read.wait();
         before.zip(after).map(|(before, after)| after.saturating_sub(before))
     });
@@ -111,11 +112,4 @@ pub(crate) fn measure_here(threads: usize, counters: usize) -> ExitCode {
 fn pair(counter: &PageCounter) {
     counter.try_charge(1).expect("no limit is set");
     counter.uncharge(1);
-}
-
-/// Bytes resident. Counted from the page tables: the cheaper figures of the system lag by pages for each thread.
-fn resident() -> Option<u64> {
-    let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").ok()?;
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:"))?;
-    line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1_024)
 }

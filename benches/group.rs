@@ -1,0 +1,23 @@
+//! Groups that come and go: the `group/*` rows. `cargo bench --bench group [-- FILTER]`, the filter being part of an id.
+//!
+//! One iteration creates a group below the root under a name of 16 bytes that was never used before, charges it once
+//! and gives back, takes it offline and drops the handle. With a million siblings a row needs a gigabyte or so:
+//! `MEMCG_BENCH_SIBLINGS=100000` keeps all rows to so many at most.
+//!
+//! The rows `group/churn/…` are groups that one thread charges, then groups that two do, with the barriers that their
+//! deaths cost, counted. At the end stand the goals that this run can answer.
+
+#[cfg(not(loom))]
+mod common;
+#[cfg(not(loom))]
+#[path = "group/program.rs"]
+mod program;
+
+#[cfg(not(loom))]
+fn main() {
+    program::main();
+}
+
+// The types of loom panic outside a model.
+#[cfg(loom)]
+fn main() {}
