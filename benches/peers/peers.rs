@@ -3,7 +3,7 @@
 //!
 //! One iteration charges 64 bytes and gives them back; the time is that of one iteration of one thread. Everybody has
 //! a limit that nobody reaches, at every level they have. Each thread has its own handle: a registered reservation of
-//! one pool, a clone of one budget, a handle on one counter. Sizes are hidden from the compiler.
+//! one pool, a clone of one budget, a handle on one group. Sizes are hidden from the compiler.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -17,7 +17,7 @@ use budget_context::{Budget, Resource};
 use datafusion_execution::memory_pool::{
     FairSpillPool, GreedyMemoryPool, MemoryConsumer, MemoryPool, TrackConsumersPool,
 };
-use memcg::{CounterConfig, PageCounter};
+use memcg::{Bytes, Limit, Limits, Runtime};
 
 use crate::common::rows::Rows;
 use crate::common::team::Team;
@@ -53,20 +53,19 @@ fn main() {
     table::print(&rows.finish());
 }
 
+/// The root is the first level.
 fn memcg(batch: u64, depth: usize, threads: usize) -> Team {
-    let limited = |counter: PageCounter| {
-        counter.set_max(MAX).expect("nothing is charged yet");
-        counter
-    };
-    let root = limited(PageCounter::root(CounterConfig::new().batch(batch)));
-    let leaf = (1..depth).fold(root, |above, _| limited(above.child()));
+    let runtime = Runtime::builder().max(Limit::Bytes(MAX)).batch(Bytes(batch)).build().expect("a good size");
+    let leaf = (1..depth).fold(runtime.root(), |above, _| {
+        above.create("below", Limits::new().max(Limit::Bytes(MAX))).expect("a free name in a group that is online")
+    });
     Team::new(threads, move |station| {
+        // Groups go offline with their runtime.
+        let _kept = &runtime;
         let leaf = leaf.clone();
         let pairs = |times| {
             for _ in 0..times {
-                let n = black_box(SIZE);
-                leaf.try_charge(n).expect("far below the limit");
-                leaf.uncharge(n);
+                drop(leaf.try_charge(black_box(SIZE)).expect("far below the limit"));
             }
         };
         pairs(TOUCHES);
