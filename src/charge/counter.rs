@@ -206,8 +206,14 @@ impl PageCounter {
     pub fn try_charge(&self, n: u64) -> Result<(), Refused> {
         match self.gate.consume(n) {
             Consume::Hit => Ok(()),
-            missed => self.node().try_charge_slow(n, missed).map_err(|refusal| refusal.refused(self.node(), n)),
+            missed => self.try_charge_slow(n, missed),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn try_charge_slow(&self, n: u64, missed: Consume) -> Result<(), Refused> {
+        self.node().try_charge_slow(n, missed).map_err(|refusal| refusal.refused(self.node(), n))
     }
 
     /// Charge `n` units here and at all ancestors, whatever the limits say.

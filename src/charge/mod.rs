@@ -66,11 +66,16 @@ impl Gate {
         })
     }
 
-    /// [`consume`](Self::consume) for counters that go offline: their stock may hold credit that buys nothing any more.
+    /// [`consume`](Self::consume) for groups: a miss for nothing, which takes a handle, and where the stock has closed. It
+    /// may hold credit that buys nothing any more, for a group goes offline without a barrier.
     #[inline(always)]
     pub(crate) fn consume_open(&self, n: u64) -> Consume {
-        // Relaxed: whoever knows that the counter is offline, and so closed, reads 0.
-        if self.capacity.load(Ordering::Relaxed) > 0 { self.consume(n) } else { Consume::Miss }
+        // Relaxed: whoever knows that the group is offline, and so closed, reads 0.
+        let bar = n.cast_signed().wrapping_sub(1) | self.capacity.load(Ordering::Relaxed).cast_signed().wrapping_sub(1);
+        crate::sync::with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
+            Some(slot) => slot.consume_unless(n, false, bar),
+            None => Consume::Miss,
+        })
     }
 
     /// Uncharge `n` into this thread's stock.

@@ -70,6 +70,12 @@ impl Slot {
     /// Pay `n` units from the credit.
     #[inline(always)]
     pub(crate) fn consume(&self, n: u64, fenced: bool) -> Consume {
+        self.consume_unless(n, fenced, 0)
+    }
+
+    /// [`consume`](Self::consume), or a miss where `bar` is below zero: its test costs nothing beside that of the credit.
+    #[inline(always)]
+    pub(crate) fn consume_unless(&self, n: u64, fenced: bool, bar: i64) -> Consume {
         // Relaxed: only this thread writes `level`.
         let level = self.level.load(Ordering::Relaxed);
         // Acquire (E2): a cut claim that we see gives us what its drainer saw.
@@ -77,7 +83,7 @@ impl Slot {
         let credit = credit(level, drained);
         // One test for three ways to miss: no credit (claimed, vacant), less than n, or an n beyond any credit, whose
         // difference to a slot far below zero would wrap.
-        if (n.cast_signed() | credit | credit.wrapping_sub_unsigned(n)) < 0 {
+        if (n.cast_signed() | credit | credit.wrapping_sub_unsigned(n) | bar) < 0 {
             return Consume::Miss;
         }
         let left = level.wrapping_sub(n);
@@ -103,8 +109,8 @@ impl Slot {
         let most = capacity.load(Ordering::Relaxed);
         let level = self.level.load(Ordering::Relaxed);
         let drained = self.drained.load(Ordering::Acquire);
-        // A slot below zero, vacant or claimed, wraps to a huge credit: full.
-        if n > most || level.wrapping_sub(drained).wrapping_add(n) > most {
+        // A slot below zero, vacant or claimed, wraps to a huge credit: full. So does nothing at all, which is not for the hit path.
+        if n.wrapping_sub(1) >= most || level.wrapping_sub(drained).wrapping_add(n) > most {
             return Put::Full;
         }
         self.raise(n, fenced);

@@ -285,16 +285,25 @@ fn uncharge(gate: &Gate, bytes: u64) {
     }
 }
 
+#[cold]
+#[inline(never)]
+fn drop_slow(gate: &Gate, bytes: u64, missed: Put) {
+    if bytes > 0 {
+        gate.uncharge_slow(bytes, missed);
+    } else {
+        zero::release(gate.node());
+    }
+}
+
 impl Drop for Charge {
     #[inline]
     fn drop(&mut self) {
         if model_failed() {
             return;
         }
-        if self.bytes > 0 {
-            uncharge(self.gate, self.bytes);
-        } else {
-            zero::release(self.gate.node());
+        match self.gate.put(self.bytes) {
+            Put::Kept => {}
+            missed => drop_slow(self.gate, self.bytes, missed),
         }
     }
 }

@@ -108,7 +108,7 @@ impl Group {
         for &(counter, bytes) in amounts.iter().rev() {
             let gate = self.counter(counter)?.node.gate;
             match gate.consume_open(bytes) {
-                Consume::Hit if bytes > 0 => {}
+                Consume::Hit => {}
                 missed => try_charge_slow(gate, bytes, missed)?,
             }
             charges.push((counter, Charge::new(gate, bytes)));

@@ -180,7 +180,7 @@ impl Group {
     #[inline]
     pub fn try_charge(&self, bytes: u64) -> Result<Charge, ChargeError> {
         match self.gate.consume_open(bytes) {
-            Consume::Hit if bytes > 0 => {}
+            Consume::Hit => {}
             missed => try_charge_slow(self.gate, bytes, missed)?,
         }
         Ok(Charge::new(self.gate, bytes))
