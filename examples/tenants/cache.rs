@@ -1,21 +1,29 @@
-//! An LRU cache whose entries are charged to a counter before their bytes are allocated.
+//! An LRU cache whose entries own the charge for what they take.
+//!
+//! Charged before the bytes are allocated, freed before they are uncharged: there are never more
+//! bytes than charge, but for the one block that a worker has just written to replace another. A
+//! refusal is taken to the service, which makes room or does not.
 
-use lru::LruCache;
-use memcg::PageCounter;
+use memcg::{Bytes, ChargeError, Group};
 use thiserror::Error;
 
-use crate::trace::Request;
+use crate::entry::{Block, Entry, footprint};
+use crate::load::{Operation, Request, Sizes};
+use crate::lru::LruMap;
 
-/// A cache of real bytes. One thread at a time has it; the counter below is shared with all.
+/// A cache of real bytes.
 pub(crate) struct Cache {
-    /// Charged with the length of every value in `entries`, no more and no less.
-    counter: PageCounter,
-    /// Values by key, the one used longest ago first to go.
-    entries: LruCache<u64, Vec<u8>>,
-    /// The largest entry that an empty machine would take.
+    pub(crate) group: Group,
+    /// Entries by key, the one used longest ago first to go.
+    entries: LruMap<Entry>,
+    /// The largest footprint that an empty service would take.
     entry_max: u64,
+    /// `None` where each request brings its size.
+    sizes: Option<Sizes>,
     /// Makes this cache's bytes differ from those of all others.
     salt: u64,
+    /// The version of the last write; wraps.
+    version: u32,
     pub(crate) figures: Figures,
 }
 
@@ -23,140 +31,206 @@ pub(crate) struct Cache {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) requests: u64,
+    /// Requests that look up.
+    pub(crate) gets: u64,
     pub(crate) hits: u64,
-    /// Charges that were refused, retries included.
-    pub(crate) refused: u64,
-    /// Entries that had to go for another one of the same tenant.
+    /// Charges that were refused, retries included: by the tenant's own max, and by the service's.
+    pub(crate) refused_by_tenant: u64,
+    pub(crate) refused_by_service: u64,
+    /// Entries that had to go for others.
     pub(crate) evicted: u64,
-    /// Requests served without keeping the entry: larger than any room there could be, or nothing
-    /// of the tenant's own left to evict.
+    /// Entries not kept, or not changed, because no max would ever allow them.
+    pub(crate) too_large: u64,
+    /// The same for want of anything to evict.
     pub(crate) passed_through: u64,
 }
 
-/// A hit returned other bytes than the miss put in.
+/// Who makes room for a refused charge: `true` when it is worth another try.
+pub(crate) trait MakeRoom {
+    fn make_room(&self, cache: &mut Cache, refused: &ChargeError) -> bool;
+}
+
+/// A hit returned other bytes than were put in.
 #[derive(Debug, Error)]
-#[error("the entry of key {key} does not hold its own bytes")]
+#[error("{path}: the entry of key {key} ({}) does not hold its own bytes", Bytes(*bytes))]
 pub(crate) struct Corrupt {
+    path: String,
     key: u64,
+    bytes: u64,
 }
 
 impl Cache {
-    /// An empty cache; `entry_max` is the lowest max that holds for `counter`.
-    pub(crate) fn new(counter: PageCounter, entry_max: u64, salt: u64) -> Self {
-        let entries = LruCache::unbounded();
-        Self { counter, entries, entry_max, salt, figures: Figures::default() }
+    /// An empty cache; `entry_max` is the lowest max that holds for `group`.
+    pub(crate) fn new(group: Group, entry_max: u64, sizes: Option<Sizes>, salt: u64) -> Self {
+        let (entries, figures) = (LruMap::new(), Figures::default());
+        Self { group, entries, entry_max, sizes, salt, version: 0, figures }
     }
 
-    pub(crate) fn counter(&self) -> &PageCounter {
-        &self.counter
-    }
-
-    /// The bytes of all entries, counted anew.
+    /// What all entries take, counted anew from their blocks.
     pub(crate) fn bytes(&self) -> u64 {
-        self.entries.iter().map(|(_, value)| value.len() as u64).sum()
+        self.entries.values().map(|entry| footprint(entry.block.len())).sum()
+    }
+
+    /// How many entries there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
     }
 
     /// Serves one request.
-    pub(crate) fn request(&mut self, request: Request) -> Result<(), Corrupt> {
+    pub(crate) fn serve(&mut self, request: Request, service: &impl MakeRoom) -> Result<(), Corrupt> {
+        let key = request.key;
         self.figures.requests += 1;
-        match self.entries.get(&request.key) {
-            Some(value) if value.len() as u64 == request.size => {
-                self.figures.hits += 1;
-                return check(value, request.key, self.salt);
+        match request.operation {
+            Operation::Get => {
+                if !self.hit(key, None)? {
+                    self.fill(key, service);
+                }
             }
-            // The object has another size now: the old bytes are of no use.
-            Some(_) => self.remove(request.key),
-            None => {}
-        }
-        if !self.insert(request) {
-            self.figures.passed_through += 1;
+            Operation::Fetch(size) => {
+                if !self.hit(key, Some(size))? {
+                    self.write(key, 0, size, service);
+                }
+            }
+            Operation::Write => {
+                self.version = self.version.wrapping_add(1).max(1);
+                self.write(key, self.version, self.block(key, self.version), service);
+            }
+            Operation::Prepend => self.prepend(key, service),
+            Operation::Delete => {
+                self.remove(key);
+            }
         }
         Ok(())
     }
 
-    /// Charges, then allocates; `false` when the entry is not kept.
-    fn insert(&mut self, Request { key, size }: Request) -> bool {
+    /// Brings the version of a key that the service's clients load on a miss.
+    pub(crate) fn fill(&mut self, key: u64, service: &impl MakeRoom) {
+        self.write(key, 0, self.block(key, 0), service);
+    }
+
+    fn block(&self, key: u64, version: u32) -> u64 {
+        self.sizes.map_or(0, |sizes| sizes.block(key, version))
+    }
+
+    /// Looks up and checks the bytes; an entry of another size than asked for is no hit.
+    fn hit(&mut self, key: u64, size: Option<u64>) -> Result<bool, Corrupt> {
+        self.figures.gets += 1;
+        let Some(entry) = self.entries.get(key) else { return Ok(false) };
+        let bytes = entry.block.len();
+        if !entry.holds(key, self.salt) {
+            return Err(Corrupt { path: self.group.path(), key, bytes });
+        }
+        let hit = size.is_none_or(|size| size == bytes);
+        self.figures.hits += u64::from(hit);
+        Ok(hit)
+    }
+
+    /// Puts a block of `size` bytes under the key, or leaves what is there.
+    fn write(&mut self, key: u64, version: u32, size: u64, service: &impl MakeRoom) {
+        let want = footprint(size);
         // Evicting for what can never fit would empty the cache for nothing.
-        if size > self.entry_max {
-            return false;
+        if want > self.entry_max {
+            self.figures.too_large += 1;
+            return;
         }
-        while self.counter.try_charge(size).is_err() {
-            self.figures.refused += 1;
-            if !self.evict(size) {
-                return false;
-            }
+        // Out of the list: room for an entry is not made by evicting itself.
+        let kept = match self.entries.pop(key) {
+            Some(entry) => self.rewrite(key, entry, version, size, service),
+            None => self.insert(key, version, size, service),
+        };
+        if !kept {
+            self.figures.passed_through += 1;
         }
-        match fill(key, size, self.salt) {
-            Some(value) => {
-                self.entries.put(key, value);
-                true
-            }
-            None => {
-                self.counter.uncharge(size);
-                false
+    }
+
+    fn insert(&mut self, key: u64, version: u32, size: u64, service: &impl MakeRoom) -> bool {
+        let want = footprint(size);
+        let charged = self.admit(service, |group| group.try_charge(want));
+        let Some(charge) = charged else { return false };
+        // Without memory the charge goes back as it is dropped.
+        let Some(block) = Block::fill(key, version, self.salt, size) else { return false };
+        self.entries.put(key, Entry { charge, block, version });
+        true
+    }
+
+    /// Resizes the charge, then replaces the block; a refusal keeps the old entry.
+    fn rewrite(&mut self, key: u64, mut entry: Entry, version: u32, size: u64, service: &impl MakeRoom) -> bool {
+        let (old, want) = (entry.charge.bytes(), footprint(size));
+        let admitted = want <= old || self.admit(service, |_| entry.charge.resize(want)).is_some();
+        let block = if admitted { Block::fill(key, version, self.salt, size) } else { None };
+        let kept = block.is_some();
+        if let Some(block) = block {
+            (entry.block, entry.version) = (block, version);
+        }
+        // What is not used goes back: of a smaller block now, of one that got no memory again.
+        let unused = entry.charge.bytes() - footprint(entry.block.len());
+        entry.charge.shrink(unused);
+        self.entries.put(key, entry);
+        kept
+    }
+
+    /// Grows the entry at its front.
+    fn prepend(&mut self, key: u64, service: &impl MakeRoom) {
+        let Some(mut entry) = self.entries.pop(key) else { return };
+        let growth = self.sizes.map_or(0, |sizes| sizes.growth(key, entry.block.len() as u32));
+        let size = entry.block.len() + growth;
+        let more = footprint(size) - entry.charge.bytes();
+        if footprint(size) > self.entry_max {
+            self.figures.too_large += 1;
+        } else if more > 0 && self.admit(service, |_| entry.charge.try_grow(more)).is_none() {
+            self.figures.passed_through += 1;
+        } else if let Some(block) = Block::fill(key, entry.version, self.salt, size) {
+            entry.block = block;
+        } else {
+            entry.charge.shrink(more);
+            self.figures.passed_through += 1;
+        }
+        self.entries.put(key, entry);
+    }
+
+    /// Tries until it is admitted or nobody makes room any more.
+    fn admit<T>(
+        &mut self,
+        service: &impl MakeRoom,
+        mut attempt: impl FnMut(&Group) -> Result<T, ChargeError>,
+    ) -> Option<T> {
+        loop {
+            match attempt(&self.group) {
+                Ok(admitted) => return Some(admitted),
+                Err(refused) if service.make_room(self, &refused) => {}
+                Err(_) => return None,
             }
         }
     }
 
-    /// Evicts the oldest entries until `want` bytes are free; `false` when there was none.
-    fn evict(&mut self, want: u64) -> bool {
+    /// Evicts the oldest entries until `want` bytes are free; returns what is.
+    pub(crate) fn evict(&mut self, want: u64) -> u64 {
         let mut freed = 0;
         while freed < want {
-            let Some((_, value)) = self.entries.pop_lru() else { break };
-            freed += self.release(value);
+            let Some(entry) = self.entries.pop_oldest() else { break };
+            freed += free(entry);
             self.figures.evicted += 1;
         }
-        freed > 0
+        freed
     }
 
     fn remove(&mut self, key: u64) {
-        if let Some(value) = self.entries.pop(&key) {
-            self.release(value);
-        }
+        self.entries.pop(key).map(free);
     }
 
     /// Drops every entry.
     pub(crate) fn clear(&mut self) {
-        while let Some((_, value)) = self.entries.pop_lru() {
-            self.release(value);
+        while let Some(entry) = self.entries.pop_oldest() {
+            free(entry);
         }
     }
-
-    /// Frees a value, then uncharges it: at no time are there more bytes than charge.
-    fn release(&self, value: Vec<u8>) -> u64 {
-        let size = value.len() as u64;
-        drop(value);
-        self.counter.uncharge(size);
-        size
-    }
 }
 
-/// Mixes two words into one that looks random (the finaliser of SplitMix64).
-pub(crate) fn scramble(a: u64, b: u64) -> u64 {
-    let mut word = a ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
-}
-
-/// The bytes of a key, over and over; `None` where there is no memory for them.
-fn fill(key: u64, size: u64, salt: u64) -> Option<Vec<u8>> {
-    let size = usize::try_from(size).ok()?;
-    let mut value = Vec::new();
-    value.try_reserve_exact(size).ok()?;
-    value.resize(size, 0);
-
-    let word = scramble(key, salt).to_le_bytes();
-    for chunk in value.chunks_mut(word.len()) {
-        chunk.copy_from_slice(&word[..chunk.len()]);
-    }
-    Some(value)
-}
-
-/// Whether a value is what `fill` made of its key, to the last byte.
-fn check(value: &[u8], key: u64, salt: u64) -> Result<(), Corrupt> {
-    let word = scramble(key, salt).to_le_bytes();
-    let (words, rest) = value.as_chunks::<8>();
-    let holds = words.iter().all(|chunk| *chunk == word) && word.starts_with(rest);
-    if holds { Ok(()) } else { Err(Corrupt { key }) }
+/// Frees the block, then gives its charge back.
+fn free(entry: Entry) -> u64 {
+    let Entry { charge, block, .. } = entry;
+    drop(block);
+    let bytes = charge.bytes();
+    drop(charge);
+    bytes
 }

@@ -1,60 +1,137 @@
-//! The load that is generated where no trace is given: keys by a Zipf law.
-//!
-//! The tenants take their shape from five production caches: J. Yang, Y. Yue, K. V. Rashmi,
-//! "A large scale analysis of hundreds of in-memory cache clusters at Twitter", OSDI 2020;
-//! figures from github.com/twitter/cache-trace, stat/2020Mar.md, CC-BY-4.0.
+//! Requests as a cluster's clients send them: keys by a Zipf law, operations by the published shares.
 
-use rand::SeedableRng;
-use rand::rngs::StdRng;
-use rand_distr::{Distribution, Zipf};
+use std::str::FromStr;
 
-use crate::cache::scramble;
-use crate::trace::{Request, Trace};
+use rand::distr::{Distribution, StandardUniform, Uniform};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand_distr::Zipf;
 
-/// Together a few seconds of work.
-const REQUESTS_DEFAULT: u64 = 400_000;
+use crate::clusters::Cluster;
+use crate::entry::scramble;
 
-/// Keys that a tenant asks for: enough that no budget of the size of the default holds them all.
-const KEYS: f64 = 131_072.0;
+/// What all workers draw from, each its own: the same generator on every machine.
+pub(crate) type Random = Xoshiro256PlusPlus;
 
-/// The shape of one tenant's load.
-struct Cluster {
-    name: &'static str,
-    /// Exponent of the Zipf law: the larger, the fewer keys draw most requests.
-    alpha: f64,
-    /// Key and value together, on average.
-    bytes: u64,
+/// One thing that a client asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) key: u64,
+    pub(crate) operation: Operation,
 }
 
-const CLUSTERS: [Cluster; 5] = [
-    Cluster { name: "cluster04", alpha: 1.1004, bytes: 67 + 2_439 },
-    Cluster { name: "cluster13", alpha: 0.4565, bytes: 44 + 4_266 },
-    Cluster { name: "cluster24", alpha: 1.3726, bytes: 32 + 699 },
-    Cluster { name: "cluster29", alpha: 1.2323, bytes: 36 + 799 },
-    Cluster { name: "cluster53", alpha: 1.2061, bytes: 36 + 9_213 },
-];
-
-/// One trace for each cluster; the same seed makes the same traces.
-pub(crate) fn generate(seed: u64, requests: Option<u64>) -> Vec<Trace> {
-    let requests = requests.unwrap_or(REQUESTS_DEFAULT);
-    CLUSTERS.iter().zip(0..).map(|(cluster, index)| cluster.trace(seed, index, requests)).collect()
+/// What is to be done with the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// Look up; a miss is filled.
+    Get,
+    /// Look up an object of this size, as traces do: another size than the entry's is a write.
+    Fetch(u64),
+    /// Put a new value.
+    Write,
+    /// Put bytes before the value, if there is one.
+    Prepend,
+    /// Remove the entry, if there is one.
+    Delete,
 }
 
-impl Cluster {
-    fn trace(&self, seed: u64, index: u64, requests: u64) -> Trace {
-        let zipf = Zipf::new(KEYS, self.alpha).expect("the table above holds valid exponents");
-        let mut random = StdRng::seed_from_u64(scramble(seed, index));
-        let draw = |_| {
-            // A rank from 1 to KEYS, whole.
-            let key = zipf.sample(&mut random) as u64;
-            Request { key, size: self.size(key) }
+impl FromStr for Operation {
+    type Err = String;
+
+    /// As the table of the clusters calls them.
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "get" | "gets" => Ok(Self::Get),
+            "set" | "add" | "cas" | "incr" => Ok(Self::Write),
+            "prepend" => Ok(Self::Prepend),
+            "delete" => Ok(Self::Delete),
+            _ => Err(format!("unknown operation {name:?}")),
+        }
+    }
+}
+
+/// Where a tenant's requests are drawn from. Nothing here grows with the number of keys.
+#[derive(Debug)]
+pub(crate) struct Load {
+    keys: Keys,
+    /// Operations with the share of each and all before it, the last at 1.
+    operations: Vec<(Operation, f64)>,
+}
+
+#[derive(Debug)]
+enum Keys {
+    Zipf(Zipf<f64>),
+    Uniform(Uniform<u64>),
+}
+
+impl Load {
+    /// The load of a cluster, over this many keys.
+    pub(crate) fn new(cluster: &Cluster, keys: u64) -> Self {
+        let zipf = (cluster.zipf_alpha > 0.0).then(|| Zipf::new(keys as f64, cluster.zipf_alpha));
+        let keys = match zipf {
+            Some(zipf) => Keys::Zipf(zipf.expect("the table holds exponents above 0")),
+            None => Keys::Uniform(Uniform::new_inclusive(1, keys).expect("a cluster has a key")),
         };
-        let name = self.name.to_string();
-        Trace { file_name: name.clone(), name, requests: (0..requests).map(draw).collect() }
+        Self { keys, operations: operations(cluster.operations) }
     }
 
-    /// A key's size never changes; sizes spread evenly from half to one and a half times the mean.
-    fn size(&self, key: u64) -> u64 {
-        self.bytes / 2 + scramble(key, self.bytes) % self.bytes
+    pub(crate) fn draw(&self, random: &mut Random) -> Request {
+        let key = match &self.keys {
+            // A rank from 1 on, whole.
+            Keys::Zipf(zipf) => zipf.sample(random) as u64,
+            Keys::Uniform(uniform) => uniform.sample(random),
+        };
+        let at: f64 = StandardUniform.sample(random);
+        let drawn = self.operations.iter().find(|&&(_, end)| at < end).or(self.operations.last());
+        Request { key, operation: drawn.map_or(Operation::Get, |&(operation, _)| operation) }
+    }
+}
+
+/// Parses `get:0.96 add:0.04`. The shares are rounded and do not always sum up to 1: each is taken of their sum.
+fn operations(text: &str) -> Vec<(Operation, f64)> {
+    let mut end = 0.0;
+    let mut operations: Vec<(Operation, f64)> = text
+        .split(' ')
+        .map(|part| {
+            let (name, share) = part.split_once(':').expect("the table holds name:share");
+            end += share.parse::<f64>().expect("the table holds shares");
+            (name.parse().expect("the table holds known operations"), end)
+        })
+        .collect();
+    operations.iter_mut().for_each(|(_, share)| *share /= end);
+    operations
+}
+
+/// How many bytes an entry's block has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    key_bytes: u64,
+    /// Logarithm of the chance that a value has one more byte; `None`: every value has one.
+    one_more: Option<f64>,
+}
+
+impl Sizes {
+    /// Keys of the cluster's mean length, values spread geometrically around their mean.
+    pub(crate) fn new(cluster: &Cluster) -> Self {
+        let mean = f64::from(cluster.value_bytes);
+        Self { key_bytes: cluster.key_bytes.into(), one_more: (mean > 1.0).then(|| (1.0 - 1.0 / mean).ln()) }
+    }
+
+    /// Bytes of key and value.
+    pub(crate) fn block(&self, key: u64, version: u32) -> u64 {
+        self.key_bytes + self.value(key, version)
+    }
+
+    /// Bytes that a prepend brings: an eighth of a value.
+    pub(crate) fn growth(&self, key: u64, version: u32) -> u64 {
+        self.value(key, version).div_ceil(8)
+    }
+
+    /// The same for the same key and version: a geometric law, by the inverse of its distribution.
+    fn value(&self, key: u64, version: u32) -> u64 {
+        let Some(one_more) = self.one_more else { return 1 };
+        let bits = scramble(key, u64::from(version) ^ self.key_bytes.rotate_left(32)) >> 11;
+        // Half a step above 0 at least: the logarithm is finite.
+        let at = (bits as f64 + 0.5) / (1_u64 << 53) as f64;
+        1 + (at.ln() / one_more) as u64
     }
 }

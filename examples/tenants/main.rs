@@ -1,45 +1,59 @@
-//! Several tenants' caches under one budget, each entry charged before its bytes are allocated.
+//! A cache service: many tenants under one memory budget, every entry charged before its bytes are allocated.
 //!
-//! Every tenant replays a request trace through an LRU cache of real bytes. A cache charges each
-//! entry to its own counter, all counters hang below one root, and the root's max is the budget:
-//! what one tenant holds the others cannot have. A refused charge evicts the tenant's own oldest
-//! entries and is tried again; what does not fit then passes through uncached.
+//! Each tenant is a cache of a group of its own; all groups hang below one root, and the root's max
+//! is the budget: what one tenant holds the others cannot have. A refused charge makes old entries
+//! go (`service` says whose) and is tried again; what does not fit then passes through uncached.
 //!
 //! ```text
-//! cargo run --release --example tenants                                # a generated load
+//! cargo run --release --example tenants                                # 53 caches of Twitter, ten seconds
 //! cargo run --release --example tenants -- --trace a.csv.gz --trace b.csv --budget 1GiB
+//! cargo run --release --example tenants -- --trace a.csv.gz --clusters # both
 //! ```
 //!
 //! At the end each tenant's `live()` must be its cache's bytes, exactly, and `verify()` must hold.
 
 mod args;
 mod cache;
+mod clusters;
+mod entry;
 mod load;
-mod replay;
+mod lru;
+mod memory;
+mod plan;
+mod print;
+mod probe;
 mod report;
+mod sampler;
+mod service;
+mod setup;
 mod trace;
+mod work;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
-use memcg::{Busy, CounterConfig, Limit, PageCounter};
 use thiserror::Error;
 
 use crate::args::{Args, Format};
-use crate::cache::{Cache, Corrupt};
-use crate::replay::Tenant;
-use crate::report::Report;
-use crate::trace::{Trace, TraceError};
+use crate::cache::Corrupt;
+use crate::probe::{Probe, ProbeError};
+use crate::report::{Measured, Report};
+use crate::sampler::{End, Samples};
+use crate::setup::{Setup, SetupError};
+use crate::work::{Done, Extent, Work};
 
 /// Why there is no report.
 #[derive(Debug, Error)]
 enum Failure {
     #[error(transparent)]
-    Trace(#[from] TraceError),
-    #[error("the tenant's max was not accepted: {0}")]
-    Busy(#[from] Busy),
+    Setup(#[from] SetupError),
+    #[error("the groups for the cost of a charge were not accepted: {0}")]
+    Probe(#[from] ProbeError),
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
     #[error("cannot print the report: {0}")]
@@ -47,6 +61,7 @@ enum Failure {
 }
 
 fn main() -> ExitCode {
+    memory::one_heap();
     match run(&Args::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -57,19 +72,30 @@ fn main() -> ExitCode {
     }
 }
 
-/// Reads or makes the traces, replays them, reports; `false` when the count does not add up.
+/// Sets up, serves, reports; `false` when the count does not add up.
 fn run(args: &Args) -> Result<bool, Failure> {
-    let traces = traces(args)?;
-    let root = PageCounter::root(CounterConfig::new().batch(args.batch()).audit(args.audit).max(args.budget.as_u64()));
-    let tenants = tenants(args, &root, traces)?;
+    let setup = Setup::new(args)?;
+    let probe = Probe::new(args.batch)?;
+    let threads = args.threads().min(setup.service.tenants.len());
+    let extent = Extent { threads, time: args.time(), requests: args.requests, seed: args.seed };
+    let work = Work {
+        service: &setup.service,
+        probe: &probe,
+        extent,
+        arrivals: setup.arrivals.clone(),
+        taken: AtomicU64::new(0),
+        started: OnceLock::new(),
+        broken: AtomicBool::new(false),
+    };
 
-    let threads = args.threads().min(tenants.len());
-    let total = tenants.iter().map(Tenant::requests).sum();
-    let progress = progress(args, total);
-    let (tenants, elapsed) = replay::replay(tenants, threads, &progress)?;
-    progress.finish_and_clear();
-
-    let report = Report::gather(&root, tenants, threads, elapsed);
+    let rss_before = memory::resident();
+    let (done, samples) = watched(args, &setup, &work)?;
+    let measured = Measured { done, samples, rss_before };
+    let setting = setup.setting(threads, args.batch());
+    let mut report = Report::gather(setting, &setup.runtime, &setup.service, &probe, measured);
+    if args.is_main_job() {
+        report.expect_main_job();
+    }
     print(&match args.format {
         Format::Table => report.table(),
         Format::Json => report.json(),
@@ -80,52 +106,51 @@ fn run(args: &Args) -> Result<bool, Failure> {
     Ok(report.faults.is_empty())
 }
 
-/// The traces named on the command line, or a generated load where there is none.
-fn traces(args: &Args) -> Result<Vec<Trace>, TraceError> {
-    if args.traces.is_empty() {
-        return Ok(load::generate(args.seed, args.requests));
-    }
-    let mut traces: Vec<Trace> = Vec::with_capacity(args.traces.len());
-    for path in &args.traces {
-        let mut trace = Trace::read(path, args.requests)?;
-        let namesakes = traces.iter().filter(|other| other.file_name == trace.file_name).count();
-        if namesakes > 0 {
-            trace.name = format!("{}#{}", trace.name, namesakes + 1);
-        }
-        traces.push(trace);
-    }
-    Ok(traces)
+/// Warms up and serves, while another thread looks at the limits and moves the bar.
+fn watched(args: &Args, setup: &Setup, work: &Work<'_>) -> Result<(Done, Samples), Corrupt> {
+    let groups: Vec<_> = setup.groups();
+    let (end, progress) = (AtomicBool::new(false), Progress::new(args, setup.requests(args.requests)));
+    thread::scope(|scope| {
+        let sampler = scope.spawn(|| sampler::sample(&groups, &end, || progress.show(work)));
+        let running = End(&end);
+        work.warm_up(&setup.largest_first());
+        let done = work.serve();
+        drop(running);
+        let samples = sampler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        progress.bar.finish_and_clear();
+        Ok((done?, samples))
+    })
 }
 
-/// One counter and one empty cache for each trace.
-fn tenants(args: &Args, root: &PageCounter, traces: Vec<Trace>) -> Result<Vec<Tenant>, Busy> {
-    let budget = args.budget.as_u64();
-    let max = match args.tenant_max {
-        Limit::Max => PageCounter::UNLIMITED,
-        Limit::Bytes(bytes) => bytes,
-        Limit::Percent(share) => share.of(budget),
-    };
-    let mut tenants = Vec::with_capacity(traces.len());
-    for (index, trace) in traces.into_iter().enumerate() {
-        let counter = root.child();
-        counter.set_max(max)?;
-        // The salt keeps equal keys of two tenants apart: an entry in the wrong cache shows.
-        let cache = Cache::new(counter, max.min(budget), index as u64);
-        tenants.push(Tenant::new(trace, cache));
-    }
-    Ok(tenants)
+/// How far it is.
+struct Progress {
+    bar: ProgressBar,
+    /// Requests that there will be; `None`: the time tells.
+    requests: Option<u64>,
 }
 
-/// A bar on the terminal; `indicatif` itself hides it where stderr is none.
-fn progress(args: &Args, total: u64) -> ProgressBar {
-    if args.quiet {
-        return ProgressBar::hidden();
+impl Progress {
+    /// A bar on the terminal; `indicatif` itself hides it where stderr is none.
+    fn new(args: &Args, requests: Option<u64>) -> Self {
+        let time = args.time().map_or(0, |time| time.as_millis() as u64);
+        let template = match requests {
+            Some(_) => "{bar:40} {human_pos} of {human_len} requests, {eta} left",
+            None => "{bar:40} {eta} left",
+        };
+        let bar = if args.quiet { ProgressBar::hidden() } else { ProgressBar::new(requests.unwrap_or(time)) };
+        let bar = match ProgressStyle::with_template(template) {
+            Ok(style) => bar.with_style(style),
+            Err(_) => bar,
+        };
+        Self { bar, requests }
     }
-    let template = "{bar:40} {human_pos} of {human_len} requests, {eta} left";
-    let bar = ProgressBar::new(total);
-    match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
+
+    fn show(&self, work: &Work<'_>) {
+        let at = match self.requests {
+            Some(all) => work.taken.load(Ordering::Relaxed).min(all),
+            None => work.started.get().map_or(0, |started| started.elapsed().as_millis() as u64),
+        };
+        self.bar.set_position(at);
     }
 }
 

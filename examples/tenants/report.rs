@@ -1,229 +1,282 @@
-//! What the run came to, for people and for programs, and whether the count adds up.
+//! What the run came to, and whether the count adds up.
 
-use std::time::Duration;
-
-use comfy_table::{CellAlignment, Table, presets};
-use indicatif::HumanCount;
-use memcg::{Bytes, PageCounter};
+use memcg::{Bytes, Group, Runtime};
 use serde::Serialize;
 
-use crate::replay::Tenant;
+use crate::cache::Cache;
+use crate::memory;
+use crate::probe::Probe;
+use crate::sampler::Samples;
+use crate::service::{Service, Tenant};
+use crate::work::Done;
+
+/// Resident memory is this near to what is charged, as a share of that.
+const RSS_OFF_MAX: f64 = 0.15;
 
 /// The whole report; sizes are bytes.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    tenants: Vec<Row>,
-    totals: Totals,
+    #[serde(flatten)]
+    pub(crate) setting: Setting,
+    pub(crate) seconds: f64,
+    #[serde(flatten)]
+    pub(crate) sums: Sums,
+    /// Of the time for which requests were served.
+    pub(crate) requests_per_second: f64,
+    pub(crate) live_bytes: u64,
+    pub(crate) stocked_bytes: u64,
+    pub(crate) usage_bytes: u64,
+    pub(crate) peak_bytes: u64,
+    /// Resident memory now, and before the first entry; `None` where the system does not say.
+    pub(crate) rss_bytes: Option<u64>,
+    pub(crate) rss_before_bytes: Option<u64>,
+    /// Nanoseconds of one charge and its drop at depth 4.
+    pub(crate) charge_ns_stock: f64,
+    pub(crate) charge_ns_no_stock: f64,
+    pub(crate) charge_slices: usize,
+    pub(crate) samples: u64,
+    pub(crate) max_budget_excess_bytes: u64,
+    pub(crate) drains: u64,
+    pub(crate) drained_bytes: u64,
+    pub(crate) barriers: u64,
+    pub(crate) refused_in_transit: u64,
+    pub(crate) barrier: String,
+    pub(crate) audited: bool,
+    pub(crate) verify_ok: bool,
+    /// Tenants whose max refused nothing, and whether the service's did.
+    pub(crate) unmet: Vec<String>,
+    pub(crate) tenants: Vec<Row>,
     /// One line for each count that does not add up.
     pub(crate) faults: Vec<String>,
 }
 
-/// One tenant.
+/// What the run was set up with.
 #[derive(Debug, Serialize)]
-struct Row {
-    name: String,
-    requests: u64,
-    hits: u64,
-    hit_ratio: f64,
-    live: u64,
-    peak: u64,
-    refused: u64,
-    evicted: u64,
-    passed_through: u64,
+pub(crate) struct Setting {
+    pub(crate) threads: usize,
+    pub(crate) budget_bytes: u64,
+    pub(crate) batch_bytes: u64,
+    /// How the clusters were cut down; `None` without them.
+    pub(crate) scale: Option<f64>,
+    pub(crate) part: Option<f64>,
+    /// Clusters without figures.
+    pub(crate) left_out: Vec<String>,
 }
 
-/// All tenants together.
+/// One tenant.
 #[derive(Debug, Serialize)]
-struct Totals {
-    threads: usize,
-    seconds: f64,
-    requests: u64,
-    hits: u64,
-    hit_ratio: f64,
-    requests_per_second: f64,
-    budget: u64,
-    usage: u64,
-    live: u64,
-    peak: u64,
-    stocked: u64,
-    refused: u64,
-    evicted: u64,
-    passed_through: u64,
-    drains: u64,
-    drained: u64,
-    barriers: u64,
-    refused_in_transit: u64,
-    barrier: String,
-    audited: bool,
-    verify_ok: bool,
+pub(crate) struct Row {
+    pub(crate) tenant: String,
+    #[serde(flatten)]
+    pub(crate) sums: Sums,
+    pub(crate) live: u64,
+    pub(crate) peak: u64,
+    /// `None`: no max of its own.
+    pub(crate) max: Option<u64>,
+    pub(crate) fair_share: u64,
+    /// What the cache's entries take, by its own sum: `live`, to the byte.
+    pub(crate) cache_bytes: u64,
+}
+
+/// What adds up over the tenants.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Sums {
+    pub(crate) requests: u64,
+    pub(crate) gets: u64,
+    pub(crate) hits: u64,
+    /// Of the gets.
+    pub(crate) hit_ratio: f64,
+    /// By the tenant's own max or the service's, and by the latter.
+    pub(crate) refused: u64,
+    pub(crate) refused_by_service: u64,
+    pub(crate) evicted: u64,
+    pub(crate) too_large: u64,
+    pub(crate) passed_through: u64,
+    pub(crate) entries: u64,
+}
+
+/// What was measured on the way.
+pub(crate) struct Measured {
+    pub(crate) done: Done,
+    pub(crate) samples: Samples,
+    pub(crate) rss_before: Option<u64>,
 }
 
 impl Report {
     /// Reads all counters, checks them, then empties the caches and checks that nothing is left.
-    pub(crate) fn gather(root: &PageCounter, mut tenants: Vec<Tenant>, threads: usize, elapsed: Duration) -> Self {
-        let verdict = root.verify();
-        let mut faults = check(root, &tenants);
-        faults.extend(verdict.faults().iter().map(ToString::to_string));
-        let rows: Vec<_> = tenants.iter().map(Row::of).collect();
-        let mut totals = Totals::of(root, &rows, threads, elapsed);
-        totals.audited = verdict.audited();
-        settle(root, &mut tenants, &mut faults);
-        totals.verify_ok = verdict.is_ok() && faults.is_empty();
-        Self { tenants: rows, totals, faults }
+    pub(crate) fn gather(
+        setting: Setting,
+        runtime: &Runtime,
+        service: &Service,
+        probe: &Probe,
+        mut measured: Measured,
+    ) -> Self {
+        let rss_bytes = memory::resident();
+        let root = runtime.root();
+        let (verdict, probed, counts) = (runtime.verify(), probe.runtime.verify(), runtime.counts());
+        let tenants: Vec<_> = service.tenants.iter().map(Row::of).collect();
+        let sums = Sums::total(&tenants);
+        let mut faults = check(&root, service, &tenants, sums);
+        faults.extend(verdict.faults().iter().chain(probed.faults()).map(ToString::to_string));
+        if measured.samples.excess > 0 {
+            faults.push(format!("a sample saw {} above a max", Bytes(measured.samples.excess)));
+        }
+        let mut report = Self {
+            setting,
+            seconds: measured.done.seconds,
+            sums,
+            // A run can be too short for the clock, and JSON knows no infinity.
+            requests_per_second: sums.requests as f64 / measured.done.seconds.max(1e-9),
+            live_bytes: root.live(),
+            stocked_bytes: root.stocked(),
+            usage_bytes: root.usage(),
+            peak_bytes: root.peak(),
+            rss_bytes,
+            rss_before_bytes: measured.rss_before,
+            charge_ns_stock: measured.done.costs.stock(),
+            charge_ns_no_stock: measured.done.costs.no_stock(),
+            charge_slices: measured.done.costs.slices(),
+            samples: measured.samples.samples,
+            max_budget_excess_bytes: measured.samples.excess,
+            drains: counts.drains,
+            drained_bytes: counts.drained,
+            barriers: counts.barriers,
+            refused_in_transit: counts.refused_in_transit,
+            barrier: format!("{:?}", runtime.barrier()),
+            audited: verdict.audited(),
+            verify_ok: verdict.is_ok() && probed.is_ok(),
+            unmet: unmet(&root, &tenants),
+            tenants,
+            faults,
+        };
+        empty(runtime, service, &mut report.faults);
+        report
+    }
+
+    /// What resident memory has grown by since before the first entry.
+    pub(crate) fn rss_growth_bytes(&self) -> Option<u64> {
+        Some(self.rss_bytes?.saturating_sub(self.rss_before_bytes?))
+    }
+
+    /// What the main job is there to show, beyond a count that adds up.
+    pub(crate) fn expect_main_job(&mut self) {
+        if !self.unmet.is_empty() {
+            self.faults.push(format!("not the main job, for these met no max: {}", self.unmet.join(", ")));
+        }
+        if let Some(growth) = self.rss_growth_bytes().filter(|growth| off(*growth, self.live_bytes) > RSS_OFF_MAX) {
+            let (growth, live) = (Bytes(growth), Bytes(self.live_bytes));
+            self.faults.push(format!("resident memory grew by {growth}, too far from the {live} that are charged"));
+        }
     }
 
     /// For programs.
     pub(crate) fn json(&self) -> String {
         serde_json::to_string_pretty(self).expect("a tree of numbers and texts has a JSON form")
     }
+}
 
-    /// For people: a row for each tenant, then the totals.
-    pub(crate) fn table(&self) -> String {
-        let header =
-            ["tenant", "requests", "hits", "hit ratio", "live", "peak", "refused", "evicted", "passed through"];
-        let mut tenants = Table::new();
-        tenants.load_style(presets::UTF8_FULL_CONDENSED).set_header(header);
-        for row in &self.tenants {
-            tenants.add_row(row.cells());
-        }
-        let mut totals = Table::new();
-        totals.load_style(presets::UTF8_FULL_CONDENSED).add_rows(self.totals.lines());
-        for table in [&mut tenants, &mut totals] {
-            table.column_iter_mut().skip(1).for_each(|column| {
-                column.set_cell_alignment(CellAlignment::Right);
-            });
-        }
-        format!("{tenants}\n{totals}")
-    }
+/// How far a number is off the other, as a share of that.
+fn off(found: u64, expected: u64) -> f64 {
+    ratio(found.abs_diff(expected), expected)
 }
 
 /// What must hold when no thread charges any more.
-fn check(root: &PageCounter, tenants: &[Tenant]) -> Vec<String> {
+fn check(root: &Group, service: &Service, rows: &[Row], sums: Sums) -> Vec<String> {
     let mut faults = Vec::new();
-    let mut expect = |what: String, expected: u64, found: u64| {
+    let mut expect = |what: &str, group: &str, expected: u64, found: u64| {
         if expected != found {
-            faults.push(format!("{what}: expected {expected}, found {found}"));
+            faults.push(format!("{group}, {what}: expected {expected}, found {found}"));
         }
     };
-    for Tenant { name, cache, .. } in tenants {
-        expect(format!("{name}, live beside the cache's bytes"), cache.bytes(), cache.counter().live());
+    for (row, Tenant { group, .. }) in rows.iter().zip(&service.tenants) {
+        let by_tenant = row.sums.refused - row.sums.refused_by_service;
+        expect("live beside the cache's own sum", &row.tenant, row.cache_bytes, row.live);
+        expect("refused beside what the cache was told", &row.tenant, by_tenant, group.refused());
     }
-    let bytes = tenants.iter().map(|tenant| tenant.cache.bytes()).sum();
-    expect("all tenants, live beside the caches' bytes".to_string(), bytes, root.live());
-    expect("uncharges of too much".to_string(), 0, root.counts().underflows);
-    if root.peak() > root.max() {
-        faults.push(format!("the peak of {} is above the budget of {}", root.peak(), root.max()));
+    let bytes = rows.iter().map(|row| row.cache_bytes).sum();
+    expect("live beside the caches' own sums", "the service", bytes, root.live());
+    expect("refused beside what the caches were told", "the service", sums.refused_by_service, root.refused());
+    for group in service.tenants.iter().map(|tenant| &tenant.group).chain([root]) {
+        if group.peak() > group.max() {
+            faults.push(format!("{}: the peak of {} is above the max of {}", group.path(), group.peak(), group.max()));
+        }
     }
     faults
 }
 
 /// Empties the caches: every byte charged is uncharged then, and all credit goes back.
-fn settle(root: &PageCounter, tenants: &mut [Tenant], faults: &mut Vec<String>) {
-    for tenant in tenants {
-        tenant.cache.clear();
+fn empty(runtime: &Runtime, service: &Service, faults: &mut Vec<String>) {
+    service.tenants.iter().for_each(|tenant| tenant.cache.lock().clear());
+    runtime.settle();
+    runtime.root().drain();
+    let usage = runtime.root().usage();
+    if usage > 0 {
+        faults.push(format!("{} are still charged when every cache is empty", Bytes(usage)));
     }
-    root.drain();
-    if root.usage() > 0 {
-        faults.push(format!("{} are still charged when every cache is empty", Bytes(root.usage())));
+}
+
+/// Who has a max and did not meet it.
+fn unmet(root: &Group, tenants: &[Row]) -> Vec<String> {
+    let spared = tenants.iter().filter(|row| row.max.is_some() && row.sums.refused == row.sums.refused_by_service);
+    let mut unmet: Vec<_> = spared.map(|row| row.tenant.clone()).collect();
+    if root.refused() == 0 {
+        unmet.push("the service".to_string());
     }
+    unmet
 }
 
 impl Row {
     fn of(tenant: &Tenant) -> Self {
-        let counter = tenant.cache.counter();
-        let figures = tenant.cache.figures;
+        let (cache, group) = (tenant.cache.lock(), &tenant.group);
+        let max = group.max();
         Self {
-            name: tenant.name.clone(),
-            requests: figures.requests,
-            hits: figures.hits,
-            hit_ratio: ratio(figures.hits, figures.requests),
-            live: counter.live(),
-            peak: counter.peak(),
-            refused: figures.refused,
-            evicted: figures.evicted,
-            passed_through: figures.passed_through,
+            tenant: tenant.name.clone(),
+            sums: Sums::of(&cache),
+            live: group.live(),
+            peak: group.peak(),
+            max: (max != u64::MAX).then_some(max),
+            fair_share: tenant.share,
+            cache_bytes: cache.bytes(),
         }
-    }
-
-    fn cells(&self) -> [String; 9] {
-        [
-            self.name.clone(),
-            count(self.requests),
-            count(self.hits),
-            format!("{:.4}", self.hit_ratio),
-            Bytes(self.live).to_string(),
-            Bytes(self.peak).to_string(),
-            count(self.refused),
-            count(self.evicted),
-            count(self.passed_through),
-        ]
     }
 }
 
-impl Totals {
-    fn of(root: &PageCounter, rows: &[Row], threads: usize, elapsed: Duration) -> Self {
-        let sum = |field: fn(&Row) -> u64| rows.iter().map(field).sum::<u64>();
-        let (requests, hits) = (sum(|row| row.requests), sum(|row| row.hits));
-        let seconds = elapsed.as_secs_f64();
-        let counts = root.counts();
+impl Sums {
+    fn of(cache: &Cache) -> Self {
+        let figures = cache.figures;
         Self {
-            threads,
-            seconds,
-            requests,
-            hits,
-            hit_ratio: ratio(hits, requests),
-            // A run can be too short for the clock, and JSON knows no infinity.
-            requests_per_second: requests as f64 / seconds.max(1e-9),
-            budget: root.max(),
-            usage: root.usage(),
-            live: root.live(),
-            peak: root.peak(),
-            stocked: root.stocked(),
-            refused: sum(|row| row.refused),
-            evicted: sum(|row| row.evicted),
-            passed_through: sum(|row| row.passed_through),
-            drains: counts.drains,
-            drained: counts.drained,
-            barriers: counts.barriers,
-            refused_in_transit: counts.refused_in_transit,
-            barrier: format!("{:?}", root.barrier()),
-            audited: false,
-            verify_ok: false,
+            requests: figures.requests,
+            gets: figures.gets,
+            hits: figures.hits,
+            hit_ratio: ratio(figures.hits, figures.gets),
+            refused: figures.refused_by_tenant + figures.refused_by_service,
+            refused_by_service: figures.refused_by_service,
+            evicted: figures.evicted,
+            too_large: figures.too_large,
+            passed_through: figures.passed_through,
+            entries: cache.len() as u64,
         }
     }
 
-    fn lines(&self) -> Vec<[String; 2]> {
-        let verify = match (self.verify_ok, self.audited) {
-            (true, true) => "ok, audited",
-            (true, false) => "ok, without audit",
-            (false, _) => "FAULTS",
-        };
-        [
-            ("threads", self.threads.to_string()),
-            ("seconds", format!("{:.3}", self.seconds)),
-            ("requests", count(self.requests)),
-            ("requests/s", count(self.requests_per_second as u64)),
-            ("hit ratio", format!("{:.4}", self.hit_ratio)),
-            ("budget", Bytes(self.budget).to_string()),
-            ("usage", Bytes(self.usage).to_string()),
-            ("live", Bytes(self.live).to_string()),
-            ("peak", Bytes(self.peak).to_string()),
-            ("stocked", Bytes(self.stocked).to_string()),
-            ("drains", format!("{}, {} units", count(self.drains), count(self.drained))),
-            ("barriers", format!("{}, {}", count(self.barriers), self.barrier)),
-            ("verify", verify.to_string()),
-        ]
-        .map(|(name, value)| [name.to_string(), value])
-        .into()
+    fn total(rows: &[Row]) -> Self {
+        let sum = |field: fn(&Self) -> u64| rows.iter().map(|row| field(&row.sums)).sum::<u64>();
+        let (gets, hits) = (sum(|row| row.gets), sum(|row| row.hits));
+        Self {
+            requests: sum(|row| row.requests),
+            gets,
+            hits,
+            hit_ratio: ratio(hits, gets),
+            refused: sum(|row| row.refused),
+            refused_by_service: sum(|row| row.refused_by_service),
+            evicted: sum(|row| row.evicted),
+            too_large: sum(|row| row.too_large),
+            passed_through: sum(|row| row.passed_through),
+            entries: sum(|row| row.entries),
+        }
     }
 }
 
 /// A share of the whole, 0 of nothing.
 fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
-}
-
-/// A number with separated thousands.
-fn count(number: u64) -> String {
-    HumanCount(number).to_string()
 }

@@ -23,7 +23,7 @@ const EXCERPT_CHARS: usize = 40;
 
 /// One look-up: which entry, and how many bytes it has.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Request {
+pub(crate) struct Lookup {
     pub(crate) key: u64,
     pub(crate) size: u64,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Trace {
     pub(crate) name: String,
     /// What the name was taken from.
     pub(crate) file_name: String,
-    pub(crate) requests: Vec<Request>,
+    pub(crate) lookups: Vec<Lookup>,
 }
 
 /// A trace that cannot be used, with the place to look at.
@@ -80,19 +80,19 @@ impl Trace {
             Err(error) => return Err(at(lines.number)(error.into())),
         }
         let cap = requests.and_then(|cap| usize::try_from(cap).ok()).unwrap_or(usize::MAX);
-        let mut requests = Vec::new();
-        while requests.len() < cap {
+        let mut lookups = Vec::new();
+        while lookups.len() < cap {
             match lines.next() {
-                Ok(Some(line)) => requests.push(request(line).map_err(at(lines.number))?),
+                Ok(Some(line)) => lookups.push(lookup(line).map_err(at(lines.number))?),
                 Ok(None) => break,
                 Err(error) => return Err(at(lines.number)(error.into())),
             }
         }
-        if requests.is_empty() {
+        if lookups.is_empty() {
             return Err(at(lines.number)(TraceFault::NoRequests));
         }
         let file_name = stem(path);
-        Ok(Self { name: file_name.clone(), file_name, requests })
+        Ok(Self { name: file_name.clone(), file_name, lookups })
     }
 }
 
@@ -151,14 +151,14 @@ fn check_head(line: &[u8]) -> Result<(), TraceFault> {
     Err(TraceFault::Head(excerpt(line)))
 }
 
-/// One line as a request.
-fn request(line: &[u8]) -> Result<Request, TraceFault> {
+/// One line as a look-up.
+fn lookup(line: &[u8]) -> Result<Lookup, TraceFault> {
     let mut fields = line.split(|&byte| byte == b',');
     let (Some(key), Some(size), None) = (fields.next(), fields.next(), fields.next()) else {
         return Err(TraceFault::Fields(line.split(|&byte| byte == b',').count()));
     };
-    let request = Request { key: number("key", key)?, size: number("size", size)? };
-    if request.size == 0 { Err(TraceFault::SizeZero) } else { Ok(request) }
+    let lookup = Lookup { key: number("key", key)?, size: number("size", size)? };
+    if lookup.size == 0 { Err(TraceFault::SizeZero) } else { Ok(lookup) }
 }
 
 /// A field as a number.

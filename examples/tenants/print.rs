@@ -1,0 +1,130 @@
+//! The report for people: a row for each tenant, then the service.
+
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::HumanCount;
+use memcg::Bytes;
+
+use crate::report::{Report, Row};
+
+impl Report {
+    /// Both tables, and before them what the figures rest on.
+    pub(crate) fn table(&self) -> String {
+        let header =
+            ["tenant", "requests", "hit ratio", "live", "peak", "max", "refused", "by service", "evicted", "too large"];
+        let mut tenants = table();
+        tenants.set_header(header);
+        for row in &self.tenants {
+            tenants.add_row(row.cells());
+        }
+        let mut service = table();
+        service.add_rows(self.lines());
+        for table in [&mut tenants, &mut service] {
+            table.column_iter_mut().skip(1).for_each(|column| {
+                column.set_cell_alignment(CellAlignment::Right);
+            });
+        }
+        format!("{}{tenants}\n{service}{}", self.head(), self.foot())
+    }
+
+    /// Where the load comes from.
+    fn head(&self) -> String {
+        let (Some(scale), Some(part)) = (self.setting.scale, self.setting.part) else { return String::new() };
+        format!(
+            "Clusters of Yang, Yue, Rashmi, OSDI 2020 (github.com/twitter/cache-trace, CC-BY-4.0), without {}, for which \
+             no figures were published.\nWorking sets scaled by {scale:.6} (1 : {:.0}); each tenant may hold {:.1} % of \
+             its own.\n",
+            self.setting.left_out.join(", "),
+            1.0 / scale,
+            part * 100.0,
+        )
+    }
+
+    /// What a reader should know about the figures above.
+    fn foot(&self) -> String {
+        let mut foot = "\nA charge was timed at depth 4 in slices between requests, all workers at once, in a runtime \
+                        without audit."
+            .to_string();
+        if !self.unmet.is_empty() {
+            foot += &format!("\nNever refused: {}.", self.unmet.join(", "));
+        }
+        foot
+    }
+
+    fn lines(&self) -> Vec<[String; 2]> {
+        let verify = match (self.verify_ok && self.faults.is_empty(), self.audited) {
+            (true, true) => "ok, audited",
+            (true, false) => "ok, without audit",
+            (false, _) => "FAULTS",
+        };
+        let equal = self.tenants.iter().filter(|row| row.live == row.cache_bytes).count();
+        let gain = self.charge_ns_no_stock / self.charge_ns_stock.max(f64::MIN_POSITIVE);
+        [
+            ("threads", self.setting.threads.to_string()),
+            ("seconds of requests", format!("{:.3}", self.seconds)),
+            ("requests", count(self.sums.requests)),
+            ("requests/s", count(self.requests_per_second as u64)),
+            ("hit ratio", format!("{:.4}", self.sums.hit_ratio)),
+            ("budget", Bytes(self.setting.budget_bytes).to_string()),
+            ("live, resident for it", format!("{}, {}", Bytes(self.live_bytes), self.resident())),
+            ("peak", Bytes(self.peak_bytes).to_string()),
+            ("most above a max", format!("{} in {} samples", Bytes(self.max_budget_excess_bytes), count(self.samples))),
+            ("refused by tenants", count(self.sums.refused - self.sums.refused_by_service)),
+            ("refused by the service", count(self.sums.refused_by_service)),
+            ("evicted", count(self.sums.evicted)),
+            (
+                "too large, passed through",
+                format!("{}, {}", count(self.sums.too_large), count(self.sums.passed_through)),
+            ),
+            ("stocked", Bytes(self.stocked_bytes).to_string()),
+            ("drains", format!("{}, {}", count(self.drains), Bytes(self.drained_bytes))),
+            ("barriers", format!("{}, {}", count(self.barriers), self.barrier)),
+            ("a charge with the stock", format!("{:.2} ns", self.charge_ns_stock)),
+            ("a charge without", format!("{:.1} ns, {gain:.0} times as much", self.charge_ns_no_stock)),
+            ("live = the cache's own sum", format!("in {equal} of {} tenants", self.tenants.len())),
+            ("verify", verify.to_string()),
+        ]
+        .map(|(name, value)| [name.to_string(), value])
+        .into()
+    }
+
+    /// Growth of resident memory since before the first entry.
+    fn resident(&self) -> String {
+        match self.rss_growth_bytes() {
+            // Beside less, what the program itself needs is all there is to see.
+            Some(growth) if self.live_bytes >= 1 << 20 => {
+                let more = (growth as f64 / self.live_bytes as f64 - 1.0) * 100.0;
+                format!("{} ({more:+.1} %)", Bytes(growth))
+            }
+            Some(growth) => Bytes(growth).to_string(),
+            None => "not known here".to_string(),
+        }
+    }
+}
+
+impl Row {
+    fn cells(&self) -> [String; 10] {
+        [
+            self.tenant.clone(),
+            count(self.sums.requests),
+            if self.sums.gets == 0 { "-".to_string() } else { format!("{:.4}", self.sums.hit_ratio) },
+            Bytes(self.live).to_string(),
+            Bytes(self.peak).to_string(),
+            self.max.map_or_else(|| "max".to_string(), |max| Bytes(max).to_string()),
+            count(self.sums.refused),
+            count(self.sums.refused_by_service),
+            count(self.sums.evicted),
+            count(self.sums.too_large),
+        ]
+    }
+}
+
+fn table() -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
+    table
+}
+
+/// A number with separated thousands.
+fn count(number: u64) -> String {
+    HumanCount(number).to_string()
+}
