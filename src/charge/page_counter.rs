@@ -336,6 +336,15 @@ impl Node {
         self.life().id
     }
 
+    /// The names from the root to here. They do not change, and a counter keeps its ancestors: no lock.
+    pub(crate) fn path(&self) -> String {
+        let names: Vec<&str> = self.levels().map(|level| &*level.life().name).collect();
+        match names.len() {
+            0 | 1 => "/".to_string(),
+            _ => names.into_iter().rev().collect::<Vec<_>>().join("/"),
+        }
+    }
+
     /// The first counter of the group that this is one of.
     pub(crate) fn first(&'static self) -> &'static Node {
         match self.life().beside {

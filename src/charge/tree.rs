@@ -29,6 +29,8 @@ pub(crate) struct Tree {
     pub(crate) adaptive: bool,
     pub(crate) audited: bool,
     pub(crate) config: CounterConfig,
+    /// Its counters are those of groups.
+    pub(crate) grouped: bool,
     /// Names of the counters that each of its groups has beside memory.
     pub(crate) further: Box<[Box<str>]>,
     /// Most groups at a time.
@@ -317,10 +319,14 @@ impl Place {
 
 impl Tree {
     pub(crate) fn new(config: CounterConfig) -> Arc<Tree> {
-        Tree::of_groups(config, Box::default(), u32::MAX)
+        Tree::make(config, false, Box::default(), u32::MAX)
     }
 
     pub(crate) fn of_groups(config: CounterConfig, further: Box<[Box<str>]>, groups_max: u32) -> Arc<Tree> {
+        Tree::make(config, true, further, groups_max)
+    }
+
+    fn make(config: CounterConfig, grouped: bool, further: Box<[Box<str>]>, groups_max: u32) -> Arc<Tree> {
         static NUMBERS: AtomicU32 = AtomicU32::new(1);
         Arc::new(Tree {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -329,6 +335,7 @@ impl Tree {
             adaptive: config.adaptive,
             audited: config.audit,
             config,
+            grouped,
             further,
             groups_max,
             counts: TreeCounts::default(),
@@ -352,6 +359,12 @@ impl Tree {
 // === impl Node: what the tree keeps about it ===
 
 impl Node {
+    /// The name of a further counter of a group; `None` for its first, and for a counter alone.
+    pub(crate) fn further_name(&'static self) -> Option<&'static str> {
+        let number = self.first().group().position(|counter| std::ptr::eq(counter, self))?;
+        Some(self.tree().further.get(number.checked_sub(1)?)?)
+    }
+
     pub(crate) fn place(&self) -> u32 {
         self.place.load(Ordering::Relaxed)
     }

@@ -41,14 +41,17 @@ pub struct Verdict {
 /// let job = PageCounter::root(CounterConfig::new().audit(true));
 /// job.charge(10);
 /// job.cancel(3);
-/// let fault = job.verify().faults()[0];
+/// let verdict = job.verify();
+/// let fault = &verdict.faults()[0];
 /// assert_eq!((fault.counter, fault.expected, fault.found), (job.id(), 10, 7));
 /// assert!(fault.to_string().ends_with("usage is 7, live charge and credit are 10: 3 too few"));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Where.
     pub counter: CounterId,
+    /// The path of its group, as `/acme`, after the name of a further counter, as `spill of /acme`; `None` for a counter alone.
+    pub path: Option<String>,
     /// What.
     pub kind: FaultKind,
     /// Units that there should be (for a bound: at most).
@@ -66,7 +69,8 @@ pub struct Fault {
 /// let job = machine.child();
 /// job.charge(10);
 /// machine.cancel(10);
-/// let fault = machine.verify().faults()[0];
+/// let verdict = machine.verify();
+/// let fault = &verdict.faults()[0];
 /// assert_eq!((fault.counter, fault.kind), (machine.id(), FaultKind::Children));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +170,8 @@ impl fmt::Display for Verdict {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Fault { counter, expected, found, .. } = self;
+        let Fault { expected, found, .. } = self;
+        let counter = self.path.clone().unwrap_or_else(|| self.counter.to_string());
         let by = found.abs_diff(*expected);
         let sign = if found < expected { "too few" } else { "too many" };
         match self.kind {
@@ -261,9 +266,15 @@ impl Tree {
         Verdict { audited: self.audited, counters: order.len(), faults }
     }
 
-    fn judge(&self, node: &Node, sum: &Sums, faults: &mut Vec<Fault>) {
+    fn judge(&self, node: &'static Node, sum: &Sums, faults: &mut Vec<Fault>) {
         let usage = node.usage();
-        let mut fault = |kind, expected, found| faults.push(Fault { counter: node.id(), kind, expected, found });
+        let mut fault = |kind, expected, found| {
+            let path = self.grouped.then(|| match node.further_name() {
+                Some(name) => format!("{} of {}", name, node.path()),
+                None => node.path(),
+            });
+            faults.push(Fault { counter: node.id(), path, kind, expected, found });
+        };
         let underflowed = node.underflowed.load(Ordering::Relaxed);
         if underflowed > 0 {
             fault(FaultKind::Underflow, 0, underflowed);

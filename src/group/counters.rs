@@ -38,13 +38,6 @@ impl Counter {
     pub const MEMORY: Counter = Counter(0);
 }
 
-/// The name of a further counter; empty for memory.
-pub(super) fn name_of(node: &'static Node) -> String {
-    let number = node.first().group().position(|counter| std::ptr::eq(counter, node)).unwrap_or(0);
-    let further = number.checked_sub(1).and_then(|number| node.tree().further.get(number));
-    further.map_or_else(String::new, |name| name.to_string())
-}
-
 /// Charges to several counters of one group, made as one. Dropped, all go back.
 ///
 /// ```
@@ -163,9 +156,7 @@ pub struct GroupCounter<'a> {
 impl GroupCounter<'_> {
     /// `memory`, or the name that the builder gave it.
     pub fn name(&self) -> &str {
-        let number = self.group.node().group().position(|counter| std::ptr::eq(counter, self.node));
-        let further = number.unwrap_or(0).checked_sub(1).and_then(|number| self.node.tree().further.get(number));
-        further.map_or("memory", |name| name)
+        self.node.further_name().unwrap_or("memory")
     }
 
     /// Live charge and credit, in bytes.

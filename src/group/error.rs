@@ -75,8 +75,8 @@ pub struct Refusal(pub(super) Box<Refused>);
 pub(super) struct Refused {
     pub(super) group: Group,
     pub(super) requester: Group,
-    /// Empty for memory.
-    pub(super) counter: String,
+    /// `None` for memory.
+    pub(super) counter: Option<String>,
     pub(super) requested: u64,
     pub(super) usage: u64,
     pub(super) max: u64,
@@ -118,7 +118,7 @@ impl Refusal {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn counter(&self) -> Option<&str> {
-        (!self.0.counter.is_empty()).then_some(&self.0.counter)
+        self.0.counter.as_deref()
     }
 
     /// Bytes asked for.
@@ -157,6 +157,18 @@ impl Refusal {
         self.0.max
     }
 
+    /// Bytes that must be given back there for the charge to fit, as things stood when it was refused.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
+    /// # let memcg::ChargeError::Limit(refusal) = runtime.root().try_charge(2_000).unwrap_err() else { panic!() };
+    /// assert_eq!(refusal.want(), 2_000 - 1_024);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn want(&self) -> u64 {
+        self.usage().saturating_add(self.requested()).saturating_sub(self.max())
+    }
+
     /// The published bound on credit below the group when it refused, in bytes; 0 in all but rare races.
     ///
     /// ```
@@ -175,7 +187,7 @@ impl fmt::Display for Refusal {
         let Refused { group, requester, counter, requested, usage, max, stocked_bound } = &*self.0;
         let [requested, usage, stocked] = [requested, usage, stocked_bound].map(|&bytes| Bytes(bytes));
         write!(f, "{} refused {requested}", group.path())?;
-        if !counter.is_empty() {
+        if let Some(counter) = counter {
             write!(f, " of {counter}")?;
         }
         let max = if *max == u64::MAX { Limit::Max.to_string() } else { format!("max {}", Bytes(*max)) };

@@ -231,11 +231,10 @@ fn try_charge_slow(gate: &'static Gate, bytes: u64, missed: Consume) -> Result<(
 /// A refusal with handles of its own. The levels are kept by the requester, which the caller keeps.
 fn refused(requester: &'static Node, requested: u64, refusal: &NodeRefusal<'_>) -> Refusal {
     let level = refusal.level.gate.node();
-    let counter = counters::name_of(level);
     Refusal(Box::new(error::Refused {
         group: Group::pinned(level.first()),
         requester: Group::pinned(requester.first()),
-        counter,
+        counter: level.further_name().map(str::to_string),
         requested,
         usage: refusal.usage,
         max: refusal.max,
@@ -355,7 +354,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn path(&self) -> String {
-        path(self.node())
+        self.node().path()
     }
 
     /// The group above, also of a group that is offline.
@@ -481,14 +480,5 @@ fn fault_of(name: &str) -> Option<NameFault> {
         Some(NameFault::Slash)
     } else {
         name.contains(char::is_control).then_some(NameFault::Control)
-    }
-}
-
-/// Names do not change, and a counter keeps its ancestors: no lock.
-pub(crate) fn path(node: &Node) -> String {
-    let names: Vec<&str> = node.levels().map(|level| &*level.life().name).collect();
-    match names.len() {
-        0 | 1 => "/".to_string(),
-        _ => names.into_iter().rev().collect::<Vec<_>>().join("/"),
     }
 }

@@ -222,3 +222,32 @@ impl fmt::Debug for Runtime {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::{Limits, charge::FaultKind};
+
+    /// No call of a user brings this about: a level is made to forget bytes.
+    #[test]
+    fn a_fault_names_its_group_and_counter() {
+        let mut builder = Runtime::builder().audit(true);
+        let spill = builder.counter("spill");
+        let runtime = builder.build().unwrap();
+        let acme = runtime.root().create("acme", Limits::new()).unwrap();
+        let held = acme.try_charge_set(&[(crate::Counter::MEMORY, 10), (spill, 20)]).unwrap();
+        let counters: Vec<_> = acme.node().group().collect();
+        counters[0].subtract(3);
+        counters[1].subtract(4);
+        let verdict = runtime.verify();
+        let found: Vec<_> = verdict.faults().iter().map(|fault| (fault.path.as_deref(), fault.kind)).collect();
+        assert_eq!(found, [(Some("/acme"), FaultKind::Identity), (Some("spill of /acme"), FaultKind::Identity)]);
+        assert!(verdict.to_string().ends_with("spill of /acme: usage is 16, live charge and credit are 20: 4 too few"));
+        // Put right again: the charges are given back in full.
+        counters[0].force(3);
+        counters[1].force(4);
+        runtime.root().node().group().zip([3, 4]).for_each(|(root, bytes)| drop(root.subtract(bytes)));
+        drop(held);
+        assert!(runtime.verify().is_ok());
+    }
+}

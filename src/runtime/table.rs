@@ -5,7 +5,6 @@ use std::fmt;
 use crate::charge::page_counter::Node;
 use crate::charge::pool::slow_path;
 use crate::charge::tree::Tree;
-use crate::group::path;
 use crate::units::{Bytes, Limit};
 
 /// Every group that is online, parents first, with its figures in bytes. Prints as a table, one line each, sizes rounded.
@@ -53,7 +52,7 @@ impl TreeTable {
     /// Of one counter and all below it.
     pub(super) fn of(tree: &Tree, top: &Node) -> TreeTable {
         let row = |node: &Node, stocked: u64| TreeRow {
-            path: path(node),
+            path: node.path(),
             live: node.usage().saturating_sub(stocked),
             stocked,
             peak: node.peaks().ever(),
