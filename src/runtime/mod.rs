@@ -246,7 +246,7 @@ mod tests {
         // Put right again: the charges are given back in full.
         counters[0].force(3);
         counters[1].force(4);
-        runtime.root().node().group().zip([3, 4]).for_each(|(root, bytes)| drop(root.subtract(bytes)));
+        runtime.root().node().group().zip([3, 4]).for_each(|(root, bytes)| assert_eq!(root.subtract(bytes), bytes));
         drop(held);
         assert!(runtime.verify().is_ok());
     }
