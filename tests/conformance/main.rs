@@ -6,6 +6,7 @@
 //! test's comment says how. A statement with exact stock numbers runs with a fixed stock (`adaptive(false)`), where
 //! they are promised; its twin runs with the adaptive stock, which promises the outcome only.
 
+mod lifecycle;
 mod page_counter;
 mod peak;
 mod protection;

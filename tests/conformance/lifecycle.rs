@@ -1,0 +1,66 @@
+//! Statements 68 to 74: tree rules and lifecycle. 69 and 70 are about processes, which do not live in groups here.
+
+use memcg::{Group, Limits, Runtime};
+
+fn runtime() -> Runtime {
+    Runtime::builder().audit(true).adaptive(false).build().expect("a configuration")
+}
+
+fn create(parent: &Group, name: &str) -> Group {
+    parent.create(name, Limits::new()).expect("a name that is free")
+}
+
+/// The kernel keeps processes to the leaves; here any group may be charged, also one with children, and a child may come where charges are.
+#[test]
+fn s068_a_group_with_children_is_charged() {
+    let runtime = runtime();
+    let parent = create(&runtime.root(), "a");
+    let before = parent.try_charge(10).expect("no limit");
+    let child = create(&parent, "b");
+    let (own, below) = (parent.try_charge(20).expect("no limit"), child.try_charge(30).expect("no limit"));
+    assert_eq!((parent.live(), parent.live_local(), child.live()), (60, 30, 30));
+    assert!(runtime.verify().is_ok());
+    drop((before, own, below));
+    assert_eq!(runtime.root().live(), 0);
+}
+
+/// The kernel waits up to five seconds for its dying groups; here they are gone with their last charge.
+#[test]
+fn s072_dying_groups_go_with_their_charges() {
+    let runtime = runtime();
+    let charges: Vec<_> = (0..30)
+        .map(|number| {
+            let group = create(&runtime.root(), &format!("g{number}"));
+            let charge = group.try_charge(4_096).expect("no limit");
+            group.offline().expect("no children");
+            charge
+        })
+        .collect();
+    assert_eq!((runtime.dying(), runtime.groups()), (30, 1));
+    assert!(runtime.verify().is_ok());
+    for (gone, charge) in charges.into_iter().enumerate() {
+        assert_eq!((runtime.dying(), runtime.root().live()), (30 - gone, (30 - gone as u64) * 4_096));
+        drop(charge);
+    }
+    assert_eq!((runtime.dying(), runtime.root().usage()), (0, 0));
+}
+
+/// The kernel switches the controller off below a group; here a group goes offline: what is charged stays with the nearest ancestor
+/// that is online, as its own.
+#[test]
+fn s074_what_is_charged_stays_with_the_nearest_ancestor() {
+    let runtime = runtime();
+    let a = create(&runtime.root(), "a");
+    let b = create(&a, "b");
+    let c = create(&b, "c");
+    let charge = c.try_charge(100).expect("no limit");
+    assert_eq!((runtime.root().live_local(), a.live_local(), b.live_local(), c.live_local()), (0, 0, 0, 100));
+    c.offline().expect("no children");
+    assert_eq!((a.live_local(), b.live_local()), (0, 100));
+    b.offline().expect("no children online");
+    assert_eq!((runtime.root().live_local(), a.live_local()), (0, 100));
+    assert_eq!((runtime.root().live(), a.live()), (100, 100));
+    assert!(runtime.verify().is_ok());
+    drop(charge);
+    assert_eq!(runtime.root().live(), 0);
+}
