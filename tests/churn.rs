@@ -1,0 +1,183 @@
+#![cfg(not(loom))]
+#![cfg(target_os = "linux")]
+//! What groups cost in memory: an idle one little, a dead one nothing.
+//!
+//! Resident memory is the whole process's, so each test starts this program again for itself alone.
+
+use std::process::Command;
+use std::sync::mpsc::sync_channel;
+
+use memcg::{Group, Limit, Limits, Runtime};
+
+/// The bound that is stated for an idle group.
+const IDLE_BYTES_MAX: u64 = 1_024;
+const IDLE: u64 = 100_000;
+
+const CHURN: u64 = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
+/// Deaths that one barrier serves.
+const DEATHS: u64 = 64;
+
+/// Set in the process that a test started for itself.
+const ALONE: &str = "MEMCG_CHURN_ALONE";
+
+/// Runs `body` in a process that runs nothing else, and prints what it printed. `name` is the test's own.
+fn alone(name: &str, body: impl FnOnce()) {
+    if std::env::var_os(ALONE).is_some() {
+        return body();
+    }
+    let output = Command::new(std::env::current_exe().expect("a test program has a path"))
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env(ALONE, "1")
+        .output()
+        .expect("a test program starts");
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{name}: {}\n{stdout}\n{stderr}", output.status);
+    assert!(stdout.contains("1 passed"), "{name} did not run:\n{stdout}");
+    stdout
+        .lines()
+        .filter(|line| line.contains(" bytes ") || line.contains(" barriers "))
+        .for_each(|line| println!("{line}"));
+}
+
+fn page() -> u64 {
+    // SAFETY: asks for a constant.
+    #[allow(unsafe_code)]
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    page.try_into().expect("a page has a size")
+}
+
+/// Resident memory of this process, in bytes.
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("this is Linux");
+    let pages: u64 = statm.split(' ').nth(1).and_then(|field| field.parse().ok()).expect("its second field");
+    pages * page()
+}
+
+fn root_of(limit: Limit) -> (Runtime, Group) {
+    let runtime = Runtime::builder().max(limit).build().expect("a configuration");
+    let root = runtime.root();
+    (runtime, root)
+}
+
+/// A name of 16 bytes, a max, a parent, one thread's charge and uncharge.
+#[test]
+fn an_idle_group_is_small() {
+    alone("an_idle_group_is_small", || {
+        let (runtime, root) = root_of(Limit::Bytes(1 << 40));
+        let parent = root.create("parent", Limits::new()).expect("a name");
+        // What the first of all costs is not a group's.
+        drop(parent.create("first", Limits::new()).expect("a name").try_charge(1));
+        let before = resident();
+        for number in 0..IDLE {
+            let limits = Limits::new().max(Limit::Bytes(1 << 30));
+            let group = parent.create(&format!("group-{number:010}"), limits).expect("a name");
+            assert_eq!(group.name().len(), 16);
+            drop(group.try_charge(4_096).expect("room"));
+            drop(group.try_charge(4_096).expect("room"));
+        }
+        let bytes = (resident() - before).div_ceil(IDLE);
+        println!("{bytes} bytes for each of {IDLE} idle groups, at most {IDLE_BYTES_MAX}");
+        assert!(bytes <= IDLE_BYTES_MAX, "{bytes} bytes for each of {IDLE} idle groups");
+        assert!(bytes >= 100, "{bytes} bytes: the groups are not there");
+        assert_eq!(runtime.groups() as u64, IDLE + 3);
+        drop((parent, runtime));
+        // The next ones take the objects of these.
+        let full = resident();
+        let (runtime, root) = root_of(Limit::Bytes(1 << 40));
+        for number in 0..IDLE {
+            let group = root.create(&format!("group-{number:010}"), Limits::new()).expect("a name");
+            drop(group.try_charge(4_096).expect("room"));
+        }
+        let more = resident().saturating_sub(full) / IDLE;
+        println!("{more} bytes more for each of {IDLE} in their place");
+        assert!(more <= IDLE_BYTES_MAX / 4, "{more} bytes more: the objects of the first did not come back");
+        drop(runtime);
+    });
+}
+
+/// Resident memory at a hundredth of the way and at its end; what comes between must not show.
+struct Flat {
+    at_one_percent: u64,
+}
+
+impl Flat {
+    const SLACK: u64 = 256 << 10;
+
+    fn look(&mut self, round: u64) {
+        if round == CHURN / 100 {
+            self.at_one_percent = resident();
+        }
+    }
+
+    #[track_caller]
+    fn end(&self, what: &str, runtime: &Runtime) {
+        let grown = resident().saturating_sub(self.at_one_percent);
+        println!("{what}: {grown} bytes grown over {CHURN} groups, {} barriers", runtime.counts().barriers);
+        assert!(grown <= Self::SLACK, "{what}: {grown} bytes grown over {CHURN} groups");
+    }
+}
+
+/// Create, charge, drop, offline.
+#[test]
+fn a_dead_group_leaves_nothing() {
+    alone("a_dead_group_leaves_nothing", || {
+        let (runtime, root) = root_of(Limit::Bytes(1 << 30));
+        let mut flat = Flat { at_one_percent: 0 };
+        for round in 0..CHURN {
+            flat.look(round);
+            let limits = Limits::new().max(Limit::Bytes(64 << 20)).low("1%".parse().expect("a percentage"));
+            let group = root.create(&format!("group-{round:010}"), limits).expect("a name");
+            drop(group.try_charge(4_096).expect("room"));
+            drop(group.try_charge(4_096).expect("room"));
+            // Every other one has a charge that outlives it.
+            let held = (round % 2 == 0).then(|| group.try_charge(10).expect("room"));
+            group.offline().expect("no children");
+            drop(group);
+            drop(held);
+        }
+        flat.end("by one thread", &runtime);
+        assert_eq!((runtime.counts().barriers, runtime.dying(), root.usage()), (0, 0, 0));
+    });
+}
+
+/// Two threads charge each group, one of them takes it offline: credit of both waits for a barrier that serves many.
+#[test]
+fn barriers_are_shared() {
+    alone("barriers_are_shared", || {
+        let (runtime, root) = root_of(Limit::Max);
+        let mut flat = Flat { at_one_percent: 0 };
+        let (groups, inbox) = sync_channel::<Group>(64);
+        let (back, charged) = sync_channel::<Group>(64);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for group in inbox {
+                    drop(group.try_charge(4_096).expect("room"));
+                    drop(group.try_charge(4_096).expect("room"));
+                    back.send(group).expect("somebody takes them back");
+                }
+            });
+            let bury = |group: Group| group.offline().expect("no children");
+            let mut underway = 0;
+            for round in 0..CHURN {
+                flat.look(round);
+                let group = root.create(&format!("group-{round:010}"), Limits::new()).expect("a name");
+                drop(group.try_charge(4_096).expect("room"));
+                drop(group.try_charge(4_096).expect("room"));
+                groups.send(group).expect("the other thread takes them");
+                underway += 1;
+                if underway > 32 {
+                    bury(charged.recv().expect("the other thread gives them back"));
+                    underway -= 1;
+                }
+            }
+            drop(groups);
+            charged.into_iter().for_each(bury);
+        });
+        runtime.settle();
+        flat.end("by two threads", &runtime);
+        let barriers = runtime.counts().barriers;
+        println!("{:.2} barriers for {DEATHS} deaths", (barriers * DEATHS) as f64 / CHURN as f64);
+        assert!(barriers > 0 && barriers <= CHURN / DEATHS + 1, "{barriers} barriers for {CHURN} deaths");
+        assert_eq!((runtime.dying(), root.usage(), root.stocked_bound()), (0, 0, 0));
+    });
+}

@@ -1,0 +1,100 @@
+#![cfg(not(loom))]
+//! What the types promise: who may cross threads, who owns what, how large a charge is. Most of it holds as soon as it compiles.
+
+use std::error::Error;
+use std::hash::Hash;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
+use memcg::{
+    BuildError, Bytes, Charge, ChargeError, ChargeSet, Counter, Counts, CreateError, Group, GroupCounter, GroupId,
+    Limit, LimitError, Limits, MergeError, NameFault, OfflineError, PageCounter, PeakWindow, Refusal, Runtime,
+    RuntimeBuilder, SplitError, TreeRow, TreeTable, Verdict,
+};
+
+const fn send<T: Send + 'static>() {}
+const fn shared<T: Send + Sync + 'static>() {}
+const fn handle<T: Clone + Send + Sync + Eq + Hash + 'static>() {}
+const fn plain<T: Copy + Send + Sync + Eq + 'static>() {}
+const fn error<T: Error + Send + Sync + 'static>() {}
+const fn unwinds<T: UnwindSafe + RefUnwindSafe>() {}
+
+const _: () = {
+    // A charge goes where its memory goes.
+    send::<Charge>();
+    send::<ChargeSet>();
+    send::<Vec<(Vec<u8>, Charge)>>();
+    shared::<Charge>();
+    // Handles are for everybody.
+    handle::<Group>();
+    shared::<PageCounter>();
+    shared::<Runtime>();
+    shared::<RuntimeBuilder>();
+    shared::<GroupCounter<'static>>();
+    shared::<PeakWindow>();
+    // Names and figures are plain data.
+    plain::<GroupId>();
+    plain::<Counter>();
+    plain::<Limits>();
+    plain::<Limit>();
+    plain::<Bytes>();
+    plain::<NameFault>();
+    plain::<SplitError>();
+    plain::<Counts>();
+    shared::<TreeTable>();
+    shared::<TreeRow>();
+    shared::<Verdict>();
+    // Whatever is refused can be reported from any thread.
+    error::<ChargeError>();
+    error::<Refusal>();
+    error::<CreateError>();
+    error::<NameFault>();
+    error::<LimitError>();
+    error::<OfflineError>();
+    error::<SplitError>();
+    error::<MergeError>();
+    error::<BuildError>();
+    // A panic beside them leaves them as they are.
+    unwinds::<Group>();
+    unwinds::<Charge>();
+};
+
+/// Two words, and one for the handle; both have room for `None`.
+#[test]
+fn sizes() {
+    assert_eq!((size_of::<Charge>(), size_of::<Option<Charge>>()), (16, 16));
+    assert_eq!((size_of::<Group>(), size_of::<Option<Group>>()), (8, 8));
+    // What a caller of the hit path moves about.
+    assert!(size_of::<Result<Charge, ChargeError>>() <= 32);
+}
+
+/// `?` takes each of them into the error type that a service has.
+#[test]
+fn errors_box() {
+    fn service(refuse: u8) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let runtime = Runtime::builder().max(Limit::Bytes(if refuse == 0 { 10 } else { 20 })).build()?;
+        let group = runtime.root().create(if refuse == 1 { "" } else { "q" }, Limits::new())?;
+        let mut charge = group.try_charge(15)?;
+        let part = charge.split(if refuse == 2 { 16 } else { 5 })?;
+        group.set_max(if refuse == 3 { "200%".parse::<Limit>()? } else { Limit::Max })?;
+        charge.merge(if refuse == 4 { runtime.root().try_charge(1)? } else { part })?;
+        if refuse == 5 {
+            runtime.root().offline()?
+        } else {
+            group.offline()?
+        }
+        Ok(())
+    }
+    let said: Vec<String> =
+        (0..7).map(|refuse| service(refuse).err().map_or_else(String::new, |e| e.to_string())).collect();
+    assert!(said[..6].iter().all(|line| !line.is_empty() && !line.contains('\n')), "{said:?}");
+    assert_eq!(said[6], "");
+}
+
+/// There is no group without a runtime, and no charge without a group.
+#[test]
+fn what_does_not_compile() {
+    let cases = trybuild::TestCases::new();
+    cases.compile_fail("tests/ui/group_without_runtime.rs");
+    cases.compile_fail("tests/ui/charge_is_used_once.rs");
+    cases.pass("tests/ui/group_of_a_runtime.rs");
+}
