@@ -29,6 +29,11 @@ fn ops() {
 }
 
 #[test]
+fn lifecycle() {
+    replay("lifecycle", oracle::groups::run::run_bytes);
+}
+
+#[test]
 fn limits_parse() {
     replay("limits_parse", |bytes| {
         if let Ok(text) = std::str::from_utf8(bytes) {

@@ -9,6 +9,9 @@
 
 mod oracle;
 
+#[path = "properties/lifecycle.rs"]
+mod lifecycle;
+
 use memcg::PageCounter;
 use oracle::ops::{Action, BATCHES, Op, SIZES, Setup, Size};
 use oracle::run::run;

@@ -7,11 +7,13 @@
 //!
 //! * here: the twin;
 //! * `ops`: one operation, and how bytes become operations (for the fuzzer);
-//! * `run`: the interpreter that drives tree and twin side by side.
+//! * `run`: the interpreter that drives tree and twin side by side;
+//! * `groups`: the same three for groups and charges.
 
 // Each test program takes the part it needs.
 #![allow(dead_code)]
 
+pub(crate) mod groups;
 pub(crate) mod ops;
 pub(crate) mod run;
 

@@ -1,0 +1,220 @@
+//! The part of the interpreter that charges, and turns charges into others.
+
+use memcg::{Charge, ChargeError};
+
+use super::ops::{Action, FORCED_MAX, Op, Size};
+use super::run::Run;
+use super::{Held, No};
+
+/// The margin of an unlimited tree is no useful size for a charge.
+const MARGIN_MAX: u64 = 1 << 32;
+
+/// More of them make an operation slow and show nothing new.
+const CHARGES_MAX: usize = 40;
+
+impl Run {
+    fn bytes(&self, group: usize, counter: usize, size: Size) -> u64 {
+        let margin = self.twin.margin(group, counter, None).min(MARGIN_MAX);
+        match size {
+            Size::Units(bytes) => bytes,
+            Size::Margin => margin,
+            Size::Beyond => margin + 1,
+        }
+    }
+
+    fn hold(&mut self, charge: Charge, group: usize, counter: usize, bytes: u64) {
+        assert_eq!(charge.bytes(), bytes, "{}", self.at);
+        self.charges.push(charge);
+        self.twin.held.push(Held { group, counter, bytes });
+    }
+
+    /// Both say yes, or both say no for the same reason.
+    fn agree<T>(
+        &self,
+        found: Result<T, ChargeError>,
+        expected: Result<(), No>,
+        (group, counter, bytes): (usize, usize, u64),
+    ) -> Option<T> {
+        let at = &self.at;
+        match (found, expected) {
+            (Ok(charge), Ok(())) => Some(charge),
+            (Err(ChargeError::Offline { group: named, requested }), Err(No::Offline)) => {
+                assert_eq!((named.id(), requested), (self.ids[group], bytes), "{at}");
+                None
+            }
+            (Err(ChargeError::Limit(refusal)), Err(No::Full(level))) => {
+                assert_eq!(refusal.group().id(), self.ids[level], "{at}: refused by another group: {refusal}");
+                assert_eq!(
+                    (refusal.requester().id(), refusal.requested()),
+                    (self.ids[group], bytes),
+                    "{at}: {refusal}"
+                );
+                assert_eq!(refusal.usage(), self.twin.live(level, counter), "{at}: credit stood behind: {refusal}");
+                assert_eq!(refusal.max(), self.twin.groups[level].max[counter], "{at}: {refusal}");
+                assert_eq!(refusal.counter(), [None, Some("further")][counter], "{at}: {refusal}");
+                None
+            }
+            (Ok(_), Err(no)) => panic!("{at}: charged {bytes}, the twin says {no:?}"),
+            (Err(error), expected) => panic!("{at}: {error}, the twin says {expected:?}"),
+        }
+    }
+
+    pub(super) fn try_charge(&mut self, op: &Op, group: usize, size: Size) {
+        if self.charges.len() >= CHARGES_MAX {
+            return;
+        }
+        let bytes = self.bytes(group, 0, size);
+        let found = self.on(op, group, move |group| group.try_charge(bytes));
+        let expected = self.twin.admit(group, 0, bytes, None);
+        if let Some(charge) = self.agree(found, expected, (group, 0, bytes)) {
+            self.hold(charge, group, 0, bytes);
+        }
+    }
+
+    pub(super) fn charge(&mut self, op: &Op, group: usize, bytes: u64) {
+        if self.charges.len() < CHARGES_MAX && bytes <= FORCED_MAX && self.twin.live(0, 0) <= FORCED_MAX {
+            let charge = self.on(op, group, move |group| group.charge(bytes));
+            self.hold(charge, group, 0, bytes);
+        }
+    }
+
+    /// The last of a set is charged first, and goes back if the first is refused.
+    pub(super) fn charge_both(&mut self, op: &Op, group: usize, bytes: [u64; 2]) {
+        if self.charges.len() >= CHARGES_MAX {
+            return;
+        }
+        let amounts = [0, 1].map(|counter| (self.counter(counter), bytes[counter]));
+        let found = self.on(op, group, move |group| group.try_charge_set(&amounts));
+        let mut refused = None;
+        for counter in [1, 0] {
+            if let Err(no) = self.twin.admit(group, counter, bytes[counter], None) {
+                refused = Some((no, counter));
+                break;
+            }
+        }
+        let (expected, counter) = refused.map_or((Ok(()), 0), |(no, counter)| (Err(no), counter));
+        if let Some(set) = self.agree(found, expected, (group, counter, bytes[counter])) {
+            for (number, (_, charge)) in set.into_charges().enumerate() {
+                self.hold(charge, group, number, bytes[number]);
+            }
+        }
+    }
+
+    /// Takes the charge to the thread and back.
+    fn with_charge<R: Send + 'static>(
+        &mut self,
+        op: &Op,
+        at: usize,
+        job: impl FnOnce(&mut Charge) -> R + Send + 'static,
+    ) -> R {
+        let mut charge = self.charges.swap_remove(at);
+        let last = self.charges.len();
+        let (charge, result) = self.worker(op).run(move || {
+            let result = job(&mut charge);
+            (charge, result)
+        });
+        self.charges.push(charge);
+        self.charges.swap(at, last);
+        result
+    }
+
+    pub(super) fn step_charge(&mut self, op: &Op) {
+        if self.charges.is_empty() {
+            return;
+        }
+        let at = usize::from(op.subject) % self.charges.len();
+        let Held { group, counter, bytes: held } = self.twin.held[at];
+        match op.action {
+            Action::Grow(bytes) => {
+                if bytes <= FORCED_MAX && self.twin.live(0, counter) <= FORCED_MAX {
+                    self.with_charge(op, at, move |charge| charge.grow(bytes));
+                    self.twin.held[at].bytes += bytes;
+                }
+            }
+            Action::TryGrow(size) => {
+                let bytes = self.bytes(group, counter, size);
+                self.try_grow(op, at, bytes, move |charge| charge.try_grow(bytes));
+            }
+            Action::Resize(bytes) if bytes > held => {
+                self.try_grow(op, at, bytes - held, move |charge| charge.resize(bytes));
+            }
+            Action::Resize(bytes) => {
+                let found = self.with_charge(op, at, move |charge| charge.resize(bytes));
+                assert!(found.is_ok(), "{}: {found:?}", self.at);
+                self.twin.held[at].bytes = bytes;
+            }
+            Action::Shrink(bytes) => {
+                let found = self.with_charge(op, at, move |charge| charge.shrink(bytes));
+                assert_eq!(found, bytes.min(held), "{}", self.at);
+                self.twin.held[at].bytes -= found;
+            }
+            Action::Split(_) | Action::Take if self.charges.len() >= CHARGES_MAX => {}
+            Action::Split(bytes) => match self.with_charge(op, at, move |charge| charge.split(bytes)) {
+                Ok(part) => {
+                    self.twin.held[at].bytes = held.checked_sub(bytes).expect("it had as many");
+                    self.hold(part, group, counter, bytes);
+                }
+                Err(refused) => assert!(refused.bytes == held && bytes > held, "{}: {refused}", self.at),
+            },
+            Action::Take => {
+                let all = self.with_charge(op, at, Charge::take);
+                self.twin.held[at].bytes = 0;
+                self.hold(all, group, counter, held);
+            }
+            Action::Merge(other) => self.merge(op, at, usize::from(other) % self.charges.len()),
+            Action::Transfer(to) => self.transfer(op, at, to),
+            Action::DropCharge => {
+                let charge = self.charges.swap_remove(at);
+                self.twin.held.swap_remove(at);
+                self.worker(op).run(move || drop(charge));
+            }
+            _ => unreachable!("an operation on a group or on all"),
+        }
+    }
+
+    fn try_grow(
+        &mut self,
+        op: &Op,
+        at: usize,
+        bytes: u64,
+        job: impl FnOnce(&mut Charge) -> Result<(), ChargeError> + Send + 'static,
+    ) {
+        let Held { group, counter, .. } = self.twin.held[at];
+        let found = self.with_charge(op, at, job);
+        // By nothing a charge may grow even where its group is offline.
+        let expected = if bytes == 0 { Ok(()) } else { self.twin.admit(group, counter, bytes, None) };
+        if self.agree(found, expected, (group, counter, bytes)).is_some() {
+            self.twin.held[at].bytes += bytes;
+        }
+    }
+
+    fn merge(&mut self, op: &Op, at: usize, other: usize) {
+        if at == other {
+            return;
+        }
+        let (into, from) = (self.twin.held[at], self.twin.held[other]);
+        let part = self.charges.swap_remove(other);
+        self.twin.held.swap_remove(other);
+        // What stood last stands in its place.
+        let at = if at == self.charges.len() { other } else { at };
+        let found = self.with_charge(op, at, move |charge| charge.merge(part).map_err(memcg::MergeError::into_charge));
+        let same = (into.group, into.counter) == (from.group, from.counter);
+        match found {
+            Ok(()) if same => self.twin.held[at].bytes += from.bytes,
+            Err(part) if !same => self.hold(part, from.group, from.counter, from.bytes),
+            found => panic!("{}: {found:?}, one group: {same}", self.at),
+        }
+    }
+
+    fn transfer(&mut self, op: &Op, at: usize, to: u8) {
+        let Some(to) = self.group(to) else { return };
+        let Held { group, counter, bytes } = self.twin.held[at];
+        let target = self.handle(to).clone();
+        let found = self.with_charge(op, at, move |charge| charge.transfer(&target));
+        let top = self.twin.common(group, to);
+        let expected = if to == group { Ok(()) } else { self.twin.admit(to, counter, bytes, Some(top)) };
+        if self.agree(found, expected, (to, counter, bytes)).is_some() {
+            self.twin.held[at].group = to;
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What must hold after each step.
+
+use std::collections::BTreeSet;
+
+use memcg::{Group, Runtime};
+
+use super::run::{Run, limit};
+use super::{COUNTERS, Twin};
+
+impl Run {
+    /// What can be seen without settling anything.
+    pub(super) fn glance(&self) {
+        for (group, handles) in self.handles.iter().enumerate() {
+            let Some(handle) = handles.first() else { continue };
+            assert_eq!(handle.is_offline(), !self.twin.groups[group].online, "{}: {handle:?}", self.at);
+            for counter in 0..COUNTERS {
+                self.glance_at(handle, group, counter);
+            }
+        }
+        for (charge, held) in self.charges.iter().zip(&self.twin.held) {
+            assert_eq!(charge.bytes(), held.bytes, "{}", self.at);
+        }
+        if let (Some(runtime), Some(budget)) = (&self.runtime, self.setup.budget) {
+            let bound = runtime.root().stocked_bound();
+            assert!(bound <= budget, "{}: bound {bound}, budget {budget}", self.at);
+        }
+    }
+
+    fn glance_at(&self, handle: &Group, group: usize, number: usize) {
+        let (at, twin) = (&self.at, &self.twin.groups[group]);
+        let counter = handle.counter(self.counter(number)).expect("declared");
+        let (usage, forced, max) = (counter.usage(), counter.forced(), counter.max());
+        let (live, bound) = (self.twin.live(group, number), counter.stocked_bound());
+        assert_eq!(max, twin.max[number], "{at}: {handle:?}");
+        assert!(usage >= live && usage - live <= bound, "{at}: {handle:?}: live {live}, bound {bound}");
+        assert!(forced <= usage && usage - forced <= max, "{at}: {handle:?}: forced {forced}");
+        assert_eq!(counter.refused(), twin.refused[number], "{at}: {handle:?}");
+        assert!(counter.peak() >= usage, "{at}: {handle:?}");
+    }
+
+    /// Everything, after deaths have been settled.
+    pub(super) fn look(&self) {
+        for (group, handles) in self.handles.iter().enumerate() {
+            if let Some(handle) = handles.first() {
+                self.look_at(handle, group);
+            }
+        }
+        for (charge, held) in self.charges.iter().zip(&self.twin.held) {
+            assert_eq!(charge.group().id(), self.ids[held.group], "{}", self.at);
+        }
+        if let Some(runtime) = &self.runtime {
+            runtime.settle();
+            self.look_at_all(runtime);
+        }
+    }
+
+    fn look_at(&self, handle: &Group, group: usize) {
+        let (at, twin) = (&self.at, &self.twin.groups[group]);
+        assert_eq!((handle.id(), handle.name()), (self.ids[group], twin.name.as_str()), "{at}");
+        assert_eq!(handle.path(), self.twin.path(group), "{at}");
+        assert_eq!(handle.parent().map(|parent| parent.id()), twin.parent.map(|parent| self.ids[parent]), "{at}");
+        let limits = handle.limits();
+        assert_eq!((limits.max, handle.min()), (Some(limit(twin.max[0])), twin.min), "{at}: {handle:?}");
+        for number in 0..COUNTERS {
+            let counter = handle.counter(self.counter(number)).expect("declared");
+            let (usage, stocked, live) = (counter.usage(), counter.stocked(), self.twin.live(group, number));
+            assert_eq!((counter.live(), usage), (live, live + stocked), "{at}: {handle:?}");
+            assert!(stocked <= counter.stocked_bound(), "{at}: {handle:?}: {stocked} stocked");
+        }
+        let online = |twin: &Twin, group: usize| -> BTreeSet<_> {
+            twin.children(group).filter(|&child| twin.groups[child].online).map(|child| self.ids[child]).collect()
+        };
+        let children: BTreeSet<_> = handle.children().iter().map(Group::id).collect();
+        assert_eq!(children, online(&self.twin, group), "{at}: children of {handle:?}");
+        let protected: u64 = handle.children().iter().map(|child| child.usage().min(child.min())).sum();
+        assert_eq!(handle.children_min_usage(), protected, "{at}: {handle:?}");
+    }
+
+    fn look_at_all(&self, runtime: &Runtime) {
+        let (at, twin) = (&self.at, &self.twin);
+        let verdict = runtime.verify();
+        assert!(verdict.is_ok(), "{at}: {verdict}");
+        assert_eq!(verdict.audited(), self.setup.audit, "{at}");
+        let online: Vec<usize> = twin.online_below(0).collect();
+        assert_eq!(runtime.groups(), online.len(), "{at}");
+        assert_eq!(runtime.dying(), twin.there().count() - online.len(), "{at}: groups that are not done with");
+        for (group, &id) in self.ids.iter().enumerate() {
+            let found = runtime.find(id);
+            assert_eq!(found.is_some(), twin.is_there(group), "{at}: {id}");
+            let path = twin.path(group);
+            if twin.groups[group].online {
+                assert_eq!(runtime.group(&path), found, "{at}: {path}");
+            } else {
+                assert!(runtime.group(&path).is_none_or(|other| other.id() != id), "{at}: {path} is offline");
+            }
+        }
+        let rows: BTreeSet<_> = runtime.tree().rows().iter().map(|row| (row.path.clone(), row.live, row.max)).collect();
+        let expected = online.iter().map(|&group| (twin.path(group), twin.live(group, 0), twin.groups[group].max[0]));
+        assert_eq!(rows, expected.collect(), "{at}: the table");
+    }
+}

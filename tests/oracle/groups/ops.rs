@@ -1,0 +1,135 @@
+//! Operations on groups and charges, and their form in bytes: records of four, as in the other `ops`.
+
+use memcg::PageCounter;
+
+pub(crate) use crate::oracle::ops::{BATCHES, SIZES, Size, THREADS};
+
+/// Most groups at a time: some runs meet it.
+pub(crate) const GROUPS_MAX: [u32; 4] = [64, 64, 6, 3];
+
+/// How the runtime is set up.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) batch: u64,
+    pub(crate) adaptive: bool,
+    pub(crate) audit: bool,
+    pub(crate) fence: bool,
+    pub(crate) budget: Option<u64>,
+    pub(crate) max: u64,
+    pub(crate) groups_max: u32,
+}
+
+/// One operation, by one of the threads, on one of the groups that somebody has a handle on, or on one of the charges (taken
+/// modulo what exists).
+#[derive(Clone, Debug)]
+pub(crate) struct Op {
+    pub(crate) thread: u8,
+    pub(crate) subject: u8,
+    pub(crate) action: Action,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    /// One of few names, a max or none.
+    Create {
+        name: u8,
+        max: u64,
+    },
+    CloneHandle,
+    DropHandle,
+    Offline,
+    OfflineTree,
+    TryCharge(Size),
+    /// Forced.
+    Charge(u64),
+    /// Memory and the further counter as one.
+    ChargeBoth(u64, u64),
+    Grow(u64),
+    TryGrow(Size),
+    Shrink(u64),
+    Resize(u64),
+    Split(u64),
+    Take,
+    /// With that charge.
+    Merge(u8),
+    /// To that group.
+    Transfer(u8),
+    DropCharge,
+    SetMax(u64),
+    /// This far above what is live.
+    SetMaxAbove(u64),
+    /// Of the further counter.
+    SetFurtherMax(u64),
+    SetMin(u64),
+    SetBatch(u64),
+    Drain,
+    Settle,
+    /// Everything is compared, deaths settled.
+    Look,
+    DropRuntime,
+    /// The thread ends and another takes its place.
+    Exit,
+}
+
+/// The first record makes the set-up, each further one an operation; a rest of less than a record is ignored.
+pub(crate) fn decode(bytes: &[u8]) -> (Setup, Vec<Op>) {
+    let mut records = bytes.chunks_exact(4).map(|r| [r[0], r[1], r[2], r[3]]);
+    let setup = setup(records.next().unwrap_or_default());
+    (setup, records.map(op).collect())
+}
+
+fn setup([batch, flags, budget, max]: [u8; 4]) -> Setup {
+    Setup {
+        batch: pick(&BATCHES, batch),
+        adaptive: flags & 1 != 0,
+        audit: flags & 2 == 0,
+        fence: flags & 4 != 0,
+        groups_max: pick(&GROUPS_MAX, flags >> 3),
+        budget: pick(&[None, None, Some(0), Some(128), Some(1_000)], budget),
+        max: pick(&[u64::MAX, 1_000, 5_000, 100_000, 1 << 40], max),
+    }
+}
+
+fn op([code, subject, thread, size]: [u8; 4]) -> Op {
+    let bytes = pick(&SIZES, size);
+    let action = match code % 40 {
+        0..=3 => Action::Create { name: size % 8, max: pick(&[u64::MAX, u64::MAX, 100, 1_000], size / 8) },
+        4 => Action::CloneHandle,
+        5 | 6 => Action::DropHandle,
+        7 | 8 => Action::Offline,
+        9 => Action::OfflineTree,
+        10..=13 => Action::TryCharge(Size::Units(bytes)),
+        14 => Action::TryCharge(Size::Margin),
+        15 => Action::TryCharge(Size::Beyond),
+        16 => Action::Charge(bytes),
+        17 => Action::ChargeBoth(bytes, pick(&SIZES, size / 16)),
+        18 => Action::Grow(bytes),
+        19 => Action::TryGrow(Size::Units(bytes)),
+        20 => Action::TryGrow(if size % 2 == 0 { Size::Margin } else { Size::Beyond }),
+        21 => Action::Shrink(bytes),
+        22 => Action::Resize(bytes),
+        23 => Action::Split(bytes),
+        24 => Action::Take,
+        25 => Action::Merge(size),
+        26 | 27 => Action::Transfer(size),
+        28..=30 => Action::DropCharge,
+        31 => Action::SetMax(bytes),
+        32 => Action::SetMaxAbove(u64::from(size) * 4),
+        33 => Action::SetFurtherMax(bytes),
+        34 => Action::SetMin(bytes),
+        35 => Action::SetBatch(pick(&BATCHES, size)),
+        36 => [Action::Drain, Action::Settle][usize::from(size % 2)].clone(),
+        37 => Action::Look,
+        38 if size >= 192 => Action::DropRuntime,
+        38 => Action::DropCharge,
+        _ => Action::Exit,
+    };
+    Op { thread, subject, action }
+}
+
+fn pick<T: Copy>(from: &[T], index: u8) -> T {
+    from[usize::from(index) % from.len()]
+}
+
+/// The most that one run charges: sums of it stay far from what a counter can hold.
+pub(crate) const FORCED_MAX: u64 = PageCounter::USAGE_MAX / 64;
