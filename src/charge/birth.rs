@@ -120,13 +120,13 @@ impl Tree {
     fn link(&self, places: &mut Places, node: &'static Node) {
         let Life { parent, members, beside, .. } = node.life();
         if let Some(parent) = parent {
-            parent.state().pin();
+            // For all counters of a group.
+            if let Beside::Others(_) = beside {
+                parent.state().pin();
+            }
             if parent.children.fetch_add(1, Ordering::Relaxed) == 0 {
                 self.before_first_child(places, parent);
             }
-        }
-        if let Beside::First(first) = beside {
-            first.state().pin();
         }
         let place = places.link(node);
         for member in members {
@@ -261,7 +261,12 @@ impl Tree {
             return Err(HasChildren(children));
         }
         places.dying_groups += 1;
+        // Going offline may be the last step, where nobody has a handle: so it is taken with one.
+        group.state().pin();
         group.group().for_each(|counter| self.die(places, counter));
+        if let Some(of) = group.unpin() {
+            group.part(of);
+        }
         Ok(())
     }
 
@@ -279,11 +284,6 @@ impl Tree {
 
     /// One counter of a group that goes offline.
     fn die(&self, places: &mut Places, node: &'static Node) {
-        // Going offline may be the last step, where nobody has a handle: so it is taken with one. A further counter has that
-        // of its life online.
-        if let Beside::Others(_) = node.life().beside {
-            node.state().pin();
-        }
         places.leave(node.place());
         if let Some(parent) = node.life().parent {
             parent.children.fetch_sub(1, Ordering::Relaxed);
@@ -295,9 +295,6 @@ impl Tree {
         }
         // After all this: whoever sees it finds the stock closed.
         node.state().set_offline();
-        if let Some(of) = node.unpin() {
-            node.part(of);
-        }
     }
 
     /// Nobody opens its stock again. No barrier where all that was ever charged here was charged by this thread.
@@ -333,31 +330,28 @@ impl Tree {
     }
 
     /// The last step of a group's end, by whoever won it (E15). Returns what may be dropped without a lock.
-    pub(super) fn bury(&self, node: &'static Node) -> Option<Life> {
+    pub(super) fn bury(&self, group: &'static Node) -> Option<Life> {
         let mut places = self.places.lock();
-        let place = node.place();
-        let entry = places.unlink(place);
-        if entry.open {
-            // Usage is zero: neither a slot nor a thread in transit has anything of it.
-            places.deaths.retain(|&death| death != place);
-            self.uncount(node);
-        }
-        self.vacate(node);
-        let parent = node.life().parent;
-        let first = match node.life().beside {
-            Beside::First(first) => Some(first),
-            Beside::Others(_) => None,
-        };
-        if first.is_none() {
-            places.groups -= 1;
-            places.dying_groups -= 1;
-        }
-        drop(places);
-        let life = pool().recycle(node);
-        for pinned in parent.into_iter().chain(first) {
-            if let Some(of) = pinned.unpin() {
-                pinned.part(of);
+        for counter in group.group() {
+            let place = counter.place();
+            let entry = places.unlink(place);
+            if entry.open {
+                // Usage is zero: neither a slot nor a thread in transit has anything of it.
+                places.deaths.retain(|&death| death != place);
+                self.uncount(counter);
             }
+            self.vacate(counter);
+        }
+        places.groups -= 1;
+        places.dying_groups -= 1;
+        let (parent, others): (_, Vec<_>) = (group.life().parent, group.group().skip(1).collect());
+        drop(places);
+        others.into_iter().for_each(|counter| pool().give_back(counter));
+        let life = pool().recycle(group);
+        if let Some(parent) = parent
+            && let Some(of) = parent.unpin()
+        {
+            parent.part(of);
         }
         life
     }

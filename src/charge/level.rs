@@ -92,7 +92,8 @@ impl Node {
 
     /// Take `n` off this level. Returns what was there to take: less than `n` is an underflow, counted and clamped.
     pub(crate) fn subtract(&self, n: u64) -> u64 {
-        let of = self.state().generation();
+        let keeper = self.keeper();
+        let (of, own) = (keeper.state().generation(), self.state().generation());
         let taken = if self.limits.forced.load(Ordering::Acquire) == 0 {
             self.subtract_usage(n)
         } else {
@@ -104,9 +105,9 @@ impl Node {
             taken
         };
         fence_after_exchange();
-        self.propagate_if(of);
+        self.propagate_if(own);
         // E15: these may have been the last units.
-        self.part(of);
+        keeper.part(of);
         taken
     }
 

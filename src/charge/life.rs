@@ -1,31 +1,39 @@
-//! The state word: what keeps a counter's object alive, and who buries it.
+//! The state word: what keeps a group's object alive, and who buries it.
 //!
 //! ```text
-//! generation (32) | offline (1) | handles (31)
+//! generation (32) | offline (1) | claimed (1) | moved (1) | handles (29)
 //! ```
 //!
-//! An object is done with when it is offline, nobody has a handle on it and its usage is zero: live charge *is* a reference, so
-//! that a charge need not count one. Several threads may take the last step at once, each a different one: subtract the
-//! last usage, drop the last handle. Whoever may be the last
+//! A group is done with when it is offline, nobody has a handle on it and the usage of all its counters is zero: live charge
+//! *is* a reference, so that a charge need not count one. The word is that of the first counter; the others are kept and buried with it.
+//! Several threads may take the last step at once, each a different one: subtract the last usage, drop the last handle. Whoever may be the last
 //!
 //! 1. reads the generation while it still keeps the object alive, 2. takes its step, 3. fence, 4. reads the state: same
-//!    generation, offline, no handles, 5. *then* reads usage: zero, 6. moves the state from exactly that to the next generation.
-//!    Who wins the exchange buries.
+//!    generation, offline, no handles, 5. claims the object: an exchange from exactly that, 6. reads the usage of all counters: zero,
+//!    7. moves the state from exactly what it has claimed to the next generation. Who wins this exchange buries.
 //!
-//! State before usage: the other order buries a counter whose usage touched zero earlier and has risen since. The exchange: without it
-//! two bury. The object's memory stays what it is (`pool`), so a late look finds a state word, of another generation at worst.
+//! Usage after the claim: what was read before tells nothing, for a guard of zero bytes may have grown since and let go of its handle, and the word looks
+//! as before. From the claim on a handle that comes and goes leaves *moved*, so a word that is still exactly as claimed had no handle in
+//! between, nobody could bring usage back, and zero stays zero. Whoever takes a last step and finds the object claimed leaves it to the claimer, who looks
+//! again when it has to give the claim back. The object's memory stays what it is (`pool`), so a late look finds a state word, of another generation at worst.
 //!
 //! Edges: E15 (last uncharge/last handle), E16 (an id/the next generation).
+
+use std::ptr;
 
 use super::page_counter::Node;
 use crate::sync::{AtomicU64, Ordering, fence_after_exchange, per_thread};
 
 const OFFLINE: u64 = 1 << 31;
-const HANDLES: u64 = OFFLINE - 1;
+/// Somebody finds out whether it is done with.
+const CLAIMED: u64 = 1 << 30;
+/// A handle has come and gone since.
+const MOVED: u64 = 1 << 29;
+const HANDLES: u64 = MOVED - 1;
 const GENERATION: u32 = 32;
 
 /// Handles beyond which the count sticks: the object is never buried, and the count never wraps.
-const HANDLES_STUCK: u64 = 1 << 30;
+const HANDLES_STUCK: u64 = 1 << 28;
 
 /// The state word of one object.
 pub(crate) struct State(AtomicU64);
@@ -39,7 +47,7 @@ fn generation(word: u64) -> Generation {
 }
 
 fn is_last(word: u64) -> bool {
-    word & (OFFLINE | HANDLES) == OFFLINE
+    word & (OFFLINE | CLAIMED | HANDLES) == OFFLINE
 }
 
 impl State {
@@ -95,12 +103,24 @@ impl State {
 
     /// One handle less. Returns the word left.
     fn unpin(&self) -> u64 {
+        // Nobody claims what has a handle: where this one came before no claim is seen, none comes before it goes.
+        if self.0.load(Ordering::Relaxed) & CLAIMED != 0 {
+            return self.unpin_claimed();
+        }
         // SeqCst (E15): a step that may be the last.
         let word = self.0.fetch_sub(1, Ordering::SeqCst);
         if word & HANDLES >= HANDLES_STUCK {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
         word - 1
+    }
+
+    #[cold]
+    fn unpin_claimed(&self) -> u64 {
+        let less = |word: u64| (word - 1) | if word & CLAIMED != 0 { MOVED } else { 0 };
+        // SeqCst (E15): as in `unpin`.
+        let left = self.0.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |word| Some(less(word)));
+        left.map_or_else(less, less)
     }
 }
 
@@ -124,23 +144,52 @@ impl Node {
         is_last(left).then(|| generation(left))
     }
 
-    /// After a step that may have been the last; `of` was read before it. Whoever is last queues the burial.
+    /// The counter that has the state word of the group that this is one of.
+    #[inline]
+    pub(crate) fn keeper(&self) -> &'static Node {
+        self.gate.node().first()
+    }
+
+    /// After a step that may have been the last, and a fence; `of` was read before it. Whoever is last queues the burial.
     #[inline]
     pub(crate) fn part(&self, of: Generation) {
-        fence_after_exchange();
-        // SeqCst (E15): state before usage. Pairs with itself on another thread: of two last steps one sees the other.
+        // SeqCst (E15): pairs with itself on another thread: of two last steps one sees the other.
         let word = self.state().0.load(Ordering::SeqCst);
-        if is_last(word) && generation(word) == of && self.usage.units.load(Ordering::SeqCst) == 0 {
-            self.die_slow(word);
+        if is_last(word) && generation(word) == of {
+            self.claim_slow(word);
         }
     }
 
     #[cold]
-    fn die_slow(&self, word: u64) {
-        if self.state().0.compare_exchange(word, next_life(word), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            self.spent.store(!has_next(word), Ordering::Relaxed);
-            let after = per_thread::exchange_graves(std::ptr::from_ref(self).cast());
-            self.next_grave.store(after.cast_mut().cast(), Ordering::Relaxed);
+    fn claim_slow(&self, mut word: u64) {
+        let (of, state) = (generation(word), &self.state().0);
+        // SeqCst (E15): before usage, and after whatever the last handle saw. A handle from now on leaves its mark.
+        while is_last(word)
+            && generation(word) == of
+            && state.compare_exchange(word, word | CLAIMED, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        {
+            // Nobody else buries it now: the list of its counters is there.
+            let used = self.keeper().group().find(|counter| !counter.usage_is_zero());
+            if used.is_none()
+                && state.compare_exchange(word | CLAIMED, next_life(word), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            {
+                self.spent.store(!has_next(word), Ordering::Relaxed);
+                let after = per_thread::exchange_graves(ptr::from_ref(self).cast());
+                self.next_grave.store(after.cast_mut().cast(), Ordering::Relaxed);
+                return;
+            }
+            // SeqCst (E15): who took a last step meanwhile has seen the claim gone and looks itself, or we see that step.
+            state.fetch_and(!(CLAIMED | MOVED), Ordering::SeqCst);
+            fence_after_exchange();
+            if used.is_some_and(|counter| !counter.usage_is_zero()) {
+                return;
+            }
+            word = state.load(Ordering::SeqCst);
         }
+    }
+
+    fn usage_is_zero(&self) -> bool {
+        // SeqCst (E15): after the state word.
+        self.usage.units.load(Ordering::SeqCst) == 0
     }
 }

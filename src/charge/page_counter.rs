@@ -112,7 +112,7 @@ pub(crate) struct Life {
 pub(crate) enum Beside {
     /// This is the group's first; these are the others.
     Others(Box<[&'static Node]>),
-    /// That is the group's first. It has a handle of ours.
+    /// That is the group's first, which keeps this one.
     First(&'static Node),
 }
 

@@ -6,14 +6,15 @@ use crate::charge::pool::slow_path;
 /// One more. The caller keeps the group meanwhile.
 #[cold]
 pub(super) fn hold(node: &Node) {
-    node.state().pin();
+    node.keeper().state().pin();
 }
 
 /// One less. Afterwards the group may be gone.
 #[inline]
 pub(super) fn release(node: &Node) {
-    if let Some(of) = node.unpin() {
-        release_last(node, of);
+    let keeper = node.keeper();
+    if let Some(of) = keeper.unpin() {
+        release_last(keeper, of);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Groups that live and die: each object is buried once, after its last use, and nobody reaches the next one in it.
 
 use super::model;
-use crate::{Bytes, Group, Limit, Limits, Runtime, RuntimeBuilder};
+use crate::{Bytes, Counter, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 /// Units go up the tree one by one: what is explored is the end of a group, not its stock.
 fn bare() -> RuntimeBuilder {
@@ -120,6 +120,47 @@ fn loom_zero_guard_shrinks_vs_last_uncharge() {
         guard.grow(1);
         assert_eq!(runtime.root().usage(), 1);
         drop(guard);
+        assert_buried_once(&runtime);
+    });
+}
+
+/// E15. A guard loses its last byte and grows again while the last handle goes: a word that looks as before, and a usage that was zero in between.
+/// Takes three preemptions.
+#[test]
+fn loom_guard_turns_over_vs_last_handle() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let gone = group(&runtime.root(), "gone");
+        let guard = gone.try_charge(1).unwrap();
+        gone.offline().unwrap();
+        let turner = beside(guard, |mut guard| {
+            guard.shrink(1);
+            guard.grow(1);
+            guard
+        });
+        drop(gone);
+        let guard = turner.join().unwrap();
+        assert_eq!((runtime.root().usage(), runtime.dying()), (1, 1), "the guard keeps the group");
+        drop(guard);
+        assert_buried_once(&runtime);
+    });
+}
+
+/// E15. The last bytes of two counters of one group go at once: one of the two buries both.
+#[test]
+fn loom_last_of_two_counters() {
+    model(|| {
+        let mut builder = bare();
+        let spill = builder.counter("spill");
+        let runtime = builder.build().unwrap();
+        let gone = group(&runtime.root(), "gone");
+        let mut set = gone.try_charge_set(&[(Counter::MEMORY, 1), (spill, 1)]).unwrap().into_charges();
+        let [memory, spilt] = [(); 2].map(|()| set.next().unwrap().1);
+        gone.offline().unwrap();
+        drop(gone);
+        let dropper = beside(spilt, drop);
+        drop(memory);
+        dropper.join().unwrap();
         assert_buried_once(&runtime);
     });
 }
