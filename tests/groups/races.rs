@@ -103,6 +103,30 @@ fn a_group_goes_before_its_barrier() {
     assert_empty(&runtime);
 }
 
+/// A guard loses its last byte and grows again, over and over, while the last handle goes.
+#[test]
+fn a_guard_that_turns_over_keeps_its_group() {
+    let runtime = build(Runtime::builder().batch(Bytes(0)));
+    let root = runtime.root();
+    let (groups, inbox) = sync_channel::<Group>(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| inbox.into_iter().for_each(drop));
+        for round in 0..ROUNDS / 2 {
+            let group = create(&root, "q");
+            let mut guard = group.try_charge(1).expect("room");
+            group.offline().expect("no children");
+            groups.send(group).expect("the other thread takes it");
+            for _ in 0..round % 16 {
+                guard.shrink(1);
+                guard.grow(1);
+            }
+            assert_eq!((guard.group().usage(), guard.group().path().as_str()), (1, "/q"));
+        }
+        drop(groups);
+    });
+    assert_empty(&runtime);
+}
+
 /// Percentages follow, charges move, guards of zero bytes are made: nothing of it is left when all are gone.
 #[test]
 fn everything_at_once_on_one_group() {

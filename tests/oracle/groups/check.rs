@@ -63,7 +63,8 @@ impl Run {
         assert_eq!((limits.max, handle.min()), (Some(limit(twin.max[0])), twin.min), "{at}: {handle:?}");
         for number in 0..COUNTERS {
             let counter = handle.counter(self.counter(number)).expect("declared");
-            let (usage, stocked, live) = (counter.usage(), counter.stocked(), self.twin.live(group, number));
+            // In this order: to tell what is stocked settles deaths.
+            let (stocked, usage, live) = (counter.stocked(), counter.usage(), self.twin.live(group, number));
             assert_eq!((counter.live(), usage), (live, live + stocked), "{at}: {handle:?}");
             assert!(stocked <= counter.stocked_bound(), "{at}: {handle:?}: {stocked} stocked");
         }

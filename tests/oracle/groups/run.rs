@@ -157,6 +157,8 @@ impl Run {
                 self.worker(op).run(move || drop(handle));
                 self.twin.groups[group].handles -= 1;
             }
+            // The root goes with its runtime.
+            Action::Offline | Action::OfflineTree if group == 0 => {}
             Action::Offline => {
                 let found = self.on(op, group, |group| group.offline().map_err(|refused| refused.children));
                 assert_eq!(found, self.twin.offline(group), "{}", self.at);
