@@ -1,0 +1,200 @@
+//! What one thread does.
+
+use std::sync::Mutex;
+
+use memcg::{Charge, ChargeError, Counter, CreateError, Limit, Limits};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::world::{PASSING, PERMANENT, World};
+use super::{THREADS, lock};
+
+// === impl Lane ===
+
+/// What a worker owns from one stretch to the next.
+pub(crate) struct Lane {
+    pub(crate) rng: SmallRng,
+    pub(crate) held: Vec<Charge>,
+    pub(crate) refusals: u64,
+}
+
+impl Lane {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { rng: SmallRng::seed_from_u64(seed), held: Vec::new(), refusals: 0 }
+    }
+
+    pub(crate) fn bytes(&mut self) -> u64 {
+        match self.rng.random_range(0..12) {
+            0 => 0,
+            1 => self.rng.random_range(0..300),
+            2 | 3 => [1, 62, 63, 64, 128][self.rng.random_range(0..5)],
+            _ => self.rng.random_range(1..16),
+        }
+    }
+
+    pub(crate) fn step(&mut self, world: &World, inboxes: &[Mutex<Vec<Charge>>]) {
+        match self.rng.random_range(0..1_000) {
+            0..4 => self.set_limits(world),
+            4..6 => self.look(world),
+            6..60 => self.replace(world),
+            60..400 => self.charge(world),
+            400..420 => {
+                let (group, bytes) = (world.any_group(&mut self.rng), self.bytes());
+                self.held.push(world.forced.run(|| group.charge(bytes)));
+            }
+            420..460 => {
+                let group = world.any_group(&mut self.rng);
+                let amounts = [(Counter::MEMORY, self.bytes()), (world.spill, self.bytes())];
+                match group.try_charge_set(&amounts) {
+                    Ok(set) => self.held.extend(set.into_charges().map(|(_, charge)| charge)),
+                    Err(error) => self.refused(&error),
+                }
+            }
+            460..500 => self.post(inboxes),
+            500..700 => self.turn(world),
+            _ => drop(self.pick()),
+        }
+        if self.held.len() > 200 {
+            (0..50).for_each(|_| drop(self.pick()));
+        }
+    }
+
+    pub(crate) fn refused(&mut self, error: &ChargeError) {
+        match error {
+            ChargeError::Limit(refusal) => {
+                assert!(refusal.usage().saturating_add(refusal.requested()) > refusal.max(), "{refusal}");
+                self.refusals += 1;
+                (0..4).for_each(|_| drop(self.pick()));
+            }
+            ChargeError::Offline { group, .. } => assert!(group.is_offline()),
+            other => panic!("{other}"),
+        }
+    }
+
+    pub(crate) fn pick(&mut self) -> Option<Charge> {
+        (!self.held.is_empty()).then(|| self.held.swap_remove(self.rng.random_range(0..self.held.len())))
+    }
+
+    pub(crate) fn set_limits(&mut self, world: &World) {
+        let stay = &world.stays[self.rng.random_range(0..PERMANENT)];
+        let limit = match self.rng.random_range(0..8) {
+            0 => Limit::Bytes(self.rng.random_range(0..200)),
+            1 => Limit::Bytes(stay.group.live()),
+            2..4 => Limit::Bytes(stay.group.live() + self.rng.random_range(0..3_000)),
+            _ => Limit::Max,
+        };
+        match self.rng.random_range(0..12) {
+            0 => stay.group.set_min(Limit::Bytes(self.bytes())).expect("a number"),
+            1 => stay.group.set_batch([0, 1, 2, 16, 64, 64, 200][self.rng.random_range(0..7)]),
+            2 => drop(stay.group.counter(world.spill).expect("declared").set_max(limit).expect("a number")),
+            3 => {
+                // Nothing may stop a group that is offline by now, or about to be.
+                let passing = world.any_group(&mut self.rng);
+                if passing.parent().is_some() && !world.stays.iter().any(|stay| stay.group == passing) {
+                    passing.set_max(limit).expect("a number");
+                    passing.set_low(Limit::Bytes(self.bytes())).expect("a number");
+                }
+            }
+            _ => stay.set_max(limit),
+        }
+    }
+
+    pub(crate) fn look(&mut self, world: &World) {
+        let group = world.any_group(&mut self.rng);
+        match self.rng.random_range(0..6) {
+            0 => drop(world.runtime().tree()),
+            1 => world.runtime().settle(),
+            2 => drop(group.drain()),
+            3 => assert!(group.descendants().all(|below| below.ancestors().any(|above| above == group))),
+            4 => {
+                let id = lock(&world.ids).last().copied();
+                if let Some(found) = id.and_then(|id| world.runtime().find(id)) {
+                    assert_eq!(Some(found.id()), id);
+                    drop(found.try_charge(self.bytes()));
+                }
+            }
+            _ => drop(std::hint::black_box((group.live(), group.usage_local(), group.peak(), group.path()))),
+        }
+    }
+
+    /// What stands in one of the places goes offline, sometimes with all below it, and another takes the place.
+    pub(crate) fn replace(&mut self, world: &World) {
+        let place = &world.passing[self.rng.random_range(0..PASSING)];
+        let parent = world.any_group(&mut self.rng);
+        let limits =
+            if self.rng.random_bool(0.2) { Limits::new().max(Limit::Bytes(self.bytes())) } else { Limits::new() };
+        let name = self.rng.random_range(0..4 * PASSING).to_string();
+        let next = match parent.create(&name, limits.low(Limit::Bytes(self.rng.random_range(0..2) * 30))) {
+            Ok(group) => {
+                assert_eq!((group.name(), group.parent()), (name.as_str(), Some(parent)));
+                lock(&world.ids).push(group.id());
+                Some(group)
+            }
+            Err(CreateError::Taken { .. } | CreateError::Offline { .. }) => None,
+            Err(error) => panic!("{error}"),
+        };
+        let Some(old) = std::mem::replace(&mut *lock(place), next) else { return };
+        if self.rng.random_bool(0.3) || old.offline().is_err() {
+            old.offline_tree();
+        }
+        assert!(old.is_offline() && old.try_charge(1).is_err());
+    }
+
+    pub(crate) fn charge(&mut self, world: &World) {
+        let (group, bytes) = (world.any_group(&mut self.rng), self.bytes());
+        match group.try_charge(bytes) {
+            Ok(charge) => self.held.push(charge),
+            Err(error) => self.refused(&error),
+        }
+    }
+
+    /// To another thread, or what others have sent to this one.
+    pub(crate) fn post(&mut self, inboxes: &[Mutex<Vec<Charge>>]) {
+        let inbox = &inboxes[self.rng.random_range(0..THREADS)];
+        if self.rng.random_bool(0.7) {
+            lock(inbox).extend(self.pick());
+        } else {
+            self.held.append(&mut lock(inbox));
+        }
+    }
+
+    /// A charge becomes another.
+    pub(crate) fn turn(&mut self, world: &World) {
+        let Some(mut charge) = self.pick() else { return };
+        let (bytes, had) = (self.bytes(), charge.bytes());
+        let result = match self.rng.random_range(0..10) {
+            0 => charge.try_grow(bytes),
+            1 => charge.resize(bytes),
+            2 => {
+                world.forced.run(|| charge.grow(bytes));
+                Ok(())
+            }
+            3 => {
+                charge.shrink(bytes);
+                Ok(())
+            }
+            4 => {
+                self.held.extend(charge.split(bytes.min(had)));
+                Ok(())
+            }
+            5 => {
+                self.held.push(charge.take());
+                Ok(())
+            }
+            6 | 7 => {
+                if let Some(other) = self.pick()
+                    && let Err(refused) = charge.merge(other)
+                {
+                    self.held.push(refused.into_charge());
+                }
+                Ok(())
+            }
+            _ => charge.transfer(&world.any_group(&mut self.rng)),
+        };
+        if let Err(error) = result {
+            assert_eq!(charge.bytes(), had, "{error}");
+            self.refused(&error);
+        }
+        self.held.push(charge);
+    }
+}
