@@ -4,7 +4,7 @@
 
 use std::hint::black_box;
 
-use memcg::{Group, Limits, Runtime};
+use memcg::{Bytes, Group, Limits, Runtime};
 
 use crate::common::rows::Rows;
 use crate::common::team::Team;
@@ -34,7 +34,7 @@ pub(crate) fn rows(rows: &mut Rows) {
 }
 
 fn runtime(stock: bool) -> Runtime {
-    let builder = if stock { Runtime::builder() } else { Runtime::builder().batch(0) };
+    let builder = if stock { Runtime::builder() } else { Runtime::builder().batch(Bytes(0)) };
     builder.build().expect("nothing is asked for that cannot be had")
 }
 

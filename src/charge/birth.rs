@@ -245,8 +245,7 @@ impl Tree {
     pub(crate) fn offline(&self, group: &'static Node) -> Result<(), HasChildren> {
         let mut places = self.places.lock();
         self.offline_locked(&mut places, group)?;
-        // Each of its counters may be one.
-        if places.deaths.len() >= DEATHS * (1 + self.further.len()) {
+        if places.unsettled >= DEATHS {
             let _ = self.close_deaths(&mut places);
         }
         Ok(())
@@ -263,7 +262,9 @@ impl Tree {
         places.dying_groups += 1;
         // Going offline may be the last step, where nobody has a handle: so it is taken with one.
         group.state().pin();
+        let queued = places.deaths.len();
         group.group().for_each(|counter| self.die(places, counter));
+        places.unsettled += usize::from(places.deaths.len() > queued);
         if let Some(of) = group.unpin() {
             group.part(of);
         }
@@ -332,6 +333,7 @@ impl Tree {
     /// The last step of a group's end, by whoever won it (E15). Returns what may be dropped without a lock.
     pub(super) fn bury(&self, group: &'static Node) -> Option<Life> {
         let mut places = self.places.lock();
+        let queued = places.deaths.len();
         for counter in group.group() {
             let place = counter.place();
             let entry = places.unlink(place);
@@ -342,6 +344,7 @@ impl Tree {
             }
             self.vacate(counter);
         }
+        places.unsettled -= usize::from(places.deaths.len() < queued);
         places.groups -= 1;
         places.dying_groups -= 1;
         let (parent, others): (_, Vec<_>) = (group.life().parent, group.group().skip(1).collect());

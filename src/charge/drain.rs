@@ -304,6 +304,9 @@ impl Tree {
                 places.deaths.push(stock);
             }
         }
+        if places.deaths.is_empty() {
+            places.unsettled = 0;
+        }
         stocks.clear();
         places.stocks = stocks;
         taken

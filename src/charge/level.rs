@@ -93,7 +93,7 @@ impl Node {
     /// Take `n` off this level. Returns what was there to take: less than `n` is an underflow, counted and clamped.
     pub(crate) fn subtract(&self, n: u64) -> u64 {
         let keeper = self.keeper();
-        let (of, own) = (keeper.state().generation(), self.state().generation());
+        let of = keeper.state().generation();
         let taken = if self.limits.forced.load(Ordering::Acquire) == 0 {
             self.subtract_usage(n)
         } else {
@@ -105,7 +105,7 @@ impl Node {
             taken
         };
         fence_after_exchange();
-        self.propagate_if(own);
+        self.propagate_if(keeper, of);
         // E15: these may have been the last units.
         keeper.part(of);
         taken

@@ -8,7 +8,7 @@
 //! *is* a reference, so that a charge need not count one. The word is that of the first counter; the others are kept and buried with it.
 //! Several threads may take the last step at once, each a different one: subtract the last usage, drop the last handle. Whoever may be the last
 //!
-//! 1. reads the generation while it still keeps the object alive, 2. takes its step, 3. fence, 4. reads the state: same
+//! 1. reads the generation while it still keeps the object alive, 2. takes its step, 3. fence (its own exchange is one), 4. reads the state: same
 //!    generation, offline, no handles, 5. claims the object: an exchange from exactly that, 6. reads the usage of all counters: zero,
 //!    7. moves the state from exactly what it has claimed to the next generation. Who wins this exchange buries.
 //!
@@ -137,7 +137,7 @@ fn has_next(word: u64) -> bool {
 // === impl Node ===
 
 impl Node {
-    /// Drop a handle. True when it may have been the last thing that kept the object alive: go on with [`Node::part`].
+    /// Drop a handle. Where it may have been the last thing that kept the object alive, the life to go on with in [`Node::part`].
     #[inline]
     pub(crate) fn unpin(&self) -> Option<Generation> {
         let left = self.state().unpin();

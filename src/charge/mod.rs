@@ -416,8 +416,16 @@ impl Node {
     #[cold]
     pub(crate) fn uncharge_below_slow(&self, n: u64, top: &Node) {
         slow_path(|block, nested| {
-            self.count_uncharged(block.filter(|_| !nested), n);
+            let alone = block.filter(|_| !nested);
+            self.count_uncharged(alone, n);
+            // In transit: a max that is lowered meanwhile waits for it before it tells what is above.
+            if let Some(block) = alone {
+                self.enter(block);
+            }
             self.uncharge_below(n, top);
+            if let Some(block) = alone {
+                block.transit.end();
+            }
         });
     }
 }

@@ -38,7 +38,7 @@ pub(crate) const CLOSED: u64 = (1 << 32) - 1;
 /// one. In this order: what never changes, with usage on a line of its own, limits on a third.
 ///
 /// A `&Node` is in the hands of those only who keep the object alive: by a handle, by live charge, or under the tree's lock
-/// by its place. After the step that may be the last, nothing is read but the gate's capacity and the state word.
+/// by its place. After the step that may be the last, only words are read that stay what they are: see `life`.
 #[repr(C, align(128))]
 pub(crate) struct Node {
     // Read by every walk.
@@ -120,7 +120,7 @@ pub(crate) enum Beside {
 pub(crate) const SHARED: u64 = u64::MAX;
 
 pub(super) struct Usage {
-    /// Generation, offline, handles.
+    /// What keeps the object. In a further counter of a group: generation and offline only, the first one's keeps them all.
     pub(crate) state: State,
     /// Live charge and credit of the whole subtree. Signed: an underflow is seen, not wrapped.
     pub(super) units: AtomicI64,

@@ -121,7 +121,7 @@ fn bury_all() {
 fn bury_slow(first: *const ()) {
     per_thread::slow_path(|_, _| {
         let mut next = first.cast::<Node>();
-        // SAFETY: queued by `Node::part`, whose exchange made the object this thread's; objects are never freed.
+        // SAFETY: queued by `Node::claim_slow`, whose exchange made the object this thread's; objects are never freed.
         while let Some(node) = unsafe { next.as_ref::<'static>() } {
             next = node.next_grave.load(Ordering::Relaxed);
             // Its parent may follow: the list starts anew with it.

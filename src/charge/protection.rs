@@ -59,21 +59,21 @@ impl Node {
         }
     }
 
-    /// [`propagate`](Self::propagate) by somebody who does not keep the counter alive any more; `of` is its life.
+    /// [`propagate`](Self::propagate) by somebody who does not keep the counter alive any more; `of` is the life of who does.
     #[inline]
-    pub(super) fn propagate_if(&self, of: Generation) {
+    pub(super) fn propagate_if(&self, keeper: &Node, of: Generation) {
         if self.limits.min.load(Ordering::SeqCst) > 0 || self.limits.low.load(Ordering::SeqCst) > 0 {
-            self.propagate_pinned(of);
+            self.propagate_pinned(keeper, of);
         }
     }
 
     /// With a handle for the time being: whoever told the parent meanwhile may have been the last.
     #[cold]
-    fn propagate_pinned(&self, of: Generation) {
-        if self.state().try_pin(of) {
+    fn propagate_pinned(&self, keeper: &Node, of: Generation) {
+        if keeper.state().try_pin(of) {
             self.propagate();
-            if let Some(of) = self.unpin() {
-                self.part(of);
+            if let Some(of) = keeper.unpin() {
+                keeper.part(of);
             }
         }
     }

@@ -33,6 +33,8 @@ pub(crate) struct Tree {
     pub(crate) grouped: bool,
     /// Names of the counters that each of its groups has beside memory.
     pub(crate) further: Box<[Box<str>]>,
+    /// Who declared them.
+    pub(crate) builder: u64,
     /// Most groups at a time.
     pub(crate) groups_max: u32,
     pub(crate) counts: TreeCounts,
@@ -69,6 +71,8 @@ pub(crate) struct Places {
     pub(crate) dying_groups: u32,
     /// Stocks of such counters that no barrier has closed yet.
     pub(crate) deaths: Vec<u32>,
+    /// Groups that have one there.
+    pub(crate) unsettled: usize,
 }
 
 pub(crate) struct Place {
@@ -294,6 +298,7 @@ impl Default for Places {
             dying: NOWHERE,
             dying_groups: 0,
             deaths: Vec::new(),
+            unsettled: 0,
         }
     }
 }
@@ -319,14 +324,25 @@ impl Place {
 
 impl Tree {
     pub(crate) fn new(config: CounterConfig) -> Arc<Tree> {
-        Tree::make(config, false, Box::default(), u32::MAX)
+        Tree::make(config, false, Box::default(), 0, u32::MAX)
     }
 
-    pub(crate) fn of_groups(config: CounterConfig, further: Box<[Box<str>]>, groups_max: u32) -> Arc<Tree> {
-        Tree::make(config, true, further, groups_max)
+    pub(crate) fn of_groups(
+        config: CounterConfig,
+        further: Box<[Box<str>]>,
+        builder: u64,
+        groups_max: u32,
+    ) -> Arc<Tree> {
+        Tree::make(config, true, further, builder, groups_max)
     }
 
-    fn make(config: CounterConfig, grouped: bool, further: Box<[Box<str>]>, groups_max: u32) -> Arc<Tree> {
+    fn make(
+        config: CounterConfig,
+        grouped: bool,
+        further: Box<[Box<str>]>,
+        builder: u64,
+        groups_max: u32,
+    ) -> Arc<Tree> {
         static NUMBERS: AtomicU32 = AtomicU32::new(1);
         Arc::new(Tree {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -337,6 +353,7 @@ impl Tree {
             config,
             grouped,
             further,
+            builder,
             groups_max,
             counts: TreeCounts::default(),
             places: Lock::new(Rank::Places, Places::default()),
@@ -359,10 +376,14 @@ impl Tree {
 // === impl Node: what the tree keeps about it ===
 
 impl Node {
+    /// Its place among the counters of its group; 0 for a counter alone.
+    pub(crate) fn number_in_group(&'static self) -> usize {
+        self.first().group().position(|counter| std::ptr::eq(counter, self)).unwrap_or(0)
+    }
+
     /// The name of a further counter of a group; `None` for its first, and for a counter alone.
     pub(crate) fn further_name(&'static self) -> Option<&'static str> {
-        let number = self.first().group().position(|counter| std::ptr::eq(counter, self))?;
-        Some(self.tree().further.get(number.checked_sub(1)?)?)
+        Some(self.tree().further.get(self.number_in_group().checked_sub(1)?)?)
     }
 
     pub(crate) fn place(&self) -> u32 {

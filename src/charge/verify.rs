@@ -207,18 +207,22 @@ struct Sums {
 impl Tree {
     /// Credit below `top`, fronts of counter sets included.
     pub(crate) fn stocked(&self, top: &Node) -> u64 {
-        let mut places = self.places.lock();
-        let _ = self.close_deaths(&mut places);
-        places.subtree(top.place()).map(|place| self.credit_at(&places, place)).sum()
+        let places = self.places.lock();
+        let online = places.subtree(top.place()).map(|place| self.credit_at(&places, place));
+        online.sum::<u64>() + self.unsettled_below(&places, top)
     }
 
     /// What `read` says of every counter below `top`, parents first, and the credit of its subtree. Under the lock, which
     /// keeps them.
     pub(crate) fn figures<R>(&self, top: &Node, read: impl Fn(&Node, u64) -> R) -> Vec<R> {
-        let mut places = self.places.lock();
-        let _ = self.close_deaths(&mut places);
+        let places = self.places.lock();
         let order: Vec<u32> = places.subtree(top.place()).collect();
         let mut credit = vec![0_u64; places.all.len()];
+        for &death in &places.deaths {
+            if let Some(heir) = heir(places.node(death)) {
+                credit[heir.place() as usize] += self.credit_at(&places, death);
+            }
+        }
         for &place in order.iter().rev() {
             credit[place as usize] += self.credit_at(&places, place);
             if let Some(parent) = places.node(place).life().parent {
@@ -226,6 +230,20 @@ impl Tree {
             }
         }
         order.into_iter().map(|place| read(places.node(place), credit[place as usize])).collect()
+    }
+
+    /// Credit that groups below `top` went offline with.
+    fn unsettled_below(&self, places: &Places, top: &Node) -> u64 {
+        let below = |&&death: &&u32| places.node(death).levels().skip(1).any(|level| std::ptr::eq(level, top));
+        places.deaths.iter().filter(below).map(|&death| self.credit_at(places, death)).sum()
+    }
+
+    /// Credit of a counter's own stock, and what those went offline with that it stands for.
+    pub(crate) fn stocked_local(&self, node: &Node) -> u64 {
+        let places = self.places.lock();
+        let stands_for = |&&death: &&u32| heir(places.node(death)).is_some_and(|heir| std::ptr::eq(heir, node));
+        let left = places.deaths.iter().filter(stands_for).map(|&death| self.credit_at(&places, death));
+        self.credit_at(&places, node.place()) + left.sum::<u64>()
     }
 
     /// Credit of the stocks that sit directly on a counter.
@@ -237,8 +255,7 @@ impl Tree {
     }
 
     pub(crate) fn verify(&self, top: &Node) -> Verdict {
-        let mut places = self.places.lock();
-        let _ = self.close_deaths(&mut places);
+        let places = self.places.lock();
         let mut sums = vec![Sums::default(); places.all.len()];
         let mut order: Vec<u32> = places.subtree(top.place()).collect();
         order.extend(places.dying_below(top));
@@ -297,6 +314,11 @@ impl Tree {
             }
         }
     }
+}
+
+/// The nearest ancestor that is online: what is left below counts as its own.
+fn heir(node: &Node) -> Option<&Node> {
+    node.levels().skip(1).find(|level| !level.state().is_offline())
 }
 
 /// The counter at a place, and the front of the counter set that it is a member of.

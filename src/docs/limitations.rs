@@ -21,4 +21,5 @@
 //! * **The pool does not shrink**: objects, slots and gates are used again and never given back to the system.
 //! * **With a degraded barrier** (`BarrierState::Degraded`) the credit of groups that went offline stays where it is until its owners pass,
 //!   and their charges may still hit it.
+//! * **Counters of a group have a stock each.** One stock for a whole set is [`CounterSet`](crate::CounterSet)'s.
 //! * **high and soft are refused** as `Unsupported`, and so are statistics items and more than one memory node.

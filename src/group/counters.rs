@@ -1,5 +1,7 @@
 //! More counters than memory: spill files, swap, a tier of memory. Each has its own limits; a set is charged as one.
 
+use smallvec::SmallVec;
+
 use super::{Charge, ChargeError, Group, LimitError, try_charge_slow};
 use crate::charge::PeakWindow;
 use crate::charge::knob::Knob;
@@ -7,6 +9,9 @@ use crate::charge::page_counter::Node;
 use crate::charge::pool::slow_path;
 use crate::charge::stock::Consume;
 use crate::units::Limit;
+
+/// Counters of a set that need no allocation.
+const COMMON: usize = 4;
 
 /// Names one counter of every group of a runtime: [`MEMORY`](Self::MEMORY), or one that the builder declared.
 ///
@@ -24,7 +29,11 @@ use crate::units::Limit;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Counter(pub(crate) usize);
+pub struct Counter {
+    number: usize,
+    /// The builder that declared it; 0 for memory.
+    of: u64,
+}
 
 impl Counter {
     /// What [`Group::try_charge`] charges.
@@ -35,7 +44,11 @@ impl Counter {
     /// assert_eq!(runtime.root().counter(memcg::Counter::MEMORY)?.live(), 10);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub const MEMORY: Counter = Counter(0);
+    pub const MEMORY: Counter = Counter { number: 0, of: 0 };
+
+    pub(crate) fn new(number: usize, of: u64) -> Self {
+        Counter { number, of }
+    }
 }
 
 /// Charges to several counters of one group, made as one. Dropped, all go back.
@@ -48,7 +61,7 @@ impl Counter {
 /// ```
 #[derive(Debug)]
 #[must_use = "dropped at once it gives the bytes back at once"]
-pub struct ChargeSet(Vec<(Counter, Charge)>);
+pub struct ChargeSet(SmallVec<[(Counter, Charge); COMMON]>);
 
 impl ChargeSet {
     /// Bytes held of a counter.
@@ -97,7 +110,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn try_charge_set(&self, amounts: &[(Counter, u64)]) -> Result<ChargeSet, ChargeError> {
-        let mut charges = Vec::with_capacity(amounts.len());
+        let mut charges = SmallVec::with_capacity(amounts.len());
         for &(counter, bytes) in amounts.iter().rev() {
             let gate = self.counter(counter)?.node.gate;
             match gate.consume_open(bytes) {
@@ -125,8 +138,9 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn counter(&self, counter: Counter) -> Result<GroupCounter<'_>, ChargeError> {
-        let unknown = || ChargeError::UnknownCounter { group: self.clone(), counter: counter.0 };
-        let node = self.node().group().nth(counter.0).ok_or_else(unknown)?;
+        let unknown = || ChargeError::UnknownCounter { group: self.clone(), counter: counter.number };
+        let known = counter.number == 0 || counter.of == self.node().tree().builder;
+        let node = self.node().group().nth(counter.number).filter(|_| known).ok_or_else(unknown)?;
         Ok(GroupCounter { group: self, node })
     }
 
@@ -211,8 +225,8 @@ impl GroupCounter<'_> {
     /// # Errors
     ///
     /// [`LimitError::NoLimitedAncestor`]. The old max holds.
-    pub fn set_max(&self, limit: impl Into<Limit>) -> Result<u64, LimitError> {
-        self.set(Knob::Max, limit.into())
+    pub fn set_max(&self, limit: Limit) -> Result<u64, LimitError> {
+        self.set(Knob::Max, limit)
     }
 
     pub(super) fn set(&self, knob: Knob, limit: Limit) -> Result<u64, LimitError> {

@@ -68,15 +68,12 @@ pub enum ChargeError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Refusal(pub(super) Box<Refused>);
-
-/// What a refusal says.
-#[derive(Debug)]
-pub(super) struct Refused {
+pub struct Refusal {
+    // Plain: who makes it may be an allocator.
     pub(super) group: Group,
     pub(super) requester: Group,
-    /// `None` for memory.
-    pub(super) counter: Option<String>,
+    /// Its number; memory is 0.
+    pub(super) counter: usize,
     pub(super) requested: u64,
     pub(super) usage: u64,
     pub(super) max: u64,
@@ -93,7 +90,7 @@ impl Refusal {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn group(&self) -> &Group {
-        &self.0.group
+        &self.group
     }
 
     /// The group that was charged.
@@ -106,7 +103,7 @@ impl Refusal {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn requester(&self) -> &Group {
-        &self.0.requester
+        &self.requester
     }
 
     /// The further counter that was full; `None`: memory.
@@ -118,7 +115,7 @@ impl Refusal {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn counter(&self) -> Option<&str> {
-        self.0.counter.as_deref()
+        self.group.node().group().nth(self.counter)?.further_name()
     }
 
     /// Bytes asked for.
@@ -130,7 +127,7 @@ impl Refusal {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn requested(&self) -> u64 {
-        self.0.requested
+        self.requested
     }
 
     /// Usage of the group when it refused, in bytes: live charge, but for what [`stocked_bound`](Self::stocked_bound) leaves open.
@@ -142,7 +139,7 @@ impl Refusal {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn usage(&self) -> u64 {
-        self.0.usage
+        self.usage
     }
 
     /// Max of the group when it refused, in bytes.
@@ -154,7 +151,7 @@ impl Refusal {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn max(&self) -> u64 {
-        self.0.max
+        self.max
     }
 
     /// Bytes that must be given back there for the charge to fit, as things stood when it was refused.
@@ -178,16 +175,16 @@ impl Refusal {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn stocked_bound(&self) -> u64 {
-        self.0.stocked_bound
+        self.stocked_bound
     }
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refused { group, requester, counter, requested, usage, max, stocked_bound } = &*self.0;
+        let Refusal { group, requester, requested, usage, max, stocked_bound, .. } = self;
         let [requested, usage, stocked] = [requested, usage, stocked_bound].map(|&bytes| Bytes(bytes));
         write!(f, "{} refused {requested}", group.path())?;
-        if let Some(counter) = counter {
+        if let Some(counter) = self.counter() {
             write!(f, " of {counter}")?;
         }
         let max = if *max == u64::MAX { Limit::Max.to_string() } else { format!("max {}", Bytes(*max)) };

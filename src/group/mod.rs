@@ -231,22 +231,21 @@ fn try_charge_slow(gate: &'static Gate, bytes: u64, missed: Consume) -> Result<(
 /// A refusal with handles of its own. The levels are kept by the requester, which the caller keeps.
 fn refused(requester: &'static Node, requested: u64, refusal: &NodeRefusal<'_>) -> Refusal {
     let level = refusal.level.gate.node();
-    Refusal(Box::new(error::Refused {
+    Refusal {
         group: Group::pinned(level.first()),
         requester: Group::pinned(requester.first()),
-        counter: level.further_name().map(str::to_string),
+        counter: level.number_in_group(),
         requested,
         usage: refusal.usage,
         max: refusal.max,
         stocked_bound: refusal.stocked_bound(),
-    }))
+    }
 }
 
 /// Move `bytes` from a counter to the same counter of `to`, which is returned.
 fn transfer(from: &'static Node, to: &Group, bytes: u64) -> Result<&'static Node, ChargeError> {
-    let number = from.first().group().position(|counter| std::ptr::eq(counter, from));
     let other = || ChargeError::OtherRuntime { from: Group::pinned(from.first()), to: to.clone() };
-    let new = number.and_then(|number| to.node().group().nth(number)).ok_or_else(other)?;
+    let new = to.node().group().nth(from.number_in_group()).ok_or_else(other)?;
     if std::ptr::eq(new, from) {
         return Ok(new);
     }
@@ -305,7 +304,13 @@ impl Group {
             set.try_for_each(|(knob, limit)| new.set_unlinked(knob, limit).map_err(|none| (knob, none)))
         };
         let percents = knobs.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
-        let created = slow_path(|_, _| node.life().tree.create(node, name, percents, set));
+        let create = || slow_path(|_, _| node.life().tree.create(node, name, percents, set));
+        let mut created = create();
+        if let Err(NotCreated::Full(_)) = created {
+            // What is in the way may have nothing but credit: it is buried at the end of this slow path.
+            slow_path(|_, _| node.tree().settle());
+            created = create();
+        }
         created.map(Group::from_handle).map_err(|why| match why {
             NotCreated::Offline => CreateError::Offline { parent: parent(), name: name.into() },
             NotCreated::Taken => CreateError::Taken { parent: parent(), name: name.into() },

@@ -13,7 +13,8 @@ impl Group {
     ///
     /// The max is stored whatever usage is, then credit below it is drained; usage above it stands apart in [`forced`](Self::forced), and
     /// charges are refused until enough is given back. From the return on `usage - forced <= max`. Percentages below follow.
-    /// Takes the tree's lock; lowering costs a heavy barrier, and another where credit is drained.
+    /// A percentage below that has no limited ancestor any more keeps the bytes it had. Takes the tree's lock; lowering costs a heavy
+    /// barrier, and another where credit is drained.
     ///
     /// Source: `memory_max_write` in `mm/memcontrol.c`.
     ///
@@ -32,8 +33,8 @@ impl Group {
     /// assert!(acme.try_charge(1).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_max(&self, limit: impl Into<Limit>) -> Result<u64, LimitError> {
-        self.memory().set(Knob::Max, limit.into())
+    pub fn set_max(&self, limit: Limit) -> Result<u64, LimitError> {
+        self.memory().set(Knob::Max, limit)
     }
 
     /// Set the bytes that reclaim never touches. Told to the parent; charges do not look at it. Nothing on a group that is offline.
@@ -50,8 +51,8 @@ impl Group {
     /// assert_eq!(runtime.root().children_min_usage(), 30, "what is not used needs no protection");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_min(&self, limit: impl Into<Limit>) -> Result<(), LimitError> {
-        self.memory().set(Knob::Min, limit.into()).map(drop)
+    pub fn set_min(&self, limit: Limit) -> Result<(), LimitError> {
+        self.memory().set(Knob::Min, limit).map(drop)
     }
 
     /// Set the bytes that reclaim touches last. Told to the parent; charges do not look at it. Nothing on a group that is offline.
@@ -69,8 +70,8 @@ impl Group {
     /// assert_eq!(acme.low(), 500, "worked out again");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_low(&self, limit: impl Into<Limit>) -> Result<(), LimitError> {
-        self.memory().set(Knob::Low, limit.into()).map(drop)
+    pub fn set_low(&self, limit: Limit) -> Result<(), LimitError> {
+        self.memory().set(Knob::Low, limit).map(drop)
     }
 
     /// Not supported yet.
@@ -84,8 +85,8 @@ impl Group {
     /// assert!(runtime.root().set_high(memcg::Limit::Bytes(1)).is_err());
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
-    pub fn set_high(&self, limit: impl Into<Limit>) -> Result<(), LimitError> {
-        let _: Limit = limit.into();
+    pub fn set_high(&self, limit: Limit) -> Result<(), LimitError> {
+        let _ = limit;
         Err(LimitError::Unsupported { limit: "high" })
     }
 
@@ -100,8 +101,8 @@ impl Group {
     /// assert!(runtime.root().set_soft(memcg::Limit::Bytes(1)).is_err());
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
-    pub fn set_soft(&self, limit: impl Into<Limit>) -> Result<(), LimitError> {
-        let _: Limit = limit.into();
+    pub fn set_soft(&self, limit: Limit) -> Result<(), LimitError> {
+        let _ = limit;
         Err(LimitError::Unsupported { limit: "soft" })
     }
 
@@ -237,7 +238,7 @@ impl Group {
     }
 
     /// Credit of the subtree, in bytes. Exact at every quiescent point, an estimate while others run. Takes the tree's lock, looks at one
-    /// slot for each thread and group, and settles the credit of groups that went offline, which may cost a barrier.
+    /// slot for each thread and group.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -330,15 +331,15 @@ impl Group {
     /// ```
     pub fn usage_local(&self) -> u64 {
         slow_path(|_, _| {
-            let mut places = self.node().tree().places.lock();
-            let _ = self.node().tree().close_deaths(&mut places);
+            let places = self.node().tree().places.lock();
             let children = places.children(self.node().place()).map(|place| places.node(place).usage());
             let below: u64 = children.fold(0, u64::saturating_add);
             self.usage().saturating_sub(below)
         })
     }
 
-    /// Credit in this group's own stock, in bytes. Exact at every quiescent point. One slot for each thread.
+    /// Credit in this group's own stock, and in those of groups below that went offline and are not settled, in bytes. Exact at every
+    /// quiescent point. One slot for each thread and such group.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
@@ -348,10 +349,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn stocked_local(&self) -> u64 {
-        slow_path(|_, _| {
-            let _places = self.node().tree().places.lock();
-            self.node().tree().credit(self.node())
-        })
+        slow_path(|_, _| self.node().tree().stocked_local(self.node()))
     }
 
     /// [`usage_local`](Self::usage_local) minus [`stocked_local`](Self::stocked_local), in bytes.

@@ -5,7 +5,9 @@ use crate::charge::pool::slow_path;
 use crate::charge::tree::Tree;
 use crate::charge::{BATCH_MAX, CounterConfig};
 use crate::group::{Counter, Group};
+use crate::sync::Ordering;
 use crate::sync::barrier::BarrierMode;
+use crate::sync::stat_atomic::AtomicU64;
 use crate::units::{Bytes, Limit};
 
 /// Bytes that a thread charges in advance, unless configured otherwise: 64 pages of 4 KiB, the kernel's MEMCG_CHARGE_BATCH.
@@ -23,6 +25,8 @@ const BATCH: u64 = 64 * 4096;
 #[derive(Clone, Debug)]
 #[must_use = "`build` makes the runtime"]
 pub struct RuntimeBuilder {
+    /// Tells its counters from those of others.
+    id: u64,
     max: Limit,
     batch: Bytes,
     budget: Option<Bytes>,
@@ -74,7 +78,9 @@ pub enum BuildError {
 
 impl RuntimeBuilder {
     pub(super) fn new() -> Self {
+        static IDS: AtomicU64 = AtomicU64::new(1);
         RuntimeBuilder {
+            id: IDS.fetch_add(1, Ordering::Relaxed),
             max: Limit::Max,
             batch: Bytes(BATCH),
             budget: None,
@@ -95,8 +101,8 @@ impl RuntimeBuilder {
     /// assert!(runtime.root().try_charge(101).is_err());
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
-    pub fn max(mut self, limit: impl Into<Limit>) -> Self {
-        self.max = limit.into();
+    pub fn max(mut self, limit: Limit) -> Self {
+        self.max = limit;
         self
     }
 
@@ -108,8 +114,8 @@ impl RuntimeBuilder {
     /// assert_eq!(runtime.root().usage(), 10);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn batch(mut self, bytes: impl Into<Bytes>) -> Self {
-        self.batch = bytes.into();
+    pub fn batch(mut self, bytes: Bytes) -> Self {
+        self.batch = bytes;
         self
     }
 
@@ -123,8 +129,8 @@ impl RuntimeBuilder {
     /// assert!(runtime.root().stocked_bound() <= budget.0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn budget(mut self, bytes: impl Into<Bytes>) -> Self {
-        self.budget = Some(bytes.into());
+    pub fn budget(mut self, bytes: Bytes) -> Self {
+        self.budget = Some(bytes);
         self
     }
 
@@ -168,7 +174,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Most groups at a time, the root and those that went offline and still hold something included; 2^32 by default.
+    /// Most groups at a time, the root and those that went offline and still hold something included; 2^32 - 1 by default.
     ///
     /// ```
     /// use memcg::{CreateError, Limits, Runtime};
@@ -195,7 +201,7 @@ impl RuntimeBuilder {
     /// ```
     pub fn counter(&mut self, name: &str) -> Counter {
         self.counters.push(name.to_string());
-        Counter(self.counters.len())
+        Counter::new(self.counters.len(), self.id)
     }
 
     /// Declare a statistics item. Refused by [`build`](Self::build) until statistics exist.
@@ -246,7 +252,9 @@ impl RuntimeBuilder {
         let memory = CounterConfig { budget: self.budget.map(Bytes::as_u64), max, ..config.clone() };
         let configs: Vec<_> = std::iter::once(memory).chain(self.counters.iter().map(|_| config.clone())).collect();
         let further = self.counters.into_iter().map(String::into_boxed_str).collect();
-        let root = slow_path(|_, _| Tree::of_groups(configs[0].clone(), further, self.groups_max).root_group(&configs));
+        let root = slow_path(|_, _| {
+            Tree::of_groups(configs[0].clone(), further, self.id, self.groups_max).root_group(&configs)
+        });
         Ok(Runtime::new(Group::from_handle(root)))
     }
 

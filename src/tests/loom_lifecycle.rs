@@ -65,7 +65,7 @@ fn loom_last_uncharge_vs_last_uncharge() {
     });
 }
 
-/// E15. Usage that touches zero and rises again is not the end: state is read before usage.
+/// E15. Usage that touches zero and rises again is not the end: usage is read after the claim.
 #[test]
 fn loom_usage_touches_zero_vs_handle_drop() {
     model(|| {
@@ -348,6 +348,21 @@ fn loom_transfer_vs_charge() {
         assert_eq!(to.usage(), 1);
         assert_eq!(from.usage(), u64::from(!transferred));
         assert_eq!(runtime.root().usage(), 1 + u64::from(charged.is_some()));
+    });
+}
+
+/// E5, E6, E10. A transfer that fits is not refused for credit of another thread, in a slot or on its way.
+#[test]
+fn loom_transfer_vs_stranded_credit() {
+    model(|| {
+        let runtime = stocked().build().unwrap();
+        let from = group(&runtime.root(), "from");
+        let to = runtime.root().create("to", Limits::new().max(Limit::Bytes(2))).unwrap();
+        let mut moved = from.try_charge(1).unwrap();
+        let charger = beside(to.clone(), |to| to.try_charge(1).expect("one of two"));
+        moved.transfer(&to).expect("the other of two");
+        let charged = charger.join().unwrap();
+        assert_eq!(to.usage(), moved.bytes() + charged.bytes());
     });
 }
 

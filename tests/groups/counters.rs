@@ -122,3 +122,15 @@ fn a_group_stays_until_its_last_counter_is_free() {
         assert_empty(&runtime);
     }
 }
+
+/// A counter is one builder's: another's of the same number is not taken for it.
+#[test]
+fn a_counter_of_another_builder_is_unknown() {
+    let (mut ours, mut theirs) = (Runtime::builder(), Runtime::builder());
+    let (spill, swap) = (ours.counter("spill"), theirs.counter("swap"));
+    let [ours, theirs] = [ours, theirs].map(|builder| builder.build().expect("a configuration"));
+    assert_eq!(ours.root().counter(spill).expect("declared").name(), "spill");
+    assert!(matches!(ours.root().counter(swap), Err(ChargeError::UnknownCounter { counter: 1, .. })));
+    assert!(theirs.root().try_charge_set(&[(Counter::MEMORY, 1), (spill, 1)]).is_err());
+    assert_eq!(theirs.root().live(), 0);
+}

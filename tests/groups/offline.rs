@@ -272,3 +272,63 @@ fn a_tree_goes_as_one() {
         assert_empty(&runtime);
     }
 }
+
+/// To read the tree settles nothing: a monitor that looks after each death costs no barrier.
+#[test]
+fn a_reader_runs_no_barrier() {
+    let runtime = Runtime::builder().adaptive(false).audit(true).build().expect("a configuration");
+    let root = runtime.root();
+    // The first child takes the root's own stock.
+    let _stays = create(&root, "stays");
+    let before = runtime.counts().barriers;
+    for number in 0..40 {
+        let group = create(&root, &number.to_string());
+        drop(charge(&group, 10));
+        std::thread::scope(|scope| scope.spawn(|| drop(charge(&group, 10))).join().expect("charged"));
+        group.offline().expect("no children");
+        assert_eq!((root.live(), root.usage()), (0, root.stocked()));
+        assert_eq!((root.live_local(), root.usage_local()), (0, root.stocked_local()));
+        assert_eq!(runtime.tree().rows()[0].live, 0);
+    }
+    assert!(runtime.verify().is_ok());
+    assert_eq!(runtime.counts().barriers, before);
+    assert!(root.usage() > 0 && root.usage() <= root.stocked_bound());
+    runtime.settle();
+    assert_eq!((runtime.counts().barriers, root.usage(), runtime.dying()), (before + 1, 0, 0));
+}
+
+/// A group that one barrier serves is one of 64, however many counters it has.
+#[test]
+fn at_most_64_groups_are_unsettled() {
+    for further in 0..4 {
+        let mut builder = Runtime::builder().adaptive(false);
+        for number in 0..further {
+            builder.counter(&format!("c{number}"));
+        }
+        let runtime = builder.build().expect("a configuration");
+        let _stays = create(&runtime.root(), "stays");
+        let before = runtime.counts().barriers;
+        for number in 1..=256 {
+            let group = create(&runtime.root(), &number.to_string());
+            drop(charge(&group, 10));
+            std::thread::scope(|scope| scope.spawn(|| drop(charge(&group, 10))).join().expect("charged"));
+            group.offline().expect("no children");
+            drop(group);
+            let barriers = runtime.counts().barriers - before;
+            assert_eq!((runtime.dying(), barriers), (number % 64, number as u64 / 64), "{further} further");
+        }
+    }
+}
+
+/// Nobody is refused a group because others have left credit behind.
+#[test]
+fn the_most_groups_do_not_count_those_that_hold_only_credit() {
+    let runtime = Runtime::builder().adaptive(false).groups_max(2).build().expect("a configuration");
+    for number in 0..10 {
+        let group = create(&runtime.root(), &number.to_string());
+        drop(charge(&group, 10));
+        std::thread::scope(|scope| scope.spawn(|| drop(charge(&group, 10))).join().expect("charged"));
+        group.offline().expect("no children");
+    }
+    assert_eq!(runtime.dying(), 1, "the last one, which is not settled");
+}
