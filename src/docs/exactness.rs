@@ -8,7 +8,7 @@
 //! | `stocked` | an estimate: slots are read one after the other | exact |
 //! | `live` = `usage - stocked` | an estimate, never negative | exact |
 //! | `stocked_bound` | an upper bound on `stocked` (below) | the same |
-//! | `forced` | `usage - forced <= max` at any instant, but between the beginning and the return of a `Group::set_max` that lowers it below usage | the same |
+//! | `forced` | `usage - forced <= max` at any instant, but between the beginning and the return of a `Group::set_max` that lowers it below usage. Never too low; too high by what is uncharged while a forced charge is under way, until more is given back | the same |
 //! | `peak` | the highest usage that admitted charges left behind, credit included; a refused charge leaves none (a set with independent stocks may: its later counters were charged) | the same |
 //! | `failcnt` | refusals at that level; forced charges are none | exact |
 //! | `Group::refused` | the same, by its name for users | exact |
