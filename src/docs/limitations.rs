@@ -1,7 +1,7 @@
 //! What it does not do.
 //!
 //! * **Signal handlers do not charge**, as they do not allocate.
-//! * **A global allocator may call `charge`, `try_charge` and `uncharge`, nothing else.** Inside another slow path of the
+//! * **A global allocator may call `charge`, `try_charge` and `uncharge`, and drop a `Charge`, nothing else.** Inside another slow path of the
 //!   same thread these walk without stock and are refused without a drain; reading `stocked` there, or changing a limit,
 //!   would wait for a lock that the thread may hold.
 //! * **After fork without exec** the child has one thread and a copy of everything. Credit of the other threads is
