@@ -1,8 +1,8 @@
 //! Cgroup-style resource accounting for the inside of one process.
 //!
-//! A tree of groups (service > tenant > query), each with its own limits, charged before memory is used. A charge is paid from the
-//! calling thread's stock of credit and touches no shared memory; any other thread can take that credit back, so limits are
-//! never exceeded and never refuse while credit is stranded.
+//! A tree of groups (service > tenant > query), each with its own limits, charged before memory is used. A charge is
+//! paid from the calling thread's stock of credit and touches no shared memory; any other thread can take that credit
+//! back, so limits are never exceeded and never refuse while credit is stranded.
 //!
 //! ```
 //! use memcg::{Limit, Limits, Runtime};
@@ -16,9 +16,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Runtime`] owns a tree of [`Group`]s, [`Limits`] say what each may hold, a [`Charge`] is bytes held. Below them, for whatever
-//! else is to be counted: [`PageCounter`] is one counter in a tree, [`CounterSet`] several that are charged as one, [`CounterConfig`] how they
-//! behave. [`Bytes`] and [`Limit`] are sizes as text. [`docs`] says how it works, what is exact and what it does not do.
+//! [`Runtime`] owns a tree of [`Group`]s, [`Limits`] say what each may hold, a [`Charge`] is bytes held. Below them,
+//! for whatever else is to be counted: [`PageCounter`] is one counter in a tree, [`CounterSet`] several that are
+//! charged as one, [`CounterConfig`] how they behave. [`Bytes`] and [`Limit`] are sizes as text. [`docs`] says how it
+//! works, what is exact and what it does not do.
 
 pub(crate) mod charge;
 pub mod docs;

@@ -97,8 +97,8 @@ impl Charging {
     }
 }
 
-// SAFETY: blocks come from the system's allocator and go back to it with the layout they came with, which depends on the
-// caller's layout alone; what lies behind the header has the caller's size and an alignment of 16.
+// SAFETY: blocks come from the system's allocator and go back to it with the layout they came with, which depends on
+// the caller's layout alone; what lies behind the header has the caller's size and an alignment of 16.
 unsafe impl GlobalAlloc for Charging {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match Self::with_header(layout) {
@@ -230,8 +230,8 @@ fn work(mut random: u64) {
     }
 }
 
-/// Many threads end with their stocks closed: what the library keeps of them grows, and the charge for that is the first to
-/// open a stock again.
+/// Many threads end with their stocks closed: what the library keeps of them grows, and the charge for that is the
+/// first to open a stock again.
 fn end_together() {
     let (_, tenants) = TREE.get().expect("set before the threads start");
     let together = Arc::new(Barrier::new(MANY + 1));

@@ -1,7 +1,7 @@
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "a global allocator has no safe form")]
-//! A global allocator that charges every allocation to a group and is refused: a refusal allocates nothing, so it does not
-//! come back to the allocator.
+//! A global allocator that charges every allocation to a group and is refused: a refusal allocates nothing, so it does
+//! not come back to the allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

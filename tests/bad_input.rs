@@ -1,6 +1,6 @@
 #![cfg(not(loom))]
-//! Input that does not hold: names, limits, configurations, sizes, and use at the wrong time. Every answer is a typed error of
-//! one line, and nothing is lost by it.
+//! Input that does not hold: names, limits, configurations, sizes, and use at the wrong time. Every answer is a typed
+//! error of one line, and nothing is lost by it.
 
 use std::error::Error;
 

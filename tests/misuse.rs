@@ -1,6 +1,6 @@
 #![cfg(not(loom))]
-//! Wrong and hostile use: more uncharged than charged, settings changed under way, handles dropped in any order, hooks that
-//! panic. Limits hold, credit stays bounded, and `verify` names what the caller did wrong.
+//! Wrong and hostile use: more uncharged than charged, settings changed under way, handles dropped in any order, hooks
+//! that panic. Limits hold, credit stays bounded, and `verify` names what the caller did wrong.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
@@ -217,7 +217,8 @@ fn a_counter_goes_with_its_credit_while_a_sibling_charges() {
                     sibling.uncharge(70);
                     continue;
                 }
-                // The other thread was preempted with credit in its hands for longer than a refusal waits: that one is counted.
+                // The other thread was preempted with credit in its hands for longer than a refusal waits: that one is
+                // counted.
                 let counts = root.counts();
                 assert!(counts.refused_in_transit > in_transit, "round {round}: {charged:?} {counts:?}");
                 in_transit = counts.refused_in_transit;

@@ -1,5 +1,6 @@
 #![cfg(not(loom))]
-//! What the types promise: who may cross threads, who owns what, how large a charge is. Most of it holds as soon as it compiles.
+//! What the types promise: who may cross threads, who owns what, how large a charge is. Most of it holds as soon as it
+//! compiles.
 
 use std::error::Error;
 use std::hash::Hash;

@@ -1,6 +1,7 @@
 #![cfg(not(loom))]
-//! Holds the architecture, and nothing of taste: who imports whom, one door to concurrency, and every ordering edge that
-//! the code names explained and modelled. It reads the sources as text, for what it looks for is written, not compiled.
+//! Holds the architecture, and nothing of taste: who imports whom, one door to concurrency, and every ordering edge
+//! that the code names explained and modelled. It reads the sources as text, for what it looks for is written, not
+//! compiled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,4 +1,5 @@
-//! Rows of a table under criterion: each an id, a team that runs it, and the median kept for what is printed at the end.
+//! Rows of a table under criterion: each an id, a team that runs it, and the median kept for what is printed at the
+//! end.
 
 #![cfg(not(loom))]
 

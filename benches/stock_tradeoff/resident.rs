@@ -1,4 +1,5 @@
-//! What the tables of slots take: the formula, and the growth of a fresh process when every thread touches every counter.
+//! What the tables of slots take: the formula, and the growth of a fresh process when every thread touches every
+//! counter.
 
 #![cfg(not(loom))]
 

@@ -15,8 +15,8 @@ use crate::cache::{Cache, Corrupt, MakeRoom};
 use crate::load::{Load, Operation, Random, Request};
 use crate::trace::Lookup;
 
-/// Requests of a trace that are served at once: few enough that all tenants compete for the budget, many enough that two
-/// workers on one trace do not spend their time waiting for each other.
+/// Requests of a trace that are served at once: few enough that all tenants compete for the budget, many enough that
+/// two workers on one trace do not spend their time waiting for each other.
 pub(crate) const BURST: usize = 64;
 
 /// Far longer than a request takes. Whoever is busy for longer is not running just now.
@@ -93,8 +93,8 @@ impl Service {
         }
     }
 
-    /// Evicts from the tenant that holds most above its fair share, `asker` aside; returns the bytes that are free. A busy
-    /// one is asked again, with patience, when all others have nothing to give.
+    /// Evicts from the tenant that holds most above its fair share, `asker` aside; returns the bytes that are free. A
+    /// busy one is asked again, with patience, when all others have nothing to give.
     fn evict_elsewhere(&self, asker: usize, want: u64) -> u64 {
         for patience in [Duration::ZERO, PATIENCE] {
             let mut passed = vec![asker];

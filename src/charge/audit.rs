@@ -1,7 +1,8 @@
 //! The second count: what makes the master identity mean something.
 //!
-//! `live` is derived from usage and credit, so it agrees with them by definition. With `audit` on, each (thread, counter)
-//! keeps two cumulative cells, charged and uncharged, that only its own thread writes; `verify` adds them up and compares.
+//! `live` is derived from usage and credit, so it agrees with them by definition. With `audit` on, each (thread,
+//! counter) keeps two cumulative cells, charged and uncharged, that only its own thread writes; `verify` adds them up
+//! and compares.
 
 use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicU64;

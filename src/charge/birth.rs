@@ -1,9 +1,10 @@
 //! Who comes and who goes: objects taken from the pool, linked, taken offline, buried.
 //!
-//! A counter goes in one of two ways. What a [`PageCounter`](crate::PageCounter) handle kept is *retired* with its last handle: what it holds leaves
-//! its ancestors. A group is taken *offline*: out of its parent's children at once, closed at once, and *buried* when
-//! neither handles nor usage are left (`life`). Closing for good needs a barrier where more than one thread has charged
-//! here; such deaths queue, and one barrier serves all of them: after 64, with the next closing, or in `settle`.
+//! A counter goes in one of two ways. What a [`PageCounter`](crate::PageCounter) handle kept is *retired* with its last
+//! handle: what it holds leaves its ancestors. A group is taken *offline*: out of its parent's children at once, closed
+//! at once, and *buried* when neither handles nor usage are left (`life`). Closing for good needs a barrier where more
+//! than one thread has charged here; such deaths queue, and one barrier serves all of them: after 64, with the next
+//! closing, or in `settle`.
 //!
 //! Edges: E12 (vacated slots/the next counter with the object), E14 (a second charger/offline).
 
@@ -135,8 +136,8 @@ impl Tree {
         self.open_at_birth(places, place);
     }
 
-    /// Nobody can charge `node` any more. Its credit and what is still charged to it leave its ancestors, its object goes back
-    /// to the pool.
+    /// Nobody can charge `node` any more. Its credit and what is still charged to it leave its ancestors, its object
+    /// goes back to the pool.
     pub(crate) fn retire(node: &'static Node) {
         // It may be the last of its tree.
         let tree = Arc::clone(&node.life().tree);
@@ -172,8 +173,8 @@ impl Tree {
     fn vacate(&self, node: &Node) -> u64 {
         let mut credit = 0;
         for block in self.registry.blocks() {
-            // E12: no barrier. The last handle's drop, or the last uncharge, orders every use of the counter before this, and the
-            // pool's mutex orders this before the next counter with the object.
+            // E12: no barrier. The last handle's drop, or the last uncharge, orders every use of the counter before
+            // this, and the pool's mutex orders this before the next counter with the object.
             credit += block.slot(node.index).map_or(0, Slot::vacate);
             if let Some(cell) = block.audit(node.index) {
                 cell.reset();
@@ -300,7 +301,8 @@ impl Tree {
 
     /// Nobody opens its stock again. No barrier where all that was ever charged here was charged by this thread.
     fn close_dying(&self, places: &mut Places, node: &'static Node) {
-        // SeqCst (E14): pairs with `Node::enter`. Either a second charger reads capacity 0, or we see that there is one.
+        // SeqCst (E14): pairs with `Node::enter`. Either a second charger reads capacity 0, or we see that there is
+        // one.
         node.gate.capacity.swap(0, Ordering::SeqCst);
         fence_after_exchange();
         let charger = node.charger.load(Ordering::SeqCst);

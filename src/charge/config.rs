@@ -58,7 +58,8 @@ impl CounterConfig {
         }
     }
 
-    /// Units that a thread charges in advance. 0 switches the stock off: every charge walks, usage is live. At most 2^40.
+    /// Units that a thread charges in advance. 0 switches the stock off: every charge walks, usage is live. At most
+    /// 2^40.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -162,8 +163,8 @@ impl CounterConfig {
 
     /// Called when a charge does not fit even after stranded credit was drained, before it is refused.
     ///
-    /// Runs on the charging thread with no lock held; may charge and uncharge; returns the units that it freed. While it
-    /// returns more than 0 the charge is tried again, at most 16 times. Pressure does not nest: a charge made inside
+    /// Runs on the charging thread with no lock held; may charge and uncharge; returns the units that it freed. While
+    /// it returns more than 0 the charge is tried again, at most 16 times. Pressure does not nest: a charge made inside
     /// the hook that does not fit is refused at once.
     ///
     /// ```

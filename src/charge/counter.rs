@@ -16,12 +16,12 @@ mod reading;
 
 pub use reading::{Counts, PeakWindow};
 
-/// A hierarchical counter: a usage, a limit, a parent, and a stock of pre-charged credit for each thread. What a unit is
-/// (a byte, a page, a connection) is the owner's affair.
+/// A hierarchical counter: a usage, a limit, a parent, and a stock of pre-charged credit for each thread. What a unit
+/// is (a byte, a page, a connection) is the owner's affair.
 ///
-/// Charging a counter charges all its ancestors; a charge is admitted when it fits at every level and leaves no trace when
-/// it does not. Most charges are paid from the calling thread's stock and touch no shared memory (about 2 ns for a charge
-/// and its uncharge, at any depth).
+/// Charging a counter charges all its ancestors; a charge is admitted when it fits at every level and leaves no trace
+/// when it does not. Most charges are paid from the calling thread's stock and touch no shared memory (about 2 ns for a
+/// charge and its uncharge, at any depth).
 ///
 /// The type is a handle: clones name the same counter, comparison is by identity. When the last handle is gone and no
 /// children are left, the counter goes, and what is still charged to it leaves its ancestors.
@@ -112,7 +112,8 @@ impl PageCounter {
 
     /// A counter below this one, with its batch and without limits.
     ///
-    /// The first child makes the parent give its own credit back. Takes the tree's lock and allocates a few cache lines.
+    /// The first child makes the parent give its own credit back. Takes the tree's lock and allocates a few cache
+    /// lines.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -182,10 +183,10 @@ impl PageCounter {
 impl PageCounter {
     /// Charge `n` units here and at all ancestors, or nowhere.
     ///
-    /// Exact: after a success usage is within max at every level, unless a forced charge is on top. Before a refusal all
-    /// credit below the refusing level has been drained ([`Counts::refused_in_transit`] counts the exceptions) and the
-    /// pressure hook asked. Charging 0 always succeeds. About 1 ns from the stock; else two or three read-modify-write
-    /// instructions a level.
+    /// Exact: after a success usage is within max at every level, unless a forced charge is on top. Before a refusal
+    /// all credit below the refusing level has been drained ([`Counts::refused_in_transit`] counts the exceptions) and
+    /// the pressure hook asked. Charging 0 always succeeds. About 1 ns from the stock; else two or three
+    /// read-modify-write instructions a level.
     ///
     /// # Errors
     ///
@@ -218,9 +219,9 @@ impl PageCounter {
 
     /// Charge `n` units here and at all ancestors, whatever the limits say.
     ///
-    /// For memory that exists already. Stranded credit is drained first; what still does not fit goes above max and is kept
-    /// apart in [`forced`](Self::forced). The pressure hook is not asked. Costs what a [`try_charge`](Self::try_charge)
-    /// costs; above max a lock for each level.
+    /// For memory that exists already. Stranded credit is drained first; what still does not fit goes above max and is
+    /// kept apart in [`forced`](Self::forced). The pressure hook is not asked. Costs what a
+    /// [`try_charge`](Self::try_charge) costs; above max a lock for each level.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -286,16 +287,16 @@ impl PageCounter {
 // === impl PageCounter: limits ===
 
 impl PageCounter {
-    /// Set the most units that charges may bring this counter to. Credit below it is drained before live charge is in the
-    /// way.
+    /// Set the most units that charges may bring this counter to. Credit below it is drained before live charge is in
+    /// the way.
     ///
     /// From a success on, usage stays within max but for forced charges. Takes the tree's lock; lowering costs a heavy
     /// barrier, and another where credit is drained.
     ///
     /// # Errors
     ///
-    /// [`Busy`] when live charge is above `max`, which forced charges may bring about even where `max` is raised; the old
-    /// max holds.
+    /// [`Busy`] when live charge is above `max`, which forced charges may bring about even where `max` is raised; the
+    /// old max holds.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -330,8 +331,8 @@ impl PageCounter {
         self.node().max()
     }
 
-    /// Set the units that reclaim never touches. Told to the parent ([`children_min_usage`](Self::children_min_usage)) for
-    /// whoever reclaims; charges do not look at it.
+    /// Set the units that reclaim never touches. Told to the parent ([`children_min_usage`](Self::children_min_usage))
+    /// for whoever reclaims; charges do not look at it.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -359,8 +360,8 @@ impl PageCounter {
         self.node().setting(Protection::Min)
     }
 
-    /// Set the units that reclaim touches last. Told to the parent ([`children_low_usage`](Self::children_low_usage)) for
-    /// whoever reclaims; charges do not look at it.
+    /// Set the units that reclaim touches last. Told to the parent ([`children_low_usage`](Self::children_low_usage))
+    /// for whoever reclaims; charges do not look at it.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -421,10 +422,11 @@ impl PageCounter {
         self.node().batch()
     }
 
-    /// Take back all credit of this counter and all below it. Returns the units; complete when nobody charges meanwhile.
+    /// Take back all credit of this counter and all below it. Returns the units; complete when nobody charges
+    /// meanwhile.
     ///
-    /// Waits for no charge in flight. Takes the tree's lock, looks at one slot for each thread and open stock, and where
-    /// there is credit runs a heavy barrier, at most four while others charge.
+    /// Waits for no charge in flight. Takes the tree's lock, looks at one slot for each thread and open stock, and
+    /// where there is credit runs a heavy barrier, at most four while others charge.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};

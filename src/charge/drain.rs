@@ -4,7 +4,8 @@
 //! through a bounded look at transit words, so whoever waits for the lock must not be in transit.
 //! Closing is the only way to be sure that no credit exists below a level:
 //!
-//! 1. capacity 0 for every open stock, 2. claim what is in the slots, 3. one heavy barrier, 4. wait for the transits seen,
+//! 1. capacity 0 for every open stock, 2. claim what is in the slots, 3. one heavy barrier, 4. wait for the transits
+//!    seen,
 //! 5. settle, 6. look again until nothing is left, 7. uncount.
 //!
 //! Edges: E2 and E3 (slots), E4 (forced charge/opening), E5 and E6 (transit), E10 (open count). The protocol stands in
@@ -23,8 +24,8 @@ const OPEN_ABOVE: u64 = 8;
 /// Passes over the stocks of a drain that leaves them open. More find only what running threads have put meanwhile.
 const OPEN_PASSES: usize = 4;
 
-/// Levels that one charge may close in turn before it takes a refusal as it stands: more than a tree has in practice, so
-/// that only limits that move all the time can reach it.
+/// Levels that one charge may close in turn before it takes a refusal as it stands: more than a tree has in practice,
+/// so that only limits that move all the time can reach it.
 const TURNS_MAX: usize = 4_096;
 
 /// Times that a limit waits a millisecond for a thread in transit before it takes its credit for live charge.
@@ -135,8 +136,8 @@ impl Tree {
             }
         }
         if set.is_ok() && lowers {
-            // A walk that passed this level under the old max and has not looked again shows more than the new one until
-            // it is undone. Walks are in transit (E5).
+            // A walk that passed this level under the old max and has not looked again shows more than the new one
+            // until it is undone. Walks are in transit (E5).
             let _ = self.wait_transits();
         }
         if level.life().parent.is_none() && level.bound.load(Ordering::Relaxed) > level.budget() {
@@ -326,9 +327,9 @@ impl Tree {
                     places.claim(stock, block);
                 }
             }
-            // A first closing turn needs its barrier even with nothing in sight: capacity 0 must have reached everybody.
-            // A claim that was cut left credit to an owner who may be undoing a consume: only after another barrier is
-            // what it puts back in sight, or the cut in sight of it.
+            // A first closing turn needs its barrier even with nothing in sight: capacity 0 must have reached
+            // everybody. A claim that was cut left credit to an owner who may be undoing a consume: only after another
+            // barrier is what it puts back in sight, or the cut in sight of it.
             let first_closing = pass == Pass::Closing && turn == 0;
             let look_again = first_closing || cut;
             if (places.claims.is_empty() && !look_again) || (pass == Pass::Open && turn == OPEN_PASSES) {
@@ -360,7 +361,8 @@ impl Tree {
         result
     }
 
-    /// Credit that came out of slots goes up the tree. What a poisoned counter holds beyond its usage was never charged.
+    /// Credit that came out of slots goes up the tree. What a poisoned counter holds beyond its usage was never
+    /// charged.
     fn uncharge_drained(&self, node: &Node, units: u64) {
         let backed = if node.poisoned.load(Ordering::Relaxed) { units.min(node.backing()) } else { units };
         node.uncharge_levels(backed);
@@ -414,7 +416,8 @@ impl Tree {
         self.reopen(&mut places, level);
     }
 
-    /// The first child of `parent` is coming: its own credit goes back. The root has no stock as long as it has children.
+    /// The first child of `parent` is coming: its own credit goes back. The root has no stock as long as it has
+    /// children.
     pub(crate) fn before_first_child(&self, places: &mut Places, parent: &Node) {
         let place = parent.place();
         let _ = self.close(places, place, Scope::Own);

@@ -12,8 +12,8 @@ impl Node {
     pub(super) fn admit(&self, n: u64) -> Result<(i64, u64), Refusal<'_>> {
         // Acquire (E10): read before usage, compared after the refusal.
         let open = self.limits.open.load(Ordering::Acquire);
-        // Acquire, here and where the exchange fails: max is read after usage, so that a refusal never pairs an old max with
-        // a newer usage.
+        // Acquire, here and where the exchange fails: max is read after usage, so that a refusal never pairs an old max
+        // with a newer usage.
         let mut usage = self.usage.units.load(Ordering::Acquire);
         loop {
             let max = self.limits.max.load(Ordering::Acquire);
@@ -63,7 +63,8 @@ impl Node {
         }
     }
 
-    /// Add `n` whatever max says. The excess is set apart before usage shows it, so usage - forced <= max all the while.
+    /// Add `n` whatever max says. The excess is set apart before usage shows it, so usage - forced <= max all the
+    /// while.
     pub(super) fn add_forced(&self, n: u64) -> (i64, bool) {
         let _forcing = self.limits.forcing.lock();
         let mut set_apart = 0;
@@ -167,8 +168,8 @@ impl Node {
         Err(usage)
     }
 
-    /// Store a max for charges to come, whatever usage is: what is above it is set apart as if it had been forced. Under
-    /// the tree's lock.
+    /// Store a max for charges to come, whatever usage is: what is above it is set apart as if it had been forced.
+    /// Under the tree's lock.
     pub(crate) fn impose_max(&self, max: u64) {
         // SeqCst (E1): as in `store_max`.
         self.limits.max.swap(max, Ordering::SeqCst);

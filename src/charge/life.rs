@@ -4,18 +4,25 @@
 //! generation (32) | offline (1) | claimed (1) | moved (1) | handles (29)
 //! ```
 //!
-//! A group is done with when it is offline, nobody has a handle on it and the usage of all its counters is zero: live charge
-//! *is* a reference, so that a charge need not count one. The word is that of the first counter; the others are kept and buried with it.
-//! Several threads may take the last step at once, each a different one: subtract the last usage, drop the last handle. Whoever may be the last
+//! A group is done with when it is offline, nobody has a handle on it and the usage of all its counters is zero: live
+//! charge *is* a reference, so that a charge need not count one. The word is that of the first counter; the others are
+//! kept and buried with it. Several threads may take the last step at once, each a different one: subtract the last
+//! usage, drop the last handle. Whoever may be the last
 //!
-//! 1. reads the generation while it still keeps the object alive, 2. takes its step, 3. fence (its own exchange is one), 4. reads the state: same
-//!    generation, offline, no handles, 5. claims the object: an exchange from exactly that, 6. reads the usage of all counters: zero,
-//!    7. moves the state from exactly what it has claimed to the next generation. Who wins this exchange buries.
+//! 1. reads the generation while it still keeps the object alive,
+//! 2. takes its step,
+//! 3. fence (its own exchange is one),
+//! 4. reads the state: same generation, offline, no handles, not claimed,
+//! 5. claims the object: an exchange from exactly that,
+//! 6. reads the usage of all counters: zero,
+//! 7. moves the state from exactly what it has claimed to the next generation. Who wins this exchange buries.
 //!
-//! Usage after the claim: what was read before tells nothing, for a guard of zero bytes may have grown since and let go of its handle, and the word looks
-//! as before. From the claim on a handle that comes and goes leaves *moved*, so a word that is still exactly as claimed had no handle in
-//! between, nobody could bring usage back, and zero stays zero. Whoever takes a last step and finds the object claimed leaves it to the claimer, who looks
-//! again when it has to give the claim back. The object's memory stays what it is (`pool`), so a late look finds a state word, of another generation at worst.
+//! Usage after the claim: what was read before tells nothing, for a guard of zero bytes may have grown since and let go
+//! of its handle, and the word looks as before. From the claim on a handle that comes and goes leaves *moved*, so a
+//! word that is still exactly as claimed had no handle in between, nobody could bring usage back, and zero stays zero.
+//! Whoever takes a last step and finds the object claimed leaves it to the claimer, who looks again when it has to give
+//! the claim back. The object's memory stays what it is (`pool`), so a late look finds a state word, of another
+//! generation at worst.
 //!
 //! Edges: E15 (last uncharge/last handle), E16 (an id/the next generation).
 
@@ -137,7 +144,8 @@ fn has_next(word: u64) -> bool {
 // === impl Node ===
 
 impl Node {
-    /// Drop a handle. Where it may have been the last thing that kept the object alive, the life to go on with in [`Node::part`].
+    /// Drop a handle. Where it may have been the last thing that kept the object alive, the life to go on with in
+    /// [`Node::part`].
     #[inline]
     pub(crate) fn unpin(&self) -> Option<Generation> {
         let left = self.state().unpin();
@@ -150,7 +158,8 @@ impl Node {
         self.gate.node().first()
     }
 
-    /// After a step that may have been the last, and a fence; `of` was read before it. Whoever is last queues the burial.
+    /// After a step that may have been the last, and a fence; `of` was read before it. Whoever is last queues the
+    /// burial.
     #[inline]
     pub(crate) fn part(&self, of: Generation) {
         // SeqCst (E15): pairs with itself on another thread: of two last steps one sees the other.
@@ -178,7 +187,8 @@ impl Node {
                 self.next_grave.store(after.cast_mut().cast(), Ordering::Relaxed);
                 return;
             }
-            // SeqCst (E15): who took a last step meanwhile has seen the claim gone and looks itself, or we see that step.
+            // SeqCst (E15): who took a last step meanwhile has seen the claim gone and looks itself, or we see that
+            // step.
             state.fetch_and(!(CLAIMED | MOVED), Ordering::SeqCst);
             fence_after_exchange();
             if used.is_some_and(|counter| !counter.usage_is_zero()) {

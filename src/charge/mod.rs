@@ -66,8 +66,8 @@ impl Gate {
         })
     }
 
-    /// [`consume`](Self::consume) for groups: a miss for nothing, which takes a handle, and where the stock has closed. It
-    /// may hold credit that buys nothing any more, for a group goes offline without a barrier.
+    /// [`consume`](Self::consume) for groups: a miss for nothing, which takes a handle, and where the stock has closed.
+    /// It may hold credit that buys nothing any more, for a group goes offline without a barrier.
     #[inline(always)]
     pub(crate) fn consume_open(&self, n: u64) -> Consume {
         // Relaxed: whoever knows that the group is offline, and so closed, reads 0.
@@ -107,8 +107,8 @@ impl Node {
         self.charge_slow(n, missed, Ask::Hook)
     }
 
-    /// Never refused: what does not fit is forced, after stranded credit was drained. Returns the units charged: fewer than `n`
-    /// only where a level cannot count them.
+    /// Never refused: what does not fit is forced, after stranded credit was drained. Returns the units charged: fewer
+    /// than `n` only where a level cannot count them.
     #[cold]
     #[inline(never)]
     pub(crate) fn force_slow(&self, n: u64, missed: Consume) -> u64 {
@@ -185,8 +185,8 @@ impl Node {
         Err(refusal)
     }
 
-    /// A walk for a batch, whose surplus stays in the slot, or for exactly `n`. Returns whether the stock was open, and the
-    /// margin that the walk left.
+    /// A walk for a batch, whose surplus stays in the slot, or for exactly `n`. Returns whether the stock was open, and
+    /// the margin that the walk left.
     fn refill(&self, block: Option<&Block>, n: u64) -> Result<(bool, u64), Refusal<'_>> {
         let Some(block) = block else { return self.walk(n).map(|margin| (false, margin)) };
         self.enter(block);
@@ -213,7 +213,8 @@ impl Node {
         let me = block.charger();
         let before = self.charger.load(Ordering::Relaxed);
         if before != me && before != SHARED {
-            // SeqCst (E14): pairs with `Tree::close_dying`. Either it sees more chargers than one, or we read capacity 0.
+            // SeqCst (E14): pairs with `Tree::close_dying`. Either it sees more chargers than one, or we read capacity
+            // 0.
             if before != 0 || self.charger.compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed).is_err() {
                 self.charger.swap(SHARED, Ordering::SeqCst);
             }
@@ -291,8 +292,8 @@ impl Gate {
         }
     }
 
-    /// The credit just put is in the slot of a counter that has closed: everything in the slot goes up the tree. What is
-    /// found there keeps the counter alive; where nothing is, nothing of it is touched.
+    /// The credit just put is in the slot of a counter that has closed: everything in the slot goes up the tree. What
+    /// is found there keeps the counter alive; where nothing is, nothing of it is touched.
     fn take_back(&self, slot: Option<(&Block, &Slot)>, tree: u32, fenced: bool) {
         let Some((block, slot)) = slot else { return };
         // An allocator that charges inside a transit is covered by it.
@@ -349,8 +350,8 @@ impl Node {
         });
     }
 
-    /// Keep one batch, and let the rest go up the tree: trimming only the excess would overflow again at once. False where
-    /// a level had less to take.
+    /// Keep one batch, and let the rest go up the tree: trimming only the excess would overflow again at once. False
+    /// where a level had less to take.
     fn cut(&self, block: &Block, n: u64) -> bool {
         // SeqCst (E5, E14): as in `refill`.
         let capacity = self.gate.capacity.load(Ordering::SeqCst);
@@ -412,7 +413,8 @@ impl Node {
         })
     }
 
-    /// Uncharge `n` from this counter and its ancestors below `top`, which keeps it. Afterwards the counter may be gone.
+    /// Uncharge `n` from this counter and its ancestors below `top`, which keeps it. Afterwards the counter may be
+    /// gone.
     #[cold]
     pub(crate) fn uncharge_below_slow(&self, n: u64, top: &Node) {
         slow_path(|block, nested| {

@@ -1,11 +1,11 @@
 //! One counter: its object, its lives, and the walk of a charge from it to the root.
 //!
-//! After `mm/page_counter.c`, with three differences: a level admits by compare-exchange, so a refusal leaves no trace at
-//! its own level; a peak is recorded after the whole walk, so a doomed charge leaves none at all; protection is propagated
-//! by a loop (`protection`), so it is exact.
+//! After `mm/page_counter.c`, with three differences: a level admits by compare-exchange, so a refusal leaves no trace
+//! at its own level; a peak is recorded after the whole walk, so a doomed charge leaves none at all; protection is
+//! propagated by a loop (`protection`), so it is exact.
 //!
-//! What a charge does at one level is in `level`, what keeps an object alive in `life`, what credit is and how it moves in
-//! `stock` and `drain`.
+//! What a charge does at one level is in `level`, what keeps an object alive in `life`, what credit is and how it moves
+//! in `stock` and `drain`.
 
 use std::cell::UnsafeCell;
 use std::ptr;
@@ -34,11 +34,11 @@ const RISEN_COMMON: usize = 8;
 pub(crate) const OPENED: u64 = (1 << 32) | 1;
 pub(crate) const CLOSED: u64 = (1 << 32) - 1;
 
-/// A counter: its stock, its level, its place in the tree. Objects are the pool's, for ever of this type; a counter is one life of
-/// one. In this order: what never changes, with usage on a line of its own, limits on a third.
+/// A counter: its stock, its level, its place in the tree. Objects are the pool's, for ever of this type; a counter is
+/// one life of one. In this order: what never changes, with usage on a line of its own, limits on a third.
 ///
-/// A `&Node` is in the hands of those only who keep the object alive: by a handle, by live charge, or under the tree's lock
-/// by its place. After the step that may be the last, only words are read that stay what they are: see `life`.
+/// A `&Node` is in the hands of those only who keep the object alive: by a handle, by live charge, or under the tree's
+/// lock by its place. After the step that may be the last, only words are read that stay what they are: see `life`.
 #[repr(C, align(128))]
 pub(crate) struct Node {
     // Read by every walk.
@@ -120,7 +120,8 @@ pub(crate) enum Beside {
 pub(crate) const SHARED: u64 = u64::MAX;
 
 pub(super) struct Usage {
-    /// What keeps the object. In a further counter of a group: generation and offline only, the first one's keeps them all.
+    /// What keeps the object. In a further counter of a group: generation and offline only, the first one's keeps them
+    /// all.
     pub(crate) state: State,
     /// Live charge and credit of the whole subtree. Signed: an underflow is seen, not wrapped.
     pub(super) units: AtomicI64,
@@ -131,9 +132,9 @@ pub(crate) struct Limits {
     pub(crate) max: AtomicU64,
     pub(crate) min: AtomicU64,
     pub(crate) low: AtomicU64,
-    /// Open stocks below this level in the low half, transitions in the high half (E10). Opening counts before the first
-    /// batch, closing uncounts after the last drain: a level that reads zero twice with the same number had no credit
-    /// below it in between.
+    /// Open stocks below this level in the low half, transitions in the high half (E10). Opening counts before the
+    /// first batch, closing uncounts after the last drain: a level that reads zero twice with the same number had no
+    /// credit below it in between.
     pub(crate) open: AtomicU64,
     /// Refused here lately: nothing below opens. Set under the lock, cleared by a charge that sees room.
     pub(crate) tight: AtomicBool,
@@ -188,8 +189,8 @@ impl Refusal<'_> {
     }
 }
 
-/// The levels of a charge: from a counter to its root. For the front of a set, all chains of its members, the last first;
-/// uncharges go from the first, so that a later counter never reads lower for it.
+/// The levels of a charge: from a counter to its root. For the front of a set, all chains of its members, the last
+/// first; uncharges go from the first, so that a later counter never reads lower for it.
 pub(crate) struct Levels<'a> {
     next: Option<&'a Node>,
     rest: std::slice::Iter<'a, &'static Node>,
@@ -284,7 +285,8 @@ impl Node {
         self.state().begin();
     }
 
-    /// End it: as new, ready for the pool. Nobody uses the object any more. What is returned may be dropped without a lock.
+    /// End it: as new, ready for the pool. Nobody uses the object any more. What is returned may be dropped without a
+    /// lock.
     #[allow(unsafe_code)]
     pub(super) fn end(&self) -> Option<Life> {
         // Whoever put this counter's last forced units back may still hold the lock.
@@ -432,8 +434,8 @@ impl Node {
         }
     }
 
-    /// Give `n` back at every level. What a level clamps its ancestors keep: they hold it for somebody else. False where
-    /// a level did. Afterwards the counter may be gone.
+    /// Give `n` back at every level. What a level clamps its ancestors keep: they hold it for somebody else. False
+    /// where a level did. Afterwards the counter may be gone.
     pub(crate) fn uncharge_levels(&self, n: u64) -> bool {
         if n == 0 {
             return true;

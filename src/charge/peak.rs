@@ -1,8 +1,8 @@
 //! Peaks: the highest usage that admitted charges left behind, credit included.
 //!
-//! One for the counter's whole life, and private windows that each reader may reset without disturbing the others, as the
-//! kernel's `memory.peak` does per open file. Windows share one running peak; resetting one folds what the running peak
-//! holds into all the others.
+//! One for the counter's whole life, and private windows that each reader may reset without disturbing the others, as
+//! the kernel's `memory.peak` does per open file. Windows share one running peak; resetting one folds what the running
+//! peak holds into all the others.
 //!
 //! Edge: E13 (charge/reset).
 
@@ -66,7 +66,8 @@ impl Peaks {
         };
         // Before it is lowered, so that no other window is ever seen to fall.
         fold(self.running.load(Ordering::Relaxed));
-        // SeqCst (E13): pairs with the look in `rises`. Either a charge sees the running peak lowered, or we see its usage.
+        // SeqCst (E13): pairs with the look in `rises`. Either a charge sees the running peak lowered, or we see its
+        // usage.
         let before = self.running.swap(0, Ordering::SeqCst);
         fence_after_exchange();
         // Never above the other peak: `rises` relies on it.

@@ -1,9 +1,9 @@
 //! The pool of counters' objects: type-stable, of the process, recycled across trees.
 //!
-//! An object keeps its memory, its slot index and its gate for ever; what changes is its life (`life`). So a late look at a
-//! gate or a state word finds a gate or a state word, and a stale id finds another generation. Chunks come from the system as they are needed
-//! and never go back. The pool is reached from one place in the process, made before whoever asks for it can use it: no
-//! counter exists without it.
+//! An object keeps its memory, its slot index and its gate for ever; what changes is its life (`life`). So a late look
+//! at a gate or a state word finds a gate or a state word, and a stale id finds another generation. Chunks come from
+//! the system as they are needed and never go back. The pool is reached from one place in the process, made before
+//! whoever asks for it can use it: no counter exists without it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -37,7 +37,8 @@ impl Pool {
             if let Some(node) = self.0.lock().take() {
                 return node;
             }
-            // Outside the lock: the registry has one of the same rank. Two threads that come here at once make two chunks.
+            // Outside the lock: the registry has one of the same rank. Two threads that come here at once make two
+            // chunks.
             let parts: Vec<_> = (0..POOL_CHUNK).map(|_| registry().take_index()).collect();
             self.0.lock().grow(parts);
         }

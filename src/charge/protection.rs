@@ -1,7 +1,7 @@
 //! min and low as a level stores them, and what it tells its parent.
 //!
-//! A parent keeps the sum over its children of min(usage, setting), which effective protection is computed from. Each level
-//! remembers what it last told and adds the difference.
+//! A parent keeps the sum over its children of min(usage, setting), which effective protection is computed from. Each
+//! level remembers what it last told and adds the difference.
 //!
 //! Edge: E11. After `propagate_protected_usage` in `mm/page_counter.c`.
 
@@ -59,7 +59,8 @@ impl Node {
         }
     }
 
-    /// [`propagate`](Self::propagate) by somebody who does not keep the counter alive any more; `of` is the life of who does.
+    /// [`propagate`](Self::propagate) by somebody who does not keep the counter alive any more; `of` is the life of who
+    /// does.
     #[inline]
     pub(super) fn propagate_if(&self, keeper: &Node, of: Generation) {
         if self.limits.min.load(Ordering::SeqCst) > 0 || self.limits.low.load(Ordering::SeqCst) > 0 {

@@ -1,8 +1,9 @@
 //! Counters that are charged together, as the kernel's memory and memory+swap.
 //!
-//! Each counter of a set has its own tree and its own limits. With [`SetStock::Independent`] each has its own stock as well;
-//! with [`SetStock::Shared`] one slot serves them all: a unit of its credit is a unit at every counter of the set, so a hit
-//! costs the same for one counter and for four, and no counter of the set can read lower than an earlier one.
+//! Each counter of a set has its own tree and its own limits. With [`SetStock::Independent`] each has its own stock as
+//! well; with [`SetStock::Shared`] one slot serves them all: a unit of its credit is a unit at every counter of the
+//! set, so a hit costs the same for one counter and for four, and no counter of the set can read lower than an earlier
+//! one.
 
 use super::config::CounterConfig;
 use super::counter::PageCounter;
@@ -84,8 +85,8 @@ impl Drop for KeepFront {
 }
 
 impl CounterSet {
-    /// One root for each configuration. Barrier, audit, adaptivity and pressure hook are those of the first; batch, max and
-    /// budget each counter's own, the batch of a shared stock the first one's.
+    /// One root for each configuration. Barrier, audit, adaptivity and pressure hook are those of the first; batch, max
+    /// and budget each counter's own, the batch of a shared stock the first one's.
     ///
     /// ```
     /// use memcg::{CounterConfig, CounterSet, SetStock};
@@ -191,8 +192,8 @@ impl CounterSet {
 
     /// Charge `n` units to every counter of the set, or to none.
     ///
-    /// Exact as [`PageCounter::try_charge`] at each counter, last counter first. From a shared stock one hit pays for all;
-    /// independent counters are charged one by one, and a refusal gives back what the later ones were charged.
+    /// Exact as [`PageCounter::try_charge`] at each counter, last counter first. From a shared stock one hit pays for
+    /// all; independent counters are charged one by one, and a refusal gives back what the later ones were charged.
     ///
     /// # Errors
     ///
@@ -217,8 +218,8 @@ impl CounterSet {
         }
     }
 
-    /// Give `n` units back at every counter of the set, on whatever thread. Never fails; too much is clamped and counted
-    /// at each counter, as in [`PageCounter::uncharge`].
+    /// Give `n` units back at every counter of the set, on whatever thread. Never fails; too much is clamped and
+    /// counted at each counter, as in [`PageCounter::uncharge`].
     ///
     /// ```
     /// use memcg::{CounterConfig, CounterSet, SetStock};
@@ -243,8 +244,8 @@ impl CounterSet {
 
     /// Charge each counter its own amount, missing ones 0, or none anything.
     ///
-    /// Exact as [`try_charge`](Self::try_charge). What all amounts have in common is paid from a shared stock, the rest by
-    /// each counter.
+    /// Exact as [`try_charge`](Self::try_charge). What all amounts have in common is paid from a shared stock, the rest
+    /// by each counter.
     ///
     /// # Errors
     ///
@@ -363,7 +364,8 @@ impl CounterSet {
     }
 }
 
-/// Counters of a set that a charge has passed. Dropped on a refusal, or by a pressure hook that panics: they get it back.
+/// Counters of a set that a charge has passed. Dropped on a refusal, or by a pressure hook that panics: they get it
+/// back.
 struct Charged<'a, A: Fn(usize) -> u64> {
     counters: &'a [PageCounter],
     from: usize,

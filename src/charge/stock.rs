@@ -7,11 +7,12 @@
 //! ```
 //!
 //! Neither side ever writes the other's word, so neither needs a read-modify-write instruction. Both store, then look
-//! at what the other has stored; the light/heavy pair in between makes sure that at least one of the two sees the other.
-//! A slot starts *vacant*: far below zero, so that every operation on it misses until its owner has
+//! at what the other has stored; the light/heavy pair in between makes sure that at least one of the two sees the
+//! other. A slot starts *vacant*: far below zero, so that every operation on it misses until its owner has
 //! [activated](Slot::activate) it, which is when its share of the published bound is set aside.
 //!
-//! Edges: E2 (consume/drain), E3 (put/close). The steps stand in `README.md` beside this file. What to do on a miss is not decided here.
+//! Edges: E2 (consume/drain), E3 (put/close). The steps stand in `README.md` beside this file. What to do on a miss is
+//! not decided here.
 
 use crate::sync::barrier::{light, light_fence};
 use crate::sync::{AtomicU64, Ordering};
@@ -73,7 +74,8 @@ impl Slot {
         self.consume_unless(n, fenced, 0)
     }
 
-    /// [`consume`](Self::consume), or a miss where `bar` is below zero: its test costs nothing beside that of the credit.
+    /// [`consume`](Self::consume), or a miss where `bar` is below zero: its test costs nothing beside that of the
+    /// credit.
     #[inline(always)]
     pub(crate) fn consume_unless(&self, n: u64, fenced: bool, bar: i64) -> Consume {
         // Relaxed: only this thread writes `level`.
@@ -109,7 +111,8 @@ impl Slot {
         let most = capacity.load(Ordering::Relaxed);
         let level = self.level.load(Ordering::Relaxed);
         let drained = self.drained.load(Ordering::Acquire);
-        // A slot below zero, vacant or claimed, wraps to a huge credit: full. So does nothing at all, which is not for the hit path.
+        // A slot below zero, vacant or claimed, wraps to a huge credit: full. So does nothing at all, which is not for
+        // the hit path.
         if n.wrapping_sub(1) >= most || level.wrapping_sub(drained).wrapping_add(n) > most {
             return Put::Full;
         }
@@ -143,8 +146,8 @@ impl Slot {
                 Consume::Miss => {}
                 Consume::Undone => {
                     self.level.store(level, Ordering::Release);
-                    // light (E2): pairs with the heavy after a cut. Either we see the cut and look again with success, or
-                    // the drainer sees this level.
+                    // light (E2): pairs with the heavy after a cut. Either we see the cut and look again with success,
+                    // or the drainer sees this level.
                     barrier(fenced);
                 }
             }

@@ -100,7 +100,8 @@ pub(crate) struct Claim {
     pub(crate) units: u64,
 }
 
-// SAFETY: the pointers are used within one drain, while the registry's blocks cannot go; between drains the list is empty.
+// SAFETY: the pointers are used within one drain, while the registry's blocks cannot go; between drains the list is
+// empty.
 #[allow(unsafe_code)]
 unsafe impl Send for Claim {}
 
@@ -148,8 +149,8 @@ impl Places {
         })
     }
 
-    /// Stocks in `scope` that are counted as open, fronts of counter sets included. In the scratch list. Not those of the
-    /// dying, which are in `deaths` already.
+    /// Stocks in `scope` that are counted as open, fronts of counter sets included. In the scratch list. Not those of
+    /// the dying, which are in `deaths` already.
     pub(crate) fn open_stocks(&mut self, top: u32, scope: Scope) -> Vec<u32> {
         let mut stocks = std::mem::take(&mut self.stocks);
         let mut visit = |place: u32| {

@@ -50,7 +50,8 @@ pub struct Verdict {
 pub struct Fault {
     /// Where.
     pub counter: CounterId,
-    /// The path of its group, as `/acme`, after the name of a further counter, as `spill of /acme`; `None` for a counter alone.
+    /// The path of its group, as `/acme`, after the name of a further counter, as `spill of /acme`; `None` for a
+    /// counter alone.
     pub path: Option<String>,
     /// What.
     pub kind: FaultKind,
@@ -212,8 +213,8 @@ impl Tree {
         online.sum::<u64>() + self.unsettled_below(&places, top)
     }
 
-    /// What `read` says of every counter below `top`, parents first, and the credit of its subtree. Under the lock, which
-    /// keeps them.
+    /// What `read` says of every counter below `top`, parents first, and the credit of its subtree. Under the lock,
+    /// which keeps them.
     pub(crate) fn figures<R>(&self, top: &Node, read: impl Fn(&Node, u64) -> R) -> Vec<R> {
         let places = self.places.lock();
         let order: Vec<u32> = places.subtree(top.place()).collect();

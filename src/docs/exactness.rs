@@ -24,33 +24,34 @@
 //! stocked_bound(root) <= budget  = configured, or root max / 16
 //! ```
 //!
-//! `touched(s)` counts the threads that ever kept credit for s, ended threads included until their slot is inherited. A thread reserves
-//! its share before its first credit and goes without stock where the budget has none left. While a drain settles, credit
-//! that it has taken out counts as usage until it is uncharged.
+//! `touched(s)` counts the threads that ever kept credit for s, ended threads included until their slot is inherited. A
+//! thread reserves its share before its first credit and goes without stock where the budget has none left. While a
+//! drain settles, credit that it has taken out counts as usage until it is uncharged.
 //!
 //! # Limits
 //!
 //! From the return of a successful `set_max` on, `usage <= max + forced` at that level. (A lowering waits for walks in
 //! flight that may have passed under the old max; a walk made inside another slow path of its thread, or by a thread
 //! past its destructor, is not waited for, and shows until it is undone.) A charge that fits is never refused for
-//! credit: a refusal at L implies an instant during the call at which live charges + charges in flight + n > max(L). Charges in
-//! flight include walks that are refused higher up and not yet undone, and a lower max that `set_max` tries and takes back.
-//! Three things weaken "never", and all are counted in `Counts::refused_in_transit`: a thread that stays in transit for
-//! more than a millisecond, a barrier that the system refuses, and a charge that an allocator makes inside another slow
-//! path of its thread.
+//! credit: a refusal at L implies an instant during the call at which live charges + charges in flight + n > max(L).
+//! Charges in flight include walks that are refused higher up and not yet undone, and a lower max that `set_max` tries
+//! and takes back. Three things weaken "never", and all are counted in `Counts::refused_in_transit`: a thread that
+//! stays in transit for more than a millisecond, a barrier that the system refuses, and a charge that an allocator
+//! makes inside another slow path of its thread.
 //!
-//! A max that is set below usage (`Group::set_max`) holds at once for charges to come; what is above it counts as `forced` and the call
-//! returns it.
+//! A max that is set below usage (`Group::set_max`) holds at once for charges to come; what is above it counts as
+//! `forced` and the call returns it.
 //!
 //! # The end of a group
 //!
-//! A charge that begins after `offline` has returned is refused, on every thread. One that runs meanwhile may be made, and stays on the group.
-//! Credit of a group that went offline stays in its ancestors' usage until it is settled, within `stocked_bound`: at most 64 groups
-//! are unsettled, and none where a limit looks for room. An object is used again once nobody has a handle or a charge, exactly once.
+//! A charge that begins after `offline` has returned is refused, on every thread. One that runs meanwhile may be made,
+//! and stays on the group. Credit of a group that went offline stays in its ancestors' usage until it is settled,
+//! within `stocked_bound`: at most 64 groups are unsettled, and none where a limit looks for room. An object is used
+//! again once nobody has a handle or a charge, exactly once.
 //!
 //! # Underflow
 //!
 //! Uncharging more than was charged is detected where usage would fall below zero, which may be later and deeper than
 //! where it was done: the surplus first looks like credit. It is clamped at that level, and ancestors are charged only
-//! with what was really there. `verify` with audit names the counter and the amount at once. Where two threads give back
-//! too much at the same instant, usage may read too low, by no more than it was, until the second has seen it.
+//! with what was really there. `verify` with audit names the counter and the amount at once. Where two threads give
+//! back too much at the same instant, usage may read too low, by no more than it was, until the second has seen it.

@@ -1,25 +1,28 @@
 //! What it does not do.
 //!
 //! * **Signal handlers do not charge**, as they do not allocate.
-//! * **A global allocator may call `charge`, `try_charge` and `uncharge`, and drop a `Charge`, nothing else.** Inside another slow path of the
-//!   same thread these walk without stock and are refused without a drain; reading `stocked` there, or changing a limit,
-//!   would wait for a lock that the thread may hold.
+//! * **A global allocator may call `charge`, `try_charge` and `uncharge`, and drop a `Charge`, nothing else.** Inside
+//!   another slow path of the same thread these walk without stock and are refused without a drain; reading `stocked`
+//!   there, or changing a limit, would wait for a lock that the thread may hold.
 //! * **After fork without exec** the child has one thread and a copy of everything. Credit of the other threads is
-//!   still there and drains; a tree whose lock another thread held at the fork is locked for ever, as with `malloc`, and a
-//!   thread that was in transit at the fork stays so: each drain in the child waits a millisecond for it and gives up.
+//!   still there and drains; a tree whose lock another thread held at the fork is locked for ever, as with `malloc`,
+//!   and a thread that was in transit at the fork stays so: each drain in the child waits a millisecond for it and
+//!   gives up.
 //! * **A counter cannot tell whose units are uncharged.** `forced` assumes that the units above max go first.
-//! * **`cancel` takes units off one level only.** It is a step of undoing a charge by hand; used otherwise it breaks the
-//!   identity, and `verify` says so.
+//! * **`cancel` takes units off one level only.** It is a step of undoing a charge by hand; used otherwise it breaks
+//!   the identity, and `verify` says so.
 //! * **Without audit `verify` finds less**: sums of children, bounds, protection, underflows, but not a charge that was
 //!   never uncharged.
 //! * **Outside Linux on x86-64 and aarch64** both sides of the barrier are fences: correct, and a charge costs a
 //!   fence more.
 //! * **More than four million counters at a time** go without stock beyond that number.
-//! * **A group lives until it is taken offline.** Dropping its handles does not end it: a name is found as long as it is online.
+//! * **A group lives until it is taken offline.** Dropping its handles does not end it: a name is found as long as it
+//!   is online.
 //! * **`Charge::forget` keeps a group's object for ever**, and its bytes in every ancestor.
-//! * **A charge or a handle that is kept keeps its ancestors' objects**, half a kilobyte each, also after the runtime is gone.
+//! * **A charge or a handle that is kept keeps its ancestors' objects**, half a kilobyte each, also after the runtime
+//!   is gone.
 //! * **The pool does not shrink**: objects, slots and gates are used again and never given back to the system.
-//! * **With a degraded barrier** (`BarrierState::Degraded`) the credit of groups that went offline stays where it is until its owners pass,
-//!   and their charges may still hit it.
+//! * **With a degraded barrier** (`BarrierState::Degraded`) the credit of groups that went offline stays where it is
+//!   until its owners pass, and their charges may still hit it.
 //! * **Counters of a group have a stock each.** One stock for a whole set is [`CounterSet`](crate::CounterSet)'s.
 //! * **high and soft are refused** as `Unsupported`, and so are statistics items and more than one memory node.

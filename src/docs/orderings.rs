@@ -1,7 +1,7 @@
 //! Every ordering edge: who writes, who reads, what would go wrong, and the loom model that shows it.
 //!
-//! *light* and *heavy* are the two sides of the asymmetric barrier, each standing for `fence(SeqCst)`. The models run on the
-//! production types; `.ci/mutations.txt` removes each edge in turn and names the model that must fail.
+//! *light* and *heavy* are the two sides of the asymmetric barrier, each standing for `fence(SeqCst)`. The models run
+//! on the production types; `.ci/mutations.txt` removes each edge in turn and names the model that must fail.
 //!
 //! | edge | one end | other end | shape | model |
 //! |---|---|---|---|---|
@@ -22,5 +22,5 @@
 //! | E15 | a last step (subtract usage, drop a handle), then read state, claim it, then read usage | another last step on another thread | store buffering, and the exchanges of the state word | `loom_guard_turns_over_vs_last_handle`, `loom_last_of_two_counters`, `loom_last_uncharge_vs_handle_drop`, `loom_last_uncharge_vs_last_uncharge`, `loom_usage_touches_zero_vs_handle_drop`, `loom_zero_guard_grows_vs_last_uncharge`, `loom_zero_guard_shrinks_vs_last_uncharge`, `loom_protection_vs_last_uncharge`, `loom_runtime_drop_vs_last_charge`, `loom_transfer_vs_last_handle` |
 //! | E16 | an object begins its next life | an id of an earlier one is looked up | the generation in the state word | `loom_id_reuse` |
 //!
-//! What is not in the table is not an edge: the peak of a counter's life, event counts, published bounds and the mark *tight* are relaxed, and
-//! nothing is concluded from their order.
+//! What is not in the table is not an edge: the peak of a counter's life, event counts, published bounds and the mark
+//! *tight* are relaxed, and nothing is concluded from their order.

@@ -1,8 +1,8 @@
 //! `Charge`: bytes held, as a value.
 //!
 //! Two words. The bytes are the reference that keeps the group's object alive, so a charge and its drop count nothing
-//! else; a guard of zero bytes has no bytes to do that with and holds a handle instead: taken before its last bytes go back,
-//! given up after its first ones came.
+//! else; a guard of zero bytes has no bytes to do that with and holds a handle instead: taken before its last bytes go
+//! back, given up after its first ones came.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -215,7 +215,8 @@ impl Charge {
     ///
     /// # Errors
     ///
-    /// [`MergeError`] where `other` is a charge of another group, or of another counter of this one; it gives `other` back.
+    /// [`MergeError`] where `other` is a charge of another group, or of another counter of this one; it gives `other`
+    /// back.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -235,8 +236,8 @@ impl Charge {
         Ok(())
     }
 
-    /// Charge `to` instead, as one step: below their common ancestor `to` is charged and the present group uncharged; the ancestor and
-    /// all above it are not touched, so a full parent does not stand in the way of its own children.
+    /// Charge `to` instead, as one step: below their common ancestor `to` is charged and the present group uncharged;
+    /// the ancestor and all above it are not touched, so a full parent does not stand in the way of its own children.
     ///
     /// Exact as [`Group::try_charge`]. Costs a walk on either side.
     ///

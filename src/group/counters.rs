@@ -95,8 +95,8 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`ChargeError::Limit`] names the counter and the group that was full, [`ChargeError::UnknownCounter`] one that this runtime
-    /// does not have.
+    /// [`ChargeError::Limit`] names the counter and the group that was full, [`ChargeError::UnknownCounter`] one that
+    /// this runtime does not have.
     ///
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
@@ -149,7 +149,8 @@ impl Group {
     }
 }
 
-/// One counter of a group. Figures are of the subtree; what each means and costs stands at [`Group`]'s method of that name.
+/// One counter of a group. Figures are of the subtree; what each means and costs stands at [`Group`]'s method of that
+/// name.
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;

@@ -54,8 +54,8 @@ pub enum ChargeError {
 
 /// A charge that did not fit below a max.
 ///
-/// It implies an instant during the call at which live charges, charges in flight and the bytes asked for together were above
-/// `max` at [`group`](Self::group): credit stranded in stocks was drained first.
+/// It implies an instant during the call at which live charges, charges in flight and the bytes asked for together were
+/// above `max` at [`group`](Self::group): credit stranded in stocks was drained first.
 ///
 /// ```
 /// use memcg::{ChargeError, Limit, Limits, Runtime};
@@ -130,7 +130,8 @@ impl Refusal {
         self.requested
     }
 
-    /// Usage of the group when it refused, in bytes: live charge, but for what [`stocked_bound`](Self::stocked_bound) leaves open.
+    /// Usage of the group when it refused, in bytes: live charge, but for what [`stocked_bound`](Self::stocked_bound)
+    /// leaves open.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;

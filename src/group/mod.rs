@@ -29,9 +29,9 @@ use crate::units::Limit;
 
 /// A group: who is charged. Cheap to clone, send and share; clones name the same group, comparison is by identity.
 ///
-/// A group is in its parent from [`create`](Self::create) to [`offline`](Self::offline), whether or not anybody has a handle;
-/// [`Runtime::group`](crate::Runtime::group) finds it by its path. Afterwards it takes no charges, and is gone with its last
-/// handle and its last [`Charge`].
+/// A group is in its parent from [`create`](Self::create) to [`offline`](Self::offline), whether or not anybody has a
+/// handle; [`Runtime::group`](crate::Runtime::group) finds it by its path. Afterwards it takes no charges, and is gone
+/// with its last handle and its last [`Charge`].
 ///
 /// ```
 /// use memcg::{Limits, Runtime};
@@ -158,15 +158,17 @@ impl fmt::Debug for Group {
 impl Group {
     /// Charge `bytes` here and at all ancestors, or nowhere. Before the memory is allocated.
     ///
-    /// Exact as [`PageCounter::try_charge`](crate::PageCounter::try_charge): from a success on usage is within max at every
-    /// level; before a refusal all credit below the refusing level has been drained. About 1 ns where this thread has credit;
-    /// else two or three read-modify-write instructions a level. 0 bytes always fit and hold the group's object.
+    /// Exact as [`PageCounter::try_charge`](crate::PageCounter::try_charge): from a success on usage is within max at
+    /// every level; before a refusal all credit below the refusing level has been drained. About 1 ns where this thread
+    /// has credit; else two or three read-modify-write instructions a level. 0 bytes always fit and hold the group's
+    /// object.
     ///
     /// Source: `try_charge_memcg` in `mm/memcontrol.c`.
     ///
     /// # Errors
     ///
-    /// [`ChargeError::Limit`] says which ancestor is full, [`ChargeError::Offline`] that the group takes no charges any more.
+    /// [`ChargeError::Limit`] says which ancestor is full, [`ChargeError::Offline`] that the group takes no charges any
+    /// more.
     ///
     /// ```
     /// # use memcg::{Limit, Limits};
@@ -186,11 +188,11 @@ impl Group {
         Ok(Charge::new(self.gate, bytes))
     }
 
-    /// Charge `bytes` here and at all ancestors, whatever the limits say, and also to a group that is offline: for memory that exists
-    /// already.
+    /// Charge `bytes` here and at all ancestors, whatever the limits say, and also to a group that is offline: for
+    /// memory that exists already.
     ///
-    /// What does not fit after stranded credit was drained goes above max and is kept apart in [`forced`](Self::forced). The charge
-    /// is smaller than `bytes` only where usage would pass 2^63.
+    /// What does not fit after stranded credit was drained goes above max and is kept apart in
+    /// [`forced`](Self::forced). The charge is smaller than `bytes` only where usage would pass 2^63.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
@@ -280,8 +282,8 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`CreateError`]: the name is no name or taken, this group is offline, the configured most groups exist, a limit does not hold.
-    /// Nothing is made then.
+    /// [`CreateError`]: the name is no name or taken, this group is offline, the configured most groups exist, a limit
+    /// does not hold. Nothing is made then.
     ///
     /// ```
     /// use memcg::{Limits, Runtime};
@@ -402,7 +404,8 @@ impl Group {
         })
     }
 
-    /// The groups below that are online, parents first. They may come and go meanwhile: each is looked up as the walk reaches its parent.
+    /// The groups below that are online, parents first. They may come and go meanwhile: each is looked up as the walk
+    /// reaches its parent.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -420,11 +423,13 @@ impl Group {
         })
     }
 
-    /// Stop admission, and leave the parent: the name is free at once, min and low protect nothing any more. What is charged stays charged,
-    /// here and at the ancestors, until its [`Charge`]s are dropped; then, and with the last handle, the group's object is used again.
+    /// Stop admission, and leave the parent: the name is free at once, min and low protect nothing any more. What is
+    /// charged stays charged, here and at the ancestors, until its [`Charge`]s are dropped; then, and with the last
+    /// handle, the group's object is used again.
     ///
-    /// Its credit goes back: where only this thread ever charged the group at once, else with one barrier for many such groups, in the next drain
-    /// or in [`Runtime::settle`](crate::Runtime::settle). Does nothing to a group that is offline.
+    /// Its credit goes back: where only this thread ever charged the group at once, else with one barrier for many such
+    /// groups, in the next drain or in [`Runtime::settle`](crate::Runtime::settle). Does nothing to a group that is
+    /// offline.
     ///
     /// Source: `mem_cgroup_css_offline` in `mm/memcontrol.c`.
     ///

@@ -1,4 +1,5 @@
-//! What a group tells about itself, and its limits. No suffix: the subtree; `_local`: what no child that is online accounts for.
+//! What a group tells about itself, and its limits. No suffix: the subtree; `_local`: what no child that is online
+//! accounts for.
 
 use super::{Group, LimitError, Limits};
 use crate::charge::PeakWindow;
@@ -11,10 +12,10 @@ use crate::units::Limit;
 impl Group {
     /// Set the most bytes that charges may bring usage to. Returns the bytes that are above it now: 0 where usage fits.
     ///
-    /// The max is stored whatever usage is, then credit below it is drained; usage above it stands apart in [`forced`](Self::forced), and
-    /// charges are refused until enough is given back. From the return on `usage - forced <= max`. Percentages below follow.
-    /// A percentage below that has no limited ancestor any more keeps the bytes it had. Takes the tree's lock; lowering costs a heavy
-    /// barrier, and another where credit is drained.
+    /// The max is stored whatever usage is, then credit below it is drained; usage above it stands apart in
+    /// [`forced`](Self::forced), and charges are refused until enough is given back. From the return on `usage - forced
+    /// <= max`. Percentages below follow. A percentage below that has no limited ancestor any more keeps the bytes it
+    /// had. Takes the tree's lock; lowering costs a heavy barrier, and another where credit is drained.
     ///
     /// Source: `memory_max_write` in `mm/memcontrol.c`.
     ///
@@ -37,7 +38,8 @@ impl Group {
         self.memory().set(Knob::Max, limit)
     }
 
-    /// Set the bytes that reclaim never touches. Told to the parent; charges do not look at it. Nothing on a group that is offline.
+    /// Set the bytes that reclaim never touches. Told to the parent; charges do not look at it. Nothing on a group that
+    /// is offline.
     ///
     /// # Errors
     ///
@@ -55,7 +57,8 @@ impl Group {
         self.memory().set(Knob::Min, limit).map(drop)
     }
 
-    /// Set the bytes that reclaim touches last. Told to the parent; charges do not look at it. Nothing on a group that is offline.
+    /// Set the bytes that reclaim touches last. Told to the parent; charges do not look at it. Nothing on a group that
+    /// is offline.
     ///
     /// # Errors
     ///
@@ -177,8 +180,8 @@ impl Group {
         self.node().children_protected(crate::charge::Protection::Low)
     }
 
-    /// Change the batch of this group and all below it to `bytes`, at most 1 TiB; 0 switches their stock off, so that every charge walks the
-    /// tree. Their credit is drained first: the tree's lock and a heavy barrier.
+    /// Change the batch of this group and all below it to `bytes`, at most 1 TiB; 0 switches their stock off, so that
+    /// every charge walks the tree. Their credit is drained first: the tree's lock and a heavy barrier.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
@@ -224,8 +227,8 @@ impl Group {
         self.node().usage()
     }
 
-    /// [`usage`](Self::usage) minus [`stocked`](Self::stocked), in bytes: what charges hold. Exact at every quiescent point, an estimate while others
-    /// run, never negative. Costs what `stocked` costs.
+    /// [`usage`](Self::usage) minus [`stocked`](Self::stocked), in bytes: what charges hold. Exact at every quiescent
+    /// point, an estimate while others run, never negative. Costs what `stocked` costs.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -237,8 +240,8 @@ impl Group {
         self.memory().live()
     }
 
-    /// Credit of the subtree, in bytes. Exact at every quiescent point, an estimate while others run. Takes the tree's lock, looks at one
-    /// slot for each thread and group.
+    /// Credit of the subtree, in bytes. Exact at every quiescent point, an estimate while others run. Takes the tree's
+    /// lock, looks at one slot for each thread and group.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -249,8 +252,8 @@ impl Group {
         self.memory().stocked()
     }
 
-    /// The published bound on [`stocked`](Self::stocked), in bytes: over the open stocks of the subtree, threads that touched them x 2
-    /// batches; at the root never above the budget. One load.
+    /// The published bound on [`stocked`](Self::stocked), in bytes: over the open stocks of the subtree, threads that
+    /// touched them x 2 batches; at the root never above the budget. One load.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
@@ -262,8 +265,8 @@ impl Group {
         self.node().bound()
     }
 
-    /// Bytes above max, by forced charges or because max was set below usage. Falls as bytes are given back, those above max first;
-    /// `usage - forced <= max`. One load.
+    /// Bytes above max, by forced charges or because max was set below usage. Falls as bytes are given back, those
+    /// above max first; `usage - forced <= max`. One load.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
@@ -317,8 +320,8 @@ impl Group {
         self.memory().refused()
     }
 
-    /// [`usage`](Self::usage) without that of the children that are online, in bytes: the group's own, and what groups that went offline left
-    /// behind. An estimate while others run. Takes the tree's lock, one load for each child.
+    /// [`usage`](Self::usage) without that of the children that are online, in bytes: the group's own, and what groups
+    /// that went offline left behind. An estimate while others run. Takes the tree's lock, one load for each child.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -338,8 +341,8 @@ impl Group {
         })
     }
 
-    /// Credit in this group's own stock, and in those of groups below that went offline and are not settled, in bytes. Exact at every
-    /// quiescent point. One slot for each thread and such group.
+    /// Credit in this group's own stock, and in those of groups below that went offline and are not settled, in bytes.
+    /// Exact at every quiescent point. One slot for each thread and such group.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;

@@ -10,7 +10,8 @@ use crate::sync::barrier::BarrierMode;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::units::{Bytes, Limit};
 
-/// Bytes that a thread charges in advance, unless configured otherwise: 64 pages of 4 KiB, the kernel's MEMCG_CHARGE_BATCH.
+/// Bytes that a thread charges in advance, unless configured otherwise: 64 pages of 4 KiB, the kernel's
+/// MEMCG_CHARGE_BATCH.
 const BATCH: u64 = 64 * 4096;
 
 /// Configuration of a [`Runtime`]. The defaults are good: no max, batches of 256 KiB, a sixteenth of max for credit.
@@ -119,8 +120,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Most bytes that may be stranded as credit, over all threads and groups; a sixteenth of the root's max by default. At the budget,
-    /// charges go up the tree one by one.
+    /// Most bytes that may be stranded as credit, over all threads and groups; a sixteenth of the root's max by
+    /// default. At the budget, charges go up the tree one by one.
     ///
     /// ```
     /// let budget = memcg::Bytes(512 << 10);
@@ -147,8 +148,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Whether a second, independent count is kept for [`Runtime::verify`]. Costs a call and a store for each charge: for tests and
-    /// for hunting drift.
+    /// Whether a second, independent count is kept for [`Runtime::verify`]. Costs a call and a store for each charge:
+    /// for tests and for hunting drift.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().audit(true).build()?;
@@ -174,7 +175,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Most groups at a time, the root and those that went offline and still hold something included; 2^32 - 1 by default.
+    /// Most groups at a time, the root and those that went offline and still hold something included; 2^32 - 1 by
+    /// default.
     ///
     /// ```
     /// use memcg::{CreateError, Limits, Runtime};
@@ -217,7 +219,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Memory nodes to account for, 1 by default. More are refused by [`build`](Self::build) until accounting by node exists.
+    /// Memory nodes to account for, 1 by default. More are refused by [`build`](Self::build) until accounting by node
+    /// exists.
     ///
     /// ```
     /// use memcg::{BuildError, Runtime};

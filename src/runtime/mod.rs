@@ -17,8 +17,8 @@ use crate::sync::barrier::BarrierState;
 
 /// Owns a tree of groups: the root, and how the whole behaves. Shared by reference or in an `Arc`.
 ///
-/// Dropping it takes every group offline. Handles and charges may outlive it: a charge dropped later still finds its group, and the
-/// last one takes the tree's memory back to the pool.
+/// Dropping it takes every group offline. Handles and charges may outlive it: a charge dropped later still finds its
+/// group, and the last one takes the tree's memory back to the pool.
 ///
 /// ```
 /// use memcg::{ChargeError, Limits, Runtime};
@@ -64,7 +64,8 @@ impl Runtime {
         self.root.clone()
     }
 
-    /// The group at a path, as in `/acme/q17`; `/` is the root. Takes the tree's lock; one look into a hash table for each name.
+    /// The group at a path, as in `/acme/q17`; `/` is the root. Takes the tree's lock; one look into a hash table for
+    /// each name.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -103,8 +104,8 @@ impl Runtime {
     /// Compare the counts of all groups with each other, and with the second count where
     /// [`audit`](RuntimeBuilder::audit) is on; further counters included.
     ///
-    /// Exact at a quiescent point; charges in flight show up as faults. Holds the tree's lock, looks at one slot for each thread and group,
-    /// and allocates.
+    /// Exact at a quiescent point; charges in flight show up as faults. Holds the tree's lock, looks at one slot for
+    /// each thread and group, and allocates.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().audit(true).build()?;
@@ -119,7 +120,8 @@ impl Runtime {
         })
     }
 
-    /// Every group that is online, with its figures. Takes the tree's lock, looks at one slot for each thread and group, and allocates.
+    /// Every group that is online, with its figures. Takes the tree's lock, looks at one slot for each thread and
+    /// group, and allocates.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().max("1MiB".parse::<memcg::Limit>()?).build()?;
@@ -163,7 +165,8 @@ impl Runtime {
         })
     }
 
-    /// Groups that went offline and are not done with: somebody has a handle or a charge, or their credit is not settled.
+    /// Groups that went offline and are not done with: somebody has a handle or a charge, or their credit is not
+    /// settled.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;

@@ -7,7 +7,8 @@ use crate::charge::pool::slow_path;
 use crate::charge::tree::Tree;
 use crate::units::{Bytes, Limit};
 
-/// Every group that is online, parents first, with its figures in bytes. Prints as a table, one line each, sizes rounded.
+/// Every group that is online, parents first, with its figures in bytes. Prints as a table, one line each, sizes
+/// rounded.
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().build()?;

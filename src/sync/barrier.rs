@@ -5,17 +5,17 @@
 //! reordering; *heavy* makes the kernel run a full barrier on every processor that runs a thread of this process
 //! (`membarrier(2)`, private expedited), so each of their light sides lies wholly before or wholly after it.
 //!
-//! Three modes: [`BarrierState::Membarrier`] as said; [`BarrierState::Fence`] with a real fence on both sides, where the
-//! system call does not exist or is not wanted; [`BarrierState::Degraded`] once a heavy barrier has failed later (a seccomp
-//! filter): drains take nothing any more, owners give their credit back themselves.
+//! Three modes: [`BarrierState::Membarrier`] as said; [`BarrierState::Fence`] with a real fence on both sides, where
+//! the system call does not exist or is not wanted; [`BarrierState::Degraded`] once a heavy barrier has failed later (a
+//! seccomp filter): drains take nothing any more, owners give their credit back themselves.
 
 use super::stat_atomic::{AtomicBool, AtomicU64};
 use super::{Ordering, fence};
 
 /// Which barrier pair a tree of counters asks for.
 ///
-/// A service that isolates processors chooses `Fence`: each charge pays a fence (about 5 ns) and no drain ever interrupts
-/// a processor.
+/// A service that isolates processors chooses `Fence`: each charge pays a fence (about 5 ns) and no drain ever
+/// interrupts a processor.
 ///
 /// ```
 /// use memcg::{BarrierMode, BarrierState, CounterConfig, PageCounter};

@@ -1,8 +1,9 @@
 //! The one door to concurrency: atomics, locks, thread-locals and barriers enter the crate here and nowhere else.
 //!
-//! `real` and `model` have the same surface; which one stands behind it is the only place where `cfg(loom)` matters
-//! to the engine. `barrier` holds the light/heavy pair, `lock` the locks and their order, `per_thread` the registry of threads and their blocks, `slots` where in a block
-//! a counter's slot lies, `transit` the word that says a thread has credit in its hands.
+//! `real` and `model` have the same surface; which one stands behind it is the only place where `cfg(loom)` matters to
+//! the engine. `barrier` holds the light/heavy pair, `lock` the locks and their order, `per_thread` the registry of
+//! threads and their blocks, `slots` where in a block a counter's slot lies, `transit` the word that says a thread has
+//! credit in its hands.
 
 pub(crate) mod barrier;
 pub(crate) mod lock;

@@ -9,8 +9,8 @@
 //! sight of every drain, and the next thread that gets the id inherits the words as they stand. The registry's mutex is
 //! the hand-over edge. Blocks and pages are never freed while a thread of the process may run.
 //!
-//! Two thread-locals: `LOCAL` is const-initialised and has no destructor; `OWNER` has one, which clears the pointer first
-//! and then releases the block. No block and `OWNER` out of reach: this thread is past its destructor.
+//! Two thread-locals: `LOCAL` is const-initialised and has no destructor; `OWNER` has one, which clears the pointer
+//! first and then releases the block. No block and `OWNER` out of reach: this thread is past its destructor.
 
 #[cfg(not(loom))]
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
@@ -50,9 +50,9 @@ impl Block {
         #[cfg(not(loom))]
         {
             let layout = Layout::new::<Block>();
-            // SAFETY: the layout is that of `Block`, which has a size; all-zero bytes are a valid one: zero integers, null
-            // pointers. Zeroed memory of this size comes from the system untouched: an unused directory costs address
-            // space only.
+            // SAFETY: the layout is that of `Block`, which has a size; all-zero bytes are a valid one: zero integers,
+            // null pointers. Zeroed memory of this size comes from the system untouched: an unused directory costs
+            // address space only.
             let mut block = unsafe {
                 let memory = alloc_zeroed(layout).cast::<Block>();
                 if memory.is_null() {
@@ -99,8 +99,8 @@ impl Block {
     }
 }
 
-/// Stands for a block where a thread has none: every look-up in it finds no page. Saves the hit path a test. All zero, so
-/// it takes address space only.
+/// Stands for a block where a thread has none: every look-up in it finds no page. Saves the hit path a test. All zero,
+/// so it takes address space only.
 #[cfg(not(loom))]
 static NO_BLOCK: Block =
     Block { transit: Transit::new(), id: 0, next: ptr::null(), slots: Directory::new(), audit: Directory::new() };

@@ -145,8 +145,9 @@ impl Directory<Slot> {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(super) fn behind(&self, gate: &Gate) -> Option<&Slot> {
-        // SAFETY: `Gate::set_index` is the only writer and stores the halves of an index, which are within their bounds.
-        // A page once read is published initialised and lives as long as its directory; the offset is that of a slot.
+        // SAFETY: `Gate::set_index` is the only writer and stores the halves of an index, which are within their
+        // bounds. A page once read is published initialised and lives as long as its directory; the offset is that of a
+        // slot.
         unsafe {
             let place = self.0.get_unchecked(gate.page.load(Ordering::Relaxed) as usize);
             // Acquire (E7): as in `get`.

@@ -13,7 +13,8 @@ use super::{AtomicU64, Ordering, Patience};
 /// Any tree: a transit that covers all of them.
 pub(crate) const ANY: u32 = 0;
 
-/// Set before the first step of a refill, a cut, a take-back or a walk, cleared after the last. Written by its thread only.
+/// Set before the first step of a refill, a cut, a take-back or a walk, cleared after the last. Written by its thread
+/// only.
 pub(crate) struct Transit(AtomicU64);
 
 fn sequence(word: u64) -> u32 {

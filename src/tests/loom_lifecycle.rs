@@ -25,7 +25,8 @@ fn group(parent: &Group, name: &str) -> Group {
     parent.create(name, Limits::new()).unwrap()
 }
 
-/// Nothing is charged, nothing is dying, and every object that the pool has is there once: the next groups have one each.
+/// Nothing is charged, nothing is dying, and every object that the pool has is there once: the next groups have one
+/// each.
 #[track_caller]
 fn assert_buried_once(runtime: &Runtime) {
     assert_eq!((runtime.root().usage(), runtime.dying()), (0, 0));
@@ -124,8 +125,9 @@ fn loom_zero_guard_shrinks_vs_last_uncharge() {
     });
 }
 
-/// E15. A guard loses its last byte and grows again while the last handle goes: a word that looks as before, and a usage that was zero in between.
-/// The removal of *moved* is beyond what loom reaches: `races::a_guard_that_turns_over_keeps_its_group` tries it with real threads.
+/// E15. A guard loses its last byte and grows again while the last handle goes: a word that looks as before, and a
+/// usage that was zero in between. The removal of *moved* is beyond what loom reaches:
+/// `races::a_guard_that_turns_over_keeps_its_group` tries it with real threads.
 #[test]
 fn loom_guard_turns_over_vs_last_handle() {
     model(|| {
@@ -213,7 +215,8 @@ fn loom_offline_vs_create_child() {
     });
 }
 
-/// E2, E3. Whoever knows that a group is offline is refused, whatever credit its thread had; and that credit comes back.
+/// E2, E3. Whoever knows that a group is offline is refused, whatever credit its thread had; and that credit comes
+/// back.
 #[test]
 fn loom_offline_vs_charge() {
     model(|| {
@@ -250,7 +253,8 @@ fn loom_offline_vs_second_charger() {
     });
 }
 
-/// E3. Credit that comes back to a group that goes offline is not left behind, and the thread that brings it touches nobody else's.
+/// E3. Credit that comes back to a group that goes offline is not left behind, and the thread that brings it touches
+/// nobody else's.
 #[test]
 fn loom_offline_vs_put() {
     model(|| {
@@ -333,7 +337,8 @@ fn loom_runtime_drop_vs_last_charge() {
     });
 }
 
-/// A transfer that is refused leaves all as it was, and takes nobody's room: of two that want the last unit one gets it.
+/// A transfer that is refused leaves all as it was, and takes nobody's room: of two that want the last unit one gets
+/// it.
 #[test]
 fn loom_transfer_vs_charge() {
     model(|| {

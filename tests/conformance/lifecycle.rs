@@ -10,7 +10,8 @@ fn create(parent: &Group, name: &str) -> Group {
     parent.create(name, Limits::new()).expect("a name that is free")
 }
 
-/// The kernel keeps processes to the leaves; here any group may be charged, also one with children, and a child may come where charges are.
+/// The kernel keeps processes to the leaves; here any group may be charged, also one with children, and a child may
+/// come where charges are.
 #[test]
 fn s068_a_group_with_children_is_charged() {
     let runtime = runtime();
@@ -45,8 +46,8 @@ fn s072_dying_groups_go_with_their_charges() {
     assert_eq!((runtime.dying(), runtime.root().usage()), (0, 0));
 }
 
-/// The kernel switches the controller off below a group; here a group goes offline: what is charged stays with the nearest ancestor
-/// that is online, as its own.
+/// The kernel switches the controller off below a group; here a group goes offline: what is charged stays with the
+/// nearest ancestor that is online, as its own.
 #[test]
 fn s074_what_is_charged_stays_with_the_nearest_ancestor() {
     let runtime = runtime();

@@ -1,7 +1,8 @@
 //! Groups and charges against their naive twin, over random operations.
 //!
-//! After every operation: who is there, online, called what, below whom; what each is charged and what it refuses, and why;
-//! that a charge is admitted exactly when there is room for what is live; that a group is gone exactly when nothing keeps it.
+//! After every operation: who is there, online, called what, below whom; what each is charged and what it refuses, and
+//! why; that a charge is admitted exactly when there is room for what is live; that a group is gone exactly when
+//! nothing keeps it.
 
 use proptest::prelude::*;
 use proptest::sample::select;

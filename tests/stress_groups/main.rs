@@ -1,10 +1,10 @@
 #![cfg(not(loom))]
-//! Real threads on groups: they come and go, charges are made, split, merged, moved, handed to other threads and dropped in
-//! any order, limits move.
+//! Real threads on groups: they come and go, charges are made, split, merged, moved, handed to other threads and
+//! dropped in any order, limits move.
 //!
 //! At quiescent points everything that is held is added up by group and compared with what each group says, `verify()`
-//! compares the tree with its audit, and exactly what is left must be admitted. All the time a sampler looks for a usage
-//! above its limit. In the end of each tree nothing may be left: no usage, no group.
+//! compares the tree with its audit, and exactly what is left must be admitted. All the time a sampler looks for a
+//! usage above its limit. In the end of each tree nothing may be left: no usage, no group.
 //!
 //! * here: the threads; `world`: a runtime, its groups, and what must hold; `lane`: what one thread does.
 //!

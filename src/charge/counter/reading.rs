@@ -50,8 +50,8 @@ impl PageCounter {
 
     /// Units of credit in the stocks of the subtree.
     ///
-    /// Exact at every quiescent point, an estimate while others run. Takes the tree's lock and looks at one slot for each
-    /// thread and counter.
+    /// Exact at every quiescent point, an estimate while others run. Takes the tree's lock and looks at one slot for
+    /// each thread and counter.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -173,7 +173,8 @@ impl PageCounter {
 
     /// A peak of one's own: the highest usage from now on, or from its last reset.
     ///
-    /// An allocation and a lock of this counter's windows; charges pay for new peaks only, however many windows there are.
+    /// An allocation and a lock of this counter's windows; charges pay for new peaks only, however many windows there
+    /// are.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -265,8 +266,8 @@ impl PageCounter {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Times credit was collected: by a refusal, a lowered max, a forced excess, a switch of the stock (by hand or near a
-    /// limit), a first child, a call of `drain`.
+    /// Times credit was collected: by a refusal, a lowered max, a forced excess, a switch of the stock (by hand or near
+    /// a limit), a first child, a call of `drain`.
     pub drains: u64,
     /// Units that drains brought back.
     pub drained: u64,

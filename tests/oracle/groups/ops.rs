@@ -19,8 +19,8 @@ pub(crate) struct Setup {
     pub(crate) groups_max: u32,
 }
 
-/// One operation, by one of the threads, on one of the groups that somebody has a handle on, or on one of the charges (taken
-/// modulo what exists).
+/// One operation, by one of the threads, on one of the groups that somebody has a handle on, or on one of the charges
+/// (taken modulo what exists).
 #[derive(Clone, Debug)]
 pub(crate) struct Op {
     pub(crate) thread: u8,
