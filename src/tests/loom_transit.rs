@@ -3,16 +3,19 @@
 use super::{beside, model, stocked};
 use crate::PageCounter;
 
-/// E5, E6. Once the stock is off, room for a charge is room: a refill in flight has brought its surplus back.
+/// E5, E6. Once the stock is off, room for a charge is room: a refill in flight has brought its surplus back. By a thread
+/// whose mark as the charger is old: a new one has a fence.
 #[test]
 fn loom_refill_vs_close() {
     model(|| {
-        let counter = PageCounter::root(stocked().max(2).budget(64));
+        let counter = PageCounter::root(stocked().max(4).budget(64));
+        // The next thread has this one's block, and with it the mark.
+        beside(&counter, |counter| counter.try_charge(2).unwrap()).join().unwrap();
         let charger = beside(&counter, |counter| counter.try_charge(1).unwrap());
         counter.set_batch(0);
         counter.try_charge(1).expect("two units of room, two charges of one");
         charger.join().unwrap();
-        assert_eq!(counter.usage(), 2);
+        assert_eq!(counter.usage(), 4);
     });
 }
 
