@@ -65,6 +65,7 @@ impl State {
 
     /// Taken from the pool: online, with one handle. Nobody else has the object.
     pub(super) fn begin(&self) {
+        // Relaxed: nobody else writes the word of an object in the pool; its mutex handed the object over.
         let word = self.0.load(Ordering::Relaxed);
         // Release (E16): whoever pins this generation sees the object made.
         self.0.store((word & !(OFFLINE | HANDLES)) | 1, Ordering::Release);
@@ -72,6 +73,7 @@ impl State {
 
     /// Back to the pool without a burial: its last user is the caller. False when there is no generation left.
     pub(super) fn end(&self) -> bool {
+        // Relaxed: as in `begin`. Release (E16): an id of the life that ends finds another generation from here on.
         let word = self.0.load(Ordering::Relaxed);
         self.0.store(next_life(word), Ordering::Release);
         has_next(word)
@@ -79,6 +81,7 @@ impl State {
 
     #[inline]
     pub(crate) fn generation(&self) -> Generation {
+        // Relaxed: the caller keeps the object, and in its life the generation does not change.
         generation(self.0.load(Ordering::Relaxed))
     }
 
@@ -90,6 +93,7 @@ impl State {
 
     /// No admission from here on. Under the tree's lock.
     pub(crate) fn set_offline(&self) {
+        // Release: pairs with `is_offline`. An exchange, for handles come and go meanwhile.
         self.0.fetch_or(OFFLINE, Ordering::AcqRel);
     }
 
@@ -182,6 +186,7 @@ impl Node {
             if used.is_none()
                 && state.compare_exchange(word | CLAIMED, next_life(word), Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {
+                // Relaxed: from here on the object is this thread's; the pool's mutex hands it on.
                 self.spent.store(!has_next(word), Ordering::Relaxed);
                 let after = per_thread::exchange_graves(ptr::from_ref(self).cast());
                 self.next_grave.store(after.cast_mut().cast(), Ordering::Relaxed);
