@@ -26,6 +26,7 @@ pub mod docs;
 pub(crate) mod error;
 pub(crate) mod group;
 pub(crate) mod runtime;
+pub(crate) mod stat;
 pub(crate) mod sync;
 pub(crate) mod units;
 
@@ -40,7 +41,8 @@ pub use group::{
     Charge, ChargeError, ChargeSet, Counter, CreateError, Group, GroupCounter, GroupId, LimitError, Limits, MergeError,
     NameFault, OfflineError, Refusal, SplitError,
 };
-pub use runtime::{BuildError, Runtime, RuntimeBuilder, TreeRow, TreeTable};
+pub use runtime::{BuildError, FlusherError, Runtime, RuntimeBuilder, TreeRow, TreeTable};
+pub use stat::{Item, Stat, Stats, Unit};
 pub use sync::barrier::{BarrierMode, BarrierState};
 pub use units::{Bytes, Limit, ParseLimitError, ParseLimitErrorKind, Percent};
 

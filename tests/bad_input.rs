@@ -6,6 +6,7 @@ use std::error::Error;
 
 use memcg::{
     BuildError, Bytes, Charge, ChargeError, Counter, CreateError, Group, Limit, LimitError, Limits, NameFault, Runtime,
+    Unit,
 };
 
 const USAGE_MAX: u64 = (1 << 63) - 1;
@@ -233,6 +234,15 @@ fn configurations_that_do_not_hold() {
         }
         builder
     };
+    let with_stats = |names: &[&str]| {
+        let mut builder = Runtime::builder();
+        for name in names {
+            builder.stat(name, Unit::Events);
+        }
+        builder
+    };
+    let too_many: Vec<String> = (0..54).map(|number| format!("item{number}")).collect();
+    let too_many: Vec<&str> = too_many.iter().map(String::as_str).collect();
     let percent: Limit = "50%".parse().expect("a percentage");
     let tebi = 1_u64 << 40;
     for (builder, error, text) in [
@@ -273,9 +283,29 @@ fn configurations_that_do_not_hold() {
             "\"a\" is no name for a further counter: empty, taken, or that of memory",
         ),
         (
-            Runtime::builder().item("rows"),
-            BuildError::Unsupported("statistics items"),
-            "statistics items are not supported yet",
+            with_stats(&["rows", ""]),
+            BuildError::StatName(String::new()),
+            "\"\" is no name for an item of the statistics: empty or taken",
+        ),
+        (
+            with_stats(&["anon"]),
+            BuildError::StatName("anon".into()),
+            "\"anon\" is no name for an item of the statistics: empty or taken",
+        ),
+        (
+            with_stats(&["rows", "bytes", "rows"]),
+            BuildError::StatName("rows".into()),
+            "\"rows\" is no name for an item of the statistics: empty or taken",
+        ),
+        (
+            with_stats(&too_many),
+            BuildError::TooManyStats { items: 65, most: 64 },
+            "65 items of the statistics, those built in included; at most 64",
+        ),
+        (
+            Runtime::builder().stat_batch(u64::MAX),
+            BuildError::StatBatchTooLarge(u64::MAX),
+            "a batch of 18446744073709551615 grains is above the largest, 1099511627776",
         ),
         (
             Runtime::builder().nodes(0),

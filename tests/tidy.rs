@@ -11,16 +11,18 @@ use std::path::{Path, PathBuf};
 /// below it. Imports go downwards, so a row names modules of lower rank only.
 const IMPORTS: &[(&str, &[&str])] = &[
     ("sync", &["sync"]),
-    // The blocks of the thread registry hold the words of the stock by value; both files know `sync` alone.
-    ("sync::per_thread", &["sync", "charge::stock", "charge::audit"]),
+    // The blocks of the thread registry hold the words of the stock by value, and point to cells; what they name knows
+    // `sync` alone, and what an item is.
+    ("sync::per_thread", &["sync", "charge::stock", "charge::audit", "stat::cells"]),
     ("sync::slots", &["sync", "charge::stock"]),
     ("units", &["units"]),
     ("error", &["sync", "units"]),
-    ("charge", &["sync", "units", "error", "charge"]),
+    ("stat", &["sync", "stat"]),
+    ("charge", &["sync", "units", "error", "stat", "charge"]),
     ("charge::stock", &["sync"]),
     ("charge::audit", &["sync"]),
-    ("group", &["sync", "units", "error", "charge", "group"]),
-    ("runtime", &["sync", "units", "error", "charge", "group", "runtime"]),
+    ("group", &["sync", "units", "error", "stat", "charge", "group"]),
+    ("runtime", &["sync", "units", "error", "stat", "charge", "group", "runtime"]),
     // The root lists every public name, the documentation links to any, the models look into all.
     ("docs", &[""]),
     ("tests", &[""]),

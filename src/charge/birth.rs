@@ -351,6 +351,7 @@ impl Tree {
         places.dying_groups -= 1;
         let (parent, others): (_, Vec<_>) = (group.life().parent, group.group().skip(1).collect());
         drop(places);
+        group.bury_stats();
         others.into_iter().for_each(|counter| pool().give_back(counter));
         let life = pool().recycle(group);
         if let Some(parent) = parent

@@ -25,6 +25,7 @@ mod peak;
 pub(crate) mod pool;
 mod protection;
 mod set;
+pub(crate) mod stat;
 pub(crate) mod stock;
 pub(crate) mod tree;
 mod verify;
@@ -36,6 +37,7 @@ pub(crate) use protection::Protection;
 pub use set::{CounterSet, SetStock};
 pub use verify::{Fault, FaultKind, Verdict};
 
+use crate::stat::Stat;
 use crate::sync::per_thread::{self, Block};
 use crate::sync::slots::Gate;
 use crate::sync::transit::ANY;
@@ -46,6 +48,16 @@ use stock::{Consume, Put, Slot};
 
 /// Times a charge is tried again while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
 const RECLAIM_RETRIES_MAX: usize = 16;
+
+/// A walk that got through.
+struct Walked {
+    /// Whether the stock was open.
+    open: bool,
+    /// Whether it was for a batch.
+    stocked: bool,
+    /// The room that it left.
+    margin: u64,
+}
 
 /// Whether a refusal asks the pressure hook first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,9 +168,12 @@ impl Node {
 
     fn charge_missed(&self, block: Option<&Block>, nested: bool, n: u64, ask: Ask) -> Result<(), Refusal<'_>> {
         let mut refusal = match self.refill(block.filter(|_| !nested), n) {
-            Ok((open, margin)) => {
+            Ok(walked) => {
+                if walked.stocked {
+                    self.count(block, nested, Stat::STOCK_REFILL);
+                }
                 if !nested {
-                    self.tree().adapt(self, open, margin);
+                    self.tree().adapt(self, walked.open, walked.margin);
                 }
                 return Ok(());
             }
@@ -185,27 +200,30 @@ impl Node {
         Err(refusal)
     }
 
-    /// A walk for a batch, whose surplus stays in the slot, or for exactly `n`. Returns whether the stock was open, and
-    /// the margin that the walk left.
-    fn refill(&self, block: Option<&Block>, n: u64) -> Result<(bool, u64), Refusal<'_>> {
-        let Some(block) = block else { return self.walk(n).map(|margin| (false, margin)) };
+    /// A walk for a batch, whose surplus stays in the slot, or for exactly `n`.
+    fn refill(&self, block: Option<&Block>, n: u64) -> Result<Walked, Refusal<'_>> {
+        let exactly = |open: bool| {
+            let walked = self.walk(n);
+            walked.map(|margin| Walked { open, stocked: false, margin })
+        };
+        let Some(block) = block else { return exactly(false) };
         self.enter(block);
         // SeqCst (E5, E14): read in transit. Whoever closes the stock after this waits for us.
         let capacity = self.gate.capacity.load(Ordering::SeqCst);
-        let batch = capacity / 2;
+        let (open, batch) = (capacity > 0, capacity / 2);
         let walked = match self.ready_slot(block, capacity) {
             Some(slot) if n <= batch => match self.walk(batch) {
                 Ok(margin) => {
                     self.keep_surplus(slot, batch - n);
-                    Ok(margin)
+                    Ok(Walked { open, stocked: true, margin })
                 }
-                // No room for a batch: ask for what is needed.
-                Err(_) => self.walk(n).map(|_| 0),
+                // No room for a batch: ask for what is needed, and close.
+                Err(_) => exactly(open).map(|walked| Walked { margin: 0, ..walked }),
             },
-            _ => self.walk(n),
+            _ => exactly(open),
         };
         block.transit.end();
-        walked.map(|margin| (capacity > 0, margin))
+        walked
     }
 
     /// In transit, as one of this counter's chargers.
@@ -333,6 +351,10 @@ impl Node {
                     Put::Full => {}
                 }
             }
+            // The same for the statistics. A stock that this thread has not used yet does not overflow.
+            if alone.is_some_and(|block| self.is_full_for(block, n)) {
+                self.count(block, nested, Stat::STOCK_RETURN);
+            }
             let poisoned = self.poisoned.load(Ordering::Relaxed);
             let whole = match alone {
                 Some(block) => {
@@ -348,6 +370,13 @@ impl Node {
                 self.tree().close_poisoned(self);
             }
         });
+    }
+
+    /// The stock is open, and what this thread has of it leaves no room for `n`.
+    fn is_full_for(&self, block: &Block, n: u64) -> bool {
+        let capacity = self.gate.capacity.load(Ordering::Relaxed);
+        let owned = block.slot(self.index).map_or(-1, Slot::owned);
+        capacity > 0 && owned >= 0 && n.saturating_add(owned.cast_unsigned()) > capacity
     }
 
     /// Keep one batch, and let the rest go up the tree: trimming only the excess would overflow again at once. False

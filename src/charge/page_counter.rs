@@ -19,6 +19,7 @@ use super::peak::Peaks;
 use super::protection::Propagated;
 use super::tree::Tree;
 use crate::error::{CounterId, Refused};
+use crate::stat::part::Part;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::slots::{Gate, SlotIndex};
 use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU8, AtomicU32, AtomicU64 as StatU64};
@@ -74,6 +75,8 @@ pub(crate) struct Node {
     pub(crate) underflowed: StatU64,
     /// Audit cell of threads that have no block.
     pub(crate) audit_shared: AuditCell,
+    /// Of the first counter of a group: the group's statistics, null until it or a group below is written.
+    pub(super) stats: StatPtr<Part>,
     /// The next one that the same thread has to bury.
     pub(super) next_grave: StatPtr<Node>,
     /// No generation is left: never again.
@@ -269,6 +272,7 @@ impl Node {
             underflows: StatU64::new(0),
             underflowed: StatU64::new(0),
             audit_shared: AuditCell::new(),
+            stats: StatPtr::new(ptr::null_mut()),
             next_grave: StatPtr::new(ptr::null_mut()),
             spent: AtomicBool::new(false),
         }

@@ -11,6 +11,7 @@ use super::audit::Cell as AuditCell;
 use super::config::{BUDGET_SHARE, CounterConfig};
 use super::page_counter::{Life, Node, USAGE_MAX};
 use super::stock::Slot;
+use crate::stat::coordinator::Coordinator;
 use crate::sync::barrier::{Barrier, BarrierState};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::slots::SlotIndex;
@@ -29,14 +30,14 @@ pub(crate) struct Tree {
     pub(crate) adaptive: bool,
     pub(crate) audited: bool,
     pub(crate) config: CounterConfig,
-    /// Its counters are those of groups.
-    pub(crate) grouped: bool,
     /// Names of the counters that each of its groups has beside memory.
     pub(crate) further: Box<[Box<str>]>,
     /// Who declared them.
     pub(crate) builder: u64,
     /// Most groups at a time.
     pub(crate) groups_max: u32,
+    /// Of a tree of groups.
+    pub(crate) stats: Option<Coordinator>,
     pub(crate) counts: TreeCounts,
     pub(crate) places: Lock<Places>,
 }
@@ -325,7 +326,7 @@ impl Place {
 
 impl Tree {
     pub(crate) fn new(config: CounterConfig) -> Arc<Tree> {
-        Tree::make(config, false, Box::default(), 0, u32::MAX)
+        Tree::make(config, None, Box::default(), 0, u32::MAX)
     }
 
     pub(crate) fn of_groups(
@@ -333,13 +334,14 @@ impl Tree {
         further: Box<[Box<str>]>,
         builder: u64,
         groups_max: u32,
+        stats: Coordinator,
     ) -> Arc<Tree> {
-        Tree::make(config, true, further, builder, groups_max)
+        Tree::make(config, Some(stats), further, builder, groups_max)
     }
 
     fn make(
         config: CounterConfig,
-        grouped: bool,
+        stats: Option<Coordinator>,
         further: Box<[Box<str>]>,
         builder: u64,
         groups_max: u32,
@@ -352,10 +354,10 @@ impl Tree {
             adaptive: config.adaptive,
             audited: config.audit,
             config,
-            grouped,
             further,
             builder,
             groups_max,
+            stats,
             counts: TreeCounts::default(),
             places: Lock::new(Rank::Places, Places::default()),
         })

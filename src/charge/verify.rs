@@ -287,7 +287,7 @@ impl Tree {
     fn judge(&self, node: &'static Node, sum: &Sums, faults: &mut Vec<Fault>) {
         let usage = node.usage();
         let mut fault = |kind, expected, found| {
-            let path = self.grouped.then(|| match node.further_name() {
+            let path = self.stats.is_some().then(|| match node.further_name() {
                 Some(name) => format!("{} of {}", name, node.path()),
                 None => node.path(),
             });

@@ -43,6 +43,11 @@ impl Charge {
         Charge { gate, bytes }
     }
 
+    #[inline(always)]
+    pub(super) fn gate(&self) -> &'static Gate {
+        self.gate
+    }
+
     /// Bytes held.
     ///
     /// ```

@@ -7,6 +7,7 @@ mod counters;
 mod error;
 mod limits;
 mod reading;
+mod stats;
 mod zero;
 
 pub use charge::Charge;
@@ -427,7 +428,7 @@ impl Group {
     /// charged stays charged, here and at the ancestors, until its [`Charge`]s are dropped; then, and with the last
     /// handle, the group's object is used again.
     ///
-    /// Its credit goes back: where only this thread ever charged the group at once, else with one barrier for many such
+    /// Its statistics stay in its ancestors' figures. Its credit goes back: where only this thread ever charged the group at once, else with one barrier for many such
     /// groups, in the next drain or in [`Runtime::settle`](crate::Runtime::settle). Does nothing to a group that is
     /// offline.
     ///
@@ -450,7 +451,10 @@ impl Group {
     /// ```
     pub fn offline(&self) -> Result<(), OfflineError> {
         let gone = slow_path(|_, _| self.node().tree().offline(self.node()));
-        gone.map_err(|HasChildren(children)| OfflineError { group: self.clone(), children })
+        gone.map_err(|HasChildren(children)| OfflineError { group: self.clone(), children })?;
+        // What is written from here on, by who has a handle or a charge left, goes up with a later flush, or the burial.
+        self.flush();
+        Ok(())
     }
 
     /// [`offline`](Self::offline) this group and all below it, as one step, with one barrier.
@@ -465,6 +469,7 @@ impl Group {
     /// ```
     pub fn offline_tree(&self) {
         slow_path(|_, _| self.node().tree().offline_tree(self.node()));
+        self.flush();
     }
 
     /// Whether admission has stopped. One load.

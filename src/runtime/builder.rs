@@ -5,6 +5,9 @@ use crate::charge::pool::slow_path;
 use crate::charge::tree::Tree;
 use crate::charge::{BATCH_MAX, CounterConfig};
 use crate::group::{Counter, Group};
+use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
+use crate::stat::item::{ITEMS_MAX, Items};
+use crate::stat::{Stat, Unit};
 use crate::sync::Ordering;
 use crate::sync::barrier::BarrierMode;
 use crate::sync::stat_atomic::AtomicU64;
@@ -36,7 +39,8 @@ pub struct RuntimeBuilder {
     barrier: BarrierMode,
     groups_max: u32,
     counters: Vec<String>,
-    items: usize,
+    items: Items,
+    stat_batch: u64,
     nodes: usize,
 }
 
@@ -72,6 +76,20 @@ pub enum BuildError {
     /// A further counter's name is empty, is `memory`, or has been given before.
     #[error("{0:?} is no name for a further counter: empty, taken, or that of memory")]
     CounterName(String),
+    /// An item's name is empty, is that of one built in, or has been given before.
+    #[error("{0:?} is no name for an item of the statistics: empty or taken")]
+    StatName(String),
+    /// A thread keeps one bit for each item.
+    #[error("{items} items of the statistics, those built in included; at most {most}")]
+    TooManyStats {
+        /// Declared and built in.
+        items: usize,
+        /// The most.
+        most: usize,
+    },
+    /// Bounds would come near the end of what can be counted.
+    #[error("a batch of {0} grains is above the largest, {STAT_BATCH_MAX}")]
+    StatBatchTooLarge(u64),
     /// This version does not have what was asked for, and does not pretend to.
     #[error("{0} are not supported yet")]
     Unsupported(&'static str),
@@ -80,8 +98,9 @@ pub enum BuildError {
 impl RuntimeBuilder {
     pub(super) fn new() -> Self {
         static IDS: AtomicU64 = AtomicU64::new(1);
+        let id = IDS.fetch_add(1, Ordering::Relaxed);
         RuntimeBuilder {
-            id: IDS.fetch_add(1, Ordering::Relaxed),
+            id,
             max: Limit::Max,
             batch: Bytes(BATCH),
             budget: None,
@@ -90,7 +109,8 @@ impl RuntimeBuilder {
             barrier: BarrierMode::Auto,
             groups_max: u32::MAX,
             counters: Vec::new(),
-            items: 0,
+            items: Items::new(id as u32),
+            stat_batch: STAT_BATCH,
             nodes: 1,
         }
     }
@@ -206,16 +226,49 @@ impl RuntimeBuilder {
         Counter::new(self.counters.len(), self.id)
     }
 
-    /// Declare a statistics item. Refused by [`build`](Self::build) until statistics exist.
+    /// Declare an item of the statistics that every group has. See [`Stat`], which has some already.
     ///
     /// ```
-    /// use memcg::{BuildError, Runtime};
+    /// use memcg::{Runtime, Unit};
     ///
-    /// let refused = Runtime::builder().item("rows_scanned").build().unwrap_err();
-    /// assert_eq!(refused, BuildError::Unsupported("statistics items"));
+    /// let mut builder = Runtime::builder();
+    /// let rows = builder.stat("rows_scanned", Unit::Events);
+    /// let runtime = builder.build()?;
+    /// runtime.root().stat_add(rows, 1_000);
+    /// assert_eq!(runtime.root().read_exact().get(rows), 1_000);
+    /// # Ok::<(), memcg::BuildError>(())
     /// ```
-    pub fn item(mut self, _name: &str) -> Self {
-        self.items += 1;
+    pub fn stat(&mut self, name: &str, unit: Unit) -> Stat {
+        self.items.declare(name, unit, false)
+    }
+
+    /// [`stat`](Self::stat) for an item that counts memory which lies on nodes.
+    ///
+    /// ```
+    /// let mut builder = memcg::Runtime::builder();
+    /// let arena = builder.stat_per_node("arena", memcg::Unit::Bytes);
+    /// let runtime = builder.build()?;
+    /// assert!(runtime.items().any(|item| item.stat == arena && item.per_node));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn stat_per_node(&mut self, name: &str, unit: Unit) -> Stat {
+        self.items.declare(name, unit, true)
+    }
+
+    /// Grains that [`Group::read`] may miss for each writer, 64 by default, at most 2^40: half of it before a thread
+    /// announces what it has written, half before a read flushes. More make announcements rarer, which walk the ancestors;
+    /// 0 makes every addition one.
+    ///
+    /// ```
+    /// use memcg::{Runtime, Stat};
+    ///
+    /// let runtime = Runtime::builder().stat_batch(1_000).build()?;
+    /// runtime.root().stat_add(Stat::WORKINGSET_REFAULT, 1);
+    /// assert_eq!(runtime.root().read().max_error(), 500);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn stat_batch(mut self, grains: u64) -> Self {
+        self.stat_batch = grains;
         self
     }
 
@@ -256,7 +309,8 @@ impl RuntimeBuilder {
         let configs: Vec<_> = std::iter::once(memory).chain(self.counters.iter().map(|_| config.clone())).collect();
         let further = self.counters.into_iter().map(String::into_boxed_str).collect();
         let root = slow_path(|_, _| {
-            Tree::of_groups(configs[0].clone(), further, self.id, self.groups_max).root_group(&configs)
+            let stats = Coordinator::new(self.items, self.stat_batch);
+            Tree::of_groups(configs[0].clone(), further, self.id, self.groups_max, stats).root_group(&configs)
         });
         Ok(Runtime::new(Group::from_handle(root)))
     }
@@ -281,8 +335,14 @@ impl RuntimeBuilder {
                 return Err(BuildError::CounterName(name.clone()));
             }
         }
-        if self.items > 0 {
-            return Err(BuildError::Unsupported("statistics items"));
+        if let Some(name) = self.items.bad_name() {
+            return Err(BuildError::StatName(name.to_string()));
+        }
+        if self.items.len() > ITEMS_MAX {
+            return Err(BuildError::TooManyStats { items: self.items.len(), most: ITEMS_MAX });
+        }
+        if self.stat_batch > STAT_BATCH_MAX {
+            return Err(BuildError::StatBatchTooLarge(self.stat_batch));
         }
         if self.nodes != 1 {
             return Err(BuildError::Unsupported("memory nodes other than 1"));

@@ -1,19 +1,25 @@
 //! `Runtime`: the owner of a tree of groups.
 
 mod builder;
+mod flusher;
 mod table;
 
 pub use builder::{BuildError, RuntimeBuilder};
+pub use flusher::FlusherError;
 pub use table::{TreeRow, TreeTable};
 
 use std::fmt;
+use std::time::Duration;
 
 use crate::charge::pool::slow_path;
 use crate::charge::tree::Tree;
 use crate::charge::{Counts, Verdict};
 use crate::group::{Group, GroupId};
+use crate::stat::Item;
 use crate::sync::Arc;
 use crate::sync::barrier::BarrierState;
+use crate::sync::lock::{Lock, Rank};
+use flusher::Flusher;
 
 /// Owns a tree of groups: the root, and how the whole behaves. Shared by reference or in an `Arc`.
 ///
@@ -34,6 +40,7 @@ use crate::sync::barrier::BarrierState;
 pub struct Runtime {
     root: Group,
     tree: Arc<Tree>,
+    flusher: Lock<Option<Flusher>>,
 }
 
 impl Runtime {
@@ -50,7 +57,7 @@ impl Runtime {
 
     fn new(root: Group) -> Runtime {
         let tree = Arc::clone(&root.node().life().tree);
-        Runtime { root, tree }
+        Runtime { root, tree, flusher: Lock::new(Rank::Bookkeeping, None) }
     }
 
     /// The group above all others.
@@ -183,6 +190,60 @@ impl Runtime {
         slow_path(|_, _| self.tree.places.lock().dying_groups as usize)
     }
 
+    /// The items of the statistics: those built in, then those that the builder declared.
+    ///
+    /// ```
+    /// use memcg::{Runtime, Unit};
+    ///
+    /// let mut builder = Runtime::builder();
+    /// let rows = builder.stat("rows_scanned", Unit::Events);
+    /// let runtime = builder.build()?;
+    /// let last = runtime.items().last().unwrap();
+    /// assert_eq!((last.stat, last.name, last.unit), (rows, "rows_scanned", Unit::Events));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn items(&self) -> impl Iterator<Item = Item<'_>> {
+        self.root.node().coordinator().items.iter()
+    }
+
+    /// Flush the statistics of all groups every `period`, on a thread of its own: published figures are never older. The
+    /// kernel's period is two seconds. Replaces a flusher that runs; stops with the runtime.
+    ///
+    /// Nothing depends on it: [`Group::read_exact`] is exact without, and [`Group::read`] within its bound. It visits
+    /// what was written lately, and unlists what was not, with one barrier; nothing is done while nobody writes.
+    ///
+    /// # Errors
+    ///
+    /// [`FlusherError`]; what ran before goes on.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// runtime.start_flusher(Duration::from_secs(2))?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn start_flusher(&self, period: Duration) -> Result<(), FlusherError> {
+        let new = Flusher::start(self.root(), period)?;
+        // The old one is joined once the lock is released.
+        let old = self.flusher.lock().replace(new);
+        drop(old);
+        Ok(())
+    }
+
+    /// Stop the periodic flush, if one runs; returns when it has stopped.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// runtime.start_flusher(std::time::Duration::from_millis(10))?;
+    /// runtime.stop_flusher();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn stop_flusher(&self) {
+        let old = self.flusher.lock().take();
+        drop(old);
+    }
+
     /// Events of the whole tree.
     ///
     /// ```
@@ -211,6 +272,7 @@ impl Runtime {
 impl Drop for Runtime {
     fn drop(&mut self) {
         if !crate::sync::model_failed() {
+            self.stop_flusher();
             self.root.offline_tree();
         }
     }

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //! Places            the shape of a tree, its drains: held over everything that changes a counter's stock
-//!   Bookkeeping     the registry, peak windows: held over what may allocate, and so over a charge by an allocator
-//!     Forcing       the forced units of one level: held over one exchange
+//!   Statistics      the lists of a tree's coordinator: held over at most a slice of a flush
+//!     Bookkeeping   the registry, peak windows: held over what may allocate, and so over a charge by an allocator
+//!       Forcing     the forced units of one level: held over one exchange
 //! ```
 //!
 //! A thread takes a lock only below those that it holds; debug builds assert it. Nobody waits for `Places` while in
@@ -17,8 +18,9 @@ use super::{Mutex, MutexGuard};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     Places = 1,
-    Bookkeeping = 2,
-    Forcing = 3,
+    Statistics = 2,
+    Bookkeeping = 3,
+    Forcing = 4,
 }
 
 /// A mutex that knows its place.

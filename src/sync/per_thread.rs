@@ -1,8 +1,9 @@
-//! The registry of threads and what each thread owns: a transit word and the slots of its stocks.
+//! The registry of threads and what each thread owns: a transit word, the slots of its stocks, its cells.
 //!
 //! ```text
 //! LOCAL (thread-local pointer) ──> Block ──> transit word
-//!                                    └────> directory[index / 256] ──> Page of 256 slots
+//!                                    ├────> directory[index / 256] ──> Page of 256 slots
+//!                                    └────> directory[index / 256] ──> Page of 256 pointers to cells
 //! ```
 //!
 //! A block belongs to a thread id. Ids and blocks outlive threads: what an ended thread leaves in its slots stays in
@@ -24,6 +25,7 @@ use super::transit::Transit;
 use super::{AtomicPtr, Ordering, Registrar};
 use crate::charge::audit::Cell as AuditCell;
 use crate::charge::stock::Slot;
+use crate::stat::cells::{Cells, Place as CellsPlace};
 
 /// What one thread id owns.
 pub(crate) struct Block {
@@ -33,6 +35,7 @@ pub(crate) struct Block {
     next: *const Block,
     slots: Directory<Slot>,
     audit: Directory<AuditCell>,
+    cells: Directory<CellsPlace>,
 }
 
 // SAFETY: `next` is written before the block is published and names a block of the same registry, which never drops one
@@ -65,7 +68,14 @@ impl Block {
             block
         }
         #[cfg(loom)]
-        Box::new(Block { transit: Transit::new(), id, next, slots: Directory::new(), audit: Directory::new() })
+        Box::new(Block {
+            transit: Transit::new(),
+            id,
+            next,
+            slots: Directory::new(),
+            audit: Directory::new(),
+            cells: Directory::new(),
+        })
     }
 
     /// The thread as a counter's sole charger: not zero.
@@ -97,13 +107,34 @@ impl Block {
     pub(crate) fn audit_or_page(&self, index: SlotIndex) -> Option<&AuditCell> {
         self.audit.get_or_make(index, AuditCell::new)
     }
+
+    /// This thread's cells of the group behind a gate, if it has any.
+    #[inline(always)]
+    pub(crate) fn cells_behind(&self, gate: &Gate) -> Option<Cells> {
+        self.cells.behind(gate)?.cells()
+    }
+
+    /// Where the cells of a group are found, if this thread has a page for it.
+    pub(crate) fn cells(&self, index: SlotIndex) -> Option<&CellsPlace> {
+        self.cells.get(index)
+    }
+
+    pub(crate) fn cells_or_page(&self, index: SlotIndex) -> Option<&CellsPlace> {
+        self.cells.get_or_make(index, CellsPlace::empty)
+    }
 }
 
 /// Stands for a block where a thread has none: every look-up in it finds no page. Saves the hit path a test. All zero,
 /// so it takes address space only.
 #[cfg(not(loom))]
-static NO_BLOCK: Block =
-    Block { transit: Transit::new(), id: 0, next: ptr::null(), slots: Directory::new(), audit: Directory::new() };
+static NO_BLOCK: Block = Block {
+    transit: Transit::new(),
+    id: 0,
+    next: ptr::null(),
+    slots: Directory::new(),
+    audit: Directory::new(),
+    cells: Directory::new(),
+};
 
 #[cfg(not(loom))]
 const fn no_block() -> *const Block {

@@ -140,14 +140,16 @@ impl<T> Directory<T> {
     }
 }
 
-impl Directory<Slot> {
+impl<T> Directory<T> {
     /// The entry behind a gate, if its page exists.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(super) fn behind(&self, gate: &Gate) -> Option<&Slot> {
+    pub(super) fn behind(&self, gate: &Gate) -> Option<&T> {
+        const { assert!(size_of::<Slot>().is_multiple_of(size_of::<T>())) };
+        let share = const { (size_of::<Slot>() / size_of::<T>()) as u32 };
         // SAFETY: `Gate::set_index` is the only writer and stores the halves of an index, which are within their
         // bounds. A page once read is published initialised and lives as long as its directory; the offset is that of a
-        // slot.
+        // slot, and the entry lies as far in as its share of one.
         unsafe {
             let place = self.0.get_unchecked(gate.page.load(Ordering::Relaxed) as usize);
             // Acquire (E7): as in `get`.
@@ -155,7 +157,7 @@ impl Directory<Slot> {
             if page.is_null() {
                 return None;
             }
-            Some(&*page.cast::<Slot>().byte_add(gate.offset.load(Ordering::Relaxed) as usize))
+            Some(&*page.cast::<T>().byte_add((gate.offset.load(Ordering::Relaxed) / share) as usize))
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::charge::pool::slow_path;
 use crate::charge::protection::Protection;
 use crate::charge::tree::Tree;
 use crate::charge::verify::Verdict;
+use crate::stat::coordinator::Counts as StatCounts;
 use crate::sync::barrier::BarrierState;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering};
@@ -271,7 +272,7 @@ pub struct Counts {
     pub drains: u64,
     /// Units that drains brought back.
     pub drained: u64,
-    /// Heavy barriers that drains and lowered limits ran.
+    /// Heavy barriers: of drains, of lowered limits, and for statistics that were unlisted.
     pub barriers: u64,
     /// Charges refused although a thread in transit, a failed barrier or the charge's own position inside another slow
     /// path kept credit out of reach.
@@ -282,6 +283,20 @@ pub struct Counts {
     pub overflows: u64,
     /// Units of credit that were thrown away because nothing stood behind them after an underflow.
     pub discarded: u64,
+    /// Flushes of the statistics; those that several readers shared count once. This and what follows is of trees of
+    /// groups.
+    pub flushes: u64,
+    /// Cells that flushes looked at: what one thread has written for one group.
+    pub flush_visits: u64,
+    /// Times a thread listed its cells of a group, having written them first or for the first time in a while.
+    pub stat_lists: u64,
+    /// Cells that were taken off the lists because nobody wrote them.
+    pub stat_unlists: u64,
+    /// Additions to items of another runtime, which were not counted.
+    pub foreign_stats: u64,
+    /// Additions that an allocator's charge inside another slow path would have had to make cells for, and did not
+    /// count.
+    pub nested_stats: u64,
 }
 
 /// A private, resettable peak of one counter. Other windows and [`PageCounter::peak`] do not notice a reset.
@@ -360,6 +375,8 @@ impl fmt::Debug for PeakWindow {
 impl Tree {
     pub(crate) fn counts(&self) -> Counts {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let stat =
+            |count: fn(&StatCounts) -> &AtomicU64| self.stats.as_ref().map_or(0, |stats| read(count(&stats.counts)));
         Counts {
             drains: read(&self.counts.drains),
             drained: read(&self.counts.drained),
@@ -368,6 +385,12 @@ impl Tree {
             underflows: read(&self.counts.underflows),
             overflows: read(&self.counts.overflows),
             discarded: read(&self.counts.discarded),
+            flushes: stat(|counts| &counts.flushes),
+            flush_visits: stat(|counts| &counts.visits),
+            stat_lists: stat(|counts| &counts.lists),
+            stat_unlists: stat(|counts| &counts.unlists),
+            foreign_stats: stat(|counts| &counts.foreign),
+            nested_stats: stat(|counts| &counts.nested),
         }
     }
 }

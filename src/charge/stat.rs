@@ -1,0 +1,200 @@
+//! Statistics of groups: where a group finds its part and a thread its cells, and what charges count themselves.
+//!
+//! A group's statistics belong to its first counter. How they are gathered is the coordinator's (`crate::stat`).
+
+use super::page_counter::Node;
+use super::pool::slow_path;
+use crate::stat::cells::{Added, Cells};
+use crate::stat::coordinator::Coordinator;
+use crate::stat::part::Part;
+use crate::stat::{Stat, Stats};
+use crate::sync::Ordering;
+use crate::sync::per_thread::Block;
+use crate::sync::slots::Gate;
+
+// === The write path ===
+
+impl Gate {
+    /// Add to an item of the group that has this gate: a load and a store in this thread's own cells.
+    #[inline(always)]
+    pub(crate) fn stat_add(&self, stat: Stat, delta: i64) {
+        let added = crate::sync::with_local(|local| {
+            let cells = local.fast_block().and_then(|block| block.cells_behind(self));
+            cells.map_or(Added::Nowhere, |cells| cells.add(stat, delta, false))
+        });
+        if added != Added::Done {
+            self.stat_add_slow(stat, delta, added);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn stat_add_slow(&self, stat: Stat, delta: i64, added: Added) {
+        let node = self.node().keeper();
+        slow_path(|block, nested| {
+            let Some(stats) = &node.tree().stats else { return };
+            if added == Added::Due {
+                if let (Some(part), Some(cells)) = (node.stat_part(), block.and_then(|block| node.cells(block))) {
+                    stats.attend(part, cells);
+                }
+            } else if stats.items.knows(stat) {
+                node.count_in(stats, block, nested, stat, delta);
+            } else {
+                stats.counts.foreign.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+}
+
+impl Node {
+    /// The group's statistics, once it or a group below has been written.
+    #[allow(unsafe_code)]
+    pub(crate) fn stat_part(&self) -> Option<&Part> {
+        // SAFETY: the tree's coordinator keeps it until the group is buried; who has the node keeps the group.
+        unsafe { self.stats.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The same, made with those of its ancestors where there is none.
+    fn stat_part_or_make(&self, stats: &Coordinator) -> Option<&Part> {
+        if self.stat_part().is_none() {
+            let without: Vec<&Node> = self.levels().take_while(|level| level.stat_part().is_none()).collect();
+            for level in without.into_iter().rev() {
+                stats.attach(&level.stats, level.life().parent.and_then(Node::stat_part));
+            }
+        }
+        self.stat_part()
+    }
+
+    fn cells(&self, block: &Block) -> Option<Cells> {
+        block.cells(self.index)?.cells()
+    }
+
+    /// Add to an item of this group, of which this is the first counter, in a slow path.
+    fn count_in(&self, stats: &Coordinator, block: Option<&Block>, nested: bool, stat: Stat, delta: i64) {
+        let fenced = self.life().fenced;
+        let found = block.and_then(|block| self.cells(block)).zip(self.stat_part());
+        if found.is_none() && nested {
+            // Making them takes a lock that this thread may hold.
+            stats.counts.nested.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        if let Some((cells, part)) = found.or_else(|| self.first_touch(stats, block?)) {
+            if cells.add(stat, delta, fenced) == Added::Due {
+                stats.attend(part, cells);
+            }
+        } else if let Some(part) = self.stat_part_or_make(stats) {
+            let cells = stats.shared_cells(part);
+            cells.add_shared(stat, delta);
+            stats.attend_shared(part, cells, stat.grains(delta));
+        }
+    }
+
+    /// Cells for a thread that writes this group for the first time. `None` where there is no place for them.
+    fn first_touch(&self, stats: &Coordinator, block: &Block) -> Option<(Cells, &Part)> {
+        let place = block.cells_or_page(self.index)?;
+        let part = self.stat_part_or_make(stats)?;
+        let cells = stats.cells(part);
+        place.set(Some(cells));
+        Some((cells, part))
+    }
+
+    /// One more of what charges themselves count, on the group of this counter. Not in transit, and with no lock held.
+    /// It may allocate: nothing is counted here of a charge that is refused, for which there may be no memory.
+    pub(super) fn count(&self, block: Option<&Block>, nested: bool, stat: Stat) {
+        if let Some(stats) = &self.tree().stats {
+            self.keeper().count_in(stats, block, nested, stat, 1);
+        }
+    }
+}
+
+// === The readers ===
+
+/// How fresh a read has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fresh {
+    /// As published.
+    Stale,
+    /// Flushed where more may be missing than the kernel's threshold.
+    Threshold,
+    /// Flushed where more grains than this may be missing.
+    Within(u64),
+}
+
+impl Node {
+    pub(crate) fn read_stats(&self, fresh: Fresh) -> Stats {
+        let stats = self.coordinator();
+        let part = self.stat_part();
+        let flushes = match (fresh, part) {
+            (Fresh::Stale, _) | (_, None) => false,
+            (Fresh::Threshold, Some(part)) => stats.is_above_threshold(part),
+            (Fresh::Within(most), Some(part)) => stats.bound(part) > most,
+        };
+        if flushes { self.read_exact(part) } else { stats.read_stale(part) }
+    }
+
+    pub(crate) fn read_exact_stats(&self) -> Stats {
+        self.read_exact(self.stat_part())
+    }
+
+    fn read_exact(&self, part: Option<&Part>) -> Stats {
+        let stats = self.coordinator();
+        if part.is_none_or(|part| self.flush(part)) {
+            Stats::read(&stats.items, part, 0)
+        } else {
+            stats.read_stale(part)
+        }
+    }
+
+    /// Publish what is below `part`. False inside another slow path of this thread, which may hold the lock.
+    fn flush(&self, part: &Part) -> bool {
+        slow_path(|_, nested| {
+            if !nested {
+                self.coordinator().flush(part, &self.tree().barrier, false);
+            }
+            !nested
+        })
+    }
+
+    pub(crate) fn flush_stats(&self) {
+        if let Some(part) = self.stat_part() {
+            self.flush(part);
+        }
+    }
+
+    /// Where the periodic flush is late and enough is missing. Whether it flushed.
+    pub(crate) fn flush_stats_ratelimited(&self) -> bool {
+        let stats = self.coordinator();
+        let due = |part: &&Part| stats.is_late() && stats.is_above_threshold(part);
+        self.stat_part().filter(due).is_some_and(|part| self.flush(part))
+    }
+
+    /// What the flusher does: everything, whatever the threshold says, and unlist what is idle.
+    pub(crate) fn flush_stats_periodic(&self) {
+        if let Some(part) = self.stat_part() {
+            slow_path(|_, _| self.coordinator().flush(part, &self.tree().barrier, true));
+        } else {
+            self.coordinator().note_root_flush();
+        }
+    }
+
+    pub(crate) fn coordinator(&self) -> &Coordinator {
+        self.tree().stats.as_ref().expect("a tree of groups has statistics")
+    }
+}
+
+// === The end ===
+
+impl Node {
+    /// Nobody has the group any more: what its threads have written goes to its ancestors.
+    pub(super) fn bury_stats(&self) {
+        let Some(part) = self.stat_part() else { return };
+        for block in self.tree().registry.blocks() {
+            // As with the slots (E12): every use of the group came before this.
+            if let Some(place) = block.cells(self.index) {
+                place.set(None);
+            }
+        }
+        self.coordinator().bury(part);
+        self.stats.store(std::ptr::null_mut(), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,153 @@
+//! Statistics of a group: written by any thread, read as fresh as the reader asks.
+
+use super::{Charge, Group};
+use crate::charge::stat::Fresh;
+use crate::stat::{Stat, Stats};
+
+impl Group {
+    /// Add to an item: 2 ns, no lock, no read-modify-write instruction, whatever the depth. The first time on a thread
+    /// makes its cells; every so often what was written is announced to the ancestors (about 20 ns for each).
+    ///
+    /// Also on a group that is offline. An item of another runtime is not counted, but in
+    /// [`Counts::foreign_stats`](crate::Counts::foreign_stats).
+    ///
+    /// Source: `mod_memcg_state` and `memcg_rstat_updated` in `mm/memcontrol.c`.
+    ///
+    /// ```
+    /// use memcg::{Limits, Stat};
+    ///
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let query = runtime.root().create("q17", Limits::new())?;
+    /// query.stat_add(Stat::ANON, 65_536);
+    /// query.stat_add(Stat::ANON, -4_096);
+    /// assert_eq!(runtime.root().read_exact().get(Stat::ANON), 61_440);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn stat_add(&self, stat: Stat, delta: i64) {
+        self.gate.stat_add(stat, delta);
+    }
+
+    /// The figures as they were published last: loads only, about 10 ns. [`Stats::max_error`] says what may be missing:
+    /// what was announced since, and half a batch for each writer.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let root = runtime.root();
+    /// root.stat_add(memcg::Stat::ANON, 4_096);
+    /// let before = root.read_stale();
+    /// assert!(before.get(memcg::Stat::ANON).abs_diff(4_096) <= before.max_error_of(memcg::Stat::ANON));
+    /// root.flush();
+    /// assert_eq!(root.read_stale().get(memcg::Stat::ANON), 4_096);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn read_stale(&self) -> Stats {
+        self.node().read_stats(Fresh::Stale)
+    }
+
+    /// The figures with at most one batch for each writer missing: published ones where that holds, else flushed. What
+    /// reading `memory.stat` does, with writers in the place of processors.
+    ///
+    /// Source: `mem_cgroup_flush_stats` in `mm/memcontrol.c`.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let root = runtime.root();
+    /// for _ in 0..1_000 {
+    ///     root.stat_add(memcg::Stat::WORKINGSET_REFAULT, 1);
+    /// }
+    /// assert!(root.read().max_error() <= 64);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn read(&self) -> Stats {
+        self.node().read_stats(Fresh::Threshold)
+    }
+
+    /// The figures with at most `max_error` grains of each item's unit missing ([`Unit::grain`](crate::Unit::grain)):
+    /// published ones where that holds, else flushed.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let root = runtime.root();
+    /// root.stat_add(memcg::Stat::WORKINGSET_REFAULT, 1_000);
+    /// assert_eq!(root.read_within(4_096).get(memcg::Stat::WORKINGSET_REFAULT), 0, "near enough");
+    /// assert_eq!(root.read_within(100).get(memcg::Stat::WORKINGSET_REFAULT), 1_000);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn read_within(&self, max_error: u64) -> Stats {
+        self.node().read_stats(Fresh::Within(max_error))
+    }
+
+    /// The figures with everything that was written before the call. Flushes the subtree: one visit to each pair of a
+    /// thread and a group in it that has written lately, idle ones not among them, and no barrier.
+    ///
+    /// Readers that ask at once share the work, and nobody waits for more than a small part of somebody else's. Called
+    /// by an allocator inside another call of this crate, it reads what is published and says what may be missing.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let root = runtime.root();
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| root.stat_add(memcg::Stat::FILE, 7));
+    /// });
+    /// assert_eq!(root.read_exact().get(memcg::Stat::FILE), 7);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn read_exact(&self) -> Stats {
+        self.node().read_exact_stats()
+    }
+
+    /// Publish everything that was written in this subtree before the call. As [`read_exact`](Self::read_exact).
+    ///
+    /// Source: `do_flush_stats` in `mm/memcontrol.c`.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let root = runtime.root();
+    /// root.stat_add(memcg::Stat::SLAB, 1);
+    /// root.flush();
+    /// assert_eq!(root.read_stale().get(memcg::Stat::SLAB), 1);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn flush(&self) {
+        self.node().flush_stats();
+    }
+
+    /// [`flush`](Self::flush) where more than [`read`](Self::read) allows may be missing, and only while the periodic
+    /// flush is more than one full cycle late. Returns whether it flushed.
+    ///
+    /// Source: `mem_cgroup_flush_stats_ratelimited` in `mm/memcontrol.c`.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let root = runtime.root();
+    /// root.stat_add(memcg::Stat::SLAB, 1 << 30);
+    /// assert!(!root.flush_ratelimited(), "the runtime has just begun");
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn flush_ratelimited(&self) -> bool {
+        self.node().flush_stats_ratelimited()
+    }
+}
+
+impl Charge {
+    /// [`Group::stat_add`] on the group that is charged: for who has no handle, as where the memory is freed.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let charge = runtime.root().try_charge(4_096)?;
+    /// charge.stat_add(memcg::Stat::ANON, 4_096);
+    /// std::thread::spawn(move || {
+    ///     charge.stat_add(memcg::Stat::ANON, -4_096); // before its bytes go: afterwards the group may be gone
+    ///     drop(charge);
+    /// })
+    /// .join()
+    /// .unwrap();
+    /// assert_eq!(runtime.root().read_exact().get(memcg::Stat::ANON), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn stat_add(&self, stat: Stat, delta: i64) {
+        self.gate().stat_add(stat, delta);
+    }
+}

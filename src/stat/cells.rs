@@ -1,0 +1,281 @@
+//! What one thread has written for one group: a line or more of words, one for each item, with a head.
+//!
+//! ```text
+//! head   listed | written | due | touched | key | number | next | announced
+//! items  one cumulative count each
+//! ```
+//!
+//! The thread that owns the cells is the only one that stores them, but for *listed*, which it sets and the coordinator
+//! clears. A count is a load and a store; nothing is taken out when it is read, the reader remembers what it has seen.
+//! Edges: E17 (add/unlist), E18 (the stack of newly listed cells), E20 (announcements).
+//!
+//! Threads that have no block write *shared* cells, with read-modify-write instructions.
+
+use std::ptr::{self, NonNull};
+
+use super::item::Stat;
+use crate::sync::barrier::{light, light_fence};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering, fence};
+
+/// Words of a line: two cache lines, which the prefetcher takes as a pair.
+const WORDS: usize = 16;
+
+/// Words before the items.
+const HEAD: usize = 8;
+
+// Places in the head.
+/// Set by the owner before it pushes the cells, cleared when the coordinator unlists them.
+const LISTED: usize = 0;
+/// Grains ever written.
+const WRITTEN: usize = 1;
+/// Beyond this many the owner announces what it has written.
+const DUE: usize = 2;
+/// A bit for each item that was ever written.
+const TOUCHED: usize = 3;
+/// Builder (32) | items (32).
+const KEY: usize = 4;
+/// Entry of the coordinator, plus 1.
+const NUMBER: usize = 5;
+/// The number of the next newly listed cells, 0 for none.
+const NEXT: usize = 6;
+/// Announcements made.
+const ANNOUNCED: usize = 7;
+
+#[repr(align(128))]
+pub(crate) struct Line([AtomicU64; WORDS]);
+
+/// The cells of one thread for one group. A pointer: the coordinator keeps the words, in one place for as long as there
+/// is the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cells(NonNull<Line>);
+
+// SAFETY: the words behind it are atomic.
+#[allow(unsafe_code)]
+unsafe impl Send for Cells {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl Sync for Cells {}
+
+/// Where a thread finds its cells for a group. Stored by the thread, and by whoever buries the group.
+pub(crate) struct Place(AtomicPtr<Line>);
+
+impl Place {
+    pub(crate) fn empty() -> Place {
+        Place(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    #[inline(always)]
+    pub(crate) fn cells(&self) -> Option<Cells> {
+        // Relaxed: the thread's own store, or that of the thread before it, handed over with the block (E8).
+        NonNull::new(self.0.load(Ordering::Relaxed)).map(Cells)
+    }
+
+    pub(crate) fn set(&self, cells: Option<Cells>) {
+        self.0.store(cells.map_or(ptr::null_mut(), |cells| cells.0.as_ptr()), Ordering::Relaxed);
+    }
+}
+
+/// What became of an addition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Added {
+    /// Counted.
+    Done,
+    /// Counted; the cells must be listed, or what they hold be announced.
+    Due,
+    /// Not counted: this thread has no cells for the group, or the item is not one of its runtime.
+    Nowhere,
+}
+
+/// Memory for the cells of so many items.
+pub(super) fn lines(items: usize) -> Box<[Line]> {
+    let line = |_| Line(std::array::from_fn(|_| AtomicU64::new(0)));
+    (0..(HEAD + items).div_ceil(WORDS)).map(line).collect()
+}
+
+impl Cells {
+    /// The first line of `lines`, which the caller keeps where they are for as long as anybody uses the cells.
+    pub(super) fn new(lines: &[Line]) -> Cells {
+        Cells(NonNull::from(lines).cast())
+    }
+
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn word<'a>(self, at: usize) -> &'a AtomicU64 {
+        // SAFETY: the lines are there, see `new`; `at` is within the head, or an item's below the number in the key,
+        // for which there are lines: `add` looks at the key first, the coordinator knows how many items there are.
+        unsafe { &(&*self.0.as_ptr().add(at / WORDS)).0[at % WORDS] }
+    }
+
+    #[inline(always)]
+    fn load(self, at: usize) -> u64 {
+        self.word(at).load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn store(self, at: usize, value: u64) {
+        self.word(at).store(value, Ordering::Relaxed);
+    }
+
+    /// Clean, for a group of a runtime with so many items; `number` is the coordinator's. Nobody else has the cells.
+    pub(super) fn begin(self, of: u32, items: usize, number: u32, quantum: u64) {
+        for at in 0..HEAD + items {
+            self.store(at, 0);
+        }
+        self.store(DUE, quantum);
+        self.store(KEY, u64::from(of) << 32 | items as u64);
+        self.store(NUMBER, u64::from(number) + 1);
+    }
+
+    /// Whether the item is one of this runtime.
+    #[inline(always)]
+    fn knows(self, stat: Stat) -> bool {
+        // Two clones of a builder share its number and may differ in their items.
+        let key = self.load(KEY);
+        stat.of() == 0 || (key >> 32 == u64::from(stat.of()) && (stat.number() as u64) < key & 0xffff_ffff)
+    }
+}
+
+// === The owner's side ===
+
+impl Cells {
+    /// Add to an item. Owner only.
+    #[inline(always)]
+    pub(crate) fn add(self, stat: Stat, delta: i64, fenced: bool) -> Added {
+        if !self.knows(stat) {
+            return Added::Nowhere;
+        }
+        let at = HEAD + stat.number();
+        let before = self.load(at);
+        if before == 0 {
+            self.store(TOUCHED, self.load(TOUCHED) | 1 << stat.number());
+        }
+        self.store(at, before.wrapping_add_signed(delta));
+        let written = self.load(WRITTEN).wrapping_add(stat.grains(delta));
+        // Release (E17, E20): whoever sees it sees the count and its bit.
+        self.word(WRITTEN).store(written, Ordering::Release);
+        // light (E17): pairs with the heavy in `Coordinator::unlist`. Either we see that the cells are not listed any
+        // more, or the coordinator reads our count.
+        if fenced {
+            light_fence()
+        } else {
+            light()
+        }
+        let listed = self.word(LISTED).load(Ordering::Acquire);
+        // Not listed, or more than is due: one test for both.
+        let due = self.load(DUE).wrapping_sub(written).cast_signed();
+        if (listed.cast_signed() - 1) | due < 0 { Added::Due } else { Added::Done }
+    }
+
+    /// [`add`](Self::add) for threads that have no cells of their own. Always due.
+    pub(crate) fn add_shared(self, stat: Stat, delta: i64) -> Added {
+        if !self.knows(stat) {
+            return Added::Nowhere;
+        }
+        self.word(TOUCHED).fetch_or(1 << stat.number(), Ordering::Relaxed);
+        self.word(HEAD + stat.number()).fetch_add(delta.cast_unsigned(), Ordering::Relaxed);
+        self.word(WRITTEN).fetch_add(stat.grains(delta), Ordering::Release);
+        fence(Ordering::SeqCst);
+        Added::Due
+    }
+
+    pub(super) fn is_listed(self) -> bool {
+        self.word(LISTED).load(Ordering::Acquire) != 0
+    }
+
+    /// Mark the cells as listed; true where they were not, and the caller has to push them. Flag before push: the
+    /// other way round the coordinator could unlist them in between, and they would be marked and on no list.
+    pub(super) fn mark_listed(self) -> bool {
+        self.word(LISTED).swap(1, Ordering::AcqRel) == 0
+    }
+
+    /// What has been written since it was announced last, if that is more than `quantum`. From here on it is announced.
+    pub(super) fn announce(self, quantum: u64) -> Option<u64> {
+        let written = self.load(WRITTEN);
+        let announced = self.load(DUE).wrapping_sub(quantum);
+        let grains = written.wrapping_sub(announced);
+        if grains <= quantum {
+            return None;
+        }
+        self.store(DUE, written.wrapping_add(quantum));
+        // Release: as `WRITTEN`, which could come to the same value by 2^64 grains, but not without this one moving.
+        self.word(ANNOUNCED).store(self.load(ANNOUNCED).wrapping_add(1), Ordering::Release);
+        Some(grains)
+    }
+
+    /// For shared cells: everything is announced at once, by whoever wrote it.
+    pub(super) fn announce_shared(self) {
+        self.word(ANNOUNCED).fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// On the stack of newly listed cells, before those that `next` names. By whoever has marked them.
+    pub(super) fn set_next(self, next: u64) {
+        self.store(NEXT, next);
+    }
+
+    /// The coordinator's entry, plus 1.
+    pub(super) fn number(self) -> u64 {
+        self.load(NUMBER)
+    }
+}
+
+// === The coordinator's side ===
+
+/// What tells whether cells have been written since they were read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Version {
+    written: u64,
+    announced: u64,
+}
+
+impl Cells {
+    pub(super) fn version(self) -> Version {
+        // Acquire (E17, E20): what is read of the items after this is at least as new.
+        Version {
+            announced: self.word(ANNOUNCED).load(Ordering::Acquire),
+            written: self.word(WRITTEN).load(Ordering::Acquire),
+        }
+    }
+
+    /// The items ever written.
+    pub(super) fn touched(self) -> Bits {
+        Bits(self.load(TOUCHED))
+    }
+
+    /// An item below the number that the cells were made for.
+    pub(super) fn count(self, item: usize) -> i64 {
+        self.load(HEAD + item).cast_signed()
+    }
+
+    pub(super) fn next(self) -> u64 {
+        self.load(NEXT)
+    }
+
+    /// Whoever writes from here on lists the cells again. Worth something only with a heavy barrier behind it.
+    pub(super) fn unmark(self) {
+        // Release (E17): pairs with the owner's Acquire.
+        self.word(LISTED).store(0, Ordering::Release);
+    }
+
+    /// Take [`unmark`](Self::unmark) back. An owner that has seen it meanwhile pushes the cells all the same.
+    pub(super) fn mark_again(self) {
+        self.word(LISTED).store(1, Ordering::Release);
+    }
+}
+
+/// Items, a bit each.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bits(pub(super) u64);
+
+impl Iterator for Bits {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        let item = self.0.trailing_zeros() as usize;
+        if self.0 == 0 {
+            return None;
+        }
+        self.0 &= self.0 - 1;
+        Some(item)
+    }
+}

@@ -1,0 +1,259 @@
+//! Who gathers what the threads have written: the lists of written cells, and their unlisting.
+//!
+//! One lock, held for at most [`SLICE`] cells at a time, with nothing foreign and no system call under it. Writers take
+//! it for their first write to a group, readers of published figures never. How a flush goes is in `flush`; the protocol
+//! stands in `README.md` beside this file.
+//!
+//! Edges: E17 (add/unlist), E18 (the stack of newly listed cells), E19 (who shares a flush).
+
+use std::time::{Duration, Instant};
+
+use super::cells::Cells;
+use super::item::Items;
+use super::list::NONE;
+use super::part::Part;
+use super::state::State;
+use crate::sync::barrier::Barrier;
+use crate::sync::lock::{Lock, Rank};
+use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
+use crate::sync::{Arc, AtomicU64, Ordering};
+
+/// Cells that are read, unmarked or unlisted under one hold of the lock.
+pub(super) const SLICE: usize = 64;
+
+/// Fewer idle cells than this do not pay for a barrier; the periodic flush takes them.
+const IDLE_MANY: usize = 64;
+
+/// Time between two periodic flushes, unless configured: the kernel's FLUSH_TIME.
+const PERIOD: Duration = Duration::from_secs(2);
+
+/// Unless configured: the kernel's MEMCG_CHARGE_BATCH, which its statistics share.
+pub(crate) const STAT_BATCH: u64 = 64;
+
+/// The largest: bounds must not wrap.
+pub(crate) const STAT_BATCH_MAX: u64 = 1 << 40;
+
+/// Gathers the statistics of one tree of groups.
+pub(crate) struct Coordinator {
+    pub(crate) items: Items,
+    /// Grains that a thread may have written to a group without announcing them: half a batch. What has been announced
+    /// may come to another half for each writer before a read flushes it.
+    pub(super) quantum: u64,
+    /// Number of the cells listed last, 0 where none are: a stack that writers push to and the coordinator takes whole.
+    stack: AtomicU64,
+    /// Flushes asked for.
+    asked: AtomicU64,
+    pub(crate) counts: Counts,
+    born: Instant,
+    /// When a flush of the root began last, in nanoseconds since then.
+    root_flushed: StatU64,
+    /// Between two periodic flushes, in nanoseconds.
+    period: StatU64,
+    pub(super) state: Lock<State>,
+}
+
+/// Event counts; nothing depends on them.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) flushes: StatU64,
+    pub(crate) visits: StatU64,
+    pub(crate) lists: StatU64,
+    pub(crate) unlists: StatU64,
+    pub(crate) foreign: StatU64,
+    pub(crate) nested: StatU64,
+}
+
+// === impl Coordinator: the writers' side ===
+
+impl Coordinator {
+    pub(crate) fn new(items: Items, batch: u64) -> Coordinator {
+        let state = State::new(items.len());
+        Coordinator {
+            items,
+            quantum: batch / 2,
+            stack: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
+            counts: Counts::default(),
+            born: Instant::now(),
+            root_flushed: StatU64::new(0),
+            period: StatU64::new(PERIOD.as_nanos() as u64),
+            state: Lock::new(Rank::Statistics, state),
+        }
+    }
+
+    /// Make the part that belongs at `place`, below `parent`, unless somebody else has meanwhile.
+    pub(crate) fn attach(&self, place: &StatPtr<Part>, parent: Option<&Part>) {
+        let mut state = self.state.lock();
+        if place.load(Ordering::Relaxed).is_null() {
+            let number = state.group(parent, self.items.len());
+            let part = Arc::as_ptr(&state.groups[number as usize].part);
+            // Release: whoever sees it sees it made.
+            place.store(part.cast_mut(), Ordering::Release);
+        }
+    }
+
+    /// New cells for a thread that writes a group for the first time.
+    pub(crate) fn cells(&self, part: &Part) -> Cells {
+        let mut state = self.state.lock();
+        let entry = state.entry(part.number, &self.items, self.quantum);
+        state.entries[entry as usize].cells
+    }
+
+    /// The cells of all threads that have none of their own.
+    pub(crate) fn shared_cells(&self, part: &Part) -> Cells {
+        let mut state = self.state.lock();
+        let group = part.number as usize;
+        if state.groups[group].shared == NONE {
+            state.groups[group].shared = state.entry(part.number, &self.items, self.quantum);
+        }
+        let entry = state.groups[group].shared;
+        state.entries[entry as usize].cells
+    }
+
+    /// After an addition that was due: list the cells, announce what they hold. Takes no lock.
+    pub(crate) fn attend(&self, part: &Part, cells: Cells) {
+        self.list(part, cells);
+        if let Some(grains) = cells.announce(self.quantum) {
+            part.levels().for_each(|level| level.announce(grains));
+        }
+    }
+
+    /// [`attend`](Self::attend) for shared cells and what was added to them.
+    pub(crate) fn attend_shared(&self, part: &Part, cells: Cells, grains: u64) {
+        self.list(part, cells);
+        cells.announce_shared();
+        part.levels().for_each(|level| level.announce(grains));
+    }
+
+    fn list(&self, part: &Part, cells: Cells) {
+        // E17: marked before it is pushed.
+        if cells.is_listed() || !cells.mark_listed() {
+            return;
+        }
+        self.counts.lists.fetch_add(1, Ordering::Relaxed);
+        part.levels().for_each(Part::add_writer);
+        let mut top = self.stack.load(Ordering::Relaxed);
+        loop {
+            cells.set_next(top);
+            // Release (E18): pairs with `take_over`, which reads what stands below.
+            match self.stack.compare_exchange_weak(top, cells.number(), Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => top = now,
+            }
+        }
+    }
+
+    // === The readers' side ===
+
+    /// Grains that may be missing from what is read of the published figures after this.
+    pub(crate) fn bound(&self, part: &Part) -> u64 {
+        part.bound(self.quantum)
+    }
+
+    /// More may be missing than a read of the kernel's kind puts up with.
+    pub(crate) fn is_above_threshold(&self, part: &Part) -> bool {
+        self.bound(part) > part.threshold(self.quantum)
+    }
+
+    /// To be shown to [`begin`](Self::begin): everything written before this is asked for.
+    pub(super) fn ask(&self) -> u64 {
+        // AcqRel (E19): a flush that has counted this one begins after it.
+        self.asked.fetch_add(1, Ordering::AcqRel)
+    }
+
+    /// The flush to take part in: one that has begun since `asked`, or a new one.
+    pub(super) fn begin(&self, state: &mut State, asked: u64) -> u64 {
+        if state.begun > asked {
+            return state.flush;
+        }
+        self.counts.flushes.fetch_add(1, Ordering::Relaxed);
+        state.flush += 1;
+        // AcqRel (E19): before anything is read. Whoever is counted here has asked, and what was written before that is
+        // in sight.
+        state.begun = self.asked.fetch_add(0, Ordering::AcqRel);
+        self.take_over(state);
+        state.flush
+    }
+
+    /// Put the cells that were listed lately where they belong.
+    fn take_over(&self, state: &mut State) {
+        // An exchange of nothing costs more than a look.
+        if self.stack.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        // Acquire (E18): pairs with `list`.
+        let mut number = self.stack.swap(0, Ordering::Acquire);
+        while number != 0 {
+            let entry = (number - 1) as u32;
+            number = state.entries[entry as usize].cells.next();
+            state.enlist(entry);
+        }
+    }
+
+    // === When flushes are due ===
+
+    pub(crate) fn set_period(&self, period: Duration) {
+        self.period.store(nanos(period), Ordering::Relaxed);
+    }
+
+    pub(crate) fn note_root_flush(&self) {
+        self.root_flushed.store(nanos(self.born.elapsed()), Ordering::Relaxed);
+    }
+
+    /// The periodic flush is more than one full cycle late.
+    pub(crate) fn is_late(&self) -> bool {
+        let period = self.period.load(Ordering::Relaxed);
+        let due = self.root_flushed.load(Ordering::Relaxed).saturating_add(period.saturating_mul(2));
+        nanos(self.born.elapsed()) > due
+    }
+
+    // === Unlisting ===
+
+    /// Whether those that a flush has found idle, among so many, are worth a barrier.
+    pub(super) fn pays(idle: usize, visited: usize) -> bool {
+        idle >= IDLE_MANY && idle > visited / 2
+    }
+
+    /// Take idle cells off the lists: unmark, one heavy barrier for all, read them a last time.
+    pub(super) fn unlist(&self, idle: &[u32], barrier: &Barrier) {
+        let mut unmarked = Vec::with_capacity(idle.len());
+        let mut unlisting = 0;
+        for slice in idle.chunks(SLICE) {
+            let mut state = self.state.lock();
+            if unlisting == 0 {
+                state.unlisting += 1;
+                unlisting = state.unlisting;
+            }
+            unmarked.extend(slice.iter().copied().filter(|&entry| state.unmark(entry, unlisting)));
+        }
+        if unmarked.is_empty() {
+            return;
+        }
+        // heavy (E17): pairs with the light in `Cells::add`. Either the owner sees its cells unmarked and lists them
+        // again, or we read what it has written.
+        let seen = barrier.heavy();
+        for slice in unmarked.chunks(SLICE) {
+            let mut state = self.state.lock();
+            if seen.is_ok() {
+                let gone = state.unlist(slice, unlisting);
+                self.counts.unlists.fetch_add(gone, Ordering::Relaxed);
+            } else {
+                state.keep(slice, unlisting);
+            }
+        }
+    }
+
+    // === The end of a group ===
+
+    /// A group is done with: what its threads have written goes to its ancestors, their cells and its part are free.
+    /// Nobody has a handle or a charge, and no thread finds the cells any more.
+    pub(crate) fn bury(&self, part: &Part) {
+        let mut state = self.state.lock();
+        self.take_over(&mut state);
+        state.bury(part.number);
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

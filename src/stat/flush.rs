@@ -1,0 +1,237 @@
+//! How a flush goes: gathered from the cells upwards, published from the root downwards, in slices.
+//!
+//! A flush has a number, and whatever it has done bears it. Lists keep those flushed last behind (`list`), so the next
+//! slice, by whoever gets the lock, goes on with the first that does not bear it. Readers that asked before a flush
+//! began help with it, each with the subtree that it needs, and nobody waits for more than a slice of anybody else.
+
+use smallvec::SmallVec;
+
+use super::cells::Bits;
+use super::coordinator::{Coordinator, SLICE};
+use super::list::NONE;
+use super::part::Part;
+use super::state::State;
+use crate::sync::Ordering;
+use crate::sync::barrier::Barrier;
+
+/// Levels of a group that a slice keeps on its own stack.
+const LEVELS_COMMON: usize = 16;
+
+/// What a slice has gathered: a row for each group that changes, parents before their children.
+pub(super) struct Rows {
+    items: usize,
+    /// Number of the slice, so that a group can tell whether it has a row.
+    slice: u64,
+    rows: Vec<Row>,
+    /// For each row what changes in the group alone, then in its subtree.
+    changes: Vec<i64>,
+    /// Groups that are done with, and what had been announced to them when they were begun.
+    settled: Vec<(u32, u64)>,
+    /// Cells that were found as they had been, several times in a row.
+    idle: Vec<u32>,
+    visited: usize,
+}
+
+struct Row {
+    group: u32,
+    /// Row of the parent.
+    above: usize,
+    touched: u64,
+}
+
+/// What a flush has met on its way.
+#[derive(Default)]
+struct Met {
+    visited: usize,
+    idle: Vec<u32>,
+}
+
+impl Rows {
+    pub(super) fn new(items: usize) -> Rows {
+        Rows {
+            items,
+            slice: 0,
+            rows: Vec::new(),
+            changes: Vec::new(),
+            settled: Vec::new(),
+            idle: Vec::new(),
+            visited: 0,
+        }
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.slice += 1;
+        self.visited = 0;
+        self.rows.clear();
+        self.changes.clear();
+        self.settled.clear();
+        self.idle.clear();
+    }
+
+    fn alone(&mut self, row: usize) -> &mut [i64] {
+        let first = row * 2 * self.items;
+        &mut self.changes[first..first + self.items]
+    }
+}
+
+impl Coordinator {
+    /// Publish what was written in the group and below it before the call. No barrier, but where `tidy`, or where many
+    /// cells were found idle: those are unlisted. Costs one visit to each listed pair of thread and group.
+    pub(crate) fn flush(&self, part: &Part, barrier: &Barrier, tidy: bool) {
+        let root = part.number == 0;
+        if root {
+            self.note_root_flush();
+        }
+        let asked = self.ask();
+        let mut met = Met::default();
+        let mut flush = None;
+        loop {
+            let mut state = self.state.lock();
+            let number = *flush.get_or_insert_with(|| self.begin(&mut state, asked));
+            let done = state.slice(part.number, number);
+            met.visited += state.rows.visited;
+            met.idle.append(&mut state.rows.idle);
+            drop(state);
+            if done {
+                break;
+            }
+        }
+        self.counts.visits.fetch_add(met.visited as u64, Ordering::Relaxed);
+        if !met.idle.is_empty() && (tidy || Coordinator::pays(met.idle.len(), met.visited)) {
+            self.unlist(&met.idle, barrier);
+        }
+    }
+}
+
+impl State {
+    /// Go on with a flush, as far as it concerns the subtree of `target`, for at most [`SLICE`] cells. True when
+    /// nothing is left of it.
+    fn slice(&mut self, target: u32, flush: u64) -> bool {
+        self.rows.begin();
+        let mut at = target;
+        let done = loop {
+            if self.groups[target as usize].done >= flush {
+                break true;
+            }
+            let group = &mut self.groups[at as usize];
+            if group.started < flush {
+                // E20: before any cells below are read.
+                (group.started, group.announced) = (flush, group.part.announced());
+            }
+            let child = group.children.first().filter(|&child| self.groups[child as usize].done < flush);
+            if let Some(child) = child {
+                at = child;
+                continue;
+            }
+            let group = &self.groups[at as usize];
+            let entry = group.listed.first().filter(|&entry| self.entries[entry as usize].done < flush);
+            if let Some(entry) = entry {
+                if self.rows.visited == SLICE {
+                    break false;
+                }
+                self.gather(entry);
+                self.entries[entry as usize].done = flush;
+                self.groups[at as usize].listed.move_to_back(&mut self.entries, entry);
+                continue;
+            }
+            self.finish(at, flush);
+            if at != target {
+                at = self.groups[at as usize].parent;
+            }
+        };
+        self.publish();
+        done
+    }
+
+    /// All children and cells of the group bear the flush's number.
+    fn finish(&mut self, number: u32, flush: u64) {
+        let group = &mut self.groups[number as usize];
+        group.done = flush;
+        // Where a later flush has come here in between, what was announced is for that one to tell.
+        if group.started == flush {
+            self.rows.settled.push((number, group.announced));
+        }
+        self.move_to_back(number);
+    }
+
+    /// Read cells into their group's row.
+    pub(super) fn gather(&mut self, number: u32) {
+        self.rows.visited += 1;
+        let entry = &mut self.entries[number as usize];
+        let version = entry.cells.version();
+        if version == entry.version {
+            entry.idle_visits = entry.idle_visits.saturating_add(1);
+            if entry.is_idle() {
+                self.rows.idle.push(number);
+            }
+            return;
+        }
+        (entry.version, entry.idle_visits) = (version, 0);
+        let group = entry.group;
+        let row = self.row(group);
+        let entry = &mut self.entries[number as usize];
+        let changes = self.rows.alone(row);
+        let mut touched = 0;
+        for item in entry.cells.touched() {
+            let count = entry.cells.count(item);
+            let change = count.wrapping_sub(std::mem::replace(&mut entry.seen[item], count));
+            if change != 0 {
+                changes[item] = changes[item].wrapping_add(change);
+                touched |= 1 << item;
+            }
+        }
+        self.rows.rows[row].touched |= touched;
+    }
+
+    /// The row of a group, made behind those of its ancestors.
+    fn row(&mut self, group: u32) -> usize {
+        let mut without: SmallVec<[u32; LEVELS_COMMON]> = SmallVec::new();
+        let mut at = group;
+        let mut above = usize::MAX;
+        while at != NONE {
+            let group = &self.groups[at as usize];
+            if group.slice == self.rows.slice {
+                above = group.row;
+                break;
+            }
+            without.push(at);
+            at = group.parent;
+        }
+        for number in without.into_iter().rev() {
+            let group = &mut self.groups[number as usize];
+            (group.row, group.slice) = (self.rows.rows.len(), self.rows.slice);
+            self.rows.rows.push(Row { group: number, above, touched: 0 });
+            above = group.row;
+        }
+        self.rows.changes.resize(self.rows.rows.len() * 2 * self.rows.items, 0);
+        above
+    }
+
+    /// Add up from the last row to the first, publish from the first to the last: no child before its parent.
+    pub(super) fn publish(&mut self) {
+        let Rows { items, rows, changes, settled, .. } = &mut self.rows;
+        let items = *items;
+        for number in (0..rows.len()).rev() {
+            let Row { above, touched, .. } = rows[number];
+            let at = number * 2 * items;
+            for item in Bits(touched) {
+                changes[at + items + item] = changes[at + items + item].wrapping_add(changes[at + item]);
+                if above != usize::MAX {
+                    let parent = above * 2 * items + items + item;
+                    changes[parent] = changes[parent].wrapping_add(changes[at + items + item]);
+                }
+            }
+            if above != usize::MAX {
+                rows[above].touched |= touched;
+            }
+        }
+        for (row, changes) in rows.iter().zip(changes.chunks(2 * items)) {
+            let (alone, subtree) = changes.split_at(items);
+            self.groups[row.group as usize].part.publish(Bits(row.touched), alone, subtree);
+        }
+        for &(group, announced) in settled.iter() {
+            // E21: after what was announced is published.
+            self.groups[group as usize].part.settle(announced);
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What is counted: items with a name and a unit, built in or declared at a builder.
+
+use std::fmt;
+
+/// What an item counts, and how coarsely its error is told.
+///
+/// ```
+/// use memcg::Unit;
+///
+/// assert_eq!((Unit::Bytes.grain(), Unit::Events.grain()), (4_096, 1));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub enum Unit {
+    /// Bytes; a grain is a page of 4,096.
+    Bytes,
+    /// Things that happened or that there are; a grain is 1.
+    Events,
+    /// Time; a grain is 65,536 ns.
+    Nanoseconds,
+}
+
+impl Unit {
+    /// How much of the unit makes one grain, in which the items of a group share one error bound. Counts are exact to
+    /// the unit all the same.
+    ///
+    /// ```
+    /// assert_eq!(memcg::Unit::Nanoseconds.grain(), 65_536);
+    /// ```
+    pub const fn grain(self) -> u64 {
+        1 << self.shift()
+    }
+
+    const fn shift(self) -> u8 {
+        match self {
+            Unit::Bytes => 12,
+            Unit::Events => 0,
+            Unit::Nanoseconds => 16,
+        }
+    }
+}
+
+/// Names one item of the statistics: one of the constants, or one that
+/// [`RuntimeBuilder::stat`](crate::RuntimeBuilder::stat) declared. There is no other way to come by one, so no name is
+/// looked up where events are counted.
+///
+/// ```
+/// use memcg::{Runtime, Stat, Unit};
+///
+/// let mut builder = Runtime::builder();
+/// let rows = builder.stat("rows_scanned", Unit::Events);
+/// let runtime = builder.build()?;
+/// runtime.root().stat_add(rows, 1_000);
+/// runtime.root().stat_add(Stat::ANON, 4_096);
+/// let now = runtime.root().read_exact();
+/// assert_eq!((now.get(rows), now.get(Stat::ANON)), (1_000, 4_096));
+/// # Ok::<(), memcg::BuildError>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Stat {
+    /// The builder that declared it; 0 for those built in.
+    of: u32,
+    number: u8,
+    shift: u8,
+}
+
+/// An item as a runtime has it.
+///
+/// ```
+/// use memcg::{Stat, Unit};
+///
+/// let runtime = memcg::Runtime::builder().build()?;
+/// let anon = runtime.items().find(|item| item.stat == Stat::ANON).unwrap();
+/// assert_eq!((anon.name, anon.unit, anon.per_node), ("anon", Unit::Bytes, true));
+/// # Ok::<(), memcg::BuildError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Item<'a> {
+    /// What to add to it with.
+    pub stat: Stat,
+    /// Among the items of the runtime.
+    pub name: &'a str,
+    /// What it counts.
+    pub unit: Unit,
+    /// Whether the memory that it counts lies on nodes.
+    pub per_node: bool,
+}
+
+/// Most items of a runtime, those built in included: one bit each in the mask of those that a thread has written.
+pub(crate) const ITEMS_MAX: usize = 64;
+
+struct BuiltIn {
+    name: &'static str,
+    unit: Unit,
+    per_node: bool,
+}
+
+const fn per_node(name: &'static str, unit: Unit) -> BuiltIn {
+    BuiltIn { name, unit, per_node: true }
+}
+
+const fn of_group(name: &'static str, unit: Unit) -> BuiltIn {
+    BuiltIn { name, unit, per_node: false }
+}
+
+/// In the order of the constants of [`Stat`].
+const BUILT_IN: [BuiltIn; 11] = [
+    per_node("anon", Unit::Bytes),
+    per_node("file", Unit::Bytes),
+    per_node("file_dirty", Unit::Bytes),
+    per_node("file_writeback", Unit::Bytes),
+    per_node("kernel", Unit::Bytes),
+    per_node("percpu", Unit::Bytes),
+    per_node("slab", Unit::Bytes),
+    of_group("sock", Unit::Bytes),
+    of_group("workingset_refault", Unit::Events),
+    of_group("stock_refill", Unit::Events),
+    of_group("stock_return", Unit::Events),
+];
+
+impl Stat {
+    /// Working memory: heaps, hash tables, sort buffers.
+    pub const ANON: Stat = Stat::built_in(0);
+    /// Cached data that can be read again.
+    pub const FILE: Stat = Stat::built_in(1);
+    /// Cached data that has to be written before it can go.
+    pub const FILE_DIRTY: Stat = Stat::built_in(2);
+    /// Cached data that is being written.
+    pub const FILE_WRITEBACK: Stat = Stat::built_in(3);
+    /// What the service keeps about its own work: plans, sessions, metadata.
+    pub const KERNEL: Stat = Stat::built_in(4);
+    /// Copies for each processor.
+    pub const PERCPU: Stat = Stat::built_in(5);
+    /// Small objects of pooled pages.
+    pub const SLAB: Stat = Stat::built_in(6);
+    /// Buffers of connections.
+    pub const SOCK: Stat = Stat::built_in(7);
+    /// Reads of data that had been evicted lately.
+    pub const WORKINGSET_REFAULT: Stat = Stat::built_in(8);
+    /// Counted by the library: charges, to any counter of the group, that took a batch into their thread's stock.
+    pub const STOCK_REFILL: Stat = Stat::built_in(9);
+    /// Counted by the library: uncharges that found their thread's stock full and gave a batch back.
+    pub const STOCK_RETURN: Stat = Stat::built_in(10);
+
+    const fn built_in(number: u8) -> Stat {
+        Stat { of: 0, number, shift: BUILT_IN[number as usize].unit.shift() }
+    }
+
+    /// Number and owner are those that [`Items`] gave.
+    fn declared(number: usize, of: u32, unit: Unit) -> Stat {
+        // More than there may be are refused when the runtime is built.
+        Stat { of, number: u8::try_from(number).unwrap_or(u8::MAX), shift: unit.shift() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn number(self) -> usize {
+        usize::from(self.number)
+    }
+
+    #[inline(always)]
+    pub(crate) fn of(self) -> u32 {
+        self.of
+    }
+
+    /// Grains of a change, rounded up.
+    #[inline(always)]
+    pub(crate) fn grains(self, delta: i64) -> u64 {
+        let rest = (1u64 << self.shift) - 1;
+        (delta.unsigned_abs() + rest) >> self.shift
+    }
+
+    pub(crate) fn grain(self) -> u64 {
+        1 << self.shift
+    }
+}
+
+impl fmt::Debug for Stat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match BUILT_IN.get(self.number()).filter(|_| self.of == 0) {
+            Some(item) => write!(f, "Stat({})", item.name),
+            None => write!(f, "Stat({} of builder {})", self.number, self.of),
+        }
+    }
+}
+
+/// The items of one runtime.
+#[derive(Clone, Debug)]
+pub(crate) struct Items {
+    /// Tells items of this builder from those of others; not 0.
+    of: u32,
+    declared: Vec<Declared>,
+}
+
+#[derive(Clone, Debug)]
+struct Declared {
+    name: String,
+    unit: Unit,
+    per_node: bool,
+}
+
+impl Items {
+    pub(crate) fn new(of: u32) -> Items {
+        Items { of, declared: Vec::new() }
+    }
+
+    pub(crate) fn declare(&mut self, name: &str, unit: Unit, per_node: bool) -> Stat {
+        let number = self.len();
+        self.declared.push(Declared { name: name.to_string(), unit, per_node });
+        Stat::declared(number, self.of, unit)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        BUILT_IN.len() + self.declared.len()
+    }
+
+    pub(crate) fn of(&self) -> u32 {
+        self.of
+    }
+
+    pub(crate) fn knows(&self, stat: Stat) -> bool {
+        (stat.of == 0 || stat.of == self.of) && stat.number() < self.len()
+    }
+
+    /// The first declared name that is empty, or that an earlier item has.
+    pub(crate) fn bad_name(&self) -> Option<&str> {
+        let names: Vec<&str> = self.iter().map(|item| item.name).collect();
+        let bad = |&at: &usize| names[at].is_empty() || names[..at].contains(&names[at]);
+        (BUILT_IN.len()..names.len()).find(bad).map(|at| names[at])
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Item<'_>> {
+        let built_in = (0..).zip(&BUILT_IN).map(|(number, item)| Item {
+            stat: Stat::built_in(number),
+            name: item.name,
+            unit: item.unit,
+            per_node: item.per_node,
+        });
+        let declared = (BUILT_IN.len()..).zip(&self.declared).map(|(number, item)| Item {
+            stat: Stat::declared(number, self.of, item.unit),
+            name: &item.name,
+            unit: item.unit,
+            per_node: item.per_node,
+        });
+        built_in.chain(declared)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_rounded_up_to_grains() {
+        assert_eq!([0, 1, -1, 4_096, -4_097].map(|delta| Stat::ANON.grains(delta)), [0, 1, 1, 1, 2]);
+        assert_eq!(Stat::STOCK_REFILL.grains(i64::MIN), 1 << 63);
+        assert_eq!(Stat::ANON.grains(i64::MIN), 1 << 51);
+    }
+}

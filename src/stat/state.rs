@@ -1,0 +1,288 @@
+//! What stands behind the coordinator's lock: which groups have listed cells, where, and what was read of them.
+//!
+//! A group is linked below its parent as long as it, or a group below it, has listed cells; so a flush finds those that
+//! were written and passes by the others. Edge: E17 (add/unlist).
+
+use super::cells::{Cells, Line, Version, lines};
+use super::flush::Rows;
+use super::item::Items;
+use super::list::{Link, Linked, List, NONE};
+use super::part::Part;
+use crate::sync::Arc;
+
+/// Visits in a row that find cells as they were before they are unlisted.
+const IDLE_VISITS: u32 = 4;
+
+/// Behind the lock.
+pub(super) struct State {
+    pub(super) groups: Vec<Group>,
+    pub(super) entries: Vec<Entry>,
+    free_groups: Vec<u32>,
+    free_entries: Vec<u32>,
+    /// Number of the last flush that has begun, and how many had been asked for by then.
+    pub(super) flush: u64,
+    pub(super) begun: u64,
+    /// Number of the last unlisting.
+    pub(super) unlisting: u64,
+    pub(super) rows: Rows,
+}
+
+/// What the coordinator keeps about a group that has been written.
+pub(super) struct Group {
+    pub(super) part: Arc<Part>,
+    pub(super) parent: u32,
+    /// Among the children of its parent that have listed cells, here or below; the root is nowhere.
+    link: Link,
+    linked: bool,
+    pub(super) children: List,
+    pub(super) listed: List,
+    idle: List,
+    /// The cells of threads that have none of their own.
+    pub(super) shared: u32,
+    /// The last flush that came here, what had been announced then, and the last that was done here.
+    pub(super) started: u64,
+    pub(super) announced: u64,
+    pub(super) done: u64,
+    /// Its row, of which slice.
+    pub(super) row: usize,
+    pub(super) slice: u64,
+}
+
+/// What the coordinator keeps about cells.
+pub(super) struct Entry {
+    pub(super) cells: Cells,
+    _lines: Arc<[Line]>,
+    /// What has been read, and of which version.
+    pub(super) seen: Box<[i64]>,
+    pub(super) version: Version,
+    pub(super) group: u32,
+    link: Link,
+    listed: bool,
+    /// The unlisting that has unmarked them; 0 for none.
+    unlisting: u64,
+    pub(super) idle_visits: u32,
+    pub(super) done: u64,
+}
+
+impl Linked for Group {
+    fn link(&mut self) -> &mut Link {
+        &mut self.link
+    }
+}
+
+impl Linked for Entry {
+    fn link(&mut self) -> &mut Link {
+        &mut self.link
+    }
+}
+
+// === impl State: cells and groups that come and go ===
+
+impl State {
+    pub(super) fn new(items: usize) -> State {
+        State {
+            groups: Vec::new(),
+            entries: Vec::new(),
+            free_groups: Vec::new(),
+            free_entries: Vec::new(),
+            flush: 0,
+            begun: 0,
+            unlisting: 0,
+            rows: Rows::new(items),
+        }
+    }
+
+    pub(super) fn group(&mut self, parent: Option<&Part>, items: usize) -> u32 {
+        let number = self.free_groups.pop().unwrap_or_else(|| {
+            let number = self.groups.len() as u32;
+            self.groups.push(Group::new(Arc::new(Part::new(number, items))));
+            number
+        });
+        let group = &mut self.groups[number as usize];
+        *group = Group::new(Arc::clone(&group.part));
+        group.parent = parent.map_or(NONE, |parent| parent.number);
+        group.part.begin(parent);
+        number
+    }
+
+    pub(super) fn entry(&mut self, group: u32, items: &Items, quantum: u64) -> u32 {
+        let number = self.free_entries.pop().unwrap_or_else(|| {
+            self.entries.push(Entry::new(items.len()));
+            (self.entries.len() - 1) as u32
+        });
+        let entry = &mut self.entries[number as usize];
+        entry.cells.begin(items.of(), items.len(), number, quantum);
+        entry.seen.fill(0);
+        (entry.version, entry.group, entry.idle_visits) = (entry.cells.version(), group, 0);
+        self.groups[group as usize].idle.push_front(&mut self.entries, number);
+        number
+    }
+
+    /// Cells that their owner has marked and pushed.
+    pub(super) fn enlist(&mut self, number: u32) {
+        let entry = &mut self.entries[number as usize];
+        entry.idle_visits = 0;
+        let group = entry.group;
+        if entry.listed {
+            // Unmarked, and its owner has come back before they were unlisted: they stay, and were counted twice.
+            entry.unlisting = 0;
+            self.remove_writers(group, 1);
+            return;
+        }
+        (entry.listed, entry.done) = (true, 0);
+        self.groups[group as usize].idle.remove(&mut self.entries, number);
+        self.groups[group as usize].listed.push_front(&mut self.entries, number);
+        let mut at = group;
+        while !self.groups[at as usize].linked && self.groups[at as usize].parent != NONE {
+            let parent = self.groups[at as usize].parent;
+            let mut siblings = self.groups[parent as usize].children;
+            (self.groups[at as usize].linked, self.groups[at as usize].done) = (true, 0);
+            siblings.push_front(&mut self.groups, at);
+            self.groups[parent as usize].children = siblings;
+            at = parent;
+        }
+    }
+
+    fn remove_writers(&self, group: u32, gone: u64) {
+        self.groups[group as usize].part.levels().for_each(|level| level.remove_writers(gone));
+    }
+
+    /// Groups without listed cells, here and below, leave their parents' lists.
+    fn prune(&mut self, mut at: u32) {
+        while let Group { linked: true, parent, children, listed, .. } = self.groups[at as usize]
+            && children.first().is_none()
+            && listed.first().is_none()
+        {
+            let mut siblings = self.groups[parent as usize].children;
+            siblings.remove(&mut self.groups, at);
+            self.groups[parent as usize].children = siblings;
+            self.groups[at as usize].linked = false;
+            at = parent;
+        }
+    }
+
+    /// The group has been flushed: behind its siblings.
+    pub(super) fn move_to_back(&mut self, group: u32) {
+        let Group { linked, parent, .. } = self.groups[group as usize];
+        if linked {
+            let mut siblings = self.groups[parent as usize].children;
+            siblings.move_to_back(&mut self.groups, group);
+            self.groups[parent as usize].children = siblings;
+        }
+    }
+
+    /// Unmark cells that are still idle; false where they are not.
+    pub(super) fn unmark(&mut self, number: u32, unlisting: u64) -> bool {
+        let entry = &mut self.entries[number as usize];
+        let idle = entry.listed && entry.unlisting == 0 && entry.is_idle();
+        if idle {
+            entry.unlisting = unlisting;
+            entry.cells.unmark();
+        }
+        idle
+    }
+
+    /// Behind the barrier. Returns how many were unlisted: not those whose owners are back already, or that a burial
+    /// has freed.
+    pub(super) fn unlist(&mut self, unmarked: &[u32], unlisting: u64) -> u64 {
+        self.rows.begin();
+        let mut gone = Vec::with_capacity(unmarked.len());
+        for &number in unmarked {
+            if self.entries[number as usize].unlisting == unlisting {
+                self.gather(number);
+                gone.push(number);
+            }
+        }
+        self.publish();
+        for &number in &gone {
+            let entry = &mut self.entries[number as usize];
+            (entry.listed, entry.unlisting) = (false, 0);
+            let group = entry.group;
+            self.groups[group as usize].listed.remove(&mut self.entries, number);
+            self.groups[group as usize].idle.push_front(&mut self.entries, number);
+            self.remove_writers(group, 1);
+            self.prune(group);
+        }
+        gone.len() as u64
+    }
+
+    /// There was no barrier: whatever was unmarked stays listed.
+    pub(super) fn keep(&mut self, unmarked: &[u32], unlisting: u64) {
+        for &number in unmarked {
+            let entry = &mut self.entries[number as usize];
+            if entry.unlisting == unlisting {
+                entry.unlisting = 0;
+                entry.cells.mark_again();
+            }
+        }
+    }
+
+    pub(super) fn bury(&mut self, number: u32) {
+        self.rows.begin();
+        let mut gone = 0;
+        let mut freed = Vec::new();
+        for listed in [true, false] {
+            while let Some(entry) = self.first_of(number, listed) {
+                self.gather(entry);
+                let group = &mut self.groups[number as usize];
+                let list = if listed { &mut group.listed } else { &mut group.idle };
+                list.remove(&mut self.entries, entry);
+                (self.entries[entry as usize].listed, self.entries[entry as usize].unlisting) = (false, 0);
+                gone += u64::from(listed);
+                freed.push(entry);
+            }
+        }
+        self.publish();
+        self.remove_writers(number, gone);
+        self.prune(number);
+        self.free_entries.append(&mut freed);
+        self.free_groups.push(number);
+    }
+
+    fn first_of(&self, group: u32, listed: bool) -> Option<u32> {
+        let group = &self.groups[group as usize];
+        if listed { group.listed.first() } else { group.idle.first() }
+    }
+}
+
+impl Group {
+    fn new(part: Arc<Part>) -> Group {
+        Group {
+            part,
+            parent: NONE,
+            link: Link::ALONE,
+            linked: false,
+            children: List::EMPTY,
+            listed: List::EMPTY,
+            idle: List::EMPTY,
+            shared: NONE,
+            started: 0,
+            announced: 0,
+            done: 0,
+            row: 0,
+            slice: 0,
+        }
+    }
+}
+
+impl Entry {
+    pub(super) fn is_idle(&self) -> bool {
+        self.idle_visits >= IDLE_VISITS
+    }
+
+    fn new(items: usize) -> Entry {
+        let lines: Arc<[Line]> = lines(items).into();
+        Entry {
+            cells: Cells::new(&lines),
+            _lines: lines,
+            seen: vec![0; items].into(),
+            version: Version::default(),
+            group: NONE,
+            link: Link::ALONE,
+            listed: false,
+            unlisting: 0,
+            idle_visits: 0,
+            done: 0,
+        }
+    }
+}
