@@ -1,5 +1,5 @@
 #![cfg(not(loom))]
-//! One test for each behaviour that the page counter takes over from the kernel or decides on purpose, named after
+//! One test for each behaviour that the library takes over from the kernel or decides on purpose, named after
 //! the number of its statement.
 //!
 //! `T: R{A{B}}` reads: root R, child A, its child B. Where the outcome differs from the kernel's on purpose, the
@@ -10,6 +10,7 @@ mod lifecycle;
 mod page_counter;
 mod peak;
 mod protection;
+mod stats;
 mod stock;
 
 use std::sync::mpsc::{Sender, channel};

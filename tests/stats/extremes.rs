@@ -1,0 +1,123 @@
+//! The largest numbers: nothing panics, nothing is lost that comes back, and no bound wraps.
+
+use memcg::{Runtime, Stat};
+
+use super::{Other, assert_exact, assert_honest, build, create, kinds};
+
+const ENDS: [i64; 4] = [i64::MAX, i64::MIN, i64::MAX - 1, i64::MIN + 1];
+
+#[test]
+fn the_largest_numbers_are_read_as_they_are() {
+    for stat in [Stat::ANON, Stat::REFUSED] {
+        for builder in kinds() {
+            for delta in ENDS {
+                let runtime = build(builder.clone());
+                let group = create(&runtime.root(), "q");
+                group.stat_add(stat, delta);
+                assert_honest(&group.read_stale(), stat, delta);
+                assert_honest(&runtime.root().read(), stat, delta);
+                assert_exact(&group, stat, delta, delta);
+                assert_exact(&runtime.root(), stat, delta, 0);
+                group.stat_add(stat, 0);
+                assert_exact(&group, stat, delta, delta);
+            }
+        }
+    }
+}
+
+/// Beyond what a figure can hold it is what it is, but nothing is lost: taken back, it is exact again.
+#[test]
+fn what_overflows_comes_back() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let (root, other) = (runtime.root(), Other::spawn());
+        let [a, b] = ["a", "b"].map(|name| create(&root, name));
+        for round in 0..3 {
+            for delta in [i64::MAX, i64::MAX, i64::MAX, 17] {
+                a.stat_add(Stat::FILE, delta);
+                other.add(&b, Stat::FILE, delta);
+                if round > 0 {
+                    // In the middle of it: no panic, whatever is read.
+                    for group in [&root, &a, &b] {
+                        std::hint::black_box((group.read_stale(), group.read(), group.read_exact()));
+                    }
+                }
+            }
+            for delta in [-i64::MAX, -i64::MAX, -i64::MAX, -16] {
+                b.stat_add(Stat::FILE, delta);
+                other.add(&a, Stat::FILE, delta);
+            }
+            for group in [&a, &b] {
+                assert_exact(group, Stat::FILE, round + 1, round + 1);
+            }
+            assert_exact(&root, Stat::FILE, 2 * (round + 1), 0);
+        }
+        a.offline().expect("no children");
+        drop(a);
+        assert_exact(&root, Stat::FILE, 6, 0);
+    }
+}
+
+/// Five steps forward and three back of 2^61 each are 2^64 in magnitude and 2^62 in sum: a bound that wraps would say
+/// that nothing is missing.
+#[test]
+fn a_bound_does_not_wrap() {
+    const STEP: i64 = 1 << 61;
+    for stat in [Stat::WORKINGSET_REFAULT, Stat::ANON] {
+        for builder in kinds() {
+            for threads in 1..=4 {
+                let runtime = build(builder.clone());
+                let (root, others) = (runtime.root(), (0..threads).map(|_| Other::spawn()).collect::<Vec<_>>());
+                let [top, below] = [create(&root, "top"), create(&create(&root, "way"), "below")];
+                let mut sum = 0_i64;
+                // The signs of the first five balance, so that no sum leaves the range of a figure.
+                for (number, sign) in [1, -1, 1, -1, 1, -1, 1, 1].into_iter().enumerate() {
+                    let delta = sign * STEP;
+                    sum += delta;
+                    others[number % threads].add([&top, &below][number % 2], stat, delta);
+                    assert_honest(&root.read_stale(), stat, sum);
+                }
+                assert_eq!(sum, 1 << 62);
+                let stale = root.read_stale();
+                assert!(stale.max_error_of(stat) >= 1 << 62, "{stat:?}: {}", stale.max_error_of(stat));
+                assert!(root.read_within(1_000).max_error() <= 1_000);
+                assert_exact(&root, stat, sum, 0);
+            }
+        }
+    }
+}
+
+/// In one cell nobody looks at: the thread itself must notice that it holds back more than it may.
+#[test]
+fn a_thread_notices_that_it_went_around() {
+    for stat in [Stat::WORKINGSET_REFAULT, Stat::FORCED] {
+        for batch in [0, 1, 64, 1 << 20, 1 << 62, u64::MAX - 1, u64::MAX] {
+            let runtime = build(Runtime::builder().stat_batch(batch));
+            let root = runtime.root();
+            let mut sum = 0_i64;
+            // No sum leaves the range of a figure: a bound is a distance, and there is none around the end.
+            for delta in [i64::MIN, i64::MAX, 1, i64::MAX, i64::MIN, 7, -i64::MAX, i64::MAX, i64::MIN] {
+                sum += delta;
+                root.stat_add(stat, delta);
+                assert_honest(&root.read_stale(), stat, sum);
+                assert_honest(&root.read(), stat, sum);
+            }
+            assert_exact(&root, stat, sum, sum);
+        }
+    }
+}
+
+/// The largest errors to ask for, and a bound in units that has no number.
+#[test]
+fn any_error_may_be_asked_for() {
+    let runtime = build(Runtime::builder());
+    let group = create(&runtime.root(), "q");
+    group.stat_add(Stat::ANON, i64::MIN);
+    for most in [u64::MAX, u64::MAX / 4_096 + 1, 1 << 52] {
+        assert!(group.read_within(most).max_error() <= most);
+    }
+    let stale = group.read_stale();
+    assert!(stale.max_error_of(Stat::ANON) >= 1 << 63);
+    assert!(stale.max_error_of(Stat::REFUSED) == stale.max_error());
+    assert_exact(&group, Stat::ANON, i64::MIN, i64::MIN);
+}

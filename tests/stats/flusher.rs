@@ -1,0 +1,249 @@
+//! The periodic flush, which nothing needs, and the one that steps in when it is late.
+
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use memcg::{BarrierMode, Group, Runtime, Stat};
+
+use super::{assert_exact, build, create, eventually, kinds};
+
+const STAT: Stat = Stat::WORKINGSET_REFAULT;
+const SOON: Duration = Duration::from_millis(1);
+/// No test waits for it.
+const NEVER: Duration = Duration::from_secs(1_000_000);
+
+fn published(group: &Group) -> i64 {
+    group.read_stale().get(STAT)
+}
+
+/// So little that nobody is told of it by itself.
+fn add_little(group: &Group) {
+    group.stat_add(STAT, 1);
+}
+
+#[test]
+fn the_flusher_publishes_without_readers() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = create(&runtime.root(), "q");
+        runtime.start_flusher(SOON).expect("a period");
+        for sum in 1..=20 {
+            add_little(&group);
+            eventually("the flush of a group", || published(&group) == sum);
+            eventually("the flush of the root", || published(&runtime.root()) == sum);
+        }
+        runtime.stop_flusher();
+        assert_exact(&group, STAT, 20, 20);
+    }
+}
+
+#[test]
+fn a_period_is_not_zero() {
+    let runtime = build(Runtime::builder());
+    let error = runtime.start_flusher(Duration::ZERO).expect_err("no period");
+    let said = error.to_string();
+    assert!(!said.is_empty() && !said.contains(char::is_control), "{said:?}");
+    assert!(!format!("{error:?}").contains('\n'));
+    // Nothing was started, and what runs already goes on.
+    add_little(&runtime.root());
+    runtime.start_flusher(SOON).expect("a period");
+    assert!(runtime.start_flusher(Duration::ZERO).is_err());
+    eventually("a flush", || published(&runtime.root()) == 1);
+    add_little(&runtime.root());
+    eventually("another flush", || published(&runtime.root()) == 2);
+}
+
+/// The largest period is one like any other: it can be waited for, and its end be brought about.
+#[test]
+fn the_largest_period() {
+    let runtime = build(Runtime::builder());
+    for period in [Duration::MAX, Duration::from_nanos(1), Duration::MAX] {
+        runtime.start_flusher(period).expect("a period");
+        add_little(&runtime.root());
+        assert!(!runtime.root().flush_ratelimited() || period != Duration::MAX);
+    }
+    runtime.stop_flusher();
+    assert_exact(&runtime.root(), STAT, 3, 3);
+}
+
+#[test]
+fn a_flusher_that_was_stopped_flushes_no_more() {
+    let runtime = build(Runtime::builder());
+    let root = runtime.root();
+    // Without one: nothing to stop.
+    runtime.stop_flusher();
+    for round in 0..5 {
+        runtime.start_flusher(SOON).expect("a period");
+        add_little(&root);
+        eventually("a flush", || published(&root) == 2 * round + 1);
+        runtime.stop_flusher();
+        let stopped = runtime.counts().flushes;
+        add_little(&root);
+        // Far more than a period; a flush that comes would be seen, and none may come however long this takes.
+        std::thread::sleep(20 * SOON);
+        assert_eq!((published(&root), runtime.counts().flushes), (2 * round + 1, stopped));
+        assert_exact(&root, STAT, 2 * round + 2, 2 * round + 2);
+        runtime.stop_flusher();
+    }
+}
+
+/// Another period takes the place of the first at once, however long that would have been.
+#[test]
+fn a_flusher_takes_another_period() {
+    let runtime = build(Runtime::builder());
+    let root = runtime.root();
+    runtime.start_flusher(NEVER).expect("a period");
+    for round in 1..5 {
+        add_little(&root);
+        runtime.start_flusher(SOON).expect("a period");
+        eventually("a flush with the new period", || published(&root) == round);
+        runtime.start_flusher(NEVER).expect("a period");
+    }
+    let flushed = runtime.counts().flushes;
+    add_little(&root);
+    std::thread::sleep(20 * SOON);
+    assert!(runtime.counts().flushes <= flushed + 1, "the old period is over, but for a flush that was under way");
+    runtime.stop_flusher();
+}
+
+/// Whether in the middle of a flush or of a long sleep: the end of the runtime is the end of its flusher.
+#[test]
+fn the_flusher_stops_with_the_runtime() {
+    for period in [SOON, NEVER, Duration::MAX] {
+        for _ in 0..10 {
+            let runtime = build(Runtime::builder());
+            let root = runtime.root();
+            runtime.start_flusher(period).expect("a period");
+            add_little(&root);
+            let (done, ended) = channel();
+            let ending = std::thread::spawn(move || {
+                drop(runtime);
+                done.send(()).expect("somebody waits");
+            });
+            ended.recv_timeout(Duration::from_secs(120)).expect("a runtime ends without waiting for a period");
+            ending.join().expect("no panic");
+            // The handle outlives both, and counts on.
+            add_little(&root);
+            assert_exact(&root, STAT, 2, 2);
+        }
+    }
+}
+
+/// The thread is there when it was asked for, once, and gone when it was stopped or its runtime is gone.
+///
+/// Counts the threads of a process that runs nothing else.
+#[test]
+#[cfg(target_os = "linux")]
+fn there_is_one_thread_while_it_runs() {
+    const ALONE: &str = "MEMCG_STATS_ALONE";
+    const NAME: &str = "flusher::there_is_one_thread_while_it_runs";
+    if std::env::var_os(ALONE).is_none() {
+        let output = Command::new(std::env::current_exe().expect("a test program has a path"))
+            .args([NAME, "--exact", "--nocapture", "--test-threads=1"])
+            .env(ALONE, "1")
+            .output()
+            .expect("a test program starts");
+        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{}\n{stdout}\n{stderr}", output.status);
+        assert!(stdout.contains("1 passed"), "{NAME} did not run:\n{stdout}");
+        return;
+    }
+    let threads = || std::fs::read_dir("/proc/self/task").expect("this is Linux").count();
+    let before = threads();
+    let runtime = build(Runtime::builder());
+    runtime.root().stat_add(STAT, 100);
+    assert_exact(&runtime.root(), STAT, 100, 100);
+    assert_eq!(threads(), before, "none unless asked for");
+    for period in [NEVER, SOON, NEVER] {
+        runtime.start_flusher(period).expect("a period");
+        eventually("the end of the one before", || threads() == before + 1);
+    }
+    runtime.stop_flusher();
+    eventually("its end", || threads() == before);
+    runtime.start_flusher(SOON).expect("a period");
+    eventually("its beginning", || threads() == before + 1);
+    let root = runtime.root();
+    drop(runtime);
+    eventually("its end with the runtime", || threads() == before);
+    drop(root);
+}
+
+/// While a flush of the root is younger than two periods there is nothing to step in for.
+#[test]
+fn a_ratelimited_flush_waits_for_the_periodic_one() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = create(&runtime.root(), "q");
+        runtime.start_flusher(NEVER).expect("a period");
+        runtime.root().flush();
+        add_little(&group);
+        let before = runtime.counts().flushes;
+        for _ in 0..100 {
+            assert!(!group.flush_ratelimited());
+            assert!(!runtime.root().flush_ratelimited());
+        }
+        assert_eq!((runtime.counts().flushes, published(&group)), (before, 0));
+        // A flush of the group alone says nothing of the root.
+        group.flush();
+        assert_eq!(published(&group), 1);
+        assert!(!group.flush_ratelimited());
+    }
+}
+
+/// Nobody flushes the root any more: sooner or later it is late, and whoever asks does it, for as much as was asked.
+#[test]
+fn a_ratelimited_flush_steps_in_when_it_is_late() {
+    let runtime = build(Runtime::builder());
+    let [a, b] = ["a", "b"].map(|name| create(&runtime.root(), name));
+    runtime.start_flusher(SOON).expect("a period");
+    runtime.stop_flusher();
+    runtime.root().flush();
+    for group in [&a, &b] {
+        add_little(group);
+    }
+    eventually("a flush that is late", || a.flush_ratelimited());
+    assert_eq!([&a, &b, &runtime.root()].map(published), [1, 0, 1]);
+    // It was of a subtree: the root is as late as before.
+    add_little(&a);
+    assert!(a.flush_ratelimited());
+    assert_eq!([&a, &b, &runtime.root()].map(published), [2, 0, 2]);
+    // Of the root itself it is what was waited for.
+    eventually("a flush of all", || runtime.root().flush_ratelimited());
+    assert_eq!([&a, &b, &runtime.root()].map(published), [2, 1, 3]);
+}
+
+/// Writers, readers and starts and stops at once: whatever is published comes of what was written.
+#[test]
+fn the_flusher_runs_beside_everything() {
+    const WRITES: i64 = 20_000;
+    for builder in [Runtime::builder(), Runtime::builder().audit(true).barrier(BarrierMode::Fence).stat_batch(4)] {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let groups: Vec<Group> = (0..8).map(|number| create(&root, &number.to_string())).collect();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let groups = &groups;
+                scope.spawn(move || {
+                    for write in 0..WRITES {
+                        groups[write as usize % 8].stat_add(STAT, 1);
+                    }
+                });
+            }
+            let mut last = 0;
+            for round in 0..50 {
+                match round % 5 {
+                    0 => runtime.start_flusher(Duration::from_micros(50)).expect("a period"),
+                    3 => runtime.stop_flusher(),
+                    _ => std::thread::yield_now(),
+                }
+                let now = published(&root);
+                assert!((last..=2 * WRITES).contains(&now), "{now} after {last}");
+                last = now;
+            }
+        });
+        runtime.start_flusher(SOON).expect("a period");
+        eventually("the last flush", || published(&root) == 2 * WRITES);
+        assert_exact(&root, STAT, 2 * WRITES, 0);
+    }
+}

@@ -1,0 +1,250 @@
+//! What a flush looks at: cells that somebody writes, and no others. `counts().flush_visits` says how many those were,
+//! `counts().barriers` how often every processor was disturbed.
+
+use std::time::Duration;
+
+use memcg::{Counts, Group, Runtime, Stat};
+
+use super::{Other, assert_exact, assert_honest, build, create, eventually, kinds};
+
+const STAT: Stat = Stat::ANON;
+
+/// Flushes that find cells idle, and then one more: none of them is listed afterwards.
+const FLUSHES_TO_IDLE: usize = 6;
+
+/// Everybody is idle: flushed until nobody is on a list.
+fn let_idle(runtime: &Runtime) {
+    for _ in 0..FLUSHES_TO_IDLE {
+        runtime.root().flush();
+    }
+    let counts = runtime.counts();
+    assert_eq!(counts.stat_lists, counts.stat_unlists, "somebody is still listed");
+}
+
+/// Visits and barriers of `work`.
+fn cost(runtime: &Runtime, work: impl FnOnce()) -> (u64, u64) {
+    let before = runtime.counts();
+    work();
+    let after = runtime.counts();
+    (after.flush_visits - before.flush_visits, after.barriers - before.barriers)
+}
+
+#[test]
+fn one_updated_group_among_50_000() {
+    const GROUPS: usize = 50_000;
+    let runtime = build(Runtime::builder());
+    let root = runtime.root();
+    let groups: Vec<Group> = (0..GROUPS).map(|number| create(&root, &number.to_string())).collect();
+    // Idle from the start.
+    let visits = cost(&runtime, || {
+        groups[17].stat_add(STAT, 1);
+        assert_exact(&root, STAT, 1, 0);
+    });
+    assert_eq!(visits, (1, 0));
+    // Idle again.
+    for group in &groups {
+        group.stat_add(STAT, 1);
+    }
+    assert_eq!(cost(&runtime, || assert_exact(&root, STAT, GROUPS as i64 + 1, 0)), (GROUPS as u64, 0));
+    let_idle(&runtime);
+    assert_eq!(cost(&runtime, || assert_exact(&root, STAT, GROUPS as i64 + 1, 0)), (0, 0));
+    for (round, number) in (2..).zip([0, GROUPS / 2, GROUPS - 1]) {
+        groups[number].stat_add(STAT, 1);
+        assert_eq!(cost(&runtime, || assert_exact(&root, STAT, GROUPS as i64 + round, 0)), (1, 0));
+        assert_eq!(cost(&runtime, || assert_exact(&groups[number], STAT, 2, 2)).0, 1, "still listed");
+        assert_eq!(cost(&runtime, || assert_exact(&groups[1], STAT, 1, 1)), (0, 0));
+        let_idle(&runtime);
+    }
+}
+
+#[test]
+fn a_deep_idle_tree_is_not_visited() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let mut levels = vec![runtime.root()];
+        for depth in 0..300 {
+            let level = create(&levels[depth], "below");
+            level.stat_add(STAT, 1);
+            levels.push(level);
+        }
+        runtime.root().flush();
+        let_idle(&runtime);
+        for (sum, at) in (301..).zip([300, 150, 1]) {
+            levels[at].stat_add(STAT, 1);
+            let (visits, barriers) = cost(&runtime, || {
+                let top = runtime.root().read_exact();
+                assert_eq!(top.get(STAT), sum);
+            });
+            assert_eq!((visits, barriers), (1, 0), "level {at}");
+            // Published all the way up, nowhere else.
+            assert_eq!(levels[at].read_stale().local(STAT), 2);
+            assert_eq!(levels[at].parent().expect("no root").read_stale().local(STAT), i64::from(at > 1));
+            let_idle(&runtime);
+        }
+    }
+}
+
+/// A flush of one subtree is not in the way of another, nor made slower by it.
+#[test]
+fn a_flush_looks_at_its_own_subtree() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let [a, b] = ["a", "b"].map(|name| create(&runtime.root(), name));
+        let of_b: Vec<Group> = (0..100).map(|number| create(&b, &number.to_string())).collect();
+        a.stat_add(STAT, 5);
+        of_b.iter().for_each(|group| group.stat_add(STAT, 7));
+        // Once, so that every list has been taken over.
+        a.flush();
+        for round in 1..=10 {
+            a.stat_add(STAT, 5);
+            of_b[3].stat_add(STAT, 1);
+            assert_eq!(cost(&runtime, || assert_exact(&a, STAT, 5 * round + 5, 5 * round + 5)), (1, 0));
+            assert_eq!(cost(&runtime, || of_b[3].flush()), (1, 0));
+            assert_eq!(of_b[3].read_stale().get(STAT), 7 + round);
+            assert_eq!(of_b[4].read_stale().get(STAT), 0, "nobody asked");
+        }
+        assert_eq!(cost(&runtime, || assert_exact(&b, STAT, 710, 0)), (100, 0));
+    }
+}
+
+/// As many cells as there are pairs of a thread and a group that it writes.
+#[test]
+fn a_visit_is_one_of_a_thread_and_a_group() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let groups: Vec<Group> = (0..5).map(|number| create(&runtime.root(), &number.to_string())).collect();
+        let others: Vec<Other> = (0..4).map(|_| Other::spawn()).collect();
+        for (writers, other) in (1..).zip(&others) {
+            for round in 0..3 {
+                groups.iter().for_each(|group| other.add(group, STAT, 1));
+                let visits = cost(&runtime, || runtime.root().flush()).0;
+                assert!(visits <= 5 * writers, "round {round}: {visits} visits, {writers} writers");
+                assert!(visits >= 5, "round {round}: {visits} visits");
+            }
+        }
+        let counts = runtime.counts();
+        assert!(counts.stat_lists - counts.stat_unlists <= 20);
+        assert_exact(&runtime.root(), STAT, 60, 0);
+    }
+}
+
+/// However often and whoever writes: an exact read disturbs nobody as long as everybody writes on.
+#[test]
+fn exact_reads_take_no_barrier() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = create(&runtime.root(), "q");
+        let other = Other::spawn();
+        let before = runtime.counts();
+        for round in 1..=1_000 {
+            group.stat_add(STAT, 1);
+            other.add(&group, STAT, 1);
+            assert_exact(&runtime.root(), STAT, 2 * round, 0);
+            group.flush();
+            assert_exact(&group, STAT, 2 * round, 2 * round);
+        }
+        let after = runtime.counts();
+        assert_eq!((after.barriers, after.stat_unlists), (before.barriers, 0));
+        assert_eq!(after.stat_lists - before.stat_lists, 2);
+    }
+}
+
+/// Nobody writes: with the flusher running, visits and barriers come to an end.
+#[test]
+fn at_rest_nothing_happens() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let groups: Vec<Group> = (0..100).map(|number| create(&runtime.root(), &number.to_string())).collect();
+        let other = Other::spawn();
+        for group in &groups {
+            group.stat_add(STAT, 1);
+            other.add(group, STAT, 1);
+        }
+        runtime.start_flusher(Duration::from_millis(1)).expect("a period");
+        let idle = |counts: Counts| counts.stat_lists == counts.stat_unlists && counts.stat_lists >= 200;
+        eventually("rest", || idle(runtime.counts()));
+        let resting = runtime.counts();
+        eventually("flushes that find nothing", || runtime.counts().flushes >= resting.flushes + 20);
+        let rested = runtime.counts();
+        assert_eq!(rested.barriers, resting.barriers);
+        assert!(rested.barriers > 0, "somebody was unlisted without one");
+        assert_eq!(rested.flush_visits, resting.flush_visits);
+        // One barrier served many.
+        assert!(rested.barriers < 20, "{} barriers for 200 that went idle", rested.barriers);
+        // It begins again where it ended.
+        groups[5].stat_add(STAT, 1);
+        eventually("a flush", || runtime.root().read_stale().get(STAT) == 201);
+        assert_eq!(runtime.counts().stat_lists, rested.stat_lists + 1);
+    }
+}
+
+/// Written again after it was found idle, now and then and by anybody: nothing is lost on the way off the list and back.
+#[test]
+fn off_the_list_and_back() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = create(&runtime.root(), "q");
+        let mut others: Vec<Other> = (0..2).map(|_| Other::spawn()).collect();
+        let mut sum = 0;
+        for pause in (0..12).chain([3, 4, 5, 6, 4, 4, 4, 5, 5]) {
+            others[0].add(&group, STAT, 1_000);
+            others[1].add(&group, STAT, -1);
+            sum += 999;
+            for _ in 0..pause {
+                runtime.root().flush();
+            }
+            assert_honest(&group.read_stale(), STAT, sum);
+            assert_honest(&runtime.root().read(), STAT, sum);
+            if pause % 3 == 0 {
+                assert_exact(&group, STAT, sum, sum);
+            }
+            if pause == 7 {
+                // Who comes by these cells finds them as they are.
+                others = (0..2).map(|_| Other::spawn()).collect();
+            }
+        }
+        assert_exact(&group, STAT, sum, sum);
+        let counts = runtime.counts();
+        assert!(counts.stat_unlists >= 8 && counts.stat_lists >= 10, "{counts:?}");
+    }
+}
+
+/// Idle cells count for nobody's bound.
+#[test]
+fn the_bound_forgets_idle_writers() {
+    let runtime = build(Runtime::builder());
+    let root = runtime.root();
+    let groups: Vec<Group> = (0..10).map(|number| create(&root, &number.to_string())).collect();
+    groups.iter().for_each(|group| group.stat_add(STAT, 1));
+    assert_eq!(root.read_stale().max_error(), 10 * 32);
+    assert_eq!(groups[0].read_stale().max_error(), 32);
+    root.flush();
+    assert_eq!(root.read_stale().max_error(), 10 * 32, "they may have written since");
+    let_idle(&runtime);
+    assert_eq!(root.read_stale().max_error(), 0);
+    groups[3].stat_add(STAT, 1);
+    assert_eq!(root.read_stale().max_error(), 32);
+    assert_eq!(groups[4].read_stale().max_error(), 0);
+}
+
+/// A group that goes takes its cells off every list.
+#[test]
+fn dead_groups_are_not_visited() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let other = Other::spawn();
+        for number in 0..500 {
+            let group = create(&root, &number.to_string());
+            group.stat_add(STAT, 1);
+            other.add(&group, STAT, 1);
+            group.offline().expect("no children");
+        }
+        runtime.settle();
+        assert_eq!(runtime.dying(), 0);
+        assert_exact(&root, STAT, 1_000, 0);
+        let_idle(&runtime);
+        assert_eq!(cost(&runtime, || assert_exact(&root, STAT, 1_000, 0)), (0, 0));
+        assert_eq!(root.read_stale().max_error(), 0);
+    }
+}
