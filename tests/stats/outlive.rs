@@ -132,7 +132,11 @@ fn worlds_end_in_any_order() {
         for left in (1..=4).rev() {
             let at = round % left;
             let one = keeps.swap_remove(at);
-            if (round + left) % 2 == 0 { drop(one) } else { other.run(move || drop(one)) }
+            if (round + left) % 2 == 0 {
+                drop(one)
+            } else {
+                other.run(move || drop(one))
+            }
             assert_exact(&copy, STAT, 7, 3);
         }
         drop((copy, other));
