@@ -7,7 +7,7 @@
 use std::process::Command;
 use std::sync::mpsc::sync_channel;
 
-use memcg::{Group, Limit, Limits, Runtime};
+use memcg::{Group, Limit, Limits, Runtime, Stat};
 
 /// The bound that is stated for an idle group.
 const IDLE_BYTES_MAX: u64 = 1_024;
@@ -137,6 +137,34 @@ fn a_dead_group_leaves_nothing() {
         }
         flat.end("by one thread", &runtime);
         assert_eq!((runtime.counts().barriers, runtime.dying(), root.usage()), (0, 0, 0));
+    });
+}
+
+/// Create, count, offline; two threads count in every other one.
+#[test]
+fn the_statistics_of_a_dead_group_leave_nothing() {
+    alone("the_statistics_of_a_dead_group_leave_nothing", || {
+        let (runtime, root) = root_of(Limit::Max);
+        let mut flat = Flat { at_one_percent: 0 };
+        let (groups, inbox) = sync_channel::<Group>(64);
+        std::thread::scope(|scope| {
+            scope.spawn(move || inbox.into_iter().for_each(|group| group.stat_add(Stat::FILE, 1)));
+            for round in 0..CHURN {
+                flat.look(round);
+                let group = root.create(&format!("group-{round:010}"), Limits::new()).expect("a name");
+                group.stat_add(Stat::ANON, 4_096);
+                group.offline().expect("no children");
+                if round % 2 == 0 {
+                    groups.send(group).expect("the thread takes them");
+                }
+            }
+            drop(groups);
+        });
+        runtime.settle();
+        flat.end("statistics of two threads", &runtime);
+        let now = root.read_exact();
+        assert_eq!((now.get(Stat::ANON), now.get(Stat::FILE)), (4_096 * CHURN as i64, CHURN.div_ceil(2) as i64));
+        assert_eq!(runtime.dying(), 0);
     });
 }
 
