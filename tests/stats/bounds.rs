@@ -8,7 +8,7 @@ use memcg::{Group, Runtime, Stat, Stats, Unit};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::{Other, assert_exact, assert_honest, build, create};
+use super::{Other, assert_exact, assert_honest, build, create, let_idle};
 
 const BATCH: u64 = 64;
 const STAT: Stat = Stat::WORKINGSET_REFAULT;
@@ -266,7 +266,8 @@ impl Attack {
                 self.others[thread].run(move || drop(group.read()));
             }
             // Everybody goes idle and off the lists.
-            90..93 => (0..6).for_each(|_| self.groups[group].flush()),
+            90..92 => let_idle(&self.runtime),
+            92 => (0..6).for_each(|_| self.groups[group].flush()),
             93..95 => {
                 self.others[thread] = Other::spawn();
                 self.threads[thread] = self.begun;

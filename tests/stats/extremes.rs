@@ -8,7 +8,7 @@ const ENDS: [i64; 4] = [i64::MAX, i64::MIN, i64::MAX - 1, i64::MIN + 1];
 
 #[test]
 fn the_largest_numbers_are_read_as_they_are() {
-    for stat in [Stat::ANON, Stat::REFUSED] {
+    for stat in [Stat::ANON, Stat::WORKINGSET_REFAULT] {
         for builder in kinds() {
             for delta in ENDS {
                 let runtime = build(builder.clone());
@@ -90,8 +90,8 @@ fn a_bound_does_not_wrap() {
 /// In one cell nobody looks at: the thread itself must notice that it holds back more than it may.
 #[test]
 fn a_thread_notices_that_it_went_around() {
-    for stat in [Stat::WORKINGSET_REFAULT, Stat::FORCED] {
-        for batch in [0, 1, 64, 1 << 20, 1 << 62, u64::MAX - 1, u64::MAX] {
+    for stat in [Stat::WORKINGSET_REFAULT, Stat::SOCK] {
+        for batch in [0, 1, 2, 64, 1 << 20, 1 << 40] {
             let runtime = build(Runtime::builder().stat_batch(batch));
             let root = runtime.root();
             let mut sum = 0_i64;
@@ -118,6 +118,6 @@ fn any_error_may_be_asked_for() {
     }
     let stale = group.read_stale();
     assert!(stale.max_error_of(Stat::ANON) >= 1 << 63);
-    assert!(stale.max_error_of(Stat::REFUSED) == stale.max_error());
+    assert!(stale.max_error_of(Stat::WORKINGSET_REFAULT) == stale.max_error());
     assert_exact(&group, Stat::ANON, i64::MIN, i64::MIN);
 }

@@ -169,6 +169,13 @@ fn there_is_one_thread_while_it_runs() {
     drop(root);
 }
 
+/// So much that a thresholded read flushes.
+const ENOUGH: i64 = 1_000;
+
+fn add_enough(group: &Group) {
+    group.stat_add(STAT, ENOUGH);
+}
+
 /// While a flush of the root is younger than two periods there is nothing to step in for.
 #[test]
 fn a_ratelimited_flush_waits_for_the_periodic_one() {
@@ -177,7 +184,7 @@ fn a_ratelimited_flush_waits_for_the_periodic_one() {
         let group = create(&runtime.root(), "q");
         runtime.start_flusher(NEVER).expect("a period");
         runtime.root().flush();
-        add_little(&group);
+        add_enough(&group);
         let before = runtime.counts().flushes;
         for _ in 0..100 {
             assert!(!group.flush_ratelimited());
@@ -186,12 +193,14 @@ fn a_ratelimited_flush_waits_for_the_periodic_one() {
         assert_eq!((runtime.counts().flushes, published(&group)), (before, 0));
         // A flush of the group alone says nothing of the root.
         group.flush();
-        assert_eq!(published(&group), 1);
+        add_enough(&group);
         assert!(!group.flush_ratelimited());
+        assert_eq!(published(&group), ENOUGH);
     }
 }
 
-/// Nobody flushes the root any more: sooner or later it is late, and whoever asks does it, for as much as was asked.
+/// Nobody flushes the root any more: sooner or later it is late, and whoever asks does it, for as much as was asked and
+/// where a thresholded read would.
 #[test]
 fn a_ratelimited_flush_steps_in_when_it_is_late() {
     let runtime = build(Runtime::builder());
@@ -200,17 +209,21 @@ fn a_ratelimited_flush_steps_in_when_it_is_late() {
     runtime.stop_flusher();
     runtime.root().flush();
     for group in [&a, &b] {
-        add_little(group);
+        add_enough(group);
     }
     eventually("a flush that is late", || a.flush_ratelimited());
-    assert_eq!([&a, &b, &runtime.root()].map(published), [1, 0, 1]);
-    // It was of a subtree: the root is as late as before.
+    assert_eq!([&a, &b, &runtime.root()].map(published), [ENOUGH, 0, ENOUGH]);
+    // However late: not for so little.
     add_little(&a);
+    assert!(!a.flush_ratelimited());
+    assert_eq!(published(&a), ENOUGH);
+    // It was of a subtree: the root is as late as before.
+    add_enough(&a);
     assert!(a.flush_ratelimited());
-    assert_eq!([&a, &b, &runtime.root()].map(published), [2, 0, 2]);
+    assert_eq!([&a, &b, &runtime.root()].map(published), [2 * ENOUGH + 1, 0, 2 * ENOUGH + 1]);
     // Of the root itself it is what was waited for.
     eventually("a flush of all", || runtime.root().flush_ratelimited());
-    assert_eq!([&a, &b, &runtime.root()].map(published), [2, 1, 3]);
+    assert_eq!([&a, &b, &runtime.root()].map(published), [2 * ENOUGH + 1, ENOUGH, 3 * ENOUGH + 1]);
 }
 
 /// Writers, readers and starts and stops at once: whatever is published comes of what was written.

@@ -10,7 +10,7 @@ use super::{Other, assert_exact, build, create};
 const ITEMS_MAX: usize = 64;
 
 /// Name, constant, unit, whether per node.
-const BUILT_IN: [(&str, Stat, Unit, bool); 13] = [
+const BUILT_IN: [(&str, Stat, Unit, bool); 11] = [
     ("anon", Stat::ANON, Unit::Bytes, true),
     ("file", Stat::FILE, Unit::Bytes, true),
     ("file_dirty", Stat::FILE_DIRTY, Unit::Bytes, true),
@@ -22,8 +22,6 @@ const BUILT_IN: [(&str, Stat, Unit, bool); 13] = [
     ("workingset_refault", Stat::WORKINGSET_REFAULT, Unit::Events, false),
     ("stock_refill", Stat::STOCK_REFILL, Unit::Events, false),
     ("stock_return", Stat::STOCK_RETURN, Unit::Events, false),
-    ("refused", Stat::REFUSED, Unit::Events, false),
-    ("forced", Stat::FORCED, Unit::Bytes, false),
 ];
 
 fn with(names: &[&str]) -> RuntimeBuilder {
@@ -123,22 +121,6 @@ fn the_most_items() {
         assert_exact(&group, stat, 1_001 * number, 1_001 * number);
         assert_exact(&runtime.root(), stat, 1_001 * number, 0);
     }
-}
-
-#[test]
-fn a_read_goes_over_all_items_in_their_order() {
-    let mut builder = Runtime::builder();
-    let rows = builder.stat("rows", Unit::Events);
-    let runtime = build(builder);
-    let root = runtime.root();
-    root.stat_add(rows, 7);
-    root.stat_add(Stat::SLAB, -3);
-    let now = root.read_exact();
-    let listed: Vec<Stat> = runtime.items().map(|item| item.stat).collect();
-    assert_eq!(now.iter().map(|(stat, _)| stat).collect::<Vec<_>>(), listed);
-    assert!(now.iter().all(|(stat, subtree)| subtree == now.get(stat)));
-    let other_than_zero: Vec<_> = now.iter().filter(|&(_, subtree)| subtree != 0).collect();
-    assert_eq!(other_than_zero, [(Stat::SLAB, -3), (rows, 7)]);
 }
 
 /// Equal where they name the same item, and fit for a key.

@@ -70,6 +70,18 @@ pub(crate) fn assert_honest(stats: &memcg::Stats, stat: Stat, truth: i64) {
     assert!(truth.abs_diff(found) <= bound, "{stat:?}: {truth} was read as {found} with an error of at most {bound}");
 }
 
+/// Nobody writes, and the periodic flush takes everybody off the lists.
+#[track_caller]
+pub(crate) fn let_idle(runtime: &Runtime) {
+    runtime.start_flusher(Duration::from_micros(50)).expect("a period");
+    eventually("a flush with nothing to visit", || {
+        let before = runtime.counts().flush_visits;
+        runtime.root().flush();
+        runtime.counts().flush_visits == before
+    });
+    runtime.stop_flusher();
+}
+
 /// Waits until `done`, far longer than it can take; a test that needs this asserts no time.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
