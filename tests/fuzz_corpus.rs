@@ -34,6 +34,11 @@ fn lifecycle() {
 }
 
 #[test]
+fn stats() {
+    replay("stats", oracle::stats::run::run_bytes);
+}
+
+#[test]
 fn limits_parse() {
     replay("limits_parse", |bytes| {
         if let Ok(text) = std::str::from_utf8(bytes) {

@@ -12,6 +12,9 @@ mod oracle;
 #[path = "properties/lifecycle.rs"]
 mod lifecycle;
 
+#[path = "properties/stats.rs"]
+mod stats;
+
 use memcg::PageCounter;
 use oracle::ops::{Action, BATCHES, Op, SIZES, Setup, Size};
 use oracle::run::run;

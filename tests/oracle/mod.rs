@@ -8,7 +8,7 @@
 //! * here: the twin;
 //! * `ops`: one operation, and how bytes become operations (for the fuzzer);
 //! * `run`: the interpreter that drives tree and twin side by side;
-//! * `groups`: the same three for groups and charges.
+//! * `groups`: the same three for groups and charges; `stats`: for their statistics.
 
 // Each test program takes the part it needs.
 #![allow(dead_code)]
@@ -16,6 +16,7 @@
 pub(crate) mod groups;
 pub(crate) mod ops;
 pub(crate) mod run;
+pub(crate) mod stats;
 
 use memcg::PageCounter;
 
