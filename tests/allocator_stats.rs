@@ -1,0 +1,108 @@
+#![cfg(not(loom))]
+#![allow(unsafe_code, reason = "a global allocator has no safe form")]
+//! A global allocator that counts every allocation as a statistic, those that the library makes inside its own slow
+//! paths included. Nothing deadlocks, and every one is counted, but for those that say so in `counts().nested_stats`.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memcg::{Group, Limits, Runtime, Stat};
+
+/// Counts each allocation for a group, and each free.
+struct Counting;
+
+const ALLOCATED: Stat = Stat::WORKINGSET_REFAULT;
+const FREED: Stat = Stat::SOCK;
+
+static GROUPS: OnceLock<[Group; 2]> = OnceLock::new();
+/// Calls of `stat_add`.
+static CALLS: AtomicU64 = AtomicU64::new(0);
+/// Those that came from inside another call of this thread.
+static NESTED: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static IN_CALL: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls into the library.
+fn call<R>(work: impl FnOnce() -> R) -> R {
+    let nested = IN_CALL.replace(true);
+    let result = work();
+    IN_CALL.set(nested);
+    result
+}
+
+fn count(stat: Stat) {
+    let Some(groups) = GROUPS.get() else { return };
+    let group = &groups[usize::from(stat == FREED)];
+    NESTED.fetch_add(IN_CALL.get().into(), Ordering::Relaxed);
+    CALLS.fetch_add(1, Ordering::Relaxed);
+    call(|| group.stat_add(stat, 1));
+}
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(ALLOCATED);
+        // SAFETY: the caller's layout, handed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        count(FREED);
+        // SAFETY: came from `alloc` above.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn every_allocation_is_counted_or_said_not_to_be() {
+    let mut builder = Runtime::builder().stat_batch(8);
+    let own = builder.stat("own", memcg::Unit::Events);
+    let runtime = builder.build().expect("a configuration");
+    let root = runtime.root();
+    let group = |name| root.create(name, Limits::new()).expect("a name");
+    assert!(GROUPS.set([group("allocated"), group("freed")]).is_ok());
+    // Slow paths of all kinds: first touches, parts, pages, flushes, burials, threads that end.
+    std::thread::scope(|scope| {
+        for worker in 0..3_i64 {
+            let root = &root;
+            scope.spawn(move || {
+                for number in 0..500 {
+                    let group = call(|| root.create(&format!("{worker}.{number}"), Limits::new())).expect("a name");
+                    call(|| group.stat_add(own, 1));
+                    let theirs = group.clone();
+                    let other = std::thread::spawn(move || call(|| theirs.stat_add(own, 10)));
+                    other.join().expect("no panic");
+                    match number % 4 {
+                        0 => drop(call(|| group.read_exact())),
+                        1 => call(|| root.flush()),
+                        2 => drop(call(|| root.read())),
+                        _ => {}
+                    }
+                    call(|| group.offline()).expect("no children");
+                    drop(vec![0_u8; 100]);
+                    call(|| drop(group));
+                }
+            });
+        }
+    });
+    call(|| runtime.settle());
+    // Each call so far was counted or has been said not to be; the read itself may allocate a little.
+    let before = CALLS.load(Ordering::SeqCst);
+    let counts = runtime.counts();
+    let stats = call(|| root.read_exact());
+    let after = CALLS.load(Ordering::SeqCst);
+    assert_eq!((stats.get(own), stats.max_error()), (3 * 500 * 11, 0));
+    let known = (stats.get(ALLOCATED) + stats.get(FREED)) as u64 + counts.nested_stats;
+    assert!((before..=after).contains(&known) && after - before < 20, "{before} <= {known} <= {after}, {counts:?}");
+    let nested = NESTED.load(Ordering::SeqCst);
+    assert!(nested > 1_000, "{nested} allocations inside a call of the library");
+    assert!(counts.nested_stats < nested, "{} of {nested} were not counted", counts.nested_stats);
+    println!("{before} calls, {nested} of them inside another, {} not counted", counts.nested_stats);
+}
