@@ -1,7 +1,9 @@
 //! What a thread wrote itself it knows: each has an item of its own, so it can tell at once whether a read of any group
 //! is right, whatever all the others do meanwhile.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use memcg::{BarrierMode, Group, Limits, Runtime, RuntimeBuilder, Stat, Stats, Unit};
@@ -165,5 +167,63 @@ fn a_thread_reads_what_it_wrote() {
         });
         assert_eq!(over.load(Ordering::SeqCst), THREADS as u64, "a thread panicked, see above");
         println!("{wide} groups beside each other: {:?}", tree.runtime.counts());
+    }
+}
+
+// === Threads past their end ===
+
+/// Counts when its thread ends, for one group after the other, together with the others that end.
+struct AtExit {
+    tree: Arc<Tree>,
+    thread: usize,
+    meet: Arc<Barrier>,
+}
+
+impl Drop for AtExit {
+    fn drop(&mut self) {
+        let (stat, root) = (self.tree.stats[self.thread], &self.tree.groups[0]);
+        let before = root.read_exact().get(stat);
+        for (number, group) in (1..).zip(&self.tree.groups[1..]) {
+            self.meet.wait();
+            group.stat_add(stat, 1_000);
+            let exact = if number % 2 == 0 { root.read_exact().get(stat) - before } else { 1_000 * number };
+            let own = group.read_exact();
+            assert_eq!((exact, own.max_error()), (1_000 * number, 0), "group {number}");
+            assert!(own.get(stat) >= 1_000, "group {number}: {} of its own", own.get(stat));
+        }
+    }
+}
+
+thread_local! {
+    static EARLIER: RefCell<Option<AtExit>> = const { RefCell::new(None) };
+    static LATER: RefCell<Option<AtExit>> = const { RefCell::new(None) };
+}
+
+/// All of them write to the same group for the first time at the same time, when they have no cells of their own any
+/// more: each finds what it wrote.
+#[test]
+fn threads_past_their_end_read_what_they_wrote() {
+    for _ in 0..ops() / 100_000 {
+        let tree = Arc::new(Tree::new(Runtime::builder(), 300));
+        // Whatever the order of destructors: half of them run when the thread has nothing any more.
+        let meets: [_; 2] = std::array::from_fn(|_| Arc::new(Barrier::new(THREADS)));
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let [earlier, later] = meets.clone().map(|meet| AtExit { tree: Arc::clone(&tree), thread, meet });
+                std::thread::spawn(move || {
+                    EARLIER.set(Some(earlier));
+                    later.tree.groups[0].stat_add(Stat::ANON, 1);
+                    LATER.set(Some(later));
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        let exact = tree.groups[0].read_exact();
+        for &stat in &tree.stats {
+            assert_eq!(exact.get(stat), 2 * 1_000 * (tree.groups.len() as i64 - 1));
+        }
+        assert_eq!(exact.get(Stat::ANON), THREADS as i64);
     }
 }
