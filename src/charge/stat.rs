@@ -9,7 +9,7 @@ use crate::stat::coordinator::Coordinator;
 use crate::stat::part::Part;
 use crate::stat::{Stat, Stats};
 use crate::sync::Ordering;
-use crate::sync::per_thread::Block;
+use crate::sync::per_thread::{self, Block};
 use crate::sync::slots::Gate;
 
 // === The write path ===
@@ -20,7 +20,7 @@ impl Gate {
     pub(crate) fn stat_add(&self, stat: Stat, delta: i64) {
         let added = crate::sync::with_local(|local| {
             let cells = local.fast_block().and_then(|block| block.cells_behind(self));
-            cells.map_or(Added::Nowhere, |cells| cells.add(stat, delta, false))
+            cells.map_or(Added::Nowhere, |cells| cells.add(stat, delta))
         });
         if added != Added::Done {
             self.stat_add_slow(stat, delta, added);
@@ -31,18 +31,20 @@ impl Gate {
     #[inline(never)]
     fn stat_add_slow(&self, stat: Stat, delta: i64, added: Added) {
         let node = self.node().keeper();
-        slow_path(|block, nested| {
-            let Some(stats) = &node.tree().stats else { return };
-            if added == Added::Due {
-                if let (Some(part), Some(cells)) = (node.stat_part(), block.and_then(|block| node.cells(block))) {
-                    stats.attend(part, cells);
-                }
-            } else if stats.items.knows(stat) {
-                node.count_in(stats, block, nested, stat, delta);
-            } else {
-                stats.counts.foreign.fetch_add(1, Ordering::Relaxed);
+        let Some(stats) = &node.tree().stats else { return };
+        if added == Added::Due {
+            // Takes no lock and allocates nothing: no slow path of the kind that must not nest.
+            let cells = per_thread::with_block(|block| block.and_then(|block| node.cells(block)));
+            if let (Some(part), Some(cells)) = (node.stat_part(), cells)
+                && stats.attend(part, cells)
+            {
+                node.flush_root();
             }
-        });
+        } else if stats.items.knows(stat) {
+            slow_path(|block, nested| node.count_in(stats, block, nested, stat, delta));
+        } else {
+            stats.counts.foreign.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -69,7 +71,7 @@ impl Node {
         block.cells(self.index)?.cells()
     }
 
-    /// Add to an item of this group, of which this is the first counter, in a slow path.
+    /// Add to an item of this runtime, for this group, of which this is the first counter; in a slow path.
     fn count_in(&self, stats: &Coordinator, block: Option<&Block>, nested: bool, stat: Stat, delta: i64) {
         let fenced = self.life().fenced;
         let found = block.and_then(|block| self.cells(block)).zip(self.stat_part());
@@ -78,15 +80,20 @@ impl Node {
             stats.counts.nested.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        if let Some((cells, part)) = found.or_else(|| self.first_touch(stats, block?)) {
-            if cells.add(stat, delta, fenced) == Added::Due {
-                stats.attend(part, cells);
-            }
-        } else if let Some(part) = self.stat_part_or_make(stats) {
-            let cells = stats.shared_cells(part);
-            cells.add_shared(stat, delta);
-            stats.attend_shared(part, cells, stat.grains(delta));
+        let endless = if let Some((cells, part)) = found.or_else(|| self.first_touch(stats, block?)) {
+            cells.add_known(stat, delta, fenced) == Added::Due && stats.attend(part, cells)
+        } else {
+            self.stat_part_or_make(stats).is_some_and(|part| stats.add_shared(part, stat, delta))
+        };
+        if endless && !nested {
+            self.flush_root();
         }
+    }
+
+    /// So much was written that it must not be left to be flushed.
+    #[cold]
+    fn flush_root(&self) {
+        self.levels().filter_map(Node::stat_part).last().map(|root| self.flush(root));
     }
 
     /// Cells for a thread that writes this group for the first time. `None` where there is no place for them.

@@ -30,16 +30,22 @@ pub(crate) struct Tree {
     pub(crate) adaptive: bool,
     pub(crate) audited: bool,
     pub(crate) config: CounterConfig,
-    /// Names of the counters that each of its groups has beside memory.
-    pub(crate) further: Box<[Box<str>]>,
-    /// Who declared them.
-    pub(crate) builder: u64,
+    /// The counters that each of its groups has beside memory.
+    pub(crate) further: Box<[Further]>,
     /// Most groups at a time.
     pub(crate) groups_max: u32,
     /// Of a tree of groups.
     pub(crate) stats: Option<Coordinator>,
     pub(crate) counts: TreeCounts,
     pub(crate) places: Lock<Places>,
+}
+
+/// A counter that every group has beside memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Further {
+    pub(crate) name: Box<str>,
+    /// Who declared it.
+    pub(crate) builder: u64,
 }
 
 /// Event counts of a tree; nothing depends on them.
@@ -326,26 +332,19 @@ impl Place {
 
 impl Tree {
     pub(crate) fn new(config: CounterConfig) -> Arc<Tree> {
-        Tree::make(config, None, Box::default(), 0, u32::MAX)
+        Tree::make(config, None, Box::default(), u32::MAX)
     }
 
     pub(crate) fn of_groups(
         config: CounterConfig,
-        further: Box<[Box<str>]>,
-        builder: u64,
+        further: Box<[Further]>,
         groups_max: u32,
         stats: Coordinator,
     ) -> Arc<Tree> {
-        Tree::make(config, Some(stats), further, builder, groups_max)
+        Tree::make(config, Some(stats), further, groups_max)
     }
 
-    fn make(
-        config: CounterConfig,
-        stats: Option<Coordinator>,
-        further: Box<[Box<str>]>,
-        builder: u64,
-        groups_max: u32,
-    ) -> Arc<Tree> {
+    fn make(config: CounterConfig, stats: Option<Coordinator>, further: Box<[Further]>, groups_max: u32) -> Arc<Tree> {
         static NUMBERS: AtomicU32 = AtomicU32::new(1);
         Arc::new(Tree {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -355,7 +354,6 @@ impl Tree {
             audited: config.audit,
             config,
             further,
-            builder,
             groups_max,
             stats,
             counts: TreeCounts::default(),
@@ -386,7 +384,7 @@ impl Node {
 
     /// The name of a further counter of a group; `None` for its first, and for a counter alone.
     pub(crate) fn further_name(&'static self) -> Option<&'static str> {
-        Some(self.tree().further.get(self.number_in_group().checked_sub(1)?)?)
+        Some(&self.tree().further.get(self.number_in_group().checked_sub(1)?)?.name)
     }
 
     pub(crate) fn place(&self) -> u32 {

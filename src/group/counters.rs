@@ -139,7 +139,8 @@ impl Group {
     /// ```
     pub fn counter(&self, counter: Counter) -> Result<GroupCounter<'_>, ChargeError> {
         let unknown = || ChargeError::UnknownCounter { group: self.clone(), counter: counter.number };
-        let known = counter.number == 0 || counter.of == self.node().tree().builder;
+        let declared = counter.number.checked_sub(1).and_then(|at| self.node().tree().further.get(at));
+        let known = counter.number == 0 || declared.is_some_and(|further| further.builder == counter.of);
         let node = self.node().group().nth(counter.number).filter(|_| known).ok_or_else(unknown)?;
         Ok(GroupCounter { group: self, node })
     }

@@ -2,7 +2,7 @@
 
 use super::Runtime;
 use crate::charge::pool::slow_path;
-use crate::charge::tree::Tree;
+use crate::charge::tree::{Further, Tree};
 use crate::charge::{BATCH_MAX, CounterConfig};
 use crate::group::{Counter, Group};
 use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
@@ -10,7 +10,7 @@ use crate::stat::item::{ITEMS_MAX, Items};
 use crate::stat::{Stat, Unit};
 use crate::sync::Ordering;
 use crate::sync::barrier::BarrierMode;
-use crate::sync::stat_atomic::AtomicU64;
+use crate::sync::stat_atomic::{AtomicBool, AtomicU64};
 use crate::units::{Bytes, Limit};
 
 /// Bytes that a thread charges in advance, unless configured otherwise: 64 pages of 4 KiB, the kernel's
@@ -26,11 +26,13 @@ const BATCH: u64 = 64 * 4096;
 /// assert_eq!(runtime.root().max(), 2 << 30);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[must_use = "`build` makes the runtime"]
 pub struct RuntimeBuilder {
-    /// Tells its counters from those of others.
+    /// Tells what it declares from what others do.
     id: u64,
+    /// There is a clone with the same id: whoever declares more takes another.
+    cloned: AtomicBool,
     max: Limit,
     batch: Bytes,
     budget: Option<Bytes>,
@@ -38,7 +40,7 @@ pub struct RuntimeBuilder {
     audit: bool,
     barrier: BarrierMode,
     groups_max: u32,
-    counters: Vec<String>,
+    counters: Vec<Further>,
     items: Items,
     stat_batch: u64,
     nodes: usize,
@@ -95,12 +97,29 @@ pub enum BuildError {
     Unsupported(&'static str),
 }
 
+fn fresh_id() -> u64 {
+    static IDS: AtomicU64 = AtomicU64::new(1);
+    IDS.fetch_add(1, Ordering::Relaxed)
+}
+
+/// What was declared before is known to both; what either declares afterwards to that one alone.
+impl Clone for RuntimeBuilder {
+    fn clone(&self) -> Self {
+        self.cloned.store(true, Ordering::Relaxed);
+        RuntimeBuilder {
+            cloned: AtomicBool::new(true),
+            counters: self.counters.clone(),
+            items: self.items.clone(),
+            ..*self
+        }
+    }
+}
+
 impl RuntimeBuilder {
     pub(super) fn new() -> Self {
-        static IDS: AtomicU64 = AtomicU64::new(1);
-        let id = IDS.fetch_add(1, Ordering::Relaxed);
         RuntimeBuilder {
-            id,
+            id: fresh_id(),
+            cloned: AtomicBool::new(false),
             max: Limit::Max,
             batch: Bytes(BATCH),
             budget: None,
@@ -109,7 +128,7 @@ impl RuntimeBuilder {
             barrier: BarrierMode::Auto,
             groups_max: u32::MAX,
             counters: Vec::new(),
-            items: Items::new(id as u32),
+            items: Items::default(),
             stat_batch: STAT_BATCH,
             nodes: 1,
         }
@@ -222,8 +241,17 @@ impl RuntimeBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn counter(&mut self, name: &str) -> Counter {
-        self.counters.push(name.to_string());
-        Counter::new(self.counters.len(), self.id)
+        let builder = self.id();
+        self.counters.push(Further { name: name.into(), builder });
+        Counter::new(self.counters.len(), builder)
+    }
+
+    /// What is declared next bears this.
+    fn id(&mut self) -> u64 {
+        if std::mem::take(self.cloned.get_mut()) {
+            self.id = fresh_id();
+        }
+        self.id
     }
 
     /// Declare an item of the statistics that every group has. See [`Stat`], which has some already.
@@ -239,7 +267,8 @@ impl RuntimeBuilder {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn stat(&mut self, name: &str, unit: Unit) -> Stat {
-        self.items.declare(name, unit, false)
+        let builder = self.id();
+        self.items.declare(name, unit, false, builder)
     }
 
     /// [`stat`](Self::stat) for an item that counts memory which lies on nodes.
@@ -252,19 +281,20 @@ impl RuntimeBuilder {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn stat_per_node(&mut self, name: &str, unit: Unit) -> Stat {
-        self.items.declare(name, unit, true)
+        let builder = self.id();
+        self.items.declare(name, unit, true, builder)
     }
 
-    /// Grains that [`Group::read`] may miss for each writer, 64 by default, at most 2^40: half of it before a thread
+    /// Grains that [`Group::read`] may miss for each writer, 1,024 by default, at most 2^40: half of it before a thread
     /// announces what it has written, half before a read flushes. More make announcements rarer, which walk the ancestors;
     /// 0 makes every addition one.
     ///
     /// ```
     /// use memcg::{Runtime, Stat};
     ///
-    /// let runtime = Runtime::builder().stat_batch(1_000).build()?;
+    /// let runtime = Runtime::builder().stat_batch(64).build()?;
     /// runtime.root().stat_add(Stat::WORKINGSET_REFAULT, 1);
-    /// assert_eq!(runtime.root().read().max_error(), 500);
+    /// assert_eq!(runtime.root().read().max_error(), 32);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn stat_batch(mut self, grains: u64) -> Self {
@@ -307,10 +337,9 @@ impl RuntimeBuilder {
         config = config.barrier(self.barrier);
         let memory = CounterConfig { budget: self.budget.map(Bytes::as_u64), max, ..config.clone() };
         let configs: Vec<_> = std::iter::once(memory).chain(self.counters.iter().map(|_| config.clone())).collect();
-        let further = self.counters.into_iter().map(String::into_boxed_str).collect();
         let root = slow_path(|_, _| {
-            let stats = Coordinator::new(self.items, self.stat_batch);
-            Tree::of_groups(configs[0].clone(), further, self.id, self.groups_max, stats).root_group(&configs)
+            let stats = Coordinator::new(self.items, self.id, self.stat_batch);
+            Tree::of_groups(configs[0].clone(), self.counters.into(), self.groups_max, stats).root_group(&configs)
         });
         Ok(Runtime::new(Group::from_handle(root)))
     }
@@ -330,9 +359,10 @@ impl RuntimeBuilder {
         if self.groups_max == 0 {
             return Err(BuildError::NoGroups);
         }
-        for (number, name) in self.counters.iter().enumerate() {
-            if name.is_empty() || name == "memory" || self.counters[..number].contains(name) {
-                return Err(BuildError::CounterName(name.clone()));
+        for (number, Further { name, .. }) in self.counters.iter().enumerate() {
+            let taken = self.counters[..number].iter().any(|other| other.name == *name);
+            if taken || name.is_empty() || **name == *"memory" {
+                return Err(BuildError::CounterName(name.to_string()));
             }
         }
         if let Some(name) = self.items.bad_name() {

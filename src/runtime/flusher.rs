@@ -40,14 +40,15 @@ impl Flusher {
         if period.is_zero() {
             return Err(FlusherError::NoPeriod);
         }
-        root.node().coordinator().set_period(period);
         let (stop, stopped) = channel();
+        let of = root.clone();
         let flush = move || {
             while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
                 root.node().flush_stats_periodic();
             }
         };
         let thread = Builder::new().name("memcg-flusher".into()).spawn(flush)?;
+        of.node().coordinator().set_period(period);
         Ok(Flusher { stop: Some(stop), thread: Some(thread) })
     }
 }

@@ -1,27 +1,25 @@
 //! What one thread has written for one group: a line or more of words, one for each item, with a head.
 //!
 //! ```text
-//! head   listed | written | due | touched | key | number | next | announced
+//! head   listed | written | due | touched | builder | number | next | announced | announcements
 //! items  one cumulative count each
 //! ```
 //!
 //! The thread that owns the cells is the only one that stores them, but for *listed*, which it sets and the coordinator
 //! clears. A count is a load and a store; nothing is taken out when it is read, the reader remembers what it has seen.
 //! Edges: E17 (add/unlist), E18 (the stack of newly listed cells), E20 (announcements).
-//!
-//! Threads that have no block write *shared* cells, with read-modify-write instructions.
 
 use std::ptr::{self, NonNull};
 
 use super::item::Stat;
 use crate::sync::barrier::{light, light_fence};
-use crate::sync::{AtomicPtr, AtomicU64, Ordering, fence};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering};
 
 /// Words of a line: two cache lines, which the prefetcher takes as a pair.
 const WORDS: usize = 16;
 
 /// Words before the items.
-const HEAD: usize = 8;
+const HEAD: usize = 9;
 
 // Places in the head.
 /// Set by the owner before it pushes the cells, cleared when the coordinator unlists them.
@@ -32,14 +30,16 @@ const WRITTEN: usize = 1;
 const DUE: usize = 2;
 /// A bit for each item that was ever written.
 const TOUCHED: usize = 3;
-/// Builder (32) | items (32).
-const KEY: usize = 4;
+/// The builder that declared the items.
+const BUILDER: usize = 4;
 /// Entry of the coordinator, plus 1.
 const NUMBER: usize = 5;
 /// The number of the next newly listed cells, 0 for none.
 const NEXT: usize = 6;
-/// Announcements made.
+/// Grains announced.
 const ANNOUNCED: usize = 7;
+/// How many times.
+const ANNOUNCEMENTS: usize = 8;
 
 #[repr(align(128))]
 pub(crate) struct Line([AtomicU64; WORDS]);
@@ -82,7 +82,7 @@ pub(crate) enum Added {
     Done,
     /// Counted; the cells must be listed, or what they hold be announced.
     Due,
-    /// Not counted: this thread has no cells for the group, or the item is not one of its runtime.
+    /// Not counted: this thread has no cells for the group, or the item is not known at a glance.
     Nowhere,
 }
 
@@ -101,8 +101,9 @@ impl Cells {
     #[inline(always)]
     #[allow(unsafe_code)]
     fn word<'a>(self, at: usize) -> &'a AtomicU64 {
-        // SAFETY: the lines are there, see `new`; `at` is within the head, or an item's below the number in the key,
-        // for which there are lines: `add` looks at the key first, the coordinator knows how many items there are.
+        // SAFETY: the lines are there, see `new`; `at` is within the head, or the place of an item for which there is
+        // one: `knows` or `Items::knows` has told that it is built in or was declared by the builder that these cells were
+        // made for, and the coordinator knows how many there are.
         unsafe { &(&*self.0.as_ptr().add(at / WORDS)).0[at % WORDS] }
     }
 
@@ -116,34 +117,35 @@ impl Cells {
         self.word(at).store(value, Ordering::Relaxed);
     }
 
-    /// Clean, for a group of a runtime with so many items; `number` is the coordinator's. Nobody else has the cells.
-    pub(super) fn begin(self, of: u32, items: usize, number: u32, quantum: u64) {
+    /// Clean, for so many items of a builder; `number` is the coordinator's. Nobody else has the cells.
+    pub(super) fn begin(self, builder: u64, items: usize, number: u32, quantum: u64) {
         for at in 0..HEAD + items {
             self.store(at, 0);
         }
         self.store(DUE, quantum);
-        self.store(KEY, u64::from(of) << 32 | items as u64);
+        self.store(BUILDER, builder);
         self.store(NUMBER, u64::from(number) + 1);
     }
 
-    /// Whether the item is one of this runtime.
+    /// Whether the item is built in or was declared by the builder that made the runtime, since it was last cloned.
     #[inline(always)]
     fn knows(self, stat: Stat) -> bool {
-        // Two clones of a builder share its number and may differ in their items.
-        let key = self.load(KEY);
-        stat.of() == 0 || (key >> 32 == u64::from(stat.of()) && (stat.number() as u64) < key & 0xffff_ffff)
+        stat.builder() == 0 || stat.builder() == self.load(BUILDER)
     }
 }
 
 // === The owner's side ===
 
 impl Cells {
-    /// Add to an item. Owner only.
+    /// Add to an item, if it is known at a glance. Owner only.
     #[inline(always)]
-    pub(crate) fn add(self, stat: Stat, delta: i64, fenced: bool) -> Added {
-        if !self.knows(stat) {
-            return Added::Nowhere;
-        }
+    pub(crate) fn add(self, stat: Stat, delta: i64) -> Added {
+        if self.knows(stat) { self.add_known(stat, delta, false) } else { Added::Nowhere }
+    }
+
+    /// Add to an item of this runtime. Owner only.
+    #[inline(always)]
+    pub(crate) fn add_known(self, stat: Stat, delta: i64, fenced: bool) -> Added {
         let at = HEAD + stat.number();
         let before = self.load(at);
         if before == 0 {
@@ -166,18 +168,6 @@ impl Cells {
         if (listed.cast_signed() - 1) | due < 0 { Added::Due } else { Added::Done }
     }
 
-    /// [`add`](Self::add) for threads that have no cells of their own. Always due.
-    pub(crate) fn add_shared(self, stat: Stat, delta: i64) -> Added {
-        if !self.knows(stat) {
-            return Added::Nowhere;
-        }
-        self.word(TOUCHED).fetch_or(1 << stat.number(), Ordering::Relaxed);
-        self.word(HEAD + stat.number()).fetch_add(delta.cast_unsigned(), Ordering::Relaxed);
-        self.word(WRITTEN).fetch_add(stat.grains(delta), Ordering::Release);
-        fence(Ordering::SeqCst);
-        Added::Due
-    }
-
     pub(super) fn is_listed(self) -> bool {
         self.word(LISTED).load(Ordering::Acquire) != 0
     }
@@ -188,33 +178,29 @@ impl Cells {
         self.word(LISTED).swap(1, Ordering::AcqRel) == 0
     }
 
-    /// What has been written since it was announced last, if that is more than `quantum`. From here on it is announced.
-    pub(super) fn announce(self, quantum: u64) -> Option<u64> {
-        let written = self.load(WRITTEN);
+    /// Grains written since they were announced last, if those are more than `quantum`.
+    pub(super) fn unannounced(self, quantum: u64) -> Option<u64> {
         let announced = self.load(DUE).wrapping_sub(quantum);
-        let grains = written.wrapping_sub(announced);
-        if grains <= quantum {
-            return None;
-        }
-        self.store(DUE, written.wrapping_add(quantum));
-        // Release: as `WRITTEN`, which could come to the same value by 2^64 grains, but not without this one moving.
-        self.word(ANNOUNCED).store(self.load(ANNOUNCED).wrapping_add(1), Ordering::Release);
-        Some(grains)
+        let grains = self.load(WRITTEN).wrapping_sub(announced);
+        (grains > quantum).then_some(grains)
     }
 
-    /// For shared cells: everything is announced at once, by whoever wrote it.
-    pub(super) fn announce_shared(self) {
-        self.word(ANNOUNCED).fetch_add(1, Ordering::AcqRel);
+    /// So many grains have been announced, for all that was written: at every level, before this.
+    pub(super) fn set_announced(self, grains: u64, quantum: u64) {
+        self.store(DUE, self.load(WRITTEN).wrapping_add(quantum));
+        self.store(ANNOUNCEMENTS, self.load(ANNOUNCEMENTS).wrapping_add(1));
+        // Release (E20): whoever counts them as flushed takes off the levels only what has come there.
+        self.word(ANNOUNCED).fetch_add(grains, Ordering::Release);
     }
 
     /// On the stack of newly listed cells, before those that `next` names. By whoever has marked them.
-    pub(super) fn set_next(self, next: u64) {
-        self.store(NEXT, next);
+    pub(super) fn set_next(self, next: u32) {
+        self.store(NEXT, next.into());
     }
 
     /// The coordinator's entry, plus 1.
-    pub(super) fn number(self) -> u64 {
-        self.load(NUMBER)
+    pub(super) fn number(self) -> u32 {
+        self.load(NUMBER) as u32
     }
 }
 
@@ -224,16 +210,18 @@ impl Cells {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Version {
     written: u64,
-    announced: u64,
+    /// Grains can come to the same sum by 2^64, but not without an announcement.
+    announcements: u64,
+    pub(super) announced: u64,
 }
 
 impl Cells {
     pub(super) fn version(self) -> Version {
-        // Acquire (E17, E20): what is read of the items after this is at least as new.
-        Version {
-            announced: self.word(ANNOUNCED).load(Ordering::Acquire),
-            written: self.word(WRITTEN).load(Ordering::Acquire),
-        }
+        // Acquire (E20): what was announced is in the counts that are read after this.
+        let announced = self.word(ANNOUNCED).load(Ordering::Acquire);
+        // Acquire (E17): the counts are at least as new.
+        let written = self.word(WRITTEN).load(Ordering::Acquire);
+        Version { announced, written, announcements: self.load(ANNOUNCEMENTS) }
     }
 
     /// The items ever written.
@@ -246,8 +234,9 @@ impl Cells {
         self.load(HEAD + item).cast_signed()
     }
 
-    pub(super) fn next(self) -> u64 {
-        self.load(NEXT)
+    /// The cells below these on the stack.
+    pub(super) fn next(self) -> u32 {
+        self.load(NEXT) as u32
     }
 
     /// Whoever writes from here on lists the cells again. Worth something only with a heavy barrier behind it.
@@ -263,8 +252,16 @@ impl Cells {
 }
 
 /// Items, a bit each.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bits(pub(super) u64);
+
+impl Bits {
+    /// How many come before the item; `None` where it is not among them.
+    pub(super) fn rank(self, item: usize) -> Option<usize> {
+        let bit = 1u64.checked_shl(item as u32)?;
+        (self.0 & bit != 0).then(|| (self.0 & (bit - 1)).count_ones() as usize)
+    }
+}
 
 impl Iterator for Bits {
     type Item = usize;
@@ -277,5 +274,11 @@ impl Iterator for Bits {
         }
         self.0 &= self.0 - 1;
         Some(item)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.0.count_ones() as usize;
+        (left, Some(left))
     }
 }

@@ -8,18 +8,15 @@
 
 use std::time::{Duration, Instant};
 
-use super::cells::Cells;
-use super::item::Items;
+use super::cells::{Added, Cells};
+use super::item::{Items, Stat};
 use super::list::NONE;
-use super::part::Part;
+use super::part::{ENDLESS, Part};
 use super::state::State;
 use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
-use crate::sync::{Arc, AtomicU64, Ordering};
-
-/// Cells that are read, unmarked or unlisted under one hold of the lock.
-pub(super) const SLICE: usize = 64;
+use crate::sync::{Arc, AtomicU64, Ordering, SLICE};
 
 /// Fewer idle cells than this do not pay for a barrier; the periodic flush takes them.
 const IDLE_MANY: usize = 64;
@@ -27,8 +24,9 @@ const IDLE_MANY: usize = 64;
 /// Time between two periodic flushes, unless configured: the kernel's FLUSH_TIME.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// Unless configured: the kernel's MEMCG_CHARGE_BATCH, which its statistics share.
-pub(crate) const STAT_BATCH: u64 = 64;
+/// Unless configured. The kernel's MEMCG_CHARGE_BATCH is 64; here an announcement walks the ancestors with locked
+/// instructions and a flush is cheap, so that rare announcements and early flushes are the better bargain.
+pub(crate) const STAT_BATCH: u64 = 1_024;
 
 /// The largest: bounds must not wrap.
 pub(crate) const STAT_BATCH_MAX: u64 = 1 << 40;
@@ -36,6 +34,8 @@ pub(crate) const STAT_BATCH_MAX: u64 = 1 << 40;
 /// Gathers the statistics of one tree of groups.
 pub(crate) struct Coordinator {
     pub(crate) items: Items,
+    /// Who declared the last of them.
+    builder: u64,
     /// Grains that a thread may have written to a group without announcing them: half a batch. What has been announced
     /// may come to another half for each writer before a read flushes it.
     pub(super) quantum: u64,
@@ -66,10 +66,11 @@ pub(crate) struct Counts {
 // === impl Coordinator: the writers' side ===
 
 impl Coordinator {
-    pub(crate) fn new(items: Items, batch: u64) -> Coordinator {
+    pub(crate) fn new(items: Items, builder: u64, batch: u64) -> Coordinator {
         let state = State::new(items.len());
         Coordinator {
             items,
+            builder,
             quantum: batch / 2,
             stack: AtomicU64::new(0),
             asked: AtomicU64::new(0),
@@ -95,48 +96,62 @@ impl Coordinator {
     /// New cells for a thread that writes a group for the first time.
     pub(crate) fn cells(&self, part: &Part) -> Cells {
         let mut state = self.state.lock();
-        let entry = state.entry(part.number, &self.items, self.quantum);
+        let entry = state.entry(part.number, self.builder, self.quantum);
         state.entries[entry as usize].cells
     }
 
-    /// The cells of all threads that have none of their own.
-    pub(crate) fn shared_cells(&self, part: &Part) -> Cells {
+    /// Add for a thread that has no cells of its own: all of those share some, which the lock makes one writer's. True as
+    /// for [`attend`](Self::attend).
+    pub(crate) fn add_shared(&self, part: &Part, stat: Stat, delta: i64) -> bool {
         let mut state = self.state.lock();
         let group = part.number as usize;
         if state.groups[group].shared == NONE {
-            state.groups[group].shared = state.entry(part.number, &self.items, self.quantum);
+            state.groups[group].shared = state.entry(part.number, self.builder, self.quantum);
         }
         let entry = state.groups[group].shared;
-        state.entries[entry as usize].cells
-    }
-
-    /// After an addition that was due: list the cells, announce what they hold. Takes no lock.
-    pub(crate) fn attend(&self, part: &Part, cells: Cells) {
-        self.list(part, cells);
-        if let Some(grains) = cells.announce(self.quantum) {
-            part.levels().for_each(|level| level.announce(grains));
+        let cells = state.entries[entry as usize].cells;
+        let due = cells.add_known(stat, delta, false) == Added::Due;
+        if due && self.mark(part, cells) {
+            state.enlist(entry);
         }
+        due && self.announce(part, cells)
     }
 
-    /// [`attend`](Self::attend) for shared cells and what was added to them.
-    pub(crate) fn attend_shared(&self, part: &Part, cells: Cells, grains: u64) {
-        self.list(part, cells);
-        cells.announce_shared();
-        part.levels().for_each(|level| level.announce(grains));
-    }
-
-    fn list(&self, part: &Part, cells: Cells) {
-        // E17: marked before it is pushed.
-        if cells.is_listed() || !cells.mark_listed() {
-            return;
+    /// After an addition that was due: list the cells, announce what they hold. Takes no lock. True where so much is
+    /// announced that it has to be flushed.
+    pub(crate) fn attend(&self, part: &Part, cells: Cells) -> bool {
+        if self.mark(part, cells) {
+            self.push(cells);
         }
-        self.counts.lists.fetch_add(1, Ordering::Relaxed);
-        part.levels().for_each(Part::add_writer);
-        let mut top = self.stack.load(Ordering::Relaxed);
+        self.announce(part, cells)
+    }
+
+    /// Mark the cells as listed; true where they were not.
+    fn mark(&self, part: &Part, cells: Cells) -> bool {
+        let listed = cells.is_listed() || !cells.mark_listed();
+        if !listed {
+            self.counts.lists.fetch_add(1, Ordering::Relaxed);
+            part.levels().for_each(Part::add_writer);
+        }
+        !listed
+    }
+
+    fn announce(&self, part: &Part, cells: Cells) -> bool {
+        let Some(grains) = cells.unannounced(self.quantum) else { return false };
+        let grains = grains.min(ENDLESS);
+        let endless = part.levels().fold(false, |endless, level| level.announce(grains) || endless);
+        cells.set_announced(grains, self.quantum);
+        endless
+    }
+
+    /// Onto the stack (E17: marked before).
+    fn push(&self, cells: Cells) {
+        // The stack is mostly empty: no look before the first try.
+        let mut top = 0;
         loop {
-            cells.set_next(top);
+            cells.set_next(top as u32);
             // Release (E18): pairs with `take_over`, which reads what stands below.
-            match self.stack.compare_exchange_weak(top, cells.number(), Ordering::Release, Ordering::Relaxed) {
+            match self.stack.compare_exchange_weak(top, cells.number().into(), Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => top = now,
             }
@@ -177,14 +192,10 @@ impl Coordinator {
 
     /// Put the cells that were listed lately where they belong.
     fn take_over(&self, state: &mut State) {
-        // An exchange of nothing costs more than a look.
-        if self.stack.load(Ordering::Acquire) == 0 {
-            return;
-        }
         // Acquire (E18): pairs with `list`.
-        let mut number = self.stack.swap(0, Ordering::Acquire);
+        let mut number = self.stack.swap(0, Ordering::Acquire) as u32;
         while number != 0 {
-            let entry = (number - 1) as u32;
+            let entry = number - 1;
             number = state.entries[entry as usize].cells.next();
             state.enlist(entry);
         }

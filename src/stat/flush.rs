@@ -7,36 +7,42 @@
 use smallvec::SmallVec;
 
 use super::cells::Bits;
-use super::coordinator::{Coordinator, SLICE};
+use super::coordinator::Coordinator;
 use super::list::NONE;
 use super::part::Part;
 use super::state::State;
-use crate::sync::Ordering;
 use crate::sync::barrier::Barrier;
+use crate::sync::{Ordering, SLICE};
 
 /// Levels of a group that a slice keeps on its own stack.
 const LEVELS_COMMON: usize = 16;
 
 /// What a slice has gathered: a row for each group that changes, parents before their children.
 pub(super) struct Rows {
-    items: usize,
+    pub(super) items: usize,
     /// Number of the slice, so that a group can tell whether it has a row.
     slice: u64,
     rows: Vec<Row>,
     /// For each row what changes in the group alone, then in its subtree.
     changes: Vec<i64>,
-    /// Groups that are done with, and what had been announced to them when they were begun.
-    settled: Vec<(u32, u64)>,
     /// Cells that were found as they had been, several times in a row.
     idle: Vec<u32>,
     visited: usize,
 }
 
-struct Row {
+/// No row.
+const NOWHERE: usize = usize::MAX;
+
+/// What changes in a group, and in its subtree.
+#[derive(Clone, Copy)]
+pub(super) struct Row {
     group: u32,
     /// Row of the parent.
     above: usize,
-    touched: u64,
+    /// Items, a bit each.
+    pub(super) touched: u64,
+    /// Grains of it that had been announced.
+    pub(super) announced: u64,
 }
 
 /// What a flush has met on its way.
@@ -48,15 +54,7 @@ struct Met {
 
 impl Rows {
     pub(super) fn new(items: usize) -> Rows {
-        Rows {
-            items,
-            slice: 0,
-            rows: Vec::new(),
-            changes: Vec::new(),
-            settled: Vec::new(),
-            idle: Vec::new(),
-            visited: 0,
-        }
+        Rows { items, slice: 0, rows: Vec::new(), changes: Vec::new(), idle: Vec::new(), visited: 0 }
     }
 
     pub(super) fn begin(&mut self) {
@@ -64,7 +62,6 @@ impl Rows {
         self.visited = 0;
         self.rows.clear();
         self.changes.clear();
-        self.settled.clear();
         self.idle.clear();
     }
 
@@ -113,13 +110,8 @@ impl State {
             if self.groups[target as usize].done >= flush {
                 break true;
             }
-            let group = &mut self.groups[at as usize];
-            if group.started < flush {
-                // E20: before any cells below are read.
-                (group.started, group.announced) = (flush, group.part.announced());
-            }
-            let child = group.children.first().filter(|&child| self.groups[child as usize].done < flush);
-            if let Some(child) = child {
+            let child = self.groups[at as usize].children.first();
+            if let Some(child) = child.filter(|&child| self.groups[child as usize].done < flush) {
                 at = child;
                 continue;
             }
@@ -130,10 +122,12 @@ impl State {
                     break false;
                 }
                 self.gather(entry);
-                self.entries[entry as usize].done = flush;
-                self.groups[at as usize].listed.move_to_back(&mut self.entries, entry);
+                // Read now: good for every flush that has begun.
+                let now = self.flush;
+                self.groups[at as usize].listed.done(&mut self.entries, entry, now);
                 continue;
             }
+            // All its children and cells bear the flush's number, or a later one.
             self.finish(at, flush);
             if at != target {
                 at = self.groups[at as usize].parent;
@@ -141,17 +135,6 @@ impl State {
         };
         self.publish();
         done
-    }
-
-    /// All children and cells of the group bear the flush's number.
-    fn finish(&mut self, number: u32, flush: u64) {
-        let group = &mut self.groups[number as usize];
-        group.done = flush;
-        // Where a later flush has come here in between, what was announced is for that one to tell.
-        if group.started == flush {
-            self.rows.settled.push((number, group.announced));
-        }
-        self.move_to_back(number);
     }
 
     /// Read cells into their group's row.
@@ -166,9 +149,9 @@ impl State {
             }
             return;
         }
-        (entry.version, entry.idle_visits) = (version, 0);
-        let group = entry.group;
-        let row = self.row(group);
+        let before = std::mem::replace(&mut entry.version, version);
+        entry.idle_visits = 0;
+        let row = self.row(self.entries[number as usize].group);
         let entry = &mut self.entries[number as usize];
         let changes = self.rows.alone(row);
         let mut touched = 0;
@@ -180,14 +163,16 @@ impl State {
                 touched |= 1 << item;
             }
         }
-        self.rows.rows[row].touched |= touched;
+        let row = &mut self.rows.rows[row];
+        row.touched |= touched;
+        row.announced = row.announced.wrapping_add(version.announced.wrapping_sub(before.announced));
     }
 
     /// The row of a group, made behind those of its ancestors.
     fn row(&mut self, group: u32) -> usize {
         let mut without: SmallVec<[u32; LEVELS_COMMON]> = SmallVec::new();
         let mut at = group;
-        let mut above = usize::MAX;
+        let mut above = NOWHERE;
         while at != NONE {
             let group = &self.groups[at as usize];
             if group.slice == self.rows.slice {
@@ -200,7 +185,7 @@ impl State {
         for number in without.into_iter().rev() {
             let group = &mut self.groups[number as usize];
             (group.row, group.slice) = (self.rows.rows.len(), self.rows.slice);
-            self.rows.rows.push(Row { group: number, above, touched: 0 });
+            self.rows.rows.push(Row { group: number, above, touched: 0, announced: 0 });
             above = group.row;
         }
         self.rows.changes.resize(self.rows.rows.len() * 2 * self.rows.items, 0);
@@ -209,29 +194,27 @@ impl State {
 
     /// Add up from the last row to the first, publish from the first to the last: no child before its parent.
     pub(super) fn publish(&mut self) {
-        let Rows { items, rows, changes, settled, .. } = &mut self.rows;
+        let Rows { items, rows, changes, .. } = &mut self.rows;
         let items = *items;
         for number in (0..rows.len()).rev() {
-            let Row { above, touched, .. } = rows[number];
-            let at = number * 2 * items;
+            let Row { above, touched, announced, .. } = rows[number];
+            let (above_all, below) = changes.split_at_mut(number * 2 * items);
+            let (alone, subtree) = below.split_at_mut(items);
             for item in Bits(touched) {
-                changes[at + items + item] = changes[at + items + item].wrapping_add(changes[at + item]);
-                if above != usize::MAX {
-                    let parent = above * 2 * items + items + item;
-                    changes[parent] = changes[parent].wrapping_add(changes[at + items + item]);
+                subtree[item] = subtree[item].wrapping_add(alone[item]);
+                if above != NOWHERE {
+                    let parent = &mut above_all[above * 2 * items + items + item];
+                    *parent = parent.wrapping_add(subtree[item]);
                 }
             }
-            if above != usize::MAX {
+            if above != NOWHERE {
                 rows[above].touched |= touched;
+                rows[above].announced = rows[above].announced.wrapping_add(announced);
             }
         }
         for (row, changes) in rows.iter().zip(changes.chunks(2 * items)) {
             let (alone, subtree) = changes.split_at(items);
-            self.groups[row.group as usize].part.publish(Bits(row.touched), alone, subtree);
-        }
-        for &(group, announced) in settled.iter() {
-            // E21: after what was announced is published.
-            self.groups[group as usize].part.settle(announced);
+            self.groups[row.group as usize].part.publish(row, alone, subtree);
         }
     }
 }

@@ -60,7 +60,7 @@ impl Unit {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stat {
     /// The builder that declared it; 0 for those built in.
-    of: u32,
+    builder: u64,
     number: u8,
     shift: u8,
 }
@@ -145,13 +145,13 @@ impl Stat {
     pub const STOCK_RETURN: Stat = Stat::built_in(10);
 
     const fn built_in(number: u8) -> Stat {
-        Stat { of: 0, number, shift: BUILT_IN[number as usize].unit.shift() }
+        Stat { builder: 0, number, shift: BUILT_IN[number as usize].unit.shift() }
     }
 
-    /// Number and owner are those that [`Items`] gave.
-    fn declared(number: usize, of: u32, unit: Unit) -> Stat {
+    /// Number and builder are those that [`Items`] gave.
+    fn declared(number: usize, builder: u64, unit: Unit) -> Stat {
         // More than there may be are refused when the runtime is built.
-        Stat { of, number: u8::try_from(number).unwrap_or(u8::MAX), shift: unit.shift() }
+        Stat { builder, number: u8::try_from(number).unwrap_or(u8::MAX), shift: unit.shift() }
     }
 
     #[inline(always)]
@@ -160,8 +160,8 @@ impl Stat {
     }
 
     #[inline(always)]
-    pub(crate) fn of(self) -> u32 {
-        self.of
+    pub(crate) fn builder(self) -> u64 {
+        self.builder
     }
 
     /// Grains of a change, rounded up.
@@ -178,49 +178,47 @@ impl Stat {
 
 impl fmt::Debug for Stat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match BUILT_IN.get(self.number()).filter(|_| self.of == 0) {
+        match BUILT_IN.get(self.number()).filter(|_| self.builder == 0) {
             Some(item) => write!(f, "Stat({})", item.name),
-            None => write!(f, "Stat({} of builder {})", self.number, self.of),
+            None => write!(f, "Stat({} of builder {})", self.number, self.builder),
         }
     }
 }
 
 /// The items of one runtime.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Items {
-    /// Tells items of this builder from those of others; not 0.
-    of: u32,
     declared: Vec<Declared>,
 }
 
 #[derive(Clone, Debug)]
 struct Declared {
-    name: String,
+    stat: Stat,
+    name: Box<str>,
     unit: Unit,
     per_node: bool,
 }
 
 impl Items {
-    pub(crate) fn new(of: u32) -> Items {
-        Items { of, declared: Vec::new() }
-    }
-
-    pub(crate) fn declare(&mut self, name: &str, unit: Unit, per_node: bool) -> Stat {
-        let number = self.len();
-        self.declared.push(Declared { name: name.to_string(), unit, per_node });
-        Stat::declared(number, self.of, unit)
+    /// One more, by the builder of that number, which is not 0.
+    pub(crate) fn declare(&mut self, name: &str, unit: Unit, per_node: bool, builder: u64) -> Stat {
+        let stat = Stat::declared(self.len(), builder, unit);
+        self.declared.push(Declared { stat, name: name.into(), unit, per_node });
+        stat
     }
 
     pub(crate) fn len(&self) -> usize {
         BUILT_IN.len() + self.declared.len()
     }
 
-    pub(crate) fn of(&self) -> u32 {
-        self.of
+    /// Who declared an item; 0 for one built in.
+    pub(super) fn builder(&self, number: usize) -> u64 {
+        number.checked_sub(BUILT_IN.len()).map_or(0, |at| self.declared[at].stat.builder)
     }
 
     pub(crate) fn knows(&self, stat: Stat) -> bool {
-        (stat.of == 0 || stat.of == self.of) && stat.number() < self.len()
+        let declared = stat.number().checked_sub(BUILT_IN.len()).and_then(|at| self.declared.get(at));
+        stat.builder == 0 || declared.is_some_and(|item| item.stat == stat)
     }
 
     /// The first declared name that is empty, or that an earlier item has.
@@ -237,8 +235,8 @@ impl Items {
             unit: item.unit,
             per_node: item.per_node,
         });
-        let declared = (BUILT_IN.len()..).zip(&self.declared).map(|(number, item)| Item {
-            stat: Stat::declared(number, self.of, item.unit),
+        let declared = self.declared.iter().map(|item| Item {
+            stat: item.stat,
             name: &item.name,
             unit: item.unit,
             per_node: item.per_node,

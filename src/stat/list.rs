@@ -1,8 +1,8 @@
 //! Lists through the entries of a vector: by index, in both directions, nothing allocated.
 //!
-//! A list is kept in the order in which its members were flushed last: who is new comes to the front, who has been
-//! flushed goes to the back. So whoever still has to be flushed stands in front, and a flush that was interrupted goes
-//! on where it was by looking at the first.
+//! A list is kept in the order of the flushes that its members bear the numbers of: who is new comes to the front, who
+//! has been flushed goes behind. So whoever still has to be flushed stands in front, and a flush that was interrupted
+//! goes on where it was by looking at the first.
 
 /// No entry.
 pub(super) const NONE: u32 = u32::MAX;
@@ -21,6 +21,9 @@ impl Link {
 /// What can be a member, of one list at a time.
 pub(super) trait Linked {
     fn link(&mut self) -> &mut Link;
+
+    /// The last flush that is done with it.
+    fn done(&mut self) -> &mut u64;
 }
 
 /// The ends of a list.
@@ -46,16 +49,6 @@ impl List {
         self.first = member;
     }
 
-    fn push_back<T: Linked>(&mut self, all: &mut [T], member: u32) {
-        *all[member as usize].link() = Link { prev: self.last, next: NONE };
-        if self.last == NONE {
-            self.first = member;
-        } else {
-            all[self.last as usize].link().next = member;
-        }
-        self.last = member;
-    }
-
     /// Take out a member of this list.
     pub(super) fn remove<T: Linked>(&mut self, all: &mut [T], member: u32) {
         let Link { prev, next } = std::mem::replace(all[member as usize].link(), Link::ALONE);
@@ -71,10 +64,29 @@ impl List {
         }
     }
 
-    pub(super) fn move_to_back<T: Linked>(&mut self, all: &mut [T], member: u32) {
-        if self.last != member {
-            self.remove(all, member);
-            self.push_back(all, member);
+    /// A flush is done with the member: behind those of earlier flushes. Later ones have mostly not got far, so it is
+    /// looked for from behind.
+    pub(super) fn done<T: Linked>(&mut self, all: &mut [T], member: u32, flush: u64) {
+        *all[member as usize].done() = flush;
+        if self.last == member {
+            return;
+        }
+        self.remove(all, member);
+        let (mut prev, mut next) = (self.last, NONE);
+        while prev != NONE && *all[prev as usize].done() > flush {
+            next = prev;
+            prev = all[prev as usize].link().prev;
+        }
+        *all[member as usize].link() = Link { prev, next };
+        if prev == NONE {
+            self.first = member;
+        } else {
+            all[prev as usize].link().next = member;
+        }
+        if next == NONE {
+            self.last = member;
+        } else {
+            all[next as usize].link().prev = member;
         }
     }
 }
@@ -83,11 +95,15 @@ impl List {
 mod tests {
     use super::*;
 
-    struct Member(Link);
+    struct Member(Link, u64);
 
     impl Linked for Member {
         fn link(&mut self) -> &mut Link {
             &mut self.0
+        }
+
+        fn done(&mut self) -> &mut u64 {
+            &mut self.1
         }
     }
 
@@ -98,16 +114,18 @@ mod tests {
 
     #[test]
     fn who_comes_stands_in_front_and_who_is_done_behind() {
-        let mut all: Vec<_> = (0..4).map(|_| Member(Link::ALONE)).collect();
+        let mut all: Vec<_> = (0..4).map(|_| Member(Link::ALONE, 0)).collect();
         let mut list = List::EMPTY;
         for member in 0..4 {
             list.push_front(&mut all, member);
         }
         assert_eq!(members(&list, &all), [3, 2, 1, 0]);
-        list.move_to_back(&mut all, 3);
-        list.move_to_back(&mut all, 1);
-        list.move_to_back(&mut all, 1);
+        list.done(&mut all, 3, 1);
+        list.done(&mut all, 1, 2);
+        list.done(&mut all, 1, 2);
         assert_eq!(members(&list, &all), [2, 0, 3, 1]);
+        list.done(&mut all, 0, 1);
+        assert_eq!(members(&list, &all), [2, 3, 0, 1], "an earlier flush that comes late");
         for member in [0, 1, 2, 3] {
             list.remove(&mut all, member);
         }

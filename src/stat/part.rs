@@ -1,11 +1,12 @@
 //! The statistics of one group: what has been published, and how much may be missing from it.
 
 use super::cells::Bits;
+use super::flush::Row;
 use crate::sync::stat_atomic::AtomicPtr as StatPtr;
 use crate::sync::{AtomicU64, Ordering};
 
-/// From here on what was announced counts as without end: it must never wrap.
-const ENDLESS: u64 = 1 << 62;
+/// So much at once is flushed at once: what is announced and not flushed must not wrap.
+pub(super) const ENDLESS: u64 = 1 << 56;
 
 /// A group's part of the statistics, made when it, or a group below it, is first written. The coordinator keeps it, and
 /// whoever keeps the group may look at it.
@@ -62,25 +63,11 @@ impl Part {
 
     // === What may be missing ===
 
-    /// So much has been written below, and is in no published figure.
-    pub(super) fn announce(&self, grains: u64) {
-        let pending = self.announced.load(Ordering::Relaxed).wrapping_sub(self.base.load(Ordering::Relaxed));
-        if pending < ENDLESS {
-            // Release (E20): whoever takes it as flushed has read what it tells of.
-            self.announced.fetch_add(grains.min(ENDLESS), Ordering::Release);
-        }
-    }
-
-    /// To be passed to [`settle`](Self::settle) once everything below has been read.
-    pub(super) fn announced(&self) -> u64 {
-        // Acquire (E20): pairs with `announce`. What is announced is in the cells that are read after this.
-        self.announced.load(Ordering::Acquire)
-    }
-
-    /// What had been announced then is published.
-    pub(super) fn settle(&self, announced: u64) {
-        // Release (E21): after what was published; pairs with `bound`.
-        self.base.store(announced, Ordering::Release);
+    /// So much has been written below, and is in no published figure. True where that comes to more than may be.
+    pub(super) fn announce(&self, grains: u64) -> bool {
+        // Release (E20): pairs with `bound`, by way of whoever counts it as flushed.
+        let announced = self.announced.fetch_add(grains, Ordering::Release);
+        announced.wrapping_add(grains).wrapping_sub(self.base.load(Ordering::Relaxed)) >= ENDLESS
     }
 
     pub(super) fn add_writer(&self) {
@@ -89,19 +76,19 @@ impl Part {
 
     /// After what they wrote was published.
     pub(super) fn remove_writers(&self, gone: u64) {
-        // Release (E21): as in `settle`.
+        // Release (E21): pairs with `bound`.
         self.writers.fetch_sub(gone, Ordering::Release);
     }
 
     /// Grains that may be missing from what is read of the figures after this: all that was announced, and what
     /// each writer may have written without.
     pub(super) fn bound(&self, quantum: u64) -> u64 {
-        // Acquire (E21): pairs with `settle` and `remove_writers`. What they took off the bound is in the figures that
-        // are read after this. `base` first: it never passes what was announced before.
+        // Acquire (E21): pairs with `publish` and `remove_writers`. What they took off the bound is in the figures that
+        // are read after this. `base` first: what it counts has been announced.
         let base = self.base.load(Ordering::Acquire);
         let announced = self.announced.load(Ordering::Acquire).wrapping_sub(base);
         let writers = self.writers.load(Ordering::Acquire);
-        if announced >= ENDLESS { u64::MAX } else { announced.saturating_add(writers.saturating_mul(quantum)) }
+        announced.saturating_add(writers.saturating_mul(quantum))
     }
 
     /// Beyond this bound a read of the kernel's kind flushes.
@@ -111,29 +98,31 @@ impl Part {
 
     // === What is published ===
 
-    /// Add to what is published, under the coordinator's lock. Parents before their children.
-    pub(super) fn publish(&self, touched: Bits, local: &[i64], subtree: &[i64]) {
-        // Relaxed: nobody else stores these words. Release (E22): a reader that sees a figure of a child sees those of
-        // its parents, which were stored before.
-        let published = self.touched.load(Ordering::Relaxed);
-        if touched.0 & !published != 0 {
-            self.touched.store(published | touched.0, Ordering::Release);
-        }
-        for item in touched {
+    /// Add a row to what is published. Under the coordinator's lock, parents before their children.
+    pub(super) fn publish(&self, row: &Row, local: &[i64], subtree: &[i64]) {
+        // Release (E22): a reader that sees a figure of a child sees those of its parents, which were stored before.
+        self.touched.fetch_or(row.touched, Ordering::Release);
+        for item in Bits(row.touched) {
             for (figures, change) in [(&self.subtree[item], subtree[item]), (&self.local[item], local[item])] {
                 if change != 0 {
-                    figures.store(figures.load(Ordering::Relaxed).wrapping_add_signed(change), Ordering::Release);
+                    figures.fetch_add(change.cast_unsigned(), Ordering::Release);
                 }
             }
         }
+        // Release (E21): after the figures; pairs with `bound`.
+        self.base.fetch_add(row.announced, Ordering::Release);
     }
 
-    /// The published figures, of the items that have any.
-    pub(super) fn read(&self, subtree: &mut [i64], local: &mut [i64]) {
+    /// Items that have figures.
+    pub(super) fn published(&self) -> Bits {
         // Acquire (E22): pairs with `publish`.
-        for item in Bits(self.touched.load(Ordering::Acquire)) {
-            subtree[item] = self.subtree[item].load(Ordering::Acquire).cast_signed();
-            local[item] = self.local[item].load(Ordering::Acquire).cast_signed();
-        }
+        Bits(self.touched.load(Ordering::Acquire))
+    }
+
+    /// Of the subtree, and of the group alone.
+    #[inline]
+    pub(crate) fn figures(&self, item: usize) -> [i64; 2] {
+        // Acquire (E22): pairs with `publish`.
+        [&self.subtree[item], &self.local[item]].map(|figure| figure.load(Ordering::Acquire).cast_signed())
     }
 }

@@ -2,12 +2,13 @@
 
 use smallvec::SmallVec;
 
+use super::cells::Bits;
 use super::coordinator::Coordinator;
 use super::item::{Items, Stat};
 use super::part::Part;
 
-/// Items of most runtimes: their figures need no allocation.
-const COMMON: usize = 24;
+/// Items that a group has written, mostly: their figures need no allocation.
+const COMMON: usize = 8;
 
 /// The statistics of a group as they were read: for its subtree and for the group alone, each item with the same error
 /// bound. Items are read one after the other; each is a value that it had.
@@ -24,26 +25,39 @@ const COMMON: usize = 24;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
-    of: u32,
     max_error: u64,
-    subtree: SmallVec<[i64; COMMON]>,
-    local: SmallVec<[i64; COMMON]>,
+    /// Items that have figures, a bit each; the others are 0.
+    published: Bits,
+    /// In the order of the bits.
+    figures: SmallVec<[Figures; COMMON]>,
+}
+
+/// Of one item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Figures {
+    /// Who declared it.
+    builder: u64,
+    subtree: i64,
+    local: i64,
 }
 
 impl Stats {
     /// What has been published, of which so much may be missing.
     pub(crate) fn read(items: &Items, part: Option<&Part>, max_error: u64) -> Stats {
-        let zeros = SmallVec::from_elem(0, items.len());
-        let (mut subtree, mut local) = (zeros.clone(), zeros);
+        let mut stats = Stats { max_error, published: Bits(0), figures: SmallVec::new() };
         if let Some(part) = part {
-            part.read(&mut subtree, &mut local);
+            stats.published = part.published();
+            stats.figures.extend(stats.published.map(|item| {
+                let [subtree, local] = part.figures(item);
+                Figures { builder: items.builder(item), subtree, local }
+            }));
         }
-        Stats { of: items.of(), max_error, subtree, local }
+        stats
     }
 
-    fn figure(&self, figures: &[i64], stat: Stat) -> i64 {
-        let known = stat.of() == 0 || stat.of() == self.of;
-        figures.get(stat.number()).copied().filter(|_| known).unwrap_or(0)
+    fn figures(&self, stat: Stat) -> Option<&Figures> {
+        let figures = &self.figures[self.published.rank(stat.number())?];
+        (figures.builder == stat.builder()).then_some(figures)
     }
 
     /// An item over the group and everything below it, what went offline included. 0 for an item of another runtime.
@@ -57,7 +71,7 @@ impl Stats {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn get(&self, stat: Stat) -> i64 {
-        self.figure(&self.subtree, stat)
+        self.figures(stat).map_or(0, |figures| figures.subtree)
     }
 
     /// An item of the group alone: what was added to it, and not to a group below.
@@ -72,7 +86,7 @@ impl Stats {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn local(&self, stat: Stat) -> i64 {
-        self.figure(&self.local, stat)
+        self.figures(stat).map_or(0, |figures| figures.local)
     }
 
     /// How far any item may be from what had been written when it was read, in grains of its unit: the changes that may
@@ -82,7 +96,7 @@ impl Stats {
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// # let root = runtime.root();
     /// root.stat_add(memcg::Stat::WORKINGSET_REFAULT, 10);
-    /// assert_eq!(root.read_stale().max_error(), 32, "one thread has written and may have written half a batch");
+    /// assert_eq!(root.read_stale().max_error(), 512, "one thread has written, and may have written half a batch");
     /// assert_eq!(root.read_exact().max_error(), 0);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
@@ -96,7 +110,7 @@ impl Stats {
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// # let root = runtime.root();
     /// root.stat_add(memcg::Stat::ANON, 1);
-    /// assert_eq!(root.read_stale().max_error_of(memcg::Stat::ANON), 32 * 4_096);
+    /// assert_eq!(root.read_stale().max_error_of(memcg::Stat::ANON), 512 * 4_096);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn max_error_of(&self, stat: Stat) -> u64 {

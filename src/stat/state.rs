@@ -5,13 +5,9 @@
 
 use super::cells::{Cells, Line, Version, lines};
 use super::flush::Rows;
-use super::item::Items;
 use super::list::{Link, Linked, List, NONE};
 use super::part::Part;
-use crate::sync::Arc;
-
-/// Visits in a row that find cells as they were before they are unlisted.
-const IDLE_VISITS: u32 = 4;
+use crate::sync::{Arc, IDLE_VISITS};
 
 /// Behind the lock.
 pub(super) struct State {
@@ -39,9 +35,7 @@ pub(super) struct Group {
     idle: List,
     /// The cells of threads that have none of their own.
     pub(super) shared: u32,
-    /// The last flush that came here, what had been announced then, and the last that was done here.
-    pub(super) started: u64,
-    pub(super) announced: u64,
+    /// The last flush that is done with it and everything below.
     pub(super) done: u64,
     /// Its row, of which slice.
     pub(super) row: usize,
@@ -68,11 +62,19 @@ impl Linked for Group {
     fn link(&mut self) -> &mut Link {
         &mut self.link
     }
+
+    fn done(&mut self) -> &mut u64 {
+        &mut self.done
+    }
 }
 
 impl Linked for Entry {
     fn link(&mut self) -> &mut Link {
         &mut self.link
+    }
+
+    fn done(&mut self) -> &mut u64 {
+        &mut self.done
     }
 }
 
@@ -105,13 +107,14 @@ impl State {
         number
     }
 
-    pub(super) fn entry(&mut self, group: u32, items: &Items, quantum: u64) -> u32 {
+    pub(super) fn entry(&mut self, group: u32, builder: u64, quantum: u64) -> u32 {
+        let items = self.rows.items;
         let number = self.free_entries.pop().unwrap_or_else(|| {
-            self.entries.push(Entry::new(items.len()));
+            self.entries.push(Entry::new(items));
             (self.entries.len() - 1) as u32
         });
         let entry = &mut self.entries[number as usize];
-        entry.cells.begin(items.of(), items.len(), number, quantum);
+        entry.cells.begin(builder, items, number, quantum);
         entry.seen.fill(0);
         (entry.version, entry.group, entry.idle_visits) = (entry.cells.version(), group, 0);
         self.groups[group as usize].idle.push_front(&mut self.entries, number);
@@ -161,13 +164,15 @@ impl State {
         }
     }
 
-    /// The group has been flushed: behind its siblings.
-    pub(super) fn move_to_back(&mut self, group: u32) {
+    /// A flush is done with the group and everything below.
+    pub(super) fn finish(&mut self, group: u32, flush: u64) {
         let Group { linked, parent, .. } = self.groups[group as usize];
         if linked {
             let mut siblings = self.groups[parent as usize].children;
-            siblings.move_to_back(&mut self.groups, group);
+            siblings.done(&mut self.groups, group, flush);
             self.groups[parent as usize].children = siblings;
+        } else {
+            self.groups[group as usize].done = flush;
         }
     }
 
@@ -227,7 +232,8 @@ impl State {
                 let group = &mut self.groups[number as usize];
                 let list = if listed { &mut group.listed } else { &mut group.idle };
                 list.remove(&mut self.entries, entry);
-                (self.entries[entry as usize].listed, self.entries[entry as usize].unlisting) = (false, 0);
+                let Entry { listed: in_sight, unlisting, group: of, .. } = &mut self.entries[entry as usize];
+                (*in_sight, *unlisting, *of) = (false, 0, NONE);
                 gone += u64::from(listed);
                 freed.push(entry);
             }
@@ -256,8 +262,6 @@ impl Group {
             listed: List::EMPTY,
             idle: List::EMPTY,
             shared: NONE,
-            started: 0,
-            announced: 0,
             done: 0,
             row: 0,
             slice: 0,

@@ -18,7 +18,8 @@ mod real;
 
 #[cfg(loom)]
 pub(crate) use model::{
-    AtomicI64, AtomicPtr, AtomicU64, DEATHS, POOL_CHUNK, Patience, Registrar, Shared, fence, process_wide,
+    AtomicI64, AtomicPtr, AtomicU64, DEATHS, IDLE_VISITS, POOL_CHUNK, Patience, Registrar, SLICE, Shared, fence,
+    process_wide,
 };
 #[cfg(loom)]
 use model::{Mutex, MutexGuard};
@@ -26,7 +27,8 @@ use model::{Mutex, MutexGuard};
 pub(crate) use model::{model_failed, owner, registry, with_local};
 #[cfg(not(loom))]
 pub(crate) use real::{
-    AtomicI64, AtomicPtr, AtomicU64, DEATHS, POOL_CHUNK, Patience, Registrar, Shared, fence, process_wide,
+    AtomicI64, AtomicPtr, AtomicU64, DEATHS, IDLE_VISITS, POOL_CHUNK, Patience, Registrar, SLICE, Shared, fence,
+    process_wide,
 };
 #[cfg(not(loom))]
 use real::{Mutex, MutexGuard};

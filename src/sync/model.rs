@@ -27,6 +27,8 @@ impl<T> Mutex<T> {
 /// Small, so that models reach them.
 pub(crate) const POOL_CHUNK: usize = 2;
 pub(crate) const DEATHS: usize = 2;
+pub(crate) const SLICE: usize = 1;
+pub(crate) const IDLE_VISITS: u32 = 1;
 
 /// One for each run of a model, counted: loom drops its statics before the main thread's thread-locals.
 pub(crate) type Shared<T> = Arc<T>;

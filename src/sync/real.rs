@@ -15,6 +15,12 @@ pub(crate) const POOL_CHUNK: usize = 32;
 /// Deaths of groups that one barrier serves.
 pub(crate) const DEATHS: usize = 64;
 
+/// Cells of the statistics that are read, unmarked or unlisted under one hold of the coordinator's lock.
+pub(crate) const SLICE: usize = 64;
+
+/// Visits in a row that find cells as they were before they are unlisted.
+pub(crate) const IDLE_VISITS: u32 = 4;
+
 /// How the engine refers to what belongs to the process and is never dropped.
 pub(crate) type Shared<T> = &'static T;
 

@@ -1,0 +1,245 @@
+//! Statistics: nothing that was written is lost or counted twice, whoever lists, flushes, unlists or buries meanwhile;
+//! and what a read claims about its error holds.
+
+use super::model;
+use crate::group::Group;
+use crate::{Bytes, Limits, Runtime, RuntimeBuilder, Stat};
+
+/// Counted one by one, of which each is announced: what is explored is the statistics.
+const EVENT: Stat = Stat::WORKINGSET_REFAULT;
+
+/// No stock; a thread may write two grains without announcing them.
+fn bare() -> RuntimeBuilder {
+    Runtime::builder().batch(Bytes(0)).stat_batch(4)
+}
+
+fn beside<T: Send + 'static, R: 'static>(
+    owned: T,
+    work: impl FnOnce(T) -> R + Send + 'static,
+) -> loom::thread::JoinHandle<R> {
+    loom::thread::spawn(move || work(owned))
+}
+
+fn group(parent: &Group, name: &str) -> Group {
+    parent.create(name, Limits::new()).unwrap()
+}
+
+fn exact(group: &Group) -> i64 {
+    group.read_exact().get(EVENT)
+}
+
+/// Flush as the flusher does: what has been idle is unlisted.
+fn tidy(root: &Group) {
+    root.node().flush_stats_periodic();
+}
+
+/// E17. An addition while its cells are unlisted: either it is read behind the barrier, or its thread lists them again.
+#[test]
+fn loom_add_vs_unlist() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let root = runtime.root();
+        root.stat_add(EVENT, 1);
+        root.flush();
+        let flusher = beside(root.clone(), |root| tidy(&root));
+        root.stat_add(EVENT, 1);
+        flusher.join().unwrap();
+        assert_eq!(exact(&root), 2, "what was written is read");
+        root.stat_add(EVENT, 1);
+        assert_eq!(exact(&root), 3, "and what is written from here on");
+    });
+}
+
+/// E17. The owner is back on the stack, and taken over by another flush, before the unlisting goes on.
+#[test]
+fn loom_add_vs_unlist_vs_flush() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let root = runtime.root();
+        root.stat_add(EVENT, 1);
+        root.flush();
+        let flusher = beside(root.clone(), |root| tidy(&root));
+        root.stat_add(EVENT, 1);
+        root.flush();
+        flusher.join().unwrap();
+        root.stat_add(EVENT, 1);
+        assert_eq!(exact(&root), 3);
+    });
+}
+
+/// E17. Cells are marked before they are pushed: between the two they may be taken over and unlisted.
+#[test]
+fn loom_listing_vs_unlist() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let root = runtime.root();
+        root.stat_add(EVENT, 1);
+        root.flush();
+        tidy(&root);
+        let flusher = beside(root.clone(), |root| {
+            root.flush();
+            tidy(&root);
+        });
+        root.stat_add(EVENT, 1);
+        flusher.join().unwrap();
+        root.stat_add(EVENT, 1);
+        assert_eq!(exact(&root), 3);
+    });
+}
+
+/// E18. Two threads list their cells while a third takes them over.
+#[test]
+fn loom_listing_vs_take_over() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let root = runtime.root();
+        let writers = [(); 2].map(|()| beside(root.clone(), |root| root.stat_add(EVENT, 1)));
+        root.flush();
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        assert_eq!(exact(&root), 2);
+    });
+}
+
+/// An addition while the child and its parent are flushed: counted once in either.
+#[test]
+fn loom_add_vs_flush_of_parent_and_child() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let child = group(&runtime.root(), "child");
+        child.stat_add(EVENT, 1);
+        let above = beside(runtime.root(), |root| root.flush());
+        let below = beside(child.clone(), |child| child.flush());
+        child.stat_add(EVENT, 1);
+        above.join().unwrap();
+        below.join().unwrap();
+        assert_eq!((exact(&child), exact(&runtime.root())), (2, 2));
+    });
+}
+
+/// E22. A figure of a child is seen with those of its parents.
+#[test]
+fn loom_parent_never_below_child() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let child = group(&runtime.root(), "child");
+        child.stat_add(EVENT, 1);
+        child.flush();
+        child.stat_add(EVENT, 1);
+        let flusher = beside(child.clone(), |child| child.flush());
+        let published = |group: &Group| group.node().stat_part().expect("written").figures(EVENT.number())[0];
+        let below = published(&child);
+        let above = published(&runtime.root());
+        assert!(above >= below, "{above} above, {below} below");
+        flusher.join().unwrap();
+    });
+}
+
+/// E19. Two readers that ask at once share a flush: what each wrote before it asked is in what it reads.
+#[test]
+fn loom_two_readers_share_a_flush() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let root = runtime.root();
+        root.stat_add(EVENT, 1);
+        let reader = beside(root.clone(), |root| {
+            root.stat_add(EVENT, 1);
+            exact(&root)
+        });
+        assert!(exact(&root) >= 1);
+        let read = reader.join().unwrap();
+        assert_eq!(read, 2, "its own, and what was there before it began");
+        assert_eq!(exact(&root), 2);
+    });
+}
+
+/// E20, E21. A stale read is no further off than it says, whatever a flush has just taken off the bound.
+#[test]
+fn loom_bound_vs_flush() {
+    model(|| {
+        let runtime = Runtime::builder().batch(Bytes(0)).stat_batch(0).build().unwrap();
+        let root = runtime.root();
+        root.stat_add(EVENT, 1);
+        let flusher = beside(root.clone(), |root| root.flush());
+        root.stat_add(EVENT, 1);
+        let read = root.read_stale();
+        let missing = 2_i64.abs_diff(read.get(EVENT));
+        assert!(missing <= read.max_error(), "{missing} missing, at most {}", read.max_error());
+        flusher.join().unwrap();
+    });
+}
+
+/// E20. Nothing is taken off the bound before it was put there: another thread's announcement, under way while it is
+/// flushed, does not hide what this one has written.
+#[test]
+fn loom_bound_vs_announcement() {
+    const OTHER: Stat = Stat::STOCK_REFILL;
+    model(|| {
+        let runtime = Runtime::builder().batch(Bytes(0)).stat_batch(0).build().unwrap();
+        let root = runtime.root();
+        let writer = beside(root.clone(), |root| root.stat_add(EVENT, 1));
+        let flusher = beside(root.clone(), |root| root.flush());
+        root.stat_add(OTHER, 2);
+        let read = root.read_stale();
+        let missing = 2_i64.abs_diff(read.get(OTHER));
+        assert!(missing <= read.max_error(), "{missing} missing, at most {}", read.max_error());
+        writer.join().unwrap();
+        flusher.join().unwrap();
+    });
+}
+
+/// The last writer of a group that goes: what it has written is in the parent, once.
+#[test]
+fn loom_add_vs_offline() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let gone = group(&runtime.root(), "gone");
+        let writer = beside(gone.clone(), |gone| gone.stat_add(EVENT, 1));
+        gone.offline().unwrap();
+        drop(gone);
+        writer.join().unwrap();
+        assert_eq!(runtime.dying(), 0);
+        assert_eq!(exact(&runtime.root()), 1);
+    });
+}
+
+/// What is written before the last bytes go back is in the parent; the next group in the object starts from nothing,
+/// and finds no cells of the last.
+#[test]
+fn loom_stats_of_last_uncharge() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let gone = group(&runtime.root(), "gone");
+        gone.stat_add(EVENT, 1);
+        let charge = gone.try_charge(1).unwrap();
+        gone.offline().unwrap();
+        let dropper = beside(charge, |charge| {
+            charge.stat_add(EVENT, 1);
+            drop(charge);
+        });
+        drop(gone);
+        dropper.join().unwrap();
+        let next = group(&runtime.root(), "next");
+        next.stat_add(EVENT, 1);
+        assert_eq!((exact(&next), exact(&runtime.root())), (1, 3));
+    });
+}
+
+/// E8. The next thread goes on with the cells of one that has ended, while a third reads.
+#[test]
+fn loom_stats_of_thread_handed_over() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let root = runtime.root();
+        let threads = [(); 2].map(|()| beside(root.clone(), |root| root.stat_add(EVENT, 1)));
+        root.flush();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        let next = beside(root.clone(), |root| root.stat_add(EVENT, 1));
+        root.flush();
+        next.join().unwrap();
+        assert_eq!(exact(&root), 3);
+    });
+}
