@@ -41,7 +41,9 @@ impl Gate {
                 node.flush_root();
             }
         } else if stats.items.knows(stat) {
-            slow_path(|block, nested| node.count_in(stats, block, nested, stat, delta));
+            if slow_path(|block, nested| node.count_in(stats, block, nested, stat, delta)) {
+                node.flush_root();
+            }
         } else {
             stats.counts.foreign.fetch_add(1, Ordering::Relaxed);
         }
@@ -71,29 +73,28 @@ impl Node {
         block.cells(self.index)?.cells()
     }
 
-    /// Add to an item of this runtime, for this group, of which this is the first counter; in a slow path.
-    fn count_in(&self, stats: &Coordinator, block: Option<&Block>, nested: bool, stat: Stat, delta: i64) {
+    /// Add to an item of this runtime, for this group, of which this is the first counter; in a slow path. True where so
+    /// much was written that it must not be left for somebody to flush.
+    fn count_in(&self, stats: &Coordinator, block: Option<&Block>, nested: bool, stat: Stat, delta: i64) -> bool {
         let fenced = self.life().fenced;
         let found = block.and_then(|block| self.cells(block)).zip(self.stat_part());
         if found.is_none() && nested {
             // Making them takes a lock that this thread may hold.
             stats.counts.nested.fetch_add(1, Ordering::Relaxed);
-            return;
+            return false;
         }
-        let endless = if let Some((cells, part)) = found.or_else(|| self.first_touch(stats, block?)) {
+        if let Some((cells, part)) = found.or_else(|| self.first_touch(stats, block?)) {
             cells.add_known(stat, delta, fenced) == Added::Due && stats.attend(part, cells)
         } else {
             self.stat_part_or_make(stats).is_some_and(|part| stats.add_shared(part, stat, delta))
-        };
-        if endless && !nested {
-            self.flush_root();
         }
     }
 
-    /// So much was written that it must not be left to be flushed.
     #[cold]
     fn flush_root(&self) {
-        self.levels().filter_map(Node::stat_part).last().map(|root| self.flush(root));
+        if let Some(root) = self.levels().filter_map(Node::stat_part).last() {
+            self.flush(root);
+        }
     }
 
     /// Cells for a thread that writes this group for the first time. `None` where there is no place for them.
