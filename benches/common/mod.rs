@@ -14,6 +14,7 @@ pub(crate) mod resident;
 pub(crate) mod rows;
 pub(crate) mod slot;
 pub(crate) mod slots7;
+pub(crate) mod statistics;
 pub(crate) mod stats;
 pub(crate) mod stock_crate;
 pub(crate) mod team;

@@ -1,0 +1,80 @@
+//! The library.
+
+#![cfg(not(loom))]
+
+use memcg::{Group, Limits, Runtime, RuntimeBuilder, Stat};
+
+use super::shape::Shape;
+use super::{Events, Item, Statistics};
+
+impl Item {
+    #[inline(always)]
+    pub(crate) fn stat(self) -> Stat {
+        match self {
+            Item::Anon => Stat::ANON,
+            Item::File => Stat::FILE,
+            Item::Refault => Stat::WORKINGSET_REFAULT,
+        }
+    }
+}
+
+/// What [`Statistics::read`] asks the library for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Ask {
+    Stale,
+    /// The kernel's read: what has not passed the threshold stays as it is.
+    Thresholded,
+    /// Grains.
+    Within(u64),
+    Exact,
+}
+
+/// A runtime with groups in the given shape.
+pub(crate) struct Library {
+    pub(crate) runtime: Runtime,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) ask: Ask,
+}
+
+impl Library {
+    pub(crate) fn new(shape: &Shape, ask: Ask) -> Self {
+        Library::build(Runtime::builder(), shape, ask)
+    }
+
+    pub(crate) fn build(builder: RuntimeBuilder, shape: &Shape, ask: Ask) -> Self {
+        let runtime = builder.build().expect("nothing is asked for that cannot be had");
+        let mut groups = vec![runtime.root()];
+        for group in 1..shape.len() {
+            let parent = shape.parent(group).map_or_else(|| runtime.root(), |parent| groups[parent].clone());
+            groups.push(parent.create(&group.to_string(), Limits::new()).expect("a free name in a group that is"));
+        }
+        Library { runtime, groups, ask }
+    }
+}
+
+impl Statistics for Library {
+    #[inline(always)]
+    fn add(&self, group: usize, item: Item, delta: i64) {
+        self.groups[group].stat_add(item.stat(), delta);
+    }
+
+    fn read(&self, group: usize, item: Item) -> i64 {
+        let group = &self.groups[group];
+        let stats = match self.ask {
+            Ask::Stale => group.read_stale(),
+            Ask::Thresholded => group.read(),
+            Ask::Within(grains) => group.read_within(grains),
+            Ask::Exact => group.read_exact(),
+        };
+        stats.get(item.stat())
+    }
+
+    fn flush(&self, group: usize) {
+        self.groups[group].flush();
+    }
+
+    fn events(&self) -> Events {
+        let counts = self.runtime.counts();
+        Events { flushes: counts.flushes, visits: counts.flush_visits, ..Events::default() }
+    }
+}

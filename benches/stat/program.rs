@@ -1,0 +1,59 @@
+//! The order of the rows, and what they share.
+
+#![cfg(not(loom))]
+
+mod add;
+mod flush;
+mod goals;
+mod read;
+
+use std::time::Duration;
+
+use memcg::Counts;
+
+use crate::common::rows::Rows;
+use crate::common::statistics::folly::Folly;
+use crate::common::statistics::rstat::{Policy, Rstat};
+use crate::common::statistics::shape::Shape;
+use crate::common::statistics::shared_map::SharedMap;
+use crate::common::statistics::{Item, Statistics};
+
+/// What the rows count: events, so that one is a grain.
+const ITEM: Item = Item::Refault;
+
+/// Adds before the clock starts.
+const TOUCHES: u64 = 1_000;
+
+pub(crate) fn main() {
+    let mut rows = Rows::from_args();
+    add::rows(&mut rows);
+    read::rows(&mut rows);
+    flush::rows(&mut rows);
+    old_ways(&mut rows);
+    goals::print(&rows.finish());
+}
+
+/// Each under the name that its rows go by.
+fn old_ways(rows: &mut Rows) {
+    old_way(rows, "unified_skip", |shape| Rstat::new(Policy::UnifiedSkip, shape));
+    old_way(rows, "unified_wait", |shape| Rstat::new(Policy::UnifiedWait, shape));
+    old_way(rows, "global_threshold", |shape| Rstat::new(Policy::GlobalThreshold, shape));
+    old_way(rows, "subtree", |shape| Rstat::new(Policy::Subtree, shape));
+    old_way(rows, "shared_map", SharedMap::new);
+    old_way(rows, "folly", Folly::new);
+}
+
+fn old_way<S: Statistics + 'static>(rows: &mut Rows, name: &str, make: impl Fn(Shape) -> S) {
+    add::old_way(rows, name, &make);
+    read::old_way(rows, name, &make);
+}
+
+/// What happened while a row ran, its warm-up included.
+fn print_counts(id: &str, before: &Counts, after: &Counts, time: Duration) {
+    let flushes = after.flushes - before.flushes;
+    println!(
+        "{id}: {:.1} barriers a second, {flushes} flushes, {:.2} pairs (thread, group) visited by each\n",
+        (after.barriers - before.barriers) as f64 / time.as_secs_f64(),
+        (after.flush_visits - before.flush_visits) as f64 / flushes.max(1) as f64,
+    );
+}

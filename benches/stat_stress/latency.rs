@@ -1,0 +1,158 @@
+//! The letter's second run: how long readers wait for exact figures of one of many groups that somebody writes at full
+//! speed.
+
+#![cfg(not(loom))]
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use memcg::{Counts, Runtime};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::clock::{Latency, RunQueue};
+use super::report::{print, print_goals, record, times};
+use super::writer::{Writer, Written};
+use super::{Options, join, rate, spawn};
+use crate::common::statistics::Item;
+use crate::common::statistics::library::{Ask, Library};
+use crate::common::statistics::shape::Shape;
+use crate::common::stats::Summary;
+
+/// Groups below one tenant.
+const GROUPS_OF_A_TENANT: usize = 500;
+
+/// How much slower the writer may be with readers, in per cent.
+const SLOWER_MAX: f64 = 10.0;
+
+/// At rest: the flusher's period, its flushes until idle groups are taken for idle, and the time that is watched.
+const REST_PERIOD: Duration = Duration::from_millis(50);
+const REST_FLUSHES: u32 = 20;
+const REST: Duration = Duration::from_secs(1);
+
+/// A runtime with so many groups, and the writer's handles on those of the lowest level.
+pub(crate) fn world(options: &Options) -> (Library, std::ops::Range<usize>) {
+    let shape = Shape::tenants(options.many.div_ceil(GROUPS_OF_A_TENANT), options.many);
+    let library = Library::new(&shape, Ask::Exact);
+    library.runtime.start_flusher(options.flush_period()).expect("a thread");
+    (library, shape.leaves(options.many))
+}
+
+pub(crate) fn run(options: &Options) {
+    let readers = options.reader_threads();
+    println!(
+        "latency: {} groups, one writer over all of them, {readers} threads that read exactly, a random group each {} ms;\n\
+         {} pairs of a phase without readers and one with them, {} s each. Not the wall time counts, but that without the\n\
+         wait for a processor.\n",
+        options.many, options.every_ms, options.phases, options.seconds,
+    );
+    let (library, leaves) = world(options);
+    let writer = Writer::new(&library.groups[leaves]);
+    let (mut without, mut with) = (Vec::new(), Vec::new());
+    let (mut wall, mut own) = (times(), times());
+    for _ in 0..options.phases {
+        without.push(phase(options, &library, &writer, 0).0);
+        let before = library.runtime.counts();
+        let (written, latencies) = phase(options, &library, &writer, readers);
+        with.push(written);
+        for latency in latencies {
+            record(&mut wall, latency.wall);
+            record(&mut own, latency.own);
+        }
+        print_counts("with readers", &before, &library.runtime.counts(), options.phase());
+    }
+    println!();
+    print(&[("without the wait for a processor", &own), ("wall", &wall)]);
+    print_goals(&own);
+    print_writer(&without, &with);
+    rest(&library.runtime);
+}
+
+/// The writer and so many readers, for the time of a phase.
+fn phase(options: &Options, library: &Library, writer: &Writer<'_>, readers: usize) -> (Written, Vec<Latency>) {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..readers)
+            .map(|reader| {
+                let stop = &stop;
+                spawn(scope, move || read(options, library, writer, reader, stop))
+            })
+            .collect();
+        let writing = spawn(scope, || writer.write(&stop));
+        thread::sleep(options.phase());
+        stop.store(true, Ordering::Relaxed);
+        let written = join(writing);
+        (written, readers.into_iter().flat_map(join).collect())
+    })
+}
+
+/// One reader's reads.
+fn read(options: &Options, library: &Library, writer: &Writer<'_>, reader: usize, stop: &AtomicBool) -> Vec<Latency> {
+    let mut random = SmallRng::seed_from_u64(reader as u64);
+    let first = library.groups.len() - options.many;
+    let run_queue = RunQueue::of_this_thread();
+    let waited = || run_queue.as_ref().and_then(RunQueue::waited).unwrap_or_default();
+    let every = options.every();
+    let mut latencies = Vec::new();
+    let mut due = Instant::now() + every.mul_f64(random.random());
+    loop {
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        if stop.load(Ordering::Relaxed) {
+            return latencies;
+        }
+        let group = &library.groups[first + random.random_range(0..options.many)];
+        let rounds = writer.rounds();
+        let waited_before = waited();
+        let start = Instant::now();
+        let events = black_box(group.read_exact()).get(Item::Refault.stat());
+        let wall = start.elapsed();
+        latencies.push(Latency::new(wall, waited().saturating_sub(waited_before)));
+        let most = writer.rounds() + 1;
+        assert!((rounds..=most).contains(&events), "{events} events, written {rounds} to {most} times");
+        due = (due + every).max(Instant::now());
+    }
+}
+
+pub(crate) fn print_counts(what: &str, before: &Counts, after: &Counts, time: Duration) {
+    println!(
+        "{what}: in a second {:.2} barriers, {:.0} flushes, {:.0} pairs (thread, group) visited",
+        rate(after.barriers - before.barriers, time),
+        rate(after.flushes - before.flushes, time),
+        rate(after.flush_visits - before.flush_visits, time),
+    );
+}
+
+/// The writer's rate with readers against that without.
+fn print_writer(without: &[Written], with: &[Written]) {
+    let rates = |written: &[Written]| {
+        let rates: Vec<f64> = written.iter().map(|written| written.rate() / 1e6).collect();
+        Summary::of(&rates)
+    };
+    let (without, with) = (rates(without), rates(with));
+    let slower = -with.delta(&without);
+    let verdict = match slower <= SLOWER_MAX {
+        true => "met",
+        false if with.is_noise(&without) => "inside one std: noise",
+        false => "missed",
+    };
+    for (name, rate) in [("without", without), ("with", with)] {
+        println!(
+            "writer {name} readers: mean {:.2}, std {:.2}, min {:.2}, max {:.2} million adds in a second of its own",
+            rate.mean, rate.std, rate.min, rate.max
+        );
+    }
+    println!("goal: at most {SLOWER_MAX} % slower with readers: {slower:+.2} %, {verdict}\n");
+}
+
+/// Nobody writes and nobody reads, and the flusher runs.
+fn rest(runtime: &Runtime) {
+    runtime.stop_flusher();
+    runtime.start_flusher(REST_PERIOD).expect("a thread");
+    thread::sleep(REST_PERIOD * REST_FLUSHES);
+    let before = runtime.counts();
+    thread::sleep(REST);
+    print_counts("at rest, the flusher running", &before, &runtime.counts(), REST);
+    println!();
+}

@@ -1,0 +1,188 @@
+//! Options, and the order of the runs.
+
+#![cfg(not(loom))]
+
+mod clock;
+mod latency;
+mod report;
+mod timers;
+mod workers;
+mod writer;
+
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::Duration;
+
+use clap::{Parser, ValueEnum};
+
+use self::clock::RunQueue;
+
+/// More readers than this are timers.
+const READER_THREADS_MAX: usize = 10_000;
+
+/// Threads of which there are thousands.
+const STACK: usize = 128 << 10;
+
+/// Statistics under thousands of threads.
+#[derive(Parser)]
+struct Options {
+    /// The runs to make [default: all; with more than 10,000 readers, timers]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Which>,
+    /// Threads that read, or timers [default: 1000, and 250000 timers]
+    #[arg(long)]
+    readers: Option<usize>,
+    /// Milliseconds between two reads of one reader
+    #[arg(long, default_value_t = 100)]
+    every_ms: u64,
+    /// Milliseconds between two flushes by the periodic flusher
+    #[arg(long, default_value_t = 2_000)]
+    flush_ms: u64,
+    /// workers: threads that charge and count
+    #[arg(long, default_value_t = 5_000)]
+    workers: usize,
+    /// workers: groups that they do it in
+    #[arg(long, default_value_t = 500)]
+    groups: usize,
+    /// workers: rounds of each worker: its fixed amount of work
+    #[arg(long, default_value_t = 40)]
+    rounds: usize,
+    /// workers: rounds from one reclaim to the next, which reads the statistics of its group
+    #[arg(long, default_value_t = 4)]
+    reclaim_every: usize,
+    /// workers: runs of each kind
+    #[arg(long, default_value_t = 4)]
+    repeats: usize,
+    /// workers: who keeps the statistics
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "ours,global_threshold,unified_skip,unified_wait")]
+    ways: Vec<Way>,
+    /// latency, timers: groups that the writer goes over
+    #[arg(long, default_value_t = 50_000)]
+    many: usize,
+    /// latency, timers: seconds of one phase
+    #[arg(long, default_value_t = 6.0)]
+    seconds: f64,
+    /// latency: pairs of a phase without readers and one with them
+    #[arg(long, default_value_t = 3)]
+    phases: usize,
+    /// timers: threads that they run on
+    #[arg(long, default_value_t = 2)]
+    timer_threads: usize,
+    /// timers: the error that a reader puts up with, in grains
+    #[arg(long, default_value_t = 64)]
+    within: u64,
+    /// Given by `cargo bench`; without it a small run shows that the program works
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum Which {
+    Workers,
+    Latency,
+    Timers,
+}
+
+/// Who keeps the statistics.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Way {
+    Ours,
+    /// What the letter made of the kernel
+    Subtree,
+    GlobalThreshold,
+    UnifiedSkip,
+    UnifiedWait,
+    SharedMap,
+    Folly,
+}
+
+impl Way {
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+impl Options {
+    fn every(&self) -> Duration {
+        Duration::from_millis(self.every_ms.max(1))
+    }
+
+    fn flush_period(&self) -> Duration {
+        Duration::from_millis(self.flush_ms.max(1))
+    }
+
+    fn phase(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+
+    fn reader_threads(&self) -> usize {
+        self.readers.unwrap_or(1_000)
+    }
+
+    fn timers(&self) -> usize {
+        self.readers.unwrap_or(250_000)
+    }
+
+    fn which(&self) -> Vec<Which> {
+        match self.readers {
+            _ if !self.only.is_empty() => self.only.clone(),
+            Some(readers) if readers > READER_THREADS_MAX => vec![Which::Timers],
+            Some(_) => vec![Which::Workers, Which::Latency],
+            None => vec![Which::Workers, Which::Latency, Which::Timers],
+        }
+    }
+
+    /// As many of everything as show that the program works.
+    fn small(self) -> Self {
+        Options {
+            readers: Some(self.readers.unwrap_or(20).min(20)),
+            only: vec![Which::Workers, Which::Latency, Which::Timers],
+            workers: self.workers.min(50),
+            groups: self.groups.min(10),
+            rounds: self.rounds.min(4),
+            repeats: 1,
+            many: self.many.min(100),
+            seconds: self.seconds.min(0.05),
+            phases: 1,
+            every_ms: self.every_ms.min(5),
+            ..self
+        }
+    }
+}
+
+pub(crate) fn main() {
+    let options = Options::parse();
+    let options = if options.bench { options } else { options.small() };
+    let processors = thread::available_parallelism().map_or(1, |count| count.get());
+    println!(
+        "{processors} processors; the letter had 384. Threads here are real, and wait for a processor where those of the\n\
+         letter had one.\n"
+    );
+    if RunQueue::of_this_thread().is_none() {
+        println!("No /proc/thread-self/schedstat here: latencies are wall time, the wait for a processor included.\n");
+    }
+    for which in options.which() {
+        match which {
+            Which::Workers => workers::run(&options),
+            Which::Latency => latency::run(&options),
+            Which::Timers => timers::run(&options),
+        }
+    }
+}
+
+/// A thread with a small stack.
+fn spawn<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    body: impl FnOnce() -> T + Send + 'scope,
+) -> ScopedJoinHandle<'scope, T> {
+    thread::Builder::new().stack_size(STACK).spawn_scoped(scope, body).expect("a thread")
+}
+
+fn join<T>(handle: ScopedJoinHandle<'_, T>) -> T {
+    handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// What there is in a second.
+fn rate(count: u64, time: Duration) -> f64 {
+    count as f64 / time.as_secs_f64().max(1e-9)
+}
