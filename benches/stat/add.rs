@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use memcg::{Group, Stat};
+use memcg::{Group, Runtime, Stat, Unit};
 
 use super::{ITEM, TOUCHES, print_counts};
 use crate::common::rows::Rows;
@@ -35,7 +35,8 @@ pub(crate) fn rows(rows: &mut Rows) {
             old(Rstat::new(Policy::Subtree, Shape::chain(depth)), depth - 1, 1)
         });
     }
-    rows.wall("stat/add_bytes/threads1", || bytes(1));
+    rows.wall("stat/add_bytes/threads1", bytes);
+    rows.wall("stat/add_registered/threads1", registered);
     rows.wall("stat/add_guard/threads1", guard);
 }
 
@@ -59,14 +60,14 @@ fn chain(depth: usize) -> Library {
 }
 
 fn library(depth: usize, threads: usize) -> Team {
-    adding(Arc::new(chain(depth)), threads, ITEM.stat(), 1)
+    adding(chain(depth), threads, |group| group.stat_add(ITEM.stat(), black_box(1)))
 }
 
 /// Each thread has a handle of its own on the last group.
-fn adding(library: Arc<Library>, threads: usize, stat: Stat, delta: i64) -> Team {
+fn adding(library: Library, threads: usize, add: impl Fn(&Group) + Send + Sync + 'static) -> Team {
     Team::new(threads, move |station| {
         let group = last(&library);
-        let adds = |times| (0..times).for_each(|_| group.stat_add(stat, black_box(delta)));
+        let adds = |times| (0..times).for_each(|_| add(&group));
         adds(TOUCHES);
         station.serve(adds);
     })
@@ -77,8 +78,16 @@ fn last(library: &Library) -> Group {
 }
 
 /// Bytes are counted in grains of a page: less than one is one.
-fn bytes(threads: usize) -> Team {
-    adding(Arc::new(chain(DEPTH)), threads, Stat::ANON, 64)
+fn bytes() -> Team {
+    adding(chain(DEPTH), 1, |group| group.stat_add(Stat::ANON, black_box(64)))
+}
+
+/// An item of the builder's, which the compiler does not know.
+fn registered() -> Team {
+    let mut builder = Runtime::builder();
+    let stat = builder.stat("retries", Unit::Events);
+    let library = Library::build(builder, &Shape::chain(DEPTH), Ask::Exact);
+    adding(library, 1, move |group| group.stat_add(black_box(stat), black_box(1)))
 }
 
 /// Through the guard of a charge.

@@ -1,4 +1,4 @@
-//! What the system counts of a thread's time.
+//! What the system counts of a thread's time, and of everybody's.
 
 #![cfg(not(loom))]
 
@@ -58,13 +58,35 @@ impl Latency {
 /// What the calling thread has run.
 #[cfg(target_os = "linux")]
 pub(crate) fn thread_time() -> Option<Duration> {
-    use rustix::time::{ClockId, clock_gettime};
-
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
+    clock(rustix::time::ClockId::ThreadCPUTime)
 }
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn thread_time() -> Option<Duration> {
+    None
+}
+
+#[cfg(target_os = "linux")]
+fn clock(id: rustix::time::ClockId) -> Option<Duration> {
+    let time = rustix::time::clock_gettime(id);
+    Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
+}
+
+/// How long the processors have been busy with other processes: who measures latencies wants to know.
+#[cfg(target_os = "linux")]
+pub(crate) fn others() -> Option<Duration> {
+    /// USER_HZ, in which the kernel tells user space of its ticks.
+    const TICK: Duration = Duration::from_millis(10);
+
+    // cpu user nice system idle iowait irq softirq steal
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    let ticks = stat.lines().next()?.split_ascii_whitespace().skip(1).take(8).enumerate();
+    let busy = ticks.filter(|(column, _)| !(3..=4).contains(column)).map(|(_, ticks)| ticks.parse::<u32>().ok());
+    let busy = TICK * busy.sum::<Option<u32>>()?;
+    Some(busy.saturating_sub(clock(rustix::time::ClockId::ProcessCPUTime)?))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn others() -> Option<Duration> {
     None
 }

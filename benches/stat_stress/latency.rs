@@ -14,7 +14,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::clock::{Latency, RunQueue};
 use super::report::{print, print_goals, record, times};
-use super::writer::{Writer, Written};
+use super::writer::{Orders, Writer, Written};
 use super::{Options, join, rate, spawn};
 use crate::common::statistics::Item;
 use crate::common::statistics::library::{Ask, Library};
@@ -52,17 +52,20 @@ pub(crate) fn run(options: &Options) {
     let writer = Writer::new(&library.groups[leaves]);
     let (mut without, mut with) = (Vec::new(), Vec::new());
     let (mut wall, mut own) = (times(), times());
-    for _ in 0..options.phases {
-        without.push(phase(options, &library, &writer, 0).0);
-        let before = library.runtime.counts();
-        let (written, latencies) = phase(options, &library, &writer, readers);
-        with.push(written);
-        for latency in latencies {
-            record(&mut wall, latency.wall);
-            record(&mut own, latency.own);
+    thread::scope(|scope| {
+        let orders = writer.start(scope);
+        for _ in 0..options.phases {
+            without.push(phase(options, &library, &writer, &orders, 0).0);
+            let before = library.runtime.counts();
+            let (written, latencies) = phase(options, &library, &writer, &orders, readers);
+            print_counts("with readers", &before, &library.runtime.counts(), options.phase());
+            with.push(written);
+            for latency in latencies {
+                record(&mut wall, latency.wall);
+                record(&mut own, latency.own);
+            }
         }
-        print_counts("with readers", &before, &library.runtime.counts(), options.phase());
-    }
+    });
     println!();
     print(&[("without the wait for a processor", &own), ("wall", &wall)]);
     print_goals(&own);
@@ -71,7 +74,13 @@ pub(crate) fn run(options: &Options) {
 }
 
 /// The writer and so many readers, for the time of a phase.
-fn phase(options: &Options, library: &Library, writer: &Writer<'_>, readers: usize) -> (Written, Vec<Latency>) {
+fn phase(
+    options: &Options,
+    library: &Library,
+    writer: &Writer<'_>,
+    orders: &Orders<'_>,
+    readers: usize,
+) -> (Written, Vec<Latency>) {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let readers: Vec<_> = (0..readers)
@@ -80,10 +89,10 @@ fn phase(options: &Options, library: &Library, writer: &Writer<'_>, readers: usi
                 spawn(scope, move || read(options, library, writer, reader, stop))
             })
             .collect();
-        let writing = spawn(scope, || writer.write(&stop));
+        orders.begin();
         thread::sleep(options.phase());
+        let written = orders.stop();
         stop.store(true, Ordering::Relaxed);
-        let written = join(writing);
         (written, readers.into_iter().flat_map(join).collect())
     })
 }

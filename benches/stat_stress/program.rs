@@ -10,7 +10,7 @@ mod workers;
 mod writer;
 
 use std::thread::{self, Scope, ScopedJoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 
@@ -68,7 +68,7 @@ struct Options {
     #[arg(long, default_value_t = 2)]
     timer_threads: usize,
     /// timers: the error that a reader puts up with, in grains
-    #[arg(long, default_value_t = 64)]
+    #[arg(long, default_value_t = 1_024)]
     within: u64,
     /// Given by `cargo bench`; without it a small run shows that the program works
     #[arg(long, hide = true)]
@@ -162,10 +162,15 @@ pub(crate) fn main() {
         println!("No /proc/thread-self/schedstat here: latencies are wall time, the wait for a processor included.\n");
     }
     for which in options.which() {
+        let (start, others) = (Instant::now(), clock::others());
         match which {
             Which::Workers => workers::run(&options),
             Which::Latency => latency::run(&options),
             Which::Timers => timers::run(&options),
+        }
+        if let (Some(before), Some(after)) = (others, clock::others()) {
+            let share = after.saturating_sub(before).as_secs_f64() / start.elapsed().as_secs_f64() / processors as f64;
+            println!("Meanwhile other processes took {:.1} % of the processors.\n", share * 100.0);
         }
     }
 }

@@ -66,10 +66,12 @@ pub(crate) fn run(options: &Options) {
                 spawn(scope, move || read(options, library, thread, stop))
             })
             .collect();
-        let writing = spawn(scope, || writer.write(&stop));
+        let orders = writer.start(scope);
+        orders.begin();
         thread::sleep(options.phase());
+        let written = orders.stop();
         stop.store(true, Ordering::Relaxed);
-        (join(writing), timers.into_iter().map(join).fold(Seen::new(), Seen::merge))
+        (written, timers.into_iter().map(join).fold(Seen::new(), Seen::merge))
     });
     print_counts("timers", &before, &library.runtime.counts(), options.phase());
     let reads = seen.latencies.len();

@@ -73,6 +73,9 @@ struct Run {
     flushes: u64,
     visits: u64,
     barriers: u64,
+    /// Flushed at the end, the root had all that the workers had counted. The kernel's way may have lost sight of the
+    /// last change of a thread, and accepts that.
+    exact: bool,
 }
 
 impl Kind {
@@ -197,8 +200,8 @@ impl<'a, S: Statistics> Scene<'a, S> {
                 flusher.thread().unpark();
             }
             let read: Vec<_> = readers.into_iter().map(join).collect();
-            self.check();
             Run {
+                exact: self.is_exact(),
                 time: end - start,
                 reads: read.iter().map(|&(reads, _)| reads).sum(),
                 reader_time: read.iter().map(|&(_, time)| time).sum(),
@@ -275,11 +278,10 @@ impl<'a, S: Statistics> Scene<'a, S> {
     }
 
     /// When nobody counts any more, everything has been counted.
-    fn check(&self) {
+    fn is_exact(&self) -> bool {
         self.statistics.flush(ROOT);
         let read = [Item::Anon, Item::File, Item::Refault].map(|item| self.statistics.read(ROOT, item));
-        let counted = [0, 0, (self.options.workers * self.options.rounds) as i64];
-        assert_eq!(read, counted, "anon, file, refaults in the root");
+        read == [0, 0, (self.options.workers * self.options.rounds) as i64]
     }
 }
 
@@ -338,6 +340,7 @@ fn print(kinds: &[Kind]) {
         "flushes / s",
         "visits / s",
         "barriers / s",
+        "exact at the end",
     ]);
     for kind in kinds {
         let seconds = kind.seconds();
@@ -358,7 +361,9 @@ fn print(kinds: &[Kind]) {
             format!("{:.0}", kind.rate(|run| run.flushes)),
             format!("{:.0}", kind.rate(|run| run.visits)),
             format!("{:.1}", kind.rate(|run| run.barriers)),
+            format!("{} of {}", kind.runs.iter().filter(|run| run.exact).count(), kind.runs.len()),
         ]);
+        assert!(kind.way != Way::Ours || kind.runs.iter().all(|run| run.exact), "figures of the library are exact");
     }
     println!("{}\n", table.trim_fmt());
     let ours = kinds.iter().find(|kind| kind.way == Way::Ours && kind.beside == Beside::Readers);

@@ -3,18 +3,21 @@
 #![cfg(not(loom))]
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use memcg::Group;
 
 use super::clock::thread_time;
-use super::rate;
+use super::{rate, spawn};
 use crate::common::statistics::Item;
 
-/// Goes over all groups and counts one event in each, round and round.
+/// Goes over all groups and counts one event in each, round and round, when it is told to: one thread, which stays.
 pub(crate) struct Writer<'a> {
     groups: &'a [Group],
     rounds: AtomicI64,
+    stop: AtomicBool,
 }
 
 /// What it has done, and how long it ran for that.
@@ -34,7 +37,7 @@ impl Written {
 
 impl<'a> Writer<'a> {
     pub(crate) fn new(groups: &'a [Group]) -> Self {
-        Writer { groups, rounds: AtomicI64::new(0) }
+        Writer { groups, rounds: AtomicI64::new(0), stop: AtomicBool::new(false) }
     }
 
     /// Rounds that have been finished: each group has so many events, or one more.
@@ -42,11 +45,19 @@ impl<'a> Writer<'a> {
         self.rounds.load(Ordering::Acquire)
     }
 
+    /// Start the thread. It goes when the orders are dropped.
+    pub(crate) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> Orders<'scope> {
+        let (begin, orders) = channel::<()>();
+        let (report, reports) = channel();
+        spawn(scope, move || while orders.recv().is_ok() && report.send(self.write()).is_ok() {});
+        Orders { begin, reports, stop: &self.stop }
+    }
+
     /// At full speed, in whole rounds.
-    pub(crate) fn write(&self, stop: &AtomicBool) -> Written {
+    fn write(&self) -> Written {
         let (start, before) = (Instant::now(), thread_time());
         let first = self.rounds();
-        while !stop.load(Ordering::Relaxed) {
+        while !self.stop.load(Ordering::Relaxed) {
             for group in self.groups {
                 group.stat_add(Item::Refault.stat(), 1);
             }
@@ -57,5 +68,24 @@ impl<'a> Writer<'a> {
             adds: (self.rounds() - first) as u64 * self.groups.len() as u64,
             time: ran.unwrap_or_else(|| start.elapsed()),
         }
+    }
+}
+
+/// To the writer's thread.
+pub(crate) struct Orders<'a> {
+    begin: Sender<()>,
+    reports: Receiver<Written>,
+    stop: &'a AtomicBool,
+}
+
+impl Orders<'_> {
+    pub(crate) fn begin(&self) {
+        self.stop.store(false, Ordering::Relaxed);
+        self.begin.send(()).expect("the writer is there");
+    }
+
+    pub(crate) fn stop(&self) -> Written {
+        self.stop.store(true, Ordering::Relaxed);
+        self.reports.recv().expect("the writer is there")
     }
 }
