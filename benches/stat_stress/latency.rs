@@ -27,6 +27,9 @@ const GROUPS_OF_A_TENANT: usize = 500;
 /// How much slower the writer may be with readers, in per cent.
 const SLOWER_MAX: f64 = 10.0;
 
+/// Periods in which readers read before it counts.
+const PERIODS_BEFORE: u32 = 4;
+
 /// At rest: the flusher's period, its flushes until idle groups are taken for idle, and the time that is watched.
 const REST_PERIOD: Duration = Duration::from_millis(50);
 const REST_FLUSHES: u32 = 20;
@@ -73,6 +76,15 @@ pub(crate) fn run(options: &Options) {
     rest(&library.runtime);
 }
 
+/// What the threads of one phase share.
+struct Phase<'a> {
+    options: &'a Options,
+    library: &'a Library,
+    writer: &'a Writer<'a>,
+    recording: AtomicBool,
+    stop: AtomicBool,
+}
+
 /// The writer and so many readers, for the time of a phase.
 fn phase(
     options: &Options,
@@ -81,46 +93,50 @@ fn phase(
     orders: &Orders<'_>,
     readers: usize,
 ) -> (Written, Vec<Latency>) {
-    let stop = AtomicBool::new(false);
+    let phase = Phase { options, library, writer, recording: AtomicBool::new(false), stop: AtomicBool::new(false) };
     thread::scope(|scope| {
-        let readers: Vec<_> = (0..readers)
-            .map(|reader| {
-                let stop = &stop;
-                spawn(scope, move || read(options, library, writer, reader, stop))
-            })
-            .collect();
+        let phase = &phase;
+        let readers: Vec<_> = (0..readers).map(|reader| spawn(scope, move || phase.read(reader))).collect();
+        // A thousand threads that start at once are not what is measured.
+        thread::sleep(options.every() * PERIODS_BEFORE);
+        phase.recording.store(true, Ordering::Relaxed);
         orders.begin();
         thread::sleep(options.phase());
         let written = orders.stop();
-        stop.store(true, Ordering::Relaxed);
+        phase.stop.store(true, Ordering::Relaxed);
         (written, readers.into_iter().flat_map(join).collect())
     })
 }
 
-/// One reader's reads.
-fn read(options: &Options, library: &Library, writer: &Writer<'_>, reader: usize, stop: &AtomicBool) -> Vec<Latency> {
-    let mut random = SmallRng::seed_from_u64(reader as u64);
-    let first = library.groups.len() - options.many;
-    let run_queue = RunQueue::of_this_thread();
-    let waited = || run_queue.as_ref().and_then(RunQueue::waited).unwrap_or_default();
-    let every = options.every();
-    let mut latencies = Vec::new();
-    let mut due = Instant::now() + every.mul_f64(random.random());
-    loop {
-        thread::sleep(due.saturating_duration_since(Instant::now()));
-        if stop.load(Ordering::Relaxed) {
-            return latencies;
+impl Phase<'_> {
+    /// One reader's reads.
+    fn read(&self, reader: usize) -> Vec<Latency> {
+        let mut random = SmallRng::seed_from_u64(reader as u64);
+        let first = self.library.groups.len() - self.options.many;
+        let run_queue = RunQueue::of_this_thread();
+        let waited = || run_queue.as_ref().and_then(RunQueue::waited).unwrap_or_default();
+        let every = self.options.every();
+        let mut latencies = Vec::new();
+        let mut due = Instant::now() + every.mul_f64(random.random());
+        loop {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            if self.stop.load(Ordering::Relaxed) {
+                return latencies;
+            }
+            let group = &self.library.groups[first + random.random_range(0..self.options.many)];
+            let rounds = self.writer.rounds();
+            let before = waited();
+            let start = Instant::now();
+            let events = black_box(group.read_exact()).get(Item::Refault.stat());
+            let wall = start.elapsed();
+            let waited = waited().saturating_sub(before);
+            if self.recording.load(Ordering::Relaxed) {
+                latencies.push(Latency::new(wall, waited));
+            }
+            let most = self.writer.rounds() + 1;
+            assert!((rounds..=most).contains(&events), "{events} events, written {rounds} to {most} times");
+            due = (due + every).max(Instant::now());
         }
-        let group = &library.groups[first + random.random_range(0..options.many)];
-        let rounds = writer.rounds();
-        let waited_before = waited();
-        let start = Instant::now();
-        let events = black_box(group.read_exact()).get(Item::Refault.stat());
-        let wall = start.elapsed();
-        latencies.push(Latency::new(wall, waited().saturating_sub(waited_before)));
-        let most = writer.rounds() + 1;
-        assert!((rounds..=most).contains(&events), "{events} events, written {rounds} to {most} times");
-        due = (due + every).max(Instant::now());
     }
 }
 
