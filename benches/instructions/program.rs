@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::{Parser, ValueEnum};
-use memcg::{Charge, ChargeError, CounterConfig, Group, PageCounter, Refused, Runtime};
+use memcg::{Charge, ChargeError, CounterConfig, Group, PageCounter, Refused, Runtime, Stat};
 
 /// Instructions of one charge and one uncharge, both from the stock: 43 as measured on x86-64 with rustc 1.95, and a
 /// tenth more for other compilers. A locked instruction would not show here, a longer path does.
@@ -15,6 +15,10 @@ const PAIR_INSTRUCTIONS_MAX: f64 = 47.0;
 
 /// The same through a group and the guard that it returns: 47.
 const GROUP_PAIR_INSTRUCTIONS_MAX: f64 = 52.0;
+
+/// One add to a statistic, of an item that the compiler knows: 34, with its part of the announcement that is due every
+/// half batch.
+const STAT_ADD_INSTRUCTIONS_MAX: f64 = 38.0;
 
 /// Pairs to count over: the ends of the loop must not show.
 const PAIRS: u64 = 100_000;
@@ -34,6 +38,7 @@ struct Options {
 enum Run {
     Pairs,
     GroupPairs,
+    StatAdds,
     Empty,
 }
 
@@ -43,6 +48,7 @@ impl Run {
         match self {
             Run::Pairs => "memcg_probe_pairs",
             Run::GroupPairs => "memcg_probe_group_pairs",
+            Run::StatAdds => "memcg_probe_stat_adds",
             Run::Empty => "memcg_probe_empty",
         }
     }
@@ -51,6 +57,7 @@ impl Run {
         match self {
             Run::Pairs => "pairs",
             Run::GroupPairs => "group-pairs",
+            Run::StatAdds => "stat-adds",
             Run::Empty => "empty",
         }
     }
@@ -86,6 +93,20 @@ pub(crate) fn memcg_probe_group_uncharge(charge: Charge) {
     drop(charge);
 }
 
+/// An add to a statistic in another crate, of any item.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn memcg_probe_stat_add(group: &Group, stat: Stat, delta: i64) {
+    group.stat_add(stat, delta);
+}
+
+/// The same through the guard of a charge, of an item that the compiler knows.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn memcg_probe_charge_stat_add(charge: &Charge, delta: i64) {
+    charge.stat_add(Stat::ANON, delta);
+}
+
 /// So many charges and uncharges.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -103,6 +124,15 @@ pub(crate) fn memcg_probe_pairs(counter: &PageCounter, pairs: u64) {
 pub(crate) fn memcg_probe_group_pairs(group: &Group, pairs: u64) {
     for _ in 0..pairs {
         drop(group.try_charge(black_box(1)).expect("no limit is set"));
+    }
+}
+
+/// So many adds of one event.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn memcg_probe_stat_adds(group: &Group, adds: u64) {
+    for _ in 0..adds {
+        group.stat_add(Stat::WORKINGSET_REFAULT, black_box(1));
     }
 }
 
@@ -124,11 +154,15 @@ pub(crate) fn main() -> ExitCode {
     for _ in 0..1_000 {
         memcg_probe_charge(&counter, black_box(1)).expect("no limit is set");
         memcg_probe_uncharge(&counter, black_box(1));
-        memcg_probe_group_uncharge(memcg_probe_group_charge(&group, black_box(1)).expect("no limit is set"));
+        let charge = memcg_probe_group_charge(&group, black_box(1)).expect("no limit is set");
+        memcg_probe_stat_add(&group, Stat::WORKINGSET_REFAULT, black_box(1));
+        memcg_probe_charge_stat_add(&charge, black_box(1));
+        memcg_probe_group_uncharge(charge);
     }
     match options.run {
         Some(Run::Pairs) => memcg_probe_pairs(&counter, PAIRS),
         Some(Run::GroupPairs) => memcg_probe_group_pairs(&group, PAIRS),
+        Some(Run::StatAdds) => memcg_probe_stat_adds(&group, PAIRS),
         Some(Run::Empty) => memcg_probe_empty(PAIRS),
         None if options.bench => return hold(&counter),
         None => println!("instructions: the probes work; `cargo bench --bench instructions` counts"),
@@ -162,6 +196,7 @@ fn count_all(counter: &PageCounter) -> Result<bool, Failure> {
     for (run, what, most) in [
         (Run::Pairs, "one charge and one uncharge", PAIR_INSTRUCTIONS_MAX),
         (Run::GroupPairs, "one charge of a group and the drop of its guard", GROUP_PAIR_INSTRUCTIONS_MAX),
+        (Run::StatAdds, "one add to a statistic", STAT_ADD_INSTRUCTIONS_MAX),
     ] {
         let pair = count(run)?.saturating_sub(empty) as f64 / PAIRS as f64;
         println!(
