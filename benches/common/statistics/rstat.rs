@@ -178,12 +178,13 @@ impl Rstat {
             }
             visits += list.len();
         }
-        if top == ROOT {
-            self.batches.store(0, Ordering::Relaxed);
-        }
         self.flushes.fetch_add(1, Ordering::Relaxed);
         self.visits.fetch_add(visits as u64, Ordering::Relaxed);
         self.call_hook(Stage::Gathered);
+        if top == ROOT {
+            // As the kernel did: what came while it was flushing is forgotten.
+            self.batches.store(0, Ordering::Relaxed);
+        }
     }
 
     /// `mem_cgroup_css_rstat_flush`.
