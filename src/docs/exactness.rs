@@ -49,6 +49,34 @@
 //! within `stocked_bound`: at most 64 groups are unsettled, and none where a limit looks for room. An object is used
 //! again once nobody has a handle or a charge, exactly once.
 //!
+//! # Statistics
+//!
+//! | read | at most missing, of any item, in grains of its unit |
+//! |---|---|
+//! | `Group::read_exact`, and any read right after `Group::flush` returned | nothing that was written before the call |
+//! | `Group::read` | `writers x batch` |
+//! | `Group::read_within(e)` | `e` |
+//! | `Group::read_stale` | `announced - flushed + writers x batch / 2`, which is `Stats::max_error` of every read |
+//!
+//! A grain is 1 event, 4,096 bytes or 65,536 ns; each addition counts as its magnitude, rounded up, so +1 and -1 make 2,
+//! and one bound holds for all items together. `batch` is the builder's `stat_batch`, 1,024 grains unless configured. A
+//! *writer* is a pair of a thread and a group of the subtree that has written since flushes last found it idle four times
+//! in a row. `announced` is what writers have told every level of, before an addition that leaves them with more than
+//! half a batch returns. `flushed` is what of it is published.
+//!
+//! "Written before the call" is what the reader can know of: an addition that has returned, and which something orders
+//! before the read (the same thread, a join, a channel, a lock). Additions that run meanwhile may or may not be in. An item
+//! is a value that it had; items of one read are not of one instant. For items that only grow a parent that is
+//! read after its child is never below it. When nobody writes, every figure is exact after one flush, and
+//! `subtree = local + subtrees of all children ever`: what a group that went offline had counted stays with its ancestors.
+//!
+//! Not counted: items of another runtime (`Counts::foreign_stats`), and what charges made by an allocator inside
+//! another slow path of its thread would count in a group that the thread has not written yet
+//! (`Counts::nested_stats`). Counts wrap at 2^63.
+//!
+//! Limits never decide on statistics; they decide on counters. A limit that somebody keeps on a statistic, with
+//! `read_exact` before each addition, overshoots by no more than the additions under way.
+//!
 //! # Underflow
 //!
 //! Uncharging more than was charged is detected where usage would fall below zero, which may be later and deeper than

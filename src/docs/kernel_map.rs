@@ -25,4 +25,13 @@
 //! | `Runtime::dying` | `nr_dying_descendants` | goes to zero with the last charge: nothing is moved to the parent |
 //! | objects of groups | the `mem_cgroup` slab cache (2025) | one pool for the process, recycled with a generation |
 //! | further counters | memory and memsw, kmem, tcpmem of version 1 | declared at the builder, each with its own limits |
+//! | `Group::stat_add` | `mod_memcg_state`, `count_memcg_events` | own cells of each thread; no walk of ancestors, no read-modify-write |
+//! | `Stat` | the names of `memory.stat` | those that mean something here, and declared ones; `STOCK_REFILL` and `STOCK_RETURN` are the library's own |
+//! | cells, part | `memcg_vmstats_percpu`, `memcg_vmstats` | nothing pending between levels: a flush publishes up to the root |
+//! | listed cells | the updated tree of rstat | in sight until found idle; an exact read takes no barrier |
+//! | `Group::flush` | `do_flush_stats` | the subtree and the path to the root, in slices |
+//! | `Group::read` | reading `memory.stat`, with `mem_cgroup_flush_stats` | the threshold follows writers, not processors: `writers x batch` |
+//! | `Group::flush_ratelimited` | `mem_cgroup_flush_stats_ratelimited` | |
+//! | `Runtime::start_flusher` | `flush_memcg_stats_dwork`, every `FLUSH_TIME` | a thread, opt-in |
+//! | error bound | 64 x processors of page-sized changes, documented | told with every read |
 //! | units | pages | whatever the owner counts; sizes are byte-exact, nothing is rounded to pages |

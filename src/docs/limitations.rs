@@ -25,4 +25,7 @@
 //! * **With a degraded barrier** (`BarrierState::Degraded`) the credit of groups that went offline stays where it is
 //!   until its owners pass, and their charges may still hit it.
 //! * **Counters of a group have a stock each.** One stock for a whole set is [`CounterSet`](crate::CounterSet)'s.
-//! * **high and soft are refused** as `Unsupported`, and so are statistics items and more than one memory node.
+//! * **high and soft are refused** as `Unsupported`, and so is more than one memory node.
+//! * **Statistics take memory where they are written**: about half a kilobyte for each pair of a thread and a group, and
+//!   as much for each group with its ancestors, until the group is gone.
+//! * **At most 64 items**, those built in included.

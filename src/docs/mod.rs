@@ -2,6 +2,7 @@
 //!
 //! * [`protocol`]: states, steps and races of a charge.
 //! * [`lifecycle`]: how a group lives and dies.
+//! * [`statistics`]: how events are counted and read.
 //! * [`orderings`]: every ordering edge, its two ends and its model.
 //! * [`exactness`]: what each figure means and how far it may be off.
 //! * [`limitations`]: what not to do with it.
@@ -17,3 +18,6 @@ pub mod protocol {}
 
 #[doc = include_str!("../group/README.md")]
 pub mod lifecycle {}
+
+#[doc = include_str!("../stat/README.md")]
+pub mod statistics {}

@@ -21,6 +21,12 @@
 //! | E14 | a thread charges: mark itself or the others as chargers, then read capacity | the only charger takes the group offline: capacity 0, read the mark | store buffering | `loom_offline_vs_second_charger` |
 //! | E15 | a last step (subtract usage, drop a handle), then read state, claim it, then read usage | another last step on another thread | store buffering, and the exchanges of the state word | `loom_guard_turns_over_vs_last_handle`, `loom_last_of_two_counters`, `loom_last_uncharge_vs_handle_drop`, `loom_last_uncharge_vs_last_uncharge`, `loom_usage_touches_zero_vs_handle_drop`, `loom_zero_guard_grows_vs_last_uncharge`, `loom_zero_guard_shrinks_vs_last_uncharge`, `loom_protection_vs_last_uncharge`, `loom_runtime_drop_vs_last_charge`, `loom_transfer_vs_last_handle` |
 //! | E16 | an object begins its next life | an id of an earlier one is looked up | the generation in the state word | `loom_id_reuse` |
+//! | E17 | `Cells::add_known`: store the count, light, read the mark | `Coordinator::unlist`: unmark, heavy, read the count | store buffering | `loom_add_vs_unlist`, `loom_add_vs_unlist_vs_flush`, `loom_listing_vs_unlist` |
+//! | E18 | cells are pushed on the stack | whoever flushes takes the stack over | release/acquire | `loom_listing_vs_take_over`, `loom_add_vs_offline` |
+//! | E19 | a reader takes a ticket | a flush begins: count the tickets, then read | release/acquire | `loom_two_readers_share_a_flush` |
+//! | E20 | announce at the levels, then in the cells | gather: the cells' announced, then their counts | release/acquire | `loom_bound_vs_announcement` |
+//! | E21 | publish figures, then take off the bound | a stale read: the bound, then the figures | release/acquire | `loom_bound_vs_flush` |
+//! | E22 | publish the parent, then the child | read the child, then the parent | release/acquire | `loom_parent_never_below_child` |
 //!
 //! What is not in the table is not an edge: the peak of a counter's life, event counts, published bounds and the mark
 //! *tight* are relaxed, and nothing is concluded from their order.

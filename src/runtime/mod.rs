@@ -127,16 +127,18 @@ impl Runtime {
         })
     }
 
-    /// Every group that is online, with its figures. Takes the tree's lock, looks at one slot for each thread and
-    /// group, and allocates.
+    /// Every group that is online, with its figures and the items of its statistics that were ever written. Flushes the
+    /// statistics, takes the tree's lock, looks at one slot for each thread and group, and allocates.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().max("1MiB".parse::<memcg::Limit>()?).build()?;
     /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
     /// let _held = acme.try_charge(1_024)?;
+    /// acme.stat_add(memcg::Stat::ANON, 1_000);
     /// let table = runtime.tree();
     /// assert_eq!(table.rows()[1].path, "/acme");
-    /// assert_eq!(table.to_string().lines().nth(2).unwrap(), "/acme  1 KiB      0 B  1 KiB    max        0");
+    /// assert_eq!(table.to_string().lines().next().unwrap(), "path    live  stocked   peak    max  refused    anon");
+    /// assert_eq!(table.to_string().lines().nth(2).unwrap(), "/acme  1 KiB      0 B  1 KiB    max        0  1000 B");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn tree(&self) -> TreeTable {

@@ -1,14 +1,17 @@
 //! The whole tree as a table.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::charge::page_counter::Node;
 use crate::charge::pool::slow_path;
+use crate::charge::stat::Fresh;
 use crate::charge::tree::Tree;
+use crate::stat::Unit;
 use crate::units::{Bytes, Limit};
 
-/// Every group that is online, parents first, with its figures in bytes. Prints as a table, one line each, sizes
-/// rounded.
+/// Every group that is online, parents first, with its figures in bytes and the items of its statistics. Prints as a
+/// table, one line each, sizes rounded; an item has a column where some group has written it.
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().build()?;
@@ -19,6 +22,9 @@ use crate::units::{Bytes, Limit};
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
 pub struct TreeTable {
     rows: Vec<TreeRow>,
+    /// Those of the items that some row has.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    items: Vec<(String, Unit)>,
 }
 
 /// One group in a [`TreeTable`]: the figures of one moment for the whole tree, each exact at a quiescent point.
@@ -47,20 +53,33 @@ pub struct TreeRow {
     pub max: u64,
     /// Charges refused because this group was full.
     pub refused: u64,
+    /// Items of the statistics that are not 0, over the subtree, by name.
+    pub stats: BTreeMap<String, i64>,
 }
 
 impl TreeTable {
     /// Of one counter and all below it.
     pub(super) fn of(tree: &Tree, top: &Node) -> TreeTable {
-        let row = |node: &Node, stocked: u64| TreeRow {
-            path: node.path(),
-            live: node.usage().saturating_sub(stocked),
-            stocked,
-            peak: node.peaks().ever(),
-            max: node.max(),
-            refused: node.refusals(),
+        top.flush_stats();
+        let all: Vec<_> = top.coordinator().items.iter().collect();
+        let row = |node: &Node, stocked: u64| {
+            let now = node.read_stats(Fresh::Stale);
+            let written = all.iter().filter(|item| now.get(item.stat) != 0);
+            TreeRow {
+                path: node.path(),
+                live: node.usage().saturating_sub(stocked),
+                stocked,
+                peak: node.peaks().ever(),
+                max: node.max(),
+                refused: node.refusals(),
+                stats: written.map(|item| (item.name.to_string(), now.get(item.stat))).collect(),
+            }
         };
-        TreeTable { rows: slow_path(|_, _| tree.figures(top, row)) }
+        let rows = slow_path(|_, _| tree.figures(top, row));
+        let written = |name: &str| rows.iter().any(|row: &TreeRow| row.stats.contains_key(name));
+        let items =
+            all.iter().filter(|item| written(item.name)).map(|item| (item.name.to_string(), item.unit)).collect();
+        TreeTable { rows, items }
     }
 
     /// The groups, parents first.
@@ -77,22 +96,39 @@ impl TreeTable {
 
 impl fmt::Display for TreeTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let head = ["path", "live", "stocked", "peak", "max", "refused"].map(str::to_string);
-        let cells = |row: &TreeRow| {
-            let max = if row.max == u64::MAX { Limit::Max.to_string() } else { Bytes(row.max).to_string() };
-            let [live, stocked, peak] = [row.live, row.stocked, row.peak].map(|bytes| Bytes(bytes).to_string());
-            [row.path.clone(), live, stocked, peak, max, row.refused.to_string()]
-        };
-        let lines: Vec<[String; 6]> = std::iter::once(head).chain(self.rows.iter().map(cells)).collect();
-        let widths: [usize; 6] =
-            std::array::from_fn(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0));
-        for [path, figures @ ..] in &lines {
-            write!(f, "{path:width$}", width = widths[0])?;
-            for (figure, width) in figures.iter().zip(&widths[1..]) {
+        let head = ["path", "live", "stocked", "peak", "max", "refused"].into_iter();
+        let head: Vec<String> = head.chain(self.items.iter().map(|(name, _)| &**name)).map(str::to_string).collect();
+        let lines: Vec<Vec<String>> =
+            std::iter::once(head).chain(self.rows.iter().map(|row| self.cells(row))).collect();
+        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
+        for line in &lines {
+            write!(f, "{:width$}", line[0], width = widths[0])?;
+            for (figure, width) in line.iter().zip(&widths).skip(1) {
                 write!(f, "  {figure:>width$}")?;
             }
             writeln!(f)?;
         }
         Ok(())
+    }
+}
+
+impl TreeTable {
+    fn cells(&self, row: &TreeRow) -> Vec<String> {
+        let max = if row.max == u64::MAX { Limit::Max.to_string() } else { Bytes(row.max).to_string() };
+        let [live, stocked, peak] = [row.live, row.stocked, row.peak].map(|bytes| Bytes(bytes).to_string());
+        let stats = self.items.iter().map(|(name, unit)| cell(row.stats.get(name).copied().unwrap_or(0), *unit));
+        [row.path.clone(), live, stocked, peak, max, row.refused.to_string()].into_iter().chain(stats).collect()
+    }
+}
+
+fn cell(figure: i64, unit: Unit) -> String {
+    match unit {
+        Unit::Bytes => {
+            let sign = if figure < 0 { "-" } else { "" };
+            format!("{sign}{}", Bytes(figure.unsigned_abs()))
+        }
+        Unit::Events => figure.to_string(),
+        Unit::Nanoseconds => format!("{figure} ns"),
     }
 }
