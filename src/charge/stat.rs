@@ -9,7 +9,7 @@ use crate::stat::coordinator::Coordinator;
 use crate::stat::part::Part;
 use crate::stat::{Stat, Stats};
 use crate::sync::Ordering;
-use crate::sync::per_thread::{self, Block};
+use crate::sync::per_thread::{self, Block, Local};
 use crate::sync::slots::Gate;
 
 // === The write path ===
@@ -18,10 +18,8 @@ impl Gate {
     /// Add to an item of the group that has this gate: a load and a store in this thread's own cells.
     #[inline(always)]
     pub(crate) fn stat_add(&self, stat: Stat, delta: i64) {
-        let added = crate::sync::with_local(|local| {
-            let cells = local.fast_block().and_then(|block| block.cells_behind(self));
-            cells.map_or(Added::Nowhere, |cells| cells.add(stat, delta))
-        });
+        let find = |local: &Local| local.fast_block().and_then(|block| block.cells_behind(self));
+        let added = crate::sync::with_local(find).map_or(Added::Nowhere, |cells| cells.add(stat, delta));
         if added != Added::Done {
             self.stat_add_slow(stat, delta, added);
         }
