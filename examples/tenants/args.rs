@@ -68,7 +68,11 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
 
-    /// No progress bar; there is none either where stderr is no terminal.
+    /// Show the first live table after this time, the next ones after twice as long each time; none in JSON.
+    #[arg(long, value_name = "S", value_parser = seconds, default_value = "1.5")]
+    live: Duration,
+
+    /// No progress bar and no live tables; there is no bar either where stderr is no terminal.
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }
@@ -102,6 +106,12 @@ impl Args {
     pub(crate) fn time(&self) -> Option<Duration> {
         let endless = self.clusters() && self.requests.is_none();
         self.seconds.or(endless.then_some(SECONDS_DEFAULT))
+    }
+
+    /// When the first live table is due, if there is to be one.
+    pub(crate) fn live(&self) -> Option<Duration> {
+        let wanted = !self.quiet && matches!(self.format, Format::Table);
+        wanted.then_some(self.live)
     }
 
     /// Whether this is the run whose every limit was chosen to be met, not a part or a variation of it.

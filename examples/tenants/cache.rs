@@ -4,16 +4,18 @@
 //! bytes than charge, but for the one block that a worker has just written to replace another. A
 //! refusal is taken to the service, which makes room or does not.
 
-use memcg::{Bytes, ChargeError, Group};
+use memcg::{Bytes, Charge, ChargeError, Group, Stat};
 use thiserror::Error;
 
 use crate::entry::{Block, Entry, footprint};
+use crate::items::{GROWING, Items};
 use crate::load::{Operation, Request, Sizes};
 use crate::lru::LruMap;
 
 /// A cache of real bytes.
 pub(crate) struct Cache {
     pub(crate) group: Group,
+    items: Items,
     /// Entries by key, the one used longest ago first to go.
     entries: LruMap<Entry>,
     /// The largest footprint that an empty service would take.
@@ -59,11 +61,18 @@ pub(crate) struct Corrupt {
     bytes: u64,
 }
 
+impl Figures {
+    /// In the order of [`Items::growing`].
+    pub(crate) fn growing(&self) -> [u64; GROWING] {
+        [self.gets, self.hits, self.evicted]
+    }
+}
+
 impl Cache {
     /// An empty cache; `entry_max` is the lowest max that holds for `group`.
-    pub(crate) fn new(group: Group, entry_max: u64, sizes: Option<Sizes>, salt: u64) -> Self {
+    pub(crate) fn new(group: Group, items: Items, entry_max: u64, sizes: Option<Sizes>, salt: u64) -> Self {
         let (entries, figures) = (LruMap::new(), Figures::default());
-        Self { group, entries, entry_max, sizes, salt, version: 0, figures }
+        Self { group, items, entries, entry_max, sizes, salt, version: 0, figures }
     }
 
     /// What all entries take, counted anew from their blocks.
@@ -115,6 +124,7 @@ impl Cache {
     /// Looks up and checks the bytes; an entry of another size than asked for is no hit.
     fn hit(&mut self, key: u64, size: Option<u64>) -> Result<bool, Corrupt> {
         self.figures.gets += 1;
+        self.group.stat_add(self.items.gets, 1);
         let Some(entry) = self.entries.get(key) else { return Ok(false) };
         let bytes = entry.block.len();
         if !entry.holds(key, self.salt) {
@@ -122,6 +132,7 @@ impl Cache {
         }
         let hit = size.is_none_or(|size| size == bytes);
         self.figures.hits += u64::from(hit);
+        self.group.stat_add(self.items.hits, hit.into());
         Ok(hit)
     }
 
@@ -149,6 +160,7 @@ impl Cache {
         let Some(charge) = charged else { return false };
         // Without memory the charge goes back as it is dropped.
         let Some(block) = Block::fill(key, version, self.salt, size) else { return false };
+        recount(&charge, 0);
         self.entries.put(key, Entry { charge, block, version });
         true
     }
@@ -165,6 +177,7 @@ impl Cache {
         // What is not used goes back: of a smaller block now, of one that got no memory again.
         let unused = entry.charge.bytes() - footprint(entry.block.len());
         entry.charge.shrink(unused);
+        recount(&entry.charge, old);
         self.entries.put(key, entry);
         kept
     }
@@ -174,7 +187,8 @@ impl Cache {
         let Some(mut entry) = self.entries.pop(key) else { return };
         let growth = self.sizes.map_or(0, |sizes| sizes.growth(key, entry.block.len() as u32));
         let size = entry.block.len() + growth;
-        let more = footprint(size) - entry.charge.bytes();
+        let old = entry.charge.bytes();
+        let more = footprint(size) - old;
         if footprint(size) > self.entry_max {
             self.figures.too_large += 1;
         } else if more > 0 && self.admit(service, |_| entry.charge.try_grow(more)).is_none() {
@@ -185,6 +199,7 @@ impl Cache {
             entry.charge.shrink(more);
             self.figures.passed_through += 1;
         }
+        recount(&entry.charge, old);
         self.entries.put(key, entry);
     }
 
@@ -210,6 +225,7 @@ impl Cache {
             let Some(entry) = self.entries.pop_oldest() else { break };
             freed += free(entry);
             self.figures.evicted += 1;
+            self.group.stat_add(self.items.evictions, 1);
         }
         freed
     }
@@ -226,11 +242,17 @@ impl Cache {
     }
 }
 
+/// Counts what an entry has come to take, after so much before.
+fn recount(charge: &Charge, before: u64) {
+    charge.stat_add(Stat::FILE, charge.bytes().cast_signed() - before.cast_signed());
+}
+
 /// Frees the block, then gives its charge back.
 fn free(entry: Entry) -> u64 {
     let Entry { charge, block, .. } = entry;
     drop(block);
     let bytes = charge.bytes();
+    charge.stat_add(Stat::FILE, -bytes.cast_signed());
     drop(charge);
     bytes
 }

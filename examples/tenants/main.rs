@@ -10,12 +10,20 @@
 //! cargo run --release --example tenants -- --trace a.csv.gz --clusters # both
 //! ```
 //!
-//! At the end each tenant's `live()` must be its cache's bytes, exactly, and `verify()` must hold.
+//! Tenants count bytes, look-ups, hits and evictions in the statistics of their groups. While it runs a live table shows
+//! those who hold most, each figure with the error that it may have.
+//!
+//! At the end each tenant's `live()` must be its cache's bytes, exactly, and `verify()` must hold. No live figure
+//! may have been further off than it said, and the exact statistics must be the service's own counts.
 
+mod agree;
 mod args;
 mod cache;
 mod clusters;
 mod entry;
+mod exact;
+mod items;
+mod live;
 mod load;
 mod lru;
 mod memory;
@@ -34,6 +42,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -41,6 +50,7 @@ use thiserror::Error;
 
 use crate::args::{Args, Format};
 use crate::cache::Corrupt;
+use crate::live::{Live, Looks};
 use crate::probe::{Probe, ProbeError};
 use crate::report::{Measured, Report};
 use crate::sampler::{End, Samples};
@@ -89,10 +99,10 @@ fn run(args: &Args) -> Result<bool, Failure> {
     };
 
     let rss_before = memory::resident();
-    let (done, samples) = watched(args, &setup, &work)?;
-    let measured = Measured { done, samples, rss_before };
+    let (done, samples, looks) = watched(args, &setup, &work)?;
+    let measured = Measured { done, samples, looks, rss_before };
     let setting = setup.setting(threads, args.batch());
-    let mut report = Report::gather(setting, &setup.runtime, &setup.service, &probe, measured);
+    let mut report = Report::gather(setting, &setup, &probe, measured);
     if args.is_main_job() {
         report.expect_main_job();
     }
@@ -106,20 +116,29 @@ fn run(args: &Args) -> Result<bool, Failure> {
     Ok(report.faults.is_empty())
 }
 
-/// Warms up and serves, while another thread looks at the limits and moves the bar.
-fn watched(args: &Args, setup: &Setup, work: &Work<'_>) -> Result<(Done, Samples), Corrupt> {
+/// Warms up and serves, while another thread looks at the limits and the statistics and moves the bar.
+fn watched(args: &Args, setup: &Setup, work: &Work<'_>) -> Result<(Done, Samples, Looks), Corrupt> {
     let groups: Vec<_> = setup.groups();
     let (end, progress) = (AtomicBool::new(false), Progress::new(args, setup.requests(args.requests)));
-    thread::scope(|scope| {
-        let sampler = scope.spawn(|| sampler::sample(&groups, &end, || progress.show(work)));
+    let mut live = Live::new(&setup.service, setup.runtime.root(), setup.items, args.live());
+    let mut tick = || {
+        if let Some(table) = live.look(work.started.get().map(Instant::elapsed)) {
+            // Who cannot print it says so when it comes to the report.
+            progress.bar.suspend(|| drop(print(&table)));
+        }
+        progress.show(work);
+    };
+    let (done, samples) = thread::scope(|scope| {
+        let sampler = scope.spawn(|| sampler::sample(&groups, &end, &mut tick));
         let running = End(&end);
         work.warm_up(&setup.largest_first());
         let done = work.serve();
         drop(running);
         let samples = sampler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         progress.bar.finish_and_clear();
-        Ok((done?, samples))
-    })
+        (done, samples)
+    });
+    Ok((done?, samples, live.into_looks()))
 }
 
 /// How far it is.

@@ -4,13 +4,25 @@ use comfy_table::{CellAlignment, Table, presets};
 use indicatif::HumanCount;
 use memcg::Bytes;
 
-use crate::report::{Report, Row};
+use crate::agree::Agreement;
+use crate::items::Exact;
+use crate::report::{Report, Row, Statistics};
 
 impl Report {
     /// Both tables, and before them what the figures rest on.
     pub(crate) fn table(&self) -> String {
-        let header =
-            ["tenant", "requests", "hit ratio", "live", "peak", "max", "refused", "by service", "evicted", "too large"];
+        let header = [
+            "tenant",
+            "requests",
+            "hit ratio",
+            "cached",
+            "peak",
+            "max",
+            "refused",
+            "by service",
+            "evicted",
+            "too large",
+        ];
         let mut tenants = table();
         tenants.set_header(header);
         for row in &self.tenants {
@@ -41,7 +53,7 @@ impl Report {
 
     /// What a reader should know about the figures above.
     fn foot(&self) -> String {
-        let mut foot = "\nA charge was timed at depth 4 in slices between requests, all workers at once, in a runtime \
+        let mut foot = "\nHit ratio, cached and evicted are the groups' statistics, read exactly.\nA charge was timed at depth 4 in slices between requests, all workers at once, in a runtime \
                         without audit."
             .to_string();
         if !self.unmet.is_empty() {
@@ -80,6 +92,8 @@ impl Report {
             ("barriers", format!("{}, {}", count(self.barriers), self.barrier)),
             ("a charge with the stock", format!("{:.2} ns", self.charge_ns_stock)),
             ("a charge without", format!("{:.1} ns, {gain:.0} times as much", self.charge_ns_no_stock)),
+            ("statistics, live", self.statistics.looks()),
+            ("statistics, exact", self.statistics.compared()),
             ("live = the cache's own sum", format!("in {equal} of {} tenants", self.tenants.len())),
             ("verify", verify.to_string()),
         ]
@@ -101,18 +115,37 @@ impl Report {
     }
 }
 
+impl Statistics {
+    fn looks(&self) -> String {
+        let Agreement { figures, off, nearest, largest_error, its_bound, .. } = &self.agreement;
+        let read = format!("{} figures in {} looks", count(*figures), count(self.looks));
+        if *off == 0 {
+            return read;
+        }
+        let within = if largest_error <= its_bound { "none by more than was said" } else { "FAULTS" };
+        let (off, error, bound) = (count(*off), count(*largest_error), count(*its_bound));
+        format!("{read}\n{off} off, {within}\nnearest to it: {error} of {bound} ({nearest})")
+    }
+
+    fn compared(&self) -> String {
+        let verdict = if self.agreement.faults().is_empty() { "all as counted" } else { "FAULTS" };
+        format!("{} figures, {verdict}\n{} flushes", count(self.agreement.exact), count(self.flushes))
+    }
+}
+
 impl Row {
     fn cells(&self) -> [String; 10] {
+        let Exact { cached_bytes, gets, hits, evictions } = self.statistics;
         [
             self.tenant.clone(),
             count(self.sums.requests),
-            if self.sums.gets == 0 { "-".to_string() } else { format!("{:.4}", self.sums.hit_ratio) },
-            Bytes(self.live).to_string(),
+            if gets == 0 { "-".to_string() } else { format!("{:.4}", hits as f64 / gets as f64) },
+            Bytes(cached_bytes.max(0).unsigned_abs()).to_string(),
             Bytes(self.peak).to_string(),
             self.max.map_or_else(|| "max".to_string(), |max| Bytes(max).to_string()),
             count(self.sums.refused),
             count(self.sums.refused_by_service),
-            count(self.sums.evicted),
+            count(evictions.max(0).unsigned_abs()),
             count(self.sums.too_large),
         ]
     }

@@ -1,13 +1,18 @@
 //! What the run came to, and whether the count adds up.
 
-use memcg::{Bytes, Group, Runtime};
+use memcg::{Bytes, Group};
 use serde::Serialize;
 
+use crate::agree::Agreement;
 use crate::cache::Cache;
+use crate::exact;
+use crate::items::{Exact, Items};
+use crate::live::Looks;
 use crate::memory;
 use crate::probe::Probe;
 use crate::sampler::Samples;
 use crate::service::{Service, Tenant};
+use crate::setup::Setup;
 use crate::work::Done;
 
 /// Resident memory is this near to what is charged, as a share of that.
@@ -43,11 +48,25 @@ pub(crate) struct Report {
     pub(crate) barrier: String,
     pub(crate) audited: bool,
     pub(crate) verify_ok: bool,
+    pub(crate) statistics: Statistics,
     /// Tenants whose max refused nothing, and whether the service's did.
     pub(crate) unmet: Vec<String>,
     pub(crate) tenants: Vec<Row>,
     /// One line for each count that does not add up.
     pub(crate) faults: Vec<String>,
+}
+
+/// What the statistics of the groups came to, and how they were checked.
+#[derive(Debug, Serialize)]
+pub(crate) struct Statistics {
+    #[serde(flatten)]
+    pub(crate) exact: Exact,
+    /// Times that all groups were read live.
+    pub(crate) looks: u64,
+    #[serde(flatten)]
+    pub(crate) agreement: Agreement,
+    /// How often somebody gathered what the threads had counted.
+    pub(crate) flushes: u64,
 }
 
 /// What the run was set up with.
@@ -76,6 +95,7 @@ pub(crate) struct Row {
     pub(crate) fair_share: u64,
     /// What the cache's entries take, by its own sum: `live`, to the byte.
     pub(crate) cache_bytes: u64,
+    pub(crate) statistics: Exact,
 }
 
 /// What adds up over the tenants.
@@ -99,23 +119,23 @@ pub(crate) struct Sums {
 pub(crate) struct Measured {
     pub(crate) done: Done,
     pub(crate) samples: Samples,
+    pub(crate) looks: Looks,
     pub(crate) rss_before: Option<u64>,
 }
 
 impl Report {
     /// Reads all counters, checks them, then empties the caches and checks that nothing is left.
-    pub(crate) fn gather(
-        setting: Setting,
-        runtime: &Runtime,
-        service: &Service,
-        probe: &Probe,
-        mut measured: Measured,
-    ) -> Self {
+    pub(crate) fn gather(setting: Setting, setup: &Setup, probe: &Probe, mut measured: Measured) -> Self {
+        let Setup { runtime, service, items, .. } = setup;
         let rss_bytes = memory::resident();
         let root = runtime.root();
         let (verdict, probed, counts) = (runtime.verify(), probe.runtime.verify(), runtime.counts());
-        let tenants: Vec<_> = service.tenants.iter().map(Row::of).collect();
+        let Looks { looks, mut agreement } = measured.looks;
+        exact::check_within(&mut agreement, runtime, service);
+        let tenants: Vec<_> = service.tenants.iter().map(|tenant| Row::of(tenant, *items)).collect();
         let sums = Sums::total(&tenants);
+        let exact = items.of(&root.read_exact());
+        exact::check(&mut agreement, &tenants, exact);
         let mut faults = check(&root, service, &tenants, sums);
         faults.extend(verdict.faults().iter().chain(probed.faults()).map(ToString::to_string));
         if measured.samples.excess > 0 {
@@ -144,12 +164,14 @@ impl Report {
             refused_in_transit: counts.refused_in_transit,
             barrier: format!("{:?}", runtime.barrier()),
             audited: verdict.audited(),
+            statistics: Statistics { exact, looks, agreement, flushes: runtime.counts().flushes },
             verify_ok: verdict.is_ok() && probed.is_ok(),
             unmet: unmet(&root, &tenants),
             tenants,
             faults,
         };
-        empty(runtime, service, &mut report.faults);
+        empty(setup, &mut report);
+        report.faults.extend(report.statistics.agreement.faults());
         report
     }
 
@@ -205,14 +227,16 @@ fn check(root: &Group, service: &Service, rows: &[Row], sums: Sums) -> Vec<Strin
 }
 
 /// Empties the caches: every byte charged is uncharged then, and all credit goes back.
-fn empty(runtime: &Runtime, service: &Service, faults: &mut Vec<String>) {
+fn empty(setup: &Setup, report: &mut Report) {
+    let Setup { runtime, service, .. } = setup;
     service.tenants.iter().for_each(|tenant| tenant.cache.lock().clear());
     runtime.settle();
     runtime.root().drain();
     let usage = runtime.root().usage();
     if usage > 0 {
-        faults.push(format!("{} are still charged when every cache is empty", Bytes(usage)));
+        report.faults.push(format!("{} are still charged when every cache is empty", Bytes(usage)));
     }
+    exact::check_empty(&mut report.statistics.agreement, runtime, service);
 }
 
 /// Who has a max and did not meet it.
@@ -226,7 +250,7 @@ fn unmet(root: &Group, tenants: &[Row]) -> Vec<String> {
 }
 
 impl Row {
-    fn of(tenant: &Tenant) -> Self {
+    fn of(tenant: &Tenant, items: Items) -> Self {
         let (cache, group) = (tenant.cache.lock(), &tenant.group);
         let max = group.max();
         Self {
@@ -237,6 +261,7 @@ impl Row {
             max: (max != u64::MAX).then_some(max),
             fair_share: tenant.share,
             cache_bytes: cache.bytes(),
+            statistics: items.of(&group.read_exact()),
         }
     }
 }

@@ -12,6 +12,7 @@ use memcg::{ChargeError, Group, Refusal};
 use parking_lot::Mutex;
 
 use crate::cache::{Cache, Corrupt, MakeRoom};
+use crate::items::Own;
 use crate::load::{Load, Operation, Random, Request};
 use crate::trace::Lookup;
 
@@ -31,6 +32,8 @@ pub(crate) struct Tenant {
     pub(crate) share: u64,
     pub(crate) source: Source,
     pub(crate) cache: Mutex<Cache>,
+    /// What the cache had counted when it was last served.
+    pub(crate) own: Own,
 }
 
 /// Where a tenant's requests come from.
@@ -55,7 +58,9 @@ impl Service {
         match &tenant.source {
             Source::Cluster { load, .. } => {
                 let request = load.draw(random);
-                tenant.cache.lock().serve(request, &seat)?;
+                let mut cache = tenant.cache.lock();
+                cache.serve(request, &seat)?;
+                tenant.own.show(cache.figures.growing());
                 Ok(1)
             }
             Source::Trace { lookups, served } => {
@@ -66,6 +71,7 @@ impl Service {
                 for &Lookup { key, size } in burst {
                     cache.serve(Request { key, operation: Operation::Fetch(size) }, &seat)?;
                 }
+                tenant.own.show(cache.figures.growing());
                 served.fetch_add(burst.len(), Ordering::Relaxed);
                 Ok(burst.len())
             }
