@@ -68,6 +68,7 @@ fn bad_arguments_are_named() {
         (["--seconds", "0"], "expected more than 0 seconds"),
         (["--seconds", "1e99"], "expected more than 0 seconds"),
         (["--seconds", "soon"], "expected a number of seconds"),
+        (["--live", "0"], "expected more than 0 seconds"),
         (["--format", "xml"], "possible values: table, json"),
     ] {
         let output = run(&args, &[]);

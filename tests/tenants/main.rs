@@ -1,8 +1,11 @@
 //! The example `tenants`, run as its users run it: what it prints, and how it takes bad input.
 #![cfg(not(loom))]
 
+#[path = "../../examples/tenants/agree.rs"]
+mod agree;
 mod bad_input;
 mod clusters;
+mod statistics;
 mod traces;
 
 use std::fs;
@@ -50,10 +53,8 @@ fn program() -> &'static Path {
         let test = std::env::current_exe().expect("the path of this test");
         let profile = test.parent().and_then(Path::parent).expect("a profile folder");
         let program = profile.join("examples").join(format!("tenants{}", std::env::consts::EXE_SUFFIX));
-        if !program.exists() {
-            // `cargo test` builds the examples, `cargo test --test tenants` does not.
-            build(profile);
-        }
+        // `cargo test` builds the examples, `cargo test --test tenants` does not, and leaves what is there as it was.
+        build(profile);
         assert!(program.exists(), "no example at {}", program.display());
         program
     })
@@ -62,7 +63,7 @@ fn program() -> &'static Path {
 fn build(profile: &Path) {
     let name = profile.file_name().expect("target/<profile>").to_str().expect("a profile's name");
     let status = Command::new(env!("CARGO"))
-        .args(["build", "--example", "tenants", "--manifest-path"])
+        .args(["build", "--quiet", "--example", "tenants", "--manifest-path"])
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
         .args(["--profile", if name == "debug" { "dev" } else { name }, "--target-dir"])
         .arg(profile.parent().expect("a target folder"))
@@ -113,6 +114,7 @@ fn check(report: &Value) {
     if cfg!(target_os = "linux") {
         assert!(number(&report["rss_bytes"]) > number(&report["live_bytes"]));
     }
+    check_statistics(report);
     for tenant in tenants {
         let ratio = number(&tenant["hits"]) as f64 / number(&tenant["gets"]).max(1) as f64;
         assert_eq!(tenant["hit_ratio"].as_f64(), Some(ratio));
@@ -120,6 +122,23 @@ fn check(report: &Value) {
         assert!(number(&tenant["live"]) <= number(&tenant["peak"]));
         assert!(number(&tenant["peak"]) <= tenant["max"].as_u64().unwrap_or(u64::MAX));
     }
+}
+
+/// The statistics are what the service has counted itself, and live ones were where they said.
+fn check_statistics(report: &Value) {
+    let (statistics, tenants) = (&report["statistics"], tenants(report));
+    let pairs = [("cached_bytes", "cache_bytes"), ("gets", "gets"), ("hits", "hits"), ("evictions", "evicted")];
+    for (item, own) in pairs {
+        assert!(tenants.iter().all(|tenant| tenant["statistics"][item] == tenant[own]), "{item}");
+        let sum = tenants.iter().map(|tenant| number(&tenant[own])).sum::<u64>();
+        assert_eq!(number(&statistics[item]), sum, "{item}");
+    }
+    // Every group at every look, and once more at the end; of every tenant and of the root; empty ones.
+    let groups = tenants.len() as u64 + 1;
+    assert!(number(&statistics["looks"]) > 0);
+    assert!(number(&statistics["figures"]) > number(&statistics["looks"]) * groups * 3);
+    assert_eq!(number(&statistics["exact"]), groups * 5);
+    assert!(number(&statistics["largest_error"]) <= number(&statistics["its_bound"]));
 }
 
 fn tenants(report: &Value) -> &[Value] {
