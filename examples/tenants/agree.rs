@@ -23,14 +23,17 @@ pub(crate) struct Reading {
 pub(crate) struct Agreement {
     /// Figures that were read live and checked.
     pub(crate) figures: u64,
-    /// Of those, how many were off.
+    /// Of those, how many were off, and how many by more than they said.
     pub(crate) off: u64,
+    pub(crate) beyond: u64,
     /// The figure that was nearest to its bound: whose, how far off it was, and how far it might have been.
     pub(crate) nearest: String,
     pub(crate) largest_error: u64,
     pub(crate) its_bound: u64,
     /// Figures that were read exactly and compared.
     pub(crate) exact: u64,
+    /// Of those, how many were not the same.
+    pub(crate) unequal: u64,
     #[serde(skip)]
     faults: Vec<String>,
     #[serde(skip)]
@@ -58,6 +61,7 @@ impl Agreement {
             self.nearest = format!("{group}, {item}");
         }
         if error > max_error {
+            self.beyond += 1;
             let between = format!("{before} before and {after} after");
             self.fault(format!(
                 "{group}, {item} live: {live} with {between}, off by {error}, where {max_error} are stated"
@@ -72,6 +76,7 @@ impl Agreement {
     pub(crate) fn exact(&mut self, group: &str, item: &str, beside: &str, expected: i64, found: i64) {
         self.exact += 1;
         if expected != found {
+            self.unequal += 1;
             self.fault(format!("{group}, {item} beside {beside}: expected {expected}, found {found}"));
         }
     }

@@ -117,19 +117,19 @@ impl Report {
 
 impl Statistics {
     fn looks(&self) -> String {
-        let Agreement { figures, off, nearest, largest_error, its_bound, .. } = &self.agreement;
+        let Agreement { figures, off, beyond, nearest, largest_error, its_bound, .. } = &self.agreement;
         let read = format!("{} figures in {} looks", count(*figures), count(self.looks));
         if *off == 0 {
             return read;
         }
-        let within = if largest_error <= its_bound { "none by more than was said" } else { "FAULTS" };
-        let (off, error, bound) = (count(*off), count(*largest_error), count(*its_bound));
-        format!("{read}\n{off} off, {within}\nnearest to it: {error} of {bound} ({nearest})")
+        let (off, beyond) = (count(*off), count(*beyond));
+        let (error, bound) = (count(*largest_error), count(*its_bound));
+        format!("{read}\n{off} off, {beyond} by more than said\nnearest to it: {error} of {bound} ({nearest})")
     }
 
     fn compared(&self) -> String {
-        let verdict = if self.agreement.faults().is_empty() { "all as counted" } else { "FAULTS" };
-        format!("{} figures, {verdict}\n{} flushes", count(self.agreement.exact), count(self.flushes))
+        let Agreement { exact, unequal, .. } = self.agreement;
+        format!("{} of {} as counted\n{} flushes", count(exact - unequal), count(exact), count(self.flushes))
     }
 }
 

@@ -138,6 +138,7 @@ fn check_statistics(report: &Value) {
     assert!(number(&statistics["looks"]) > 0);
     assert!(number(&statistics["figures"]) > number(&statistics["looks"]) * groups * 3);
     assert_eq!(number(&statistics["exact"]), groups * 5);
+    assert_eq!(["beyond", "unequal"].map(|figure| number(&statistics[figure])), [0, 0]);
     assert!(number(&statistics["largest_error"]) <= number(&statistics["its_bound"]));
 }
 

@@ -25,7 +25,7 @@ fn live_figure_within_its_bound_agrees() {
     ];
     let agreement = agreement(&readings);
     assert_eq!(agreement.faults(), [""; 0]);
-    assert_eq!((agreement.figures, agreement.off), (5, 3));
+    assert_eq!((agreement.figures, agreement.off, agreement.beyond), (5, 3, 0));
     assert_eq!((agreement.largest_error, agreement.its_bound), (10, 10));
     assert_eq!(agreement.nearest, "shop, hits");
 }
@@ -45,7 +45,9 @@ fn live_figure_beyond_its_bound_is_a_fault() {
              4611686018427387903 are stated",
         ),
     ] {
-        assert_eq!(agreement(&[READING, reading]).faults(), [format!("shop, hits live: {fault}")]);
+        let agreement = agreement(&[READING, reading]);
+        assert_eq!(agreement.faults(), [format!("shop, hits live: {fault}")]);
+        assert_eq!(agreement.beyond, 1);
     }
 }
 
@@ -62,7 +64,7 @@ fn exact_figures_agree_to_the_last_unit() {
     assert_eq!(agreement.faults(), [""; 0]);
     agreement.exact("shop", "hits", "its own count", 7, 8);
     assert_eq!(agreement.faults(), ["shop, hits beside its own count: expected 7, found 8"]);
-    assert_eq!(agreement.exact, 2);
+    assert_eq!((agreement.exact, agreement.unequal), (2, 1));
 }
 
 #[test]
@@ -126,7 +128,7 @@ fn live_tables_come_before_the_report() {
     assert_eq!(live.matches("the service ").count(), tables);
     // Five tenants in each.
     assert_eq!(live.matches("cluster").count(), 5 * tables);
-    assert!(report.contains("all as counted"), "{report}");
+    assert!(report.contains("270 of 270 as counted"), "{report}");
     assert!(!print(&["--quiet"]).contains("Live"));
     let json: Value = serde_json::from_str(&print(&["--format", "json"])).expect("nothing but the report");
     assert_eq!(json["faults"], Value::Array(Vec::new()));
