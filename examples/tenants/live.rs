@@ -13,10 +13,12 @@ use crate::agree::{Agreement, Reading};
 use crate::items::{GROWING, Items};
 use crate::service::{Service, Tenant};
 
-/// Grains that a tenant's figures may miss, and those of all tenants together. With the latter most looks read what is
-/// published, and some flush: both are to be seen.
-const TENANT_ERROR: u64 = 1 << 10;
-const SERVICE_ERROR: u64 = 1 << 14;
+/// Grains that a tenant's figures may miss, one look after the other: a few make a read flush, many make it read what
+/// is published, whatever the machine's speed. Both are to be seen.
+const ERRORS: [u64; 4] = [1 << 8, 1 << 10, 1 << 12, 1 << 14];
+
+/// Those of all tenants together may miss so many times as much.
+const SERVICE_PART: u64 = 16;
 
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -95,8 +97,9 @@ impl<'a> Live<'a> {
 
     /// The service and its tenants, each with what its figures may miss.
     fn groups(&self) -> impl Iterator<Item = (&'a str, &Group, u64)> {
-        let tenants = self.service.tenants.iter().map(|Tenant { name, group, .. }| (&**name, group, TENANT_ERROR));
-        [("the service", &self.root, SERVICE_ERROR)].into_iter().chain(tenants)
+        let error = ERRORS[self.looks.looks as usize % ERRORS.len()];
+        let tenants = self.service.tenants.iter().map(move |Tenant { name, group, .. }| (&**name, group, error));
+        [("the service", &self.root, error * SERVICE_PART)].into_iter().chain(tenants)
     }
 
     /// Those who hold most, then the service.
