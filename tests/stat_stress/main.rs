@@ -194,8 +194,12 @@ fn a_read_is_honest_while_others_write() {
     let stat = Stat::WORKINGSET_REFAULT;
     let rounds = ops() / 2_000;
     let plain = Runtime::builder;
-    let kinds: [RuntimeBuilder; 4] =
-        [plain(), plain().stat_batch(4), plain().stat_batch(1), plain().stat_batch(16).barrier(BarrierMode::Fence)];
+    let kinds: [RuntimeBuilder; 4] = [
+        plain().stat_batch(64),
+        plain().stat_batch(4),
+        plain().stat_batch(1),
+        plain().stat_batch(16).barrier(BarrierMode::Fence),
+    ];
     for builder in kinds {
         let runtime = builder.build().expect("a configuration");
         let levels = Levels::new(&runtime);

@@ -122,7 +122,12 @@ impl Own<'_> {
 
 fn kinds() -> [RuntimeBuilder; 4] {
     let plain = Runtime::builder;
-    [plain(), plain().stat_batch(4), plain().audit(true).stat_batch(0), plain().barrier(BarrierMode::Fence)]
+    [
+        plain().stat_batch(64),
+        plain().stat_batch(4),
+        plain().audit(true).stat_batch(0),
+        plain().barrier(BarrierMode::Fence),
+    ]
 }
 
 /// Writers that know what they wrote, beside flushers of everything and with cells that go idle.

@@ -78,8 +78,6 @@ fn a_bound_does_not_wrap() {
                     assert_honest(&root.read_stale(), stat, sum);
                 }
                 assert_eq!(sum, 1 << 62);
-                let stale = root.read_stale();
-                assert!(stale.max_error_of(stat) >= 1 << 62, "{stat:?}: {}", stale.max_error_of(stat));
                 assert!(root.read_within(1_000).max_error() <= 1_000);
                 assert_exact(&root, stat, sum, 0);
             }

@@ -170,7 +170,7 @@ fn there_is_one_thread_while_it_runs() {
 }
 
 /// So much that a thresholded read flushes.
-const ENOUGH: i64 = 1_000;
+const ENOUGH: i64 = 10_000;
 
 fn add_enough(group: &Group) {
     group.stat_add(STAT, ENOUGH);

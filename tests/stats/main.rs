@@ -34,8 +34,8 @@ pub(crate) fn kinds() -> [RuntimeBuilder; 7] {
     let plain = Runtime::builder;
     [
         plain(),
-        plain().audit(true),
-        plain().barrier(BarrierMode::Fence),
+        plain().audit(true).stat_batch(64),
+        plain().barrier(BarrierMode::Fence).stat_batch(64),
         plain().audit(true).barrier(BarrierMode::Fence).stat_batch(8),
         plain().stat_batch(0),
         plain().stat_batch(1).batch(Bytes(0)),

@@ -155,7 +155,7 @@ fn a_read_is_a_copy() {
 /// A stale read takes nothing over; a flush does, and only of its subtree.
 #[test]
 fn only_a_flush_publishes() {
-    let runtime = build(Runtime::builder());
+    let runtime = build(Runtime::builder().stat_batch(64));
     let [a, b] = ["a", "b"].map(|name| create(&runtime.root(), name));
     a.stat_add(Stat::WORKINGSET_REFAULT, 1);
     b.stat_add(Stat::WORKINGSET_REFAULT, 2);

@@ -206,7 +206,7 @@ fn off_the_list_and_back() {
 /// Idle cells count for nobody's bound.
 #[test]
 fn the_bound_forgets_idle_writers() {
-    let runtime = build(Runtime::builder());
+    let runtime = build(Runtime::builder().stat_batch(64));
     let root = runtime.root();
     let groups: Vec<Group> = (0..10).map(|number| create(&root, &number.to_string())).collect();
     groups.iter().for_each(|group| group.stat_add(STAT, 1));
