@@ -5,11 +5,13 @@
 //! At quiescent points every group must be exactly what was added to it and below it. Meanwhile a parent that is read
 //! after its child shows no less for what only grows, and no read is off by more than it says.
 //!
-//! * here: the threads; `world`: the groups, and what is true of them; `limit`: a limit kept on a statistic; `own`: what a
-//!   thread knows by itself.
+//! * here: the threads; `world`: the groups, and what is true of them;
+//! * `own`: what a thread knows by itself; `idle`: cells that are written when they are about to be forgotten;
+//! * `limit`: a limit kept on a statistic.
 //!
 //! `MEMCG_STRESS_OPS` sets the number of operations, as for `stress`.
 
+mod idle;
 mod limit;
 mod own;
 mod world;
