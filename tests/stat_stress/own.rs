@@ -175,6 +175,47 @@ fn a_thread_reads_what_it_wrote() {
     }
 }
 
+// === What a reader may see in between ===
+
+/// R{A{B{C...}}}, written at the bottom and flushed there: whoever reads from the bottom up, without a flush, sees no
+/// less above than below.
+#[test]
+fn a_flush_shows_nothing_below_before_it_shows_above() {
+    const DEPTH: usize = 100;
+    let runtime = Runtime::builder().build().expect("defaults hold");
+    let mut levels = vec![runtime.root()];
+    for depth in 0..DEPTH {
+        levels.push(levels[depth].create("below", Limits::new()).expect("a name"));
+    }
+    let stat = Stat::WORKINGSET_REFAULT;
+    let writes = ops() / 50;
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (levels, done) = (&levels, &done);
+        scope.spawn(move || {
+            let _done = Done(done);
+            for _ in 0..writes {
+                levels[DEPTH].stat_add(stat, 1);
+                levels[DEPTH].flush();
+            }
+        });
+        let (mut looks, mut last) = (0, 0);
+        while !done.load(Ordering::SeqCst) {
+            let mut below = 0;
+            for level in [DEPTH, DEPTH - 1, DEPTH / 2, 1, 0] {
+                let now = levels[level].read_stale().get(stat);
+                assert!(now >= below, "level {level}: {now}, and {below} below");
+                below = now;
+            }
+            assert!(below >= last);
+            last = below;
+            looks += 1;
+        }
+        println!("{looks} looks at {writes} flushes");
+    });
+    assert_eq!(levels[0].read_stale().get(stat), writes as i64);
+}
+
 // === Threads past their end ===
 
 /// Counts when its thread ends, for one group after the other, together with the others that end.
