@@ -169,8 +169,8 @@ impl Node {
     fn charge_missed(&self, block: Option<&Block>, nested: bool, n: u64, ask: Ask) -> Result<(), Refusal<'_>> {
         let mut refusal = match self.refill(block.filter(|_| !nested), n) {
             Ok(walked) => {
-                if walked.stocked {
-                    self.count(block, nested, Stat::STOCK_REFILL);
+                if let Some(block) = block.filter(|_| walked.stocked) {
+                    self.count(block, Stat::STOCK_REFILL);
                 }
                 if !nested {
                     self.tree().adapt(self, walked.open, walked.margin);
@@ -352,8 +352,8 @@ impl Node {
                 }
             }
             // The same for the statistics. A stock that this thread has not used yet does not overflow.
-            if alone.is_some_and(|block| self.is_full_for(block, n)) {
-                self.count(block, nested, Stat::STOCK_RETURN);
+            if let Some(block) = alone.filter(|block| self.is_full_for(block, n)) {
+                self.count(block, Stat::STOCK_RETURN);
             }
             let poisoned = self.poisoned.load(Ordering::Relaxed);
             let whole = match alone {

@@ -6,7 +6,7 @@ use super::page_counter::Node;
 use super::pool::slow_path;
 use crate::stat::cells::{Added, Cells};
 use crate::stat::coordinator::Coordinator;
-use crate::stat::part::Part;
+use crate::stat::part::{Bound, Part};
 use crate::stat::{Stat, Stats};
 use crate::sync::Ordering;
 use crate::sync::per_thread::{self, Block, Local};
@@ -104,11 +104,12 @@ impl Node {
         Some((cells, part))
     }
 
-    /// One more of what charges themselves count, on the group of this counter. Not in transit, and with no lock held.
+    /// One more of what charges themselves count, on the group of this counter. Not in transit, with no lock held, and
+    /// not inside another slow path: those leave the stock alone.
     /// It may allocate: nothing is counted here of a charge that is refused, for which there may be no memory.
-    pub(super) fn count(&self, block: Option<&Block>, nested: bool, stat: Stat) {
+    pub(super) fn count(&self, block: &Block, stat: Stat) {
         if let Some(stats) = &self.tree().stats {
-            self.keeper().count_in(stats, block, nested, stat, 1);
+            self.keeper().count_in(stats, Some(block), false, stat, 1);
         }
     }
 }
@@ -124,31 +125,24 @@ pub(crate) enum Fresh {
     Threshold,
     /// Flushed where more grains than this may be missing.
     Within(u64),
+    /// Flushed.
+    Exact,
 }
 
 impl Node {
     pub(crate) fn read_stats(&self, fresh: Fresh) -> Stats {
-        let stats = self.coordinator();
-        let part = self.stat_part();
-        let flushes = match (fresh, part) {
-            (Fresh::Stale, _) | (_, None) => false,
-            (Fresh::Threshold, Some(part)) => stats.is_above_threshold(part),
-            (Fresh::Within(most), Some(part)) => stats.bound(part) > most,
+        let items = &self.coordinator().items;
+        let Some(part) = self.stat_part() else { return Stats::read(items, None, 0) };
+        // The bound first, and once: what is flushed after this is taken off it too late, never too early.
+        let bound = self.coordinator().bound(part);
+        let most = match fresh {
+            Fresh::Stale => u64::MAX,
+            Fresh::Threshold => bound.threshold,
+            Fresh::Within(most) => most,
+            Fresh::Exact => 0,
         };
-        if flushes { self.read_exact(part) } else { stats.read_stale(part) }
-    }
-
-    pub(crate) fn read_exact_stats(&self) -> Stats {
-        self.read_exact(self.stat_part())
-    }
-
-    fn read_exact(&self, part: Option<&Part>) -> Stats {
-        let stats = self.coordinator();
-        if part.is_none_or(|part| self.flush(part)) {
-            Stats::read(&stats.items, part, 0)
-        } else {
-            stats.read_stale(part)
-        }
+        let flushed = (bound.grains > most || fresh == Fresh::Exact) && self.flush(part);
+        Stats::read(items, Some(part), if flushed { 0 } else { bound.grains })
     }
 
     /// Publish what is below `part`. False inside another slow path of this thread, which may hold the lock.
@@ -170,7 +164,8 @@ impl Node {
     /// Where the periodic flush is late and enough is missing. Whether it flushed.
     pub(crate) fn flush_stats_ratelimited(&self) -> bool {
         let stats = self.coordinator();
-        let due = |part: &&Part| stats.is_late() && stats.is_above_threshold(part);
+        let above = |bound: Bound| bound.grains > bound.threshold;
+        let due = |part: &&Part| stats.is_late() && above(stats.bound(part));
         self.stat_part().filter(due).is_some_and(|part| self.flush(part))
     }
 

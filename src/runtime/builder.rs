@@ -365,11 +365,11 @@ impl RuntimeBuilder {
                 return Err(BuildError::CounterName(name.to_string()));
             }
         }
-        if let Some(name) = self.items.bad_name() {
-            return Err(BuildError::StatName(name.to_string()));
-        }
         if self.items.len() > ITEMS_MAX {
             return Err(BuildError::TooManyStats { items: self.items.len(), most: ITEMS_MAX });
+        }
+        if let Some(name) = self.items.bad_name() {
+            return Err(BuildError::StatName(name.to_string()));
         }
         if self.stat_batch > STAT_BATCH_MAX {
             return Err(BuildError::StatBatchTooLarge(self.stat_batch));

@@ -41,14 +41,12 @@ impl Flusher {
             return Err(FlusherError::NoPeriod);
         }
         let (stop, stopped) = channel();
-        let of = root.clone();
         let flush = move || {
             while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
                 root.node().flush_stats_periodic();
             }
         };
         let thread = Builder::new().name("memcg-flusher".into()).spawn(flush)?;
-        of.node().coordinator().set_period(period);
         Ok(Flusher { stop: Some(stop), thread: Some(thread) })
     }
 }

@@ -16,6 +16,7 @@ use crate::charge::tree::Tree;
 use crate::charge::{Counts, Verdict};
 use crate::group::{Group, GroupId};
 use crate::stat::Item;
+use crate::stat::coordinator::PERIOD;
 use crate::sync::Arc;
 use crate::sync::barrier::BarrierState;
 use crate::sync::lock::{Lock, Rank};
@@ -127,7 +128,7 @@ impl Runtime {
         })
     }
 
-    /// Every group that is online, with its figures and the items of its statistics that were ever written. Flushes the
+    /// Every group that is online, with its figures and the items of its statistics that are not 0 somewhere. Flushes the
     /// statistics, takes the tree's lock, looks at one slot for each thread and group, and allocates.
     ///
     /// ```
@@ -227,8 +228,11 @@ impl Runtime {
     /// ```
     pub fn start_flusher(&self, period: Duration) -> Result<(), FlusherError> {
         let new = Flusher::start(self.root(), period)?;
-        // The old one is joined once the lock is released.
-        let old = self.flusher.lock().replace(new);
+        let mut flusher = self.flusher.lock();
+        self.root.node().coordinator().set_period(period);
+        let old = flusher.replace(new);
+        drop(flusher);
+        // Joined without the lock.
         drop(old);
         Ok(())
     }
@@ -242,7 +246,10 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn stop_flusher(&self) {
-        let old = self.flusher.lock().take();
+        let mut flusher = self.flusher.lock();
+        self.root.node().coordinator().set_period(PERIOD);
+        let old = flusher.take();
+        drop(flusher);
         drop(old);
     }
 

@@ -11,7 +11,7 @@ use crate::stat::Unit;
 use crate::units::{Bytes, Limit};
 
 /// Every group that is online, parents first, with its figures in bytes and the items of its statistics. Prints as a
-/// table, one line each, sizes rounded; an item has a column where some group has written it.
+/// table, one line each, sizes rounded; an item has a column where it is not 0 in some row.
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().build()?;

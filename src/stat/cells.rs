@@ -13,7 +13,7 @@ use std::ptr::{self, NonNull};
 
 use super::item::Stat;
 use crate::sync::barrier::{light, light_fence};
-use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+use crate::sync::{Arc, AtomicPtr, AtomicU64, Ordering};
 
 /// Words of a line: two cache lines, which the prefetcher takes as a pair.
 const WORDS: usize = 16;
@@ -87,7 +87,7 @@ pub(crate) enum Added {
 }
 
 /// Memory for the cells of so many items.
-pub(super) fn lines(items: usize) -> Box<[Line]> {
+pub(super) fn lines(items: usize) -> Arc<[Line]> {
     let line = |_| Line(std::array::from_fn(|_| AtomicU64::new(0)));
     (0..(HEAD + items).div_ceil(WORDS)).map(line).collect()
 }

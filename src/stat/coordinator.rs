@@ -1,7 +1,7 @@
 //! Who gathers what the threads have written: the lists of written cells, and their unlisting.
 //!
-//! One lock, held for at most [`SLICE`] cells at a time, with nothing foreign and no system call under it. Writers take
-//! it for their first write to a group, readers of published figures never. How a flush goes is in `flush`; the protocol
+//! One lock, held for at most [`SLICE`] cells and their ancestors at a time; no barrier is run and nobody waited for
+//! under it. Writers take it for their first write to a group, readers of published figures never. How a flush goes is in `flush`; the protocol
 //! stands in `README.md` beside this file.
 //!
 //! Edges: E17 (add/unlist), E18 (the stack of newly listed cells), E19 (who shares a flush).
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use super::cells::{Added, Cells};
 use super::item::{Items, Stat};
 use super::list::NONE;
-use super::part::{ENDLESS, Part};
-use super::state::State;
+use super::part::{Bound, ENDLESS, Part};
+use super::state::{Entry, State};
 use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
@@ -22,7 +22,7 @@ use crate::sync::{Arc, AtomicU64, Ordering, SLICE};
 const IDLE_MANY: usize = 64;
 
 /// Time between two periodic flushes, unless configured: the kernel's FLUSH_TIME.
-const PERIOD: Duration = Duration::from_secs(2);
+pub(crate) const PERIOD: Duration = Duration::from_secs(2);
 
 /// Unless configured. The kernel's MEMCG_CHARGE_BATCH is 64; here an announcement walks the ancestors with locked
 /// instructions and a flush is cheap, so that rare announcements and early flushes are the better bargain.
@@ -47,7 +47,7 @@ pub(crate) struct Coordinator {
     born: Instant,
     /// When a flush of the root began last, in nanoseconds since then.
     root_flushed: StatU64,
-    /// Between two periodic flushes, in nanoseconds.
+    /// Between two periodic flushes, in nanoseconds; of the flusher that runs, or has been asked for last.
     period: StatU64,
     pub(super) state: Lock<State>,
 }
@@ -95,9 +95,16 @@ impl Coordinator {
 
     /// New cells for a thread that writes a group for the first time.
     pub(crate) fn cells(&self, part: &Part) -> Cells {
+        // Their memory is asked for without the lock.
+        let made = (!self.state.lock().has_free_entry()).then(|| Entry::new(self.items.len()));
         let mut state = self.state.lock();
-        let entry = state.entry(part.number, self.builder, self.quantum);
+        let entry = self.entry(&mut state, part, made);
         state.entries[entry as usize].cells
+    }
+
+    fn entry(&self, state: &mut State, part: &Part, made: Option<Entry>) -> u32 {
+        let new = || made.unwrap_or_else(|| Entry::new(self.items.len()));
+        state.entry(part.number, self.builder, self.quantum, new)
     }
 
     /// Add for a thread that has no cells of its own: all of those share some, which the lock makes one writer's. True as
@@ -106,7 +113,7 @@ impl Coordinator {
         let mut state = self.state.lock();
         let group = part.number as usize;
         if state.groups[group].shared == NONE {
-            state.groups[group].shared = state.entry(part.number, self.builder, self.quantum);
+            state.groups[group].shared = self.entry(&mut state, part, None);
         }
         let entry = state.groups[group].shared;
         let cells = state.entries[entry as usize].cells;
@@ -160,14 +167,9 @@ impl Coordinator {
 
     // === The readers' side ===
 
-    /// Grains that may be missing from what is read of the published figures after this.
-    pub(crate) fn bound(&self, part: &Part) -> u64 {
+    /// What may be missing from what is read of the published figures after this.
+    pub(crate) fn bound(&self, part: &Part) -> Bound {
         part.bound(self.quantum)
-    }
-
-    /// More may be missing than a read of the kernel's kind puts up with.
-    pub(crate) fn is_above_threshold(&self, part: &Part) -> bool {
-        self.bound(part) > part.threshold(self.quantum)
     }
 
     /// To be shown to [`begin`](Self::begin): everything written before this is asked for.
@@ -190,14 +192,12 @@ impl Coordinator {
         state.flush
     }
 
-    /// Put the cells that were listed lately where they belong.
+    /// Take the stack, whole. What stands on it is put in its place by the slices to come.
     fn take_over(&self, state: &mut State) {
-        // Acquire (E18): pairs with `list`.
-        let mut number = self.stack.swap(0, Ordering::Acquire) as u32;
-        while number != 0 {
-            let entry = number - 1;
-            number = state.entries[entry as usize].cells.next();
-            state.enlist(entry);
+        // Acquire (E18): pairs with `push`.
+        let top = self.stack.swap(0, Ordering::Acquire) as u32;
+        if top != 0 {
+            state.taken.push(top);
         }
     }
 
@@ -261,7 +261,10 @@ impl Coordinator {
     pub(crate) fn bury(&self, part: &Part) {
         let mut state = self.state.lock();
         self.take_over(&mut state);
-        state.bury(part.number);
+        while !state.bury(part.number) {
+            drop(state);
+            state = self.state.lock();
+        }
     }
 }
 

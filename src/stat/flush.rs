@@ -17,6 +17,9 @@ use crate::sync::{Ordering, SLICE};
 /// Levels of a group that a slice keeps on its own stack.
 const LEVELS_COMMON: usize = 16;
 
+/// Scratch that is kept from slice to slice.
+const CHANGES_KEPT: usize = 1 << 14;
+
 /// What a slice has gathered: a row for each group that changes, parents before their children.
 pub(super) struct Rows {
     pub(super) items: usize,
@@ -63,17 +66,19 @@ impl Rows {
         self.rows.clear();
         self.changes.clear();
         self.idle.clear();
+        // A very deep tree needs much of it, once.
+        self.changes.shrink_to(CHANGES_KEPT);
     }
 
-    fn alone(&mut self, row: usize) -> &mut [i64] {
+    fn local(&mut self, row: usize) -> &mut [i64] {
         let first = row * 2 * self.items;
         &mut self.changes[first..first + self.items]
     }
 }
 
 impl Coordinator {
-    /// Publish what was written in the group and below it before the call. No barrier, but where `tidy`, or where many
-    /// cells were found idle: those are unlisted. Costs one visit to each listed pair of thread and group.
+    /// Publish what was written in the group and below it before the call. No barrier, but where `tidy`, or where most of
+    /// many cells were found idle: those are unlisted. Costs one visit to each listed pair of thread and group.
     pub(crate) fn flush(&self, part: &Part, barrier: &Barrier, tidy: bool) {
         let root = part.number == 0;
         if root {
@@ -101,11 +106,15 @@ impl Coordinator {
 }
 
 impl State {
-    /// Go on with a flush, as far as it concerns the subtree of `target`, for at most [`SLICE`] cells. True when
-    /// nothing is left of it.
-    fn slice(&mut self, target: u32, flush: u64) -> bool {
+    /// Go on with a flush, as far as it concerns the subtree of `target`, for at most [`SLICE`] cells and groups. True
+    /// when nothing is left of it.
+    pub(super) fn slice(&mut self, target: u32, flush: u64) -> bool {
         self.rows.begin();
+        if !self.enlist_taken() {
+            return false;
+        }
         let mut at = target;
+        let mut finished = 0;
         let done = loop {
             if self.groups[target as usize].done >= flush {
                 break true;
@@ -115,12 +124,12 @@ impl State {
                 at = child;
                 continue;
             }
+            if self.rows.visited + finished >= SLICE {
+                break false;
+            }
             let group = &self.groups[at as usize];
             let entry = group.listed.first().filter(|&entry| self.entries[entry as usize].done < flush);
             if let Some(entry) = entry {
-                if self.rows.visited == SLICE {
-                    break false;
-                }
                 self.gather(entry);
                 // Read now: good for every flush that has begun.
                 let now = self.flush;
@@ -128,7 +137,8 @@ impl State {
                 continue;
             }
             // All its children and cells bear the flush's number, or a later one.
-            self.finish(at, flush);
+            self.finish(at);
+            finished += 1;
             if at != target {
                 at = self.groups[at as usize].parent;
             }
@@ -153,7 +163,7 @@ impl State {
         entry.idle_visits = 0;
         let row = self.row(self.entries[number as usize].group);
         let entry = &mut self.entries[number as usize];
-        let changes = self.rows.alone(row);
+        let changes = self.rows.local(row);
         let mut touched = 0;
         for item in entry.cells.touched() {
             let count = entry.cells.count(item);
@@ -198,12 +208,12 @@ impl State {
         let items = *items;
         for number in (0..rows.len()).rev() {
             let Row { above, touched, announced, .. } = rows[number];
-            let (above_all, below) = changes.split_at_mut(number * 2 * items);
-            let (alone, subtree) = below.split_at_mut(items);
+            let (before, row) = changes.split_at_mut(number * 2 * items);
+            let (local, subtree) = row.split_at_mut(items);
             for item in Bits(touched) {
-                subtree[item] = subtree[item].wrapping_add(alone[item]);
+                subtree[item] = subtree[item].wrapping_add(local[item]);
                 if above != NOWHERE {
-                    let parent = &mut above_all[above * 2 * items + items + item];
+                    let parent = &mut before[above * 2 * items + items + item];
                     *parent = parent.wrapping_add(subtree[item]);
                 }
             }
@@ -213,8 +223,8 @@ impl State {
             }
         }
         for (row, changes) in rows.iter().zip(changes.chunks(2 * items)) {
-            let (alone, subtree) = changes.split_at(items);
-            self.groups[row.group as usize].part.publish(row, alone, subtree);
+            let (local, subtree) = changes.split_at(items);
+            self.groups[row.group as usize].part.publish(row, local, subtree);
         }
     }
 }

@@ -28,6 +28,14 @@ pub(crate) struct Part {
     local: Box<[AtomicU64]>,
 }
 
+/// What may be missing from published figures.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
+    pub(crate) grains: u64,
+    /// Beyond this a read of the kernel's kind flushes: a batch for each writer.
+    pub(crate) threshold: u64,
+}
+
 impl Part {
     pub(super) fn new(number: u32, items: usize) -> Part {
         let zeros = || (0..items).map(|_| AtomicU64::new(0)).collect();
@@ -63,7 +71,7 @@ impl Part {
 
     // === What may be missing ===
 
-    /// So much has been written below, and is in no published figure. True where that comes to more than may be.
+    /// So much has been written below, and is not known to be in a published figure. True where that comes to more than may be.
     pub(super) fn announce(&self, grains: u64) -> bool {
         // Release (E20): pairs with `bound`, by way of whoever counts it as flushed.
         let announced = self.announced.fetch_add(grains, Ordering::Release);
@@ -80,20 +88,16 @@ impl Part {
         self.writers.fetch_sub(gone, Ordering::Release);
     }
 
-    /// Grains that may be missing from what is read of the figures after this: all that was announced, and what
-    /// each writer may have written without.
-    pub(super) fn bound(&self, quantum: u64) -> u64 {
+    /// What may be missing from what is read of the figures after this: all that was announced, and what each writer
+    /// may have written without.
+    pub(super) fn bound(&self, quantum: u64) -> Bound {
         // Acquire (E21): pairs with `publish` and `remove_writers`. What they took off the bound is in the figures that
         // are read after this. `base` first: what it counts has been announced.
         let base = self.base.load(Ordering::Acquire);
         let announced = self.announced.load(Ordering::Acquire).wrapping_sub(base);
         let writers = self.writers.load(Ordering::Acquire);
-        announced.saturating_add(writers.saturating_mul(quantum))
-    }
-
-    /// Beyond this bound a read of the kernel's kind flushes.
-    pub(super) fn threshold(&self, quantum: u64) -> u64 {
-        self.writers.load(Ordering::Relaxed).saturating_mul(2 * quantum)
+        let unannounced = writers.saturating_mul(quantum);
+        Bound { grains: announced.saturating_add(unannounced), threshold: unannounced.saturating_mul(2) }
     }
 
     // === What is published ===

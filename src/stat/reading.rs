@@ -3,7 +3,6 @@
 use smallvec::SmallVec;
 
 use super::cells::Bits;
-use super::coordinator::Coordinator;
 use super::item::{Items, Stat};
 use super::part::Part;
 
@@ -115,14 +114,5 @@ impl Stats {
     /// ```
     pub fn max_error_of(&self, stat: Stat) -> u64 {
         self.max_error.saturating_mul(stat.grain())
-    }
-}
-
-impl Coordinator {
-    /// The published figures of a group, with what may be missing.
-    pub(crate) fn read_stale(&self, part: Option<&Part>) -> Stats {
-        // The bound first: what is flushed in between is taken off it too late, never too early.
-        let max_error = part.map_or(0, |part| self.bound(part));
-        Stats::read(&self.items, part, max_error)
     }
 }

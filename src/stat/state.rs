@@ -3,11 +3,13 @@
 //! A group is linked below its parent as long as it, or a group below it, has listed cells; so a flush finds those that
 //! were written and passes by the others. Edge: E17 (add/unlist).
 
+use smallvec::SmallVec;
+
 use super::cells::{Cells, Line, Version, lines};
 use super::flush::Rows;
 use super::list::{Link, Linked, List, NONE};
 use super::part::Part;
-use crate::sync::{Arc, IDLE_VISITS};
+use crate::sync::{Arc, IDLE_VISITS, SLICE};
 
 /// Behind the lock.
 pub(super) struct State {
@@ -15,6 +17,8 @@ pub(super) struct State {
     pub(super) entries: Vec<Entry>,
     free_groups: Vec<u32>,
     free_entries: Vec<u32>,
+    /// Numbers of cells that stood on top of the stack when it was taken over, and are not in their places yet.
+    pub(super) taken: Vec<u32>,
     /// Number of the last flush that has begun, and how many had been asked for by then.
     pub(super) flush: u64,
     pub(super) begun: u64,
@@ -87,6 +91,7 @@ impl State {
             entries: Vec::new(),
             free_groups: Vec::new(),
             free_entries: Vec::new(),
+            taken: Vec::new(),
             flush: 0,
             begun: 0,
             unlisting: 0,
@@ -94,6 +99,7 @@ impl State {
         }
     }
 
+    /// A group's place, with the part that it had when it was another's, or with a new one.
     pub(super) fn group(&mut self, parent: Option<&Part>, items: usize) -> u32 {
         let number = self.free_groups.pop().unwrap_or_else(|| {
             let number = self.groups.len() as u32;
@@ -107,18 +113,41 @@ impl State {
         number
     }
 
-    pub(super) fn entry(&mut self, group: u32, builder: u64, quantum: u64) -> u32 {
-        let items = self.rows.items;
+    /// Cells for a group: those of one that is gone, or `new` ones.
+    pub(super) fn entry(&mut self, group: u32, builder: u64, quantum: u64, new: impl FnOnce() -> Entry) -> u32 {
         let number = self.free_entries.pop().unwrap_or_else(|| {
-            self.entries.push(Entry::new(items));
+            self.entries.push(new());
             (self.entries.len() - 1) as u32
         });
         let entry = &mut self.entries[number as usize];
-        entry.cells.begin(builder, items, number, quantum);
+        entry.cells.begin(builder, entry.seen.len(), number, quantum);
         entry.seen.fill(0);
         (entry.version, entry.group, entry.idle_visits) = (entry.cells.version(), group, 0);
         self.groups[group as usize].idle.push_front(&mut self.entries, number);
         number
+    }
+
+    pub(super) fn has_free_entry(&self) -> bool {
+        !self.free_entries.is_empty()
+    }
+
+    /// Put cells that were taken over where they belong, at most [`SLICE`]. True where none are left.
+    pub(super) fn enlist_taken(&mut self) -> bool {
+        let mut enlisted = 0;
+        while let Some(number) = self.taken.pop() {
+            if enlisted == SLICE {
+                self.taken.push(number);
+                return false;
+            }
+            let entry = number - 1;
+            let next = self.entries[entry as usize].cells.next();
+            if next != 0 {
+                self.taken.push(next);
+            }
+            self.enlist(entry);
+            enlisted += 1;
+        }
+        true
     }
 
     /// Cells that their owner has marked and pushed.
@@ -164,15 +193,19 @@ impl State {
         }
     }
 
-    /// A flush is done with the group and everything below.
-    pub(super) fn finish(&mut self, group: u32, flush: u64) {
-        let Group { linked, parent, .. } = self.groups[group as usize];
+    /// A flush is done with the group and everything below. It bears the lowest number that a member of it bears: those
+    /// are in front.
+    pub(super) fn finish(&mut self, group: u32) {
+        let Group { linked, parent, children, listed, .. } = self.groups[group as usize];
+        let below = children.first().map(|child| self.groups[child as usize].done);
+        let own = listed.first().map(|entry| self.entries[entry as usize].done);
+        let done = below.into_iter().chain(own).min().unwrap_or(self.flush);
         if linked {
             let mut siblings = self.groups[parent as usize].children;
-            siblings.done(&mut self.groups, group, flush);
+            siblings.done(&mut self.groups, group, done);
             self.groups[parent as usize].children = siblings;
         } else {
-            self.groups[group as usize].done = flush;
+            self.groups[group as usize].done = done;
         }
     }
 
@@ -191,7 +224,7 @@ impl State {
     /// has freed.
     pub(super) fn unlist(&mut self, unmarked: &[u32], unlisting: u64) -> u64 {
         self.rows.begin();
-        let mut gone = Vec::with_capacity(unmarked.len());
+        let mut gone: SmallVec<[u32; SLICE]> = SmallVec::new();
         for &number in unmarked {
             if self.entries[number as usize].unlisting == unlisting {
                 self.gather(number);
@@ -222,32 +255,40 @@ impl State {
         }
     }
 
-    pub(super) fn bury(&mut self, number: u32) {
+    /// Free the cells of a group that is done with, at most [`SLICE`] of them, and at last its place. True then.
+    pub(super) fn bury(&mut self, number: u32) -> bool {
         self.rows.begin();
+        if !self.enlist_taken() {
+            return false;
+        }
         let mut gone = 0;
-        let mut freed = Vec::new();
-        for listed in [true, false] {
-            while let Some(entry) = self.first_of(number, listed) {
-                self.gather(entry);
-                let group = &mut self.groups[number as usize];
-                let list = if listed { &mut group.listed } else { &mut group.idle };
-                list.remove(&mut self.entries, entry);
-                let Entry { listed: in_sight, unlisting, group: of, .. } = &mut self.entries[entry as usize];
-                (*in_sight, *unlisting, *of) = (false, 0, NONE);
-                gone += u64::from(listed);
-                freed.push(entry);
-            }
+        let mut freed: SmallVec<[u32; SLICE]> = SmallVec::new();
+        while freed.len() < SLICE
+            && let Some((entry, listed)) = self.first_of(number)
+        {
+            self.gather(entry);
+            let group = &mut self.groups[number as usize];
+            let list = if listed { &mut group.listed } else { &mut group.idle };
+            list.remove(&mut self.entries, entry);
+            let Entry { listed: in_sight, unlisting, group: of, .. } = &mut self.entries[entry as usize];
+            (*in_sight, *unlisting, *of) = (false, 0, NONE);
+            gone += u64::from(listed);
+            freed.push(entry);
         }
         self.publish();
         self.remove_writers(number, gone);
+        self.free_entries.extend(freed);
+        if self.first_of(number).is_some() {
+            return false;
+        }
         self.prune(number);
-        self.free_entries.append(&mut freed);
         self.free_groups.push(number);
+        true
     }
 
-    fn first_of(&self, group: u32, listed: bool) -> Option<u32> {
-        let group = &self.groups[group as usize];
-        if listed { group.listed.first() } else { group.idle.first() }
+    fn first_of(&self, group: u32) -> Option<(u32, bool)> {
+        let Group { listed, idle, .. } = self.groups[group as usize];
+        listed.first().map(|entry| (entry, true)).or_else(|| idle.first().map(|entry| (entry, false)))
     }
 }
 
@@ -274,8 +315,8 @@ impl Entry {
         self.idle_visits >= IDLE_VISITS
     }
 
-    fn new(items: usize) -> Entry {
-        let lines: Arc<[Line]> = lines(items).into();
+    pub(super) fn new(items: usize) -> Entry {
+        let lines = lines(items);
         Entry {
             cells: Cells::new(&lines),
             _lines: lines,
