@@ -14,7 +14,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     // The blocks of the thread registry hold the words of the stock by value, and point to cells; what they name knows
     // `sync` alone, and what an item is.
     ("sync::per_thread", &["sync", "charge::stock", "charge::audit", "stat::cells"]),
-    ("sync::slots", &["sync", "charge::stock"]),
+    ("sync::slots", &["sync", "charge::stock", "stat::cells"]),
     ("units", &["units"]),
     ("error", &["sync", "units"]),
     ("stat", &["sync", "stat"]),

@@ -282,6 +282,7 @@ impl Node {
     #[allow(unsafe_code)]
     pub(super) fn begin(&self, life: Life, batch: u64, max: u64) {
         self.gate.set_index(if life.careful || !life.stock { SlotIndex::NONE } else { self.index });
+        self.gate.set_cells_index(if life.fenced { SlotIndex::NONE } else { self.index });
         self.batch.store(batch, Ordering::Relaxed);
         self.limits.max.store(max, Ordering::Relaxed);
         // SAFETY: see `Sync`.

@@ -60,9 +60,17 @@
 //!
 //! A grain is 1 event, 4,096 bytes or 65,536 ns; each addition counts as its magnitude, rounded up, so +1 and -1 make 2,
 //! and one bound holds for all items together. `batch` is the builder's `stat_batch`, 1,024 grains unless configured. A
-//! *writer* is a pair of a thread and a group of the subtree that has written since flushes last found it idle four times
-//! in a row. `announced` is what writers have told every level of, before an addition that leaves them with more than
-//! half a batch returns. `flushed` is what of it is published.
+//! *writer* is a pair of a thread and a group of the subtree that has written since it was last unlisted. Pairs are
+//! unlisted once four flushes in a row have found them idle: by the periodic flusher, or by any flush that finds 64 or
+//! more such, which must be most of what it visits. So without a flusher a few idle pairs stay writers: their half batches
+//! stay in the bound of stale reads, and a `read_within` that asks for less flushes each time. An addition that leaves
+//! its thread with more than half a batch unannounced announces all of it, at every level, before it returns:
+//! `announced`. `flushed` is what of it is published.
+//!
+//! A bound is told of what had been written when it was looked up. `max_error` of `read_within(e)` is at most e, that of
+//! an exact read 0.
+//!
+//! Is a rate limit still needed, as the letter that restored subtree flushing asks? RATE_LIMIT_ANSWER
 //!
 //! "Written before the call" is what the reader can know of: an addition that has returned, and which something orders
 //! before the read (the same thread, a join, a channel, a lock). Additions that run meanwhile may or may not be in. An item
@@ -70,9 +78,9 @@
 //! read after its child is never below it. When nobody writes, every figure is exact after one flush, and
 //! `subtree = local + subtrees of all children ever`: what a group that went offline had counted stays with its ancestors.
 //!
-//! Not counted: items of another runtime (`Counts::foreign_stats`), and what charges made by an allocator inside
-//! another slow path of its thread would count in a group that the thread has not written yet
-//! (`Counts::nested_stats`). Counts wrap at 2^63.
+//! Not counted: items of another runtime (`Counts::foreign_stats`), and what an allocator adds inside another slow path
+//! of its thread to a group that the thread has not written yet (`Counts::nested_stats`). Counts wrap at 2^63. More than
+//! 2^56 grains in one addition are flushed at once (but inside another slow path).
 //!
 //! Limits never decide on statistics; they decide on counters. A limit that somebody keeps on a statistic, with
 //! `read_exact` before each addition, overshoots by no more than the additions under way.

@@ -1,7 +1,7 @@
 //! What it does not do.
 //!
 //! * **Signal handlers do not charge**, as they do not allocate.
-//! * **A global allocator may call `charge`, `try_charge` and `uncharge`, and drop a `Charge`, nothing else.** Inside
+//! * **A global allocator may call `charge`, `try_charge`, `uncharge` and `stat_add`, and drop a `Charge`, nothing else.** Inside
 //!   another slow path of the same thread these walk without stock and are refused without a drain; reading `stocked`
 //!   there, or changing a limit, would wait for a lock that the thread may hold.
 //! * **After fork without exec** the child has one thread and a copy of everything. Credit of the other threads is
@@ -26,6 +26,9 @@
 //!   until its owners pass, and their charges may still hit it.
 //! * **Counters of a group have a stock each.** One stock for a whole set is [`CounterSet`](crate::CounterSet)'s.
 //! * **high and soft are refused** as `Unsupported`, and so is more than one memory node.
-//! * **Statistics take memory where they are written**: about half a kilobyte for each pair of a thread and a group, and
-//!   as much for each group with its ancestors, until the group is gone.
+//! * **Statistics take memory where they are written**: with the built-in items about half a kilobyte for each pair of a
+//!   thread and a group, and as much for each group and each of its ancestors; 64 items take three times that. Once a
+//!   group is gone the next one gets it; it goes back to the system with the tree.
+//! * **With a degraded barrier nothing is unlisted**: whoever has written once is visited by every flush from then on.
+//! * **Where a hit pays a fence** (`BarrierMode::Fence`) an addition to the statistics takes some 20 ns.
 //! * **At most 64 items**, those built in included.

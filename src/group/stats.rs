@@ -67,7 +67,8 @@ impl Group {
     }
 
     /// The figures with at most `max_error` grains of each item's unit missing ([`Unit::grain`](crate::Unit::grain)):
-    /// published ones where that holds, else flushed.
+    /// published ones where that holds, else flushed. Each writer of the subtree may hold back half a batch, so where less
+    /// is asked for than that makes, every read flushes.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

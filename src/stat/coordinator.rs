@@ -146,7 +146,10 @@ impl Coordinator {
     fn announce(&self, part: &Part, cells: Cells) -> bool {
         let Some(grains) = cells.unannounced(self.quantum) else { return false };
         let grains = grains.min(ENDLESS);
-        let endless = part.levels().fold(false, |endless, level| level.announce(grains) || endless);
+        let mut endless = false;
+        for level in part.levels() {
+            endless |= level.announce(grains);
+        }
         cells.set_announced(grains, self.quantum);
         endless
     }

@@ -59,7 +59,8 @@ impl Stats {
         (figures.builder == stat.builder()).then_some(figures)
     }
 
-    /// An item over the group and everything below it, what went offline included. 0 for an item of another runtime.
+    /// An item over the group and everything below it, what went offline included. 0 for an item of another runtime. A
+    /// gauge that several threads move may be read below 0, where one's fall is in and another's rise is not.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

@@ -5,6 +5,7 @@ use std::ptr;
 use super::stat_atomic::{AtomicPtr as StatPtr, AtomicU32};
 use super::{AtomicPtr, AtomicU64, Ordering};
 use crate::charge::stock::Slot;
+use crate::stat::cells::Place as CellsPlace;
 
 /// Entries of one page: 4 KiB of 16-byte slots.
 #[cfg(not(loom))]
@@ -59,6 +60,9 @@ pub(crate) struct Gate {
     /// counter's birth; the second half in bytes, which saves the hit path a shift.
     page: AtomicU32,
     offset: AtomicU32,
+    /// The same for the cells of the statistics.
+    cells_page: AtomicU32,
+    cells_offset: AtomicU32,
     /// Whose gate this is: what a slow path starts from. Written once, before anybody else sees the gate.
     owner: StatPtr<()>,
 }
@@ -70,9 +74,12 @@ impl Gate {
             capacity: AtomicU64::new(0),
             page: AtomicU32::new(0),
             offset: AtomicU32::new(0),
+            cells_page: AtomicU32::new(0),
+            cells_offset: AtomicU32::new(0),
             owner: StatPtr::new(ptr::null_mut()),
         };
         gate.set_index(SlotIndex::NONE);
+        gate.set_cells_index(SlotIndex::NONE);
         gate
     }
 
@@ -91,6 +98,12 @@ impl Gate {
     pub(crate) fn set_index(&self, index: SlotIndex) {
         self.page.store(index.page, Ordering::Relaxed);
         self.offset.store(index.slot * size_of::<Slot>() as u32, Ordering::Relaxed);
+    }
+
+    /// Show an index of cells to the hit path.
+    pub(crate) fn set_cells_index(&self, index: SlotIndex) {
+        self.cells_page.store(index.page, Ordering::Relaxed);
+        self.cells_offset.store(index.slot * size_of::<CellsPlace>() as u32, Ordering::Relaxed);
     }
 }
 
@@ -140,25 +153,44 @@ impl<T> Directory<T> {
     }
 }
 
-impl<T> Directory<T> {
-    /// The entry behind a gate, if its page exists.
+impl Directory<Slot> {
+    /// The slot behind a gate, if its page exists.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(super) fn behind(&self, gate: &Gate) -> Option<&T> {
-        const { assert!(size_of::<Slot>().is_multiple_of(size_of::<T>())) };
-        let share = const { (size_of::<Slot>() / size_of::<T>()) as u32 };
+    pub(super) fn behind(&self, gate: &Gate) -> Option<&Slot> {
         // SAFETY: `Gate::set_index` is the only writer and stores the halves of an index, which are within their
-        // bounds. A page once read is published initialised and lives as long as its directory; the offset is that of a
-        // slot, and the entry lies as far in as its share of one.
-        unsafe {
-            let place = self.0.get_unchecked(gate.page.load(Ordering::Relaxed) as usize);
-            // Acquire (E7): as in `get`.
-            let page = place.load(Ordering::Acquire);
-            if page.is_null() {
-                return None;
-            }
-            Some(&*page.cast::<T>().byte_add((gate.offset.load(Ordering::Relaxed) / share) as usize))
+        // bounds.
+        unsafe { self.at(gate.page.load(Ordering::Relaxed), gate.offset.load(Ordering::Relaxed)) }
+    }
+}
+
+impl Directory<CellsPlace> {
+    /// The place of the cells behind a gate, if its page exists.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(super) fn behind(&self, gate: &Gate) -> Option<&CellsPlace> {
+        // SAFETY: as above, with `Gate::set_cells_index`.
+        unsafe { self.at(gate.cells_page.load(Ordering::Relaxed), gate.cells_offset.load(Ordering::Relaxed)) }
+    }
+}
+
+impl<T> Directory<T> {
+    /// # Safety
+    ///
+    /// The halves are those of an index, the second in bytes.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    unsafe fn at(&self, page: u32, offset: u32) -> Option<&T> {
+        // SAFETY: within its bounds, says the caller.
+        let place = unsafe { self.0.get_unchecked(page as usize) };
+        // Acquire (E7): as in `get`.
+        let page = place.load(Ordering::Acquire);
+        if page.is_null() {
+            return None;
         }
+        // SAFETY: a page once read is published initialised and lives as long as its directory; the offset is that of
+        // an entry, says the caller.
+        Some(unsafe { &*page.cast::<T>().byte_add(offset as usize) })
     }
 }
 

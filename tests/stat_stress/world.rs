@@ -140,9 +140,8 @@ impl World {
         let own = subtree.clone();
         for number in (1..all.len()).rev() {
             let parent = all[number].parent.expect("no root");
-            for item in 0..2 {
-                subtree[parent][item] += subtree[number][item];
-            }
+            let below = subtree[number];
+            subtree[parent].iter_mut().zip(below).for_each(|(sum, figure)| *sum += figure);
         }
         let stale = rng.random_bool(0.3);
         if stale {

@@ -286,7 +286,8 @@ pub struct Counts {
     /// Flushes of the statistics; those that several readers shared count once. This and what follows is of trees of
     /// groups.
     pub flushes: u64,
-    /// Cells that flushes looked at: what one thread has written for one group.
+    /// Cells that flushes looked at: what one thread has written for one group. Not the last look at those that are
+    /// unlisted or buried.
     pub flush_visits: u64,
     /// Times a thread listed its cells of a group, having written them first or for the first time in a while.
     pub stat_lists: u64,
@@ -294,8 +295,8 @@ pub struct Counts {
     pub stat_unlists: u64,
     /// Additions to items of another runtime, which were not counted.
     pub foreign_stats: u64,
-    /// Additions that an allocator's charge inside another slow path would have had to make cells for, and did not
-    /// count.
+    /// Additions that an allocator made inside another slow path, which would have had to make cells for them, and which
+    /// were not counted.
     pub nested_stats: u64,
 }
 
