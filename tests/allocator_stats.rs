@@ -24,6 +24,8 @@ static NESTED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static IN_CALL: Cell<bool> = const { Cell::new(false) };
+    /// Allocations of this thread.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Calls into the library.
@@ -45,6 +47,7 @@ fn count(stat: Stat) {
 // SAFETY: the system's allocator does the work.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
         count(ALLOCATED);
         // SAFETY: the caller's layout, handed on.
         unsafe { System.alloc(layout) }
@@ -105,4 +108,24 @@ fn every_allocation_is_counted_or_said_not_to_be() {
     assert!(nested > 1_000, "{nested} allocations inside a call of the library");
     assert!(counts.nested_stats < nested, "{} of {nested} were not counted", counts.nested_stats);
     println!("{before} calls, {nested} of them inside another, {} not counted", counts.nested_stats);
+}
+
+/// Once a thread has written a group, it goes on without the allocator: announcements, lists and published figures are
+/// in place.
+#[test]
+fn adding_and_stale_reading_allocate_nothing() {
+    let runtime = Runtime::builder().stat_batch(8).build().expect("a configuration");
+    let group = runtime.root().create("q", Limits::new()).expect("a name");
+    group.stat_add(Stat::ANON, 1);
+    group.flush();
+    let before = ALLOCATIONS.get();
+    for number in 0..10_000 {
+        group.stat_add(Stat::ANON, number * 1_000);
+        group.stat_add(Stat::SLAB, -1);
+        std::hint::black_box(group.read_stale());
+    }
+    assert_eq!(ALLOCATIONS.get(), before);
+    drop(vec![0_u8; 10]);
+    assert_eq!(ALLOCATIONS.get(), before + 1, "it is counted");
+    assert_eq!(group.read_exact().get(Stat::SLAB), -10_000);
 }

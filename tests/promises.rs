@@ -7,9 +7,9 @@ use std::hash::Hash;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use memcg::{
-    BuildError, Bytes, Charge, ChargeError, ChargeSet, Counter, Counts, CreateError, Group, GroupCounter, GroupId,
-    Limit, LimitError, Limits, MergeError, NameFault, OfflineError, PageCounter, PeakWindow, Refusal, Runtime,
-    RuntimeBuilder, SplitError, TreeRow, TreeTable, Verdict,
+    BuildError, Bytes, Charge, ChargeError, ChargeSet, Counter, Counts, CreateError, FlusherError, Group, GroupCounter,
+    GroupId, Item, Limit, LimitError, Limits, MergeError, NameFault, OfflineError, PageCounter, PeakWindow, Refusal,
+    Runtime, RuntimeBuilder, SplitError, Stat, Stats, TreeRow, TreeTable, Unit, Verdict,
 };
 
 const fn send<T: Send + 'static>() {}
@@ -41,6 +41,10 @@ const _: () = {
     plain::<NameFault>();
     plain::<SplitError>();
     plain::<Counts>();
+    plain::<Stat>();
+    plain::<Unit>();
+    plain::<Item<'static>>();
+    shared::<Stats>();
     shared::<TreeTable>();
     shared::<TreeRow>();
     shared::<Verdict>();
@@ -54,6 +58,7 @@ const _: () = {
     error::<SplitError>();
     error::<MergeError>();
     error::<BuildError>();
+    error::<FlusherError>();
     // A panic beside them leaves them as they are.
     unwinds::<Group>();
     unwinds::<Charge>();

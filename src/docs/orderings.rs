@@ -12,11 +12,11 @@
 //! | E5 | transit odd, light, read capacity | close: capacity 0, heavy, read transit | store buffering | `loom_refill_vs_close` |
 //! | E6 | `Transit::end` | `Transit::wait` | release/acquire | `loom_refusal_vs_refill_in_transit` |
 //! | E7 | a page of slots is published | any thread follows the pointer | release/acquire | `loom_first_touch_vs_close` |
-//! | E8 | a thread ends and releases its block | the next thread takes it | the registry's mutex | `loom_thread_exit_vs_drain` |
+//! | E8 | a thread ends and releases its block | the next thread takes it | the registry's mutex | `loom_thread_exit_vs_drain`, `loom_stats_of_thread_handed_over` |
 //! | E9 | a block is published | drains follow the list | release/acquire | `loom_first_touch_vs_close` |
 //! | E10 | open: count, then capacity; close: drain, then uncount | a refusal reads the count before usage and after | release/acquire | `loom_refusal_vs_closing`, `loom_refusal_vs_opening`, `loom_refusal_vs_retire`, `loom_refusal_vs_adaptive`, `loom_refusal_vs_refill_in_transit`, `loom_transfer_vs_stranded_credit` |
 //! | E11 | usage or a setting changes, then what was told is exchanged | the same on another thread | release/acquire, and store buffering between usage and setting | `loom_min_propagation`, `loom_min_setting_vs_charge`, `loom_protection_vs_uncharge` |
-//! | E12 | a counter goes: its slots are vacated, its object goes to the pool | the next counter in the object | the pool's mutex | `loom_index_reuse`, `loom_object_reuse` |
+//! | E12 | a counter goes: its slots are vacated, its object goes to the pool | the next counter in the object | the pool's mutex | `loom_index_reuse`, `loom_object_reuse`, `loom_stats_of_last_uncharge`, `loom_unlist_vs_burial` |
 //! | E13 | a level admits: exchange usage, read the running peak | a window is reset: exchange the running peak, read usage | store buffering | `loom_peak_window_vs_charge` |
 //! | E14 | a thread charges: mark itself or the others as chargers, then read capacity | the only charger takes the group offline: capacity 0, read the mark | store buffering | `loom_offline_vs_second_charger` |
 //! | E15 | a last step (subtract usage, drop a handle), then read state, claim it, then read usage | another last step on another thread | store buffering, and the exchanges of the state word | `loom_guard_turns_over_vs_last_handle`, `loom_last_of_two_counters`, `loom_last_uncharge_vs_handle_drop`, `loom_last_uncharge_vs_last_uncharge`, `loom_usage_touches_zero_vs_handle_drop`, `loom_zero_guard_grows_vs_last_uncharge`, `loom_zero_guard_shrinks_vs_last_uncharge`, `loom_protection_vs_last_uncharge`, `loom_runtime_drop_vs_last_charge`, `loom_transfer_vs_last_handle` |
@@ -25,7 +25,7 @@
 //! | E18 | cells are pushed on the stack | whoever flushes takes the stack over | release/acquire | `loom_listing_vs_take_over`, `loom_add_vs_offline` |
 //! | E19 | a reader takes a ticket | a flush begins: count the tickets, then read | release/acquire | `loom_two_readers_share_a_flush` |
 //! | E20 | announce at the levels, then in the cells | gather: the cells' announced, then their counts | release/acquire | `loom_bound_vs_announcement` |
-//! | E21 | publish figures, then take off the bound | a stale read: the bound, then the figures | release/acquire | `loom_bound_vs_flush` |
+//! | E21 | publish figures, then take off the bound | a stale read: the bound, then the figures | release/acquire | `loom_bound_vs_flush`, `loom_bound_vs_unlist` |
 //! | E22 | publish the parent, then the child | read the child, then the parent | release/acquire | `loom_parent_never_below_child` |
 //!
 //! What is not in the table is not an edge: the peak of a counter's life, event counts, published bounds and the mark

@@ -189,6 +189,43 @@ fn loom_bound_vs_announcement() {
     });
 }
 
+/// E21. A writer comes off the bound after its last count is published.
+#[test]
+fn loom_bound_vs_unlist() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let root = runtime.root();
+        root.stat_add(EVENT, 1);
+        root.flush();
+        let flusher = beside(root.clone(), |root| tidy(&root));
+        root.stat_add(EVENT, 1);
+        let read = root.read_stale();
+        let missing = 2_i64.abs_diff(read.get(EVENT));
+        assert!(missing <= read.max_error(), "{missing} missing, at most {}", read.max_error());
+        flusher.join().unwrap();
+    });
+}
+
+/// Cells that are being unlisted are buried, and another group has them, before the unlisting goes on.
+#[test]
+fn loom_unlist_vs_burial() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let gone = group(&runtime.root(), "gone");
+        gone.stat_add(EVENT, 1);
+        gone.flush();
+        let flusher = beside(runtime.root(), |root| tidy(&root));
+        gone.offline().unwrap();
+        drop(gone);
+        let next = group(&runtime.root(), "next");
+        next.stat_add(EVENT, 1);
+        next.flush();
+        flusher.join().unwrap();
+        next.stat_add(EVENT, 1);
+        assert_eq!((exact(&next), exact(&runtime.root())), (2, 3));
+    });
+}
+
 /// The last writer of a group that goes: what it has written is in the parent, once.
 #[test]
 fn loom_add_vs_offline() {

@@ -141,7 +141,7 @@ impl World {
         for number in (1..all.len()).rev() {
             let parent = all[number].parent.expect("no root");
             let below = subtree[number];
-            subtree[parent].iter_mut().zip(below).for_each(|(sum, figure)| *sum += figure);
+            subtree[parent].iter_mut().zip(below).for_each(|(sum, below)| *sum += below);
         }
         let stale = rng.random_bool(0.3);
         if stale {

@@ -80,6 +80,8 @@ fn a_bound_does_not_wrap() {
                 assert_eq!(sum, 1 << 62);
                 assert!(root.read_within(1_000).max_error() <= 1_000);
                 assert_exact(&root, stat, sum, 0);
+                // All of it came off the bound again, but for what each may hold back.
+                assert!(root.read_stale().max_error() <= 8 * 500_000, "{:?}", root.read_stale());
             }
         }
     }

@@ -9,7 +9,7 @@
 //! * `flusher`: the periodic flush, and the rate-limited one;
 //! * `charges`: what the charge code counts by itself;
 //! * `bounds`: how far a read may be off, reached and attacked;
-//! * `visits`: what a flush looks at, and when a barrier runs.
+//! * `visits`: what a flush looks at, and when a barrier runs; `table`: the columns of the tree.
 
 mod bounds;
 mod charges;
@@ -20,6 +20,7 @@ mod items;
 mod offline;
 mod outlive;
 mod readers;
+mod table;
 mod threads;
 mod visits;
 
