@@ -30,10 +30,12 @@ const SLOWER_MAX: f64 = 10.0;
 /// Periods in which readers read before it counts.
 const PERIODS_BEFORE: u32 = 4;
 
-/// At rest: the flusher's period, its flushes until idle groups are taken for idle, and the time that is watched.
+/// At rest: the flusher's period, and the time that is watched.
 const REST_PERIOD: Duration = Duration::from_millis(50);
-const REST_FLUSHES: u32 = 20;
 const REST: Duration = Duration::from_secs(1);
+
+/// Times that are watched before, until idle groups have been taken for idle; more than enough.
+const SETTLES_MAX: usize = 200;
 
 /// A runtime with so many groups, and the writer's handles on those of the lowest level.
 pub(crate) fn world(options: &Options) -> (Library, std::ops::Range<usize>) {
@@ -175,7 +177,14 @@ fn print_writer(without: &[Written], with: &[Written]) {
 fn rest(runtime: &Runtime) {
     runtime.stop_flusher();
     runtime.start_flusher(REST_PERIOD).expect("a thread");
-    thread::sleep(REST_PERIOD * REST_FLUSHES);
+    for _ in 0..SETTLES_MAX {
+        let before = runtime.counts();
+        thread::sleep(REST_PERIOD * 2);
+        let after = runtime.counts();
+        if after.flushes > before.flushes && after.flush_visits == before.flush_visits {
+            break;
+        }
+    }
     let before = runtime.counts();
     thread::sleep(REST);
     print_counts("at rest, the flusher running", &before, &runtime.counts(), REST);
