@@ -6,6 +6,7 @@ use super::page_counter::Node;
 use super::pool::slow_path;
 use crate::stat::cells::{Added, Cells};
 use crate::stat::coordinator::Coordinator;
+use crate::stat::flush::Unlist;
 use crate::stat::part::{Bound, Part};
 use crate::stat::{Stat, Stats};
 use crate::sync::Ordering;
@@ -91,7 +92,7 @@ impl Node {
     #[cold]
     fn flush_root(&self) {
         if let Some(root) = self.levels().filter_map(Node::stat_part).last() {
-            self.flush(root);
+            self.flush(root, Unlist::Never);
         }
     }
 
@@ -141,23 +142,23 @@ impl Node {
             Fresh::Within(most) => most,
             Fresh::Exact => 0,
         };
-        let flushed = (bound.grains > most || fresh == Fresh::Exact) && self.flush(part);
+        let flushed = (bound.grains > most || fresh == Fresh::Exact) && self.flush(part, Unlist::Many);
         Stats::read(items, Some(part), if flushed { 0 } else { bound.grains })
     }
 
     /// Publish what is below `part`. False inside another slow path of this thread, which may hold the lock.
-    fn flush(&self, part: &Part) -> bool {
+    fn flush(&self, part: &Part, unlist: Unlist) -> bool {
         slow_path(|_, nested| {
             if !nested {
-                self.coordinator().flush(part, &self.tree().barrier, false);
+                self.coordinator().flush(part, &self.tree().barrier, unlist);
             }
             !nested
         })
     }
 
-    pub(crate) fn flush_stats(&self) {
+    pub(crate) fn flush_stats(&self, unlist: Unlist) {
         if let Some(part) = self.stat_part() {
-            self.flush(part);
+            self.flush(part, unlist);
         }
     }
 
@@ -166,16 +167,14 @@ impl Node {
         let stats = self.coordinator();
         let above = |bound: Bound| bound.grains > bound.threshold;
         let due = |part: &&Part| stats.is_late() && above(stats.bound(part));
-        self.stat_part().filter(due).is_some_and(|part| self.flush(part))
+        self.stat_part().filter(due).is_some_and(|part| self.flush(part, Unlist::Many))
     }
 
     /// What the flusher does: everything, whatever the threshold says, and unlist what is idle.
     pub(crate) fn flush_stats_periodic(&self) {
-        if let Some(part) = self.stat_part() {
-            slow_path(|_, _| self.coordinator().flush(part, &self.tree().barrier, true));
-        } else {
-            self.coordinator().note_root_flush();
-        }
+        // The root may have no part yet, and is flushed all the same.
+        self.coordinator().note_root_flush();
+        self.flush_stats(Unlist::Always);
     }
 
     pub(crate) fn coordinator(&self) -> &Coordinator {

@@ -24,6 +24,7 @@ use crate::charge::life::Generation;
 use crate::charge::page_counter::{Node, Refusal as NodeRefusal};
 use crate::charge::pool::slow_path;
 use crate::charge::stock::Consume;
+use crate::stat::flush::Unlist;
 use crate::sync::model_failed;
 use crate::sync::slots::Gate;
 use crate::units::Limit;
@@ -453,7 +454,7 @@ impl Group {
         let gone = slow_path(|_, _| self.node().tree().offline(self.node()));
         gone.map_err(|HasChildren(children)| OfflineError { group: self.clone(), children })?;
         // What is written from here on, by who has a handle or a charge left, goes up with a later flush, or the burial.
-        self.flush();
+        self.node().flush_stats(Unlist::Never);
         Ok(())
     }
 
@@ -469,7 +470,7 @@ impl Group {
     /// ```
     pub fn offline_tree(&self) {
         slow_path(|_, _| self.node().tree().offline_tree(self.node()));
-        self.flush();
+        self.node().flush_stats(Unlist::Never);
     }
 
     /// Whether admission has stopped. One load.

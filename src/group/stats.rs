@@ -2,6 +2,7 @@
 
 use super::{Charge, Group};
 use crate::charge::stat::Fresh;
+use crate::stat::flush::Unlist;
 use crate::stat::{Stat, Stats};
 
 impl Group {
@@ -115,7 +116,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn flush(&self) {
-        self.node().flush_stats();
+        self.node().flush_stats(Unlist::Many);
     }
 
     /// [`flush`](Self::flush) where more than [`read`](Self::read) allows may be missing, and only while the periodic

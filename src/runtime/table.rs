@@ -8,6 +8,7 @@ use crate::charge::pool::slow_path;
 use crate::charge::stat::Fresh;
 use crate::charge::tree::Tree;
 use crate::stat::Unit;
+use crate::stat::flush::Unlist;
 use crate::units::{Bytes, Limit};
 
 /// Every group that is online, parents first, with its figures in bytes and the items of its statistics. Prints as a
@@ -60,7 +61,8 @@ pub struct TreeRow {
 impl TreeTable {
     /// Of one counter and all below it.
     pub(super) fn of(tree: &Tree, top: &Node) -> TreeTable {
-        top.flush_stats();
+        // Whoever only looks runs no barrier.
+        top.flush_stats(Unlist::Never);
         let all: Vec<_> = top.coordinator().items.iter().collect();
         let row = |node: &Node, stocked: u64| {
             let now = node.read_stats(Fresh::Stale);

@@ -48,6 +48,15 @@ pub(super) struct Row {
     pub(super) announced: u64,
 }
 
+/// Whether a flush unlists what it has found idle, which takes a barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unlist {
+    Never,
+    /// Where it is most of many.
+    Many,
+    Always,
+}
+
 /// What a flush has met on its way.
 #[derive(Default)]
 struct Met {
@@ -77,9 +86,8 @@ impl Rows {
 }
 
 impl Coordinator {
-    /// Publish what was written in the group and below it before the call. No barrier, but where `tidy`, or where most of
-    /// many cells were found idle: those are unlisted. Costs one visit to each listed pair of thread and group.
-    pub(crate) fn flush(&self, part: &Part, barrier: &Barrier, tidy: bool) {
+    /// Publish what was written in the group and below it before the call. No barrier, but where cells are unlisted. Costs one visit to each listed pair of thread and group.
+    pub(crate) fn flush(&self, part: &Part, barrier: &Barrier, unlist: Unlist) {
         let root = part.number == 0;
         if root {
             self.note_root_flush();
@@ -99,7 +107,12 @@ impl Coordinator {
             }
         }
         self.counts.visits.fetch_add(met.visited as u64, Ordering::Relaxed);
-        if !met.idle.is_empty() && (tidy || Coordinator::pays(met.idle.len(), met.visited)) {
+        let unlists = match unlist {
+            Unlist::Never => false,
+            Unlist::Many => Coordinator::pays(met.idle.len(), met.visited),
+            Unlist::Always => !met.idle.is_empty(),
+        };
+        if unlists {
             self.unlist(&met.idle, barrier);
         }
     }

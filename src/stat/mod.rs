@@ -15,7 +15,7 @@
 
 pub(crate) mod cells;
 pub(crate) mod coordinator;
-mod flush;
+pub(crate) mod flush;
 pub(crate) mod item;
 mod list;
 pub(crate) mod part;
