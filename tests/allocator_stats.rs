@@ -126,6 +126,7 @@ fn adding_and_stale_reading_allocate_nothing() {
     }
     assert_eq!(ALLOCATIONS.get(), before);
     drop(vec![0_u8; 10]);
-    assert_eq!(ALLOCATIONS.get(), before + 1, "it is counted");
+    // More than one where the allocator, counting it, touches its own group for the first time.
+    assert!(ALLOCATIONS.get() > before, "it is counted");
     assert_eq!(group.read_exact().get(Stat::SLAB), -10_000);
 }
