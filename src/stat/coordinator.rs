@@ -239,6 +239,8 @@ impl Coordinator {
                 unlisting = state.unlisting;
             }
             unmarked.extend(slice.iter().copied().filter(|&entry| state.unmark(entry, unlisting)));
+            drop(state);
+            std::thread::yield_now();
         }
         if unmarked.is_empty() {
             return;
@@ -254,6 +256,8 @@ impl Coordinator {
             } else {
                 state.keep(slice, unlisting);
             }
+            drop(state);
+            std::thread::yield_now();
         }
     }
 
@@ -266,6 +270,7 @@ impl Coordinator {
         self.take_over(&mut state);
         while !state.bury(part.number) {
             drop(state);
+            std::thread::yield_now();
             state = self.state.lock();
         }
     }
