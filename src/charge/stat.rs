@@ -131,6 +131,7 @@ pub(crate) enum Fresh {
 }
 
 impl Node {
+    #[inline]
     pub(crate) fn read_stats(&self, fresh: Fresh) -> Stats {
         let items = &self.coordinator().items;
         let Some(part) = self.stat_part() else { return Stats::read(items, None, 0) };

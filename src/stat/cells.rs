@@ -255,14 +255,6 @@ impl Cells {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bits(pub(super) u64);
 
-impl Bits {
-    /// How many come before the item; `None` where it is not among them.
-    pub(super) fn rank(self, item: usize) -> Option<usize> {
-        let bit = 1u64.checked_shl(item as u32)?;
-        (self.0 & bit != 0).then(|| (self.0 & (bit - 1)).count_ones() as usize)
-    }
-}
-
 impl Iterator for Bits {
     type Item = usize;
 

@@ -211,9 +211,13 @@ impl Items {
         BUILT_IN.len() + self.declared.len()
     }
 
-    /// Who declared an item; 0 for one built in.
-    pub(super) fn builder(&self, number: usize) -> u64 {
-        number.checked_sub(BUILT_IN.len()).map_or(0, |at| self.declared[at].stat.builder)
+    /// The item of a number below [`len`](Self::len).
+    #[inline]
+    pub(super) fn stat(&self, number: usize) -> Stat {
+        match number.checked_sub(BUILT_IN.len()) {
+            None => Stat::built_in(number as u8),
+            Some(at) => self.declared[at].stat,
+        }
     }
 
     pub(crate) fn knows(&self, stat: Stat) -> bool {

@@ -90,6 +90,7 @@ impl Part {
 
     /// What may be missing from what is read of the figures after this: all that was announced, and what each writer
     /// may have written without.
+    #[inline]
     pub(super) fn bound(&self, quantum: u64) -> Bound {
         // Acquire (E21): pairs with `publish` and `remove_writers`. What they took off the bound is in the figures that
         // are read after this. `base` first: what it counts has been announced.

@@ -2,12 +2,11 @@
 
 use smallvec::SmallVec;
 
-use super::cells::Bits;
 use super::item::{Items, Stat};
 use super::part::Part;
 
 /// Items that a group has written, mostly: their figures need no allocation.
-const COMMON: usize = 8;
+const COMMON: usize = 6;
 
 /// The statistics of a group as they were read: for its subtree and for the group alone, each item with the same error
 /// bound. Items are read one after the other; each is a value that it had.
@@ -25,38 +24,33 @@ const COMMON: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
     max_error: u64,
-    /// Items that have figures, a bit each; the others are 0.
-    published: Bits,
-    /// In the order of the bits.
+    /// Of those items that have any; the others are 0.
     figures: SmallVec<[Figures; COMMON]>,
 }
 
-/// Of one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Figures {
-    /// Who declared it.
-    builder: u64,
+    of: Stat,
     subtree: i64,
     local: i64,
 }
 
 impl Stats {
     /// What has been published, of which so much may be missing.
+    #[inline]
     pub(crate) fn read(items: &Items, part: Option<&Part>, max_error: u64) -> Stats {
-        let mut stats = Stats { max_error, published: Bits(0), figures: SmallVec::new() };
+        let mut stats = Stats { max_error, figures: SmallVec::new() };
         if let Some(part) = part {
-            stats.published = part.published();
-            stats.figures.extend(stats.published.map(|item| {
+            stats.figures.extend(part.published().map(|item| {
                 let [subtree, local] = part.figures(item);
-                Figures { builder: items.builder(item), subtree, local }
+                Figures { of: items.stat(item), subtree, local }
             }));
         }
         stats
     }
 
     fn figures(&self, stat: Stat) -> Option<&Figures> {
-        let figures = &self.figures[self.published.rank(stat.number())?];
-        (figures.builder == stat.builder()).then_some(figures)
+        self.figures.iter().find(|figures| figures.of == stat)
     }
 
     /// An item over the group and everything below it, what went offline included. 0 for an item of another runtime. A
