@@ -7,10 +7,11 @@
 //!
 //! * here: the threads; `world`: the groups, and what is true of them;
 //! * `own`: what a thread knows by itself; `idle`: cells that are written when they are about to be forgotten;
-//! * `limit`: a limit kept on a statistic.
+//! * `asked`: reads that are as exact as was asked; `limit`: a limit kept on a statistic.
 //!
 //! `MEMCG_STRESS_OPS` sets the number of operations, as for `stress`.
 
+mod asked;
 mod idle;
 mod limit;
 mod own;

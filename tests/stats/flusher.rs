@@ -163,6 +163,16 @@ fn there_is_one_thread_while_it_runs() {
     eventually("its end", || threads() == before);
     runtime.start_flusher(SOON).expect("a period");
     eventually("its beginning", || threads() == before + 1);
+    // Whoever comes last: one of them runs.
+    for _ in 0..20 {
+        std::thread::scope(|scope| {
+            for period in [NEVER, SOON, NEVER, SOON] {
+                let runtime = &runtime;
+                scope.spawn(move || runtime.start_flusher(period).expect("a period"));
+            }
+        });
+        eventually("the end of all others", || threads() == before + 1);
+    }
     let root = runtime.root();
     drop(runtime);
     eventually("its end with the runtime", || threads() == before);
