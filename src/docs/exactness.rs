@@ -70,7 +70,12 @@
 //! A bound is told of what had been written when it was looked up. `max_error` of `read_within(e)` is at most e, that of
 //! an exact read 0.
 //!
-//! Is a rate limit still needed, as the letter that restored subtree flushing asks? RATE_LIMIT_ANSWER
+//! Is a rate limit still needed, as the letter that restored subtree flushing asks? Hardly. A read
+//! that finds itself within its bound costs 17 ns, less than the 28 ns of the look at the clock with which
+//! `flush_ratelimited` declines; one that does flush costs 0.2 microseconds where one pair was written, 9 to 16 where
+//! 100 were. Only whoever asks at every event for a subtree with thousands of groups that are written all the time (1 to
+//! 2.6 ms for 10,000) and can do with figures of two periods ago gains by it. (`stat/read/below_threshold`,
+//! `stat/flush_ratelimited`, `stat/flush/updated1` to `10000`; 2 cores of an AMD EPYC, Zen 4.)
 //!
 //! "Written before the call" is what the reader can know of: an addition that has returned, and which something orders
 //! before the read (the same thread, a join, a channel, a lock). Additions that run meanwhile may or may not be in. An item

@@ -36,7 +36,7 @@ fn a_read_is_as_exact_as_was_asked() {
             let mut rng = SmallRng::seed_from_u64(batch);
             let mut stale = 0;
             for _ in 0..reads {
-                let from = [&group, &runtime.root()][rng.random_range(0..2)];
+                let from = if rng.random_bool(0.5) { group.clone() } else { runtime.root() };
                 let most = batch + rng.random_range(0..3 * batch + 10);
                 let within = from.read_within(most).max_error();
                 assert!(within <= most, "an error of {within}, {most} were asked for");
