@@ -72,8 +72,8 @@ impl Node {
         block.cells(self.index)?.cells()
     }
 
-    /// Add to an item of this runtime, for this group, of which this is the first counter; in a slow path. True where so
-    /// much was written that it must not be left for somebody to flush.
+    /// Add to an item of this runtime, for this group, of which this is the first counter; in a slow path. True where
+    /// so much was written that it must not be left for somebody to flush.
     fn count_in(&self, stats: &Coordinator, block: Option<&Block>, nested: bool, stat: Stat, delta: i64) -> bool {
         let fenced = self.life().fenced;
         let found = block.and_then(|block| self.cells(block)).zip(self.stat_part());
@@ -106,8 +106,8 @@ impl Node {
     }
 
     /// One more of what charges themselves count, on the group of this counter. Not in transit, with no lock held, and
-    /// not inside another slow path: those leave the stock alone.
-    /// It may allocate: nothing is counted here of a charge that is refused, for which there may be no memory.
+    /// not inside another slow path: those leave the stock alone. It may allocate, so nothing is counted here of a
+    /// charge that is refused: there may be no memory for it.
     pub(super) fn count(&self, block: &Block, stat: Stat) {
         if let Some(stats) = &self.tree().stats {
             self.keeper().count_in(stats, Some(block), false, stat, 1);

@@ -429,9 +429,9 @@ impl Group {
     /// charged stays charged, here and at the ancestors, until its [`Charge`]s are dropped; then, and with the last
     /// handle, the group's object is used again.
     ///
-    /// Its statistics stay in its ancestors' figures. Its credit goes back: where only this thread ever charged the group at once, else with one barrier for many such
-    /// groups, in the next drain or in [`Runtime::settle`](crate::Runtime::settle). Does nothing to a group that is
-    /// offline.
+    /// Its statistics stay in its ancestors' figures. Its credit goes back: where only this thread ever charged the
+    /// group at once, else with one barrier for many such groups, in the next drain or in
+    /// [`Runtime::settle`](crate::Runtime::settle). Does nothing to a group that is offline.
     ///
     /// Source: `mem_cgroup_css_offline` in `mm/memcontrol.c`.
     ///
@@ -453,7 +453,8 @@ impl Group {
     pub fn offline(&self) -> Result<(), OfflineError> {
         let gone = slow_path(|_, _| self.node().tree().offline(self.node()));
         gone.map_err(|HasChildren(children)| OfflineError { group: self.clone(), children })?;
-        // What is written from here on, by who has a handle or a charge left, goes up with a later flush, or the burial.
+        // What is written from here on, by who has a handle or a charge left, goes up with a later flush, or the
+        // burial.
         self.node().flush_stats(Unlist::Never);
         Ok(())
     }

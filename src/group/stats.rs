@@ -68,8 +68,8 @@ impl Group {
     }
 
     /// The figures with at most `max_error` grains of each item's unit missing ([`Unit::grain`](crate::Unit::grain)):
-    /// published ones where that holds, else flushed. Each writer of the subtree may hold back half a batch, so where less
-    /// is asked for than that makes, every read flushes.
+    /// published ones where that holds, else flushed. Each writer of the subtree may hold back half a batch, so where
+    /// less is asked for than that makes, every read flushes.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -137,8 +137,8 @@ impl Group {
 }
 
 impl Charge {
-    /// [`Group::stat_add`] on the group that is charged: for who has no handle, as where the memory is freed. A charge of
-    /// a further counter takes some 20 ns for it.
+    /// [`Group::stat_add`] on the group that is charged: for who has no handle, as where the memory is freed. A charge
+    /// of a further counter takes some 20 ns for it.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

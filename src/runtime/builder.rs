@@ -286,8 +286,8 @@ impl RuntimeBuilder {
     }
 
     /// Grains that [`Group::read`] may miss for each writer, 1,024 by default, at most 2^40: half of it before a thread
-    /// announces what it has written, half before a read flushes. More make announcements rarer, which walk the ancestors;
-    /// 0 makes every addition one.
+    /// announces what it has written, half before a read flushes. More make announcements rarer, which walk the
+    /// ancestors; 0 makes every addition one.
     ///
     /// ```
     /// use memcg::{Runtime, Stat};

@@ -102,8 +102,8 @@ impl Cells {
     #[allow(unsafe_code)]
     fn word<'a>(self, at: usize) -> &'a AtomicU64 {
         // SAFETY: the lines are there, see `new`; `at` is within the head, or the place of an item for which there is
-        // one: `knows` or `Items::knows` has told that it is built in or was declared by the builder that these cells were
-        // made for, and the coordinator knows how many there are.
+        // one: `knows` or `Items::knows` has told that it is built in or was declared by the builder that these cells
+        // were made for, and the coordinator knows how many there are.
         unsafe { &(&*self.0.as_ptr().add(at / WORDS)).0[at % WORDS] }
     }
 
@@ -172,8 +172,8 @@ impl Cells {
         self.word(LISTED).load(Ordering::Acquire) != 0
     }
 
-    /// Mark the cells as listed; true where they were not, and the caller has to push them. Flag before push: the
-    /// other way round the coordinator could unlist them in between, and they would be marked and on no list.
+    /// Mark the cells as listed; true where they were not. An owner pushes them then. Mark before push: the other way
+    /// round the coordinator could unlist them in between, and they would be marked and on no list.
     pub(super) fn mark_listed(self) -> bool {
         self.word(LISTED).swap(1, Ordering::AcqRel) == 0
     }
@@ -243,11 +243,6 @@ impl Cells {
     pub(super) fn unmark(self) {
         // Release (E17): pairs with the owner's Acquire.
         self.word(LISTED).store(0, Ordering::Release);
-    }
-
-    /// Take [`unmark`](Self::unmark) back. An owner that has seen it meanwhile pushes the cells all the same.
-    pub(super) fn mark_again(self) {
-        self.word(LISTED).store(1, Ordering::Release);
     }
 }
 

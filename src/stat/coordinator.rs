@@ -1,8 +1,8 @@
 //! Who gathers what the threads have written: the lists of written cells, and their unlisting.
 //!
 //! One lock, held for at most [`SLICE`] cells and their ancestors at a time; no barrier is run and nobody waited for
-//! under it. Writers take it for their first write to a group, readers of published figures never. How a flush goes is in `flush`; the protocol
-//! stands in `README.md` beside this file.
+//! under it. Writers take it for their first write to a group, readers of published figures never. How a flush goes is
+//! in `flush`; the protocol stands in `README.md` beside this file.
 //!
 //! Edges: E17 (add/unlist), E18 (the stack of newly listed cells), E19 (who shares a flush).
 
@@ -107,8 +107,8 @@ impl Coordinator {
         state.entry(part.number, self.builder, self.quantum, new)
     }
 
-    /// Add for a thread that has no cells of its own: all of those share some, which the lock makes one writer's. True as
-    /// for [`attend`](Self::attend).
+    /// Add for a thread that has no cells of its own: all of those share some, which the lock makes one writer's. True
+    /// as for [`attend`](Self::attend).
     pub(crate) fn add_shared(&self, part: &Part, stat: Stat, delta: i64) -> bool {
         let mut state = self.state.lock();
         let group = part.number as usize;

@@ -86,7 +86,8 @@ impl Rows {
 }
 
 impl Coordinator {
-    /// Publish what was written in the group and below it before the call. No barrier, but where cells are unlisted. Costs one visit to each listed pair of thread and group.
+    /// Publish what was written in the group and below it before the call. No barrier, but where cells are unlisted.
+    /// Costs one visit to each listed pair of thread and group.
     pub(crate) fn flush(&self, part: &Part, barrier: &Barrier, unlist: Unlist) {
         let root = part.number == 0;
         if root {

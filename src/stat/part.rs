@@ -71,7 +71,8 @@ impl Part {
 
     // === What may be missing ===
 
-    /// So much has been written below, and is not known to be in a published figure. True where that comes to more than may be.
+    /// So much has been written below, and is not known to be in a published figure. True where that comes to more than
+    /// may be.
     pub(super) fn announce(&self, grains: u64) -> bool {
         // Release (E20): pairs with `bound`, by way of whoever counts it as flushed.
         let announced = self.announced.fetch_add(grains, Ordering::Release);

@@ -248,9 +248,9 @@ impl State {
     pub(super) fn keep(&mut self, unmarked: &[u32], unlisting: u64) {
         for &number in unmarked {
             let entry = &mut self.entries[number as usize];
-            if entry.unlisting == unlisting {
+            // Where the owner was first it has pushed them: whoever takes them over ends the unlisting.
+            if entry.unlisting == unlisting && entry.cells.mark_listed() {
                 entry.unlisting = 0;
-                entry.cells.mark_again();
             }
         }
     }
