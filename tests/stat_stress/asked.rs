@@ -35,7 +35,11 @@ fn a_read_is_as_exact_as_was_asked() {
             let _over = Done(&over);
             let mut rng = SmallRng::seed_from_u64(batch);
             let mut stale = 0;
-            for _ in 0..reads {
+            // Longer where the writers are slow to come.
+            for read in 0..1_000 * reads {
+                if read >= reads && (stale > 0 || batch == 0) {
+                    break;
+                }
                 let from = if rng.random_bool(0.5) { group.clone() } else { runtime.root() };
                 let most = batch + rng.random_range(0..3 * batch + 10);
                 let within = from.read_within(most).max_error();

@@ -89,6 +89,6 @@ fn a_write_meets_its_unlisting() {
         let counts = runtime.counts();
         // Who comes back between the two halves of an unlisting is listed once more, and stays.
         println!("{} listed, {} unlisted", counts.stat_lists, counts.stat_unlists);
-        assert!(counts.stat_unlists > 100, "hardly anybody was idle");
+        assert!(counts.stat_unlists > 0, "nobody was idle");
     }
 }
