@@ -453,8 +453,7 @@ impl Group {
     pub fn offline(&self) -> Result<(), OfflineError> {
         let gone = slow_path(|_, _| self.node().tree().offline(self.node()));
         gone.map_err(|HasChildren(children)| OfflineError { group: self.clone(), children })?;
-        // What is written from here on, by who has a handle or a charge left, goes up with a later flush, or the
-        // burial.
+        // What is written from here on goes up with a later flush, or with the burial.
         self.node().flush_stats(Unlist::Never);
         Ok(())
     }
