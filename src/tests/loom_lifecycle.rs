@@ -14,14 +14,14 @@ fn stocked() -> RuntimeBuilder {
 }
 
 /// Runs `work` on another thread of the model, with what it is given.
-fn beside<T: Send + 'static, R: 'static>(
+pub(super) fn beside<T: Send + 'static, R: 'static>(
     owned: T,
     work: impl FnOnce(T) -> R + Send + 'static,
 ) -> loom::thread::JoinHandle<R> {
     loom::thread::spawn(move || work(owned))
 }
 
-fn group(parent: &Group, name: &str) -> Group {
+pub(super) fn group(parent: &Group, name: &str) -> Group {
     parent.create(name, Limits::new()).unwrap()
 }
 

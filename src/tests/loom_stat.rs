@@ -1,9 +1,10 @@
 //! Statistics: nothing that was written is lost or counted twice, whoever lists, flushes, unlists or buries meanwhile;
 //! and what a read claims about its error holds.
 
+use super::loom_lifecycle::{beside, group};
 use super::model;
 use crate::group::Group;
-use crate::{Bytes, Limits, Runtime, RuntimeBuilder, Stat};
+use crate::{Bytes, Runtime, RuntimeBuilder, Stat};
 
 /// Counted one by one, of which each is announced: what is explored is the statistics.
 const EVENT: Stat = Stat::WORKINGSET_REFAULT;
@@ -11,17 +12,6 @@ const EVENT: Stat = Stat::WORKINGSET_REFAULT;
 /// No stock; a thread may write two grains without announcing them.
 fn bare() -> RuntimeBuilder {
     Runtime::builder().batch(Bytes(0)).stat_batch(4)
-}
-
-fn beside<T: Send + 'static, R: 'static>(
-    owned: T,
-    work: impl FnOnce(T) -> R + Send + 'static,
-) -> loom::thread::JoinHandle<R> {
-    loom::thread::spawn(move || work(owned))
-}
-
-fn group(parent: &Group, name: &str) -> Group {
-    parent.create(name, Limits::new()).unwrap()
 }
 
 fn exact(group: &Group) -> i64 {
