@@ -125,8 +125,12 @@ fn adding_and_stale_reading_allocate_nothing() {
         std::hint::black_box(group.read_stale());
     }
     assert_eq!(ALLOCATIONS.get(), before);
-    drop(vec![0_u8; 10]);
-    // More than one where the allocator, counting it, touches its own group for the first time.
-    assert!(ALLOCATIONS.get() > before, "it is counted");
+    // Several where the allocator, counting one, touches a group of its own for the first time.
+    let counted = || {
+        let before = ALLOCATIONS.get();
+        drop(vec![0_u8; 10]);
+        ALLOCATIONS.get() - before
+    };
+    assert!((0..10).any(|_| counted() == 1), "it is counted");
     assert_eq!(group.read_exact().get(Stat::SLAB), -10_000);
 }

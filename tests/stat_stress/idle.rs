@@ -41,7 +41,9 @@ fn a_write_meets_its_unlisting() {
             (0..GROUPS).map(|number| top.create(&number.to_string(), Limits::new()).expect("a name")).collect();
         let truth: Vec<AtomicI64> = groups.iter().map(|_| AtomicI64::new(0)).collect();
         let writes = ops() / 500;
-        for round in 0..3 {
+        let mut round = 0;
+        // More rounds where the machine is busy, and fewer are found idle in one.
+        while round < 3 || (runtime.counts().stat_unlists <= 100 && round < 300) {
             runtime.start_flusher(Duration::from_micros(1)).expect("a period");
             let (left, done) = (AtomicU64::new(WRITERS as u64), AtomicBool::new(false));
             std::thread::scope(|scope| {
@@ -85,10 +87,11 @@ fn a_write_meets_its_unlisting() {
             let stale = runtime.root().read_stale();
             assert_eq!((stale.get(STAT), stale.max_error()), (truth.iter().sum(), 0));
             runtime.stop_flusher();
+            round += 1;
         }
         let counts = runtime.counts();
         // Who comes back between the two halves of an unlisting is listed once more, and stays.
         println!("{} listed, {} unlisted", counts.stat_lists, counts.stat_unlists);
-        assert!(counts.stat_unlists > 0, "nobody was idle");
+        assert!(counts.stat_unlists > 100, "hardly anybody was idle");
     }
 }

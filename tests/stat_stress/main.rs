@@ -207,12 +207,16 @@ fn a_read_is_honest_while_others_write() {
         let runtime = builder.build().expect("a configuration");
         let levels = Levels::new(&runtime);
         let writing = AtomicU64::new(WRITERS);
+        // Writers go on until a look has missed something.
+        let stale = AtomicBool::new(false);
         let (looks, missed) = std::thread::scope(|scope| {
             for seed in 0..WRITERS {
-                let (levels, writing) = (&levels, &writing);
+                let (levels, writing, stale) = (&levels, &writing, &stale);
                 scope.spawn(move || {
                     let mut rng = SmallRng::seed_from_u64(seed);
-                    for _ in 0..rounds / WRITERS {
+                    let mut round = 0;
+                    while round < rounds / WRITERS || (!stale.load(Ordering::Relaxed) && round < 100 * rounds) {
+                        round += 1;
                         let level = rng.random_range(0..4);
                         for _ in 0..rng.random_range(1..60) {
                             levels.add(level, stat, [1, 1, 1, 2, 7, 40][rng.random_range(0..6)]);
@@ -224,7 +228,7 @@ fn a_read_is_honest_while_others_write() {
                     writing.fetch_sub(1, Ordering::SeqCst);
                 });
             }
-            let (levels, writing) = (&levels, &writing);
+            let (levels, writing, stale) = (&levels, &writing, &stale);
             scope.spawn(move || {
                 let mut rng = SmallRng::seed_from_u64(99);
                 while writing.load(Ordering::SeqCst) > 0 {
@@ -240,6 +244,7 @@ fn a_read_is_honest_while_others_write() {
                 while writing.load(Ordering::SeqCst) > 0 {
                     missed += levels.look(rng.random_range(0..4), stat, a_reader(&mut rng));
                     looks += 1;
+                    stale.store(missed > 0, Ordering::Relaxed);
                 }
                 (looks, missed)
             });
@@ -249,6 +254,6 @@ fn a_read_is_honest_while_others_write() {
             assert_eq!(group.read_exact().get(stat) as u64, levels.done[level].load(Ordering::SeqCst));
         }
         println!("{looks} looks, {missed} units missed, {:?}", runtime.counts());
-        assert!(looks > 0, "nobody looked");
+        assert!(looks > 0 && missed > 0, "{looks} looks, {missed} missed: nothing was ever stale");
     }
 }
