@@ -1,0 +1,243 @@
+//! Groups among others: made below a parent, found, taken offline.
+
+use super::error::{CreateError, LimitError, NameFault, OfflineError};
+use super::{Group, Limits};
+use crate::charge::birth::{HasChildren, NotCreated};
+use crate::charge::knob::{Knob, NoLimitedAncestor};
+use crate::charge::page_counter::Node;
+use crate::charge::pool::slow_path;
+use crate::stat::flush::Unlist;
+use crate::units::Limit;
+
+impl Group {
+    /// The longest name, in bytes.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let longest = "x".repeat(memcg::Group::NAME_MAX);
+    /// assert!(runtime.root().create(&longest, memcg::Limits::new()).is_ok());
+    /// assert!(runtime.root().create(&(longest + "x"), memcg::Limits::new()).is_err());
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub const NAME_MAX: usize = 255;
+
+    /// A group below this one. Its limits hold from its first charge on.
+    ///
+    /// The first child makes this group give its own credit back. Takes the tree's lock; about a microsecond.
+    ///
+    /// # Errors
+    ///
+    /// [`CreateError`]: the name is no name or taken, this group is offline, the configured most groups exist, a limit
+    /// does not hold. Nothing is made then.
+    ///
+    /// ```
+    /// use memcg::{Limits, Runtime};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max("512MiB".parse()?))?;
+    /// let query = acme.create("q17", Limits::new().max("25%".parse()?))?;
+    /// assert_eq!((query.path(), query.max()), ("/acme/q17".to_string(), 128 << 20));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn create(&self, name: &str, limits: Limits) -> Result<Group, CreateError> {
+        let parent = || self.clone();
+        if let Some(fault) = fault_of(name) {
+            return Err(CreateError::Name { parent: parent(), name: name.into(), fault });
+        }
+        let knobs = self.knobs(&limits)?;
+        let node = self.node();
+        let set = |new: &Node| {
+            let mut set = knobs.iter().filter_map(|&(knob, limit)| Some((knob, limit?)));
+            set.try_for_each(|(knob, limit)| new.set_unlinked(knob, limit).map_err(|none| (knob, none)))
+        };
+        let percents = knobs.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
+        let create = || slow_path(|_, _| node.life().tree.create(node, name, percents, set));
+        let mut created = create();
+        if let Err(NotCreated::Full(_)) = created {
+            // What is in the way may have nothing but credit: it is buried at the end of this slow path.
+            slow_path(|_, _| node.tree().settle());
+            created = create();
+        }
+        created.map(Group::from_handle).map_err(|why| match why {
+            NotCreated::Offline => CreateError::Offline { parent: parent(), name: name.into() },
+            NotCreated::Taken => CreateError::Taken { parent: parent(), name: name.into() },
+            NotCreated::Full(most) => CreateError::Full { parent: parent(), name: name.into(), most },
+            NotCreated::Settings((knob, none)) => self.limit_error(knob, none).into(),
+        })
+    }
+
+    /// The limits that act; the others are refused.
+    fn knobs(&self, limits: &Limits) -> Result<[(Knob, Option<Limit>); 3], LimitError> {
+        let Limits { min, low, high, max, soft } = *limits;
+        for (limit, set) in [("high", high), ("soft", soft)] {
+            if set.is_some() {
+                return Err(LimitError::Unsupported { limit });
+            }
+        }
+        Ok([(Knob::Max, max), (Knob::Min, min), (Knob::Low, low)])
+    }
+
+    pub(super) fn limit_error(&self, knob: Knob, NoLimitedAncestor(percent): NoLimitedAncestor) -> LimitError {
+        let limit = match knob {
+            Knob::Max => "max",
+            Knob::Min => "min",
+            Knob::Low => "low",
+        };
+        LimitError::NoLimitedAncestor { group: self.clone(), limit, percent }
+    }
+
+    /// The name that it has in its parent; the root has none.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// assert_eq!(runtime.root().create("acme", memcg::Limits::new())?.name(), "acme");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn name(&self) -> &str {
+        &self.node().life().name
+    }
+
+    /// The names from the root to here, as in `/acme/q17`; the root is `/`. Also of a group that is offline.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
+    /// assert_eq!((runtime.root().path(), acme.path()), ("/".to_string(), "/acme".to_string()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn path(&self) -> String {
+        self.node().path()
+    }
+
+    /// The group above, also of a group that is offline.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
+    /// assert_eq!((acme.parent(), runtime.root().parent()), (Some(runtime.root()), None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn parent(&self) -> Option<Group> {
+        self.node().life().parent.map(Group::pinned)
+    }
+
+    /// The groups above, nearest first.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let query = runtime.root().create("acme", memcg::Limits::new())?.create("q17", memcg::Limits::new())?;
+    /// let paths: Vec<_> = query.ancestors().map(|group| group.path()).collect();
+    /// assert_eq!(paths, ["/acme", "/"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn ancestors(&self) -> impl Iterator<Item = Group> + use<> {
+        std::iter::successors(self.parent(), Group::parent)
+    }
+
+    /// The groups directly below that are online, in no order: those of one moment.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
+    /// assert_eq!(runtime.root().children(), [acme]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn children(&self) -> Vec<Group> {
+        slow_path(|_, _| {
+            let places = self.node().tree().places.lock();
+            places.children(self.node().place()).map(|place| Group::pinned(places.node(place))).collect()
+        })
+    }
+
+    /// The groups below that are online, parents first. They may come and go meanwhile: each is looked up as the walk
+    /// reaches its parent.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let query = runtime.root().create("acme", memcg::Limits::new())?.create("q17", memcg::Limits::new())?;
+    /// let paths: Vec<_> = runtime.root().descendants().map(|group| group.path()).collect();
+    /// assert_eq!(paths, ["/acme", "/acme/q17"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn descendants(&self) -> impl Iterator<Item = Group> + use<> {
+        let mut next = self.children();
+        std::iter::from_fn(move || {
+            let group = next.pop()?;
+            next.extend(group.children());
+            Some(group)
+        })
+    }
+
+    /// Stop admission, and leave the parent: the name is free at once, min and low protect nothing any more. What is
+    /// charged stays charged, here and at the ancestors, until its [`Charge`]s are dropped; then, and with the last
+    /// handle, the group's object is used again.
+    ///
+    /// Its statistics stay in its ancestors' figures. Its credit goes back: where only this thread ever charged the
+    /// group at once, else with one barrier for many such groups, in the next drain or in
+    /// [`Runtime::settle`](crate::Runtime::settle). Does nothing to a group that is offline.
+    ///
+    /// Source: `mem_cgroup_css_offline` in `mm/memcontrol.c`.
+    ///
+    /// # Errors
+    ///
+    /// [`OfflineError`] where it has children that are online.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let query = runtime.root().create("q17", memcg::Limits::new())?;
+    /// let charge = query.try_charge(10)?;
+    /// query.offline()?;
+    /// assert!(query.try_charge(1).is_err());
+    /// assert_eq!(runtime.root().live(), 10);
+    /// drop(charge);
+    /// assert_eq!(runtime.root().live(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn offline(&self) -> Result<(), OfflineError> {
+        let gone = slow_path(|_, _| self.node().tree().offline(self.node()));
+        gone.map_err(|HasChildren(children)| OfflineError { group: self.clone(), children })?;
+        // What is written from here on goes up with a later flush, or with the burial.
+        self.node().flush_stats(Unlist::Never);
+        Ok(())
+    }
+
+    /// [`offline`](Self::offline) this group and all below it, as one step, with one barrier.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
+    /// let query = acme.create("q17", memcg::Limits::new())?;
+    /// acme.offline_tree();
+    /// assert!(query.is_offline());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn offline_tree(&self) {
+        slow_path(|_, _| self.node().tree().offline_tree(self.node()));
+        self.node().flush_stats(Unlist::Never);
+    }
+
+    /// Whether admission has stopped. One load.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let root = runtime.root();
+    /// drop(runtime);
+    /// assert!(root.is_offline());
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn is_offline(&self) -> bool {
+        self.node().state().is_offline()
+    }
+}
+
+fn fault_of(name: &str) -> Option<NameFault> {
+    if name.is_empty() {
+        Some(NameFault::Empty)
+    } else if name.len() > Group::NAME_MAX {
+        Some(NameFault::TooLong)
+    } else if name.contains('/') {
+        Some(NameFault::Slash)
+    } else {
+        name.contains(char::is_control).then_some(NameFault::Control)
+    }
+}
