@@ -25,6 +25,7 @@ pub(crate) mod charge;
 pub mod docs;
 pub(crate) mod error;
 pub(crate) mod group;
+pub(crate) mod reclaim;
 pub(crate) mod runtime;
 pub(crate) mod stat;
 pub(crate) mod sync;
@@ -39,8 +40,9 @@ pub use charge::{
 pub use error::{Busy, CounterId, Refused, SetRefused};
 pub use group::{
     Charge, ChargeError, ChargeSet, Counter, CreateError, Group, GroupCounter, GroupId, LimitError, Limits, MergeError,
-    NameFault, OfflineError, Refusal, SplitError,
+    NameFault, OfflineError, ReclaimError, Refusal, Registration, SplitError,
 };
+pub use reclaim::{Event, Events, Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass, ReclaimReport};
 pub use runtime::{BuildError, FlusherError, Runtime, RuntimeBuilder, TreeRow, TreeTable};
 pub use stat::{Item, Stat, Stats, Unit};
 pub use sync::barrier::{BarrierMode, BarrierState};

@@ -167,7 +167,6 @@ fn limits_that_do_not_act_yet() {
     let held = Held::new();
     for (limits, name) in [
         (Limits::new().high(Limit::Bytes(5)), "high"),
-        (Limits::new().soft(Limit::Max), "soft"),
         (Limits::new().max(Limit::Bytes(1)).high("5%".parse().expect("a percentage")), "high"),
     ] {
         let error = held.acme.create("new", limits).expect_err("not supported");
@@ -178,7 +177,6 @@ fn limits_that_do_not_act_yet() {
     for error in [held.query.set_high(Limit::Max), held.query.set_high(Limit::Bytes(5))] {
         assert_says(&error.expect_err("not supported"), "high is not supported yet");
     }
-    assert_says(&held.query.set_soft(Limit::Bytes(5)).expect_err("not supported"), "soft is not supported yet");
     held.assert_whole();
 }
 
@@ -187,9 +185,12 @@ fn a_percentage_of_nothing() {
     let runtime = Runtime::builder().audit(true).build().expect("a configuration");
     let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(10))).expect("a name");
     let tenth: Limit = "10%".parse().expect("a percentage");
-    for (error, name) in
-        [(acme.set_max(tenth).map(drop), "max"), (acme.set_min(tenth), "min"), (acme.set_low(tenth), "low")]
-    {
+    for (error, name) in [
+        (acme.set_max(tenth).map(drop), "max"),
+        (acme.set_min(tenth), "min"),
+        (acme.set_low(tenth), "low"),
+        (acme.set_soft(tenth), "soft"),
+    ] {
         let error = error.expect_err("no ancestor has a max");
         assert_says(&error, &format!("no 10% of a max for {name} of /acme: no ancestor has one"));
         assert!(matches!(error, LimitError::NoLimitedAncestor { group, limit, .. } if group == acme && limit == name));

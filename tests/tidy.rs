@@ -18,11 +18,13 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("units", &["units"]),
     ("error", &["sync", "units"]),
     ("stat", &["sync", "stat"]),
-    ("charge", &["sync", "units", "error", "stat", "charge"]),
+    // What foreign code sees, and what is pure; `charge` decides whom to ask.
+    ("reclaim", &["sync", "reclaim"]),
+    ("charge", &["sync", "units", "error", "stat", "reclaim", "charge"]),
     ("charge::stock", &["sync"]),
     ("charge::audit", &["sync"]),
-    ("group", &["sync", "units", "error", "stat", "charge", "group"]),
-    ("runtime", &["sync", "units", "error", "stat", "charge", "group", "runtime"]),
+    ("group", &["sync", "units", "error", "stat", "reclaim", "charge", "group"]),
+    ("runtime", &["sync", "units", "error", "stat", "reclaim", "charge", "group", "runtime"]),
     // The root lists every public name, the documentation links to any, the models look into all.
     ("docs", &[""]),
     ("tests", &[""]),

@@ -10,6 +10,7 @@
 
 use super::config::CounterConfig;
 use super::drain::Stuck;
+use super::knob::Knob;
 use super::page_counter::{Beside, Life, Node};
 use super::pool::pool;
 use super::protection::Protection;
@@ -223,6 +224,7 @@ impl Tree {
         }
         places.percents |= percents;
         self.link_group(&mut places, group);
+        self.before_soft(group, group.knob(Knob::Soft));
         Ok(group)
     }
 
@@ -265,6 +267,7 @@ impl Tree {
         group.state().pin();
         let queued = places.deaths.len();
         group.group().for_each(|counter| self.die(places, counter));
+        self.inherit(group);
         places.unsettled += usize::from(places.deaths.len() > queued);
         if let Some(of) = group.unpin() {
             group.part(of);
@@ -292,6 +295,7 @@ impl Tree {
         }
         node.set_protection(Protection::Min, 0);
         node.set_protection(Protection::Low, 0);
+        node.set_soft(u64::MAX);
         if places.all[node.place() as usize].open {
             self.close_dying(places, node);
         }
@@ -349,6 +353,7 @@ impl Tree {
         places.unsettled -= usize::from(places.deaths.len() < queued);
         places.groups -= 1;
         places.dying_groups -= 1;
+        self.drop_ring(group);
         let (parent, others): (_, Vec<_>) = (group.life().parent, group.group().skip(1).collect());
         drop(places);
         group.bury_stats();

@@ -35,6 +35,7 @@ pub struct CounterConfig {
     pub(crate) max: u64,
     pub(crate) barrier: BarrierMode,
     pub(crate) hook: Option<Arc<Hook>>,
+    pub(crate) recursive: bool,
 }
 
 impl CounterConfig {
@@ -55,6 +56,7 @@ impl CounterConfig {
             max: u64::MAX,
             barrier: BarrierMode::Auto,
             hook: None,
+            recursive: true,
         }
     }
 
@@ -161,6 +163,29 @@ impl CounterConfig {
         self
     }
 
+    /// Whether what a counter's children do not claim of its min or low protects those of them that use more than they
+    /// claim, in proportion (default), or nobody.
+    ///
+    /// Source: the mount option `memory_recursiveprot`.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let protected = |recursive| {
+    ///     let machine = PageCounter::root(CounterConfig::new().batch(0).recursive_protection(recursive));
+    ///     let tenant = machine.child();
+    ///     tenant.set_low(50);
+    ///     let job = tenant.child();
+    ///     job.charge(80);
+    ///     job.effective_low(&machine)
+    /// };
+    /// assert_eq!((protected(true), protected(false)), (50, 0));
+    /// ```
+    pub fn recursive_protection(mut self, recursive: bool) -> Self {
+        self.recursive = recursive;
+        self
+    }
+
     /// Called when a charge does not fit even after stranded credit was drained, before it is refused.
     ///
     /// Runs on the charging thread with no lock held; may charge and uncharge; returns the units that it freed. While
@@ -204,6 +229,7 @@ impl fmt::Debug for CounterConfig {
             .field("max", &self.max)
             .field("barrier", &self.barrier)
             .field("on_pressure", &self.hook.is_some())
+            .field("recursive_protection", &self.recursive)
             .finish()
     }
 }

@@ -11,7 +11,8 @@
 //! Edges: E2 and E3 (slots), E4 (forced charge/opening), E5 and E6 (transit), E10 (open count). The protocol stands in
 //! `README.md` beside this file.
 
-use super::page_counter::{CLOSED, Node, OPENED, Refusal};
+use super::page_counter::{CLOSED, Node, OPENED};
+use super::refusal::Refusal;
 use super::tree::{Claim, NOWHERE, Places, Scope, Tree};
 use crate::sync::barrier::BarrierFailed;
 use crate::sync::per_thread::Block;
@@ -388,6 +389,14 @@ impl Tree {
         stocks.clear();
         places.stocks = stocks;
         self.counts.drained.load(Ordering::Relaxed) - before
+    }
+
+    /// `level` is under pressure: from here on what is given back below it goes up the tree.
+    pub(crate) fn press(&self, level: &Node) {
+        let mut places = self.places.lock();
+        level.limits.tight.store(true, Ordering::Relaxed);
+        let _ = self.close(&mut places, level.place(), Scope::Subtree);
+        self.reopen(&mut places, level);
     }
 
     /// More was uncharged than charged: stop hitting on credit that may not be there.

@@ -15,10 +15,11 @@ pub(crate) enum Knob {
     Max,
     Min,
     Low,
+    Soft,
 }
 
 /// How many there are.
-pub(crate) const KNOBS: usize = 3;
+pub(crate) const KNOBS: usize = 4;
 
 /// A percentage, and no ancestor has a max.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,7 @@ impl Node {
             Knob::Max => self.max(),
             Knob::Min => self.setting(Protection::Min),
             Knob::Low => self.setting(Protection::Low),
+            Knob::Soft => self.limits.soft.load(Ordering::Relaxed),
         }
     }
 
@@ -75,6 +77,7 @@ impl Node {
             Knob::Max => self.limits.max.store(bytes, Ordering::Relaxed),
             Knob::Min => self.limits.min.store(bytes, Ordering::Relaxed),
             Knob::Low => self.limits.low.store(bytes, Ordering::Relaxed),
+            Knob::Soft => self.limits.soft.store(bytes, Ordering::Relaxed),
         }
         Ok(())
     }
@@ -82,7 +85,7 @@ impl Node {
 
 impl Tree {
     /// Set a limit, and every percentage below that follows it. Returns what usage is above a max then, 0 for others.
-    pub(crate) fn set(&self, node: &Node, knob: Knob, limit: Limit) -> Result<u64, NoLimitedAncestor> {
+    pub(crate) fn set(&self, node: &'static Node, knob: Knob, limit: Limit) -> Result<u64, NoLimitedAncestor> {
         let mut places = self.places.lock();
         let bytes = node.resolve(limit)?;
         node.note_percent(knob, limit);
@@ -96,13 +99,17 @@ impl Tree {
         Ok(excess)
     }
 
-    fn apply(&self, places: &mut Places, node: &Node, knob: Knob, bytes: u64) -> u64 {
-        // What is offline protects nobody any more.
+    fn apply(&self, places: &mut Places, node: &'static Node, knob: Knob, bytes: u64) -> u64 {
+        // What is offline protects nobody any more, and is nobody's excess.
         match knob {
             Knob::Max => return self.impose_max(places, node, bytes),
             _ if node.state().is_offline() => {}
             Knob::Min => node.set_protection(Protection::Min, bytes),
             Knob::Low => node.set_protection(Protection::Low, bytes),
+            Knob::Soft => {
+                self.before_soft(node, bytes);
+                node.set_soft(bytes);
+            }
         }
         0
     }
@@ -112,7 +119,7 @@ impl Tree {
         let mut at = places.after(top.place(), top.place());
         while let Some(place) = at {
             let node = places.node(place);
-            for knob in [Knob::Max, Knob::Min, Knob::Low] {
+            for knob in [Knob::Max, Knob::Min, Knob::Low, Knob::Soft] {
                 if let Limit::Percent(_) = node.set_to(knob)
                     && let Ok(bytes) = node.resolve(node.set_to(knob))
                     && bytes != node.knob(knob)

@@ -3,9 +3,10 @@
 //! Edges: E1 (charge/set_max), E4 (forced charge/opening), E15 (the last uncharge). The walk over all levels is in
 //! `page_counter`.
 
-use super::page_counter::{Node, Refusal, USAGE_MAX};
+use super::page_counter::{Node, USAGE_MAX};
 use super::peak::Peaks;
-use crate::sync::{Ordering, fence_after_exchange};
+use super::refusal::Refusal;
+use crate::sync::{Ordering, fence_after_exchange, per_thread};
 
 impl Node {
     /// Add `n` if usage stays within max. Returns usage and the room left above it.
@@ -17,11 +18,12 @@ impl Node {
         let mut usage = self.usage.units.load(Ordering::Acquire);
         loop {
             let max = self.limits.max.load(Ordering::Acquire);
-            let Some(new) = checked_add(usage, n).filter(|&new| within(new, max)) else {
+            let reserve = self.reserved();
+            let Some(new) = checked_add(usage, n).filter(|&new| within(new, max.saturating_sub(reserve))) else {
                 // An exchange of nothing reads the latest value: no refusal rests on a stale look.
                 let now = self.usage.units.fetch_add(0, Ordering::AcqRel);
                 if now == usage {
-                    return Err(self.refusal(open, usage, max));
+                    return Err(self.refusal(open, usage, max, reserve));
                 }
                 usage = now;
                 continue;
@@ -35,17 +37,24 @@ impl Node {
             let max = self.limits.max.load(Ordering::SeqCst);
             if !within(new, max) {
                 self.take_off(n);
-                return Err(self.refusal(open, usage, max));
+                return Err(self.refusal(open, usage, max, reserve));
             }
             self.propagate();
-            let room = max.min(USAGE_MAX) - new.max(0).cast_unsigned();
+            let room = max.min(USAGE_MAX).saturating_sub(reserve).saturating_sub(new.max(0).cast_unsigned());
             self.loosen(room);
             return Ok((new, room));
         }
     }
 
-    fn refusal(&self, open: u64, usage: i64, max: u64) -> Refusal<'_> {
-        Refusal { level: self, open, usage: usage.max(0).cast_unsigned(), max }
+    fn refusal(&self, open: u64, usage: i64, max: u64, reserve: u64) -> Refusal<'_> {
+        Refusal { level: self, open, usage: usage.max(0).cast_unsigned(), max, reserve }
+    }
+
+    /// What of max this thread may not use.
+    #[inline]
+    fn reserved(&self) -> u64 {
+        let reserve = self.limits.reserve.load(Ordering::Relaxed);
+        if reserve > 0 && per_thread::in_reclaim() { 0 } else { reserve }
     }
 
     /// Refused without a look at usage before.
@@ -53,7 +62,7 @@ impl Node {
         // Acquire (E10): as in `admit`.
         let open = self.limits.open.load(Ordering::Acquire);
         let usage = self.usage.units.load(Ordering::Acquire);
-        self.refusal(open, usage, self.max())
+        self.refusal(open, usage, self.max(), self.reserved())
     }
 
     /// A charge that sees plenty of room at a tight level ends the tightness.
@@ -184,6 +193,14 @@ impl Node {
         let _forcing = self.limits.forcing.lock();
         let forced = self.limits.forced.load(Ordering::Relaxed);
         self.limits.forced.store(forced.min(self.usage().saturating_sub(self.max())), Ordering::Release);
+    }
+
+    pub(crate) fn set_reserve(&self, units: u64) {
+        self.limits.reserve.store(units, Ordering::Relaxed);
+    }
+
+    pub(crate) fn kept_reserve(&self) -> u64 {
+        self.limits.reserve.load(Ordering::Relaxed)
     }
 
     pub(crate) fn usage(&self) -> u64 {

@@ -17,13 +17,17 @@ pub(crate) mod birth;
 mod config;
 mod counter;
 mod drain;
+mod excess;
 pub(crate) mod knob;
 mod level;
 pub(crate) mod life;
 pub(crate) mod page_counter;
 mod peak;
 pub(crate) mod pool;
-mod protection;
+pub(crate) mod protection;
+pub(crate) mod reclaim;
+pub(crate) mod refusal;
+mod ring;
 mod set;
 pub(crate) mod stat;
 pub(crate) mod stock;
@@ -42,8 +46,9 @@ use crate::sync::per_thread::{self, Block};
 use crate::sync::slots::Gate;
 use crate::sync::transit::ANY;
 use crate::sync::{Ordering, fence_after_exchange};
-use page_counter::{Node, Refusal, SHARED, USAGE_MAX};
+use page_counter::{Node, SHARED, USAGE_MAX};
 use pool::slow_path;
+use refusal::Refusal;
 use stock::{Consume, Put, Slot};
 
 /// Times a charge is tried again while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
@@ -117,6 +122,14 @@ impl Node {
     #[inline(never)]
     pub(crate) fn try_charge_slow(&self, n: u64, missed: Consume) -> Result<(), Refusal<'_>> {
         self.charge_slow(n, missed, Ask::Hook)
+    }
+
+    /// [`try_charge_slow`](Self::try_charge_slow) for groups: whoever is refused asks for reclaim himself, outside of any
+    /// slow path, and counts what is refused for good.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn try_charge_once_slow(&self, n: u64, missed: Consume) -> Result<(), Refusal<'_>> {
+        self.charge_slow(n, missed, Ask::Nobody)
     }
 
     /// Never refused: what does not fit is forced, after stranded credit was drained. Returns the units charged: fewer
@@ -210,7 +223,8 @@ impl Node {
         self.enter(block);
         // SeqCst (E5, E14): read in transit. Whoever closes the stock after this waits for us.
         let capacity = self.gate.capacity.load(Ordering::SeqCst);
-        let (open, batch) = (capacity > 0, capacity / 2);
+        // Inside reclaim nothing is charged in advance: what is there is what is lacking.
+        let (open, batch) = (capacity > 0, if per_thread::in_reclaim() { 0 } else { capacity / 2 });
         let walked = match self.ready_slot(block, capacity) {
             Some(slot) if n <= batch => match self.walk(batch) {
                 Ok(margin) => {
@@ -299,6 +313,7 @@ impl Gate {
     #[cold]
     #[inline(never)]
     pub(crate) fn uncharge_slow(&self, n: u64, missed: Put) {
+        per_thread::note_uncharged(n);
         match missed {
             Put::Kept => {}
             Put::Full => self.node().uncharge_slow(n),
@@ -429,16 +444,7 @@ impl Node {
                 Err(refusal) if !nested => self.tree().charge_at_limit(self, n, Some(top), refusal),
                 walked => walked,
             };
-            match walked {
-                Ok(_) => {
-                    self.count_charged(alone, n);
-                    Ok(())
-                }
-                Err(refusal) => {
-                    refusal.level.failcnt.fetch_add(1, Ordering::Relaxed);
-                    Err(refusal)
-                }
-            }
+            walked.map(|_| self.count_charged(alone, n))
         })
     }
 

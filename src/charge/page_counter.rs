@@ -17,8 +17,12 @@ use super::knob::KNOBS;
 use super::life::State;
 use super::peak::Peaks;
 use super::protection::Propagated;
+use super::refusal::Refusal;
+use super::ring::NO_RING;
 use super::tree::Tree;
-use crate::error::{CounterId, Refused};
+use crate::error::CounterId;
+use crate::reclaim::Event;
+use crate::reclaim::event::EventCounts;
 use crate::stat::part::Part;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::slots::{Gate, SlotIndex};
@@ -68,6 +72,11 @@ pub(crate) struct Node {
     pub(crate) children: AtomicU32,
     /// More was uncharged than charged here: the stock stays closed.
     pub(crate) poisoned: AtomicBool,
+    /// Of the first counter of a group: where the rings of reclaim have it.
+    pub(crate) ring: AtomicU32,
+    /// What happened to this group's limits, and in its subtree.
+    pub(crate) events_local: EventCounts,
+    pub(crate) events: EventCounts,
     /// Percentages that limits were set to, plus 1; 0 where to a number.
     pub(crate) percents: [AtomicU8; KNOBS],
     pub(crate) failcnt: StatU64,
@@ -147,49 +156,12 @@ pub(crate) struct Limits {
     pub(super) forcing: Lock<()>,
     pub(super) min_propagated: Propagated,
     pub(super) low_propagated: Propagated,
-}
-
-/// A level that said no.
-pub(crate) struct Refusal<'a> {
-    pub(crate) level: &'a Node,
-    /// `Limits::open` as read before the refusing look at usage.
-    pub(super) open: u64,
-    pub(crate) usage: u64,
-    pub(crate) max: u64,
-}
-
-impl Refusal<'_> {
-    /// More than can be counted was asked of a level without a max: what speaks for itself is the nearest max above.
-    fn limited(self) -> Self {
-        if self.max < USAGE_MAX {
-            return self;
-        }
-        match self.level.levels().skip(1).find(|level| level.max() < USAGE_MAX) {
-            Some(level) => level.refusal_now(),
-            None => self,
-        }
-    }
-
-    /// No stock was open below the level from before the refusal until now: there is no credit to look for.
-    pub(crate) fn without_credit(&self) -> bool {
-        // Acquire (E10): pairs with the exchanges in `Tree::open` and `Tree::close`.
-        self.open & u64::from(u32::MAX) == 0 && self.level.limits.open.load(Ordering::Acquire) == self.open
-    }
-
-    pub(crate) fn refused(&self, requester: &Node, requested: u64) -> Refused {
-        Refused {
-            level: self.level.life().id,
-            requester: requester.life().id,
-            requested,
-            usage: self.usage,
-            max: self.max,
-            stocked_bound: self.stocked_bound(),
-        }
-    }
-
-    pub(crate) fn stocked_bound(&self) -> u64 {
-        self.level.bound.load(Ordering::Relaxed)
-    }
+    /// Usage above it is in excess; `u64::MAX`: never.
+    pub(super) soft: AtomicU64,
+    /// As last told to the levels above (E23).
+    pub(super) in_excess: AtomicU64,
+    /// Units below max that only charges made inside reclaim may use.
+    pub(super) reserve: StatU64,
 }
 
 /// The levels of a charge: from a counter to its root. For the front of a set, all chains of its members, the last
@@ -259,6 +231,9 @@ impl Node {
                 forcing: Lock::new(Rank::Forcing, ()),
                 min_propagated: Propagated::default(),
                 low_propagated: Propagated::default(),
+                soft: AtomicU64::new(u64::MAX),
+                in_excess: AtomicU64::new(0),
+                reserve: StatU64::new(0),
             }),
             place: AtomicU32::new(u32::MAX),
             charger: AtomicU64::new(0),
@@ -267,6 +242,9 @@ impl Node {
             bound: StatU64::new(0),
             children: AtomicU32::new(0),
             poisoned: AtomicBool::new(false),
+            ring: AtomicU32::new(NO_RING),
+            events_local: EventCounts::new(),
+            events: EventCounts::new(),
             percents: [const { AtomicU8::new(0) }; KNOBS],
             failcnt: StatU64::new(0),
             underflows: StatU64::new(0),
@@ -300,9 +278,10 @@ impl Node {
         drop(forcing);
         self.usage.units.store(0, Ordering::Relaxed);
         self.usage.peaks.forget();
-        for word in [&self.limits.min, &self.limits.low, &self.limits.open, &self.charger] {
+        for word in [&self.limits.min, &self.limits.low, &self.limits.open, &self.limits.in_excess, &self.charger] {
             word.store(0, Ordering::Relaxed);
         }
+        self.limits.soft.store(u64::MAX, Ordering::Relaxed);
         self.limits.min_propagated.forget();
         self.limits.low_propagated.forget();
         self.limits.tight.store(false, Ordering::Relaxed);
@@ -312,10 +291,13 @@ impl Node {
             percent.store(0, Ordering::Relaxed);
         }
         let figures = [&self.touched, &self.bound, &self.failcnt, &self.underflows, &self.underflowed];
-        for figure in figures.into_iter().chain([&self.limits.forced_total]) {
+        for figure in figures.into_iter().chain([&self.limits.forced_total, &self.limits.reserve]) {
             figure.store(0, Ordering::Relaxed);
         }
         self.audit_shared.reset();
+        self.ring.store(NO_RING, Ordering::Relaxed);
+        self.events_local.forget();
+        self.events.forget();
         // SAFETY: see `Sync`.
         unsafe { (*self.life.get()).take() }
     }
@@ -358,6 +340,12 @@ impl Node {
             Beside::First(first) => first,
             Beside::Others(_) => self,
         }
+    }
+
+    /// An event of this group, counted here and at all above. Takes no lock, allocates nothing.
+    pub(crate) fn count_event(&self, event: Event) {
+        self.events_local.count(event);
+        self.levels().for_each(|level| level.events.count(event));
     }
 
     /// The counters of the group that this is the first of; this one is number 0.
@@ -425,6 +413,9 @@ impl Node {
             let (usage, above) = level.add_forced(n);
             risen.note(level, usage);
             crossed |= above;
+            if above {
+                level.count_event(Event::Overcharge);
+            }
         }
         risen.record();
         crossed

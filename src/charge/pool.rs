@@ -105,6 +105,22 @@ pub(crate) fn slow_path<R>(work: impl FnOnce(Option<&per_thread::Block>, bool) -
     result.0
 }
 
+impl Node {
+    /// Drop a handle of a group. Afterwards it may be gone.
+    #[inline]
+    pub(crate) fn release(&self) {
+        if let Some(of) = self.unpin() {
+            self.release_last(of);
+        }
+    }
+
+    /// It may have been the last.
+    #[cold]
+    fn release_last(&self, of: Generation) {
+        slow_path(|_, _| self.part(of));
+    }
+}
+
 /// Bury what this thread has to bury: no lock is held here, and no slow path of this thread is under way.
 #[inline]
 fn bury_all() {

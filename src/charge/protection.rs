@@ -5,8 +5,13 @@
 //!
 //! Edge: E11. After `propagate_protected_usage` in `mm/page_counter.c`.
 
+use std::ptr;
+
+use smallvec::SmallVec;
+
 use super::life::Generation;
 use super::page_counter::Node;
+use crate::reclaim::protection::{Level, effective};
 use crate::sync::{AtomicI64, AtomicU64, Ordering, fence_after_exchange};
 
 /// One kind of protection: what this level has told its parent, and what its children have told it.
@@ -48,7 +53,8 @@ impl Node {
         self.tell(kind);
     }
 
-    /// Tell the parent how much of usage is protected, where anything is.
+    /// Usage has changed: tell the parent how much of it is protected, where anything is, and the levels above whether
+    /// it is in excess.
     #[inline]
     pub(super) fn propagate(&self) {
         if self.limits.min.load(Ordering::SeqCst) > 0 {
@@ -57,6 +63,7 @@ impl Node {
         if self.limits.low.load(Ordering::SeqCst) > 0 {
             self.tell(Protection::Low);
         }
+        self.track_excess();
     }
 
     /// [`propagate`](Self::propagate) by somebody who does not keep the counter alive any more; `of` is the life of who
@@ -66,6 +73,7 @@ impl Node {
         if self.limits.min.load(Ordering::SeqCst) > 0 || self.limits.low.load(Ordering::SeqCst) > 0 {
             self.propagate_pinned(keeper, of);
         }
+        self.track_excess_if(keeper, of);
     }
 
     /// With a handle for the time being: whoever told the parent meanwhile may have been the last.
@@ -97,6 +105,25 @@ impl Node {
                 return;
             }
         }
+    }
+
+    /// How much of usage is protected against pressure on `root`, worked out here and now. 0 for `root` itself, and where
+    /// it is not above.
+    pub(crate) fn effective(&self, kind: Protection, root: &Node) -> u64 {
+        let mut below: SmallVec<[Level; 8]> = SmallVec::new();
+        let mut levels = self.levels();
+        loop {
+            match levels.next() {
+                None => return 0,
+                Some(level) if ptr::eq(level, root) => break,
+                Some(level) => below.push(Level {
+                    usage: level.usage(),
+                    setting: level.setting(kind),
+                    children: level.children_protected(kind),
+                }),
+            }
+        }
+        effective(below.into_iter().rev(), self.tree().config.recursive)
     }
 
     pub(crate) fn setting(&self, kind: Protection) -> u64 {

@@ -10,7 +10,10 @@ use hashbrown::HashTable;
 use super::audit::Cell as AuditCell;
 use super::config::{BUDGET_SHARE, CounterConfig};
 use super::page_counter::{Life, Node, USAGE_MAX};
+use super::reclaim::ReclaimConfig;
+use super::ring::Rings;
 use super::stock::Slot;
+use crate::reclaim::entry::Entry;
 use crate::stat::coordinator::Coordinator;
 use crate::sync::barrier::{Barrier, BarrierState};
 use crate::sync::lock::{Lock, Rank};
@@ -38,6 +41,10 @@ pub(crate) struct Tree {
     pub(crate) stats: Option<Coordinator>,
     pub(crate) counts: TreeCounts,
     pub(crate) places: Lock<Places>,
+    pub(crate) reclaim: ReclaimConfig,
+    /// Who can be reclaimed, by ring.
+    pub(crate) reclaimers: Lock<Vec<Vec<Arc<Entry>>>>,
+    pub(crate) rings: Lock<Rings>,
 }
 
 /// A counter that every group has beside memory.
@@ -332,7 +339,7 @@ impl Place {
 
 impl Tree {
     pub(crate) fn new(config: CounterConfig) -> Arc<Tree> {
-        Tree::make(config, None, Box::default(), u32::MAX)
+        Tree::make(config, None, Box::default(), u32::MAX, ReclaimConfig::default())
     }
 
     pub(crate) fn of_groups(
@@ -340,11 +347,18 @@ impl Tree {
         further: Box<[Further]>,
         groups_max: u32,
         stats: Coordinator,
+        reclaim: ReclaimConfig,
     ) -> Arc<Tree> {
-        Tree::make(config, Some(stats), further, groups_max)
+        Tree::make(config, Some(stats), further, groups_max, reclaim)
     }
 
-    fn make(config: CounterConfig, stats: Option<Coordinator>, further: Box<[Further]>, groups_max: u32) -> Arc<Tree> {
+    fn make(
+        config: CounterConfig,
+        stats: Option<Coordinator>,
+        further: Box<[Further]>,
+        groups_max: u32,
+        reclaim: ReclaimConfig,
+    ) -> Arc<Tree> {
         static NUMBERS: AtomicU32 = AtomicU32::new(1);
         Arc::new(Tree {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
@@ -358,6 +372,9 @@ impl Tree {
             stats,
             counts: TreeCounts::default(),
             places: Lock::new(Rank::Places, Places::default()),
+            reclaim,
+            reclaimers: Lock::new(Rank::Bookkeeping, Vec::new()),
+            rings: Lock::new(Rank::Rings, Rings::default()),
         })
     }
 

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use super::knob::Knob;
 use super::page_counter::Node;
 use super::protection::Protection;
 use super::tree::{NOWHERE, Places, Tree};
@@ -84,6 +85,8 @@ pub enum FaultKind {
     StockBound,
     /// The protected usage that the children report is not what they have.
     Protection,
+    /// The groups below that are counted as in excess of their soft limits are not those that are.
+    Excess,
     /// Units were uncharged that had not been charged.
     Underflow,
 }
@@ -188,6 +191,9 @@ impl fmt::Display for Fault {
             FaultKind::Protection => {
                 write!(f, "{counter}: children report {found} protected, they have {expected}: {by} {sign}")
             }
+            FaultKind::Excess => {
+                write!(f, "{counter}: {found} groups below are counted in excess, {expected} are: {by} {sign}")
+            }
             FaultKind::Underflow => write!(f, "{counter}: {found} uncharged that were never charged"),
         }
     }
@@ -201,6 +207,7 @@ struct Sums {
     children: u64,
     min: u64,
     low: u64,
+    excess: u64,
 }
 
 // === impl Tree ===
@@ -278,6 +285,7 @@ impl Tree {
                 above.children = above.children.saturating_add(usage);
                 above.min = above.min.saturating_add(usage.min(node.setting(Protection::Min)));
                 above.low = above.low.saturating_add(usage.min(node.setting(Protection::Low)));
+                above.excess += sum.excess + u64::from(usage > node.knob(Knob::Soft));
             }
         }
         faults.reverse();
@@ -313,6 +321,10 @@ impl Tree {
             if found != expected {
                 fault(FaultKind::Protection, expected, found);
             }
+        }
+        let excess = node.children_in_excess();
+        if excess != sum.excess {
+            fault(FaultKind::Excess, sum.excess, excess);
         }
     }
 }

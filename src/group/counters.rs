@@ -228,7 +228,9 @@ impl GroupCounter<'_> {
     ///
     /// [`LimitError::NoLimitedAncestor`]. The old max holds.
     pub fn set_max(&self, limit: Limit) -> Result<u64, LimitError> {
-        self.set(Knob::Max, limit)
+        let excess = self.set(Knob::Max, limit)?;
+        // Memory only: nobody gives anything else back.
+        Ok(if self.node.number_in_group() == 0 { self.group.shrink_to_max() } else { excess })
     }
 
     pub(super) fn set(&self, knob: Knob, limit: Limit) -> Result<u64, LimitError> {

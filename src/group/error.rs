@@ -26,6 +26,9 @@ pub enum ChargeError {
     /// It does not fit below a max.
     #[error(transparent)]
     Limit(#[from] Refusal),
+    /// It does not fit below a max, and was made inside reclaim, which does not ask for more reclaim.
+    #[error("{0}; inside reclaim, which does not nest")]
+    InReclaim(Refusal),
     /// The group is offline.
     #[error("{} is offline: {} refused", .group.path(), Bytes(*.requested))]
     Offline {
@@ -73,7 +76,7 @@ pub struct Refusal {
     pub(super) group: Group,
     pub(super) requester: Group,
     /// Its number; memory is 0.
-    pub(super) counter: usize,
+    pub(super) counter: u16,
     pub(super) requested: u64,
     pub(super) usage: u64,
     pub(super) max: u64,
@@ -115,7 +118,7 @@ impl Refusal {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn counter(&self) -> Option<&str> {
-        self.group.node().group().nth(self.counter)?.further_name()
+        self.group.node().group().nth(self.counter.into())?.further_name()
     }
 
     /// Bytes asked for.
@@ -164,7 +167,20 @@ impl Refusal {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn want(&self) -> u64 {
-        self.usage().saturating_add(self.requested()).saturating_sub(self.max())
+        self.usage().saturating_add(self.requested()).saturating_sub(self.max().saturating_sub(self.reserve()))
+    }
+
+    /// What of the max is kept for charges made inside reclaim, in bytes, as it is set now: see [`Group::set_reserve`].
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
+    /// runtime.root().set_reserve(100);
+    /// # let memcg::ChargeError::Limit(refusal) = runtime.root().try_charge(1_000).unwrap_err() else { panic!() };
+    /// assert_eq!((refusal.reserve(), refusal.want()), (100, 1_000 - 924));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reserve(&self) -> u64 {
+        if self.counter == 0 { self.group.reserve() } else { 0 }
     }
 
     /// The published bound on credit below the group when it refused, in bytes; 0 in all but rare races.
@@ -189,11 +205,45 @@ impl fmt::Display for Refusal {
             write!(f, " of {counter}")?;
         }
         let max = if *max == u64::MAX { Limit::Max.to_string() } else { format!("max {}", Bytes(*max)) };
-        write!(f, " for {}: {usage} live of {max}, at most {stocked} stocked", requester.path())
+        write!(f, " for {}: {usage} live of {max}, at most {stocked} stocked", requester.path())?;
+        let reserve = Bytes(self.reserve());
+        if reserve > Bytes(0) { write!(f, ", {reserve} kept for reclaim") } else { Ok(()) }
     }
 }
 
 impl std::error::Error for Refusal {}
+
+/// Why nothing was reclaimed.
+///
+/// ```
+/// use memcg::{Priority, Reclaim, ReclaimContext, ReclaimError, Runtime};
+/// use std::sync::Arc;
+///
+/// struct Nests;
+/// impl Reclaim for Nests {
+///     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
+///         assert!(matches!(context.target().reclaim(want), Err(ReclaimError::InReclaim { .. })));
+///         0
+///     }
+/// }
+///
+/// let runtime = Runtime::builder().build()?;
+/// let root = runtime.root();
+/// let _registration = root.register_reclaimer(Arc::new(Nests), Priority::NORMAL);
+/// let _held = root.try_charge(10)?;
+/// assert_eq!(root.reclaim(10)?.panics, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReclaimError {
+    /// This thread is in a reclaimer, or is an allocator inside this crate: reclaim does not nest.
+    #[error("nothing reclaimed of {}: reclaim does not nest", .group.path())]
+    InReclaim {
+        /// Whose memory was asked for.
+        group: Group,
+    },
+}
 
 /// Why a group was not made. Nothing of it remains.
 ///
@@ -285,7 +335,7 @@ pub enum NameFault {
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let root = runtime.root();
-/// assert!(matches!(root.set_soft(Limit::Bytes(1)), Err(LimitError::Unsupported { .. })));
+/// assert!(matches!(root.set_high(Limit::Bytes(1)), Err(LimitError::Unsupported { .. })));
 /// let refused = root.set_low("10%".parse::<Limit>()?).unwrap_err();
 /// assert_eq!(refused.to_string(), "no 10% of a max for low of /: no ancestor has one");
 /// # Ok::<(), Box<dyn std::error::Error>>(())

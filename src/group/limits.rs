@@ -23,7 +23,7 @@ pub struct Limits {
     pub high: Option<Limit>,
     /// The most bytes that charges may bring usage to.
     pub max: Option<Limit>,
-    /// Usage from which on the group is reclaimed first. Refused as `Unsupported` until it acts.
+    /// Usage above which the group is reclaimed first.
     pub soft: Option<Limit>,
 }
 
@@ -97,7 +97,7 @@ impl Limits {
         self
     }
 
-    /// Usage from which on the group is reclaimed first.
+    /// Usage above which the group, and all below it, is reclaimed first. 0: whenever it holds anything.
     ///
     /// ```
     /// use memcg::{Limit, Limits};

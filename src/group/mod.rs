@@ -6,6 +6,7 @@ mod charge;
 mod counters;
 mod error;
 mod limits;
+mod pressure;
 mod reading;
 mod stats;
 mod tree;
@@ -13,14 +14,18 @@ mod zero;
 
 pub use charge::Charge;
 pub use counters::{ChargeSet, Counter, GroupCounter};
-pub use error::{ChargeError, CreateError, LimitError, MergeError, NameFault, OfflineError, Refusal, SplitError};
+pub use error::{
+    ChargeError, CreateError, LimitError, MergeError, NameFault, OfflineError, ReclaimError, Refusal, SplitError,
+};
 pub use limits::Limits;
+pub use pressure::Registration;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use crate::charge::life::Generation;
-use crate::charge::page_counter::{Node, Refusal as NodeRefusal};
+use crate::charge::page_counter::Node;
+use crate::charge::refusal::Refusal as NodeRefusal;
 use crate::charge::stock::Consume;
 use crate::sync::model_failed;
 use crate::sync::slots::Gate;
@@ -225,7 +230,8 @@ fn try_charge_slow(gate: &'static Gate, bytes: u64, missed: Consume) -> Result<(
         zero::hold(node);
         return Ok(());
     }
-    node.try_charge_slow(bytes, missed).map_err(|refusal| refused(node, bytes, &refusal).into())
+    node.try_charge_once_slow(bytes, missed)
+        .or_else(|refusal| pressure::press(node, bytes, refusal, || node.try_charge_once_slow(bytes, Consume::Miss)))
 }
 
 /// A refusal with handles of its own. The levels are kept by the requester, which the caller keeps.
@@ -234,7 +240,7 @@ fn refused(requester: &'static Node, requested: u64, refusal: &NodeRefusal<'_>) 
     Refusal {
         group: Group::pinned(level.first()),
         requester: Group::pinned(requester.first()),
-        counter: level.number_in_group(),
+        counter: u16::try_from(level.number_in_group()).unwrap_or(u16::MAX),
         requested,
         usage: refusal.usage,
         max: refusal.max,
@@ -254,7 +260,8 @@ fn transfer(from: &'static Node, to: &Group, bytes: u64) -> Result<&'static Node
     }
     let common = new.levels().find(|&level| from.levels().any(|other| std::ptr::eq(level, other))).ok_or_else(other)?;
     if bytes > 0 {
-        new.charge_below_slow(bytes, common).map_err(|refusal| refused(new, bytes, &refusal))?;
+        let charge = || new.charge_below_slow(bytes, common);
+        charge().or_else(|refusal| pressure::press(new, bytes, refusal, charge))?;
         from.uncharge_below_slow(bytes, common);
     }
     Ok(new)

@@ -35,7 +35,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_max(&self, limit: Limit) -> Result<u64, LimitError> {
-        self.memory().set(Knob::Max, limit)
+        self.memory().set_max(limit)
     }
 
     /// Set the bytes that reclaim never touches. Told to the parent; charges do not look at it. Nothing on a group that
@@ -93,20 +93,28 @@ impl Group {
         Err(LimitError::Unsupported { limit: "high" })
     }
 
-    /// Not supported yet.
+    /// Set the usage above which this group, and all below it, is reclaimed before others. 0: whenever it holds
+    /// anything; [`Limit::Max`], as it is at first: never. Nothing on a group that is offline.
+    ///
+    /// Charges that walk compare, and tell the groups above at each crossing; those from the stock do not, for credit is
+    /// usage already.
     ///
     /// # Errors
     ///
-    /// [`LimitError::Unsupported`], always: a limit that does not act is not stored.
+    /// As [`set_max`](Self::set_max).
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// assert!(runtime.root().set_soft(memcg::Limit::Bytes(1)).is_err());
-    /// # Ok::<(), memcg::BuildError>(())
+    /// let root = runtime.root();
+    /// let _held = root.try_charge(10)?;
+    /// root.set_soft(memcg::Limit::Bytes(0))?;
+    /// assert!(root.is_in_excess());
+    /// root.set_soft(memcg::Limit::Max)?;
+    /// assert!(!root.is_in_excess());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_soft(&self, limit: Limit) -> Result<(), LimitError> {
-        let _ = limit;
-        Err(LimitError::Unsupported { limit: "soft" })
+        self.memory().set(Knob::Soft, limit).map(drop)
     }
 
     /// The limits as they were set, percentages as percentages. Those that are not supported yet are `None`.
@@ -122,7 +130,18 @@ impl Group {
     /// ```
     pub fn limits(&self) -> Limits {
         let set = |knob| self.node().set_to(knob);
-        Limits::new().max(set(Knob::Max)).min(set(Knob::Min)).low(set(Knob::Low))
+        Limits::new().max(set(Knob::Max)).min(set(Knob::Min)).low(set(Knob::Low)).soft(set(Knob::Soft))
+    }
+
+    /// The soft limit in bytes, `u64::MAX` where there is none. One load.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// assert_eq!(runtime.root().soft(), u64::MAX);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn soft(&self) -> u64 {
+        self.node().knob(Knob::Soft)
     }
 
     /// The max in bytes, `u64::MAX` where there is none. One load.

@@ -67,14 +67,12 @@ impl Group {
     }
 
     /// The limits that act; the others are refused.
-    fn knobs(&self, limits: &Limits) -> Result<[(Knob, Option<Limit>); 3], LimitError> {
+    fn knobs(&self, limits: &Limits) -> Result<[(Knob, Option<Limit>); 4], LimitError> {
         let Limits { min, low, high, max, soft } = *limits;
-        for (limit, set) in [("high", high), ("soft", soft)] {
-            if set.is_some() {
-                return Err(LimitError::Unsupported { limit });
-            }
+        if high.is_some() {
+            return Err(LimitError::Unsupported { limit: "high" });
         }
-        Ok([(Knob::Max, max), (Knob::Min, min), (Knob::Low, low)])
+        Ok([(Knob::Max, max), (Knob::Min, min), (Knob::Low, low), (Knob::Soft, soft)])
     }
 
     pub(super) fn limit_error(&self, knob: Knob, NoLimitedAncestor(percent): NoLimitedAncestor) -> LimitError {
@@ -82,6 +80,7 @@ impl Group {
             Knob::Max => "max",
             Knob::Min => "min",
             Knob::Low => "low",
+            Knob::Soft => "soft",
         };
         LimitError::NoLimitedAncestor { group: self.clone(), limit, percent }
     }

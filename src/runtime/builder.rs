@@ -1,7 +1,10 @@
 //! How a runtime is configured: checked once, in `build`.
 
+use std::time::Duration;
+
 use super::Runtime;
 use crate::charge::pool::slow_path;
+use crate::charge::reclaim::ReclaimConfig;
 use crate::charge::tree::{Further, Tree};
 use crate::charge::{BATCH_MAX, CounterConfig};
 use crate::group::{Counter, Group};
@@ -44,6 +47,8 @@ pub struct RuntimeBuilder {
     items: Items,
     stat_batch: u64,
     nodes: usize,
+    recursive: bool,
+    reclaim: ReclaimConfig,
 }
 
 /// A configuration that does not hold.
@@ -131,6 +136,8 @@ impl RuntimeBuilder {
             items: Items::default(),
             stat_batch: STAT_BATCH,
             nodes: 1,
+            recursive: true,
+            reclaim: ReclaimConfig::default(),
         }
     }
 
@@ -316,6 +323,56 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Whether what a group's children do not claim of its min or low protects those of them that use more than they
+    /// claim, in proportion (default), or nobody. Without it, each group protects what it sets itself and no more.
+    ///
+    /// Source: the mount option `memory_recursiveprot`.
+    ///
+    /// ```
+    /// use memcg::{Limit, Limits, Runtime};
+    ///
+    /// for (recursive, protected) in [(true, 50), (false, 0)] {
+    ///     let runtime = Runtime::builder().recursive_protection(recursive).build()?;
+    ///     let tenant = runtime.root().create("tenant", Limits::new().low(Limit::Bytes(50)))?;
+    ///     let query = tenant.create("q17", Limits::new())?;
+    ///     let _held = query.try_charge(80)?;
+    ///     assert_eq!(query.effective_low(&runtime.root()), protected);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn recursive_protection(mut self, recursive: bool) -> Self {
+        self.recursive = recursive;
+        self
+    }
+
+    /// Time that one charge may spend in reclaim, 100 ms by default: afterwards nobody more is asked, and it is refused
+    /// if it does not fit. Who is being asked is not interrupted.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// assert!(memcg::Runtime::builder().reclaim_time(Duration::from_millis(5)).build().is_ok());
+    /// ```
+    pub fn reclaim_time(mut self, time: Duration) -> Self {
+        self.reclaim.time = time;
+        self
+    }
+
+    /// Weigh groups by an item of their own statistics, not by what their reclaimers say: they give in proportion to it.
+    /// The statistics of the group under pressure and of all below it are flushed first.
+    ///
+    /// ```
+    /// use memcg::{Runtime, Stat};
+    ///
+    /// let runtime = Runtime::builder().reclaim_weight(Stat::FILE).build()?;
+    /// assert_eq!(runtime.root().reclaim(4_096)?.freed, 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reclaim_weight(mut self, stat: Stat) -> Self {
+        self.reclaim.weight = Some(stat);
+        self
+    }
+
     /// Check the configuration and make the runtime.
     ///
     /// # Errors
@@ -334,12 +391,13 @@ impl RuntimeBuilder {
             Limit::Percent(_) | Limit::Max => u64::MAX,
         };
         let mut config = CounterConfig::new().batch(self.batch.0).adaptive(self.adaptive).audit(self.audit);
-        config = config.barrier(self.barrier);
+        config = config.barrier(self.barrier).recursive_protection(self.recursive);
         let memory = CounterConfig { budget: self.budget.map(Bytes::as_u64), max, ..config.clone() };
         let configs: Vec<_> = std::iter::once(memory).chain(self.counters.iter().map(|_| config.clone())).collect();
         let root = slow_path(|_, _| {
             let stats = Coordinator::new(self.items, self.id, self.stat_batch);
-            Tree::of_groups(configs[0].clone(), self.counters.into(), self.groups_max, stats).root_group(&configs)
+            let tree = Tree::of_groups(configs[0].clone(), self.counters.into(), self.groups_max, stats, self.reclaim);
+            tree.root_group(&configs)
         });
         Ok(Runtime::new(Group::from_handle(root)))
     }

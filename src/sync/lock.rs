@@ -5,6 +5,7 @@
 //!   Statistics      the lists of a tree's coordinator: held over at most a slice of a flush
 //!     Bookkeeping   the registry, peak windows: held over what may allocate, and so over a charge by an allocator
 //!       Forcing     the forced units of one level: held over one exchange
+//!         Rings     who is in excess, who can be reclaimed: held over a few links, never over what allocates
 //! ```
 //!
 //! A thread takes a lock only below those that it holds; debug builds assert it. Nobody waits for `Places` while in
@@ -21,6 +22,7 @@ pub(crate) enum Rank {
     Statistics = 2,
     Bookkeeping = 3,
     Forcing = 4,
+    Rings = 5,
 }
 
 /// A mutex that knows its place.

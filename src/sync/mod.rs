@@ -18,22 +18,22 @@ mod real;
 
 #[cfg(loom)]
 pub(crate) use model::{
-    AtomicI64, AtomicPtr, AtomicU64, DEATHS, IDLE_VISITS, POOL_CHUNK, Patience, Registrar, SLICE, Shared, fence,
+    AtomicI64, AtomicPtr, AtomicU64, DEATHS, IDLE_VISITS, POOL_CHUNK, Patience, Registrar, SLICE, Shared, fence, pause,
     process_wide,
 };
 #[cfg(loom)]
 use model::{Mutex, MutexGuard};
 #[cfg(loom)]
-pub(crate) use model::{model_failed, owner, registry, with_local};
+pub(crate) use model::{is_over, model_failed, owner, registry, with_local};
 #[cfg(not(loom))]
 pub(crate) use real::{
-    AtomicI64, AtomicPtr, AtomicU64, DEATHS, IDLE_VISITS, POOL_CHUNK, Patience, Registrar, SLICE, Shared, fence,
+    AtomicI64, AtomicPtr, AtomicU64, DEATHS, IDLE_VISITS, POOL_CHUNK, Patience, Registrar, SLICE, Shared, fence, pause,
     process_wide,
 };
 #[cfg(not(loom))]
 use real::{Mutex, MutexGuard};
 #[cfg(not(loom))]
-pub(crate) use real::{model_failed, owner, registry, with_local};
+pub(crate) use real::{is_over, model_failed, owner, registry, with_local};
 
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::Ordering;

@@ -153,8 +153,10 @@ pub(crate) struct Local {
     /// Depth of slow paths on this thread's stack. A charge from an allocator or a callback inside one sees it above
     /// zero, takes no lock and waits for nothing.
     slow: Cell<u32>,
-    /// This thread runs a pressure hook.
+    /// This thread runs a pressure hook or reclaims.
     hook: Cell<bool>,
+    /// Units that this thread has uncharged on slow paths; wraps.
+    uncharged: Cell<u64>,
     /// What this thread has to bury once it holds nothing: a list through the dead themselves.
     graves: Cell<*const ()>,
     /// Rank of the innermost lock that this thread holds; kept in debug builds.
@@ -168,6 +170,7 @@ impl Local {
             block: Cell::new(no_block()),
             slow: Cell::new(0),
             hook: Cell::new(false),
+            uncharged: Cell::new(0),
             graves: Cell::new(ptr::null()),
             #[cfg(debug_assertions)]
             held: Cell::new(0),
@@ -226,7 +229,8 @@ pub(crate) fn exchange_graves(first: *const ()) -> *const () {
     super::with_local(|local| local.graves.replace(first))
 }
 
-/// Runs foreign code as a pressure hook, outside of any slow path. `None` inside another hook: pressure does not nest.
+/// Runs foreign code as a pressure hook or as a reclaimer, outside of any slow path. `None` inside another: pressure does
+/// not nest.
 pub(crate) fn in_hook<R>(hook: impl FnOnce() -> R) -> Option<R> {
     struct Leave<'a>(&'a Local, u32);
     impl Drop for Leave<'_> {
@@ -242,6 +246,27 @@ pub(crate) fn in_hook<R>(hook: impl FnOnce() -> R) -> Option<R> {
         let _leave = Leave(local, local.slow.replace(0));
         Some(hook())
     })
+}
+
+/// Whether this thread runs a pressure hook or reclaims.
+#[inline]
+pub(crate) fn in_reclaim() -> bool {
+    super::with_local(|local| local.hook.get())
+}
+
+/// Whether this thread is in a slow path: it is an allocator that charges inside one.
+pub(crate) fn in_slow_path() -> bool {
+    super::with_local(|local| local.slow.get() > 0)
+}
+
+/// Count what this thread uncharges on a slow path.
+pub(crate) fn note_uncharged(units: u64) {
+    super::with_local(|local| local.uncharged.set(local.uncharged.get().wrapping_add(units)));
+}
+
+/// What has been counted.
+pub(crate) fn uncharged() -> u64 {
+    super::with_local(|local| local.uncharged.get())
 }
 
 /// Holds a thread's id and block; its destructor is the thread's exit.

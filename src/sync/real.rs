@@ -89,6 +89,16 @@ impl Patience {
     }
 }
 
+/// A rest for who waits longer than patience lasts: for foreign code.
+pub(crate) fn pause() {
+    std::thread::sleep(Duration::from_micros(50));
+}
+
+/// Whether a point in time has passed.
+pub(crate) fn is_over(deadline: Instant) -> bool {
+    Instant::now() >= deadline
+}
+
 /// Only a failed model forbids to touch its objects.
 pub(crate) const fn model_failed() -> bool {
     false

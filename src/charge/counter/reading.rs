@@ -191,6 +191,43 @@ impl PageCounter {
         PeakWindow::open(self.node(), Box::new(self.clone()))
     }
 
+    /// Units of usage that min protects against pressure on `root`: of what the levels between have, its share. 0 for
+    /// `root` itself, and where it is not above. Worked out from the counters as they are; a few loads a level.
+    ///
+    /// Source: `effective_protection` in `mm/page_counter.c`.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
+    /// let tenant = machine.child();
+    /// tenant.set_min(50);
+    /// let jobs = [tenant.child(), tenant.child()];
+    /// for job in &jobs {
+    ///     job.set_min(100);
+    ///     job.charge(100);
+    /// }
+    /// assert_eq!(jobs[0].effective_min(&machine), 25, "the tenant has 50 for both");
+    /// ```
+    pub fn effective_min(&self, root: &PageCounter) -> u64 {
+        self.node().effective(Protection::Min, root.node())
+    }
+
+    /// Units of usage that low protects against pressure on `root`. As [`effective_min`](Self::effective_min).
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
+    /// let job = machine.child();
+    /// job.set_low(10);
+    /// job.charge(30);
+    /// assert_eq!((job.effective_low(&machine), job.effective_low(&job)), (10, 0));
+    /// ```
+    pub fn effective_low(&self, root: &PageCounter) -> u64 {
+        self.node().effective(Protection::Low, root.node())
+    }
+
     /// Charges that were refused at this level, forced ones never among them. One load.
     ///
     /// ```

@@ -1,0 +1,293 @@
+//! The walk of reclaim: rings of the groups that matter, and whose turn it is.
+//!
+//! Two rings for each group: of its children that are in excess of their soft limit or have such below them, and of its
+//! children that have reclaimers or have such below. Who is in neither is never looked at, so idle groups cost nothing,
+//! however many. The kernel skips whole subtrees instead, and still looks at each sibling (`mem_cgroup_iter` with a
+//! predicate); here leaving a subtree is one step, for what is to be skipped is not linked.
+//!
+//! **Laps.** A group stands in its parent's ring; the ring has a lap number, each member the lap in which it was last
+//! served. Served members go to the end, so the first member tells whether the lap is over. Where a lap is over, its
+//! owner is served in the ring above. All of it persists between calls: the next one goes on where the last one stopped,
+//! and several threads share one lap.
+//!
+//! Links are numbers into one vector under a lock of the lowest rank: it is taken in the middle of a charge that crosses
+//! a soft limit. So nothing is allocated under it; room is made outside.
+
+use super::life::Generation;
+use super::page_counter::Node;
+use super::tree::Tree;
+use crate::sync::Ordering;
+
+/// No ring.
+pub(crate) const NO_RING: u32 = u32::MAX;
+
+/// Which ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// In excess of a soft limit.
+    Excess = 0,
+    /// With reclaimers.
+    Reclaimers = 1,
+}
+
+/// All rings of a tree, by number; each group that has ever had a soft limit or a reclaimer, and all above it, have one.
+#[derive(Default)]
+pub(crate) struct Rings {
+    all: Vec<Ring>,
+    /// First of the free ones, which are linked by `parent`.
+    free: Option<u32>,
+}
+
+struct Ring {
+    node: Option<(&'static Node, Generation)>,
+    parent: u32,
+    links: [Links; 2],
+    /// Bytes that the group may be asked for before it is somebody else's turn; below zero, it has given too much.
+    balance: i64,
+}
+
+/// A group in one kind of ring: as a member of its parent's, and as the owner of its own.
+#[derive(Clone, Copy)]
+struct Links {
+    linked: bool,
+    next: u32,
+    prev: u32,
+    /// Lap of the ring above in which it was served last.
+    served: u64,
+
+    /// It belongs there for its own sake.
+    own: bool,
+    /// Groups below that do.
+    below: u64,
+    first: u32,
+    last: u32,
+    lap: u64,
+    /// Lap in which the owner itself was served.
+    own_served: u64,
+}
+
+const UNLINKED: Links = Links {
+    linked: false,
+    next: NO_RING,
+    prev: NO_RING,
+    served: 0,
+    own: false,
+    below: 0,
+    first: NO_RING,
+    last: NO_RING,
+    lap: 1,
+    own_served: 0,
+};
+
+/// A step of a walk.
+pub(crate) enum Step {
+    /// A group with reclaimers, with a handle for the caller.
+    Visit(&'static Node, u32),
+    /// Everybody has been served.
+    LapOver,
+}
+
+impl Rings {
+    /// Counts of `kind` at a group: itself, and below it.
+    pub(crate) fn counts(&self, ring: u32, kind: Kind) -> (bool, u64) {
+        self.all.get(ring as usize).map_or((false, 0), |ring| {
+            let Links { own, below, .. } = ring.links[kind as usize];
+            (own, below)
+        })
+    }
+
+    fn links(&mut self, ring: u32, kind: Kind) -> &mut Links {
+        &mut self.all[ring as usize].links[kind as usize]
+    }
+
+    /// Whether a group belongs there for its own sake: told to all above it.
+    pub(crate) fn set_own(&mut self, ring: u32, kind: Kind, own: bool) {
+        if std::mem::replace(&mut self.links(ring, kind).own, own) == own {
+            return;
+        }
+        self.relink(ring, kind);
+        let mut above = self.all[ring as usize].parent;
+        while above != NO_RING {
+            let links = self.links(above, kind);
+            links.below = if own { links.below + 1 } else { links.below - 1 };
+            self.relink(above, kind);
+            above = self.all[above as usize].parent;
+        }
+    }
+
+    /// Into the ring above, or out of it, as its counts say.
+    fn relink(&mut self, ring: u32, kind: Kind) {
+        let links = self.all[ring as usize].links[kind as usize];
+        let wanted = links.own || links.below > 0;
+        let parent = self.all[ring as usize].parent;
+        if wanted == links.linked || parent == NO_RING {
+            return;
+        }
+        if wanted {
+            // Its turn comes with the next lap: who goes in and out must not overtake those who stay.
+            self.append(ring, parent, kind);
+        } else {
+            self.take_out(ring, parent, kind);
+        }
+        self.links(ring, kind).linked = wanted;
+    }
+
+    /// To the end of the ring above, as one that has been served.
+    fn append(&mut self, ring: u32, parent: u32, kind: Kind) {
+        let above = self.links(parent, kind);
+        let (last, lap) = (std::mem::replace(&mut above.last, ring), above.lap);
+        if last == NO_RING {
+            above.first = ring;
+        } else {
+            self.links(last, kind).next = ring;
+        }
+        let links = self.links(ring, kind);
+        (links.prev, links.next, links.served) = (last, NO_RING, lap);
+    }
+
+    fn take_out(&mut self, ring: u32, parent: u32, kind: Kind) {
+        let Links { prev, next, .. } = *self.links(ring, kind);
+        match prev {
+            NO_RING => self.links(parent, kind).first = next,
+            _ => self.links(prev, kind).next = next,
+        }
+        match next {
+            NO_RING => self.links(parent, kind).last = prev,
+            _ => self.links(next, kind).prev = prev,
+        }
+    }
+
+    /// Whose turn it is below `top`: among the groups in excess and all that is below them, or among all with
+    /// reclaimers. Who is returned has been served, unless [`keep_turn`](Self::keep_turn) takes it back.
+    pub(crate) fn next(&mut self, top: u32, soft: bool) -> Step {
+        let (mut at, mut came_by) = (top, Kind::Excess);
+        let mut covered = !soft;
+        loop {
+            // Whatever is below a group in excess is to be reclaimed with it.
+            covered |= self.links(at, Kind::Excess).own;
+            let kind = if covered { Kind::Reclaimers } else { Kind::Excess };
+            let links = self.links(at, kind);
+            if covered && links.own && links.own_served < links.lap {
+                links.own_served = links.lap;
+                let (node, of) = self.all[at as usize].node.expect("a ring in use has a group");
+                // Not one that is being buried.
+                if node.state().try_pin(of) {
+                    return Step::Visit(node, at);
+                }
+                continue;
+            }
+            let (first, lap) = (links.first, links.lap);
+            if first != NO_RING && self.links(first, kind).served < lap {
+                (at, came_by) = (first, kind);
+                continue;
+            }
+            self.links(at, kind).lap += 1;
+            if at == top {
+                return Step::LapOver;
+            }
+            // Served: to the end of the ring above, and on from the top.
+            let parent = self.all[at as usize].parent;
+            self.take_out(at, parent, came_by);
+            self.append(at, parent, came_by);
+            (at, covered) = (top, !soft);
+        }
+    }
+
+    /// The group that was visited last has more to give: it goes on where this call stopped.
+    pub(crate) fn keep_turn(&mut self, ring: u32) {
+        let links = self.links(ring, Kind::Reclaimers);
+        links.own_served = links.own_served.min(links.lap - 1);
+    }
+
+    /// Add to what a group may be asked for, up to `most`. Returns what that is now.
+    pub(crate) fn allow(&mut self, ring: u32, bytes: u64, most: u64) -> i64 {
+        let ring = &mut self.all[ring as usize];
+        ring.balance = ring.balance.saturating_add_unsigned(bytes).min(i64::try_from(most).unwrap_or(i64::MAX));
+        ring.balance
+    }
+
+    /// It has given this much. Returns what it may be asked for yet.
+    pub(crate) fn give(&mut self, ring: u32, bytes: u64) -> i64 {
+        let ring = &mut self.all[ring as usize];
+        ring.balance = ring.balance.saturating_sub_unsigned(bytes);
+        ring.balance
+    }
+
+    /// It has nothing to give: what it was allowed lapses, what it has given too much stays given.
+    pub(crate) fn lapse(&mut self, ring: u32) {
+        let ring = &mut self.all[ring as usize];
+        ring.balance = ring.balance.min(0);
+    }
+}
+
+// === Groups and their rings ===
+
+impl Tree {
+    /// A ring for a group and for all above it. Allocates, not under the lock of the rings.
+    pub(crate) fn make_rings(&self, node: &'static Node) {
+        let without = |node: &'static Node| node.ring.load(Ordering::Relaxed) == NO_RING;
+        let levels: Vec<&'static Node> =
+            std::iter::successors(Some(node), |node| node.life().parent).take_while(|&level| without(level)).collect();
+        if levels.is_empty() {
+            return;
+        }
+        // Old room is freed after the lock is: the allocator may uncharge.
+        let mut room: Vec<Ring> = Vec::new();
+        loop {
+            let mut rings = self.rings.lock();
+            let needed = rings.all.len() + levels.len();
+            if rings.all.capacity() < needed {
+                if room.capacity() < needed {
+                    drop(rings);
+                    room = Vec::with_capacity(2 * needed.max(16));
+                    continue;
+                }
+                room.append(&mut rings.all);
+                std::mem::swap(&mut rings.all, &mut room);
+            }
+            for level in levels.into_iter().rev().filter(|&level| without(level)) {
+                rings.put(level);
+            }
+            return;
+        }
+    }
+
+    /// The group is buried: nobody is below it, and it has neither reclaimers nor excess.
+    pub(crate) fn drop_ring(&self, node: &Node) {
+        let ring = node.ring.load(Ordering::Relaxed);
+        if ring != NO_RING {
+            self.rings.lock().release(ring);
+        }
+    }
+}
+
+impl Rings {
+    fn put(&mut self, node: &'static Node) {
+        let new = Ring {
+            node: Some((node, node.state().generation())),
+            parent: node.life().parent.map_or(NO_RING, |parent| parent.ring.load(Ordering::Relaxed)),
+            links: [UNLINKED; 2],
+            balance: 0,
+        };
+        let number = match self.free {
+            Some(number) => {
+                let free = std::mem::replace(&mut self.all[number as usize], new);
+                self.free = (free.parent != NO_RING).then_some(free.parent);
+                number
+            }
+            None => {
+                self.all.push(new);
+                (self.all.len() - 1) as u32
+            }
+        };
+        node.ring.store(number, Ordering::Relaxed);
+    }
+
+    fn release(&mut self, ring: u32) {
+        for kind in [Kind::Excess, Kind::Reclaimers] {
+            self.set_own(ring, kind, false);
+        }
+        let parent = self.free.replace(ring).unwrap_or(NO_RING);
+        self.all[ring as usize] = Ring { node: None, parent, links: [UNLINKED; 2], balance: 0 };
+    }
+}

@@ -1,0 +1,171 @@
+//! One registration: whether it may be called, whether it is worth it, and that nobody calls it once it is gone.
+//!
+//! `calls` counts calls under way beside the mark *gone*. A walk counts itself first and then looks for the mark; a
+//! registration that is dropped sets the mark first and then waits until nobody is counted. So either the call is seen
+//! and waited for, or it sees the mark and is none.
+//!
+//! Edge: E24 (registration dropped/walk).
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use super::{Priority, Reclaim, ReclaimContext};
+use crate::sync::lock::{Lock, Rank};
+use crate::sync::stat_atomic::AtomicU32;
+use crate::sync::{Arc, AtomicU64, Ordering, Patience, pause};
+
+const GONE: u64 = 1 << 63;
+
+/// Askings that one who freed nothing is spared at most: 1, 3, 7 … 63.
+const SPARED_MAX: u32 = 63;
+
+pub(crate) struct Entry {
+    reclaimer: Arc<dyn Reclaim>,
+    pub(crate) priority: Priority,
+    /// Whose list it is in: the number of a ring. Written under the lock of the lists.
+    pub(crate) home: AtomicU32,
+    calls: AtomicU64,
+    turn: Lock<Turn>,
+}
+
+/// What is remembered about it.
+#[derive(Default)]
+struct Turn {
+    /// The round that looked at it last, and what came of that.
+    round: u64,
+    spared: bool,
+    /// Rounds to spare it yet, and how many it was spared after the last fruitless call.
+    to_spare: u32,
+    last_spared: u32,
+    /// Promises that are out, their bytes, and when the first was made.
+    promises: u32,
+    owed: u64,
+    since: Option<Instant>,
+}
+
+/// What there is to be had from it in a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Ask.
+    Ready,
+    /// It freed nothing lately.
+    Spared,
+    /// It has been asked and will report.
+    Owes,
+}
+
+/// A call under way.
+struct Call<'a>(&'a AtomicU64);
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        // Release (E24): what the call did is done before it is over; pairs with `retire`.
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Entry {
+    pub(crate) fn new(reclaimer: Arc<dyn Reclaim>, priority: Priority) -> Arc<Entry> {
+        Arc::new(Entry {
+            reclaimer,
+            priority,
+            home: AtomicU32::new(u32::MAX),
+            calls: AtomicU64::new(0),
+            turn: Lock::new(Rank::Bookkeeping, Turn::default()),
+        })
+    }
+
+    fn begin(&self) -> Option<Call<'_>> {
+        // AcqRel (E24): counted before the look; pairs with `retire`.
+        let gone = self.calls.fetch_add(1, Ordering::AcqRel) & GONE != 0;
+        let call = Call(&self.calls);
+        (!gone).then_some(call)
+    }
+
+    /// No call begins from here on; with `wait`, none is under way afterwards.
+    pub(crate) fn retire(&self, wait: bool) {
+        // AcqRel (E24): marked before the look; pairs with `begin`.
+        let mut calls = self.calls.fetch_or(GONE, Ordering::AcqRel) & !GONE;
+        let patience = Patience::new();
+        while wait && calls > 0 {
+            if !patience.wait() {
+                pause();
+            }
+            calls = self.calls.load(Ordering::Acquire) & !GONE;
+        }
+    }
+
+    /// What it says it could free. `Err`: it panicked. Nothing of one that is gone.
+    pub(crate) fn reclaimable(&self) -> Result<u64, Panicked> {
+        let Some(_call) = self.begin() else { return Ok(0) };
+        contain(|| self.reclaimer.reclaimable())
+    }
+
+    /// What it says it has freed.
+    pub(crate) fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> Result<u64, Panicked> {
+        let Some(_call) = self.begin() else { return Ok(0) };
+        contain(|| self.reclaimer.reclaim(want, context))
+    }
+
+    /// How it stands in a round. Who owed for longer than `patience` has freed nothing.
+    pub(crate) fn standing(&self, round: u64, patience: Duration) -> Standing {
+        let mut turn = self.turn.lock();
+        if turn.promises > 0 {
+            let late = turn.since.is_some_and(|since| since.elapsed() > patience);
+            return if late { Standing::Spared } else { Standing::Owes };
+        }
+        if turn.round != round {
+            turn.round = round;
+            turn.spared = turn.to_spare > 0;
+            turn.to_spare = turn.to_spare.saturating_sub(1);
+        }
+        if turn.spared { Standing::Spared } else { Standing::Ready }
+    }
+
+    /// It freed something, or nothing. Spared for the rest of the round then, and for a while.
+    pub(crate) fn judge(&self, fruitful: bool) {
+        let mut turn = self.turn.lock();
+        if fruitful {
+            (turn.last_spared, turn.to_spare) = (0, 0);
+        } else if turn.promises == 0 {
+            let spare = (2 * turn.last_spared + 1).min(SPARED_MAX);
+            (turn.last_spared, turn.to_spare, turn.spared) = (spare, spare, true);
+        }
+    }
+
+    /// It takes `bytes` on.
+    pub(crate) fn owe(&self, bytes: u64) {
+        let mut turn = self.turn.lock();
+        turn.promises += 1;
+        turn.owed = turn.owed.saturating_add(bytes);
+        turn.since.get_or_insert_with(Instant::now);
+    }
+
+    /// It reports on a promise.
+    pub(crate) fn answer(&self, freed: u64) {
+        let mut turn = self.turn.lock();
+        turn.promises -= 1;
+        if turn.promises == 0 {
+            (turn.owed, turn.since) = (0, None);
+        }
+        drop(turn);
+        self.judge(freed > 0);
+    }
+
+    /// Bytes that it has promised and not reported on.
+    pub(crate) fn owed(&self) -> u64 {
+        self.turn.lock().owed
+    }
+}
+
+/// Foreign code has panicked.
+#[derive(Debug)]
+pub(crate) struct Panicked;
+
+/// Foreign code: whatever it does, the caller goes on. What it panicked with may panic when it is dropped.
+fn contain<R>(work: impl FnOnce() -> R) -> Result<R, Panicked> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+        Panicked
+    })
+}
