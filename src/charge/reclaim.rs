@@ -1,9 +1,10 @@
 //! A round of reclaim: who is asked, for how much, and what came of it.
 //!
-//! The kernel scans each group's lists by a share that doubles with each priority; here each lap of the rings lets each
-//! group give a share of what it could, and shares double from lap to lap. A group's *balance* is what it may still be
-//! asked for; what it gives beyond is held against it in the laps to come, so groups give in proportion to what they
-//! could, whatever they are asked for at a time.
+//! The kernel scans each group's lists by a share that doubles with each priority. Here the first lap of the rings lets
+//! each group give a small share of what it could, which tells how much there is; the laps after it ask each for its part
+//! of what is missing; the last one for everything. A group's *balance* is what it may still be asked for; what it gives
+//! beyond is held against it in the laps to come, so groups give in proportion to what they could, whatever is asked for
+//! at a time.
 //!
 //! No lock is held while foreign code runs, and this thread is not in transit. What a reclaimer says is checked against
 //! what this thread uncharged meanwhile and against the fall of usage: below a refusing level no stock is open, so what
@@ -19,17 +20,20 @@ use super::protection::Protection;
 use super::ring::{Kind, NO_RING, Step};
 use super::stat::Fresh;
 use super::tree::Tree;
-use crate::reclaim::entry::{Entry, Standing};
-use crate::reclaim::protection::unprotected;
+use crate::reclaim::entry::{Entry, Standing, drop_contained};
+use crate::reclaim::protection::{share, unprotected};
 use crate::reclaim::{Event, ReclaimCause, ReclaimContext, ReclaimPass, ReclaimReport};
 use crate::stat::Stat;
 use crate::stat::flush::Unlist;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering, is_over, per_thread};
 
-/// The first lap of a pass takes this share of what a group could give, as a shift; the last lap takes all. The kernel
-/// starts at 12 (DEF_PRIORITY), for its groups are of the size of a machine.
+/// The first lap of a pass takes this share of what a group could give, as a shift. The kernel starts at 12
+/// (DEF_PRIORITY), for its groups are of the size of a machine.
 const SHIFT: u32 = 6;
+
+/// Laps of a pass: more than one after the first are needed where groups give less than they said.
+const LAPS_MAX: u32 = 6;
 
 /// Bytes that a group is asked for at least, where so many are wanted.
 const CLUSTER: u64 = 4 * 4096;
@@ -51,6 +55,33 @@ impl Default for ReclaimConfig {
     }
 }
 
+/// Reclaimers of one group, and what each says it could free.
+type Ready = SmallVec<[(Arc<Entry>, u64); 2]>;
+
+/// What a lap asks of each group.
+#[derive(Clone, Copy, Debug)]
+enum Share {
+    Small,
+    /// Its part of what is missing, by its weight among all.
+    Part {
+        of: u64,
+        all: u64,
+    },
+    Everything,
+}
+
+impl Share {
+    /// For a group of some weight that has `most` to give; never nothing.
+    fn of(self, weight: u64, most: u64) -> u64 {
+        let share = match self {
+            Share::Small => weight >> SHIFT,
+            Share::Part { of, all } => share(weight, of, all),
+            Share::Everything => most,
+        };
+        share.clamp(1, most)
+    }
+}
+
 /// A handle for the time of a visit.
 struct Held(&'static Node);
 
@@ -58,6 +89,39 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.0.release();
     }
+}
+
+/// What came of a round.
+pub(crate) struct Outcome {
+    pub(crate) report: ReclaimReport,
+    /// They have promised to free more.
+    pub(crate) owing: Owing,
+}
+
+/// Reclaimers that have promised.
+#[derive(Default)]
+pub(crate) struct Owing(SmallVec<[Arc<Entry>; 1]>);
+
+impl Owing {
+    /// One of them has not reported yet.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.iter().any(|entry| entry.owed() > 0)
+    }
+
+    fn add(&mut self, entry: &Arc<Entry>) {
+        if !self.0.iter().any(|other| Arc::ptr_eq(other, entry)) {
+            self.0.push(Arc::clone(entry));
+        }
+    }
+}
+
+/// How patient a round is with those that have promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Promises {
+    /// As long as a group in excess owes memory, others are left alone.
+    Count,
+    /// They took too long.
+    Lapse,
 }
 
 struct Round {
@@ -68,10 +132,15 @@ struct Round {
     number: u64,
     want: u64,
     report: ReclaimReport,
-    /// Somebody in the present pass has been asked before and will report.
-    owes: bool,
+    promises: Promises,
+    owing: Owing,
+    /// Believed without a trace of it: credit in open stocks.
+    unseen: u64,
     /// Somebody was spared for its low.
     low_kept: bool,
+    /// Somebody was spared for having freed nothing lately, and may be asked when nothing else is left: now.
+    spared: bool,
+    last: bool,
 }
 
 impl Node {
@@ -85,7 +154,13 @@ impl Node {
     }
 
     /// One round for `want` bytes of the subtree. `None` inside a reclaimer: reclaim does not nest.
-    pub(crate) fn reclaim(&'static self, want: u64, cause: ReclaimCause, deadline: Instant) -> Option<ReclaimReport> {
+    pub(crate) fn reclaim(
+        &'static self,
+        want: u64,
+        cause: ReclaimCause,
+        deadline: Instant,
+        promises: Promises,
+    ) -> Option<Outcome> {
         static ROUNDS: AtomicU64 = AtomicU64::new(1);
         per_thread::in_hook(|| {
             let mut round = Round {
@@ -96,13 +171,17 @@ impl Node {
                 number: ROUNDS.fetch_add(1, Ordering::Relaxed),
                 want,
                 report: ReclaimReport { requested: want, ..ReclaimReport::default() },
-                owes: false,
+                promises,
+                owing: Owing::default(),
+                unseen: 0,
                 low_kept: false,
+                spared: false,
+                last: false,
             };
             if want > 0 && self.can_reclaim() {
                 round.run();
             }
-            round.report
+            Outcome { report: round.report, owing: round.owing }
         })
     }
 }
@@ -134,14 +213,22 @@ impl Round {
             if self.report.soft_visited == 0 && self.has_excess() {
                 self.pass(ReclaimPass::Soft);
             }
-            if self.owes || self.report.pending > 0 {
+            if self.owing.is_open() && self.promises == Promises::Count {
                 return;
             }
         }
         self.pass(ReclaimPass::Everyone);
-        if self.report.freed == 0 && self.report.pending == 0 && !self.owes && self.low_kept {
+        if self.came_to_nothing() && self.spared {
+            self.last = true;
+            self.pass(ReclaimPass::Everyone);
+        }
+        if self.came_to_nothing() && self.low_kept {
             self.pass(ReclaimPass::Low);
         }
+    }
+
+    fn came_to_nothing(&self) -> bool {
+        self.report.freed == 0 && (self.promises == Promises::Lapse || !self.owing.is_open())
     }
 
     /// Whether the target or anybody below is in excess: else nobody is visited for it. What is above the target does
@@ -153,34 +240,32 @@ impl Round {
 
     /// Laps until there is enough, or nobody has more.
     fn pass(&mut self, pass: ReclaimPass) {
-        for shift in (0..=SHIFT).rev() {
-            // The first lap may have been begun by somebody else.
-            let laps = if shift == SHIFT { 2 } else { 1 };
-            if self.is_done() || !self.lap(pass, shift, laps) {
+        // The first lap may have been begun by somebody else: it is what remains of that one, and a whole one.
+        let _ = self.lap(pass, Share::Small);
+        let mut all = self.lap(pass, Share::Small);
+        for lap in 1..=LAPS_MAX {
+            if self.is_done() || all == 0 {
                 return;
             }
+            let share = if lap == LAPS_MAX { Share::Everything } else { Share::Part { of: self.left(), all } };
+            all = self.lap(pass, share);
         }
     }
 
-    /// Everybody's turn. False where nobody had anything.
-    fn lap(&mut self, pass: ReclaimPass, shift: u32, mut laps: u32) -> bool {
-        let mut able = false;
+    /// Everybody's turn. Returns the weight of all that had anything.
+    fn lap(&mut self, pass: ReclaimPass, share: Share) -> u64 {
+        let mut all: u64 = 0;
         while !self.is_done() {
             match slow_path(|_, _| self.tree().rings.lock().next(self.ring, pass == ReclaimPass::Soft)) {
-                Step::Visit(node, ring) => able |= self.visit(&Held(node), ring, pass, shift),
-                Step::LapOver => {
-                    laps -= 1;
-                    if laps == 0 {
-                        return able;
-                    }
-                }
+                Step::Visit(node, ring) => all = all.saturating_add(self.visit(&Held(node), ring, pass, share)),
+                Step::LapOver => break,
             }
         }
-        true
+        all
     }
 
-    /// False where the group has nothing for this pass.
-    fn visit(&mut self, held: &Held, ring: u32, pass: ReclaimPass, shift: u32) -> bool {
+    /// Returns what the group weighs in this pass: 0 where it has nothing for it.
+    fn visit(&mut self, held: &Held, ring: u32, pass: ReclaimPass, share: Share) -> u64 {
         let &Held(node) = held;
         self.report.visited += 1;
         self.report.soft_visited += u64::from(pass == ReclaimPass::Soft);
@@ -189,28 +274,32 @@ impl Round {
         let protection = if pass == ReclaimPass::Low { min } else { min.max(low) };
         self.low_kept |= pass != ReclaimPass::Low && low > min;
         // Where usage equals its protection it is protected. The target is not, against what it is asked itself.
-        let (weight, ready) = if usage > protection { self.weigh(node, ring) } else { (0, SmallVec::new()) };
-        let weight = unprotected(weight.min(usage), usage, protection).min(usage.saturating_sub(protection));
-        if weight == 0 {
+        let (able, weight, ready) = if usage > protection { self.weigh(node, ring, usage) } else { Default::default() };
+        let most = able.min(usage.saturating_sub(protection));
+        if most == 0 {
+            self.let_go(node, ready);
             slow_path(|_, _| self.tree().rings.lock().lapse(ring));
-            return false;
+            return 0;
         }
-        let share = (weight >> shift).max(1);
-        let balance = slow_path(|_, _| self.tree().rings.lock().allow(ring, share, weight));
+        // The more of it is protected, the less it gives, until the last lap.
+        let weight = unprotected(weight, usage, protection).clamp(1, most);
+        let balance = slow_path(|_, _| self.tree().rings.lock().allow(ring, share.of(weight, most), most));
         if balance <= 0 {
-            return true;
+            self.let_go(node, ready);
+            return weight;
         }
         if pass == ReclaimPass::Low && usage <= low {
             node.count_event(Event::Low);
         }
-        let ask = self.left().min(balance.cast_unsigned().max(CLUSTER)).min(weight);
-        let mut freed = 0;
-        for (entry, able) in ready {
+        let ask = self.left().min(balance.cast_unsigned().max(CLUSTER)).min(most);
+        let mut freed: u64 = 0;
+        for &(ref entry, able) in &ready {
             let want = able.min(ask.saturating_sub(freed));
             if want > 0 && !self.is_done() {
-                freed += self.call(node, &entry, want, pass);
+                freed = freed.saturating_add(self.call(node, entry, want, pass));
             }
         }
+        self.let_go(node, ready);
         let keep = self.left() == 0;
         slow_path(|_, _| {
             let mut rings = self.tree().rings.lock();
@@ -218,38 +307,52 @@ impl Round {
                 rings.keep_turn(ring);
             }
         });
-        true
+        weight
     }
 
-    /// What a group could give, and the reclaimers to ask for it, first things first.
-    fn weigh(&mut self, node: &'static Node, ring: u32) -> (u64, SmallVec<[(Arc<Entry>, u64); 2]>) {
+    /// What a group could give, what it weighs against others, and the reclaimers to ask, first things first.
+    fn weigh(&mut self, node: &'static Node, ring: u32, usage: u64) -> (u64, u64, Ready) {
         let tree = self.tree();
         let entries: SmallVec<[Arc<Entry>; 2]> =
             slow_path(|_, _| tree.reclaimers.lock().get(ring as usize).into_iter().flatten().cloned().collect());
-        let mut ready = SmallVec::new();
-        let mut weight: u64 = 0;
+        let mut ready = Ready::new();
+        let mut all: u64 = 0;
         for entry in entries {
-            match entry.standing(self.number, tree.reclaim.time) {
-                Standing::Spared => continue,
+            let asked = match entry.standing(self.number, usage, tree.reclaim.time) {
+                Standing::Ready => true,
+                Standing::Spared { unless_last } => {
+                    self.spared |= unless_last;
+                    unless_last && self.last
+                }
                 Standing::Owes => {
-                    self.owes = true;
-                    continue;
+                    self.owing.add(&entry);
+                    false
                 }
-                Standing::Ready => {}
+            };
+            let able = if asked { entry.reclaimable() } else { Ok(0) };
+            if able.is_err() {
+                self.panicked(node, &entry, usage);
             }
-            match entry.reclaimable() {
-                Ok(0) => {}
-                Ok(able) => {
-                    weight = weight.saturating_add(able);
-                    ready.push((entry, able));
-                }
-                Err(_) => self.panicked(node, &entry),
+            let able = able.unwrap_or(0);
+            all = all.saturating_add(able);
+            ready.push((entry, able));
+        }
+        let all = all.min(usage);
+        let weight = match tree.reclaim.weight {
+            Some(stat) if all > 0 => node.read_stats(Fresh::Stale).local(stat).max(0).cast_unsigned().min(all),
+            _ => all,
+        };
+        (all, weight, ready)
+    }
+
+    /// Whoever dropped a registration meanwhile left the last of it to us.
+    fn let_go(&mut self, node: &Node, ready: Ready) {
+        for (entry, _) in ready {
+            if drop_contained(entry).is_err() {
+                self.report.panics += 1;
+                node.count_event(Event::Panic);
             }
         }
-        if let Some(stat) = tree.reclaim.weight.filter(|_| weight > 0) {
-            weight = node.read_stats(Fresh::Stale).local(stat).max(0).cast_unsigned();
-        }
-        (weight, ready)
     }
 
     /// Foreign code. Returns what it freed, as far as it shows.
@@ -257,24 +360,31 @@ impl Round {
         let Round { target, cause, deadline, .. } = *self;
         let context = ReclaimContext { group: node.gate, target: target.gate, cause, pass, deadline, want, entry };
         let (usage, uncharged, owed) = (target.usage(), per_thread::uncharged(), entry.owed());
-        let Ok(claimed) = entry.reclaim(want, &context) else {
-            self.panicked(node, entry);
-            return 0;
-        };
+        let claimed = entry.reclaim(want, &context);
         let seen = per_thread::uncharged().wrapping_sub(uncharged);
-        let fallen = usage.saturating_sub(target.usage()).saturating_add(target.bound());
-        let freed = seen.max(claimed.min(fallen));
+        let seen = seen.max(claimed.as_ref().map_or(0, |&claimed| claimed.min(usage.saturating_sub(target.usage()))));
+        // In open stocks more may have come back than shows, but not time and again.
+        let unseen = claimed.as_ref().map_or(0, |&claimed| claimed.saturating_sub(seen));
+        let unseen = unseen.min(target.bound().saturating_sub(self.unseen));
+        self.unseen += unseen;
+        let freed = seen.saturating_add(unseen);
         let promised = entry.owed().saturating_sub(owed);
-        entry.judge(freed > 0 || promised > 0);
+        if promised > 0 {
+            self.owing.add(entry);
+        }
+        match claimed {
+            Ok(_) => entry.judge(freed > 0 || promised > 0, node.usage()),
+            Err(_) => self.panicked(node, entry, node.usage()),
+        }
         self.report.freed = self.report.freed.saturating_add(freed);
         self.report.pending = self.report.pending.saturating_add(promised);
         freed
     }
 
-    fn panicked(&mut self, node: &Node, entry: &Entry) {
+    fn panicked(&mut self, node: &Node, entry: &Entry, usage: u64) {
         self.report.panics += 1;
         node.count_event(Event::Panic);
-        entry.judge(false);
+        entry.judge(false, usage);
     }
 }
 
@@ -320,9 +430,10 @@ impl Tree {
 
     /// `group` has gone offline: what it could give its parent can, which keeps its charges. The root keeps its own.
     pub(crate) fn inherit(&self, group: &'static Node) {
-        let ring = group.ring.load(Ordering::Relaxed);
-        let Some(parent) = group.life().parent.filter(|_| ring != NO_RING) else { return };
+        let Some(parent) = group.life().parent else { return };
+        // Before the look for a ring: whoever registers here now has made one, or finds the group offline.
         let mut lists = self.reclaimers.lock();
+        let ring = group.ring.load(Ordering::Relaxed);
         let entries = lists.get_mut(ring as usize).map(std::mem::take).unwrap_or_default();
         if entries.is_empty() {
             return;

@@ -44,6 +44,8 @@ struct Ring {
     links: [Links; 2],
     /// Bytes that the group may be asked for before it is somebody else's turn; below zero, it has given too much.
     balance: i64,
+    /// The present turn began in an earlier call.
+    kept: bool,
 }
 
 /// A group in one kind of ring: as a member of its parent's, and as the owner of its own.
@@ -124,25 +126,28 @@ impl Rings {
             return;
         }
         if wanted {
-            // Its turn comes with the next lap: who goes in and out must not overtake those who stay.
-            self.append(ring, parent, kind);
+            // Where the lap has begun its turn comes with the next one: who goes in and out must not overtake those who
+            // stay.
+            let Links { last, lap, .. } = *self.links(parent, kind);
+            let begun = last != NO_RING && self.links(last, kind).served == lap;
+            self.append(ring, parent, kind, if begun { lap } else { lap - 1 });
         } else {
             self.take_out(ring, parent, kind);
         }
         self.links(ring, kind).linked = wanted;
     }
 
-    /// To the end of the ring above, as one that has been served.
-    fn append(&mut self, ring: u32, parent: u32, kind: Kind) {
+    /// To the end of the ring above.
+    fn append(&mut self, ring: u32, parent: u32, kind: Kind, served: u64) {
         let above = self.links(parent, kind);
-        let (last, lap) = (std::mem::replace(&mut above.last, ring), above.lap);
+        let last = std::mem::replace(&mut above.last, ring);
         if last == NO_RING {
             above.first = ring;
         } else {
             self.links(last, kind).next = ring;
         }
         let links = self.links(ring, kind);
-        (links.prev, links.next, links.served) = (last, NO_RING, lap);
+        (links.prev, links.next, links.served) = (last, NO_RING, served);
     }
 
     fn take_out(&mut self, ring: u32, parent: u32, kind: Kind) {
@@ -187,8 +192,9 @@ impl Rings {
             }
             // Served: to the end of the ring above, and on from the top.
             let parent = self.all[at as usize].parent;
+            let lap = self.links(parent, came_by).lap;
             self.take_out(at, parent, came_by);
-            self.append(at, parent, came_by);
+            self.append(at, parent, came_by, lap);
             (at, covered) = (top, !soft);
         }
     }
@@ -197,11 +203,14 @@ impl Rings {
     pub(crate) fn keep_turn(&mut self, ring: u32) {
         let links = self.links(ring, Kind::Reclaimers);
         links.own_served = links.own_served.min(links.lap - 1);
+        self.all[ring as usize].kept = true;
     }
 
-    /// Add to what a group may be asked for, up to `most`. Returns what that is now.
+    /// A turn: add to what a group may be asked for, up to `most`, unless it only goes on with its last turn. Returns what
+    /// that is now.
     pub(crate) fn allow(&mut self, ring: u32, bytes: u64, most: u64) -> i64 {
         let ring = &mut self.all[ring as usize];
+        let bytes = if std::mem::take(&mut ring.kept) { 0 } else { bytes };
         ring.balance = ring.balance.saturating_add_unsigned(bytes).min(i64::try_from(most).unwrap_or(i64::MAX));
         ring.balance
     }
@@ -216,7 +225,7 @@ impl Rings {
     /// It has nothing to give: what it was allowed lapses, what it has given too much stays given.
     pub(crate) fn lapse(&mut self, ring: u32) {
         let ring = &mut self.all[ring as usize];
-        ring.balance = ring.balance.min(0);
+        (ring.balance, ring.kept) = (ring.balance.min(0), false);
     }
 }
 
@@ -268,6 +277,7 @@ impl Rings {
             parent: node.life().parent.map_or(NO_RING, |parent| parent.ring.load(Ordering::Relaxed)),
             links: [UNLINKED; 2],
             balance: 0,
+            kept: false,
         };
         let number = match self.free {
             Some(number) => {
@@ -288,6 +298,6 @@ impl Rings {
             self.set_own(ring, kind, false);
         }
         let parent = self.free.replace(ring).unwrap_or(NO_RING);
-        self.all[ring as usize] = Ring { node: None, parent, links: [UNLINKED; 2], balance: 0 };
+        self.all[ring as usize] = Ring { node: None, parent, links: [UNLINKED; 2], balance: 0, kept: false };
     }
 }

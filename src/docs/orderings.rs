@@ -27,6 +27,8 @@
 //! | E20 | announce at the levels, then in the cells | gather: the cells' announced, then their counts | release/acquire | `loom_bound_vs_announcement` |
 //! | E21 | publish figures, then take off the bound | a stale read: the bound, then the figures | release/acquire | `loom_bound_vs_flush`, `loom_bound_vs_unlist` |
 //! | E22 | publish the parent, then the child | read the child, then the parent | release/acquire | `loom_parent_never_below_child` |
+//! | E23 | usage or a soft limit changes: exchange it, read the mark | `cross`: exchange the mark, read usage again | store buffering | `loom_crossing_vs_crossing`, `loom_crossing_vs_soft_limit`, `loom_crossing_vs_offline`, `loom_crossing_vs_last_uncharge` |
+//! | E24 | a walk counts its call, then looks whether the registration is gone | a registration is dropped: mark it gone, then read the calls | the exchanges of one word | `loom_registration_vs_walk` |
 //!
 //! What is not in the table is not an edge: the peak of a counter's life, event counts, published bounds and the mark
 //! *tight* are relaxed, and nothing is concluded from their order.

@@ -8,11 +8,12 @@ use super::{Group, refused};
 use crate::charge::page_counter::Node;
 use crate::charge::pool::slow_path;
 use crate::charge::protection::Protection;
+use crate::charge::reclaim::Promises;
 use crate::charge::refusal::Refusal as NodeRefusal;
 use crate::charge::tree::Tree;
 use crate::reclaim::entry::Entry;
 use crate::reclaim::{Event, Events, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimReport};
-use crate::sync::{Arc, Ordering, is_over, model_failed, per_thread};
+use crate::sync::{Arc, Ordering, Patience, is_over, model_failed, pause, per_thread};
 
 /// Rounds of reclaim for one charge, and for one max: the kernel's MAX_RECLAIM_RETRIES.
 const ROUNDS_MAX: usize = 16;
@@ -123,11 +124,12 @@ impl Group {
         }
         // From here on what is freed below goes up the tree at once.
         slow_path(|_, _| node.tree().press(node));
-        loop {
+        let until = deadline(node);
+        for _ in 0..ROUNDS_MAX {
             let left = bytes.saturating_sub(total.freed).saturating_sub(total.pending);
-            let Some(report) = node.reclaim(left, ReclaimCause::Asked, deadline(node)) else { break };
-            total.add(&report);
-            if report.freed == 0 && report.pending == 0 {
+            let Some(round) = node.reclaim(left, ReclaimCause::Asked, until, Promises::Count) else { break };
+            total.add(&round.report);
+            if round.report.freed == 0 && round.report.pending == 0 {
                 break;
             }
         }
@@ -293,8 +295,8 @@ fn shrink(node: &'static Node) -> u64 {
         if excess() == 0 || !is_free() || is_over(until) {
             break;
         }
-        match node.reclaim(excess(), ReclaimCause::Lowered, until) {
-            Some(report) if report.freed > 0 => {}
+        match node.reclaim(excess(), ReclaimCause::Lowered, until, Promises::Count) {
+            Some(round) if round.report.freed > 0 => {}
             _ => break,
         }
     }
@@ -319,32 +321,66 @@ pub(super) fn press<T>(
     mut refusal: NodeRefusal<'static>,
     charge: impl Fn() -> Result<T, NodeRefusal<'static>>,
 ) -> Result<T, ChargeError> {
-    let mut until = None;
+    let mut pressed: Option<Pressed> = None;
     for _ in 0..ROUNDS_MAX {
         let level = refusal.level.gate.node();
         level.count_event(Event::Max);
-        // Further counters have nobody to ask.
-        if !is_free() || level.number_in_group() > 0 || !level.can_reclaim() {
+        if !may_ask(level, requested, &refusal)
+            || !pressed.get_or_insert_with(|| Pressed::new(level)).round(level, requested, &refusal)
+        {
             break;
-        }
-        let until = *until.get_or_insert_with(|| deadline(level));
-        match level.reclaim(wanted(level, requested, &refusal), ReclaimCause::Full, until) {
-            Some(report) if report.freed > 0 => {}
-            _ => break,
         }
         refusal = match charge() {
             Ok(charged) => return Ok(charged),
             Err(again) => again,
         };
-        if is_over(until) {
-            refusal.level.count_event(Event::Max);
-            break;
-        }
     }
     refusal.level.failcnt.fetch_add(1, Ordering::Relaxed);
     refusal.level.count_event(Event::Oom);
     let refusal: Refusal = refused(node, requested, &refusal);
     Err(if per_thread::in_reclaim() { ChargeError::InReclaim(refusal) } else { refusal.into() })
+}
+
+/// Further counters have nobody to ask, and nobody gives anything for what can never fit.
+fn may_ask(level: &Node, requested: u64, refusal: &NodeRefusal<'_>) -> bool {
+    let fits = requested <= refusal.max.saturating_sub(refusal.reserve);
+    fits && is_free() && level.gate.node().number_in_group() == 0 && level.can_reclaim()
+}
+
+/// One charge's reclaim.
+struct Pressed {
+    until: Instant,
+    promises: Promises,
+}
+
+impl Pressed {
+    fn new(level: &Node) -> Self {
+        Pressed { until: deadline(level), promises: Promises::Count }
+    }
+
+    /// One round. False where it is no use to charge again.
+    fn round(&mut self, level: &'static Node, requested: u64, refusal: &NodeRefusal<'_>) -> bool {
+        let want = wanted(level, requested, refusal);
+        let Some(round) = level.reclaim(want, ReclaimCause::Full, self.until, self.promises) else { return false };
+        if round.report.freed > 0 {
+            return true;
+        }
+        if self.promises == Promises::Lapse || !round.owing.is_open() {
+            return false;
+        }
+        // It is on its way; others do not pay for it, unless it takes too long.
+        let patience = Patience::new();
+        let fits = || level.room(refusal.max.saturating_sub(refusal.reserve)) >= requested;
+        while round.owing.is_open() && !fits() && !is_over(self.until) {
+            if !patience.wait() {
+                pause();
+            }
+        }
+        if is_over(self.until) {
+            *self = Pressed { promises: Promises::Lapse, ..Pressed::new(level) };
+        }
+        true
+    }
 }
 
 /// What is missing, or somewhat more, so that the next charges need no reclaim.

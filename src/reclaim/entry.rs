@@ -16,7 +16,7 @@ use crate::sync::{Arc, AtomicU64, Ordering, Patience, pause};
 
 const GONE: u64 = 1 << 63;
 
-/// Askings that one who freed nothing is spared at most: 1, 3, 7 … 63.
+/// Rounds that one who freed nothing is spared at most: 1, 3, 7 … 63.
 const SPARED_MAX: u32 = 63;
 
 pub(crate) struct Entry {
@@ -31,12 +31,14 @@ pub(crate) struct Entry {
 /// What is remembered about it.
 #[derive(Default)]
 struct Turn {
-    /// The round that looked at it last, and what came of that.
+    /// The round that looked at it last, whether that spares it, and whether it has freed nothing in it.
     round: u64,
     spared: bool,
-    /// Rounds to spare it yet, and how many it was spared after the last fruitless call.
+    failed: bool,
+    /// Rounds to spare it yet, how many it was given after the last fruitless call, and what its group held then.
     to_spare: u32,
     last_spared: u32,
+    held: u64,
     /// Promises that are out, their bytes, and when the first was made.
     promises: u32,
     owed: u64,
@@ -48,8 +50,11 @@ struct Turn {
 pub(crate) enum Standing {
     /// Ask.
     Ready,
-    /// It freed nothing lately.
-    Spared,
+    /// It freed nothing lately. Where nothing else is left it is asked all the same, but for one who never frees anything.
+    Spared {
+        /// Until nothing else is left.
+        unless_last: bool,
+    },
     /// It has been asked and will report.
     Owes,
 }
@@ -107,29 +112,36 @@ impl Entry {
         contain(|| self.reclaimer.reclaim(want, context))
     }
 
-    /// How it stands in a round. Who owed for longer than `patience` has freed nothing.
-    pub(crate) fn standing(&self, round: u64, patience: Duration) -> Standing {
+    /// How it stands in a round; its group holds `usage`. Who owes for longer than `patience` has freed nothing. Who freed
+    /// nothing is not spared any longer when its group has grown since: there may be something now.
+    pub(crate) fn standing(&self, round: u64, usage: u64, patience: Duration) -> Standing {
         let mut turn = self.turn.lock();
         if turn.promises > 0 {
             let late = turn.since.is_some_and(|since| since.elapsed() > patience);
-            return if late { Standing::Spared } else { Standing::Owes };
+            return if late { Standing::Spared { unless_last: false } } else { Standing::Owes };
         }
         if turn.round != round {
-            turn.round = round;
-            turn.spared = turn.to_spare > 0;
+            (turn.round, turn.failed) = (round, false);
+            turn.spared = turn.to_spare > 0 && usage <= turn.held;
             turn.to_spare = turn.to_spare.saturating_sub(1);
         }
-        if turn.spared { Standing::Spared } else { Standing::Ready }
+        if turn.spared {
+            Standing::Spared { unless_last: !turn.failed && turn.last_spared < SPARED_MAX }
+        } else {
+            Standing::Ready
+        }
     }
 
-    /// It freed something, or nothing. Spared for the rest of the round then, and for a while.
-    pub(crate) fn judge(&self, fruitful: bool) {
+    /// It freed something, or nothing while its group held `usage`: then it is spared for the rest of the round, and for a
+    /// while.
+    pub(crate) fn judge(&self, fruitful: bool, usage: u64) {
         let mut turn = self.turn.lock();
         if fruitful {
-            (turn.last_spared, turn.to_spare) = (0, 0);
+            (turn.last_spared, turn.to_spare, turn.spared) = (0, 0, false);
         } else if turn.promises == 0 {
             let spare = (2 * turn.last_spared + 1).min(SPARED_MAX);
-            (turn.last_spared, turn.to_spare, turn.spared) = (spare, spare, true);
+            (turn.last_spared, turn.to_spare, turn.held) = (spare, spare, usage);
+            (turn.spared, turn.failed) = (true, true);
         }
     }
 
@@ -148,14 +160,20 @@ impl Entry {
         if turn.promises == 0 {
             (turn.owed, turn.since) = (0, None);
         }
+        let held = turn.held;
         drop(turn);
-        self.judge(freed > 0);
+        self.judge(freed > 0, held);
     }
 
     /// Bytes that it has promised and not reported on.
     pub(crate) fn owed(&self) -> u64 {
         self.turn.lock().owed
     }
+}
+
+/// What is dropped may be foreign, and the last of it.
+pub(crate) fn drop_contained(entry: Arc<Entry>) -> Result<(), Panicked> {
+    contain(|| drop(entry))
 }
 
 /// Foreign code has panicked.

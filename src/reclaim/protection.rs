@@ -42,7 +42,7 @@ fn below(level: Level, parent: Level, above: u64, recursive: bool) -> u64 {
 }
 
 /// `of` x `part` / `whole`, rounded down.
-fn share(of: u64, part: u64, whole: u64) -> u64 {
+pub(crate) fn share(of: u64, part: u64, whole: u64) -> u64 {
     let share = u128::from(of) * u128::from(part) / u128::from(whole.max(1));
     u64::try_from(share).unwrap_or(u64::MAX)
 }

@@ -8,6 +8,7 @@
 mod loom_drain;
 mod loom_level;
 mod loom_lifecycle;
+mod loom_reclaim;
 mod loom_stat;
 mod loom_thread;
 mod loom_transit;
