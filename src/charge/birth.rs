@@ -12,10 +12,11 @@ use super::config::CounterConfig;
 use super::drain::Stuck;
 use super::knob::Knob;
 use super::page_counter::{Beside, Life, Node};
+use super::places::Places;
 use super::pool::pool;
 use super::protection::Protection;
 use super::stock::Slot;
-use super::tree::{Places, Tree};
+use super::tree::Tree;
 use crate::error::CounterId;
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
 use crate::sync::{Arc, DEATHS, Ordering, fence_after_exchange, per_thread};
@@ -143,7 +144,8 @@ impl Tree {
         // It may be the last of its tree.
         let tree = Arc::clone(&node.life().tree);
         let mut places = tree.places.lock();
-        let entry = places.unlink(node.place());
+        let open = places.is_open(node.place());
+        places.unlink(node.place());
         // What a set's stock was charged stays charged to the counters of the set.
         let live = tree.audited_live(node);
         let credit = tree.vacate(node);
@@ -153,7 +155,7 @@ impl Tree {
         for member in members {
             member.uncharge_levels(credit.min(member.usage()));
             member.audit_shared.charged_shared(live.cast_unsigned());
-            places.all[member.place() as usize].front = super::tree::NOWHERE;
+            places.all[member.place() as usize].front = super::places::NOWHERE;
         }
         if let Some(parent) = parent {
             // The credit is part of the usage.
@@ -161,7 +163,7 @@ impl Tree {
             parent.children.fetch_sub(1, Ordering::Relaxed);
             parent.unpin();
         }
-        if entry.open {
+        if open {
             // E10: uncounted after its credit is back, as in `close`.
             node.gate.capacity.store(0, Ordering::Release);
             tree.uncount(node);
@@ -296,7 +298,7 @@ impl Tree {
         node.set_protection(Protection::Min, 0);
         node.set_protection(Protection::Low, 0);
         node.set_soft(u64::MAX);
-        if places.all[node.place() as usize].open {
+        if places.is_open(node.place()) {
             self.close_dying(places, node);
         }
         // After all this: whoever sees it finds the stock closed.
@@ -318,7 +320,7 @@ impl Tree {
         });
         if let Some(units) = mine {
             node.uncharge_levels(units);
-            places.all[node.place() as usize].open = false;
+            places.set_open(node.place(), false);
             self.uncount(node);
             return;
         }
@@ -342,8 +344,9 @@ impl Tree {
         let queued = places.deaths.len();
         for counter in group.group() {
             let place = counter.place();
-            let entry = places.unlink(place);
-            if entry.open {
+            let open = places.is_open(place);
+            places.unlink(place);
+            if open {
                 // Usage is zero: neither a slot nor a thread in transit has anything of it.
                 places.deaths.retain(|&death| death != place);
                 self.uncount(counter);

@@ -12,8 +12,9 @@
 //! `README.md` beside this file.
 
 use super::page_counter::{CLOSED, Node, OPENED};
+use super::places::{Claim, NOWHERE, Places, Scope};
 use super::refusal::Refusal;
-use super::tree::{Claim, NOWHERE, Places, Scope, Tree};
+use super::tree::Tree;
 use crate::sync::barrier::BarrierFailed;
 use crate::sync::per_thread::Block;
 use crate::sync::{Ordering, fence_after_exchange};
@@ -219,16 +220,15 @@ impl Tree {
     /// Open one stock, if nothing speaks against it.
     fn open(&self, places: &mut Places, place: u32) {
         let node = places.node(place);
-        let entry = &mut places.all[place as usize];
         if !node.may_open() {
             return;
         }
         let capacity = 2 * node.batch();
-        if !entry.open {
+        if !places.is_open(place) {
             if !node.reserve(node.touched.load(Ordering::Relaxed) * capacity) {
                 return;
             }
-            entry.open = true;
+            places.set_open(place, true);
             for level in node.levels() {
                 // SeqCst (E10): counted before the first batch; pairs with `Refusal::without_credit`.
                 level.limits.open.fetch_add(OPENED, Ordering::SeqCst);
@@ -239,8 +239,8 @@ impl Tree {
         fence_after_exchange();
         if node.levels().any(|level| level.limits.tight.load(Ordering::Relaxed) || level.usage() > level.max()) {
             // Nothing can be in a stock that has had no capacity.
-            if node.gate.capacity.load(Ordering::Relaxed) == 0 && !entry.stuck {
-                entry.open = false;
+            if node.gate.capacity.load(Ordering::Relaxed) == 0 && !places.all[place as usize].stuck {
+                places.set_open(place, false);
                 self.uncount(node);
             }
             return;
@@ -297,12 +297,11 @@ impl Tree {
         }
         let taken = self.take_out(places, &stocks, Pass::Closing);
         for &stock in &stocks {
-            let at = &mut places.all[stock as usize];
-            at.stuck = taken.is_err();
+            places.all[stock as usize].stuck = taken.is_err();
             if taken.is_ok() {
-                at.open = false;
+                places.set_open(stock, false);
                 self.uncount(places.node(stock));
-            } else if at.dying {
+            } else if places.all[stock as usize].dying {
                 places.deaths.push(stock);
             }
         }
@@ -394,6 +393,9 @@ impl Tree {
     /// `level` is under pressure: from here on what is given back below it goes up the tree.
     pub(crate) fn press(&self, level: &Node) {
         let mut places = self.places.lock();
+        if level.limits.open.load(Ordering::Relaxed) as u32 == 0 {
+            return;
+        }
         level.limits.tight.store(true, Ordering::Relaxed);
         let _ = self.close(&mut places, level.place(), Scope::Subtree);
         self.reopen(&mut places, level);
@@ -416,7 +418,7 @@ impl Tree {
         let mut at = Some(level.place());
         while let Some(place) = at {
             for place in [place, places.all[place as usize].front] {
-                if place != NOWHERE && !places.all[place as usize].open {
+                if place != NOWHERE && !places.is_open(place) {
                     places.node(place).batch.store(batch, Ordering::Relaxed);
                 }
             }

@@ -74,6 +74,7 @@ impl Node {
     pub(crate) fn set_soft(&self, soft: u64) {
         // SeqCst (E23): the limit, then usage; pairs with the exchange on usage before `is_crossed`.
         self.limits.soft.swap(soft, Ordering::SeqCst);
+        self.watch(soft < u64::MAX);
         fence_after_exchange();
         if self.ring.load(Ordering::Relaxed) != NO_RING {
             self.cross();

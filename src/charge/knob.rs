@@ -4,8 +4,9 @@
 //! the tree's lock.
 
 use super::page_counter::Node;
+use super::places::Places;
 use super::protection::Protection;
-use super::tree::{Places, Tree};
+use super::tree::Tree;
 use crate::sync::Ordering;
 use crate::units::{Limit, Percent};
 
@@ -79,6 +80,7 @@ impl Node {
             Knob::Low => self.limits.low.store(bytes, Ordering::Relaxed),
             Knob::Soft => self.limits.soft.store(bytes, Ordering::Relaxed),
         }
+        self.watch(knob != Knob::Max);
         Ok(())
     }
 }

@@ -18,12 +18,11 @@ impl Node {
         let mut usage = self.usage.units.load(Ordering::Acquire);
         loop {
             let max = self.limits.max.load(Ordering::Acquire);
-            let reserve = self.reserved();
-            let Some(new) = checked_add(usage, n).filter(|&new| within(new, max.saturating_sub(reserve))) else {
+            let Some(new) = checked_add(usage, n).filter(|&new| within(new, self.admitting(max))) else {
                 // An exchange of nothing reads the latest value: no refusal rests on a stale look.
                 let now = self.usage.units.fetch_add(0, Ordering::AcqRel);
                 if now == usage {
-                    return Err(self.refusal(open, usage, max, reserve));
+                    return Err(self.refusal(open, usage, max));
                 }
                 usage = now;
                 continue;
@@ -35,26 +34,33 @@ impl Node {
             }
             fence_after_exchange();
             let max = self.limits.max.load(Ordering::SeqCst);
-            if !within(new, max) {
+            let limit = self.admitting(max);
+            if !within(new, limit) {
                 self.take_off(n);
-                return Err(self.refusal(open, usage, max, reserve));
+                return Err(self.refusal(open, usage, max));
             }
             self.propagate();
-            let room = max.min(USAGE_MAX).saturating_sub(reserve).saturating_sub(new.max(0).cast_unsigned());
+            let room = limit.min(USAGE_MAX) - new.max(0).cast_unsigned();
             self.loosen(room);
             return Ok((new, room));
         }
     }
 
-    fn refusal(&self, open: u64, usage: i64, max: u64, reserve: u64) -> Refusal<'_> {
+    fn refusal(&self, open: u64, usage: i64, max: u64) -> Refusal<'_> {
+        let reserve = max - self.admitting(max);
         Refusal { level: self, open, usage: usage.max(0).cast_unsigned(), max, reserve }
     }
 
-    /// What of max this thread may not use.
+    /// What of a max this thread may use.
     #[inline]
-    fn reserved(&self) -> u64 {
-        let reserve = self.limits.reserve.load(Ordering::Relaxed);
-        if reserve > 0 && per_thread::in_reclaim() { 0 } else { reserve }
+    fn admitting(&self, max: u64) -> u64 {
+        if self.limits.reserve.load(Ordering::Relaxed) == 0 { max } else { self.admitting_with_reserve(max) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn admitting_with_reserve(&self, max: u64) -> u64 {
+        if per_thread::in_reclaim() { max } else { max.saturating_sub(self.kept_reserve()) }
     }
 
     /// Refused without a look at usage before.
@@ -62,7 +68,7 @@ impl Node {
         // Acquire (E10): as in `admit`.
         let open = self.limits.open.load(Ordering::Acquire);
         let usage = self.usage.units.load(Ordering::Acquire);
-        self.refusal(open, usage, self.max(), self.reserved())
+        self.refusal(open, usage, self.max())
     }
 
     /// A charge that sees plenty of room at a tight level ends the tightness.

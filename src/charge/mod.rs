@@ -23,6 +23,7 @@ mod level;
 pub(crate) mod life;
 pub(crate) mod page_counter;
 mod peak;
+pub(crate) mod places;
 pub(crate) mod pool;
 pub(crate) mod protection;
 pub(crate) mod reclaim;
@@ -174,6 +175,7 @@ impl Node {
             if missed != Consume::Hit {
                 self.charge_missed(block, nested, n, ask)?;
             }
+            per_thread::note_charged(n);
             self.count_charged(block.filter(|_| !nested), n);
             Ok(())
         })
@@ -224,7 +226,7 @@ impl Node {
         // SeqCst (E5, E14): read in transit. Whoever closes the stock after this waits for us.
         let capacity = self.gate.capacity.load(Ordering::SeqCst);
         // Inside reclaim nothing is charged in advance: what is there is what is lacking.
-        let (open, batch) = (capacity > 0, if per_thread::in_reclaim() { 0 } else { capacity / 2 });
+        let (open, batch) = (capacity > 0, if capacity > 0 && per_thread::in_reclaim() { 0 } else { capacity / 2 });
         let walked = match self.ready_slot(block, capacity) {
             Some(slot) if n <= batch => match self.walk(batch) {
                 Ok(margin) => {

@@ -154,6 +154,9 @@ pub(crate) struct Limits {
     pub(super) forced: StatU64,
     pub(super) forced_total: StatU64,
     pub(super) forcing: Lock<()>,
+    /// Not 0: min, low or a soft limit has been set in this life, so changes of usage are to be told to the levels above.
+    /// One look where nothing has.
+    pub(super) watched: AtomicU64,
     pub(super) min_propagated: Propagated,
     pub(super) low_propagated: Propagated,
     /// Usage above it is in excess; `u64::MAX`: never.
@@ -229,6 +232,7 @@ impl Node {
                 forced: StatU64::new(0),
                 forced_total: StatU64::new(0),
                 forcing: Lock::new(Rank::Forcing, ()),
+                watched: AtomicU64::new(0),
                 min_propagated: Propagated::default(),
                 low_propagated: Propagated::default(),
                 soft: AtomicU64::new(u64::MAX),
@@ -278,7 +282,8 @@ impl Node {
         drop(forcing);
         self.usage.units.store(0, Ordering::Relaxed);
         self.usage.peaks.forget();
-        for word in [&self.limits.min, &self.limits.low, &self.limits.open, &self.limits.in_excess, &self.charger] {
+        let Limits { min, low, open, watched, in_excess, .. } = &*self.limits;
+        for word in [min, low, open, watched, in_excess, &self.charger] {
             word.store(0, Ordering::Relaxed);
         }
         self.limits.soft.store(u64::MAX, Ordering::Relaxed);

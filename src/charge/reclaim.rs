@@ -124,18 +124,30 @@ pub(crate) enum Promises {
     Lapse,
 }
 
-struct Round {
+/// What several rounds are for.
+#[derive(Clone, Copy)]
+pub(crate) struct Request {
+    cause: ReclaimCause,
+    pub(crate) deadline: Instant,
+    pub(crate) promises: Promises,
+    /// Believed without a trace of it: credit in open stocks.
+    unseen: u64,
+}
+
+impl Request {
+    pub(crate) fn new(cause: ReclaimCause, deadline: Instant) -> Self {
+        Request { cause, deadline, promises: Promises::Count, unseen: 0 }
+    }
+}
+
+struct Round<'a> {
     target: &'static Node,
     ring: u32,
-    cause: ReclaimCause,
-    deadline: Instant,
+    request: &'a mut Request,
     number: u64,
     want: u64,
     report: ReclaimReport,
-    promises: Promises,
     owing: Owing,
-    /// Believed without a trace of it: credit in open stocks.
-    unseen: u64,
     /// Somebody was spared for its low.
     low_kept: bool,
     /// Somebody was spared for having freed nothing lately, and may be asked when nothing else is left: now.
@@ -154,26 +166,17 @@ impl Node {
     }
 
     /// One round for `want` bytes of the subtree. `None` inside a reclaimer: reclaim does not nest.
-    pub(crate) fn reclaim(
-        &'static self,
-        want: u64,
-        cause: ReclaimCause,
-        deadline: Instant,
-        promises: Promises,
-    ) -> Option<Outcome> {
+    pub(crate) fn reclaim(&'static self, want: u64, request: &mut Request) -> Option<Outcome> {
         static ROUNDS: AtomicU64 = AtomicU64::new(1);
         per_thread::in_hook(|| {
             let mut round = Round {
                 target: self,
                 ring: self.ring.load(Ordering::Relaxed),
-                cause,
-                deadline,
+                request,
                 number: ROUNDS.fetch_add(1, Ordering::Relaxed),
                 want,
                 report: ReclaimReport { requested: want, ..ReclaimReport::default() },
-                promises,
                 owing: Owing::default(),
-                unseen: 0,
                 low_kept: false,
                 spared: false,
                 last: false,
@@ -186,7 +189,7 @@ impl Node {
     }
 }
 
-impl Round {
+impl Round<'_> {
     fn tree(&self) -> &'static Tree {
         self.target.tree()
     }
@@ -197,7 +200,7 @@ impl Round {
     }
 
     fn is_done(&mut self) -> bool {
-        let over = self.left() > 0 && is_over(self.deadline);
+        let over = self.left() > 0 && is_over(self.request.deadline);
         self.report.timed_out |= over;
         over || self.left() == 0
     }
@@ -213,7 +216,8 @@ impl Round {
             if self.report.soft_visited == 0 && self.has_excess() {
                 self.pass(ReclaimPass::Soft);
             }
-            if self.owing.is_open() && self.promises == Promises::Count {
+            // Also where the answer has come meanwhile: the charge that it is for comes first.
+            if (self.owing.is_open() || self.report.pending > 0) && self.request.promises == Promises::Count {
                 return;
             }
         }
@@ -228,7 +232,7 @@ impl Round {
     }
 
     fn came_to_nothing(&self) -> bool {
-        self.report.freed == 0 && (self.promises == Promises::Lapse || !self.owing.is_open())
+        self.report.freed == 0 && (self.request.promises == Promises::Lapse || !self.owing.is_open())
     }
 
     /// Whether the target or anybody below is in excess: else nobody is visited for it. What is above the target does
@@ -284,6 +288,8 @@ impl Round {
         // The more of it is protected, the less it gives, until the last lap.
         let weight = unprotected(weight, usage, protection).clamp(1, most);
         let balance = slow_path(|_, _| self.tree().rings.lock().allow(ring, share.of(weight, most), most));
+        // In the last lap debts do not count.
+        let balance = if matches!(share, Share::Everything) { i64::MAX } else { balance };
         if balance <= 0 {
             self.let_go(node, ready);
             return weight;
@@ -357,16 +363,16 @@ impl Round {
 
     /// Foreign code. Returns what it freed, as far as it shows.
     fn call(&mut self, node: &'static Node, entry: &Arc<Entry>, want: u64, pass: ReclaimPass) -> u64 {
-        let Round { target, cause, deadline, .. } = *self;
+        let (target, Request { cause, deadline, .. }) = (self.target, *self.request);
         let context = ReclaimContext { group: node.gate, target: target.gate, cause, pass, deadline, want, entry };
         let (usage, uncharged, owed) = (target.usage(), per_thread::uncharged(), entry.owed());
         let claimed = entry.reclaim(want, &context);
-        let seen = per_thread::uncharged().wrapping_sub(uncharged);
+        let seen = per_thread::uncharged_since(uncharged);
         let seen = seen.max(claimed.as_ref().map_or(0, |&claimed| claimed.min(usage.saturating_sub(target.usage()))));
         // In open stocks more may have come back than shows, but not time and again.
         let unseen = claimed.as_ref().map_or(0, |&claimed| claimed.saturating_sub(seen));
-        let unseen = unseen.min(target.bound().saturating_sub(self.unseen));
-        self.unseen += unseen;
+        let unseen = unseen.min(target.bound().saturating_sub(self.request.unseen));
+        self.request.unseen += unseen;
         let freed = seen.saturating_add(unseen);
         let promised = entry.owed().saturating_sub(owed);
         if promised > 0 {

@@ -7,8 +7,9 @@ use std::fmt;
 
 use super::knob::Knob;
 use super::page_counter::Node;
+use super::places::{NOWHERE, Places};
 use super::protection::Protection;
-use super::tree::{NOWHERE, Places, Tree};
+use super::tree::Tree;
 use crate::error::CounterId;
 use crate::sync::Ordering;
 

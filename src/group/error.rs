@@ -80,6 +80,7 @@ pub struct Refusal {
     pub(super) requested: u64,
     pub(super) usage: u64,
     pub(super) max: u64,
+    pub(super) reserve: u64,
     pub(super) stocked_bound: u64,
 }
 
@@ -170,7 +171,7 @@ impl Refusal {
         self.usage().saturating_add(self.requested()).saturating_sub(self.max().saturating_sub(self.reserve()))
     }
 
-    /// What of the max is kept for charges made inside reclaim, in bytes, as it is set now: see [`Group::set_reserve`].
+    /// What of the max is kept for charges made inside reclaim, in bytes: see [`Group::set_reserve`].
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
@@ -180,7 +181,7 @@ impl Refusal {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reserve(&self) -> u64 {
-        if self.counter == 0 { self.group.reserve() } else { 0 }
+        self.reserve
     }
 
     /// The published bound on credit below the group when it refused, in bytes; 0 in all but rare races.
@@ -198,7 +199,7 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refusal { group, requester, requested, usage, max, stocked_bound, .. } = self;
+        let Refusal { group, requester, requested, usage, max, reserve, stocked_bound, .. } = self;
         let [requested, usage, stocked] = [requested, usage, stocked_bound].map(|&bytes| Bytes(bytes));
         write!(f, "{} refused {requested}", group.path())?;
         if let Some(counter) = self.counter() {
@@ -206,8 +207,7 @@ impl fmt::Display for Refusal {
         }
         let max = if *max == u64::MAX { Limit::Max.to_string() } else { format!("max {}", Bytes(*max)) };
         write!(f, " for {}: {usage} live of {max}, at most {stocked} stocked", requester.path())?;
-        let reserve = Bytes(self.reserve());
-        if reserve > Bytes(0) { write!(f, ", {reserve} kept for reclaim") } else { Ok(()) }
+        if *reserve > 0 { write!(f, ", {} kept for reclaim", Bytes(*reserve)) } else { Ok(()) }
     }
 }
 

@@ -244,6 +244,7 @@ fn refused(requester: &'static Node, requested: u64, refusal: &NodeRefusal<'_>) 
         requested,
         usage: refusal.usage,
         max: refusal.max,
+        reserve: refusal.reserve,
         stocked_bound: refusal.stocked_bound(),
     }
 }

@@ -8,7 +8,7 @@ use super::{Group, refused};
 use crate::charge::page_counter::Node;
 use crate::charge::pool::slow_path;
 use crate::charge::protection::Protection;
-use crate::charge::reclaim::Promises;
+use crate::charge::reclaim::{Promises, Request};
 use crate::charge::refusal::Refusal as NodeRefusal;
 use crate::charge::tree::Tree;
 use crate::reclaim::entry::Entry;
@@ -124,10 +124,10 @@ impl Group {
         }
         // From here on what is freed below goes up the tree at once.
         slow_path(|_, _| node.tree().press(node));
-        let until = deadline(node);
+        let mut request = Request::new(ReclaimCause::Asked, deadline(node));
         for _ in 0..ROUNDS_MAX {
             let left = bytes.saturating_sub(total.freed).saturating_sub(total.pending);
-            let Some(round) = node.reclaim(left, ReclaimCause::Asked, until, Promises::Count) else { break };
+            let Some(round) = node.reclaim(left, &mut request) else { break };
             total.add(&round.report);
             if round.report.freed == 0 && round.report.pending == 0 {
                 break;
@@ -290,12 +290,12 @@ impl Group {
 /// Reclaim what is above a max, while anything comes. Returns what remains.
 fn shrink(node: &'static Node) -> u64 {
     let excess = || node.usage().saturating_sub(node.max());
-    let until = deadline(node);
+    let mut request = Request::new(ReclaimCause::Lowered, deadline(node));
     for _ in 0..ROUNDS_MAX {
-        if excess() == 0 || !is_free() || is_over(until) {
+        if excess() == 0 || !is_free() {
             break;
         }
-        match node.reclaim(excess(), ReclaimCause::Lowered, until, Promises::Count) {
+        match node.reclaim(excess(), &mut request) {
             Some(round) if round.report.freed > 0 => {}
             _ => break,
         }
@@ -321,13 +321,15 @@ pub(super) fn press<T>(
     mut refusal: NodeRefusal<'static>,
     charge: impl Fn() -> Result<T, NodeRefusal<'static>>,
 ) -> Result<T, ChargeError> {
-    let mut pressed: Option<Pressed> = None;
+    let mut request: Option<Request> = None;
     for _ in 0..ROUNDS_MAX {
         let level = refusal.level.gate.node();
         level.count_event(Event::Max);
-        if !may_ask(level, requested, &refusal)
-            || !pressed.get_or_insert_with(|| Pressed::new(level)).round(level, requested, &refusal)
-        {
+        if !may_ask(level, requested, &refusal) {
+            break;
+        }
+        let request = request.get_or_insert_with(|| Request::new(ReclaimCause::Full, deadline(level)));
+        if !round(request, level, requested, &refusal) {
             break;
         }
         refusal = match charge() {
@@ -347,45 +349,32 @@ fn may_ask(level: &Node, requested: u64, refusal: &NodeRefusal<'_>) -> bool {
     fits && is_free() && level.gate.node().number_in_group() == 0 && level.can_reclaim()
 }
 
-/// One charge's reclaim.
-struct Pressed {
-    until: Instant,
-    promises: Promises,
-}
-
-impl Pressed {
-    fn new(level: &Node) -> Self {
-        Pressed { until: deadline(level), promises: Promises::Count }
+/// One round for a charge. False where it is no use to charge again.
+fn round(request: &mut Request, level: &'static Node, requested: u64, refusal: &NodeRefusal<'_>) -> bool {
+    let Some(round) = level.reclaim(wanted(level, requested, refusal), request) else { return false };
+    if round.report.freed > 0 {
+        return true;
     }
-
-    /// One round. False where it is no use to charge again.
-    fn round(&mut self, level: &'static Node, requested: u64, refusal: &NodeRefusal<'_>) -> bool {
-        let want = wanted(level, requested, refusal);
-        let Some(round) = level.reclaim(want, ReclaimCause::Full, self.until, self.promises) else { return false };
-        if round.report.freed > 0 {
-            return true;
-        }
-        if self.promises == Promises::Lapse || !round.owing.is_open() {
-            return false;
-        }
-        // It is on its way; others do not pay for it, unless it takes too long.
-        let patience = Patience::new();
-        let fits = || level.room(refusal.max.saturating_sub(refusal.reserve)) >= requested;
-        while round.owing.is_open() && !fits() && !is_over(self.until) {
-            if !patience.wait() {
-                pause();
-            }
-        }
-        if is_over(self.until) {
-            *self = Pressed { promises: Promises::Lapse, ..Pressed::new(level) };
-        }
-        true
+    if request.promises == Promises::Lapse || (round.report.pending == 0 && !round.owing.is_open()) {
+        return false;
     }
+    // It is on its way; others do not pay for it, unless it takes too long.
+    let patience = Patience::new();
+    let fits = || level.room(refusal.max.saturating_sub(refusal.reserve)) >= requested;
+    while round.owing.is_open() && !fits() && !is_over(request.deadline) {
+        if !patience.wait() {
+            pause();
+        }
+    }
+    if is_over(request.deadline) {
+        (request.deadline, request.promises) = (deadline(level), Promises::Lapse);
+    }
+    true
 }
 
 /// What is missing, or somewhat more, so that the next charges need no reclaim.
 fn wanted(level: &Node, requested: u64, refusal: &NodeRefusal<'_>) -> u64 {
-    let room = refusal.max.saturating_sub(refusal.reserve).saturating_sub(refusal.usage);
+    let most = refusal.max.saturating_sub(refusal.reserve);
     let spare = (level.batch() / 2).min(refusal.max >> WANT_SHIFT);
-    requested.saturating_sub(room).max(spare)
+    refusal.usage.saturating_add(requested).saturating_sub(most).max(spare)
 }

@@ -19,6 +19,9 @@ const GONE: u64 = 1 << 63;
 /// Rounds that one who freed nothing is spared at most: 1, 3, 7 … 63.
 const SPARED_MAX: u32 = 63;
 
+/// Rounds of which one asks even such a one where nothing else is left.
+const LAST_EVERY: u32 = 8;
+
 pub(crate) struct Entry {
     reclaimer: Arc<dyn Reclaim>,
     pub(crate) priority: Priority,
@@ -126,7 +129,9 @@ impl Entry {
             turn.to_spare = turn.to_spare.saturating_sub(1);
         }
         if turn.spared {
-            Standing::Spared { unless_last: !turn.failed && turn.last_spared < SPARED_MAX }
+            // One that never frees anything is asked for nothing else being left once in a while.
+            let once_in_a_while = turn.last_spared < SPARED_MAX || turn.to_spare % LAST_EVERY == 0;
+            Standing::Spared { unless_last: !turn.failed && once_in_a_while }
         } else {
             Standing::Ready
         }

@@ -155,7 +155,7 @@ pub(crate) struct Local {
     slow: Cell<u32>,
     /// This thread runs a pressure hook or reclaims.
     hook: Cell<bool>,
-    /// Units that this thread has uncharged on slow paths; wraps.
+    /// Units that this thread has uncharged on slow paths beyond those that it has charged there; wraps.
     uncharged: Cell<u64>,
     /// What this thread has to bury once it holds nothing: a list through the dead themselves.
     graves: Cell<*const ()>,
@@ -264,7 +264,17 @@ pub(crate) fn note_uncharged(units: u64) {
     super::with_local(|local| local.uncharged.set(local.uncharged.get().wrapping_add(units)));
 }
 
-/// What has been counted.
+/// Count what this thread charges on a slow path, against what it uncharges.
+pub(crate) fn note_charged(units: u64) {
+    note_uncharged(units.wrapping_neg());
+}
+
+/// What this thread has uncharged on slow paths since it was `before`, less what it has charged.
+pub(crate) fn uncharged_since(before: u64) -> u64 {
+    uncharged().wrapping_sub(before).cast_signed().max(0).cast_unsigned()
+}
+
+/// What has been counted: to compare with later.
 pub(crate) fn uncharged() -> u64 {
     super::with_local(|local| local.uncharged.get())
 }
