@@ -108,6 +108,10 @@ impl Owing {
         self.0.iter().any(|entry| entry.owed() > 0)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     fn add(&mut self, entry: &Arc<Entry>) {
         if !self.0.iter().any(|other| Arc::ptr_eq(other, entry)) {
             self.0.push(Arc::clone(entry));
@@ -217,7 +221,7 @@ impl Round<'_> {
                 self.pass(ReclaimPass::Soft);
             }
             // Also where the answer has come meanwhile: the charge that it is for comes first.
-            if (self.owing.is_open() || self.report.pending > 0) && self.request.promises == Promises::Count {
+            if !self.owing.is_empty() && self.request.promises == Promises::Count {
                 return;
             }
         }
@@ -262,6 +266,7 @@ impl Round<'_> {
         while !self.is_done() {
             match slow_path(|_, _| self.tree().rings.lock().next(self.ring, pass == ReclaimPass::Soft)) {
                 Step::Visit(node, ring) => all = all.saturating_add(self.visit(&Held(node), ring, pass, share)),
+                Step::OnlyIdle => {}
                 Step::LapOver => break,
             }
         }

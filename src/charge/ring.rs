@@ -85,9 +85,14 @@ const UNLINKED: Links = Links {
 pub(crate) enum Step {
     /// A group with reclaimers, with a handle for the caller.
     Visit(&'static Node, u32),
+    /// Many that hold nothing have been passed over: others may want the lock.
+    OnlyIdle,
     /// Everybody has been served.
     LapOver,
 }
+
+/// Groups that hold nothing which are passed over under one hold of the lock.
+const IDLE_MAX: u32 = 64;
 
 impl Rings {
     /// Counts of `kind` at a group: itself, and below it.
@@ -166,7 +171,7 @@ impl Rings {
     /// reclaimers. Who is returned has been served, unless [`keep_turn`](Self::keep_turn) takes it back.
     pub(crate) fn next(&mut self, top: u32, soft: bool) -> Step {
         let (mut at, mut came_by) = (top, Kind::Excess);
-        let mut covered = !soft;
+        let (mut covered, mut idle) = (!soft, 0);
         loop {
             // Whatever is below a group in excess is to be reclaimed with it.
             covered |= self.links(at, Kind::Excess).own;
@@ -175,9 +180,13 @@ impl Rings {
             if covered && links.own && links.own_served < links.lap {
                 links.own_served = links.lap;
                 let (node, of) = self.all[at as usize].node.expect("a ring in use has a group");
-                // Not one that is being buried.
-                if node.state().try_pin(of) {
+                // Not one that holds nothing, nor one that is being buried.
+                if node.usage() > 0 && node.state().try_pin(of) {
                     return Step::Visit(node, at);
+                }
+                idle += 1;
+                if idle == IDLE_MAX {
+                    return Step::OnlyIdle;
                 }
                 continue;
             }

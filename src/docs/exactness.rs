@@ -15,6 +15,10 @@
 //! | `usage_local`, `live_local` | an estimate: one group after the other | the group's own, and what groups that went offline left behind |
 //! | `Runtime::dying` | exact for the lock's moment; those whose credit is not settled count | 0 once nobody has a handle or a charge, after `settle` |
 //! | `Runtime::tree` | one row after the other under the tree's lock: its shape is of one moment, its figures are not | exact |
+//! | `is_in_excess`, `children_in_excess` | one step behind a walk in flight | exact: usage, credit included, above the soft limit |
+//! | `effective_min`, `effective_low` | an estimate: level after level | exact |
+//! | `events` | each event is counted at its level first, then above | exact, and never less than the children's together |
+//! | `ReclaimReport::freed` | what the reclaiming thread uncharged, or the fall of usage; other threads may charge what was freed before it is used | exact where nobody else charges |
 //! | `children_min_usage` | one step behind a walk in flight | the sum over children of min(usage, min) |
 //!
 //! # The bound on stocked credit
@@ -40,7 +44,12 @@
 //! makes inside another slow path of its thread.
 //!
 //! A max that is set below usage (`Group::set_max`) holds at once for charges to come; what is above it counts as
-//! `forced` and the call returns it.
+//! `forced`, reclaim is asked for it, and the call returns what remains.
+//!
+//! With reclaimers registered below L, a refusal at L implies besides that a round of reclaim freed nothing, or that 16
+//! rounds or `reclaim_time` were used up: nobody below who says that he has something, and who is not protected by min, was
+//! left unasked, but for one that has freed nothing six times in a row and whose group has not grown since, which is asked
+//! in one of eight rounds.
 //!
 //! # The end of a group
 //!

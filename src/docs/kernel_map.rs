@@ -19,8 +19,18 @@
 //! | `Group` | `struct mem_cgroup` | a handle; the object is kept by handles and by live charge itself |
 //! | `Charge` | a charged folio | a value that uncharges when it is dropped |
 //! | `Group::create`, `offline` | `mkdir`, `rmdir`; `css_online`, `css_offline` | the name is free at once; any group can be charged, also one with children |
-//! | `Group::set_max` | writing `memory.max` | drains and reports the excess; nobody is killed |
-//! | `Limits::min`, `low` | `memory.min`, `memory.low` | bytes or a percentage of the nearest limited ancestor's max |
+//! | `Group::set_max` | writing `memory.max` | drains, reclaims, and reports what remains above; nobody is killed |
+//! | `Limits::min`, `low` | `memory.min`, `memory.low` | bytes or a percentage of the nearest limited ancestor's max; what children do not claim protects those that use more, unless switched off (`memory_recursiveprot`) |
+//! | `effective_min`, `effective_low` | `effective_protection`, `mem_cgroup_calculate_protection` | worked out at each use, not cached; products of 128 bits |
+//! | `Limits::soft` | `memory.soft_limit_in_bytes` of version 1, as in the rework of 2013 | excess is exact at each crossing, not sampled every 1,024 events; holds for pressure from any level |
+//! | `children_in_excess` | the same, in the rework | |
+//! | `is_soft_eligible` | `mem_cgroup_soft_reclaim_eligible` | never looks above the group under pressure |
+//! | rings and laps | `mem_cgroup_iter` with a predicate, `mem_cgroup_reclaim_iter` | only groups that count are linked; position is kept in the tree, not with the walk |
+//! | `Reclaim` | shrinkers, the LRU lists | foreign code that frees its own charges; judged by what shows |
+//! | laps with a share each | priorities from `DEF_PRIORITY` down | a 64th first, then each group's part of what is missing |
+//! | `Group::reclaim` | `memory.reclaim` | says what was freed in place of `EAGAIN` |
+//! | `Group::set_reserve` | reserves for `PF_MEMALLOC` | below a max, for charges made inside reclaim |
+//! | `Event`, `events`, `events_local` | `memory.events`, `memory.events.local` | *overcharge* and *panic* are the library's own; *max* counts after the drain |
 //! | `Charge::transfer` | `move_charge` of version 1 | atomic below the common ancestor, which is not touched |
 //! | `Runtime::dying` | `nr_dying_descendants` | goes to zero with the last charge: nothing is moved to the parent |
 //! | objects of groups | the `mem_cgroup` slab cache (2025) | one pool for the process, recycled with a generation |

@@ -25,7 +25,16 @@
 //! * **With a degraded barrier** (`BarrierState::Degraded`) the credit of groups that went offline stays where it is
 //!   until its owners pass, and their charges may still hit it.
 //! * **Counters of a group have a stock each.** One stock for a whole set is [`CounterSet`](crate::CounterSet)'s.
-//! * **high and soft are refused** as `Unsupported`, and so is more than one memory node.
+//! * **high is refused** as `Unsupported`, and so is more than one memory node.
+//! * **A reclaimer runs on the thread whose charge does not fit**, with whatever locks of yours that thread holds. It should
+//!   try them, not wait for them, or the caller should charge before it locks. The time of a charge in reclaim is
+//!   bounded between calls, not within one.
+//! * **Reclaim is for memory.** Further counters refuse without asking anybody.
+//! * **What a reclaimer hands to other threads shows only in usage**: where others charge meanwhile it may look as if it had
+//!   freed nothing, and is then spared for a while. One that reports `later` is not affected.
+//! * **A promise is waited for** (`ReclaimContext::later`) on the charging thread, for at most `reclaim_time`.
+//! * **A panic of a reclaimer is contained only where panics unwind.**
+//! * **A cache that owns its own `Registration` is never dropped**: the registration keeps the reclaimer.
 //! * **Statistics take memory where they are written**: with the built-in items about half a kilobyte for each pair of a
 //!   thread and a group, and as much for each group and each of its ancestors; 64 items take three times that. Once a
 //!   group is gone the next one gets it; it goes back to the system with the tree.

@@ -13,7 +13,7 @@ use crate::charge::refusal::Refusal as NodeRefusal;
 use crate::charge::tree::Tree;
 use crate::reclaim::entry::Entry;
 use crate::reclaim::{Event, Events, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimReport};
-use crate::sync::{Arc, Ordering, Patience, is_over, model_failed, pause, per_thread};
+use crate::sync::{Arc, Ordering, is_over, model_failed, pause, per_thread};
 
 /// Rounds of reclaim for one charge, and for one max: the kernel's MAX_RECLAIM_RETRIES.
 const ROUNDS_MAX: usize = 16;
@@ -355,16 +355,14 @@ fn round(request: &mut Request, level: &'static Node, requested: u64, refusal: &
     if round.report.freed > 0 {
         return true;
     }
-    if request.promises == Promises::Lapse || (round.report.pending == 0 && !round.owing.is_open()) {
+    if request.promises == Promises::Lapse || round.owing.is_empty() {
         return false;
     }
-    // It is on its way; others do not pay for it, unless it takes too long.
-    let patience = Patience::new();
+    // It is on its way; others do not pay for it, unless it takes too long. No spinning: who has promised needs the
+    // processor.
     let fits = || level.room(refusal.max.saturating_sub(refusal.reserve)) >= requested;
     while round.owing.is_open() && !fits() && !is_over(request.deadline) {
-        if !patience.wait() {
-            pause();
-        }
+        pause();
     }
     if is_over(request.deadline) {
         (request.deadline, request.promises) = (deadline(level), Promises::Lapse);
