@@ -136,11 +136,13 @@ pub(crate) struct Request {
     pub(crate) promises: Promises,
     /// Believed without a trace of it: credit in open stocks.
     unseen: u64,
+    /// Somebody has been asked: from then on time counts. A thread that was not running for a while is not refused for it.
+    asked: bool,
 }
 
 impl Request {
     pub(crate) fn new(cause: ReclaimCause, deadline: Instant) -> Self {
-        Request { cause, deadline, promises: Promises::Count, unseen: 0 }
+        Request { cause, deadline, promises: Promises::Count, unseen: 0, asked: false }
     }
 }
 
@@ -204,7 +206,7 @@ impl Round<'_> {
     }
 
     fn is_done(&mut self) -> bool {
-        let over = self.left() > 0 && is_over(self.request.deadline);
+        let over = self.left() > 0 && self.request.asked && is_over(self.request.deadline);
         self.report.timed_out |= over;
         over || self.left() == 0
     }
@@ -370,7 +372,8 @@ impl Round<'_> {
     fn call(&mut self, node: &'static Node, entry: &Arc<Entry>, want: u64, pass: ReclaimPass) -> u64 {
         let (target, Request { cause, deadline, .. }) = (self.target, *self.request);
         let context = ReclaimContext { group: node.gate, target: target.gate, cause, pass, deadline, want, entry };
-        let (usage, uncharged, owed) = (target.usage(), per_thread::uncharged(), entry.owed());
+        self.request.asked = true;
+        let (usage, uncharged, promised) = (target.usage(), per_thread::uncharged(), entry.promised());
         let claimed = entry.reclaim(want, &context);
         let seen = per_thread::uncharged_since(uncharged);
         let seen = seen.max(claimed.as_ref().map_or(0, |&claimed| claimed.min(usage.saturating_sub(target.usage()))));
@@ -379,7 +382,7 @@ impl Round<'_> {
         let unseen = unseen.min(target.bound().saturating_sub(self.request.unseen));
         self.request.unseen += unseen;
         let freed = seen.saturating_add(unseen);
-        let promised = entry.owed().saturating_sub(owed);
+        let promised = entry.promised().wrapping_sub(promised);
         if promised > 0 {
             self.owing.add(entry);
         }

@@ -45,6 +45,8 @@ struct Turn {
     /// Promises that are out, their bytes, and when the first was made.
     promises: u32,
     owed: u64,
+    /// All bytes ever promised; wraps.
+    promised: u64,
     since: Option<Instant>,
 }
 
@@ -155,6 +157,7 @@ impl Entry {
         let mut turn = self.turn.lock();
         turn.promises += 1;
         turn.owed = turn.owed.saturating_add(bytes);
+        turn.promised = turn.promised.wrapping_add(bytes);
         turn.since.get_or_insert_with(Instant::now);
     }
 
@@ -168,6 +171,11 @@ impl Entry {
         let held = turn.held;
         drop(turn);
         self.judge(freed > 0, held);
+    }
+
+    /// All bytes that it has ever promised, reported or not; wraps.
+    pub(crate) fn promised(&self) -> u64 {
+        self.turn.lock().promised
     }
 
     /// Bytes that it has promised and not reported on.
