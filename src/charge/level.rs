@@ -10,7 +10,25 @@ use crate::sync::{Ordering, fence_after_exchange, per_thread};
 
 impl Node {
     /// Add `n` if usage stays within max. Returns usage and the room left above it.
+    ///
+    /// One try as it mostly goes, with nothing kept for the case that it does not: what is spilled before a locked
+    /// instruction delays it.
+    #[inline]
     pub(super) fn admit(&self, n: u64) -> Result<(i64, u64), Refusal<'_>> {
+        let usage = self.usage.units.load(Ordering::Acquire);
+        let max = self.limits.max.load(Ordering::Acquire);
+        if let Some(new) = checked_add(usage, n).filter(|&new| within(new, max))
+            && self.exchange(usage, new).is_ok()
+            && let Ok(room) = self.keep(new, n)
+        {
+            return Ok((new, room));
+        }
+        self.admit_slow(n)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn admit_slow(&self, n: u64) -> Result<(i64, u64), Refusal<'_>> {
         // Acquire (E10): read before usage, compared after the refusal.
         let open = self.limits.open.load(Ordering::Acquire);
         // Acquire, here and where the exchange fails: max is read after usage, so that a refusal never pairs an old max
@@ -18,7 +36,8 @@ impl Node {
         let mut usage = self.usage.units.load(Ordering::Acquire);
         loop {
             let max = self.limits.max.load(Ordering::Acquire);
-            let Some(new) = checked_add(usage, n).filter(|&new| within(new, self.admitting(max))) else {
+            let fits = |new: i64| within(new, max) || self.may_use_reserve(new, max);
+            let Some(new) = checked_add(usage, n).filter(|&new| fits(new)) else {
                 // An exchange of nothing reads the latest value: no refusal rests on a stale look.
                 let now = self.usage.units.fetch_add(0, Ordering::AcqRel);
                 if now == usage {
@@ -27,40 +46,50 @@ impl Node {
                 usage = now;
                 continue;
             };
-            // SeqCst (E1): pairs with `set_max`. Either we read its new max below, or it reads our usage.
-            if let Err(now) = self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Acquire) {
+            if let Err(now) = self.exchange(usage, new) {
                 usage = now;
                 continue;
             }
-            fence_after_exchange();
-            let max = self.limits.max.load(Ordering::SeqCst);
-            let limit = self.admitting(max);
-            if !within(new, limit) {
-                self.take_off(n);
-                return Err(self.refusal(open, usage, max));
-            }
-            self.propagate();
-            let room = limit.min(USAGE_MAX) - new.max(0).cast_unsigned();
-            self.loosen(room);
-            return Ok((new, room));
+            return match self.keep(new, n) {
+                Ok(room) => Ok((new, room)),
+                Err(max) => Err(self.refusal(open, usage, max)),
+            };
         }
     }
 
+    #[inline(always)]
+    fn exchange(&self, usage: i64, new: i64) -> Result<i64, i64> {
+        // SeqCst (E1): pairs with `set_max`. Either we read its new max in `keep`, or it reads our usage.
+        self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Acquire)
+    }
+
+    /// Look at max again: with `new` this level is within it, and has so much room left; or gives `n` back, for the max
+    /// is this.
+    #[inline(always)]
+    fn keep(&self, new: i64, n: u64) -> Result<u64, u64> {
+        fence_after_exchange();
+        let max = self.limits.max.load(Ordering::SeqCst);
+        if !within(new, max) && !self.may_use_reserve(new, max) {
+            self.take_off(n);
+            return Err(max);
+        }
+        self.propagate();
+        let room = max.min(USAGE_MAX).saturating_sub(new.max(0).cast_unsigned());
+        self.loosen(room);
+        Ok(room)
+    }
+
     fn refusal(&self, open: u64, usage: i64, max: u64) -> Refusal<'_> {
-        let reserve = max - self.admitting(max);
-        Refusal { level: self, open, usage: usage.max(0).cast_unsigned(), max, reserve }
+        let reserve = self.limits.reserve.load(Ordering::Relaxed);
+        Refusal { level: self, open, usage: usage.max(0).cast_unsigned(), max: max.saturating_add(reserve), reserve }
     }
 
-    /// What of a max this thread may use.
-    #[inline]
-    fn admitting(&self, max: u64) -> u64 {
-        if self.limits.reserve.load(Ordering::Relaxed) == 0 { max } else { self.admitting_with_reserve(max) }
-    }
-
+    /// Above what others are admitted to: inside reclaim the reserve may be used, too.
     #[cold]
     #[inline(never)]
-    fn admitting_with_reserve(&self, max: u64) -> u64 {
-        if per_thread::in_reclaim() { max } else { max.saturating_sub(self.kept_reserve()) }
+    fn may_use_reserve(&self, new: i64, max: u64) -> bool {
+        let reserve = self.limits.reserve.load(Ordering::Relaxed);
+        reserve > 0 && per_thread::in_reclaim() && within(new, max.saturating_add(reserve))
     }
 
     /// Refused without a look at usage before.
@@ -68,7 +97,7 @@ impl Node {
         // Acquire (E10): as in `admit`.
         let open = self.limits.open.load(Ordering::Acquire);
         let usage = self.usage.units.load(Ordering::Acquire);
-        self.refusal(open, usage, self.max())
+        self.refusal(open, usage, self.limits.max.load(Ordering::Acquire))
     }
 
     /// A charge that sees plenty of room at a tight level ends the tightness.
@@ -89,7 +118,7 @@ impl Node {
                 self.tree().counts.overflows.fetch_add(1, Ordering::Relaxed);
                 i64::MAX
             });
-            let max = self.limits.max.load(Ordering::Acquire).min(USAGE_MAX);
+            let max = self.max().min(USAGE_MAX);
             let excess = new.max(0).cast_unsigned().saturating_sub(max).min(n);
             self.limits.forced.fetch_add(excess.wrapping_sub(set_apart), Ordering::AcqRel);
             self.limits.forced_total.fetch_add(excess.saturating_sub(set_apart), Ordering::Relaxed);
@@ -186,9 +215,7 @@ impl Node {
     /// Store a max for charges to come, whatever usage is: what is above it is set apart as if it had been forced.
     /// Under the tree's lock.
     pub(crate) fn impose_max(&self, max: u64) {
-        // SeqCst (E1): as in `store_max`.
-        self.limits.max.swap(max, Ordering::SeqCst);
-        fence_after_exchange();
+        self.store_admitted(max, self.limits.reserve_wanted.load(Ordering::Relaxed));
         let _forcing = self.limits.forcing.lock();
         let forced = self.limits.forced.load(Ordering::Relaxed);
         self.limits.forced.store(forced.max(self.usage().saturating_sub(max)), Ordering::Release);
@@ -201,12 +228,24 @@ impl Node {
         self.limits.forced.store(forced.min(self.usage().saturating_sub(self.max())), Ordering::Release);
     }
 
+    /// Keep units of max for charges made inside reclaim. Under the tree's lock.
     pub(crate) fn set_reserve(&self, units: u64) {
-        self.limits.reserve.store(units, Ordering::Relaxed);
+        self.limits.reserve_wanted.store(units, Ordering::Relaxed);
+        self.store_admitted(self.max(), units);
     }
 
-    pub(crate) fn kept_reserve(&self) -> u64 {
-        self.limits.reserve.load(Ordering::Relaxed)
+    /// What others are admitted to, and the reserve above it: at no moment more than `max` together.
+    fn store_admitted(&self, max: u64, reserve: u64) {
+        let reserve = if max == u64::MAX { 0 } else { reserve.min(max) };
+        self.limits.reserve.fetch_min(reserve, Ordering::SeqCst);
+        // SeqCst (E1): as in `store_max`.
+        self.limits.max.swap(max - reserve, Ordering::SeqCst);
+        fence_after_exchange();
+        self.limits.reserve.store(reserve, Ordering::SeqCst);
+    }
+
+    pub(crate) fn reserve_wanted(&self) -> u64 {
+        self.limits.reserve_wanted.load(Ordering::Relaxed)
     }
 
     pub(crate) fn usage(&self) -> u64 {

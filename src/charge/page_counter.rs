@@ -141,6 +141,7 @@ pub(super) struct Usage {
 }
 
 pub(crate) struct Limits {
+    /// What charges are admitted to: the max, less the reserve.
     pub(crate) max: AtomicU64,
     pub(crate) min: AtomicU64,
     pub(crate) low: AtomicU64,
@@ -163,8 +164,10 @@ pub(crate) struct Limits {
     pub(super) soft: AtomicU64,
     /// As last told to the levels above (E23).
     pub(super) in_excess: AtomicU64,
-    /// Units below max that only charges made inside reclaim may use.
+    /// Units above `max` that only charges made inside reclaim may use, and how many those are to be where max is large
+    /// enough.
     pub(super) reserve: StatU64,
+    pub(super) reserve_wanted: StatU64,
 }
 
 /// The levels of a charge: from a counter to its root. For the front of a set, all chains of its members, the last
@@ -238,6 +241,7 @@ impl Node {
                 soft: AtomicU64::new(u64::MAX),
                 in_excess: AtomicU64::new(0),
                 reserve: StatU64::new(0),
+                reserve_wanted: StatU64::new(0),
             }),
             place: AtomicU32::new(u32::MAX),
             charger: AtomicU64::new(0),
@@ -296,7 +300,8 @@ impl Node {
             percent.store(0, Ordering::Relaxed);
         }
         let figures = [&self.touched, &self.bound, &self.failcnt, &self.underflows, &self.underflowed];
-        for figure in figures.into_iter().chain([&self.limits.forced_total, &self.limits.reserve]) {
+        let Limits { forced_total, reserve, reserve_wanted, .. } = &*self.limits;
+        for figure in figures.into_iter().chain([forced_total, reserve, reserve_wanted]) {
             figure.store(0, Ordering::Relaxed);
         }
         self.audit_shared.reset();

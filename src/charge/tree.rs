@@ -150,7 +150,7 @@ impl Node {
     }
 
     pub(crate) fn max(&self) -> u64 {
-        self.limits.max.load(Ordering::Acquire)
+        self.limits.max.load(Ordering::Acquire).saturating_add(self.limits.reserve.load(Ordering::Relaxed))
     }
 
     /// Nothing about the counter itself keeps its stock closed.

@@ -137,7 +137,8 @@ impl Group {
     }
 
     /// Keep `bytes` below max for charges that are made inside reclaim: a cache that must allocate to evict, a spill that
-    /// needs a buffer. Others are refused that much earlier. 0 at first.
+    /// needs a buffer. Others are refused that much earlier. 0 at first; nothing where there is no max. While it is set
+    /// [`max`](Self::max) may read low for a moment. Takes the tree's lock.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
@@ -148,7 +149,10 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_reserve(&self, bytes: u64) {
-        self.node().set_reserve(bytes);
+        slow_path(|_, _| {
+            let _shape = self.node().tree().places.lock();
+            self.node().set_reserve(bytes);
+        });
     }
 
     /// See [`set_reserve`](Self::set_reserve).
@@ -158,7 +162,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn reserve(&self) -> u64 {
-        self.node().kept_reserve()
+        self.node().reserve_wanted()
     }
 
     /// Usage is above the soft limit: pressure from here or above asks this group, and all below it, first. Exact; one

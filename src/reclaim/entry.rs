@@ -132,7 +132,7 @@ impl Entry {
         }
         if turn.spared {
             // One that never frees anything is asked for nothing else being left once in a while.
-            let once_in_a_while = turn.last_spared < SPARED_MAX || turn.to_spare % LAST_EVERY == 0;
+            let once_in_a_while = turn.last_spared < SPARED_MAX || turn.to_spare.is_multiple_of(LAST_EVERY);
             Standing::Spared { unless_last: !turn.failed && once_in_a_while }
         } else {
             Standing::Ready
