@@ -8,6 +8,15 @@ use std::time::Duration;
 use clap::{ArgAction, Parser, ValueEnum};
 use memcg::{Bytes, Limit};
 
+use crate::policy::{Policy, Promise, Share};
+
+/// Budgets where none is given: of the main job, and of a comparison, which is many runs.
+const BUDGET: Bytes = Bytes(256 << 20);
+const BUDGET_COMPARED: Bytes = Bytes(64 << 20);
+
+/// Requests of each run of a comparison where their number is not given.
+const REQUESTS_COMPARED: u64 = 1_800_000;
+
 /// Length of the main job. With the warm-up before it and the checks after it: ten seconds.
 const SECONDS_DEFAULT: Duration = Duration::from_secs(8);
 
@@ -15,6 +24,9 @@ const SECONDS_DEFAULT: Duration = Duration::from_secs(8);
 ///
 /// Without a trace the tenants are 53 production caches of Twitter. Prints what each tenant got,
 /// and fails when a count does not add up at the end.
+///
+/// A tenant's fair share is its max, but no more than a level that is the same for all and makes the shares fill the
+/// budget. Beside tenants that flood, the others' shares are three quarters of the budget, and those get the rest.
 #[derive(Debug, Parser)]
 #[command(name = "tenants")]
 pub(crate) struct Args {
@@ -27,13 +39,39 @@ pub(crate) struct Args {
     #[arg(long)]
     clusters: bool,
 
-    /// What all tenants together may hold.
-    #[arg(long, value_name = "BYTES", default_value = "256MiB")]
-    pub(crate) budget: Bytes,
+    /// What all tenants together may hold [default: 256MiB, and 64MiB to compare].
+    #[arg(long, value_name = "BYTES")]
+    budget: Option<Bytes>,
 
     /// What the tenant of a trace may hold: bytes, a percentage of the budget, or max.
-    #[arg(long, value_name = "LIMIT", default_value = "max")]
+    #[arg(long, value_name = "LIMIT", default_value = "max", conflicts_with = "compare")]
     pub(crate) tenant_max: Limit,
+
+    /// Who has to go when the budget is full. The requests of a tenant are the same under each.
+    #[arg(long, value_enum, default_value_t = Policy::Memcg)]
+    pub(crate) policy: Policy,
+
+    /// Under memcg, what a tenant keeps as long as others have something to give: a part of its fair share.
+    #[arg(long, value_name = "PERCENT", default_value = "90%", value_parser = Share::promised)]
+    low: Share,
+
+    /// Under memcg, from where on a tenant has to give first: a part of its fair share, more than 100% too, or max.
+    #[arg(long, value_name = "PERCENT", default_value = "100%")]
+    soft: Share,
+
+    /// Add tenants that flood: each scans keys of 4 KiB, none of them twice, and sends eight times as many requests as
+    /// all who do not flood together. They are promised nothing [default: 0, and 1 to compare].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    noisy: Option<u16>,
+
+    /// Run three times each tenant alone, then all of them under each policy beside noisy ones; print one table.
+    ///
+    /// Without a trace the tenants are the clusters that mostly read and whose working sets are known. Their working
+    /// sets together are 60 % of the budget, and their fair shares 75 %. Alone means: under one limit, the whole
+    /// budget, with nobody else, and the very same requests. Caches are filled first, and the first quarter of the
+    /// requests does not count. A trace begins anew when it is over.
+    #[arg(long, conflicts_with_all = ["policy", "seconds", "live"])]
+    pub(crate) compare: bool,
 
     /// Worker threads, at most one for each tenant [default: the machine's].
     #[arg(long, value_name = "N")]
@@ -43,7 +81,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<Duration>,
 
-    /// Stop after this many requests, all tenants together; a trace stops at its end, too.
+    /// Stop after this many requests, all tenants together; a trace stops at its end, too
+    /// [default to compare: 1800000 in each run].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) requests: Option<u64>,
 
@@ -92,6 +131,24 @@ impl Args {
         self.clusters || self.traces.is_empty()
     }
 
+    pub(crate) fn budget(&self) -> Bytes {
+        self.budget.unwrap_or(if self.compare { BUDGET_COMPARED } else { BUDGET })
+    }
+
+    /// Requests of each run of a comparison.
+    pub(crate) fn requests_compared(&self) -> u64 {
+        self.requests.unwrap_or(REQUESTS_COMPARED)
+    }
+
+    /// Tenants that flood.
+    pub(crate) fn noisy(&self) -> u16 {
+        self.noisy.unwrap_or(self.compare.into())
+    }
+
+    pub(crate) fn promise(&self) -> Promise {
+        Promise { low: self.low, soft: self.soft }
+    }
+
     /// What a thread charges in advance; 0 switches the stock off.
     pub(crate) fn batch(&self) -> Bytes {
         if self.no_stock { Bytes(0) } else { self.batch }
@@ -117,7 +174,9 @@ impl Args {
     /// Whether this is the run whose every limit was chosen to be met, not a part or a variation of it.
     pub(crate) fn is_main_job(&self) -> bool {
         let long_enough = self.time().is_some_and(|time| time >= SECONDS_DEFAULT);
-        self.traces.is_empty() && self.requests.is_none() && long_enough && self.budget == Bytes(256 << 20)
+        let is_whole = self.requests.is_none() && long_enough && self.budget() == BUDGET;
+        let is_plain = self.traces.is_empty() && self.noisy.is_none() && self.policy == Policy::Memcg;
+        is_whole && is_plain && self.promise() == Promise::DEFAULT
     }
 }
 

@@ -1,23 +1,28 @@
-//! An LRU cache whose entries own the charge for what they take.
+//! A tenant's cache, whose entries own the charge for what they take.
 //!
 //! Charged before the bytes are allocated, freed before they are uncharged: there are never more
 //! bytes than charge, but for the one block that a worker has just written to replace another. A
 //! refusal is taken to the service, which makes room or does not.
 
-use memcg::{Bytes, Charge, ChargeError, Group, Stat};
+use std::sync::Arc;
+
+use memcg::{Bytes, ChargeError, Group};
 use thiserror::Error;
 
-use crate::entry::{Block, Entry, footprint};
-use crate::items::{GROWING, Items};
+use crate::entry::{Block, Entry, footprint, scramble};
+use crate::items::Items;
 use crate::load::{Operation, Request, Sizes};
-use crate::lru::LruMap;
+use crate::lru::Key;
+use crate::shelf::Shelf;
 
 /// A cache of real bytes.
 pub(crate) struct Cache {
     pub(crate) group: Group,
     items: Items,
-    /// Entries by key, the one used longest ago first to go.
-    entries: LruMap<Entry>,
+    /// The entries, perhaps between those of others.
+    shelf: Arc<Shelf>,
+    /// The tenant's number.
+    owner: u32,
     /// The largest footprint that an empty service would take.
     entry_max: u64,
     /// `None` where each request brings its size.
@@ -33,14 +38,14 @@ pub(crate) struct Cache {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) requests: u64,
+    /// Of the requests in their order: the same where they were the same.
+    pub(crate) digest: u64,
     /// Requests that look up.
     pub(crate) gets: u64,
     pub(crate) hits: u64,
     /// Charges that were refused, retries included: by the tenant's own max, and by the service's.
     pub(crate) refused_by_tenant: u64,
     pub(crate) refused_by_service: u64,
-    /// Entries that had to go for others.
-    pub(crate) evicted: u64,
     /// Entries not kept, or not changed, because no max would ever allow them.
     pub(crate) too_large: u64,
     /// The same for want of anything to evict.
@@ -61,34 +66,25 @@ pub(crate) struct Corrupt {
     bytes: u64,
 }
 
-impl Figures {
-    /// In the order of [`Items::growing`].
-    pub(crate) fn growing(&self) -> [u64; GROWING] {
-        [self.gets, self.hits, self.evicted]
-    }
-}
-
 impl Cache {
-    /// An empty cache; `entry_max` is the lowest max that holds for `group`.
-    pub(crate) fn new(group: Group, items: Items, entry_max: u64, sizes: Option<Sizes>, salt: u64) -> Self {
-        let (entries, figures) = (LruMap::new(), Figures::default());
-        Self { group, items, entries, entry_max, sizes, salt, version: 0, figures }
-    }
-
-    /// What all entries take, counted anew from their blocks.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.entries.values().map(|entry| footprint(entry.block.len())).sum()
-    }
-
-    /// How many entries there are.
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+    /// A cache of the tenant `owner`, without entries; `entry_max` is the lowest max that holds for `group`.
+    pub(crate) fn new(
+        group: Group,
+        shelf: Arc<Shelf>,
+        owner: u32,
+        items: Items,
+        entry_max: u64,
+        sizes: Option<Sizes>,
+    ) -> Self {
+        let (version, figures) = (0, Figures::default());
+        Self { group, items, shelf, owner, entry_max, sizes, salt: owner.into(), version, figures }
     }
 
     /// Serves one request.
     pub(crate) fn serve(&mut self, request: Request, service: &impl MakeRoom) -> Result<(), Corrupt> {
         let key = request.key;
         self.figures.requests += 1;
+        self.figures.digest = scramble(self.figures.digest ^ key, request.operation.code());
         match request.operation {
             Operation::Get => {
                 if !self.hit(key, None)? {
@@ -112,9 +108,15 @@ impl Cache {
         Ok(())
     }
 
-    /// Brings the version of a key that the service's clients load on a miss.
-    pub(crate) fn fill(&mut self, key: u64, service: &impl MakeRoom) {
-        self.write(key, 0, self.block(key, 0), service);
+    /// Brings the version of a key that the service's clients load on a miss; returns what its entry takes.
+    pub(crate) fn fill(&mut self, key: u64, service: &impl MakeRoom) -> u64 {
+        let size = self.block(key, 0);
+        self.write(key, 0, size, service);
+        footprint(size)
+    }
+
+    fn key(&self, number: u64) -> Key {
+        Key { owner: self.owner, number }
     }
 
     fn block(&self, key: u64, version: u32) -> u64 {
@@ -125,9 +127,9 @@ impl Cache {
     fn hit(&mut self, key: u64, size: Option<u64>) -> Result<bool, Corrupt> {
         self.figures.gets += 1;
         self.group.stat_add(self.items.gets, 1);
-        let Some(entry) = self.entries.get(key) else { return Ok(false) };
-        let bytes = entry.block.len();
-        if !entry.holds(key, self.salt) {
+        let found = self.shelf.look(self.key(key), |entry| (entry.block.len(), entry.holds(key, self.salt)));
+        let Some((bytes, holds)) = found else { return Ok(false) };
+        if !holds {
             return Err(Corrupt { path: self.group.path(), key, bytes });
         }
         let hit = size.is_none_or(|size| size == bytes);
@@ -145,7 +147,7 @@ impl Cache {
             return;
         }
         // Out of the list: room for an entry is not made by evicting itself.
-        let kept = match self.entries.pop(key) {
+        let kept = match self.shelf.pop(self.key(key)) {
             Some(entry) => self.rewrite(key, entry, version, size, service),
             None => self.insert(key, version, size, service),
         };
@@ -160,8 +162,9 @@ impl Cache {
         let Some(charge) = charged else { return false };
         // Without memory the charge goes back as it is dropped.
         let Some(block) = Block::fill(key, version, self.salt, size) else { return false };
-        recount(&charge, 0);
-        self.entries.put(key, Entry { charge, block, version });
+        let entry = Entry { charge, block, version };
+        entry.recount(0);
+        self.shelf.put(self.key(key), entry);
         true
     }
 
@@ -177,14 +180,14 @@ impl Cache {
         // What is not used goes back: of a smaller block now, of one that got no memory again.
         let unused = entry.charge.bytes() - footprint(entry.block.len());
         entry.charge.shrink(unused);
-        recount(&entry.charge, old);
-        self.entries.put(key, entry);
+        entry.recount(old);
+        self.shelf.put(self.key(key), entry);
         kept
     }
 
     /// Grows the entry at its front.
     fn prepend(&mut self, key: u64, service: &impl MakeRoom) {
-        let Some(mut entry) = self.entries.pop(key) else { return };
+        let Some(mut entry) = self.shelf.pop(self.key(key)) else { return };
         let growth = self.sizes.map_or(0, |sizes| sizes.growth(key, entry.block.len() as u32));
         let size = entry.block.len() + growth;
         let old = entry.charge.bytes();
@@ -199,8 +202,8 @@ impl Cache {
             entry.charge.shrink(more);
             self.figures.passed_through += 1;
         }
-        recount(&entry.charge, old);
-        self.entries.put(key, entry);
+        entry.recount(old);
+        self.shelf.put(self.key(key), entry);
     }
 
     /// Tries until it is admitted or nobody makes room any more.
@@ -218,41 +221,7 @@ impl Cache {
         }
     }
 
-    /// Evicts the oldest entries until `want` bytes are free; returns what is.
-    pub(crate) fn evict(&mut self, want: u64) -> u64 {
-        let mut freed = 0;
-        while freed < want {
-            let Some(entry) = self.entries.pop_oldest() else { break };
-            freed += free(entry);
-            self.figures.evicted += 1;
-            self.group.stat_add(self.items.evictions, 1);
-        }
-        freed
-    }
-
     fn remove(&mut self, key: u64) {
-        self.entries.pop(key).map(free);
+        self.shelf.pop(self.key(key)).map(Entry::free);
     }
-
-    /// Drops every entry.
-    pub(crate) fn clear(&mut self) {
-        while let Some(entry) = self.entries.pop_oldest() {
-            free(entry);
-        }
-    }
-}
-
-/// Counts what an entry has come to take, after so much before.
-fn recount(charge: &Charge, before: u64) {
-    charge.stat_add(Stat::FILE, charge.bytes().cast_signed() - before.cast_signed());
-}
-
-/// Frees the block, then gives its charge back.
-fn free(entry: Entry) -> u64 {
-    let Entry { charge, block, .. } = entry;
-    drop(block);
-    let bytes = charge.bytes();
-    charge.stat_add(Stat::FILE, -bytes.cast_signed());
-    drop(charge);
-    bytes
 }

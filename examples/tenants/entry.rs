@@ -3,7 +3,7 @@
 //! An entry's bytes follow from its key and version, counted from the end: so a prepend leaves what
 //! is there as it is, and every byte can be checked without a copy of it.
 
-use memcg::Charge;
+use memcg::{Charge, Stat};
 use smallvec::SmallVec;
 
 use crate::lru::LruMap;
@@ -31,6 +31,21 @@ impl Entry {
     pub(crate) fn holds(&self, key: u64, salt: u64) -> bool {
         let mut words = Words::new(key, self.version, salt);
         self.block.0.iter().all(|piece| words.match_end(piece))
+    }
+
+    /// Counts what the entry has come to take, after so much before.
+    pub(crate) fn recount(&self, before: u64) {
+        self.charge.stat_add(Stat::FILE, self.charge.bytes().cast_signed() - before.cast_signed());
+    }
+
+    /// Frees the block, then gives its charge back; returns that.
+    pub(crate) fn free(self) -> u64 {
+        let Self { charge, block, .. } = self;
+        drop(block);
+        let bytes = charge.bytes();
+        charge.stat_add(Stat::FILE, -bytes.cast_signed());
+        drop(charge);
+        bytes
     }
 }
 

@@ -16,9 +16,14 @@ pub(crate) struct Items {
     pub(crate) evictions: Stat,
 }
 
-/// A tenant's own figures in the order of [`Items::growing`], for those who read them without the cache's lock.
+/// A tenant's own figures, for those who read them while others count.
 #[derive(Debug, Default)]
-pub(crate) struct Own([AtomicU64; GROWING]);
+pub(crate) struct Own {
+    /// In the order of [`Items::growing`].
+    growing: [AtomicU64; GROWING],
+    /// Of the evictions, those that made room for others.
+    for_others: AtomicU64,
+}
 
 /// Of one group, with everything that was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -52,18 +57,30 @@ impl Items {
 }
 
 impl Own {
-    /// Shows what has been counted, after it went into the statistics; by who has the cache locked.
-    pub(crate) fn show(&self, figures: [u64; GROWING]) {
-        for (place, figure) in self.0.iter().zip(figures) {
+    /// Shows what has been counted, after it went into the statistics; by who serves the tenant.
+    pub(crate) fn show(&self, gets: u64, hits: u64) {
+        for (place, figure) in self.growing.iter().zip([gets, hits]) {
             // Release: whoever sees it finds it in the statistics, too.
             place.store(figure, Ordering::Release);
         }
     }
 
+    /// Counts an entry that had to go, after it went into the statistics; by anybody.
+    pub(crate) fn evicted(&self, for_others: bool) {
+        self.for_others.fetch_add(for_others.into(), Ordering::Relaxed);
+        // Release: as above, for all that were counted before, too.
+        self.growing[2].fetch_add(1, Ordering::Release);
+    }
+
     /// So much at least is in the statistics.
     pub(crate) fn read(&self) -> [i64; GROWING] {
-        // Acquire: pairs with `show`.
-        self.0.each_ref().map(|place| place.load(Ordering::Acquire).cast_signed())
+        // Acquire: pairs with `show` and `evicted`.
+        self.growing.each_ref().map(|place| place.load(Ordering::Acquire).cast_signed())
+    }
+
+    /// Entries that had to go, and of those, how many for others.
+    pub(crate) fn evictions(&self) -> (u64, u64) {
+        (self.growing[2].load(Ordering::Relaxed), self.for_others.load(Ordering::Relaxed))
     }
 }
 

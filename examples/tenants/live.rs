@@ -10,7 +10,7 @@ use indicatif::HumanCount;
 use memcg::{Bytes, Group, Stat, Stats};
 
 use crate::agree::{Agreement, Reading};
-use crate::items::{GROWING, Items};
+use crate::items::{GROWING, Items, Own};
 use crate::service::{Service, Tenant};
 
 /// Grains that a tenant's figures may miss, one look after the other: a few make a read flush, many make it read what
@@ -71,7 +71,7 @@ impl<'a> Live<'a> {
     /// Reads every group live, the service first, and holds it against what it must be.
     fn check(&mut self) -> Vec<Stats> {
         let mut before = vec![[0; GROWING]];
-        before.extend(self.service.tenants.iter().map(|tenant| tenant.own.read()));
+        before.extend(self.service.owners.iter().map(Own::read));
         before[0] = [0, 1, 2].map(|item| before[1..].iter().map(|own| own[item]).sum());
 
         // All of them live before any is read exactly, which would publish what is to be missing.

@@ -9,7 +9,7 @@ use rand_distr::Zipf;
 use crate::clusters::Cluster;
 use crate::entry::scramble;
 
-/// What all workers draw from, each its own: the same generator on every machine.
+/// What all draw from, each tenant and each slice of arrivals its own: the same generator on every machine.
 pub(crate) type Random = Xoshiro256PlusPlus;
 
 /// One thing that a client asks for.
@@ -34,6 +34,19 @@ pub(crate) enum Operation {
     Delete,
 }
 
+impl Operation {
+    /// Tells operations apart.
+    pub(crate) fn code(self) -> u64 {
+        match self {
+            Self::Get => 1,
+            Self::Write => 2,
+            Self::Prepend => 3,
+            Self::Delete => 4,
+            Self::Fetch(size) => size << 3,
+        }
+    }
+}
+
 impl FromStr for Operation {
     type Err = String;
 
@@ -50,14 +63,14 @@ impl FromStr for Operation {
 }
 
 /// Where a tenant's requests are drawn from. Nothing here grows with the number of keys.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Load {
     keys: Keys,
     /// Operations with the share of each and all before it, the last at 1.
     operations: Vec<(Operation, f64)>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Keys {
     Zipf(Zipf<f64>),
     Uniform(Uniform<u64>),

@@ -13,6 +13,13 @@ const PAGE: usize = 256;
 /// End of a chain, and of the list.
 const NONE: u32 = u32::MAX;
 
+/// What an entry is found by: several owners may lie in one map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) owner: u32,
+    pub(crate) number: u64,
+}
+
 /// Entries by key, in the order of their last use.
 pub(crate) struct LruMap<V> {
     pages: Vec<Vec<Node<V>>>,
@@ -25,14 +32,22 @@ pub(crate) struct LruMap<V> {
     oldest: u32,
 }
 
+/// The key stands in its parts, which leaves no hole between the words.
 struct Node<V> {
-    key: u64,
+    number: u64,
     /// `None` while the node is vacant.
     value: Option<V>,
+    owner: u32,
     /// The next of the same bucket.
     chain: u32,
     newer: u32,
     older: u32,
+}
+
+impl<V> Node<V> {
+    fn key(&self) -> Key {
+        Key { owner: self.owner, number: self.number }
+    }
 }
 
 impl<V> LruMap<V> {
@@ -43,16 +58,12 @@ impl<V> LruMap<V> {
         Self { pages: Vec::new(), buckets: vec![NONE], len: 0, vacant: NONE, newest: NONE, oldest: NONE }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
-    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
-        self.pages.iter().flatten().filter_map(|node| node.value.as_ref())
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &V)> {
+        self.pages.iter().flatten().filter_map(|node| Some((node.key(), node.value.as_ref()?)))
     }
 
     /// The value of a key, which is now the one used last.
-    pub(crate) fn get(&mut self, key: u64) -> Option<&V> {
+    pub(crate) fn get(&mut self, key: Key) -> Option<&V> {
         let at = self.find(key)?;
         self.unlink(at);
         self.link(at);
@@ -60,32 +71,37 @@ impl<V> LruMap<V> {
     }
 
     /// Puts a value under a key that has none.
-    pub(crate) fn put(&mut self, key: u64, value: V) {
-        debug_assert!(self.find(key).is_none(), "key {key} has a value already");
+    pub(crate) fn put(&mut self, key: Key, value: V) {
+        debug_assert!(self.find(key).is_none(), "{key:?} has a value already");
         if self.len == self.buckets.len() {
             self.widen();
         }
         let at = self.vacancy();
         let bucket = self.bucket(key);
         let chain = std::mem::replace(&mut self.buckets[bucket], at);
-        *self.node_mut(at) = Node { key, value: Some(value), chain, newer: NONE, older: NONE };
+        let Key { owner, number } = key;
+        *self.node_mut(at) = Node { number, value: Some(value), owner, chain, newer: NONE, older: NONE };
         self.link(at);
         self.len += 1;
     }
 
-    pub(crate) fn pop(&mut self, key: u64) -> Option<V> {
+    pub(crate) fn pop(&mut self, key: Key) -> Option<V> {
         let at = self.find(key)?;
         self.take(at)
     }
 
     /// Takes the value that was used longest ago.
-    pub(crate) fn pop_oldest(&mut self) -> Option<V> {
-        if self.oldest == NONE { None } else { self.take(self.oldest) }
+    pub(crate) fn pop_oldest(&mut self) -> Option<(Key, V)> {
+        if self.oldest == NONE {
+            return None;
+        }
+        let key = self.node(self.oldest).key();
+        self.take(self.oldest).map(|value| (key, value))
     }
 
     fn take(&mut self, at: u32) -> Option<V> {
         self.unlink(at);
-        let bucket = self.bucket(self.node(at).key);
+        let bucket = self.bucket(self.node(at).key());
         let next = self.node(at).chain;
         if self.buckets[bucket] == at {
             self.buckets[bucket] = next;
@@ -102,16 +118,16 @@ impl<V> LruMap<V> {
         self.node_mut(at).value.take()
     }
 
-    fn find(&self, key: u64) -> Option<u32> {
+    fn find(&self, key: Key) -> Option<u32> {
         let mut at = self.buckets[self.bucket(key)];
-        while at != NONE && self.node(at).key != key {
+        while at != NONE && self.node(at).key() != key {
             at = self.node(at).chain;
         }
         (at != NONE).then_some(at)
     }
 
-    fn bucket(&self, key: u64) -> usize {
-        scramble(key, 0) as usize & (self.buckets.len() - 1)
+    fn bucket(&self, key: Key) -> usize {
+        scramble(key.number, key.owner.into()) as usize & (self.buckets.len() - 1)
     }
 
     /// Twice as many buckets.
@@ -119,7 +135,7 @@ impl<V> LruMap<V> {
         self.buckets = vec![NONE; self.buckets.len() * 2];
         let mut at = self.oldest;
         while at != NONE {
-            let bucket = self.bucket(self.node(at).key);
+            let bucket = self.bucket(self.node(at).key());
             let chain = std::mem::replace(&mut self.buckets[bucket], at);
             self.node_mut(at).chain = chain;
             at = self.node(at).newer;
@@ -138,7 +154,7 @@ impl<V> LruMap<V> {
         }
         let before = (self.pages.len() - 1) * PAGE;
         let page = self.pages.last_mut().expect("one was pushed");
-        page.push(Node { key: 0, value: None, chain: NONE, newer: NONE, older: NONE });
+        page.push(Node { number: 0, value: None, owner: 0, chain: NONE, newer: NONE, older: NONE });
         // Four billion entries at 60 bytes and more: memory ends first.
         (before + page.len() - 1) as u32
     }

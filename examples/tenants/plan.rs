@@ -6,6 +6,9 @@
 //! * A *fair share* is what a tenant may keep when the budget is full: its max, but no more than a
 //!   level that is chosen so that the shares of all fill the budget. A small tenant's share is its
 //!   max, so it gets there whatever the others do.
+//!
+//! Where policies are compared only those that mostly read are served, without a max. The scale is such that all their
+//! entries together fit into a part of the budget, and what each could use is as much more as fills what is promised.
 
 use crate::clusters::{CLUSTERS, Cluster};
 use crate::entry::footprint;
@@ -15,6 +18,12 @@ const WORKING_SETS: f64 = 2.0;
 
 /// The maxes of all tenants together, as a multiple of the budget.
 const OVERCOMMIT: f64 = 1.125;
+
+/// The same where policies are compared, but of all that the entries take.
+const WORKING_SETS_COMPARED: f64 = 0.6;
+
+/// Those who mostly read.
+const GETS_MIN: f64 = 0.9;
 
 /// Keys where the working set is not known.
 const KEYS_UNKNOWN: u64 = 1_000;
@@ -27,8 +36,8 @@ const MB: f64 = 1e6;
 pub(crate) struct Plan {
     /// What all working sets were multiplied with.
     pub(crate) scale: f64,
-    /// What part of its keys' bytes a tenant may hold.
-    pub(crate) part: f64,
+    /// What part of its keys' bytes a tenant may hold; `None`: all.
+    pub(crate) part: Option<f64>,
     pub(crate) tenants: Vec<Planned>,
 }
 
@@ -37,7 +46,12 @@ pub(crate) struct Plan {
 pub(crate) struct Planned {
     pub(crate) cluster: &'static Cluster,
     pub(crate) keys: u64,
-    pub(crate) max: u64,
+    /// `None`: no max of its own.
+    pub(crate) max: Option<u64>,
+    /// The most that it has use for.
+    pub(crate) demand: u64,
+    /// What the entries of all keys take.
+    pub(crate) working_set: u64,
 }
 
 impl Plan {
@@ -45,14 +59,40 @@ impl Plan {
         let budget = budget as f64;
         let published: f64 = CLUSTERS.iter().map(working_set).sum();
         let scale = WORKING_SETS * budget / published;
-        let keys = CLUSTERS.iter().map(|cluster| keys(cluster, scale));
-        let bytes: Vec<f64> = CLUSTERS.iter().zip(keys.clone()).map(|(cluster, keys)| bytes(cluster, keys)).collect();
-        let part = (OVERCOMMIT * budget / bytes.iter().sum::<f64>()).min(1.0);
-        let tenants = CLUSTERS.iter().zip(keys).zip(bytes);
-        let tenants =
-            tenants.map(|((cluster, keys), bytes)| Planned { cluster, keys, max: (bytes * part) as u64 }).collect();
-        Self { scale, part, tenants }
+        let clusters: Vec<_> = CLUSTERS.iter().map(|cluster| (cluster, keys(cluster, scale))).collect();
+        let all: f64 = clusters.iter().map(|&(cluster, keys)| bytes(cluster, keys)).sum();
+        let part = (OVERCOMMIT * budget / all).min(1.0);
+        let tenant = |(cluster, keys)| {
+            let (working_set, max) = (bytes(cluster, keys), (bytes(cluster, keys) * part) as u64);
+            Planned { cluster, keys, max: Some(max), demand: max, working_set: working_set as u64 }
+        };
+        Self { scale, part: Some(part), tenants: clusters.into_iter().map(tenant).collect() }
     }
+
+    /// The plan for a comparison.
+    pub(crate) fn compared(budget: u64) -> Self {
+        let reading = |cluster: &&Cluster| cluster.working_set_mb > 0 && gets(cluster) >= GETS_MIN;
+        let clusters: Vec<_> = CLUSTERS.iter().filter(reading).collect();
+        let unscaled: f64 = clusters.iter().map(|cluster| bytes(cluster, keys(cluster, 1.0))).sum();
+        let scale = WORKING_SETS_COMPARED * budget as f64 / unscaled;
+        let tenant = |cluster| {
+            let keys = keys(cluster, scale);
+            let working_set = bytes(cluster, keys) as u64;
+            Planned { cluster, keys, max: None, demand: with_room(working_set), working_set }
+        };
+        Self { scale, part: None, tenants: clusters.into_iter().map(tenant).collect() }
+    }
+}
+
+/// What a tenant could use whose entries take so much: a quarter more, for writes change their sizes.
+pub(crate) fn with_room(bytes: u64) -> u64 {
+    bytes.saturating_add(bytes / 4)
+}
+
+/// The share of the operations that only look up.
+fn gets(cluster: &Cluster) -> f64 {
+    let gets = cluster.operations.split(' ').filter_map(|part| part.strip_prefix("get:"));
+    gets.filter_map(|share| share.parse::<f64>().ok()).sum()
 }
 
 fn working_set(cluster: &Cluster) -> f64 {

@@ -6,7 +6,8 @@ use memcg::Bytes;
 
 use crate::agree::Agreement;
 use crate::items::Exact;
-use crate::report::{Report, Row, Statistics};
+use crate::policy::Policy;
+use crate::report::{Report, Row, Setting, Statistics};
 
 impl Report {
     /// Both tables, and before them what the figures rest on.
@@ -42,10 +43,8 @@ impl Report {
     fn head(&self) -> String {
         let (Some(scale), Some(part)) = (self.setting.scale, self.setting.part) else { return String::new() };
         format!(
-            "Clusters of Yang, Yue, Rashmi, OSDI 2020 (github.com/twitter/cache-trace, CC-BY-4.0), without {}, for which \
-             no figures were published.\nWorking sets scaled by {scale:.6} (1 : {:.0}); each tenant may hold {:.1} % of \
-             its own.\n",
-            self.setting.left_out.join(", "),
+            "{}\nWorking sets scaled by {scale:.6} (1 : {:.0}); each tenant may hold {:.1} % of its own.\n",
+            source(&self.setting.left_out),
             1.0 / scale,
             part * 100.0,
         )
@@ -71,6 +70,7 @@ impl Report {
         let equal = self.tenants.iter().filter(|row| row.live == row.cache_bytes).count();
         let gain = self.charge_ns_no_stock / self.charge_ns_stock.max(f64::MIN_POSITIVE);
         [
+            ("policy", self.setting.rule()),
             ("threads", self.setting.threads.to_string()),
             ("seconds of requests", format!("{:.3}", self.seconds)),
             ("requests", count(self.sums.requests)),
@@ -115,6 +115,15 @@ impl Report {
     }
 }
 
+impl Setting {
+    fn rule(&self) -> String {
+        match self.policy {
+            Policy::Memcg => format!("{}, low {}, soft {}", self.policy, self.promise.low, self.promise.soft),
+            _ => self.policy.to_string(),
+        }
+    }
+}
+
 impl Statistics {
     fn looks(&self) -> String {
         let Agreement { figures, off, beyond, nearest, largest_error, its_bound, .. } = &self.agreement;
@@ -151,13 +160,22 @@ impl Row {
     }
 }
 
-fn table() -> Table {
+/// Where the clusters come from.
+pub(crate) fn source(left_out: &[String]) -> String {
+    format!(
+        "Clusters of Yang, Yue, Rashmi, OSDI 2020 (github.com/twitter/cache-trace, CC-BY-4.0), without {}, for which \
+         no figures were published.",
+        left_out.join(", "),
+    )
+}
+
+pub(crate) fn table() -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table
 }
 
 /// A number with separated thousands.
-fn count(number: u64) -> String {
+pub(crate) fn count(number: u64) -> String {
     HumanCount(number).to_string()
 }

@@ -64,7 +64,7 @@ impl Probe {
 
 /// One worker's way through the rounds.
 pub(crate) struct Rounds<'a> {
-    probe: &'a Probe,
+    probe: Option<&'a Probe>,
     start: Instant,
     /// Rounds that have begun.
     begun: u32,
@@ -75,13 +75,14 @@ pub(crate) struct Rounds<'a> {
 
 impl<'a> Rounds<'a> {
     /// `start` is the same for all workers, which makes their rounds the same.
-    pub(crate) fn new(probe: &'a Probe, start: Instant) -> Self {
+    pub(crate) fn new(probe: Option<&'a Probe>, start: Instant) -> Self {
         Self { probe, start, begun: 0, spent: Duration::ZERO, costs: Costs::default() }
     }
 
     /// Takes part in a round that begins now. Who comes too late waits for the next, but nobody misses the first: the
     /// shortest run has its figures.
     pub(crate) fn pass(&mut self, now: Instant) {
+        let Some(probe) = self.probe else { return };
         let elapsed = now - self.start;
         if elapsed < ROUND * self.begun {
             return;
@@ -90,8 +91,8 @@ impl<'a> Rounds<'a> {
         let (is_first, begin) = (self.begun == 0, self.start + ROUND * round);
         self.begun = round + 1;
         if now - begin < SLICE || is_first {
-            self.costs.stock.push(slice(&self.probe.stock, begin + SLICE));
-            self.costs.no_stock.push(slice(&self.probe.no_stock, begin + SLICE * 2));
+            self.costs.stock.push(slice(&probe.stock, begin + SLICE));
+            self.costs.no_stock.push(slice(&probe.no_stock, begin + SLICE * 2));
             self.spent += now.elapsed();
         }
     }

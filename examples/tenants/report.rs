@@ -4,15 +4,17 @@ use memcg::{Bytes, Group};
 use serde::Serialize;
 
 use crate::agree::Agreement;
-use crate::cache::Cache;
+use crate::cache::Figures;
 use crate::exact;
-use crate::items::{Exact, Items};
+use crate::items::{Exact, Items, Own};
 use crate::live::Looks;
 use crate::memory;
+use crate::policy::{Policy, Promise};
 use crate::probe::Probe;
 use crate::sampler::Samples;
 use crate::service::{Service, Tenant};
 use crate::setup::Setup;
+use crate::shelf::Tally;
 use crate::work::Done;
 
 /// Resident memory is this near to what is charged, as a share of that.
@@ -72,6 +74,9 @@ pub(crate) struct Statistics {
 /// What the run was set up with.
 #[derive(Debug, Serialize)]
 pub(crate) struct Setting {
+    pub(crate) policy: Policy,
+    #[serde(flatten)]
+    pub(crate) promise: Promise,
     pub(crate) threads: usize,
     pub(crate) budget_bytes: u64,
     pub(crate) batch_bytes: u64,
@@ -93,6 +98,8 @@ pub(crate) struct Row {
     /// `None`: no max of its own.
     pub(crate) max: Option<u64>,
     pub(crate) fair_share: u64,
+    /// Of the requests in their order, hexadecimal: JSON's numbers are too short.
+    pub(crate) digest: String,
     /// What the cache's entries take, by its own sum: `live`, to the byte.
     pub(crate) cache_bytes: u64,
     pub(crate) statistics: Exact,
@@ -110,6 +117,8 @@ pub(crate) struct Sums {
     pub(crate) refused: u64,
     pub(crate) refused_by_service: u64,
     pub(crate) evicted: u64,
+    /// Of those, entries that made room for others.
+    pub(crate) evicted_for_others: u64,
     pub(crate) too_large: u64,
     pub(crate) passed_through: u64,
     pub(crate) entries: u64,
@@ -132,7 +141,7 @@ impl Report {
         let (verdict, probed, counts) = (runtime.verify(), probe.runtime.verify(), runtime.counts());
         let Looks { looks, mut agreement } = measured.looks;
         exact::check_within(&mut agreement, runtime, service);
-        let tenants: Vec<_> = service.tenants.iter().map(|tenant| Row::of(tenant, *items)).collect();
+        let tenants = rows(service, *items);
         let sums = Sums::total(&tenants);
         let exact = items.of(&root.read_exact());
         exact::check(&mut agreement, &tenants, exact);
@@ -170,7 +179,7 @@ impl Report {
             tenants,
             faults,
         };
-        empty(setup, &mut report);
+        report.faults.extend(empty(setup, &mut report.statistics.agreement));
         report.faults.extend(report.statistics.agreement.faults());
         report
     }
@@ -203,7 +212,7 @@ fn off(found: u64, expected: u64) -> f64 {
 }
 
 /// What must hold when no thread charges any more.
-fn check(root: &Group, service: &Service, rows: &[Row], sums: Sums) -> Vec<String> {
+pub(crate) fn check(root: &Group, service: &Service, rows: &[Row], sums: Sums) -> Vec<String> {
     let mut faults = Vec::new();
     let mut expect = |what: &str, group: &str, expected: u64, found: u64| {
         if expected != found {
@@ -227,16 +236,16 @@ fn check(root: &Group, service: &Service, rows: &[Row], sums: Sums) -> Vec<Strin
 }
 
 /// Empties the caches: every byte charged is uncharged then, and all credit goes back.
-fn empty(setup: &Setup, report: &mut Report) {
+pub(crate) fn empty(setup: &Setup, agreement: &mut Agreement) -> Vec<String> {
     let Setup { runtime, service, .. } = setup;
-    service.tenants.iter().for_each(|tenant| tenant.cache.lock().clear());
+    service.shelves.iter().for_each(|shelf| shelf.clear());
     runtime.settle();
     runtime.root().drain();
-    let usage = runtime.root().usage();
-    if usage > 0 {
-        report.faults.push(format!("{} are still charged when every cache is empty", Bytes(usage)));
+    exact::check_empty(agreement, runtime, service);
+    match runtime.root().usage() {
+        0 => Vec::new(),
+        usage => vec![format!("{} are still charged when every cache is empty", Bytes(usage))],
     }
-    exact::check_empty(&mut report.statistics.agreement, runtime, service);
 }
 
 /// Who has a max and did not meet it.
@@ -249,26 +258,41 @@ fn unmet(root: &Group, tenants: &[Row]) -> Vec<String> {
     unmet
 }
 
+/// All tenants, with what their caches hold.
+pub(crate) fn rows(service: &Service, items: Items) -> Vec<Row> {
+    let tallies: Vec<_> = service.shelves.iter().map(|shelf| shelf.tally()).collect();
+    let row = |(owner, tenant)| {
+        let on_shelves = tallies.iter().map(|tally| tally[owner]);
+        let all = on_shelves.fold(Tally::default(), |all, one: Tally| Tally {
+            bytes: all.bytes + one.bytes,
+            entries: all.entries + one.entries,
+        });
+        Row::of(tenant, &service.owners[owner], all, items)
+    };
+    service.tenants.iter().enumerate().map(row).collect()
+}
+
 impl Row {
-    fn of(tenant: &Tenant, items: Items) -> Self {
-        let (cache, group) = (tenant.cache.lock(), &tenant.group);
-        let max = group.max();
+    fn of(tenant: &Tenant, own: &Own, tally: Tally, items: Items) -> Self {
+        let group = &tenant.group;
+        let (max, figures) = (group.max(), tenant.turn.lock().cache.figures);
         Self {
             tenant: tenant.name.clone(),
-            sums: Sums::of(&cache),
+            digest: format!("{:016x}", figures.digest),
+            sums: Sums::of(figures, own, tally),
             live: group.live(),
             peak: group.peak(),
             max: (max != u64::MAX).then_some(max),
             fair_share: tenant.share,
-            cache_bytes: cache.bytes(),
+            cache_bytes: tally.bytes,
             statistics: items.of(&group.read_exact()),
         }
     }
 }
 
 impl Sums {
-    fn of(cache: &Cache) -> Self {
-        let figures = cache.figures;
+    fn of(figures: Figures, own: &Own, tally: Tally) -> Self {
+        let (evicted, evicted_for_others) = own.evictions();
         Self {
             requests: figures.requests,
             gets: figures.gets,
@@ -276,14 +300,15 @@ impl Sums {
             hit_ratio: ratio(figures.hits, figures.gets),
             refused: figures.refused_by_tenant + figures.refused_by_service,
             refused_by_service: figures.refused_by_service,
-            evicted: figures.evicted,
+            evicted,
+            evicted_for_others,
             too_large: figures.too_large,
             passed_through: figures.passed_through,
-            entries: cache.len() as u64,
+            entries: tally.entries,
         }
     }
 
-    fn total(rows: &[Row]) -> Self {
+    pub(crate) fn total(rows: &[Row]) -> Self {
         let sum = |field: fn(&Self) -> u64| rows.iter().map(|row| field(&row.sums)).sum::<u64>();
         let (gets, hits) = (sum(|row| row.gets), sum(|row| row.hits));
         Self {
@@ -294,6 +319,7 @@ impl Sums {
             refused: sum(|row| row.refused),
             refused_by_service: sum(|row| row.refused_by_service),
             evicted: sum(|row| row.evicted),
+            evicted_for_others: sum(|row| row.evicted_for_others),
             too_large: sum(|row| row.too_large),
             passed_through: sum(|row| row.passed_through),
             entries: sum(|row| row.entries),
@@ -302,6 +328,6 @@ impl Sums {
 }
 
 /// A share of the whole, 0 of nothing.
-fn ratio(part: u64, whole: u64) -> f64 {
+pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }

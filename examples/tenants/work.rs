@@ -1,4 +1,7 @@
 //! Worker threads: first they warm the caches up, then they serve requests as they arrive.
+//!
+//! Arrivals come in slices, and which tenants are in a slice depends on its number and the seed only: each tenant gets
+//! as many requests in a run of so many slices, whoever serves them.
 
 use std::panic;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -17,24 +20,28 @@ use crate::probe::{Costs, Probe, Rounds};
 use crate::service::Service;
 
 /// Requests between two looks at the clock.
-const SLICE: u64 = 64;
+pub(crate) const SLICE: u64 = 64;
 
 /// How long and by how many.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     pub(crate) threads: usize,
     pub(crate) time: Option<Duration>,
+    /// The number of the request that is no longer served.
     pub(crate) requests: Option<u64>,
     pub(crate) seed: u64,
+    /// Only this tenant's requests are served, the others' are left out.
+    pub(crate) only: Option<usize>,
 }
 
 /// What the workers share.
 pub(crate) struct Work<'a> {
     pub(crate) service: &'a Service,
-    pub(crate) probe: &'a Probe,
+    /// `None`: what a charge costs is not measured.
+    pub(crate) probe: Option<&'a Probe>,
     pub(crate) extent: Extent,
     /// Tenants by how often their requests arrive.
-    pub(crate) arrivals: WeightedAliasIndex<f64>,
+    pub(crate) arrivals: &'a WeightedAliasIndex<f64>,
     /// Requests that a worker has taken on.
     pub(crate) taken: AtomicU64,
     /// When serving began, after the warm-up.
@@ -51,7 +58,19 @@ pub(crate) struct Done {
     pub(crate) costs: Costs,
 }
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    /// Work that begins with the request of this number, a multiple of [`SLICE`].
+    pub(crate) fn new(
+        service: &'a Service,
+        arrivals: &'a WeightedAliasIndex<f64>,
+        probe: Option<&'a Probe>,
+        extent: Extent,
+        from: u64,
+    ) -> Self {
+        let (taken, started, broken) = (AtomicU64::new(from), OnceLock::new(), AtomicBool::new(false));
+        Self { service, probe, extent, arrivals, taken, started, broken }
+    }
+
     /// Warms up the tenants in the order of `largest_first`: who wants more than a fair share gets it while there is
     /// room, the others get theirs from them.
     pub(crate) fn warm_up(&self, largest_first: &[usize]) {
@@ -69,12 +88,12 @@ impl Work<'_> {
         let barrier = Barrier::new(self.extent.threads);
         let start = *self.started.get_or_init(Instant::now);
         thread::scope(|scope| {
-            let worker = |number| {
+            let worker = |_| {
                 let barrier = &barrier;
                 scope.spawn(move || {
                     barrier.wait();
                     let mut rounds = Rounds::new(self.probe, start);
-                    let served = self.worker(number, start, &mut rounds);
+                    let served = self.worker(start, &mut rounds);
                     self.broken.fetch_or(served.is_err(), Ordering::Relaxed);
                     served.map(|()| (start.elapsed() - rounds.spent, rounds.costs))
                 })
@@ -90,8 +109,7 @@ impl Work<'_> {
         })
     }
 
-    fn worker(&self, number: u64, start: Instant, rounds: &mut Rounds<'_>) -> Result<(), Corrupt> {
-        let mut random = Random::seed_from_u64(scramble(self.extent.seed, number));
+    fn worker(&self, start: Instant, rounds: &mut Rounds<'_>) -> Result<(), Corrupt> {
         loop {
             let now = Instant::now();
             let in_time = self.extent.time.is_none_or(|time| now - start < time);
@@ -99,24 +117,29 @@ impl Work<'_> {
                 return Ok(());
             }
             rounds.pass(now);
-            let mut left = self.take();
+            let (from, mut left) = self.take();
             if left == 0 {
                 return Ok(());
             }
+            let mut random = Random::seed_from_u64(scramble(self.extent.seed, from));
             while left > 0 {
                 let index = self.arrivals.sample(&mut random);
-                if !self.service.is_done(index) {
-                    left -= self.service.serve(index, &mut random, left)?;
-                } else if (0..self.service.tenants.len()).all(|index| self.service.is_done(index)) {
+                let tenant = &self.service.tenants[index];
+                if self.extent.only.is_some_and(|only| only != index) {
+                    left -= tenant.burst(left);
+                } else if !tenant.is_done() {
+                    left -= self.service.serve(index, left)?;
+                } else if self.service.is_done() {
                     return Ok(());
                 }
             }
         }
     }
 
-    /// The next requests, 0 when all are taken.
-    fn take(&self) -> usize {
-        let before = self.taken.fetch_add(SLICE, Ordering::Relaxed);
-        self.extent.requests.map_or(SLICE, |all| all.saturating_sub(before).min(SLICE)) as usize
+    /// The next requests: the number of the first and how many, 0 when all are taken.
+    fn take(&self) -> (u64, usize) {
+        let from = self.taken.fetch_add(SLICE, Ordering::Relaxed);
+        let left = self.extent.requests.map_or(SLICE, |all| all.saturating_sub(from).min(SLICE));
+        (from, left as usize)
     }
 }

@@ -70,6 +70,16 @@ fn bad_arguments_are_named() {
         (["--seconds", "soon"], "expected a number of seconds"),
         (["--live", "0"], "expected more than 0 seconds"),
         (["--format", "xml"], "possible values: table, json"),
+        (["--policy", "fair"], "possible values: shared, static, memcg"),
+        (["--low", "101%"], "no tenant can be promised more than its fair share"),
+        (["--low", "max"], "no tenant can be promised more than its fair share"),
+        (["--low", "90"], "expected a percentage, as 90%, or max"),
+        (["--soft", "-1%"], "unexpected argument '-1' found"),
+        (["--soft", "1MiB"], "expected a percentage, as 90%, or max"),
+        (["--noisy", "0"], "0 is not in 1..=1000"),
+        (["--compare", "--seconds=1"], "cannot be used with"),
+        (["--compare", "--policy=shared"], "cannot be used with"),
+        (["--compare", "--tenant-max=1K"], "cannot be used with"),
     ] {
         let output = run(&args, &[]);
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -5,6 +5,7 @@
 mod agree;
 mod bad_input;
 mod clusters;
+mod policies;
 mod statistics;
 mod traces;
 

@@ -1,0 +1,167 @@
+//! The comparison: each tenant alone, then all of them under each policy beside those that flood.
+//!
+//! Every run serves the same arrivals, and each tenant the same requests: alone, those of the others are left out. The
+//! caches are filled first, the first quarter of the requests is served, and what comes after it counts.
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::agree::Agreement;
+use crate::args::{Args, Format};
+use crate::policy::Policy;
+use crate::report::{self, Sums};
+use crate::scene::Scene;
+use crate::setup::{Rule, Setup};
+use crate::tabulate::{Comparison, Setting};
+use crate::work::{Extent, SLICE, Work};
+use crate::{Failure, exact, print};
+
+/// Each with a seed of its own.
+pub(crate) const REPEATS: u64 = 3;
+
+/// Of the requests, those that only warm up.
+const WARM_UP_PART: u64 = 4;
+
+/// What a tenant alone is offered to see how much of the budget it gets, as a multiple of that.
+const OFFERED: u64 = 2;
+
+/// Runs it, prints the table, returns what does not add up.
+pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
+    let calm: Vec<_> = (0..scene.candidates.len()).filter(|&at| !scene.candidates[at].is_noisy()).collect();
+    let bar = progress(args, REPEATS * (calm.len() + 2 * Policy::ALL.len()) as u64);
+    let mut comparison = Comparison::new(Setting::of(args, scene));
+    for seed in (0..REPEATS).map(|repeat| args.seed.wrapping_add(repeat)) {
+        let mut bench = Bench { args, scene, seed, faults: Vec::new(), bar: &bar };
+        let alone = calm.iter().map(|&tenant| bench.alone(tenant)).collect::<Result<Vec<_>, _>>()?;
+        let mut outcomes = Vec::new();
+        for policy in Policy::ALL {
+            let (tenants, peak) = bench.together(policy)?;
+            let (used_alone, peak_alone) = bench.used_alone(policy)?;
+            outcomes.push(Outcome { tenants, used_alone, peak: peak.max(peak_alone) });
+        }
+        for (tenant, Counted { digest, .. }) in alone.iter().enumerate() {
+            if outcomes.iter().any(|outcome| outcome.tenants[tenant].digest != *digest) {
+                let name = &scene.candidates[tenant].name;
+                bench.faults.push(format!("{name}, seed {seed}: not the same requests in each run"));
+            }
+        }
+        comparison.add(&alone, &outcomes);
+        comparison.faults.append(&mut bench.faults);
+    }
+    bar.finish_and_clear();
+    print(&match args.format {
+        Format::Table => comparison.table(),
+        Format::Json => comparison.json(),
+    })?;
+    Ok(comparison.faults)
+}
+
+/// A bar over all runs; `indicatif` itself hides it where stderr is no terminal.
+fn progress(args: &Args, runs: u64) -> ProgressBar {
+    let bar = if args.quiet { ProgressBar::hidden() } else { ProgressBar::new(runs) };
+    match ProgressStyle::with_template("{bar:40} {pos} of {len} runs, {eta} left") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+/// One repeat.
+struct Bench<'a> {
+    args: &'a Args,
+    scene: &'a Scene,
+    seed: u64,
+    faults: Vec<String>,
+    bar: &'a ProgressBar,
+}
+
+/// What came of one policy.
+pub(crate) struct Outcome {
+    /// Those that flood stand behind all others.
+    pub(crate) tenants: Vec<Counted>,
+    /// Of the budget, the part that a tenant gets who is alone.
+    pub(crate) used_alone: f64,
+    /// The highest usage at any instant.
+    pub(crate) peak: u64,
+}
+
+/// Look-ups of a tenant that count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counted {
+    pub(crate) gets: u64,
+    pub(crate) hits: u64,
+    /// Of all requests, in their order.
+    digest: u64,
+}
+
+impl Bench<'_> {
+    /// One tenant by itself in the whole budget.
+    fn alone(&mut self, tenant: usize) -> Result<Counted, Failure> {
+        let setup = self.setup(Policy::Shared)?;
+        setup.service.warm_up(tenant);
+        let counted = self.serve(&setup, Some(tenant))?;
+        self.check("alone", setup);
+        Ok(counted[tenant])
+    }
+
+    /// All tenants.
+    fn together(&mut self, policy: Policy) -> Result<(Vec<Counted>, u64), Failure> {
+        let setup = self.setup(policy)?;
+        setup.largest_first().into_iter().for_each(|tenant| setup.service.warm_up(tenant));
+        let counted = self.serve(&setup, None)?;
+        let peak = setup.runtime.root().peak();
+        self.check(&policy.to_string(), setup);
+        Ok((counted, peak))
+    }
+
+    /// What part of the budget a tenant gets that is alone and has use for more than all of it.
+    fn used_alone(&mut self, policy: Policy) -> Result<(f64, u64), Failure> {
+        let setup = self.setup(policy)?;
+        let tenant = setup.service.tenants.iter().position(|tenant| tenant.is_noisy()).unwrap_or(0);
+        let budget = self.scene.budget;
+        setup.service.flood(tenant, budget.saturating_mul(OFFERED))?;
+        let part = report::ratio(setup.service.tenants[tenant].group.live(), budget);
+        let peak = setup.runtime.root().peak();
+        self.check(&format!("one tenant under {policy}"), setup);
+        Ok((part, peak))
+    }
+
+    fn setup(&self, policy: Policy) -> Result<Setup, Failure> {
+        let rule = Rule { policy, promise: self.args.promise(), seed: self.seed };
+        Ok(Setup::new(self.args, self.scene, rule)?)
+    }
+
+    /// Serves the warm-up, then the requests that count.
+    fn serve(&self, setup: &Setup, only: Option<usize>) -> Result<Vec<Counted>, Failure> {
+        let service = &setup.service;
+        // Whoever is alone is served by one worker at a time.
+        let threads = if only.is_some() { 1 } else { self.args.threads().min(service.tenants.len()) };
+        let all = self.args.requests_compared();
+        let warm = all / WARM_UP_PART / SLICE * SLICE;
+        let mut counted = vec![Counted::default(); service.tenants.len()];
+        for (from, to) in [(0, warm), (warm, all)] {
+            let extent = Extent { threads, time: None, requests: Some(to), seed: self.seed, only };
+            Work::new(service, &self.scene.arrivals, None, extent, from).serve()?;
+            for (counted, tenant) in counted.iter_mut().zip(&service.tenants) {
+                let figures = tenant.turn.lock().cache.figures;
+                let (gets, hits) = (figures.gets - counted.gets, figures.hits - counted.hits);
+                *counted = Counted { gets, hits, digest: figures.digest };
+            }
+        }
+        Ok(counted)
+    }
+
+    /// What must hold after each run; empties the caches.
+    fn check(&mut self, run: &str, setup: Setup) {
+        let Setup { runtime, service, items, .. } = &setup;
+        let rows = report::rows(service, *items);
+        let root = runtime.root();
+        let mut faults = report::check(&root, service, &rows, Sums::total(&rows));
+        let mut agreement = Agreement::default();
+        exact::check(&mut agreement, &rows, items.of(&root.read_exact()));
+        faults.extend(runtime.verify().faults().iter().map(ToString::to_string));
+        faults.extend(report::empty(&setup, &mut agreement));
+        faults.extend(agreement.faults());
+        let run = format!("{run}, seed {}", self.seed);
+        self.faults.extend(faults.into_iter().map(|fault| format!("{run}: {fault}")));
+        self.bar.inc(1);
+    }
+}

@@ -1,0 +1,99 @@
+//! The job: all tenants under one policy, watched while they are served, and a report of it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::args::{Args, Format};
+use crate::cache::Corrupt;
+use crate::live::{Live, Looks};
+use crate::probe::Probe;
+use crate::report::{Measured, Report};
+use crate::sampler::{self, End, Samples};
+use crate::scene::Scene;
+use crate::setup::{Rule, Setup};
+use crate::work::{Done, Extent, Work};
+use crate::{Failure, memory, print};
+
+/// Sets up, serves, reports; returns what does not add up.
+pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
+    let rule = Rule { policy: args.policy, promise: args.promise(), seed: args.seed };
+    let setup = Setup::new(args, scene, rule)?;
+    let probe = Probe::new(args.batch)?;
+    let threads = args.threads().min(setup.service.tenants.len());
+    let extent = Extent { threads, time: args.time(), requests: args.requests, seed: args.seed, only: None };
+    let work = Work::new(&setup.service, &scene.arrivals, Some(&probe), extent, 0);
+
+    let rss_before = memory::resident();
+    let (done, samples, looks) = watched(args, scene, &setup, &work)?;
+    let measured = Measured { done, samples, looks, rss_before };
+    let setting = setup.setting(scene, rule, threads, args.batch());
+    let mut report = Report::gather(setting, &setup, &probe, measured);
+    if args.is_main_job() {
+        report.expect_main_job();
+    }
+    print(&match args.format {
+        Format::Table => report.table(),
+        Format::Json => report.json(),
+    })?;
+    Ok(report.faults)
+}
+
+/// Warms up and serves, while another thread looks at the limits and the statistics and moves the bar.
+fn watched(args: &Args, scene: &Scene, setup: &Setup, work: &Work<'_>) -> Result<(Done, Samples, Looks), Corrupt> {
+    let groups: Vec<_> = setup.groups();
+    let (end, progress) = (AtomicBool::new(false), Progress::new(args, scene.requests(args.requests)));
+    let mut live = Live::new(&setup.service, setup.runtime.root(), setup.items, args.live());
+    let mut tick = || {
+        if let Some(table) = live.look(work.started.get().map(Instant::elapsed)) {
+            // Who cannot print it says so when it comes to the report.
+            progress.bar.suspend(|| drop(print(&table)));
+        }
+        progress.show(work);
+    };
+    let (done, samples) = thread::scope(|scope| {
+        let sampler = scope.spawn(|| sampler::sample(&groups, &end, &mut tick));
+        let running = End(&end);
+        work.warm_up(&setup.largest_first());
+        let done = work.serve();
+        drop(running);
+        let samples = sampler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        progress.bar.finish_and_clear();
+        (done, samples)
+    });
+    Ok((done?, samples, live.into_looks()))
+}
+
+/// How far it is.
+struct Progress {
+    bar: ProgressBar,
+    /// Requests that there will be; `None`: the time tells.
+    requests: Option<u64>,
+}
+
+impl Progress {
+    /// A bar on the terminal; `indicatif` itself hides it where stderr is none.
+    fn new(args: &Args, requests: Option<u64>) -> Self {
+        let time = args.time().map_or(0, |time| time.as_millis() as u64);
+        let template = match requests {
+            Some(_) => "{bar:40} {human_pos} of {human_len} requests, {eta} left",
+            None => "{bar:40} {eta} left",
+        };
+        let bar = if args.quiet { ProgressBar::hidden() } else { ProgressBar::new(requests.unwrap_or(time)) };
+        let bar = match ProgressStyle::with_template(template) {
+            Ok(style) => bar.with_style(style),
+            Err(_) => bar,
+        };
+        Self { bar, requests }
+    }
+
+    fn show(&self, work: &Work<'_>) {
+        let at = match self.requests {
+            Some(all) => work.taken.load(Ordering::Relaxed).min(all),
+            None => work.started.get().map_or(0, |started| started.elapsed().as_millis() as u64),
+        };
+        self.bar.set_position(at);
+    }
+}

@@ -1,0 +1,93 @@
+//! Where entries lie: a shelf for each tenant, or one for all of them.
+//!
+//! A shelf's lock is the last that anybody takes, and nobody charges while holding it: whoever needs room may take
+//! entries from any shelf, from that of a tenant who is being served, too.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use memcg::Stat;
+use parking_lot::Mutex;
+
+use crate::entry::{Entry, footprint};
+use crate::items::Own;
+use crate::lru::{Key, LruMap};
+
+/// Far longer than a shelf is locked for. Whoever holds it for longer is not running just now.
+const PATIENCE: Duration = Duration::from_micros(100);
+
+/// Entries in the order of their last use, whoever owns them.
+pub(crate) struct Shelf {
+    entries: Mutex<LruMap<Entry>>,
+    /// What the entries are charged, to be read without the lock.
+    bytes: AtomicU64,
+    /// The owners' counts, by their numbers.
+    owners: Arc<[Own]>,
+    evictions: Stat,
+}
+
+/// What an owner has on a shelf.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    /// What all entries take, counted anew from their blocks.
+    pub(crate) bytes: u64,
+    pub(crate) entries: u64,
+}
+
+impl Shelf {
+    pub(crate) fn new(owners: Arc<[Own]>, evictions: Stat) -> Self {
+        Self { entries: Mutex::new(LruMap::new()), bytes: AtomicU64::new(0), owners, evictions }
+    }
+
+    /// Looks at an entry, which is now the one used last.
+    pub(crate) fn look<T>(&self, key: Key, look: impl FnOnce(&Entry) -> T) -> Option<T> {
+        self.entries.lock().get(key).map(look)
+    }
+
+    /// Puts an entry under a key that has none.
+    pub(crate) fn put(&self, key: Key, entry: Entry) {
+        let mut entries = self.entries.lock();
+        self.bytes.fetch_add(entry.charge.bytes(), Ordering::Relaxed);
+        entries.put(key, entry);
+    }
+
+    pub(crate) fn pop(&self, key: Key) -> Option<Entry> {
+        let entry = self.entries.lock().pop(key)?;
+        self.bytes.fetch_sub(entry.charge.bytes(), Ordering::Relaxed);
+        Some(entry)
+    }
+
+    /// Evicts the oldest entries until `want` bytes are free; returns what is, nothing where others are busy here.
+    pub(crate) fn evict(&self, want: u64, for_others: bool) -> u64 {
+        let Some(mut entries) = self.entries.try_lock_for(PATIENCE) else { return 0 };
+        let mut freed = 0;
+        while freed < want {
+            let Some((key, entry)) = entries.pop_oldest() else { break };
+            entry.charge.stat_add(self.evictions, 1);
+            self.owners[key.owner as usize].evicted(for_others);
+            freed += entry.free();
+        }
+        self.bytes.fetch_sub(freed, Ordering::Relaxed);
+        freed
+    }
+
+    /// What each owner has here.
+    pub(crate) fn tally(&self) -> Vec<Tally> {
+        let mut tallies = vec![Tally::default(); self.owners.len()];
+        for (key, entry) in self.entries.lock().iter() {
+            let tally = &mut tallies[key.owner as usize];
+            tally.bytes += footprint(entry.block.len());
+            tally.entries += 1;
+        }
+        tallies
+    }
+
+    /// Drops every entry.
+    pub(crate) fn clear(&self) {
+        let mut entries = self.entries.lock();
+        while let Some((_, entry)) = entries.pop_oldest() {
+            self.bytes.fetch_sub(entry.free(), Ordering::Relaxed);
+        }
+    }
+}

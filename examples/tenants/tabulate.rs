@@ -1,0 +1,276 @@
+//! What a comparison came to: a row for each policy, and whether the goals are reached.
+
+use comfy_table::CellAlignment;
+use memcg::Bytes;
+use serde::Serialize;
+
+use crate::args::Args;
+use crate::clusters::{WITHOUT_FIGURES, name};
+use crate::compare::{Counted, Outcome, REPEATS};
+use crate::policy::{Policy, Promise};
+use crate::print;
+use crate::report::ratio;
+use crate::scene::Scene;
+
+/// Points of hit ratio that a tenant may lose to others under memcg.
+const LOST_MAX: f64 = 2.0;
+
+/// Points that they lose who share one LRU, for the load to show anything.
+const SHARED_LOST_MIN: f64 = 10.0;
+
+/// Of the budget, in percent, what a tenant that is alone can use.
+const USED_MIN: f64 = 95.0;
+
+/// What was compared; sizes are bytes.
+#[derive(Debug, Serialize)]
+pub(crate) struct Setting {
+    threads: usize,
+    budget_bytes: u64,
+    batch_bytes: u64,
+    #[serde(flatten)]
+    promise: Promise,
+    seed: u64,
+    repeats: u64,
+    /// Of each run, all tenants together.
+    requests: u64,
+    scale: Option<f64>,
+    left_out: Vec<String>,
+    /// Those who do not flood, and those who do.
+    tenants: Vec<String>,
+    noisy: u16,
+    /// What all entries of the former take, and what is promised to them.
+    working_sets_bytes: u64,
+    low_bytes: u64,
+}
+
+/// The whole comparison.
+#[derive(Debug, Serialize)]
+pub(crate) struct Comparison {
+    #[serde(flatten)]
+    setting: Setting,
+    /// Alone, then under each policy.
+    rows: Vec<Row>,
+    goals: Vec<Goal>,
+    /// One line for each count that does not add up.
+    pub(crate) faults: Vec<String>,
+}
+
+/// One line of the table: ratios in percent, differences in points, a figure for each repeat.
+#[derive(Debug, Serialize)]
+struct Row {
+    how: String,
+    hit_ratio: Spread,
+    lost: Spread,
+    lost_by_worst: Spread,
+    /// Who lost most in any repeat.
+    worst: String,
+    noisy_hit_ratio: Spread,
+    used_alone: Spread,
+    peak_bytes: u64,
+}
+
+/// The repeats' figures: in the order of their size.
+#[derive(Debug, Default, Serialize)]
+#[serde(transparent)]
+struct Spread(Vec<f64>);
+
+/// What is to be reached, by the repeat that is furthest from it.
+#[derive(Debug, Serialize)]
+struct Goal {
+    goal: String,
+    found: f64,
+    reached: bool,
+}
+
+impl Setting {
+    pub(crate) fn of(args: &Args, scene: &Scene) -> Self {
+        let calm: Vec<_> = scene.candidates.iter().filter(|candidate| !candidate.is_noisy()).collect();
+        let demands: Vec<_> = calm.iter().map(|candidate| candidate.demand.min(scene.budget)).collect();
+        let promised = scene.fair_shares(&demands).into_iter().take(calm.len());
+        Self {
+            threads: args.threads().min(scene.candidates.len()),
+            budget_bytes: scene.budget,
+            batch_bytes: args.batch().as_u64(),
+            promise: args.promise(),
+            seed: args.seed,
+            repeats: REPEATS,
+            requests: args.requests_compared(),
+            scale: scene.plan.as_ref().map(|plan| plan.scale),
+            left_out: if scene.plan.is_some() { WITHOUT_FIGURES.map(name).to_vec() } else { Vec::new() },
+            tenants: calm.iter().map(|candidate| candidate.name.clone()).collect(),
+            noisy: args.noisy(),
+            working_sets_bytes: calm.iter().map(|candidate| candidate.working_set).sum(),
+            low_bytes: promised.map(|share| args.promise().low.of(share)).sum(),
+        }
+    }
+}
+
+impl Comparison {
+    pub(crate) fn new(setting: Setting) -> Self {
+        let row = |how: String| Row {
+            how,
+            hit_ratio: Spread::default(),
+            lost: Spread::default(),
+            lost_by_worst: Spread::default(),
+            worst: String::new(),
+            noisy_hit_ratio: Spread::default(),
+            used_alone: Spread::default(),
+            peak_bytes: 0,
+        };
+        let rows = ["alone".to_string()].into_iter().chain(Policy::ALL.map(|policy| policy.to_string()));
+        Self { setting, rows: rows.map(row).collect(), goals: Vec::new(), faults: Vec::new() }
+    }
+
+    /// Takes in a repeat: each tenant alone, then all under each policy.
+    pub(crate) fn add(&mut self, alone: &[Counted], outcomes: &[Outcome]) {
+        let all = total(alone);
+        self.rows[0].hit_ratio.add(all);
+        for (row, outcome) in self.rows[1..].iter_mut().zip(outcomes) {
+            let (calm, noisy) = outcome.tenants.split_at(alone.len());
+            row.hit_ratio.add(total(calm));
+            row.lost.add(all - total(calm));
+            let lost = alone.iter().zip(calm).map(|(alone, together)| alone.percent() - together.percent());
+            let worst = lost.enumerate().max_by(|(_, one), (_, other)| one.total_cmp(other));
+            let (worst, lost) = worst.unwrap_or_default();
+            if row.lost_by_worst.last() < Some(lost) {
+                row.worst.clone_from(&self.setting.tenants[worst]);
+            }
+            row.lost_by_worst.add(lost);
+            row.noisy_hit_ratio.add(total(noisy));
+            row.used_alone.add(outcome.used_alone * 100.0);
+            row.peak_bytes = row.peak_bytes.max(outcome.peak);
+        }
+        self.goals = self.goals();
+    }
+
+    fn goals(&self) -> Vec<Goal> {
+        let row = |policy: Policy| &self.rows[1..][policy as usize];
+        let lost = row(Policy::Memcg).lost_by_worst.last().unwrap_or(f64::INFINITY);
+        let shared = row(Policy::Shared).lost.first().unwrap_or(0.0);
+        let used = row(Policy::Memcg).used_alone.first().unwrap_or(0.0);
+        let goal = |goal, found, reached| Goal { goal, found, reached };
+        vec![
+            goal(format!("memcg: no tenant loses more than {LOST_MAX} points"), lost, lost <= LOST_MAX),
+            goal(
+                format!("shared: all together lose {SHARED_LOST_MIN} points or more"),
+                shared,
+                shared >= SHARED_LOST_MIN,
+            ),
+            goal(format!("memcg: one alone uses {USED_MIN} % of the budget or more"), used, used >= USED_MIN),
+        ]
+    }
+
+    /// For people.
+    pub(crate) fn table(&self) -> String {
+        let mut table = print::table();
+        table.set_header([
+            "policy",
+            "hit ratio, %",
+            "points lost",
+            "by the worst",
+            "noisy: hit ratio, %",
+            "one alone uses, %",
+            "peak",
+        ]);
+        table.add_rows(self.rows.iter().map(Row::cells));
+        table.column_iter_mut().skip(1).for_each(|column| {
+            column.set_cell_alignment(CellAlignment::Right);
+        });
+        format!("{}{table}\n{}", self.head(), self.foot())
+    }
+
+    fn head(&self) -> String {
+        let Setting { budget_bytes, working_sets_bytes, low_bytes, requests, noisy, .. } = self.setting;
+        let part = |bytes| ratio(bytes, budget_bytes) * 100.0;
+        let clusters = match self.setting.scale {
+            Some(scale) => {
+                format!("{}\nWorking sets scaled by {scale:.6}.\n", print::source(&self.setting.left_out))
+            }
+            None => String::new(),
+        };
+        format!(
+            "{clusters}{} tenants whose entries take {} together, {:.0} % of the budget of {}; {noisy} more that flood.\n\
+             Under memcg {:.0} % are protected by low limits ({} of the fair shares); soft limits at {}.\n\
+             Each run: caches filled, {} requests, of which the first quarter does not count. {} repeats: median, and least \
+             to most.\n",
+            self.setting.tenants.len(),
+            Bytes(working_sets_bytes),
+            part(working_sets_bytes),
+            Bytes(budget_bytes),
+            part(low_bytes),
+            self.setting.promise.low,
+            self.setting.promise.soft,
+            print::count(requests),
+            self.setting.repeats,
+        )
+    }
+
+    fn foot(&self) -> String {
+        let worst = self.rows.iter().filter(|row| !row.worst.is_empty());
+        let worst: Vec<_> = worst.map(|row| format!("{} under {}", row.worst, row.how)).collect();
+        let goals = self.goals.iter().map(|Goal { goal, found, reached }| {
+            format!("\n{goal}: {found:.2}, {}", if *reached { "ok" } else { "missed" })
+        });
+        format!(
+            "Alone: each tenant by itself in the whole budget, the same requests; points are lost against that, in percent \
+             of the look-ups.\nThe worst: {}. Used by one alone: live bytes of a tenant that floods, all others idle.{}",
+            worst.join(", "),
+            goals.collect::<String>(),
+        )
+    }
+
+    /// For programs.
+    pub(crate) fn json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("a tree of numbers and texts has a JSON form")
+    }
+}
+
+impl Row {
+    fn cells(&self) -> [String; 7] {
+        [
+            self.how.clone(),
+            self.hit_ratio.cell(),
+            self.lost.cell(),
+            self.lost_by_worst.cell(),
+            self.noisy_hit_ratio.cell(),
+            self.used_alone.cell(),
+            if self.peak_bytes == 0 { "-".to_string() } else { Bytes(self.peak_bytes).to_string() },
+        ]
+    }
+}
+
+impl Spread {
+    fn add(&mut self, figure: f64) {
+        let at = self.0.partition_point(|&other| other <= figure);
+        self.0.insert(at, figure);
+    }
+
+    fn first(&self) -> Option<f64> {
+        self.0.first().copied()
+    }
+
+    fn last(&self) -> Option<f64> {
+        self.0.last().copied()
+    }
+
+    /// The median, the least and the most.
+    fn cell(&self) -> String {
+        match (self.first(), self.0.get(self.0.len() / 2), self.last()) {
+            (Some(least), Some(median), Some(most)) => format!("{median:.2}\n{least:.2} to {most:.2}"),
+            _ => "-".to_string(),
+        }
+    }
+}
+
+impl Counted {
+    /// Hits among the look-ups.
+    fn percent(&self) -> f64 {
+        ratio(self.hits, self.gets) * 100.0
+    }
+}
+
+/// Of all these tenants' look-ups those that hit, in percent.
+fn total(tenants: &[Counted]) -> f64 {
+    let sum = |figure: fn(&Counted) -> u64| tenants.iter().map(figure).sum();
+    ratio(sum(|one| one.hits), sum(|one| one.gets)) * 100.0
+}
