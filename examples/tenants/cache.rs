@@ -1,8 +1,8 @@
 //! A tenant's cache, whose entries own the charge for what they take.
 //!
 //! Charged before the bytes are allocated, freed before they are uncharged: there are never more
-//! bytes than charge, but for the one block that a worker has just written to replace another. A
-//! refusal is taken to the service, which makes room or does not.
+//! bytes than charge, but for the one block that a worker has just written to replace another. Nothing
+//! is locked while a charge is made: what must go for it may be this cache's own.
 
 use std::sync::Arc;
 
@@ -43,18 +43,12 @@ pub(crate) struct Figures {
     /// Requests that look up.
     pub(crate) gets: u64,
     pub(crate) hits: u64,
-    /// Charges that were refused, retries included: by the tenant's own max, and by the service's.
-    pub(crate) refused_by_tenant: u64,
-    pub(crate) refused_by_service: u64,
+    /// Charges that were refused.
+    pub(crate) refused: u64,
     /// Entries not kept, or not changed, because no max would ever allow them.
     pub(crate) too_large: u64,
     /// The same for want of anything to evict.
     pub(crate) passed_through: u64,
-}
-
-/// Who makes room for a refused charge: `true` when it is worth another try.
-pub(crate) trait MakeRoom {
-    fn make_room(&self, cache: &mut Cache, refused: &ChargeError) -> bool;
 }
 
 /// A hit returned other bytes than were put in.
@@ -64,6 +58,14 @@ pub(crate) struct Corrupt {
     path: String,
     key: u64,
     bytes: u64,
+}
+
+impl Figures {
+    /// Counts a refusal.
+    fn admitted<T>(&mut self, charged: Result<T, ChargeError>) -> Option<T> {
+        self.refused += u64::from(charged.is_err());
+        charged.ok()
+    }
 }
 
 impl Cache {
@@ -81,26 +83,26 @@ impl Cache {
     }
 
     /// Serves one request.
-    pub(crate) fn serve(&mut self, request: Request, service: &impl MakeRoom) -> Result<(), Corrupt> {
+    pub(crate) fn serve(&mut self, request: Request) -> Result<(), Corrupt> {
         let key = request.key;
         self.figures.requests += 1;
         self.figures.digest = scramble(self.figures.digest ^ key, request.operation.code());
         match request.operation {
             Operation::Get => {
                 if !self.hit(key, None)? {
-                    self.fill(key, service);
+                    self.fill(key);
                 }
             }
             Operation::Fetch(size) => {
                 if !self.hit(key, Some(size))? {
-                    self.write(key, 0, size, service);
+                    self.write(key, 0, size);
                 }
             }
             Operation::Write => {
                 self.version = self.version.wrapping_add(1).max(1);
-                self.write(key, self.version, self.block(key, self.version), service);
+                self.write(key, self.version, self.block(key, self.version));
             }
-            Operation::Prepend => self.prepend(key, service),
+            Operation::Prepend => self.prepend(key),
             Operation::Delete => {
                 self.remove(key);
             }
@@ -109,9 +111,9 @@ impl Cache {
     }
 
     /// Brings the version of a key that the service's clients load on a miss; returns what its entry takes.
-    pub(crate) fn fill(&mut self, key: u64, service: &impl MakeRoom) -> u64 {
+    pub(crate) fn fill(&mut self, key: u64) -> u64 {
         let size = self.block(key, 0);
-        self.write(key, 0, size, service);
+        self.write(key, 0, size);
         footprint(size)
     }
 
@@ -139,7 +141,7 @@ impl Cache {
     }
 
     /// Puts a block of `size` bytes under the key, or leaves what is there.
-    fn write(&mut self, key: u64, version: u32, size: u64, service: &impl MakeRoom) {
+    fn write(&mut self, key: u64, version: u32, size: u64) {
         let want = footprint(size);
         // Evicting for what can never fit would empty the cache for nothing.
         if want > self.entry_max {
@@ -148,18 +150,18 @@ impl Cache {
         }
         // Out of the list: room for an entry is not made by evicting itself.
         let kept = match self.shelf.pop(self.key(key)) {
-            Some(entry) => self.rewrite(key, entry, version, size, service),
-            None => self.insert(key, version, size, service),
+            Some(entry) => self.rewrite(key, entry, version, size),
+            None => self.insert(key, version, size),
         };
         if !kept {
             self.figures.passed_through += 1;
         }
     }
 
-    fn insert(&mut self, key: u64, version: u32, size: u64, service: &impl MakeRoom) -> bool {
+    fn insert(&mut self, key: u64, version: u32, size: u64) -> bool {
         let want = footprint(size);
-        let charged = self.admit(service, |group| group.try_charge(want));
-        let Some(charge) = charged else { return false };
+        let charged = self.group.try_charge(want);
+        let Some(charge) = self.figures.admitted(charged) else { return false };
         // Without memory the charge goes back as it is dropped.
         let Some(block) = Block::fill(key, version, self.salt, size) else { return false };
         let entry = Entry { charge, block, version };
@@ -169,9 +171,9 @@ impl Cache {
     }
 
     /// Resizes the charge, then replaces the block; a refusal keeps the old entry.
-    fn rewrite(&mut self, key: u64, mut entry: Entry, version: u32, size: u64, service: &impl MakeRoom) -> bool {
+    fn rewrite(&mut self, key: u64, mut entry: Entry, version: u32, size: u64) -> bool {
         let (old, want) = (entry.charge.bytes(), footprint(size));
-        let admitted = want <= old || self.admit(service, |_| entry.charge.resize(want)).is_some();
+        let admitted = want <= old || self.figures.admitted(entry.charge.resize(want)).is_some();
         let block = if admitted { Block::fill(key, version, self.salt, size) } else { None };
         let kept = block.is_some();
         if let Some(block) = block {
@@ -186,7 +188,7 @@ impl Cache {
     }
 
     /// Grows the entry at its front.
-    fn prepend(&mut self, key: u64, service: &impl MakeRoom) {
+    fn prepend(&mut self, key: u64) {
         let Some(mut entry) = self.shelf.pop(self.key(key)) else { return };
         let growth = self.sizes.map_or(0, |sizes| sizes.growth(key, entry.block.len() as u32));
         let size = entry.block.len() + growth;
@@ -194,7 +196,7 @@ impl Cache {
         let more = footprint(size) - old;
         if footprint(size) > self.entry_max {
             self.figures.too_large += 1;
-        } else if more > 0 && self.admit(service, |_| entry.charge.try_grow(more)).is_none() {
+        } else if more > 0 && self.figures.admitted(entry.charge.try_grow(more)).is_none() {
             self.figures.passed_through += 1;
         } else if let Some(block) = Block::fill(key, entry.version, self.salt, size) {
             entry.block = block;
@@ -204,21 +206,6 @@ impl Cache {
         }
         entry.recount(old);
         self.shelf.put(self.key(key), entry);
-    }
-
-    /// Tries until it is admitted or nobody makes room any more.
-    fn admit<T>(
-        &mut self,
-        service: &impl MakeRoom,
-        mut attempt: impl FnMut(&Group) -> Result<T, ChargeError>,
-    ) -> Option<T> {
-        loop {
-            match attempt(&self.group) {
-                Ok(admitted) => return Some(admitted),
-                Err(refused) if service.make_room(self, &refused) => {}
-                Err(_) => return None,
-            }
-        }
     }
 
     fn remove(&mut self, key: u64) {

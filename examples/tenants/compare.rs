@@ -150,7 +150,7 @@ impl Bench<'_> {
     }
 
     /// What must hold after each run; empties the caches.
-    fn check(&mut self, run: &str, setup: Setup) {
+    fn check(&mut self, run: &str, mut setup: Setup) {
         let Setup { runtime, service, items, .. } = &setup;
         let rows = report::rows(service, *items);
         let root = runtime.root();
@@ -158,7 +158,7 @@ impl Bench<'_> {
         let mut agreement = Agreement::default();
         exact::check(&mut agreement, &rows, items.of(&root.read_exact()));
         faults.extend(runtime.verify().faults().iter().map(ToString::to_string));
-        faults.extend(report::empty(&setup, &mut agreement));
+        faults.extend(report::empty(&mut setup, &mut agreement));
         faults.extend(agreement.faults());
         let run = format!("{run}, seed {}", self.seed);
         self.faults.extend(faults.into_iter().map(|fault| format!("{run}: {fault}")));

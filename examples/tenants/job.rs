@@ -20,7 +20,7 @@ use crate::{Failure, memory, print};
 /// Sets up, serves, reports; returns what does not add up.
 pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
     let rule = Rule { policy: args.policy, promise: args.promise(), seed: args.seed };
-    let setup = Setup::new(args, scene, rule)?;
+    let mut setup = Setup::new(args, scene, rule)?;
     let probe = Probe::new(args.batch)?;
     let threads = args.threads().min(setup.service.tenants.len());
     let extent = Extent { threads, time: args.time(), requests: args.requests, seed: args.seed, only: None };
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
     let (done, samples, looks) = watched(args, scene, &setup, &work)?;
     let measured = Measured { done, samples, looks, rss_before };
     let setting = setup.setting(scene, rule, threads, args.batch());
-    let mut report = Report::gather(setting, &setup, &probe, measured);
+    let mut report = Report::gather(setting, &mut setup, &probe, measured);
     if args.is_main_job() {
         report.expect_main_job();
     }

@@ -1,17 +1,21 @@
 //! A cache service: many tenants under one memory budget, every entry charged before its bytes are allocated.
 //!
 //! Each tenant is a cache of a group of its own; all groups hang below one root, and the root's max
-//! is the budget: what one tenant holds the others cannot have. A refused charge makes old entries
-//! go (`service` says whose) and is tried again; what does not fit then passes through uncached.
+//! is the budget: what one tenant holds the others cannot have. Where a charge does not fit, caches are
+//! asked to evict: first those above their soft limits, then those above their low ones. What does not fit
+//! after all passes through uncached.
 //!
 //! ```text
 //! cargo run --release --example tenants                                # 53 caches of Twitter, ten seconds
 //! cargo run --release --example tenants -- --trace a.csv.gz --trace b.csv --budget 1GiB
 //! cargo run --release --example tenants -- --trace a.csv.gz --clusters # both
+//! cargo run --release --example tenants -- --compare                   # beside one LRU for all, and fixed splits
 //! ```
 //!
 //! Tenants count bytes, look-ups, hits and evictions in the statistics of their groups. While it runs a live table shows
 //! those who hold most, each figure with the error that it may have.
+//!
+//! `--policy` has the same requests served in other ways, `--noisy` adds tenants that flood.
 //!
 //! At the end each tenant's `live()` must be its cache's bytes, exactly, and `verify()` must hold. No live figure
 //! may have been further off than it said, and the exact statistics must be the service's own counts.

@@ -19,9 +19,9 @@ impl Report {
             "cached",
             "peak",
             "max",
-            "refused",
-            "by service",
+            "met max",
             "evicted",
+            "for others",
             "too large",
         ];
         let mut tenants = table();
@@ -56,7 +56,7 @@ impl Report {
                         without audit."
             .to_string();
         if !self.unmet.is_empty() {
-            foot += &format!("\nNever refused: {}.", self.unmet.join(", "));
+            foot += &format!("\nNever met a max: {}.", self.unmet.join(", "));
         }
         foot
     }
@@ -80,9 +80,13 @@ impl Report {
             ("live, resident for it", format!("{}, {}", Bytes(self.live_bytes), self.resident())),
             ("peak", Bytes(self.peak_bytes).to_string()),
             ("most above a max", format!("{} in {} samples", Bytes(self.max_budget_excess_bytes), count(self.samples))),
-            ("refused by tenants", count(self.sums.refused - self.sums.refused_by_service)),
-            ("refused by the service", count(self.sums.refused_by_service)),
-            ("evicted", count(self.sums.evicted)),
+            ("met a max: tenants, service", format!("{}, {}", count(self.sums.met_max), count(self.met_budget))),
+            (
+                "evicted, of them for others",
+                format!("{}, {}", count(self.sums.evicted), count(self.sums.evicted_for_others)),
+            ),
+            ("went below low", count(self.below_low)),
+            ("refused after all", count(self.sums.refused)),
             (
                 "too large, passed through",
                 format!("{}, {}", count(self.sums.too_large), count(self.sums.passed_through)),
@@ -152,9 +156,9 @@ impl Row {
             Bytes(cached_bytes.max(0).unsigned_abs()).to_string(),
             Bytes(self.peak).to_string(),
             self.max.map_or_else(|| "max".to_string(), |max| Bytes(max).to_string()),
-            count(self.sums.refused),
-            count(self.sums.refused_by_service),
+            count(self.sums.met_max),
             count(evictions.max(0).unsigned_abs()),
+            count(self.sums.evicted_for_others),
             count(self.sums.too_large),
         ]
     }

@@ -1,6 +1,8 @@
 //! What the run came to, and whether the count adds up.
 
-use memcg::{Bytes, Group};
+use std::sync::Arc;
+
+use memcg::{Bytes, Event, Group};
 use serde::Serialize;
 
 use crate::agree::Agreement;
@@ -51,7 +53,10 @@ pub(crate) struct Report {
     pub(crate) audited: bool,
     pub(crate) verify_ok: bool,
     pub(crate) statistics: Statistics,
-    /// Tenants whose max refused nothing, and whether the service's did.
+    /// How often a charge did not fit into the budget at first, and how often a tenant was reclaimed below its low.
+    pub(crate) met_budget: u64,
+    pub(crate) below_low: u64,
+    /// Tenants who did not meet their max, and whether the service met its own.
     pub(crate) unmet: Vec<String>,
     pub(crate) tenants: Vec<Row>,
     /// One line for each count that does not add up.
@@ -113,9 +118,10 @@ pub(crate) struct Sums {
     pub(crate) hits: u64,
     /// Of the gets.
     pub(crate) hit_ratio: f64,
-    /// By the tenant's own max or the service's, and by the latter.
+    /// How often a charge did not fit below the tenant's own max at first.
+    pub(crate) met_max: u64,
+    /// Charges that did not fit after all, whatever max was met.
     pub(crate) refused: u64,
-    pub(crate) refused_by_service: u64,
     pub(crate) evicted: u64,
     /// Of those, entries that made room for others.
     pub(crate) evicted_for_others: u64,
@@ -134,7 +140,7 @@ pub(crate) struct Measured {
 
 impl Report {
     /// Reads all counters, checks them, then empties the caches and checks that nothing is left.
-    pub(crate) fn gather(setting: Setting, setup: &Setup, probe: &Probe, mut measured: Measured) -> Self {
+    pub(crate) fn gather(setting: Setting, setup: &mut Setup, probe: &Probe, mut measured: Measured) -> Self {
         let Setup { runtime, service, items, .. } = setup;
         let rss_bytes = memory::resident();
         let root = runtime.root();
@@ -175,6 +181,8 @@ impl Report {
             audited: verdict.audited(),
             statistics: Statistics { exact, looks, agreement, flushes: runtime.counts().flushes },
             verify_ok: verdict.is_ok() && probed.is_ok(),
+            met_budget: root.events_local().get(Event::Max),
+            below_low: root.events().get(Event::Low),
             unmet: unmet(&root, &tenants),
             tenants,
             faults,
@@ -219,14 +227,15 @@ pub(crate) fn check(root: &Group, service: &Service, rows: &[Row], sums: Sums) -
             faults.push(format!("{group}, {what}: expected {expected}, found {found}"));
         }
     };
-    for (row, Tenant { group, .. }) in rows.iter().zip(&service.tenants) {
-        let by_tenant = row.sums.refused - row.sums.refused_by_service;
+    for row in rows {
         expect("live beside the cache's own sum", &row.tenant, row.cache_bytes, row.live);
-        expect("refused beside what the cache was told", &row.tenant, by_tenant, group.refused());
     }
     let bytes = rows.iter().map(|row| row.cache_bytes).sum();
     expect("live beside the caches' own sums", "the service", bytes, root.live());
-    expect("refused beside what the caches were told", "the service", sums.refused_by_service, root.refused());
+    let events = root.events();
+    expect("refused beside what the caches were told", "the service", sums.refused, events.get(Event::Oom));
+    let met = sums.met_max + root.events_local().get(Event::Max);
+    expect("events beside those of its tenants and its own", "the service", met, events.get(Event::Max));
     for group in service.tenants.iter().map(|tenant| &tenant.group).chain([root]) {
         if group.peak() > group.max() {
             faults.push(format!("{}: the peak of {} is above the max of {}", group.path(), group.peak(), group.max()));
@@ -236,23 +245,37 @@ pub(crate) fn check(root: &Group, service: &Service, rows: &[Row], sums: Sums) -
 }
 
 /// Empties the caches: every byte charged is uncharged then, and all credit goes back.
-pub(crate) fn empty(setup: &Setup, agreement: &mut Agreement) -> Vec<String> {
+pub(crate) fn empty(setup: &mut Setup, agreement: &mut Agreement) -> Vec<String> {
+    let mut faults = Vec::new();
+    let asked = setup.unregister();
+    if asked > 0 {
+        faults.push(format!("{asked} groups are asked for room when nobody is registered"));
+    }
     let Setup { runtime, service, .. } = setup;
+    for shelf in &service.shelves {
+        // Its place among the shelves, and one for each tenant whose entries lie there.
+        let users = if service.shelves.len() == 1 { service.tenants.len() } else { 1 };
+        let held = Arc::strong_count(shelf);
+        if held > 1 + users {
+            faults.push(format!("a shelf with {users} users is held {held} times when nobody is registered"));
+        }
+    }
     service.shelves.iter().for_each(|shelf| shelf.clear());
     runtime.settle();
     runtime.root().drain();
     exact::check_empty(agreement, runtime, service);
-    match runtime.root().usage() {
-        0 => Vec::new(),
-        usage => vec![format!("{} are still charged when every cache is empty", Bytes(usage))],
+    let usage = runtime.root().usage();
+    if usage > 0 {
+        faults.push(format!("{} are still charged when every cache is empty", Bytes(usage)));
     }
+    faults
 }
 
 /// Who has a max and did not meet it.
 fn unmet(root: &Group, tenants: &[Row]) -> Vec<String> {
-    let spared = tenants.iter().filter(|row| row.max.is_some() && row.sums.refused == row.sums.refused_by_service);
+    let spared = tenants.iter().filter(|row| row.max.is_some() && row.sums.met_max == 0);
     let mut unmet: Vec<_> = spared.map(|row| row.tenant.clone()).collect();
-    if root.refused() == 0 {
+    if root.events_local().get(Event::Max) == 0 {
         unmet.push("the service".to_string());
     }
     unmet
@@ -279,7 +302,7 @@ impl Row {
         Self {
             tenant: tenant.name.clone(),
             digest: format!("{:016x}", figures.digest),
-            sums: Sums::of(figures, own, tally),
+            sums: Sums::of(figures, own, tally, group.events_local().get(Event::Max)),
             live: group.live(),
             peak: group.peak(),
             max: (max != u64::MAX).then_some(max),
@@ -291,15 +314,15 @@ impl Row {
 }
 
 impl Sums {
-    fn of(figures: Figures, own: &Own, tally: Tally) -> Self {
+    fn of(figures: Figures, own: &Own, tally: Tally, met_max: u64) -> Self {
         let (evicted, evicted_for_others) = own.evictions();
         Self {
             requests: figures.requests,
             gets: figures.gets,
             hits: figures.hits,
             hit_ratio: ratio(figures.hits, figures.gets),
-            refused: figures.refused_by_tenant + figures.refused_by_service,
-            refused_by_service: figures.refused_by_service,
+            met_max,
+            refused: figures.refused,
             evicted,
             evicted_for_others,
             too_large: figures.too_large,
@@ -316,8 +339,8 @@ impl Sums {
             gets,
             hits,
             hit_ratio: ratio(hits, gets),
+            met_max: sum(|row| row.met_max),
             refused: sum(|row| row.refused),
-            refused_by_service: sum(|row| row.refused_by_service),
             evicted: sum(|row| row.evicted),
             evicted_for_others: sum(|row| row.evicted_for_others),
             too_large: sum(|row| row.too_large),

@@ -1,16 +1,12 @@
-//! The tenants under their budget, and who gives way when it is full.
-//!
-//! A refusal by a tenant's own max evicts the tenant's own oldest entries. A refusal by the service
-//! does the same while the tenant holds more than its fair share; a tenant below it takes from the
-//! one that holds most above its own.
+//! The tenants under their budget: who is asked for what, and what it takes to serve them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use memcg::{ChargeError, Group, Refusal};
+use memcg::{Event, Group};
 use parking_lot::Mutex;
 
-use crate::cache::{Cache, Corrupt, MakeRoom};
+use crate::cache::{Cache, Corrupt};
 use crate::items::Own;
 use crate::load::{Load, Operation, Random, Request};
 use crate::scene::Candidate;
@@ -96,12 +92,12 @@ impl Service {
     /// Serves a tenant's next requests, at most so many; returns how many that were, 0 at the end of a trace.
     pub(crate) fn serve(&self, index: usize, most: usize) -> Result<usize, Corrupt> {
         let tenant = &self.tenants[index];
-        let (seat, most) = (Seat { service: self, index }, tenant.burst(most));
+        let most = tenant.burst(most);
         let mut turn = tenant.turn.lock();
         let Turn { cache, random, scanned } = &mut *turn;
         let served = match &tenant.source {
             Source::Cluster { load, .. } => {
-                cache.serve(load.draw(random), &seat)?;
+                cache.serve(load.draw(random))?;
                 1
             }
             Source::Trace { lookups, endless } => {
@@ -111,14 +107,14 @@ impl Service {
                 let burst = most.min(left);
                 for at in before..before + burst {
                     let Lookup { key, size } = lookups[at % lookups.len()];
-                    cache.serve(Request { key, operation: Operation::Fetch(size) }, &seat)?;
+                    cache.serve(Request { key, operation: Operation::Fetch(size) })?;
                 }
                 tenant.served.fetch_add(burst, Ordering::Relaxed);
                 burst
             }
             Source::Scan => {
                 *scanned += 1;
-                cache.serve(Request { key: *scanned, operation: Operation::Fetch(SCANNED) }, &seat)?;
+                cache.serve(Request { key: *scanned, operation: Operation::Fetch(SCANNED) })?;
                 1
             }
         };
@@ -138,8 +134,8 @@ impl Service {
         let mut turn = tenant.turn.lock();
         let mut filled = 0;
         for key in 1..=keys {
-            filled += turn.cache.fill(key, &Seat { service: self, index });
-            if turn.cache.figures.refused_by_tenant > 0 || filled > tenant.holds {
+            filled += turn.cache.fill(key);
+            if tenant.group.events_local().get(Event::Max) > 0 || filled > tenant.holds {
                 return;
             }
         }
@@ -149,54 +145,4 @@ impl Service {
     pub(crate) fn is_done(&self) -> bool {
         self.tenants.iter().all(Tenant::is_done)
     }
-
-    /// Evicts from the tenant that holds most above its fair share, `asker` aside; returns the bytes that are free.
-    fn evict_elsewhere(&self, asker: usize, want: u64) -> u64 {
-        let mut passed = vec![asker];
-        while let Some(most) = self.most_above(&passed) {
-            match self.shelf(most).evict(want, true) {
-                0 => passed.push(most),
-                freed => return freed,
-            }
-        }
-        0
-    }
-
-    /// Who holds most above its fair share, of all but these; `None`: nobody holds more.
-    fn most_above(&self, passed: &[usize]) -> Option<usize> {
-        let above = |index: usize| self.tenants[index].group.usage().saturating_sub(self.tenants[index].share);
-        let rest = (0..self.tenants.len()).filter(|index| !passed.contains(index)).map(|index| (above(index), index));
-        rest.max().filter(|&(above, _)| above > 0).map(|(_, most)| most)
-    }
-
-    /// Where a tenant's entries lie.
-    fn shelf(&self, index: usize) -> &Shelf {
-        self.shelves.get(index).unwrap_or(&self.shelves[0])
-    }
-}
-
-/// A tenant's place in the service, for as long as it is served.
-struct Seat<'a> {
-    service: &'a Service,
-    index: usize,
-}
-
-impl MakeRoom for Seat<'_> {
-    fn make_room(&self, cache: &mut Cache, error: &ChargeError) -> bool {
-        let ChargeError::Limit(refusal) = error else { return false };
-        let (want, own) = (short(refusal), self.service.shelf(self.index));
-        if *refusal.group() == cache.group {
-            cache.figures.refused_by_tenant += 1;
-            return own.evict(want, false) > 0;
-        }
-        cache.figures.refused_by_service += 1;
-        let above = cache.group.usage() > self.service.tenants[self.index].share;
-        let elsewhere = |want| self.service.shelves.len() > 1 && self.service.evict_elsewhere(self.index, want) > 0;
-        (above && own.evict(want, false) > 0) || elsewhere(want) || own.evict(want, false) > 0
-    }
-}
-
-/// Bytes that must go for the charge to fit, as things stood when it was refused.
-fn short(refusal: &Refusal) -> u64 {
-    refusal.usage().saturating_add(refusal.requested()).saturating_sub(refusal.max()).max(1)
 }

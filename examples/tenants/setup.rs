@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use memcg::{BuildError, Bytes, CreateError, Group, Limit, LimitError, Limits, Runtime};
+use memcg::{
+    BuildError, Bytes, CreateError, Group, Limit, LimitError, Limits, Priority, Reclaim, Registration, Runtime,
+};
 use rand::SeedableRng;
 use thiserror::Error;
 
@@ -43,6 +45,8 @@ pub(crate) struct Setup {
     pub(crate) runtime: Runtime,
     pub(crate) items: Items,
     pub(crate) service: Service,
+    /// The shelves' places among those who are asked for room.
+    registrations: Vec<Registration>,
 }
 
 /// Under what the tenants stand.
@@ -73,6 +77,9 @@ impl Setup {
             Policy::Shared => vec![shelf()],
             Policy::Static | Policy::Memcg => groups.iter().map(|_| shelf()).collect(),
         };
+        // The shelf of all is asked for the service, that of a tenant for the tenant and for the service.
+        let asked_for = if rule.policy == Policy::Shared { std::slice::from_ref(&root) } else { &groups };
+        let registrations = asked_for.iter().zip(&shelves).map(|(group, shelf)| register(group, shelf)).collect();
         let mut tenants = Vec::with_capacity(groups.len());
         for (number, (candidate, group)) in scene.candidates.iter().zip(groups).enumerate() {
             let share = shares[number];
@@ -84,7 +91,14 @@ impl Setup {
             let random = Random::seed_from_u64(scramble(scramble(rule.seed, u64::MAX), number as u64));
             tenants.push(Tenant::new(candidate, group, share, holds[number], Turn { cache, random, scanned: 0 }));
         }
-        Ok(Self { runtime, items, service: Service { tenants, shelves, owners } })
+        Ok(Self { runtime, items, service: Service { tenants, shelves, owners }, registrations })
+    }
+
+    /// From here on nobody is asked for room. Returns how many groups are asked all the same, which is none.
+    pub(crate) fn unregister(&mut self) -> u64 {
+        self.registrations.clear();
+        let report = self.runtime.root().reclaim(self.runtime.root().usage());
+        report.map_or(u64::MAX, |report| report.visited)
     }
 
     /// Every group with a max: the root and the tenants.
@@ -123,6 +137,10 @@ impl Candidate {
     }
 }
 
+fn register(group: &Group, shelf: &Arc<Shelf>) -> Registration {
+    group.register_reclaimer(Arc::clone(shelf) as Arc<dyn Reclaim>, Priority::NORMAL)
+}
+
 /// What the policy makes of a fair share.
 fn limit(group: &Group, candidate: &Candidate, share: u64, rule: Rule) -> Result<(), LimitError> {
     match rule.policy {
@@ -132,6 +150,7 @@ fn limit(group: &Group, candidate: &Candidate, share: u64, rule: Rule) -> Result
         Policy::Memcg => {
             let low = if candidate.is_noisy() { 0 } else { rule.promise.low.of(share) };
             group.set_low(Limit::Bytes(low))?;
+            group.set_soft(Limit::Bytes(rule.promise.soft.of(share)))?;
         }
     }
     Ok(())

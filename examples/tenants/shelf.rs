@@ -1,13 +1,14 @@
-//! Where entries lie: a shelf for each tenant, or one for all of them.
+//! Where entries lie: a shelf for each tenant, or one for all of them. It gives way when it is asked to.
 //!
-//! A shelf's lock is the last that anybody takes, and nobody charges while holding it: whoever needs room may take
-//! entries from any shelf, from that of a tenant who is being served, too.
+//! Reclaim runs on the thread whose charge did not fit, in the middle of a request. A shelf's lock is the last that
+//! anybody takes, and nobody charges while holding it: so no thread ever waits here for itself, and the tenant that is
+//! being served can be asked like any other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use memcg::Stat;
+use memcg::{Reclaim, ReclaimContext, Stat};
 use parking_lot::Mutex;
 
 use crate::entry::{Entry, footprint};
@@ -59,7 +60,7 @@ impl Shelf {
     }
 
     /// Evicts the oldest entries until `want` bytes are free; returns what is, nothing where others are busy here.
-    pub(crate) fn evict(&self, want: u64, for_others: bool) -> u64 {
+    fn evict(&self, want: u64, for_others: bool) -> u64 {
         let Some(mut entries) = self.entries.try_lock_for(PATIENCE) else { return 0 };
         let mut freed = 0;
         while freed < want {
@@ -89,5 +90,15 @@ impl Shelf {
         while let Some((_, entry)) = entries.pop_oldest() {
             self.bytes.fetch_sub(entry.free(), Ordering::Relaxed);
         }
+    }
+}
+
+impl Reclaim for Shelf {
+    fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
+        self.evict(want, context.target() != context.group())
+    }
+
+    fn reclaimable(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
     }
 }

@@ -107,7 +107,9 @@ fn check(report: &Value) {
     assert_eq!(number(&report["live_bytes"]) + number(&report["stocked_bytes"]), number(&report["usage_bytes"]));
     assert!(number(&report["usage_bytes"]) <= number(&report["peak_bytes"]));
     assert!(number(&report["peak_bytes"]) <= number(&report["budget_bytes"]));
-    for field in ["requests", "hits", "refused", "refused_by_service", "evicted", "too_large", "passed_through"] {
+    for field in
+        ["requests", "hits", "met_max", "refused", "evicted", "evicted_for_others", "too_large", "passed_through"]
+    {
         assert_eq!(sum(field), number(&report[field]), "{field}");
     }
     assert!(number(&report["samples"]) > 0);
@@ -151,9 +153,9 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is no whole number"))
 }
 
-/// The figures of one tenant: hits, live, refused, evicted, too large.
-fn figures(report: &Value, tenant: usize) -> [u64; 5] {
-    ["hits", "live", "refused", "evicted", "too_large"].map(|field| number(&report["tenants"][tenant][field]))
+/// The figures of one tenant: hits, live, evicted, too large.
+fn figures(report: &Value, tenant: usize) -> [u64; 4] {
+    ["hits", "live", "evicted", "too_large"].map(|field| number(&report["tenants"][tenant][field]))
 }
 
 /// What an entry of so many bytes is charged: a run with it alone tells.
