@@ -77,7 +77,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
 
-    /// Stop after this time [default: 8 with clusters and without --requests, else no limit].
+    /// Stop after this time [default: 8 with clusters or a flood and without --requests,
+    /// else no limit].
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<Duration>,
 
@@ -86,7 +87,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) requests: Option<u64>,
 
-    /// What the load of the clusters is drawn from.
+    /// What the requests are drawn from; of the repeats of a comparison, the first.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
@@ -159,9 +160,9 @@ impl Args {
         self.threads.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get)
     }
 
-    /// When the load ends, requests or none. The clusters' load has no end of its own.
+    /// When the load ends, requests or none. The clusters' load has no end of its own, nor has a flood.
     pub(crate) fn time(&self) -> Option<Duration> {
-        let endless = self.clusters() && self.requests.is_none();
+        let endless = (self.clusters() || self.noisy() > 0) && self.requests.is_none();
         self.seconds.or(endless.then_some(SECONDS_DEFAULT))
     }
 

@@ -9,11 +9,11 @@
 //! cargo run --release --example tenants                                # 53 caches of Twitter, ten seconds
 //! cargo run --release --example tenants -- --trace a.csv.gz --trace b.csv --budget 1GiB
 //! cargo run --release --example tenants -- --trace a.csv.gz --clusters # both
-//! cargo run --release --example tenants -- --compare                   # beside one LRU for all, and fixed splits
+//! cargo run --release --example tenants -- --compare           # beside one LRU, and fixed splits
 //! ```
 //!
-//! Tenants count bytes, look-ups, hits and evictions in the statistics of their groups. While it runs a live table shows
-//! those who hold most, each figure with the error that it may have.
+//! Tenants count bytes, look-ups, hits and evictions in the statistics of their groups. While it runs a live table
+//! shows those who hold most, each figure with the error that it may have.
 //!
 //! `--policy` has the same requests served in other ways, `--noisy` adds tenants that flood.
 //!

@@ -52,7 +52,8 @@ impl Report {
 
     /// What a reader should know about the figures above.
     fn foot(&self) -> String {
-        let mut foot = "\nHit ratio, cached and evicted are the groups' statistics, read exactly.\nA charge was timed at depth 4 in slices between requests, all workers at once, in a runtime \
+        let mut foot = "\nHit ratio, cached and evicted are the groups' statistics, read exactly.\n\
+                        A charge was timed at depth 4 in slices between requests, all workers at once, in a runtime \
                         without audit."
             .to_string();
         if !self.unmet.is_empty() {

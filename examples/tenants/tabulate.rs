@@ -189,10 +189,10 @@ impl Comparison {
             None => String::new(),
         };
         format!(
-            "{clusters}{} tenants whose entries take {} together, {:.0} % of the budget of {}; {noisy} more that flood.\n\
-             Under memcg {:.0} % are protected by low limits ({} of the fair shares); soft limits at {}.\n\
-             Each run: caches filled, {} requests, of which the first quarter does not count. {} repeats: median, and least \
-             to most.\n",
+            "{clusters}{} tenants whose entries take {} together, {:.0} % of the budget of {}; {noisy} more that \
+             flood.\nUnder memcg {:.0} % are protected by low limits ({} of the fair shares); soft limits at {}.\n\
+             Each run: caches filled, {} requests, of which the first quarter does not count. {} repeats: median, \
+             and least to most.\n",
             self.setting.tenants.len(),
             Bytes(working_sets_bytes),
             part(working_sets_bytes),
@@ -212,8 +212,9 @@ impl Comparison {
             format!("\n{goal}: {found:.2}, {}", if *reached { "ok" } else { "missed" })
         });
         format!(
-            "Alone: each tenant by itself in the whole budget, the same requests; points are lost against that, in percent \
-             of the look-ups.\nThe worst: {}. Used by one alone: live bytes of a tenant that floods, all others idle.{}",
+            "Alone: each tenant by itself in the whole budget, the same requests; points are lost against that, in \
+             percent of the look-ups.\nThe worst: {}. One alone: live bytes of a tenant that floods, all others \
+             idle.{}",
             worst.join(", "),
             goals.collect::<String>(),
         )

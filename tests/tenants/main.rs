@@ -3,9 +3,22 @@
 
 #[path = "../../examples/tenants/agree.rs"]
 mod agree;
+#[path = "../../examples/tenants/entry.rs"]
+#[expect(dead_code, reason = "made for the example")]
+mod entry;
+#[path = "../../examples/tenants/items.rs"]
+#[expect(dead_code, reason = "made for the example")]
+mod items;
+#[path = "../../examples/tenants/lru.rs"]
+mod lru;
+#[path = "../../examples/tenants/shelf.rs"]
+#[expect(dead_code, reason = "made for the example")]
+mod shelf;
+
 mod bad_input;
 mod clusters;
 mod policies;
+mod reclaimers;
 mod statistics;
 mod traces;
 
