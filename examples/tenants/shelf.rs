@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memcg::{Reclaim, ReclaimContext, Stat};
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ use crate::entry::{Entry, footprint};
 use crate::items::Own;
 use crate::lru::{Key, LruMap};
 
-/// Far longer than a shelf is locked for. Whoever holds it for longer is not running just now.
+/// Far longer than a shelf is locked for. Whoever holds it for longer is not running just now, and others may give.
 const PATIENCE: Duration = Duration::from_micros(100);
 
 /// Entries in the order of their last use, whoever owns them.
@@ -60,8 +60,8 @@ impl Shelf {
     }
 
     /// Evicts the oldest entries until `want` bytes are free; returns what is, nothing where others are busy here.
-    fn evict(&self, want: u64, for_others: bool) -> u64 {
-        let Some(mut entries) = self.entries.try_lock_for(PATIENCE) else { return 0 };
+    fn evict(&self, want: u64, until: Instant, for_others: bool) -> u64 {
+        let Some(mut entries) = self.entries.try_lock_until(until) else { return 0 };
         let mut freed = 0;
         while freed < want {
             let Some((key, entry)) = entries.pop_oldest() else { break };
@@ -95,7 +95,10 @@ impl Shelf {
 
 impl Reclaim for Shelf {
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
-        self.evict(want, context.target() != context.group())
+        let for_others = context.target() != context.group();
+        // There is nobody else to be asked for a group's own max.
+        let until = if for_others { Instant::now() + PATIENCE } else { context.deadline() };
+        self.evict(want, until, for_others)
     }
 
     fn reclaimable(&self) -> u64 {
