@@ -189,8 +189,8 @@ impl Comparison {
             None => String::new(),
         };
         format!(
-            "{clusters}{} tenants whose entries take {} together, {:.0} % of the budget of {}; {noisy} more that \
-             flood.\nUnder memcg {:.0} % are protected by low limits ({} of the fair shares); soft limits at {}.\n\
+            "{clusters}Tenants: {}, whose entries take {}, {:.0} % of the budget of {}. Tenants that flood: \
+             {noisy}.\nUnder memcg {:.0} % are protected by low limits ({} of the fair shares); soft limits at {}.\n\
              Each run: caches filled, {} requests, of which the first quarter does not count. {} repeats: median, \
              and least to most.\n",
             self.setting.tenants.len(),

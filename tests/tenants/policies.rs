@@ -97,7 +97,7 @@ fn comparison_is_one_table() {
     let names: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("│ ")?.split(' ').next()).collect();
     let names: Vec<_> = names.into_iter().filter(|name| !name.is_empty()).collect();
     assert_eq!(names, ["policy", "alone", "shared", "static", "memcg"], "{text}");
-    for words in ["1 tenants whose", "3 more that flood", "one alone uses", ": 0.00, ok", "of the budget of 128 KiB"] {
+    for words in ["Tenants: 1, whose", "that flood: 3.", "one alone uses", ": 0.00, ok", "of the budget of 128 KiB"] {
         assert!(text.contains(words), "{words:?} is not in\n{text}");
     }
 }
