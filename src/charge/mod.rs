@@ -28,10 +28,12 @@ pub(crate) mod pool;
 pub(crate) mod protection;
 pub(crate) mod reclaim;
 pub(crate) mod refusal;
+mod registrations;
 mod ring;
 mod set;
 pub(crate) mod stat;
 pub(crate) mod stock;
+mod transfer;
 pub(crate) mod tree;
 mod verify;
 
@@ -125,8 +127,7 @@ impl Node {
         self.charge_slow(n, missed, Ask::Hook)
     }
 
-    /// [`try_charge_slow`](Self::try_charge_slow) for groups: whoever is refused asks for reclaim himself, outside of any
-    /// slow path, and counts what is refused for good.
+    /// The same for groups, who ask for reclaim themselves, outside of any slow path.
     #[cold]
     #[inline(never)]
     pub(crate) fn try_charge_once_slow(&self, n: u64, missed: Consume) -> Result<(), Refusal<'_>> {
@@ -175,7 +176,6 @@ impl Node {
             if missed != Consume::Hit {
                 self.charge_missed(block, nested, n, ask)?;
             }
-            per_thread::note_charged(n);
             self.count_charged(block.filter(|_| !nested), n);
             Ok(())
         })
@@ -315,7 +315,6 @@ impl Gate {
     #[cold]
     #[inline(never)]
     pub(crate) fn uncharge_slow(&self, n: u64, missed: Put) {
-        per_thread::note_uncharged(n);
         match missed {
             Put::Kept => {}
             Put::Full => self.node().uncharge_slow(n),
@@ -427,48 +426,6 @@ impl Node {
     }
 }
 
-// === Moving a charge ===
-
-impl Node {
-    /// Charge `n` to this counter and its ancestors below `top`, which it holds already: exactly, or not at all.
-    #[cold]
-    pub(crate) fn charge_below_slow(&self, n: u64, top: &Node) -> Result<(), Refusal<'_>> {
-        slow_path(|block, nested| {
-            let alone = block.filter(|_| !nested);
-            if let Some(block) = alone {
-                self.enter(block);
-            }
-            let walked = self.walk_below(n, Some(top));
-            if let Some(block) = alone {
-                block.transit.end();
-            }
-            let walked = match walked {
-                Err(refusal) if !nested => self.tree().charge_at_limit(self, n, Some(top), refusal),
-                walked => walked,
-            };
-            walked.map(|_| self.count_charged(alone, n))
-        })
-    }
-
-    /// Uncharge `n` from this counter and its ancestors below `top`, which keeps it. Afterwards the counter may be
-    /// gone.
-    #[cold]
-    pub(crate) fn uncharge_below_slow(&self, n: u64, top: &Node) {
-        slow_path(|block, nested| {
-            let alone = block.filter(|_| !nested);
-            self.count_uncharged(alone, n);
-            // In transit: a max that is lowered meanwhile waits for it before it tells what is above.
-            if let Some(block) = alone {
-                self.enter(block);
-            }
-            self.uncharge_below(n, top);
-            if let Some(block) = alone {
-                block.transit.end();
-            }
-        });
-    }
-}
-
 // === Hits that cost more: with a real fence, or counted twice ===
 
 impl Node {
@@ -481,6 +438,9 @@ impl Node {
     }
 
     fn count_charged(&self, block: Option<&Block>, n: u64) {
+        if self.is_memory() {
+            per_thread::note_charged(n);
+        }
         if self.tree().audited {
             match block.and_then(|block| block.audit_or_page(self.index)) {
                 Some(cell) => cell.charged(n),
@@ -490,6 +450,9 @@ impl Node {
     }
 
     fn count_uncharged(&self, block: Option<&Block>, n: u64) {
+        if self.is_memory() {
+            per_thread::note_uncharged(n);
+        }
         if self.tree().audited {
             match block.and_then(|block| block.audit_or_page(self.index)) {
                 Some(cell) => cell.uncharged(n),

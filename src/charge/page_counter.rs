@@ -352,6 +352,11 @@ impl Node {
         }
     }
 
+    /// Not a further counter of a group.
+    pub(crate) fn is_memory(&self) -> bool {
+        matches!(self.life().beside, Beside::Others(_))
+    }
+
     /// An event of this group, counted here and at all above. Takes no lock, allocates nothing.
     pub(crate) fn count_event(&self, event: Event) {
         self.events_local.count(event);

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use super::page_counter::Node;
 use super::pool::slow_path;
 use super::protection::Protection;
-use super::ring::{Kind, NO_RING, Step};
+use super::ring::{Kind, NO_RING, Rings, Step, Turn};
 use super::stat::Fresh;
 use super::tree::Tree;
 use crate::reclaim::entry::{Entry, Standing, drop_contained};
@@ -26,7 +26,7 @@ use crate::reclaim::{Event, ReclaimCause, ReclaimContext, ReclaimPass, ReclaimRe
 use crate::stat::Stat;
 use crate::stat::flush::Unlist;
 use crate::sync::stat_atomic::AtomicU64;
-use crate::sync::{Arc, Ordering, is_over, per_thread};
+use crate::sync::{Arc, Ordering, is_over, pause, per_thread};
 
 /// The first lap of a pass takes this share of what a group could give, as a shift. The kernel starts at 12
 /// (DEF_PRIORITY), for its groups are of the size of a machine.
@@ -34,9 +34,6 @@ const SHIFT: u32 = 6;
 
 /// Laps of a pass: more than one after the first are needed where groups give less than they said.
 const LAPS_MAX: u32 = 6;
-
-/// Bytes that a group is asked for at least, where so many are wanted.
-const CLUSTER: u64 = 4 * 4096;
 
 /// Time that one charge may spend in reclaim, unless configured otherwise.
 pub(crate) const TIME: Duration = Duration::from_millis(100);
@@ -78,7 +75,7 @@ impl Share {
             Share::Part { of, all } => share(weight, of, all),
             Share::Everything => most,
         };
-        share.clamp(1, most)
+        share.min(most)
     }
 }
 
@@ -96,6 +93,8 @@ pub(crate) struct Outcome {
     pub(crate) report: ReclaimReport,
     /// They have promised to free more.
     pub(crate) owing: Owing,
+    /// It came to nothing, but not the rounds of other threads.
+    pub(crate) others: bool,
 }
 
 /// Reclaimers that have promised.
@@ -156,6 +155,8 @@ struct Round<'a> {
     owing: Owing,
     /// Somebody was spared for its low.
     low_kept: bool,
+    /// Groups that were reclaimed below their low: one event each.
+    low_broken: SmallVec<[u32; 4]>,
     /// Somebody was spared for having freed nothing lately, and may be asked when nothing else is left: now.
     spared: bool,
     last: bool,
@@ -175,6 +176,8 @@ impl Node {
     pub(crate) fn reclaim(&'static self, want: u64, request: &mut Request) -> Option<Outcome> {
         static ROUNDS: AtomicU64 = AtomicU64::new(1);
         per_thread::in_hook(|| {
+            // In this order: a ring comes before the first reclaimer.
+            let asked = want > 0 && self.can_reclaim();
             let mut round = Round {
                 target: self,
                 ring: self.ring.load(Ordering::Relaxed),
@@ -184,13 +187,20 @@ impl Node {
                 report: ReclaimReport { requested: want, ..ReclaimReport::default() },
                 owing: Owing::default(),
                 low_kept: false,
+                low_broken: SmallVec::new(),
                 spared: false,
                 last: false,
             };
-            if want > 0 && self.can_reclaim() {
-                round.run();
+            // What others got may be what this one needs.
+            let mut others = false;
+            if asked {
+                let before = round.rings(|rings, ring| rings.fruitful(ring));
+                round.rings(|rings, ring| rings.count_round(ring, 1));
+                round.run(before);
+                round.rings(|rings, ring| rings.count_round(ring, -1));
+                others = round.came_to_nothing() && round.rings(|rings, ring| rings.fruitful(ring)) != before;
             }
-            Outcome { report: round.report, owing: round.owing }
+            Outcome { report: round.report, owing: round.owing, others }
         })
     }
 }
@@ -211,7 +221,8 @@ impl Round<'_> {
         over || self.left() == 0
     }
 
-    fn run(&mut self) {
+    /// `before`: what others had got when it began.
+    fn run(&mut self, before: u64) {
         if self.tree().reclaim.weight.is_some() {
             // What is weighed is this subtree; the rest of the tree may write as much as it likes.
             self.target.flush_stats(Unlist::Never);
@@ -232,9 +243,27 @@ impl Round<'_> {
             self.last = true;
             self.pass(ReclaimPass::Everyone);
         }
-        if self.came_to_nothing() && self.low_kept {
+        if self.came_to_nothing() && self.others_came_to_nothing(before) && self.low_kept {
             self.pass(ReclaimPass::Low);
         }
+    }
+
+    /// Other threads may be at the same groups and have taken all the turns: wait until something comes of it, or they are
+    /// done.
+    fn others_came_to_nothing(&mut self, before: u64) -> bool {
+        // Who waits is not under way: two do not wait for each other.
+        self.rings(|rings, ring| rings.count_round(ring, -1));
+        let waits = |rings: &mut Rings, ring| rings.fruitful(ring) == before && rings.overlapping(ring) > 0;
+        while self.rings(waits) && !is_over(self.request.deadline) {
+            pause();
+        }
+        self.rings(|rings, ring| rings.count_round(ring, 1));
+        self.rings(|rings, ring| rings.fruitful(ring)) == before
+    }
+
+    /// With the rings, and the target's.
+    fn rings<R>(&self, work: impl FnOnce(&mut Rings, u32) -> R) -> R {
+        slow_path(|_, _| work(&mut self.tree().rings.lock(), self.ring))
     }
 
     fn came_to_nothing(&self) -> bool {
@@ -244,7 +273,7 @@ impl Round<'_> {
     /// Whether the target or anybody below is in excess: else nobody is visited for it. What is above the target does
     /// not count.
     fn has_excess(&self) -> bool {
-        let (own, below) = slow_path(|_, _| self.tree().rings.lock().counts(self.ring, Kind::Excess));
+        let (own, below) = self.rings(|rings, ring| rings.counts(ring, Kind::Excess));
         own || below > 0
     }
 
@@ -266,7 +295,7 @@ impl Round<'_> {
     fn lap(&mut self, pass: ReclaimPass, share: Share) -> u64 {
         let mut all: u64 = 0;
         while !self.is_done() {
-            match slow_path(|_, _| self.tree().rings.lock().next(self.ring, pass == ReclaimPass::Soft)) {
+            match self.rings(|rings, ring| rings.next(ring, pass == ReclaimPass::Soft)) {
                 Step::Visit(node, ring) => all = all.saturating_add(self.visit(&Held(node), ring, pass, share)),
                 Step::OnlyIdle => {}
                 Step::LapOver => break,
@@ -286,25 +315,24 @@ impl Round<'_> {
         self.low_kept |= pass != ReclaimPass::Low && low > min;
         // Where usage equals its protection it is protected. The target is not, against what it is asked itself.
         let (able, weight, ready) = if usage > protection { self.weigh(node, ring, usage) } else { Default::default() };
-        let most = able.min(usage.saturating_sub(protection));
-        if most == 0 {
-            self.let_go(node, ready);
-            slow_path(|_, _| self.tree().rings.lock().lapse(ring));
-            return 0;
-        }
         // The more of it is protected, the less it gives, until the last lap.
-        let weight = unprotected(weight, usage, protection).clamp(1, most);
-        let balance = slow_path(|_, _| self.tree().rings.lock().allow(ring, share.of(weight, most), most));
-        // In the last lap debts do not count.
-        let balance = if matches!(share, Share::Everything) { i64::MAX } else { balance };
-        if balance <= 0 {
+        let most = able.min(usage.saturating_sub(protection));
+        let weight = unprotected(weight, usage, protection).clamp(1, most.max(1));
+        let turn = Turn {
+            able,
+            protection,
+            share: share.of(weight, most),
+            left: self.left(),
+            all: matches!(share, Share::Everything),
+        };
+        let asked = if most == 0 { None } else { self.rings(|rings, _| rings.ask(ring, &turn)) };
+        let Some(ask) = asked.filter(|&ask| ask > 0) else {
             self.let_go(node, ready);
-            return weight;
-        }
-        if pass == ReclaimPass::Low && usage <= low {
-            node.count_event(Event::Low);
-        }
-        let ask = self.left().min(balance.cast_unsigned().max(CLUSTER)).min(most);
+            if most == 0 {
+                self.rings(|rings, _| rings.lapse(ring));
+            }
+            return asked.map_or(0, |_| weight);
+        };
         let mut freed: u64 = 0;
         for &(ref entry, able) in &ready {
             let want = able.min(ask.saturating_sub(freed));
@@ -313,10 +341,13 @@ impl Round<'_> {
             }
         }
         self.let_go(node, ready);
-        let keep = self.left() == 0;
-        slow_path(|_, _| {
-            let mut rings = self.tree().rings.lock();
-            if rings.give(ring, freed) > 0 && freed > 0 && keep {
+        if pass == ReclaimPass::Low && freed > 0 && node.usage() < low && !self.low_broken.contains(&ring) {
+            self.low_broken.push(ring);
+            node.count_event(Event::Low);
+        }
+        let keep = self.left() == 0 && freed > 0;
+        self.rings(|rings, _| {
+            if rings.give(ring, ask, freed) > 0 && keep {
                 rings.keep_turn(ring);
             }
         });
@@ -374,6 +405,7 @@ impl Round<'_> {
         let context = ReclaimContext { group: node.gate, target: target.gate, cause, pass, deadline, want, entry };
         self.request.asked = true;
         let (usage, uncharged, promised) = (target.usage(), per_thread::uncharged(), entry.promised());
+        let calls = entry.calls_begun();
         let claimed = entry.reclaim(want, &context);
         let seen = per_thread::uncharged_since(uncharged);
         let seen = seen.max(claimed.as_ref().map_or(0, |&claimed| claimed.min(usage.saturating_sub(target.usage()))));
@@ -387,6 +419,8 @@ impl Round<'_> {
             self.owing.add(entry);
         }
         match claimed {
+            // Another thread was in the same reclaimer: that this one got nothing says nothing.
+            Ok(_) if freed == 0 && entry.was_contended(calls) => {}
             Ok(_) => entry.judge(freed > 0 || promised > 0, node.usage()),
             Err(_) => self.panicked(node, entry, node.usage()),
         }
@@ -399,62 +433,5 @@ impl Round<'_> {
         self.report.panics += 1;
         node.count_event(Event::Panic);
         entry.judge(false, usage);
-    }
-}
-
-// === Registrations ===
-
-impl Tree {
-    /// From here on it may be asked, for `node`; where that is offline, for the nearest above that is not.
-    pub(crate) fn register(&self, node: &'static Node, entry: &Arc<Entry>) {
-        self.make_rings(node);
-        let mut lists = self.reclaimers.lock();
-        // Under the lock: whoever goes offline hands on what it finds here afterwards.
-        let online = std::iter::successors(Some(node), |level| level.life().parent)
-            .find(|level| !level.state().is_offline() || level.life().parent.is_none());
-        if let Some(home) = online {
-            self.settle_in(&mut lists, home, Arc::clone(entry));
-        }
-    }
-
-    fn settle_in(&self, lists: &mut Vec<Vec<Arc<Entry>>>, home: &'static Node, entry: Arc<Entry>) {
-        let ring = home.ring.load(Ordering::Relaxed);
-        if lists.len() <= ring as usize {
-            lists.resize_with(ring as usize + 1, Vec::new);
-        }
-        entry.home.store(ring, Ordering::Relaxed);
-        let list = &mut lists[ring as usize];
-        let at = list.partition_point(|other| other.priority <= entry.priority);
-        list.insert(at, entry);
-        self.rings.lock().set_own(ring, Kind::Reclaimers, true);
-    }
-
-    /// Nobody finds it any more. What is returned is to be dropped without a lock.
-    pub(crate) fn unregister(&self, entry: &Arc<Entry>) -> Option<Arc<Entry>> {
-        let mut lists = self.reclaimers.lock();
-        let ring = entry.home.load(Ordering::Relaxed);
-        let list = lists.get_mut(ring as usize)?;
-        let at = list.iter().position(|other| Arc::ptr_eq(other, entry))?;
-        let gone = list.remove(at);
-        if list.is_empty() {
-            self.rings.lock().set_own(ring, Kind::Reclaimers, false);
-        }
-        Some(gone)
-    }
-
-    /// `group` has gone offline: what it could give its parent can, which keeps its charges. The root keeps its own.
-    pub(crate) fn inherit(&self, group: &'static Node) {
-        let Some(parent) = group.life().parent else { return };
-        // Before the look for a ring: whoever registers here now has made one, or finds the group offline.
-        let mut lists = self.reclaimers.lock();
-        let ring = group.ring.load(Ordering::Relaxed);
-        let entries = lists.get_mut(ring as usize).map(std::mem::take).unwrap_or_default();
-        if entries.is_empty() {
-            return;
-        }
-        for entry in entries {
-            self.settle_in(&mut lists, parent, entry);
-        }
-        self.rings.lock().set_own(ring, Kind::Reclaimers, false);
     }
 }

@@ -18,6 +18,9 @@ use super::page_counter::Node;
 use super::tree::Tree;
 use crate::sync::Ordering;
 
+/// Bytes that a group is asked for at least, where so many are wanted.
+const CLUSTER: u64 = 4 * 4096;
+
 /// No ring.
 pub(crate) const NO_RING: u32 = u32::MAX;
 
@@ -46,6 +49,36 @@ struct Ring {
     balance: i64,
     /// The present turn began in an earlier call.
     kept: bool,
+    /// Bytes that the group is being asked for.
+    asked: u64,
+    /// Calls here and below that freed something.
+    fruitful: u64,
+    /// Rounds under way for this group, and for groups below.
+    rounds: i32,
+    rounds_below: i32,
+}
+
+/// What a round has for a group whose turn it is.
+pub(crate) struct Turn {
+    pub(crate) able: u64,
+    pub(crate) protection: u64,
+    pub(crate) share: u64,
+    pub(crate) left: u64,
+    pub(crate) all: bool,
+}
+
+impl Ring {
+    const EMPTY: Ring = Ring {
+        node: None,
+        parent: NO_RING,
+        links: [UNLINKED; 2],
+        balance: 0,
+        kept: false,
+        asked: 0,
+        fruitful: 0,
+        rounds: 0,
+        rounds_below: 0,
+    };
 }
 
 /// A group in one kind of ring: as a member of its parent's, and as the owner of its own.
@@ -122,10 +155,15 @@ impl Rings {
         }
     }
 
-    /// Into the ring above, or out of it, as its counts say.
+    /// Into the ring above, or out of it, as its counts say. Whoever is in excess and has nobody to ask is in neither.
     fn relink(&mut self, ring: u32, kind: Kind) {
+        let counts = |links: &Links| links.own || links.below > 0;
+        let Ring { links: [_, reclaimers], .. } = &self.all[ring as usize];
         let links = self.all[ring as usize].links[kind as usize];
-        let wanted = links.own || links.below > 0;
+        let wanted = counts(&links) && counts(reclaimers);
+        if kind == Kind::Reclaimers {
+            self.relink(ring, Kind::Excess);
+        }
         let parent = self.all[ring as usize].parent;
         if wanted == links.linked || parent == NO_RING {
             return;
@@ -215,20 +253,65 @@ impl Rings {
         self.all[ring as usize].kept = true;
     }
 
-    /// A turn: add to what a group may be asked for, up to `most`, unless it only goes on with its last turn. Returns what
-    /// that is now.
-    pub(crate) fn allow(&mut self, ring: u32, bytes: u64, most: u64) -> i64 {
-        let ring = &mut self.all[ring as usize];
-        let bytes = if std::mem::take(&mut ring.kept) { 0 } else { bytes };
-        ring.balance = ring.balance.saturating_add_unsigned(bytes).min(i64::try_from(most).unwrap_or(i64::MAX));
-        ring.balance
+    /// A turn of a group that could give `able` down to its `protection`: what to ask it for, of the `left` that is wanted.
+    /// Nothing while it has given too much, unless `all` it has is wanted. `None`: it has nothing, but for what others ask
+    /// for already.
+    pub(crate) fn ask(&mut self, at: u32, turn: &Turn) -> Option<u64> {
+        let ring = &mut self.all[at as usize];
+        let (node, _) = ring.node?;
+        // Usage as it is under the lock: what others have got is off it, or is asked for yet.
+        let most = turn.able.min(node.usage().saturating_sub(turn.protection)).saturating_sub(ring.asked);
+        let share = if std::mem::take(&mut ring.kept) { 0 } else { turn.share.clamp(1, most.max(1)) };
+        let [least, most_signed] = [turn.able, most].map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
+        ring.balance = ring.balance.saturating_add_unsigned(share).clamp(-least, most_signed.max(-least));
+        if most == 0 {
+            return None;
+        }
+        let balance = if turn.all { most } else { ring.balance.max(0).cast_unsigned() };
+        let ask = if balance > 0 { turn.left.min(balance.max(CLUSTER)).min(most) } else { 0 };
+        ring.asked += ask;
+        Some(ask)
     }
 
-    /// It has given this much. Returns what it may be asked for yet.
-    pub(crate) fn give(&mut self, ring: u32, bytes: u64) -> i64 {
-        let ring = &mut self.all[ring as usize];
-        ring.balance = ring.balance.saturating_sub_unsigned(bytes);
-        ring.balance
+    /// What came of it. Returns what the group may be asked for yet.
+    pub(crate) fn give(&mut self, at: u32, asked: u64, freed: u64) -> i64 {
+        let ring = &mut self.all[at as usize];
+        ring.asked -= asked;
+        ring.balance = ring.balance.saturating_sub_unsigned(freed);
+        let left = ring.balance;
+        let mut at = if freed > 0 { at } else { NO_RING };
+        while at != NO_RING {
+            let ring = &mut self.all[at as usize];
+            ring.fruitful += 1;
+            at = ring.parent;
+        }
+        left
+    }
+
+    /// A round for a target begins (1) or ends (-1).
+    pub(crate) fn count_round(&mut self, target: u32, change: i32) {
+        self.all[target as usize].rounds += change;
+        let mut above = self.all[target as usize].parent;
+        while above != NO_RING {
+            self.all[above as usize].rounds_below += change;
+            above = self.all[above as usize].parent;
+        }
+    }
+
+    /// Calls below a target that freed something.
+    pub(crate) fn fruitful(&self, target: u32) -> u64 {
+        self.all[target as usize].fruitful
+    }
+
+    /// Rounds that may be at the groups below a target.
+    pub(crate) fn overlapping(&self, target: u32) -> i32 {
+        let Ring { rounds, rounds_below, mut parent, .. } = self.all[target as usize];
+        let mut sum = rounds + rounds_below;
+        while parent != NO_RING {
+            sum += self.all[parent as usize].rounds;
+            parent = self.all[parent as usize].parent;
+        }
+        sum
     }
 
     /// It has nothing to give: what it was allowed lapses, what it has given too much stays given.
@@ -249,7 +332,7 @@ impl Tree {
         if levels.is_empty() {
             return;
         }
-        // Old room is freed after the lock is: the allocator may uncharge.
+        // Room is freed after the lock is, `levels` too: the allocator may uncharge.
         let mut room: Vec<Ring> = Vec::new();
         loop {
             let mut rings = self.rings.lock();
@@ -263,7 +346,7 @@ impl Tree {
                 room.append(&mut rings.all);
                 std::mem::swap(&mut rings.all, &mut room);
             }
-            for level in levels.into_iter().rev().filter(|&level| without(level)) {
+            for &level in levels.iter().rev().filter(|&&level| without(level)) {
                 rings.put(level);
             }
             return;
@@ -284,9 +367,7 @@ impl Rings {
         let new = Ring {
             node: Some((node, node.state().generation())),
             parent: node.life().parent.map_or(NO_RING, |parent| parent.ring.load(Ordering::Relaxed)),
-            links: [UNLINKED; 2],
-            balance: 0,
-            kept: false,
+            ..Ring::EMPTY
         };
         let number = match self.free {
             Some(number) => {
@@ -307,6 +388,6 @@ impl Rings {
             self.set_own(ring, kind, false);
         }
         let parent = self.free.replace(ring).unwrap_or(NO_RING);
-        self.all[ring as usize] = Ring { node: None, parent, links: [UNLINKED; 2], balance: 0, kept: false };
+        self.all[ring as usize] = Ring { parent, ..Ring::EMPTY };
     }
 }

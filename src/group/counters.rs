@@ -8,6 +8,7 @@ use crate::charge::knob::Knob;
 use crate::charge::page_counter::Node;
 use crate::charge::pool::slow_path;
 use crate::charge::stock::Consume;
+use crate::reclaim::Events;
 use crate::units::Limit;
 
 /// Counters of a set that need no allocation.
@@ -230,12 +231,22 @@ impl GroupCounter<'_> {
     pub fn set_max(&self, limit: Limit) -> Result<u64, LimitError> {
         let excess = self.set(Knob::Max, limit)?;
         // Memory only: nobody gives anything else back.
-        Ok(if self.node.number_in_group() == 0 { self.group.shrink_to_max() } else { excess })
+        Ok(if self.node.is_memory() { self.group.shrink_to_max() } else { excess })
     }
 
     pub(super) fn set(&self, knob: Knob, limit: Limit) -> Result<u64, LimitError> {
         let set = slow_path(|_, _| self.node.tree().set(self.node, knob, limit));
         set.map_err(|none| self.group.limit_error(knob, none))
+    }
+
+    /// See [`Group::events`]: of this counter, in the subtree. Memory's are the group's.
+    pub fn events(&self) -> Events {
+        self.node.events.read()
+    }
+
+    /// See [`Group::events_local`].
+    pub fn events_local(&self) -> Events {
+        self.node.events_local.read()
     }
 
     /// Take all credit back. Returns the bytes.

@@ -1,11 +1,11 @@
 //! What happens before a group says no: reclaim, a charge again, and the events that tell of it.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::error::{ChargeError, ReclaimError, Refusal};
 use super::{Group, refused};
-use crate::charge::page_counter::Node;
+use crate::charge::page_counter::{Node, USAGE_MAX};
 use crate::charge::pool::slow_path;
 use crate::charge::protection::Protection;
 use crate::charge::reclaim::{Promises, Request};
@@ -20,6 +20,9 @@ const ROUNDS_MAX: usize = 16;
 
 /// What one charge reclaims at least, where so much is wanted soon anyway: this share of the max, as a shift.
 const WANT_SHIFT: u32 = 8;
+
+/// More than anybody waits for: points in time have an end.
+const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// A reclaimer's place in its group; dropped, it is gone.
 ///
@@ -129,7 +132,7 @@ impl Group {
             let left = bytes.saturating_sub(total.freed).saturating_sub(total.pending);
             let Some(round) = node.reclaim(left, &mut request) else { break };
             total.add(&round.report);
-            if round.report.freed == 0 && round.report.pending == 0 {
+            if round.report.freed == 0 && round.report.pending == 0 && !round.others {
                 break;
             }
         }
@@ -300,7 +303,7 @@ fn shrink(node: &'static Node) -> u64 {
             break;
         }
         match node.reclaim(excess(), &mut request) {
-            Some(round) if round.report.freed > 0 => {}
+            Some(round) if round.report.freed > 0 || round.others => {}
             _ => break,
         }
     }
@@ -313,7 +316,7 @@ fn is_free() -> bool {
 }
 
 fn deadline(node: &Node) -> Instant {
-    Instant::now() + node.tree().reclaim.time
+    Instant::now() + node.tree().reclaim.time.min(TIME_MAX)
 }
 
 /// A charge of `requested` to `node` that was refused, after a drain: reclaim below the level that refused, and once
@@ -336,6 +339,10 @@ pub(super) fn press<T>(
         if !round(request, level, requested, &refusal) {
             break;
         }
+        if node.state().is_offline() {
+            // Went offline meanwhile, perhaps by a reclaimer.
+            return Err(ChargeError::Offline { group: Group::pinned(node.first()), requested });
+        }
         refusal = match charge() {
             Ok(charged) => return Ok(charged),
             Err(again) => again,
@@ -349,14 +356,14 @@ pub(super) fn press<T>(
 
 /// Further counters have nobody to ask, and nobody gives anything for what can never fit.
 fn may_ask(level: &Node, requested: u64, refusal: &NodeRefusal<'_>) -> bool {
-    let fits = requested <= refusal.max.saturating_sub(refusal.reserve);
-    fits && is_free() && level.gate.node().number_in_group() == 0 && level.can_reclaim()
+    let fits = requested <= refusal.max.min(USAGE_MAX).saturating_sub(refusal.reserve);
+    fits && is_free() && level.is_memory() && level.can_reclaim()
 }
 
 /// One round for a charge. False where it is no use to charge again.
 fn round(request: &mut Request, level: &'static Node, requested: u64, refusal: &NodeRefusal<'_>) -> bool {
     let Some(round) = level.reclaim(wanted(level, requested, refusal), request) else { return false };
-    if round.report.freed > 0 {
+    if round.report.freed > 0 || round.others {
         return true;
     }
     if request.promises == Promises::Lapse || round.owing.is_empty() {

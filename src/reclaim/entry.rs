@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::{Priority, Reclaim, ReclaimContext};
 use crate::sync::lock::{Lock, Rank};
-use crate::sync::stat_atomic::AtomicU32;
+use crate::sync::stat_atomic::{AtomicU32, AtomicU64 as StatU64};
 use crate::sync::{Arc, AtomicU64, Ordering, Patience, pause};
 
 const GONE: u64 = 1 << 63;
@@ -28,6 +28,8 @@ pub(crate) struct Entry {
     /// Whose list it is in: the number of a ring. Written under the lock of the lists.
     pub(crate) home: AtomicU32,
     calls: AtomicU64,
+    /// Calls that ever began; wraps.
+    begun: StatU64,
     turn: Lock<Turn>,
 }
 
@@ -81,6 +83,7 @@ impl Entry {
             priority,
             home: AtomicU32::new(u32::MAX),
             calls: AtomicU64::new(0),
+            begun: StatU64::new(0),
             turn: Lock::new(Rank::Bookkeeping, Turn::default()),
         })
     }
@@ -114,7 +117,18 @@ impl Entry {
     /// What it says it has freed.
     pub(crate) fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> Result<u64, Panicked> {
         let Some(_call) = self.begin() else { return Ok(0) };
+        self.begun.fetch_add(1, Ordering::Relaxed);
         contain(|| self.reclaimer.reclaim(want, context))
+    }
+
+    /// Calls that are under way, and calls that ever began: to be told from in [`was_contended`](Self::was_contended).
+    pub(crate) fn calls_begun(&self) -> (u64, u64) {
+        (self.calls.load(Ordering::Relaxed) & !GONE, self.begun.load(Ordering::Relaxed))
+    }
+
+    /// Somebody else was in it during the caller's one call since `before`.
+    pub(crate) fn was_contended(&self, before: (u64, u64)) -> bool {
+        before.0 > 0 || self.begun.load(Ordering::Relaxed).wrapping_sub(before.1) > 1
     }
 
     /// How it stands in a round; its group holds `usage`. Who owes for longer than `patience` has freed nothing. Who freed

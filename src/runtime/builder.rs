@@ -97,6 +97,9 @@ pub enum BuildError {
     /// Bounds would come near the end of what can be counted.
     #[error("a batch of {0} grains is above the largest, {STAT_BATCH_MAX}")]
     StatBatchTooLarge(u64),
+    /// Groups were to be weighed by an item that another builder declared.
+    #[error("reclaim is weighed by an item of another builder")]
+    ForeignStat,
     /// This version does not have what was asked for, and does not pretend to.
     #[error("{0} are not supported yet")]
     Unsupported(&'static str),
@@ -396,9 +399,12 @@ impl RuntimeBuilder {
         let configs: Vec<_> = std::iter::once(memory).chain(self.counters.iter().map(|_| config.clone())).collect();
         let root = slow_path(|_, _| {
             let stats = Coordinator::new(self.items, self.id, self.stat_batch);
+            if self.reclaim.weight.is_some_and(|stat| !stats.items.knows(stat)) {
+                return Err(BuildError::ForeignStat);
+            }
             let tree = Tree::of_groups(configs[0].clone(), self.counters.into(), self.groups_max, stats, self.reclaim);
-            tree.root_group(&configs)
-        });
+            Ok(tree.root_group(&configs))
+        })?;
         Ok(Runtime::new(Group::from_handle(root)))
     }
 
