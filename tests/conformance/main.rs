@@ -6,17 +6,22 @@
 //! test's comment says how. A statement with exact stock numbers runs with a fixed stock (`adaptive(false)`), where
 //! they are promised; its twin runs with the adaptive stock, which promises the outcome only.
 
+#[path = "../reclaimers/mod.rs"]
+mod reclaimers;
+
 mod lifecycle;
 mod page_counter;
 mod peak;
 mod protection;
+mod reclaim;
+mod soft_limit;
 mod stats;
 mod stock;
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
-use memcg::{CounterConfig, PageCounter};
+use memcg::{Bytes, CounterConfig, Group, Limits, PageCounter, Runtime, RuntimeBuilder};
 
 /// A batch of 64 that stays as it is: exact numbers.
 pub(crate) fn fixed() -> CounterConfig {
@@ -31,6 +36,28 @@ pub(crate) fn adaptive() -> CounterConfig {
 /// No stock: the bare counter.
 pub(crate) fn bare() -> CounterConfig {
     CounterConfig::new().batch(0).audit(true)
+}
+
+/// Groups without stock: usage is what is live.
+pub(crate) fn bare_groups() -> RuntimeBuilder {
+    Runtime::builder().audit(true).batch(Bytes(0))
+}
+
+/// Groups as they are by default.
+pub(crate) fn adaptive_groups() -> RuntimeBuilder {
+    Runtime::builder().audit(true)
+}
+
+#[track_caller]
+pub(crate) fn create(parent: &Group, name: &str, limits: Limits) -> Group {
+    parent.create(name, limits).expect("a name that is free")
+}
+
+/// Panics unless all groups add up, the excess included.
+#[track_caller]
+pub(crate) fn assert_groups_sound(runtime: &Runtime) {
+    let verdict = runtime.verify();
+    assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
 }
 
 /// Panics unless the whole tree adds up.
