@@ -12,6 +12,12 @@ mod oracle;
 #[path = "properties/lifecycle.rs"]
 mod lifecycle;
 
+#[path = "properties/protection.rs"]
+mod protection;
+
+#[path = "properties/reclaim.rs"]
+mod reclaim;
+
 #[path = "properties/stats.rs"]
 mod stats;
 

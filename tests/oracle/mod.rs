@@ -8,13 +8,15 @@
 //! * here: the twin;
 //! * `ops`: one operation, and how bytes become operations (for the fuzzer);
 //! * `run`: the interpreter that drives tree and twin side by side;
-//! * `groups`: the same three for groups and charges; `stats`: for their statistics.
+//! * `groups`: the same three for groups and charges; `stats`: for their statistics; `reclaim`: for groups under
+//!   pressure.
 
 // Each test program takes the part it needs.
 #![allow(dead_code)]
 
 pub(crate) mod groups;
 pub(crate) mod ops;
+pub(crate) mod reclaim;
 pub(crate) mod run;
 pub(crate) mod stats;
 

@@ -1,0 +1,208 @@
+//! A reclaimer of some character. Whatever it is like, it checks what it is asked.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use memcg::{
+    Charge, ChargeError, Group, GroupId, Later, Limit, Limits, Reclaim, ReclaimContext, ReclaimError, ReclaimPass,
+    Registration,
+};
+
+use super::lock;
+use super::ops::Character;
+
+/// What all reclaimers of a run tell it.
+#[derive(Default)]
+pub(super) struct Findings {
+    /// What must not be.
+    pub(super) faults: Vec<String>,
+    /// Answers that are due.
+    pub(super) due: Vec<(Later, Arc<Actor>)>,
+    /// Who was asked last in the present operation.
+    pub(super) last: Option<GroupId>,
+    pub(super) asked: u64,
+}
+
+pub(super) struct Actor {
+    character: Character,
+    shelf: Mutex<Charge>,
+    findings: Arc<Mutex<Findings>>,
+    registration: Arc<Mutex<Option<Registration>>>,
+    /// The drop of its registration has returned.
+    pub(super) gone: AtomicBool,
+    /// It has an answer to give.
+    pub(super) owes: AtomicBool,
+}
+
+impl Actor {
+    pub(super) fn new(
+        character: Character,
+        shelf: Charge,
+        findings: &Arc<Mutex<Findings>>,
+        registration: &Arc<Mutex<Option<Registration>>>,
+    ) -> Self {
+        Self {
+            character,
+            shelf: Mutex::new(shelf),
+            findings: Arc::clone(findings),
+            registration: Arc::clone(registration),
+            gone: AtomicBool::new(false),
+            owes: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn character(&self) -> Character {
+        self.character
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        lock(&self.shelf).bytes()
+    }
+
+    pub(super) fn put(&self, charge: Charge) {
+        lock(&self.shelf).merge(charge).expect("of the same group");
+    }
+
+    pub(super) fn evict(&self, want: u64) -> u64 {
+        lock(&self.shelf).shrink(want)
+    }
+
+    fn fault(&self, what: String) {
+        lock(&self.findings).faults.push(what);
+    }
+
+    /// Whether it may be asked for that, here and now.
+    fn check(&self, want: u64, context: &ReclaimContext<'_>) {
+        let (group, target, pass) = (context.group(), context.target(), context.pass());
+        let before = {
+            let mut findings = lock(&self.findings);
+            findings.asked += 1;
+            findings.last.replace(group.id())
+        };
+        let at = format!("{:?} of {} asked for {want} by {} in {pass:?}", self.character, group.path(), target.path());
+        if self.gone.load(Ordering::SeqCst) {
+            self.fault(format!("{at}: it is gone"));
+        }
+        if self.owes.load(Ordering::SeqCst) {
+            self.fault(format!("{at}: it owes an answer"));
+        }
+        if want == 0 {
+            self.fault(format!("{at}: nothing"));
+        }
+        if group != target && !group.ancestors().any(|above| above == target) {
+            self.fault(format!("{at}: not below"));
+        }
+        // One that was asked just before may have taken the group out of its excess.
+        if pass == ReclaimPass::Soft && before != Some(group.id()) && !is_eligible(&group, &target) {
+            self.fault(format!("{at}: not in excess"));
+        }
+        let (usage, min, low) = (group.usage(), group.effective_min(&target), group.effective_low(&target));
+        let kept = if pass == ReclaimPass::Low { min } else { min.max(low) };
+        if usage.saturating_sub(kept) < want {
+            self.fault(format!("{at}: {usage} used, {min} and {low} protected"));
+        }
+    }
+
+    /// Uses the library, which is in the middle of reclaim.
+    fn work(&self, context: &ReclaimContext<'_>) {
+        let (group, target) = (context.group(), context.target());
+        for of in [&group, &target] {
+            match of.reclaim(1) {
+                Err(ReclaimError::InReclaim { .. }) => {}
+                other => self.fault(format!("reclaim inside reclaim: {other:?}")),
+            }
+            match of.try_charge(1 << 16) {
+                Ok(_) | Err(ChargeError::InReclaim(_)) => {}
+                // The group of a reclaimer that another has inherited may go offline meanwhile.
+                Err(other) => self.fault(format!("a charge inside reclaim: {other}")),
+            }
+        }
+        if let Ok(made) = group.create("made", Limits::new().soft(Limit::Bytes(0))) {
+            let held = made.charge(1);
+            if !made.is_in_excess() {
+                self.fault("1 byte is not above 0".into());
+            }
+            made.offline_tree();
+            drop(held);
+        }
+        drop((target.read_exact(), target.events(), format!("{target:?}")));
+    }
+}
+
+/// It is in excess, or one above it up to the target is.
+pub(super) fn is_eligible(group: &Group, target: &Group) -> bool {
+    let mut next = Some(group.clone());
+    while let Some(level) = next {
+        if level.is_in_excess() {
+            return true;
+        }
+        next = if level == *target { None } else { level.parent() };
+    }
+    false
+}
+
+/// It is handed on when it is asked later.
+pub(super) struct Shared(pub(super) Arc<Actor>);
+
+impl Reclaim for Shared {
+    fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
+        let actor = &self.0;
+        actor.check(want, context);
+        match actor.character {
+            Character::Honest | Character::EstimatesNothing | Character::EstimatesAll | Character::PanicsInEstimate => {
+                actor.evict(want)
+            }
+            Character::Slow => {
+                std::thread::yield_now();
+                (0..2_000).for_each(|_| std::hint::spin_loop());
+                actor.evict(want)
+            }
+            Character::Stubborn => 0,
+            Character::Boasts => u64::MAX,
+            Character::Modest => {
+                actor.evict(want);
+                0
+            }
+            Character::Half => {
+                actor.evict(want / 2);
+                want
+            }
+            Character::Greedy => actor.evict(u64::MAX),
+            Character::PanicsAtOnce => panic!("on purpose"),
+            Character::PanicsLate => {
+                actor.evict(want.div_ceil(2));
+                panic!("on purpose, late");
+            }
+            Character::Busy => {
+                actor.work(context);
+                actor.evict(want)
+            }
+            Character::Quits => {
+                let mine = lock(&actor.registration).take();
+                drop(mine);
+                actor.gone.store(true, Ordering::SeqCst);
+                actor.evict(want)
+            }
+            Character::Later => {
+                let later = context.later();
+                actor.owes.store(true, Ordering::SeqCst);
+                lock(&actor.findings).due.push((later, Arc::clone(actor)));
+                0
+            }
+            Character::LaterAtOnce => {
+                let later = context.later();
+                later.report(actor.evict(want));
+                0
+            }
+        }
+    }
+
+    fn reclaimable(&self) -> u64 {
+        match self.0.character {
+            Character::EstimatesNothing => 0,
+            Character::EstimatesAll => u64::MAX - 1,
+            Character::PanicsInEstimate => panic!("on purpose, of an estimate"),
+            _ => self.0.bytes(),
+        }
+    }
+}

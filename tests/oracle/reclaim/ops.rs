@@ -1,0 +1,204 @@
+//! Operations on groups under pressure, and their form in bytes: records of four, as in the other `ops`.
+
+pub(crate) use crate::oracle::ops::THREADS;
+
+/// Batches of the stock.
+pub(crate) const BATCHES: [u64; 5] = [0, 0, 64, 4_096, 262_144];
+
+/// Sizes that come up, round what a walk asks for at least.
+pub(crate) const SIZES: [u64; 16] = [
+    0,
+    1,
+    100,
+    4_095,
+    4_096,
+    16_383,
+    16_384,
+    16_385,
+    50_000,
+    65_536,
+    100_000,
+    262_144,
+    500_000,
+    1 << 20,
+    3 << 20,
+    u64::MAX,
+];
+
+/// How the runtime is set up.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) batch: u64,
+    pub(crate) adaptive: bool,
+    pub(crate) fence: bool,
+    pub(crate) recursive: bool,
+    /// Reclaim has all the time that it needs, and nobody keeps an answer: what is refused is judged.
+    pub(crate) patient: bool,
+    pub(crate) max: u64,
+}
+
+/// What a reclaimer is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Character {
+    Honest,
+    /// Takes a while.
+    Slow,
+    /// Frees nothing, and says so.
+    Stubborn,
+    /// Frees nothing, and says that it did.
+    Boasts,
+    /// Frees what it is asked for and says that it freed nothing.
+    Modest,
+    /// Frees half and says that it was all.
+    Half,
+    /// Frees all it has.
+    Greedy,
+    PanicsAtOnce,
+    /// When it has freed half.
+    PanicsLate,
+    PanicsInEstimate,
+    /// Says that there is nothing to be had of it.
+    EstimatesNothing,
+    /// Says that there is no end to what it has.
+    EstimatesAll,
+    /// Uses what it may of the library meanwhile.
+    Busy,
+    /// Ends its own registration.
+    Quits,
+    /// Answers afterwards, if at all.
+    Later,
+    /// Takes its time to answer and answers at once.
+    LaterAtOnce,
+}
+
+impl Character {
+    pub(crate) const ALL: [Character; 16] = [
+        Character::Honest,
+        Character::Slow,
+        Character::Stubborn,
+        Character::Boasts,
+        Character::Modest,
+        Character::Half,
+        Character::Greedy,
+        Character::PanicsAtOnce,
+        Character::PanicsLate,
+        Character::PanicsInEstimate,
+        Character::EstimatesNothing,
+        Character::EstimatesAll,
+        Character::Busy,
+        Character::Quits,
+        Character::Later,
+        Character::LaterAtOnce,
+    ];
+
+    /// It frees what it is asked for, and its estimate is what it has.
+    pub(crate) fn is_honest(self) -> bool {
+        matches!(self, Character::Honest | Character::Slow | Character::Busy | Character::Modest)
+    }
+}
+
+/// Which limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Knob {
+    Max,
+    Soft,
+    Low,
+    Min,
+    Reserve,
+}
+
+impl Knob {
+    pub(crate) const ALL: [Knob; 5] = [Knob::Max, Knob::Soft, Knob::Low, Knob::Min, Knob::Reserve];
+}
+
+/// One operation, by one of the threads, on one of the groups that are online or one of the reclaimers (taken modulo
+/// what exists).
+#[derive(Clone, Debug)]
+pub(crate) struct Op {
+    pub(crate) thread: u8,
+    pub(crate) subject: u8,
+    pub(crate) action: Action,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    Create,
+    Offline,
+    OfflineTree,
+    /// A reclaimer that is charged so much.
+    Register {
+        character: Character,
+        priority: u8,
+        bytes: u64,
+    },
+    /// One that exists takes more.
+    Fill(u64),
+    Unregister,
+    /// It goes with all that it holds.
+    DropActor,
+    TryCharge(u64),
+    /// By force.
+    Charge(u64),
+    DropCharge,
+    Set(Knob, u64),
+    /// So much above what is live.
+    SetMaxAbove(u64),
+    Reclaim(u64),
+    /// The oldest answer that is due.
+    Answer,
+    /// It is thrown away.
+    DropAnswer,
+    Drain,
+    /// The thread ends and another takes its place.
+    Exit,
+}
+
+/// The first record makes the set-up, each further one an operation; a rest of less than a record is ignored.
+pub(crate) fn decode(bytes: &[u8]) -> (Setup, Vec<Op>) {
+    let mut records = bytes.chunks_exact(4).map(|r| [r[0], r[1], r[2], r[3]]);
+    let setup = setup(records.next().unwrap_or_default());
+    (setup, records.map(op).collect())
+}
+
+fn setup([batch, flags, max, _]: [u8; 4]) -> Setup {
+    Setup {
+        batch: pick(&BATCHES, batch),
+        adaptive: flags & 1 != 0,
+        fence: flags & 2 != 0,
+        recursive: flags & 4 == 0,
+        patient: flags & 8 == 0,
+        max: pick(&[u64::MAX, 1 << 20, 4 << 20, 300_000], max),
+    }
+}
+
+fn op([code, subject, thread, size]: [u8; 4]) -> Op {
+    let bytes = pick(&SIZES, size);
+    let action = match code % 40 {
+        0..=4 => Action::Create,
+        5 => Action::Offline,
+        6 => Action::OfflineTree,
+        7..=12 => Action::Register {
+            character: if size < 96 { Character::Honest } else { pick(&Character::ALL, thread / 4) },
+            priority: size / 16,
+            bytes,
+        },
+        13 | 14 => Action::Fill(bytes),
+        15 => Action::Unregister,
+        16 => Action::DropActor,
+        17..=21 => Action::TryCharge(bytes),
+        22 => Action::Charge(bytes),
+        23..=25 => Action::DropCharge,
+        26..=30 => Action::Set(pick(&Knob::ALL, code % 40 - 26), bytes),
+        31 | 32 => Action::SetMaxAbove(bytes),
+        33..=35 => Action::Reclaim(bytes),
+        36 => Action::Answer,
+        37 => Action::DropAnswer,
+        38 => Action::Drain,
+        _ => Action::Exit,
+    };
+    Op { thread, subject, action }
+}
+
+fn pick<T: Copy>(from: &[T], index: u8) -> T {
+    from[usize::from(index) % from.len()]
+}
