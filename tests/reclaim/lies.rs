@@ -45,8 +45,10 @@ fn a_claim_of_nothing_admits_nobody() {
             assert!(matches!(&refused, ChargeError::Limit(by) if by.group() == &group), "{refused}");
             assert!(calls.load(Ordering::SeqCst) > 0);
             assert_eq!((cache.bytes(), group.live(), group.events().get(Event::Oom)), (16 * MIB, 16 * MIB, 1));
+            let bound = group.stocked_bound();
             let report = group.reclaim(MIB).expect("not inside a reclaimer");
-            assert_eq!((report.freed, group.events().get(Event::Oom)), (0, 1), "{report:?}");
+            assert!(report.freed <= bound, "{report:?}: no more than may have gone to a stock, {bound}");
+            assert_eq!(group.events().get(Event::Oom), 1);
             assert_sound(&runtime);
         }
     }
@@ -62,8 +64,13 @@ fn a_claim_of_nothing_hides_nobody() {
         let (cache, _registered) = Cache::of(&create(&group, "honest"), 8 * MIB, &log);
         let held: Vec<_> = (0..6).map(|_| charge(&group, MIB)).collect();
         assert!(cache.bytes() <= 2 * MIB && cache.bytes() >= MIB, "{}", cache.bytes());
+        let (bytes, bound) = (cache.bytes(), group.stocked_bound());
         let report = group.reclaim(MIB).expect("not inside a reclaimer");
-        assert_eq!(report.freed, MIB);
+        let gone = bytes - cache.bytes();
+        assert!(
+            report.freed >= MIB && report.freed <= gone + bound,
+            "{report:?}, {gone} gone, {bound} believed at most"
+        );
         assert_sound(&runtime);
         drop(held);
     }
