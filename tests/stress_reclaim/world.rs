@@ -132,7 +132,7 @@ impl Reclaim for Cache {
             Character::Modest => self.shelf.evict(want) / 2,
             Character::Greedy => self.shelf.evict(u64::MAX),
             Character::Boasts => want,
-            Character::Panics => panic!("{ON_PURPOSE}"),
+            Character::Panics => std::panic::panic_any(ON_PURPOSE),
             Character::Later => {
                 lock(&self.due).push((context.later(), Arc::clone(&self.shelf)));
                 0
