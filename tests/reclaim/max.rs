@@ -122,3 +122,25 @@ fn what_can_never_fit_evicts_nobody() {
         assert_sound(&runtime);
     }
 }
+
+/// What was forced in, or what a reserve was set below, is made up for by the next charge, in one go.
+#[test]
+fn a_charge_makes_up_for_what_is_above() {
+    for builder in kinds() {
+        for reserved in [false, true] {
+            let runtime = build(builder.clone());
+            let log = Log::default();
+            let group = create_with(&runtime.root(), "q", Limits::new().max(Limit::Bytes(16 * MIB)));
+            let (cache, _registration) = Cache::of(&group, 15 * MIB, &log);
+            let forced = if reserved { None } else { Some(group.charge(8 * MIB)) };
+            if reserved {
+                group.set_reserve(8 * MIB);
+            }
+            let held = charge(&group, 1);
+            assert!(cache.bytes() <= 8 * MIB && cache.bytes() >= 7 * MIB, "{}", cache.bytes());
+            assert_eq!(group.forced(), 0);
+            assert_sound(&runtime);
+            drop((held, forced));
+        }
+    }
+}
