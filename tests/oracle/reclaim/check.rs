@@ -1,6 +1,6 @@
 //! What must hold after each step, whatever the reclaimers are like.
 
-use memcg::{Event, Refusal};
+use memcg::{Event, PageCounter, Refusal};
 
 use super::lock;
 use super::run::Run;
@@ -52,7 +52,7 @@ impl Run {
     pub(super) fn check_refusal(&self, refusal: &Refusal) {
         let level = self.books.index_of(refusal.group());
         let room = refusal.max() - refusal.group().reserve().min(refusal.max());
-        if refusal.requested() <= room {
+        if refusal.requested() <= room.min(PageCounter::USAGE_MAX) {
             let missing = self.books.live(level).saturating_add(refusal.requested()).saturating_sub(room);
             self.check_left(level, missing.max(1));
         }
