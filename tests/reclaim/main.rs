@@ -7,7 +7,8 @@
 //! * `share`: to each in proportion; `weight`: by a figure of the statistics;
 //! * `fruitless`, `lies`, `panics`: reclaimers that free nothing, say what is not so, or panic;
 //! * `later`: answers that come afterwards; `time`: none that is asked after the time is over;
-//! * `max`: a max below usage; `asked`: `Group::reclaim`; `events`: who counts what;
+//! * `verbs`: what may be refused asks first; `max`: a max below usage; `asked`: `Group::reclaim`;
+//! * `events`: who counts what;
 //! * `excess`: who is counted as above a soft limit.
 
 #[path = "../reclaimers/mod.rs"]
@@ -29,6 +30,7 @@ mod registration;
 mod reserve;
 mod share;
 mod time;
+mod verbs;
 mod weight;
 
 use std::time::Duration;

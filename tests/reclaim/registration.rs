@@ -1,11 +1,11 @@
 //! Registered is asked; dropped is gone; who goes offline leaves its reclaimers to its parent.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 
 use memcg::{Priority, Reclaim, ReclaimPass, Registration};
 
-use crate::{Cache, KIB, Log, MIB, assert_empty, assert_sound, bare, build, call, charge, create, kinds};
+use crate::{Cache, KIB, Log, MIB, assert_empty, assert_sound, bare, build, call, charge, create, kinds, lock};
 
 const ROUNDS: u64 = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
 
@@ -215,6 +215,49 @@ fn a_registration_outlives_what_it_was_made_with() {
         }
         assert!(alive.upgrade().is_none(), "order {order}");
         assert!(log.is_empty());
+    }
+}
+
+/// While the first of many is asked all of them go, with their parents, and others take the names: the walk goes on with
+/// those, and who has gone is not asked.
+#[test]
+fn the_tree_may_go_under_the_walk() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let (root, log) = (runtime.root(), Log::default());
+        let top = create(&root, "top");
+        let made = Arc::new(Mutex::new(Vec::new()));
+        let once = Arc::new(AtomicBool::new(false));
+        let mut gone = Vec::new();
+        for number in 0..8 {
+            let (parent, old) = (create(&top, &number.to_string()), Log::default());
+            let leaf = create(&parent, "leaf");
+            let (root, log, made, once) = (root.clone(), log.clone(), Arc::clone(&made), Arc::clone(&once));
+            let cache = Cache::alone(&leaf, 4 * MIB, &old);
+            let reclaimer = call(move |_, context| {
+                if once.swap(true, Ordering::SeqCst) {
+                    return cache.evict(u64::MAX);
+                }
+                context.group().parent().and_then(|parent| parent.parent()).expect("/top").offline_tree();
+                let top = create(&root, "top");
+                for number in 0..8 {
+                    let group = create(&top, &number.to_string());
+                    lock(&made).push(Cache::of(&group, 4 * MIB, &log));
+                }
+                0
+            });
+            gone.push(leaf.register_reclaimer(reclaimer, Priority::NORMAL));
+        }
+        drop(top);
+        let report = root.reclaim(64 * MIB).expect("not inside a reclaimer");
+        assert_eq!(report.panics, 0);
+        assert!(lock(&made).iter().any(|(cache, _)| cache.bytes() < 4 * MIB), "nobody new was asked");
+        assert!(report.freed >= 60 * MIB, "{report:?}");
+        assert!(log.order().iter().all(|path| path.starts_with("/top/")));
+        assert_sound(&runtime);
+        drop(gone);
+        lock(&made).clear();
+        assert_empty(&runtime);
     }
 }
 
