@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
 
 use memcg::{Priority, Reclaim, ReclaimPass, Registration};
 
@@ -113,6 +114,42 @@ fn no_call_after_the_drop() {
     assert_eq!(late.load(Ordering::SeqCst), 0, "seen after the drop, in {calls:?} calls");
     assert!(calls.load(Ordering::SeqCst) > 0);
     assert_sound(&runtime);
+}
+
+/// A call that has begun is over before the drop returns.
+#[test]
+fn the_drop_waits_for_a_call() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = create(&runtime.root(), "q");
+        let _held = charge(&group, MIB);
+        let flags = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
+        let [inside, dropping, gone] = flags.each_ref().map(Arc::clone);
+        let late = Arc::new(AtomicBool::new(false));
+        let noticed = Arc::clone(&late);
+        let reclaimer = call(move |_, _| {
+            inside.store(true, Ordering::SeqCst);
+            while !dropping.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            // Time enough for a drop that does not wait.
+            std::thread::sleep(Duration::from_millis(2));
+            noticed.fetch_or(gone.load(Ordering::SeqCst), Ordering::SeqCst);
+            0
+        });
+        let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+        std::thread::scope(|scope| {
+            scope.spawn(|| group.reclaim(MIB).expect("not inside a reclaimer"));
+            while !flags[0].load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            flags[1].store(true, Ordering::SeqCst);
+            drop(registration);
+            flags[2].store(true, Ordering::SeqCst);
+        });
+        assert!(!late.load(Ordering::SeqCst), "the drop returned in the middle of a call");
+        assert_sound(&runtime);
+    }
 }
 
 /// What it has charged stays charged to the group that went, and its parent is asked for it.
