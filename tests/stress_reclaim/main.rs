@@ -142,14 +142,14 @@ impl Stress {
 fn everybody_at_the_limit() {
     let ops = std::env::var("MEMCG_STRESS_OPS")
         .map_or(OPS, |ops| ops.replace('_', "").parse().unwrap_or_else(|e| panic!("MEMCG_STRESS_OPS={ops}: {e}")));
-    let ops = if cfg!(debug_assertions) { ops / 20 } else { ops };
+    let ops = if cfg!(debug_assertions) { ops / 50 } else { ops };
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         if info.payload().downcast_ref::<&str>() != Some(&ON_PURPOSE) {
             before(info);
         }
     }));
-    let points = (ops / OPS_PER_POINT_MAX).max(if cfg!(debug_assertions) { 40 } else { POINTS_MIN });
+    let points = (ops / OPS_PER_POINT_MAX).max(if cfg!(debug_assertions) { 20 } else { POINTS_MIN });
     let ops_per_thread = (ops / points / THREADS as u64).max(1);
     let stress = Stress::new(1);
     let done = AtomicBool::new(false);
