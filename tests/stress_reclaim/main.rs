@@ -29,7 +29,7 @@ use world::World;
 pub(crate) use reclaimers::lock;
 
 pub(crate) const THREADS: usize = 4;
-const OPS: u64 = 4_000_000;
+const OPS: u64 = 2_500_000;
 const POINTS_MIN: u64 = 400;
 /// A longer run has more quiescent points, not longer stretches without one.
 const OPS_PER_POINT_MAX: u64 = 20_000;
