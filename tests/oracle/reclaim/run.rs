@@ -285,9 +285,9 @@ impl Run {
         assert_eq!(report.requested, bytes, "{}", self.at);
         assert!(report.soft_visited <= report.visited, "{}: {report:?}", self.at);
         assert!(!self.setup.patient || !report.timed_out, "{}: {report:?}", self.at);
-        // What may have gone to a stock is believed without a trace of it.
-        let bound = self.books.groups[group].group.stocked_bound();
-        self.check_left(group, u64::from(freed.saturating_add(bound) < bytes));
+        // What is promised counts, and what may have gone to a stock is believed without a trace of it.
+        let believed = report.pending.saturating_add(self.books.groups[group].group.stocked_bound());
+        self.check_left(group, u64::from(freed.saturating_add(believed) < bytes));
     }
 
     /// All goes: nothing may be left.
