@@ -159,29 +159,32 @@ fn what_it_frees_elsewhere_is_nothing_here() {
     }
 }
 
-/// A buffer that it charges for its work and gives back is nothing that it freed.
+/// A buffer that it charges for its work, by force or not, and gives back is nothing that it freed.
 #[test]
 fn what_it_charged_itself_is_nothing_freed() {
     for builder in kinds() {
-        let runtime = build(builder);
-        let group = full(&runtime.root());
-        group.set_reserve(MIB);
-        let cache = Cache::alone(&group, 15 * MIB, &Log::default());
-        let _registration = {
-            let cache = Arc::clone(&cache);
-            let reclaimer = call(move |want, context| {
-                let buffer = context.group().try_charge(MIB).expect("reserved");
-                let freed = cache.evict(want / 64);
-                drop(buffer);
-                freed
-            });
-            group.register_reclaimer(reclaimer, Priority::NORMAL)
-        };
-        let live = group.live();
-        let report = group.reclaim(4 * MIB).expect("not inside a reclaimer");
-        let freed = live - group.live();
-        assert!(report.freed.abs_diff(freed) <= 64 * KIB, "{report:?}, {freed} freed");
-        assert_eq!(group.events().get(Event::Panic), 0);
-        assert_sound(&runtime);
+        for forced in [false, true] {
+            let runtime = build(builder.clone());
+            let group = full(&runtime.root());
+            group.set_reserve(MIB);
+            let cache = Cache::alone(&group, 15 * MIB, &Log::default());
+            let _registration = {
+                let cache = Arc::clone(&cache);
+                let reclaimer = call(move |want, context| {
+                    let group = context.group();
+                    let buffer = if forced { group.charge(2 * MIB) } else { charge(&group, MIB) };
+                    let freed = cache.evict(want / 64);
+                    drop(buffer);
+                    freed
+                });
+                group.register_reclaimer(reclaimer, Priority::NORMAL)
+            };
+            let live = group.live();
+            let report = group.reclaim(4 * MIB).expect("not inside a reclaimer");
+            let freed = live - group.live();
+            assert!(report.freed.abs_diff(freed) <= 64 * KIB, "{report:?}, {freed} freed");
+            assert_eq!(group.events().get(Event::Panic), 0);
+            assert_sound(&runtime);
+        }
     }
 }
