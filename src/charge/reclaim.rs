@@ -20,7 +20,7 @@ use super::protection::Protection;
 use super::ring::{Kind, NO_RING, Rings, Step, Turn};
 use super::stat::Fresh;
 use super::tree::Tree;
-use crate::reclaim::entry::{Entry, Standing, drop_contained};
+use crate::reclaim::entry::{Entry, Record, Standing, drop_contained};
 use crate::reclaim::protection::{share, unprotected};
 use crate::reclaim::{Event, ReclaimCause, ReclaimContext, ReclaimPass, ReclaimReport};
 use crate::stat::Stat;
@@ -99,21 +99,21 @@ pub(crate) struct Outcome {
 
 /// Reclaimers that have promised.
 #[derive(Default)]
-pub(crate) struct Owing(SmallVec<[Arc<Entry>; 1]>);
+pub(crate) struct Owing(SmallVec<[Arc<Record>; 1]>);
 
 impl Owing {
     /// One of them has not reported yet.
     pub(crate) fn is_open(&self) -> bool {
-        self.0.iter().any(|entry| entry.owed() > 0)
+        self.0.iter().any(|record| record.owed() > 0)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    fn add(&mut self, entry: &Arc<Entry>) {
-        if !self.0.iter().any(|other| Arc::ptr_eq(other, entry)) {
-            self.0.push(Arc::clone(entry));
+    fn add(&mut self, record: &Arc<Record>) {
+        if !self.0.iter().any(|other| Arc::ptr_eq(other, record)) {
+            self.0.push(Arc::clone(record));
         }
     }
 }
@@ -140,6 +140,11 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    /// Its time is up.
+    pub(crate) fn is_over(&self) -> bool {
+        self.asked && is_over(self.deadline)
+    }
+
     pub(crate) fn new(cause: ReclaimCause, deadline: Instant) -> Self {
         Request { cause, deadline, promises: Promises::Count, unseen: 0, asked: false }
     }
@@ -216,7 +221,7 @@ impl Round<'_> {
     }
 
     fn is_done(&mut self) -> bool {
-        let over = self.left() > 0 && self.request.asked && is_over(self.request.deadline);
+        let over = self.left() > 0 && self.request.is_over();
         self.report.timed_out |= over;
         over || self.left() == 0
     }
@@ -362,14 +367,14 @@ impl Round<'_> {
         let mut ready = Ready::new();
         let mut all: u64 = 0;
         for entry in entries {
-            let asked = match entry.standing(self.number, usage, tree.reclaim.time) {
+            let asked = match entry.record.standing(self.number, usage, tree.reclaim.time) {
                 Standing::Ready => true,
                 Standing::Spared { unless_last } => {
                     self.spared |= unless_last;
                     unless_last && self.last
                 }
                 Standing::Owes => {
-                    self.owing.add(&entry);
+                    self.owing.add(&entry.record);
                     false
                 }
             };
@@ -402,9 +407,18 @@ impl Round<'_> {
     /// Foreign code. Returns what it freed, as far as it shows.
     fn call(&mut self, node: &'static Node, entry: &Arc<Entry>, want: u64, pass: ReclaimPass) -> u64 {
         let (target, Request { cause, deadline, .. }) = (self.target, *self.request);
-        let context = ReclaimContext { group: node.gate, target: target.gate, cause, pass, deadline, want, entry };
+        let context = ReclaimContext {
+            group: node.gate,
+            target: target.gate,
+            cause,
+            pass,
+            deadline,
+            want,
+            usage: node.usage(),
+            entry,
+        };
         self.request.asked = true;
-        let (usage, uncharged, promised) = (target.usage(), per_thread::uncharged(), entry.promised());
+        let (usage, uncharged, promised) = (target.usage(), per_thread::uncharged(), entry.record.promised());
         let calls = entry.calls_begun();
         let claimed = entry.reclaim(want, &context);
         let seen = per_thread::uncharged_since(uncharged);
@@ -414,14 +428,16 @@ impl Round<'_> {
         let unseen = unseen.min(target.bound().saturating_sub(self.request.unseen));
         self.request.unseen += unseen;
         let freed = seen.saturating_add(unseen);
-        let promised = entry.promised().wrapping_sub(promised);
+        let promised = entry.record.promised().wrapping_sub(promised);
         if promised > 0 {
-            self.owing.add(entry);
+            self.owing.add(&entry.record);
         }
         match claimed {
+            // It is judged by its answer.
+            Ok(_) if freed == 0 && promised > 0 => {}
             // Another thread was in the same reclaimer: that this one got nothing says nothing.
             Ok(_) if freed == 0 && entry.was_contended(calls) => {}
-            Ok(_) => entry.judge(freed > 0 || promised > 0, node.usage()),
+            Ok(_) => entry.record.judge(freed > 0, node.usage()),
             Err(_) => self.panicked(node, entry, node.usage()),
         }
         self.report.freed = self.report.freed.saturating_add(freed);
@@ -432,6 +448,6 @@ impl Round<'_> {
     fn panicked(&mut self, node: &Node, entry: &Entry, usage: u64) {
         self.report.panics += 1;
         node.count_event(Event::Panic);
-        entry.judge(false, usage);
+        entry.record.judge(false, usage);
     }
 }

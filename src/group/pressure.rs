@@ -15,7 +15,8 @@ use crate::reclaim::entry::Entry;
 use crate::reclaim::{Event, Events, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimReport};
 use crate::sync::{Arc, Ordering, is_over, model_failed, pause, per_thread};
 
-/// Rounds of reclaim for one charge, and for one max: the kernel's MAX_RECLAIM_RETRIES.
+/// Rounds of reclaim that free less than is wanted, for one charge or one max: the kernel's MAX_RECLAIM_RETRIES. What
+/// frees enough and has gone to others meanwhile is bounded by time.
 const ROUNDS_MAX: usize = 16;
 
 /// What one charge reclaims at least, where so much is wanted soon anyway: this share of the max, as a shift.
@@ -284,25 +285,25 @@ impl Group {
     /// A max has moved: whoever is above his gives back at once. Returns what this group is above its own then.
     pub(super) fn shrink_to_max(&self) -> u64 {
         let node = self.node();
+        let mut request = Request::new(ReclaimCause::Lowered, deadline(node));
         let percents = slow_path(|_, _| node.tree().places.lock().percents);
         if percents {
             for group in self.descendants() {
-                shrink(group.node());
+                shrink(group.node(), &mut request);
             }
         }
-        shrink(node)
+        shrink(node, &mut request)
     }
 }
 
 /// Reclaim what is above a max, while anything comes. Returns what remains.
-fn shrink(node: &'static Node) -> u64 {
+fn shrink(node: &'static Node, request: &mut Request) -> u64 {
     let excess = || node.usage().saturating_sub(node.max());
-    let mut request = Request::new(ReclaimCause::Lowered, deadline(node));
     for _ in 0..ROUNDS_MAX {
         if excess() == 0 || !is_free() {
             break;
         }
-        match node.reclaim(excess(), &mut request) {
+        match node.reclaim(excess(), request) {
             Some(round) if round.report.freed > 0 || round.others => {}
             _ => break,
         }
@@ -329,16 +330,19 @@ pub(super) fn press<T>(
     charge: impl Fn() -> Result<T, NodeRefusal<'static>>,
 ) -> Result<T, ChargeError> {
     let mut request: Option<Request> = None;
-    for _ in 0..ROUNDS_MAX {
+    let (mut rounds, mut want) = (0, 0);
+    while rounds < ROUNDS_MAX {
         let level = refusal.level.gate.node();
         level.count_event(Event::Max);
-        if !may_ask(level, requested, &refusal) {
+        if !may_ask(level, requested, &refusal) || request.as_ref().is_some_and(Request::is_over) {
             break;
         }
         let request = request.get_or_insert_with(|| Request::new(ReclaimCause::Full, deadline(level)));
-        if !round(request, level, requested, &refusal) {
-            break;
-        }
+        // What came once and went to others has to come again, for this charge as a whole.
+        let short = wanted(level, requested, &refusal);
+        want = if want == 0 { short } else { short.max(requested) };
+        let Some(freed) = round(request, level, requested, want, &refusal) else { break };
+        rounds += usize::from(freed < want);
         if node.state().is_offline() {
             // Went offline meanwhile, perhaps by a reclaimer.
             return Err(ChargeError::Offline { group: Group::pinned(node.first()), requested });
@@ -360,14 +364,20 @@ fn may_ask(level: &Node, requested: u64, refusal: &NodeRefusal<'_>) -> bool {
     fits && is_free() && level.is_memory() && level.can_reclaim()
 }
 
-/// One round for a charge. False where it is no use to charge again.
-fn round(request: &mut Request, level: &'static Node, requested: u64, refusal: &NodeRefusal<'_>) -> bool {
-    let Some(round) = level.reclaim(wanted(level, requested, refusal), request) else { return false };
+/// One round for a charge: what it freed. `None` where it is no use to charge again.
+fn round(
+    request: &mut Request,
+    level: &'static Node,
+    requested: u64,
+    want: u64,
+    refusal: &NodeRefusal<'_>,
+) -> Option<u64> {
+    let round = level.reclaim(want, request)?;
     if round.report.freed > 0 || round.others {
-        return true;
+        return Some(round.report.freed);
     }
     if request.promises == Promises::Lapse || round.owing.is_empty() {
-        return false;
+        return None;
     }
     // It is on its way; others do not pay for it, unless it takes too long. No spinning: who has promised needs the
     // processor.
@@ -378,7 +388,7 @@ fn round(request: &mut Request, level: &'static Node, requested: u64, refusal: &
     if is_over(request.deadline) {
         (request.deadline, request.promises) = (deadline(level), Promises::Lapse);
     }
-    true
+    Some(0)
 }
 
 /// What is missing, or somewhat more, so that the next charges need no reclaim.

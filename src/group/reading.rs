@@ -12,9 +12,11 @@ use crate::units::Limit;
 impl Group {
     /// Set the most bytes that charges may bring usage to. Returns the bytes that are above it now: 0 where usage fits.
     ///
-    /// The max is stored whatever usage is, then credit below it is drained; usage above it stands apart in
-    /// [`forced`](Self::forced), and charges are refused until enough is given back. From the return on `usage - forced
-    /// <= max`. Percentages below follow. A percentage below that has no limited ancestor any more keeps the bytes it
+    /// The max is stored whatever usage is, then credit below it is drained, and reclaimers are asked for what is above it
+    /// ([`Reclaim`](crate::Reclaim): foreign code runs, for at most
+    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time)). Usage above it stands apart in [`forced`](Self::forced), and
+    /// charges are refused until enough is given back. Returns what is still above. From the return on `usage - forced <=
+    /// max`. Percentages below follow. A percentage below that has no limited ancestor any more keeps the bytes it
     /// had. Takes the tree's lock; lowering costs a heavy barrier, and another where credit is drained.
     ///
     /// Source: `memory_max_write` in `mm/memcontrol.c`.

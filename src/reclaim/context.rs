@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::entry::Entry;
+use super::entry::{Entry, Record};
 use crate::sync::Arc;
 use crate::sync::slots::Gate;
 
@@ -73,6 +73,8 @@ pub struct ReclaimContext<'a> {
     pub(crate) pass: ReclaimPass,
     pub(crate) deadline: Instant,
     pub(crate) want: u64,
+    /// Of the group, when it was asked.
+    pub(crate) usage: u64,
     pub(crate) entry: &'a Arc<Entry>,
 }
 
@@ -133,8 +135,8 @@ impl ReclaimContext<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn later(&self) -> Later {
-        self.entry.owe(self.want);
-        Later { entry: Arc::clone(self.entry), want: self.want, freed: 0 }
+        self.entry.record.owe(self.want, self.usage);
+        Later { record: Arc::clone(&self.entry.record), want: self.want, freed: 0 }
     }
 }
 
@@ -143,7 +145,7 @@ impl ReclaimContext<'_> {
 /// See [`ReclaimContext::later`].
 #[must_use = "dropped, it has freed nothing"]
 pub struct Later {
-    entry: Arc<Entry>,
+    record: Arc<Record>,
     want: u64,
     freed: u64,
 }
@@ -162,7 +164,7 @@ impl Later {
 
 impl Drop for Later {
     fn drop(&mut self) {
-        self.entry.answer(self.freed);
+        self.record.answer(self.freed);
     }
 }
 

@@ -30,10 +30,12 @@ pub(crate) struct Entry {
     calls: AtomicU64,
     /// Calls that ever began; wraps.
     begun: StatU64,
-    turn: Lock<Turn>,
+    pub(crate) record: Arc<Record>,
 }
 
-/// What is remembered about it.
+/// What is remembered about a registration: apart from it, for promises outlive it.
+pub(crate) struct Record(Lock<Turn>);
+
 #[derive(Default)]
 struct Turn {
     /// The round that looked at it last, whether that spares it, and whether it has freed nothing in it.
@@ -84,7 +86,7 @@ impl Entry {
             home: AtomicU32::new(u32::MAX),
             calls: AtomicU64::new(0),
             begun: StatU64::new(0),
-            turn: Lock::new(Rank::Bookkeeping, Turn::default()),
+            record: Arc::new(Record(Lock::new(Rank::Bookkeeping, Turn::default()))),
         })
     }
 
@@ -130,11 +132,13 @@ impl Entry {
     pub(crate) fn was_contended(&self, before: (u64, u64)) -> bool {
         before.0 > 0 || self.begun.load(Ordering::Relaxed).wrapping_sub(before.1) > 1
     }
+}
 
+impl Record {
     /// How it stands in a round; its group holds `usage`. Who owes for longer than `patience` has freed nothing. Who freed
     /// nothing is not spared any longer when its group has grown since: there may be something now.
     pub(crate) fn standing(&self, round: u64, usage: u64, patience: Duration) -> Standing {
-        let mut turn = self.turn.lock();
+        let mut turn = self.0.lock();
         if turn.promises > 0 {
             let late = turn.since.is_some_and(|since| since.elapsed() > patience);
             return if late { Standing::Spared { unless_last: false } } else { Standing::Owes };
@@ -156,7 +160,7 @@ impl Entry {
     /// It freed something, or nothing while its group held `usage`: then it is spared for the rest of the round, and for a
     /// while.
     pub(crate) fn judge(&self, fruitful: bool, usage: u64) {
-        let mut turn = self.turn.lock();
+        let mut turn = self.0.lock();
         if fruitful {
             (turn.last_spared, turn.to_spare, turn.spared) = (0, 0, false);
         } else if turn.promises == 0 {
@@ -166,9 +170,10 @@ impl Entry {
         }
     }
 
-    /// It takes `bytes` on.
-    pub(crate) fn owe(&self, bytes: u64) {
-        let mut turn = self.turn.lock();
+    /// It takes `bytes` on; its group holds `usage`.
+    pub(crate) fn owe(&self, bytes: u64, usage: u64) {
+        let mut turn = self.0.lock();
+        turn.held = usage;
         turn.promises += 1;
         turn.owed = turn.owed.saturating_add(bytes);
         turn.promised = turn.promised.wrapping_add(bytes);
@@ -177,7 +182,7 @@ impl Entry {
 
     /// It reports on a promise.
     pub(crate) fn answer(&self, freed: u64) {
-        let mut turn = self.turn.lock();
+        let mut turn = self.0.lock();
         turn.promises -= 1;
         if turn.promises == 0 {
             (turn.owed, turn.since) = (0, None);
@@ -189,12 +194,12 @@ impl Entry {
 
     /// All bytes that it has ever promised, reported or not; wraps.
     pub(crate) fn promised(&self) -> u64 {
-        self.turn.lock().promised
+        self.0.lock().promised
     }
 
     /// Bytes that it has promised and not reported on.
     pub(crate) fn owed(&self) -> u64 {
-        self.turn.lock().owed
+        self.0.lock().owed
     }
 }
 

@@ -348,8 +348,10 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Time that one charge may spend in reclaim, 100 ms by default: afterwards nobody more is asked, and it is refused
-    /// if it does not fit. Who is being asked is not interrupted.
+    /// Time that one charge, one [`Group::set_max`](crate::Group::set_max) or one
+    /// [`Group::reclaim`](crate::Group::reclaim) may spend in reclaim, 100 ms by default: afterwards nobody more is
+    /// asked, and a charge is refused if it does not fit. At least one is asked, and who is being asked is not
+    /// interrupted. A charge that waited for [a promise](crate::ReclaimContext::later) in vain has as much time again.
     ///
     /// ```
     /// use std::time::Duration;
