@@ -1,5 +1,6 @@
 //! What a reclaimer may do while it is asked: everything but reclaim. No lock of the library is held.
 
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
@@ -308,4 +309,65 @@ fn the_context_says_why() {
     assert_sound(&runtime);
     drop(held);
     lock(&deadlines).clear();
+}
+
+/// Charges when its thread ends.
+struct AtExit {
+    group: Group,
+    admitted: Arc<AtomicU64>,
+}
+
+impl Drop for AtExit {
+    fn drop(&mut self) {
+        let admitted = self.group.try_charge(MIB).is_ok() && self.group.try_charge(MIB).is_ok();
+        self.admitted.fetch_add(u64::from(admitted), Ordering::SeqCst);
+    }
+}
+
+thread_local! {
+    static AT_EXIT: RefCell<Option<AtExit>> = const { RefCell::new(None) };
+}
+
+/// The last words of a thread, while it has a stock or when it has none any more, reclaim like any others, and charges
+/// inside do not nest.
+#[test]
+fn a_thread_that_ends_reclaims() {
+    for builder in kinds() {
+        for stock_first in [false, true] {
+            let runtime = build(builder.clone());
+            let group = runtime.root().create("q", Limits::new().max(Limit::Bytes(10 * MIB))).expect("a name");
+            let cache = Cache::alone(&group, 10 * MIB, &Log::default());
+            let (depth, nested) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+            let _registration = {
+                let (cache, depth, nested) = (Arc::clone(&cache), Arc::clone(&depth), Arc::clone(&nested));
+                let reclaimer = call(move |want, context| {
+                    let inside = depth.fetch_add(1, Ordering::SeqCst);
+                    if inside == 0 {
+                        let refused = context.group().try_charge(10 * MIB);
+                        let right = matches!(refused, Err(ChargeError::InReclaim(_)));
+                        nested.fetch_add(u64::from(!right), Ordering::SeqCst);
+                    } else {
+                        nested.fetch_add(1, Ordering::SeqCst);
+                    }
+                    depth.fetch_sub(1, Ordering::SeqCst);
+                    cache.evict(want)
+                });
+                group.register_reclaimer(reclaimer, Priority::NORMAL)
+            };
+            let admitted = Arc::new(AtomicU64::new(0));
+            let at_exit = AtExit { group: group.clone(), admitted: Arc::clone(&admitted) };
+            let small = create(&runtime.root(), "small");
+            let thread = std::thread::spawn(move || {
+                // What is made first goes last.
+                if stock_first {
+                    drop(small.try_charge(1));
+                }
+                AT_EXIT.set(Some(at_exit));
+                drop(small.try_charge(1));
+            });
+            thread.join().expect("destructors do not panic");
+            assert_eq!((admitted.load(Ordering::SeqCst), nested.load(Ordering::SeqCst)), (1, 0));
+            assert_sound(&runtime);
+        }
+    }
 }

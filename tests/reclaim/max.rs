@@ -144,3 +144,20 @@ fn a_charge_makes_up_for_what_is_above() {
         }
     }
 }
+
+/// A percentage that follows it below is a max that was lowered, too.
+#[test]
+fn a_percentage_below_shrinks_too() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let log = Log::default();
+        let top = create_with(&runtime.root(), "top", Limits::new().max(Limit::Bytes(64 * MIB)));
+        let half = create_with(&top, "half", Limits::new().max("50%".parse().expect("a percentage")));
+        let (cache, _registration) = Cache::of(&half, 32 * MIB, &log);
+        assert_eq!(top.set_max(Limit::Bytes(40 * MIB)).expect("a number"), 0);
+        assert_eq!((half.max(), half.forced()), (20 * MIB, 0));
+        assert!(cache.bytes() <= 20 * MIB && cache.bytes() >= 19 * MIB, "{}", cache.bytes());
+        assert!(log.take().iter().all(|asked| asked.cause == ReclaimCause::Lowered && asked.target == "/top/half"));
+        assert_sound(&runtime);
+    }
+}

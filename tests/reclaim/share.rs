@@ -122,3 +122,29 @@ fn unknown_is_what_the_group_uses() {
     assert_within(64 * MIB - said.bytes(), 16 * MIB, 10);
     assert_sound(&runtime);
 }
+
+/// Threads at the same full level: together they evict no more than for what they charged.
+#[test]
+fn many_at_once_evict_hardly_more() {
+    for builder in kinds() {
+        for soft_limit in [Some(0), None] {
+            let runtime = build(builder.clone().max(Limit::Bytes(240 * MIB)));
+            let (root, log) = (runtime.root(), Log::default());
+            let caches = caches(&root, soft_limit, &log);
+            let held: u64 = std::thread::scope(|scope| {
+                let workers = [64 * KIB, 64 * KIB, 100_000, 4_096].map(|bytes| {
+                    let root = &root;
+                    scope.spawn(move || (0..200).map(|_| charge(root, bytes)).collect::<Vec<_>>())
+                });
+                let held: Vec<_> = workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect();
+                held.iter().map(memcg::Charge::bytes).sum()
+            });
+            let evicted = 240 * MIB - caches.iter().map(|(cache, _)| cache.bytes()).sum::<u64>();
+            // A stock keeps some of it.
+            let spare = root.stocked_bound() + 4 * 16 * KIB;
+            assert!(evicted <= held + held / 10 + spare, "{evicted} for {held}");
+            assert!(evicted + root.stocked_bound() >= held, "{evicted} for {held}");
+            assert_sound(&runtime);
+        }
+    }
+}
