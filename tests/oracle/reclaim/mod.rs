@@ -82,4 +82,10 @@ impl Books {
     fn cast_of(&self, home: usize) -> impl Iterator<Item = &Cast> {
         self.cast.iter().filter(move |cast| self.home(cast.group) == home && lock(&cast.registration).is_some())
     }
+
+    /// Somebody below says that he has freed what he has not.
+    fn has_boasters(&self, top: usize) -> bool {
+        let below = self.cast.iter().filter(|cast| self.is_within(cast.group, top));
+        below.map(|cast| cast.actor.character()).any(|character| character.boasts())
+    }
 }

@@ -95,6 +95,11 @@ impl Character {
     pub(crate) fn is_honest(self) -> bool {
         matches!(self, Character::Honest | Character::Slow | Character::Busy | Character::Modest)
     }
+
+    /// It claims more than it frees.
+    pub(crate) fn boasts(self) -> bool {
+        matches!(self, Character::Boasts | Character::Half)
+    }
 }
 
 /// Which limit.
