@@ -80,7 +80,11 @@ impl Node {
             Knob::Low => self.limits.low.store(bytes, Ordering::Relaxed),
             Knob::Soft => self.limits.soft.store(bytes, Ordering::Relaxed),
         }
-        self.watch(knob != Knob::Max);
+        self.watch(match knob {
+            Knob::Max => false,
+            Knob::Min | Knob::Low => bytes > 0,
+            Knob::Soft => bytes < u64::MAX,
+        });
         Ok(())
     }
 }

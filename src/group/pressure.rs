@@ -15,9 +15,11 @@ use crate::reclaim::entry::Entry;
 use crate::reclaim::{Event, Events, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimReport};
 use crate::sync::{Arc, Ordering, is_over, model_failed, pause, per_thread};
 
-/// Rounds of reclaim that free less than is wanted, for one charge or one max: the kernel's MAX_RECLAIM_RETRIES. What
-/// frees enough and has gone to others meanwhile is bounded by time.
+/// Rounds of reclaim for one charge, or one max: the kernel's MAX_RECLAIM_RETRIES.
 const ROUNDS_MAX: usize = 16;
+
+/// Rounds that free this part of what is wanted count this part: what came may have gone to others.
+const MUCH: usize = 16;
 
 /// What one charge reclaims at least, where so much is wanted soon anyway: this share of the max, as a shift.
 const WANT_SHIFT: u32 = 8;
@@ -61,9 +63,12 @@ impl Drop for Registration {
         if model_failed() {
             return;
         }
-        // Nobody waits inside a reclaimer: two that drop each other's registration would wait for each other.
-        self.entry.retire(!per_thread::in_reclaim());
+        self.entry.retire();
         let gone = slow_path(|_, _| self.tree.unregister(&self.entry));
+        // Nobody waits inside a reclaimer: two that drop each other's registration would wait for each other.
+        if !per_thread::in_reclaim() {
+            self.entry.wait();
+        }
         // Foreign code may be dropped with it: no lock is held here.
         drop(gone);
     }
@@ -331,7 +336,7 @@ pub(super) fn press<T>(
 ) -> Result<T, ChargeError> {
     let mut request: Option<Request> = None;
     let (mut rounds, mut want) = (0, 0);
-    while rounds < ROUNDS_MAX {
+    while rounds < ROUNDS_MAX * MUCH {
         let level = refusal.level.gate.node();
         level.count_event(Event::Max);
         if !may_ask(level, requested, &refusal) || request.as_ref().is_some_and(Request::is_over) {
@@ -341,8 +346,11 @@ pub(super) fn press<T>(
         // What came once and went to others has to come again, for this charge as a whole.
         let short = wanted(level, requested, &refusal);
         want = if want == 0 { short } else { short.max(requested) };
-        let Some(freed) = round(request, level, requested, want, &refusal) else { break };
-        rounds += usize::from(freed < want);
+        match round(request, level, requested, want, &refusal) {
+            Came::Enough => rounds += 1,
+            Came::Little => rounds += MUCH,
+            Came::Nothing => break,
+        }
         if node.state().is_offline() {
             // Went offline meanwhile, perhaps by a reclaimer.
             return Err(ChargeError::Offline { group: Group::pinned(node.first()), requested });
@@ -364,20 +372,24 @@ fn may_ask(level: &Node, requested: u64, refusal: &NodeRefusal<'_>) -> bool {
     fits && is_free() && level.is_memory() && level.can_reclaim()
 }
 
-/// One round for a charge: what it freed. `None` where it is no use to charge again.
-fn round(
-    request: &mut Request,
-    level: &'static Node,
-    requested: u64,
-    want: u64,
-    refusal: &NodeRefusal<'_>,
-) -> Option<u64> {
-    let round = level.reclaim(want, request)?;
+/// What a round for a charge came to.
+enum Came {
+    /// A good part of what is wanted, or a promise that was waited for: charge again.
+    Enough,
+    /// Little, or something for other threads only. Charge again, but not as often.
+    Little,
+    /// No use to charge again.
+    Nothing,
+}
+
+/// One round for a charge.
+fn round(request: &mut Request, level: &'static Node, requested: u64, want: u64, refusal: &NodeRefusal<'_>) -> Came {
+    let Some(round) = level.reclaim(want, request) else { return Came::Nothing };
     if round.report.freed > 0 || round.others {
-        return Some(round.report.freed);
+        return if round.report.freed >= want / MUCH as u64 { Came::Enough } else { Came::Little };
     }
     if request.promises == Promises::Lapse || round.owing.is_empty() {
-        return None;
+        return Came::Nothing;
     }
     // It is on its way; others do not pay for it, unless it takes too long. No spinning: who has promised needs the
     // processor.
@@ -388,7 +400,7 @@ fn round(
     if is_over(request.deadline) {
         (request.deadline, request.promises) = (deadline(level), Promises::Lapse);
     }
-    Some(0)
+    Came::Enough
 }
 
 /// What is missing, or somewhat more, so that the next charges need no reclaim.

@@ -97,16 +97,20 @@ impl Entry {
         (!gone).then_some(call)
     }
 
-    /// No call begins from here on; with `wait`, none is under way afterwards.
-    pub(crate) fn retire(&self, wait: bool) {
-        // AcqRel (E24): marked before the look; pairs with `begin`.
-        let mut calls = self.calls.fetch_or(GONE, Ordering::AcqRel) & !GONE;
+    /// No call begins from here on.
+    pub(crate) fn retire(&self) {
+        // AcqRel (E24): marked before the look in `wait`; pairs with `begin`.
+        self.calls.fetch_or(GONE, Ordering::AcqRel);
+    }
+
+    /// Until no call is under way. After [`retire`](Self::retire).
+    pub(crate) fn wait(&self) {
         let patience = Patience::new();
-        while wait && calls > 0 {
+        // AcqRel (E24): the latest count; pairs with the end of a call.
+        while self.calls.fetch_add(0, Ordering::AcqRel) & !GONE > 0 {
             if !patience.wait() {
                 pause();
             }
-            calls = self.calls.load(Ordering::Acquire) & !GONE;
         }
     }
 
