@@ -146,6 +146,31 @@ fn excess_that_has_nothing_to_give_is_no_obstacle() {
     assert_sound(&runtime);
 }
 
+/// Those in excess have nobody to ask, or went offline with what they hold: the first pass ends with nobody visited, and
+/// everyone is asked in the same call.
+#[test]
+fn excess_with_nobody_to_ask_is_no_obstacle() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let (root, log) = (runtime.root(), Log::default());
+        let over = create_with(&root, "over", soft(0));
+        let inner = create_with(&over, "inner", soft(0));
+        let _held = [charge(&over, MIB), charge(&inner, MIB)];
+        let gone = create_with(&root, "gone", soft(0));
+        let _left = charge(&gone, MIB);
+        gone.offline().expect("no children");
+        let (cache, _registration) = Cache::of(&create(&root, "plain"), 20 * MIB, &log);
+        assert_eq!(root.children_in_excess(), 2);
+        let report = root.reclaim(3 * MIB).expect("not inside a reclaimer");
+        assert_eq!((report.freed, report.soft_visited, cache.bytes()), (3 * MIB, 0, 17 * MIB), "{report:?}");
+        // One that is asked there shows that it was a pass.
+        let _inner = Cache::of(&inner, MIB, &log);
+        assert!(root.reclaim(MIB).expect("not inside a reclaimer").soft_visited > 0);
+        assert_eq!(cache.bytes(), 17 * MIB);
+        assert_sound(&runtime);
+    }
+}
+
 /// The protection of a group in excess holds: soft limits say who is first, not who is bare.
 #[test]
 fn excess_does_not_break_protection() {
