@@ -231,3 +231,31 @@ fn others_pay_when_the_time_is_over() {
     assert_eq!(made.cache.bytes(), 16 * MIB);
     assert_sound(&runtime);
 }
+
+/// A max is written without waiting: it tells what is above it, and that nobody else paid for what is owed.
+#[test]
+fn a_max_tells_what_is_owed() {
+    let runtime = build(bare());
+    let root = runtime.root();
+    let top = create(&root, "top");
+    let (over, plain) = (create_with(&top, "over", soft(0)), create(&top, "plain"));
+    let (others, _registration) = Cache::of(&plain, 16 * MIB, &Log::default());
+    let made = asynchronous(&over, 16 * MIB, 1);
+    let mut rounds = 0;
+    loop {
+        let above = top.set_max(Limit::Bytes(24 * MIB)).expect("a number");
+        assert_eq!(above, top.usage().saturating_sub(24 * MIB));
+        if above == 0 {
+            break;
+        }
+        let asked = made.questions.try_iter().fold(0, |asked, question| {
+            let freed = made.cache.evict(question.want());
+            question.report(freed);
+            asked + 1
+        });
+        assert!(asked > 0, "{above} above, and nobody asked");
+        rounds += 1;
+    }
+    assert!(rounds > 0 && others.bytes() == 16 * MIB, "{rounds} rounds, {} left", others.bytes());
+    assert_sound(&runtime);
+}

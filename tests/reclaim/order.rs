@@ -146,8 +146,8 @@ fn excess_that_has_nothing_to_give_is_no_obstacle() {
     assert_sound(&runtime);
 }
 
-/// Those in excess have nobody to ask, or went offline with what they hold: the first pass ends with nobody visited, and
-/// everyone is asked in the same call.
+/// Those in excess have nobody to ask, or went offline with what they hold: the first pass ends with nobody visited,
+/// and everyone is asked in the same call.
 #[test]
 fn excess_with_nobody_to_ask_is_no_obstacle() {
     for builder in kinds() {

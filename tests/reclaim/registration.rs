@@ -258,8 +258,8 @@ fn a_registration_outlives_what_it_was_made_with() {
     }
 }
 
-/// While the first of many is asked all of them go, with their parents, and others take the names: the walk goes on with
-/// those, and who has gone is not asked.
+/// While the first of many is asked all of them go, with their parents, and others take the names: the walk goes on
+/// with those, and who has gone is not asked.
 #[test]
 fn the_tree_may_go_under_the_walk() {
     for builder in kinds() {
@@ -301,8 +301,7 @@ fn the_tree_may_go_under_the_walk() {
     }
 }
 
-/// Reclaimers and groups come and go while others are reclaimed: nobody is asked twice at once for what is gone, and all
-/// adds up.
+/// Reclaimers and groups come and go while others are reclaimed: all adds up, and nothing is left.
 #[test]
 fn they_come_and_go_under_the_walk() {
     let runtime = build(bare().max(memcg::Limit::Bytes(64 * MIB)));

@@ -1,6 +1,6 @@
 #![cfg(not(loom))]
-//! Real threads at the limit: eight groups that are full, charges that others have to make room for, reclaimers that are
-//! honest, lie, panic or answer later, registrations and groups that come and go, limits that move.
+//! Real threads at the limit: eight groups that are full, charges that others have to make room for, reclaimers that
+//! are honest, lie, panic or answer later, registrations and groups that come and go, limits that move.
 //!
 //! At quiescent points everything that is held is added up by group and compared with what each group says, `verify()`
 //! compares the tree with its audit and the groups in excess with a recount, and what honest reclaimers could give must
@@ -169,7 +169,7 @@ fn everybody_at_the_limit() {
     let sum = |of: fn(&Lane) -> u64| stress.lanes.iter().map(|lane| of(&lock(lane))).sum::<u64>();
     let (refusals, admitted) = (sum(|lane| lane.refusals), sum(|lane| lane.admitted));
     println!(
-        "{ops} operations, {points} quiescent points, {admitted} charges, {refusals} refusals, {samples} samples, {:.1?}",
+        "{ops} operations, {points} points of rest, {admitted} admitted, {refusals} refused, {samples} samples, {:.1?}",
         begin.elapsed()
     );
     assert!(samples > SAMPLES_MIN, "only {samples} samples: the watch proves nothing");

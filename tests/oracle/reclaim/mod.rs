@@ -2,8 +2,8 @@
 //!
 //! There is no twin that says who is asked for how much. What is known is what everybody holds, and what must hold
 //! whatever the reclaimers do: no level above its max but for what was forced, nobody asked below its min, nobody asked
-//! in a pass that is not his, nobody refused while one that is honest and not protected has what is missing, and nothing
-//! left in the end.
+//! in a pass that is not his, nobody refused while one that is honest and not protected has what is missing, and
+//! nothing left in the end.
 //!
 //! * here: the books; `actor`: a reclaimer, and what it checks when it is asked;
 //! * `ops`: one operation, and how bytes become operations;
