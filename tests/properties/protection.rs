@@ -127,7 +127,7 @@ proptest! {
         prop_assert!(counters[0].verify().is_ok());
     }
 
-    /// Where the children claim more than their parent has, they get no more than that, and each no more than it claims.
+    /// Where the children claim more than their parent has, they get no more than that, each no more than it claims.
     #[test]
     fn never_more_than_the_parent_has(tree in trees(1 << 40)) {
         let counters = tree.grow();
