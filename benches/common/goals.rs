@@ -17,13 +17,19 @@ struct Goal {
 
 /// Those goals for which a run has the figures: a filter may have left out any row.
 pub(crate) struct Goals<'a> {
+    title: &'static str,
     medians: &'a Medians,
     goals: Vec<Goal>,
 }
 
 impl<'a> Goals<'a> {
     pub(crate) fn new(medians: &'a Medians) -> Self {
-        Goals { medians, goals: Vec::new() }
+        Goals { title: "goal (medians of this run)", medians, goals: Vec::new() }
+    }
+
+    /// Under another heading, for what no row has measured.
+    pub(crate) fn titled(title: &'static str, medians: &'a Medians) -> Self {
+        Goals { title, ..Goals::new(medians) }
     }
 
     pub(crate) fn median(&self, id: &str) -> Option<f64> {
@@ -64,7 +70,7 @@ impl<'a> Goals<'a> {
             return;
         }
         let mut table = Table::new();
-        table.load_style(ASCII_MARKDOWN).set_header(["goal (medians of this run)", "measured", "at most", ""]);
+        table.load_style(ASCII_MARKDOWN).set_header([self.title, "measured", "at most", ""]);
         for Goal { what, measured, unit, most } in self.goals {
             let verdict = if measured <= most { "met" } else { "missed" };
             table.add_row([what, format!("{measured:.3} {unit}"), format!("{most:.3} {unit}"), verdict.to_owned()]);

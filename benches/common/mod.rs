@@ -8,6 +8,7 @@
 #![cfg(not(loom))]
 #![allow(dead_code, reason = "each program uses its own part of this module")]
 
+pub(crate) mod clock;
 pub(crate) mod goals;
 pub(crate) mod no_return;
 pub(crate) mod resident;

@@ -12,10 +12,10 @@ use memcg::{Counts, Runtime};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::clock::{Latency, RunQueue};
 use super::report::{print, print_goals, record, times};
 use super::writer::{Orders, Writer, Written};
 use super::{Options, join, rate, spawn};
+use crate::common::clock::{Latency, RunQueue};
 use crate::common::statistics::Item;
 use crate::common::statistics::library::{Ask, Library};
 use crate::common::statistics::shape::Shape;

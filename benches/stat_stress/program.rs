@@ -2,7 +2,6 @@
 
 #![cfg(not(loom))]
 
-mod clock;
 mod latency;
 mod report;
 mod timers;
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 
-use self::clock::RunQueue;
+use crate::common::clock::{self, RunQueue};
 
 /// More readers than this are timers.
 const READER_THREADS_MAX: usize = 10_000;

@@ -16,8 +16,8 @@ use memcg::{Charge, Group};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-use super::clock::thread_time;
 use super::{Options, Way, join, rate, spawn};
+use crate::common::clock::thread_time;
 use crate::common::statistics::folly::Folly;
 use crate::common::statistics::library::{Ask, Library};
 use crate::common::statistics::rstat::{Policy, Rstat};

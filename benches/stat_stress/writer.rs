@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use memcg::Group;
 
-use super::clock::thread_time;
 use super::{rate, spawn};
+use crate::common::clock::thread_time;
 use crate::common::statistics::Item;
 
 /// Goes over all groups and counts one event in each, round and round, when it is told to: one thread, which stays.
