@@ -1,0 +1,67 @@
+//! The rows, and the goals.
+
+#![cfg(not(loom))]
+
+mod cache;
+mod charge;
+mod letter;
+mod pass;
+
+use self::pass::Visited;
+use crate::common::goals::Goals;
+use crate::common::rows::Rows;
+
+/// Bytes that a round of reclaim asks for: half a batch, as a charge does.
+const WANT: u64 = 128 << 10;
+
+/// With idle groups against without: the walk's time, and the groups it visits.
+const TIME_MAX: f64 = 1.25;
+const VISITED_MAX: f64 = 1.1;
+
+/// What "equal" leaves to the machine.
+const EQUAL: f64 = 1.1;
+
+/// A soft limit that is never crossed.
+const UNCROSSED_MAX: f64 = 1.05;
+
+pub(crate) fn main() {
+    let mut rows = Rows::from_args();
+    let visited = pass::rows(&mut rows);
+    charge::rows(&mut rows);
+
+    let medians = rows.finish();
+    letter::print();
+    let mut goals = Goals::new(&medians);
+    for row in ["soft_pass", "soft_pass_registered"] {
+        for idle in [512, 2_048, 8_192] {
+            equal(&mut goals, &visited, row, idle, TIME_MAX);
+        }
+    }
+    // Reclaimers that have nothing are passed over, which is not quite nothing: no goal.
+    equal(&mut goals, &visited, "no_excess", 8_192, EQUAL);
+    for row in ["no_excess", "no_excess_registered"] {
+        for idle in [0, 8_192] {
+            let id = format!("reclaim/{row}/idle{idle}");
+            if let Some(visited) = visited.get(&id) {
+                goals.at_most(format!("{id}: visited for excess"), visited.soft, "groups", 0.0);
+            }
+        }
+    }
+    for row in ["charge_at_max", "stream"] {
+        equal(&mut goals, &visited, row, 8_192, TIME_MAX);
+    }
+    for threads in [1, 2] {
+        let of = |soft| format!("reclaim/charge_no_stock/{soft}/depth4/threads{threads}");
+        goals.ratio(&of("uncrossed"), &of("unset"), UNCROSSED_MAX);
+    }
+    goals.print();
+}
+
+/// The row beside idle groups against the same without.
+fn equal(goals: &mut Goals<'_>, visited: &Visited, row: &str, idle: usize, time_max: f64) {
+    let (with, without) = (format!("reclaim/{row}/idle{idle}"), format!("reclaim/{row}/idle0"));
+    goals.ratio(&with, &without, time_max);
+    if let (Some(one), Some(other)) = (visited.get(&with), visited.get(&without)) {
+        goals.at_most(format!("{with} / idle0: groups visited"), one.all / other.all, "x", VISITED_MAX);
+    }
+}
