@@ -46,8 +46,8 @@
 //! A max that is set below usage (`Group::set_max`) holds at once for charges to come; what is above it counts as
 //! `forced`, reclaim is asked for it, and the call returns what remains.
 //!
-//! With reclaimers registered below L, a refusal at L implies besides that a round of reclaim freed nothing, or that 16
-//! rounds or `reclaim_time` were used up: nobody below who says that he has something, and who is not protected by min, was
+//! With reclaimers registered below L, a refusal at L implies besides that a round of reclaim freed nothing, or that the
+//! rounds (16 that bring little, 256 at most) or `reclaim_time` were used up: nobody below who says that he has something, and who is not protected by min, was
 //! left unasked, but for one that has freed nothing six times in a row and whose group has not grown since, which is asked
 //! in one of eight rounds.
 //!

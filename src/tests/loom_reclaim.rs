@@ -164,3 +164,29 @@ fn loom_reclaim_vs_uncharge() {
         assert!(root.usage() <= 3);
     });
 }
+
+/// Has several.
+struct Many(std::sync::Mutex<Vec<Charge>>);
+
+impl Reclaim for Many {
+    fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
+        let given = self.0.lock().unwrap().pop();
+        given.map_or(0, |charge| charge.bytes())
+    }
+}
+
+/// Two rounds at once, and enough for both: who finds all turns taken by the other is not told that there is nothing.
+#[test]
+fn loom_reclaim_vs_reclaim() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let root = runtime.root();
+        let entries = (0..8).map(|_| root.try_charge(1).unwrap()).collect();
+        let registration = root.register_reclaimer(Arc::new(Many(std::sync::Mutex::new(entries))), Priority::NORMAL);
+        let other = beside(root.clone(), |root| root.reclaim(3).unwrap().freed);
+        let ours = root.reclaim(1).unwrap().freed;
+        let theirs = other.join().unwrap();
+        drop(registration);
+        assert_eq!((ours, theirs), (1, 3));
+    });
+}
