@@ -1,9 +1,9 @@
 //! Who is above its soft limit: known at each crossing, and told to all above.
 //!
 //! A group is in excess while its usage is above its soft limit. The kernel's rework looks every 1,024 events
-//! (`mem_cgroup_update_soft_limit`); here whoever changes usage or the limit compares, and where the mark is wrong takes
-//! the lock of the rings and puts it right: mark, then look at usage again, until both agree. Groups without a soft limit
-//! pay one load at each level that a charge walks; charges from the stock do not get here.
+//! (`mem_cgroup_update_soft_limit`); here whoever changes usage or the limit compares, and where the mark is wrong
+//! takes the lock of the rings and puts it right: mark, then look at usage again, until both agree. Groups without a
+//! soft limit pay one load at each level that a charge walks; charges from the stock do not get here.
 //!
 //! Edge: E23 (usage/mark).
 
@@ -81,7 +81,8 @@ impl Node {
         }
     }
 
-    /// Whether pressure on `root` asks this group first: itself or one above it, up to and including `root`, is in excess.
+    /// Whether pressure on `root` asks this group first: itself or one above it, up to and including `root`, is in
+    /// excess.
     pub(crate) fn is_soft_eligible(&self, root: &Node) -> bool {
         self.levels_below(Some(root)).chain([root]).any(Node::is_in_excess)
             && self.levels().any(|level| ptr::eq(level, root))

@@ -155,8 +155,8 @@ pub(crate) struct Limits {
     pub(super) forced: StatU64,
     pub(super) forced_total: StatU64,
     pub(super) forcing: Lock<()>,
-    /// Not 0: min, low or a soft limit has been set in this life, so changes of usage are to be told to the levels above.
-    /// One look where nothing has.
+    /// Not 0: min, low or a soft limit has been set in this life, so changes of usage are to be told to the levels
+    /// above. One look where nothing has.
     pub(super) watched: AtomicU64,
     pub(super) min_propagated: Propagated,
     pub(super) low_propagated: Propagated,

@@ -139,8 +139,8 @@ impl Node {
         }
     }
 
-    /// How much of usage is protected against pressure on `root`, worked out here and now. 0 for `root` itself, and where
-    /// it is not above.
+    /// How much of usage is protected against pressure on `root`, worked out here and now. 0 for `root` itself, and
+    /// where it is not above.
     pub(crate) fn effective(&self, kind: Protection, root: &Node) -> u64 {
         let mut below: SmallVec<[Level; 8]> = SmallVec::new();
         let mut levels = self.levels();

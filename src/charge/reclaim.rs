@@ -1,14 +1,15 @@
 //! A round of reclaim: who is asked, for how much, and what came of it.
 //!
 //! The kernel scans each group's lists by a share that doubles with each priority. Here the first lap of the rings lets
-//! each group give a small share of what it could, which tells how much there is; the laps after it ask each for its part
-//! of what is missing; the last one for everything. A group's *balance* is what it may still be asked for; what it gives
-//! beyond is held against it in the laps to come, so groups give in proportion to what they could, whatever is asked for
-//! at a time.
+//! each group give a small share of what it could, which tells how much there is; the laps after it ask each for its
+//! part of what is missing; the last one for everything. A group's *balance* is what it may still be asked for; what it
+//! gives beyond is held against it in the laps to come, so groups give in proportion to what they could, whatever is
+//! asked for at a time.
 //!
 //! No lock is held while foreign code runs, and this thread is not in transit. What a reclaimer says is checked against
 //! what this thread uncharged meanwhile and against the fall of usage: below a refusing level no stock is open, so what
-//! is freed goes up the tree at once. After `shrink_node_memcgs` in `mm/vmscan.c` and the soft limit rework (Hocko, 2013).
+//! is freed goes up the tree at once. After `shrink_node_memcgs` in `mm/vmscan.c` and the soft limit rework (Hocko,
+//! 2013).
 
 use std::time::{Duration, Instant};
 
@@ -135,7 +136,8 @@ pub(crate) struct Request {
     pub(crate) promises: Promises,
     /// Believed without a trace of it: credit in open stocks.
     unseen: u64,
-    /// Somebody has been asked: from then on time counts. A thread that was not running for a while is not refused for it.
+    /// Somebody has been asked: from then on time counts. A thread that was not running for a while is not refused for
+    /// it.
     asked: bool,
 }
 
@@ -253,8 +255,8 @@ impl Round<'_> {
         }
     }
 
-    /// Other threads may be at the same groups and have taken all the turns: wait until something comes of it, or they are
-    /// done.
+    /// Other threads may be at the same groups and have taken all the turns: wait until something comes of it, or they
+    /// are done.
     fn others_came_to_nothing(&mut self, before: u64) -> bool {
         // Who waits is not under way: two do not wait for each other.
         self.rings(|rings, ring| rings.count_round(ring, -1));

@@ -7,11 +7,11 @@
 //!
 //! **Laps.** A group stands in its parent's ring; the ring has a lap number, each member the lap in which it was last
 //! served. Served members go to the end, so the first member tells whether the lap is over. Where a lap is over, its
-//! owner is served in the ring above. All of it persists between calls: the next one goes on where the last one stopped,
-//! and several threads share one lap.
+//! owner is served in the ring above. All of it persists between calls: the next one goes on where the last one
+//! stopped, and several threads share one lap.
 //!
-//! Links are numbers into one vector under a lock of the lowest rank: it is taken in the middle of a charge that crosses
-//! a soft limit. So nothing is allocated under it; room is made outside.
+//! Links are numbers into one vector under a lock of the lowest rank: it is taken in the middle of a charge that
+//! crosses a soft limit. So nothing is allocated under it; room is made outside.
 
 use super::life::Generation;
 use super::page_counter::Node;
@@ -33,7 +33,8 @@ pub(crate) enum Kind {
     Reclaimers = 1,
 }
 
-/// All rings of a tree, by number; each group that has ever had a soft limit or a reclaimer, and all above it, have one.
+/// All rings of a tree, by number; each group that has ever had a soft limit or a reclaimer, and all above it, have
+/// one.
 #[derive(Default)]
 pub(crate) struct Rings {
     all: Vec<Ring>,
@@ -253,9 +254,9 @@ impl Rings {
         self.all[ring as usize].kept = true;
     }
 
-    /// A turn of a group that could give `able` down to its `protection`: what to ask it for, of the `left` that is wanted.
-    /// Nothing while it has given too much, unless `all` it has is wanted. `None`: it has nothing, but for what others ask
-    /// for already.
+    /// A turn of a group that could give `able` down to its `protection`: what to ask it for, of the `left` that is
+    /// wanted. Nothing while it has given too much, unless `all` it has is wanted. `None`: it has nothing, but for what
+    /// others ask for already.
     pub(crate) fn ask(&mut self, at: u32, turn: &Turn) -> Option<u64> {
         let ring = &mut self.all[at as usize];
         let (node, _) = ring.node?;

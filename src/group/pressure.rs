@@ -106,12 +106,12 @@ impl Group {
         Registration { tree, entry }
     }
 
-    /// Ask for `bytes` back before they are needed: of groups in excess of their soft limits first, then of all that are
-    /// not protected, at last of those that low protects. Its own protection does not hold against it, that of the groups
-    /// below does. Stocks below are drained.
+    /// Ask for `bytes` back before they are needed: of groups in excess of their soft limits first, then of all that
+    /// are not protected, at last of those that low protects. Its own protection does not hold against it, that of the
+    /// groups below does. Stocks below are drained.
     ///
-    /// Goes on while somebody frees something, and may free more or less than was asked for; what was freed later, or by
-    /// other threads, is not in the report. No event is counted but [`Event::Low`].
+    /// Goes on while somebody frees something, and may free more or less than was asked for; what was freed later, or
+    /// by other threads, is not in the report. No event is counted but [`Event::Low`].
     ///
     /// Source: `memory_reclaim` in `mm/memcontrol.c`.
     ///
@@ -145,9 +145,9 @@ impl Group {
         Ok(total)
     }
 
-    /// Keep `bytes` below max for charges that are made inside reclaim: a cache that must allocate to evict, a spill that
-    /// needs a buffer. Others are refused that much earlier. 0 at first; nothing where there is no max. While it is set
-    /// [`max`](Self::max) may read low for a moment. Takes the tree's lock.
+    /// Keep `bytes` below max for charges that are made inside reclaim: a cache that must allocate to evict, a spill
+    /// that needs a buffer. Others are refused that much earlier. 0 at first; nothing where there is no max. While it
+    /// is set [`max`](Self::max) may read low for a moment. Takes the tree's lock.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;

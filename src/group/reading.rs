@@ -12,12 +12,12 @@ use crate::units::Limit;
 impl Group {
     /// Set the most bytes that charges may bring usage to. Returns the bytes that are above it now: 0 where usage fits.
     ///
-    /// The max is stored whatever usage is, then credit below it is drained, and reclaimers are asked for what is above it
-    /// ([`Reclaim`](crate::Reclaim): foreign code runs, for at most
-    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time)). Usage above it stands apart in [`forced`](Self::forced), and
-    /// charges are refused until enough is given back. Returns what is still above. From the return on `usage - forced <=
-    /// max`. Percentages below follow. A percentage below that has no limited ancestor any more keeps the bytes it
-    /// had. Takes the tree's lock; lowering costs a heavy barrier, and another where credit is drained.
+    /// The max is stored whatever usage is, then credit below it is drained, and reclaimers are asked for what is above
+    /// it ([`Reclaim`](crate::Reclaim): foreign code runs, for at most
+    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time)). Usage above it stands apart in [`forced`](Self::forced),
+    /// and charges are refused until enough is given back. Returns what is still above. From the return on `usage -
+    /// forced <= max`. Percentages below follow. A percentage below that has no limited ancestor any more keeps the
+    /// bytes it had. Takes the tree's lock; lowering costs a heavy barrier, and another where credit is drained.
     ///
     /// Source: `memory_max_write` in `mm/memcontrol.c`.
     ///
@@ -98,8 +98,8 @@ impl Group {
     /// Set the usage above which this group, and all below it, is reclaimed before others. 0: whenever it holds
     /// anything; [`Limit::Max`], as it is at first: never. Nothing on a group that is offline.
     ///
-    /// Charges that walk compare, and tell the groups above at each crossing; those from the stock do not, for credit is
-    /// usage already.
+    /// Charges that walk compare, and tell the groups above at each crossing; those from the stock do not, for credit
+    /// is usage already.
     ///
     /// # Errors
     ///

@@ -108,8 +108,8 @@ impl ReclaimContext<'_> {
     /// Take what is wanted on and free it afterwards, on whatever thread: return what was freed at once, if anything,
     /// and [report](Later::report) the rest.
     ///
-    /// Until then the reclaimer is not asked again, and as long as a group in excess of its soft limit owes memory, for at
-    /// most [`reclaim_time`](crate::RuntimeBuilder::reclaim_time), groups that are not are left alone.
+    /// Until then the reclaimer is not asked again, and as long as a group in excess of its soft limit owes memory, for
+    /// at most [`reclaim_time`](crate::RuntimeBuilder::reclaim_time), groups that are not are left alone.
     ///
     /// ```
     /// use memcg::{Charge, Later, Limits, Priority, Reclaim, ReclaimContext, Runtime};

@@ -59,7 +59,8 @@ struct Turn {
 pub(crate) enum Standing {
     /// Ask.
     Ready,
-    /// It freed nothing lately. Where nothing else is left it is asked all the same, but for one who never frees anything.
+    /// It freed nothing lately. Where nothing else is left it is asked all the same, but for one who never frees
+    /// anything.
     Spared {
         /// Until nothing else is left.
         unless_last: bool,
@@ -139,8 +140,8 @@ impl Entry {
 }
 
 impl Record {
-    /// How it stands in a round; its group holds `usage`. Who owes for longer than `patience` has freed nothing. Who freed
-    /// nothing is not spared any longer when its group has grown since: there may be something now.
+    /// How it stands in a round; its group holds `usage`. Who owes for longer than `patience` has freed nothing. Who
+    /// freed nothing is not spared any longer when its group has grown since: there may be something now.
     pub(crate) fn standing(&self, round: u64, usage: u64, patience: Duration) -> Standing {
         let mut turn = self.0.lock();
         if turn.promises > 0 {
@@ -161,8 +162,8 @@ impl Record {
         }
     }
 
-    /// It freed something, or nothing while its group held `usage`: then it is spared for the rest of the round, and for a
-    /// while.
+    /// It freed something, or nothing while its group held `usage`: then it is spared for the rest of the round, and
+    /// for a while.
     pub(crate) fn judge(&self, fruitful: bool, usage: u64) {
         let mut turn = self.0.lock();
         if fruitful {

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Here is what foreign code sees and what is pure: the trait, its context, one registration (`entry`), effective
-//! protection, events, the report. Which groups are asked is the tree's business: the rings in `charge::ring`, excess in
-//! `charge::excess`, the passes in `charge::reclaim`. The protocol and its races are in `README.md`.
+//! protection, events, the report. Which groups are asked is the tree's business: the rings in `charge::ring`, excess
+//! in `charge::excess`, the passes in `charge::reclaim`. The protocol and its races are in `README.md`.
 
 pub(crate) mod context;
 pub(crate) mod entry;
@@ -24,13 +24,13 @@ pub use report::ReclaimReport;
 
 /// Somebody who can give memory back: a cache, a pool, a buffer that spills.
 ///
-/// Called by the thread whose charge does not fit, on that thread, with no lock of this crate held; by several threads at
-/// once if need be. It may use the whole crate; only its charges are refused at once where they do not fit, with
+/// Called by the thread whose charge does not fit, on that thread, with no lock of this crate held; by several threads
+/// at once if need be. It may use the whole crate; only its charges are refused at once where they do not fit, with
 /// [`ChargeError::InReclaim`](crate::ChargeError::InReclaim), and [`Group::reclaim`](crate::Group::reclaim) is refused:
 /// reclaim does not nest.
 ///
-/// The thread may hold locks of *yours*: whatever it held when it charged. So lock with `try_lock`, or charge before you
-/// lock, as you would for an allocator.
+/// The thread may hold locks of *yours*: whatever it held when it charged. So lock with `try_lock`, or charge before
+/// you lock, as you would for an allocator.
 ///
 /// A panic is caught, reported as [`Event::Panic`] and in [`ReclaimReport::panics`], and counts as nothing freed.
 ///

@@ -15,8 +15,8 @@ pub(crate) struct Level {
 /// What is protected of the last of `levels`, which lie below the group under pressure, topmost first.
 ///
 /// A setting beyond usage claims nothing: what a group does not use protects its siblings. Where the siblings claim
-/// together more than their parent has, each gets its share. With `recursive`, what they do not claim goes to those that
-/// use more than they claim, in proportion.
+/// together more than their parent has, each gets its share. With `recursive`, what they do not claim goes to those
+/// that use more than they claim, in proportion.
 pub(crate) fn effective(levels: impl IntoIterator<Item = Level>, recursive: bool) -> u64 {
     let mut levels = levels.into_iter();
     let Some(mut parent) = levels.next() else { return 0 };
@@ -47,7 +47,8 @@ pub(crate) fn share(of: u64, part: u64, whole: u64) -> u64 {
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// What is left to ask for of `weight` bytes in a group that is protected in part: the more of it is protected, the less.
+/// What is left to ask for of `weight` bytes in a group that is protected in part: the more of it is protected, the
+/// less.
 ///
 /// After `apply_proportional_protection` in `mm/vmscan.c`.
 pub(crate) fn unprotected(weight: u64, usage: u64, protection: u64) -> u64 {

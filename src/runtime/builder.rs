@@ -363,8 +363,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Weigh groups by an item of their own statistics, not by what their reclaimers say: they give in proportion to it.
-    /// The statistics of the group under pressure and of all below it are flushed first.
+    /// Weigh groups by an item of their own statistics, not by what their reclaimers say: they give in proportion to
+    /// it. The statistics of the group under pressure and of all below it are flushed first.
     ///
     /// ```
     /// use memcg::{Runtime, Stat};

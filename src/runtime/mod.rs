@@ -128,8 +128,8 @@ impl Runtime {
         })
     }
 
-    /// Every group that is online, with its figures and the items of its statistics that are not 0 somewhere. Flushes the
-    /// statistics, takes the tree's lock, looks at one slot for each thread and group, and allocates.
+    /// Every group that is online, with its figures and the items of its statistics that are not 0 somewhere. Flushes
+    /// the statistics, takes the tree's lock, looks at one slot for each thread and group, and allocates.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().max("1MiB".parse::<memcg::Limit>()?).build()?;
@@ -209,8 +209,8 @@ impl Runtime {
         self.root.node().coordinator().items.iter()
     }
 
-    /// Flush the statistics of all groups every `period`, on a thread of its own: published figures are never older. The
-    /// kernel's period is two seconds. Replaces a flusher that runs; stops with the runtime.
+    /// Flush the statistics of all groups every `period`, on a thread of its own: published figures are never older.
+    /// The kernel's period is two seconds. Replaces a flusher that runs; stops with the runtime.
     ///
     /// Nothing depends on it: [`Group::read_exact`] is exact without, and [`Group::read`] within its bound. It visits
     /// what was written lately, and unlists what was not, with one barrier; nothing is done while nobody writes.

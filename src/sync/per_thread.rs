@@ -229,8 +229,8 @@ pub(crate) fn exchange_graves(first: *const ()) -> *const () {
     super::with_local(|local| local.graves.replace(first))
 }
 
-/// Runs foreign code as a pressure hook or as a reclaimer, outside of any slow path. `None` inside another: pressure does
-/// not nest.
+/// Runs foreign code as a pressure hook or as a reclaimer, outside of any slow path. `None` inside another: pressure
+/// does not nest.
 pub(crate) fn in_hook<R>(hook: impl FnOnce() -> R) -> Option<R> {
     struct Leave<'a>(&'a Local, u32);
     impl Drop for Leave<'_> {

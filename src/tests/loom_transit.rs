@@ -3,8 +3,8 @@
 use super::{beside, model, stocked};
 use crate::PageCounter;
 
-/// E5, E6. Once the stock is off, room for a charge is room: a refill in flight has brought its surplus back. By a thread
-/// whose mark as the charger is old: a new one has a fence.
+/// E5, E6. Once the stock is off, room for a charge is room: a refill in flight has brought its surplus back. By a
+/// thread whose mark as the charger is old: a new one has a fence.
 #[test]
 fn loom_refill_vs_close() {
     model(|| {

@@ -332,8 +332,8 @@ pub struct Counts {
     pub stat_unlists: u64,
     /// Additions to items of another runtime, which were not counted.
     pub foreign_stats: u64,
-    /// Additions that an allocator made inside another slow path, which would have had to make cells for them, and which
-    /// were not counted.
+    /// Additions that an allocator made inside another slow path, which would have had to make cells for them, and
+    /// which were not counted.
     pub nested_stats: u64,
 }
 
