@@ -168,8 +168,8 @@ impl Group {
     }
 
     /// Stop admission, and leave the parent: the name is free at once, min and low protect nothing any more. What is
-    /// charged stays charged, here and at the ancestors, until its [`Charge`]s are dropped; then, and with the last
-    /// handle, the group's object is used again.
+    /// charged stays charged, here and at the ancestors, until its [`Charge`](crate::Charge)s are dropped; then, and
+    /// with the last handle, the group's object is used again.
     ///
     /// Its statistics stay in its ancestors' figures. Its credit goes back: where only this thread ever charged the
     /// group at once, else with one barrier for many such groups, in the next drain or in
