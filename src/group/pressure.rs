@@ -374,9 +374,10 @@ fn may_ask(level: &Node, requested: u64, refusal: &NodeRefusal<'_>) -> bool {
 
 /// What a round for a charge came to.
 enum Came {
-    /// A good part of what is wanted, or a promise that was waited for: charge again.
+    /// A good part of what is wanted, a promise that was waited for, or something for other threads, which was waited
+    /// for: charge again.
     Enough,
-    /// Little, or something for other threads only. Charge again, but not as often.
+    /// Little. Charge again, but not as often.
     Little,
     /// No use to charge again.
     Nothing,
@@ -385,8 +386,11 @@ enum Came {
 /// One round for a charge.
 fn round(request: &mut Request, level: &'static Node, requested: u64, want: u64, refusal: &NodeRefusal<'_>) -> Came {
     let Some(round) = level.reclaim(want, request) else { return Came::Nothing };
-    if round.report.freed > 0 || round.others {
-        return if round.report.freed >= want / MUCH as u64 { Came::Enough } else { Came::Little };
+    if round.others || round.report.freed > want / MUCH as u64 {
+        return Came::Enough;
+    }
+    if round.report.freed > 0 {
+        return Came::Little;
     }
     if request.promises == Promises::Lapse || round.owing.is_empty() {
         return Came::Nothing;

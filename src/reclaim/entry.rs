@@ -130,7 +130,9 @@ impl Entry {
 
     /// Calls that are under way, and calls that ever began: to be told from in [`was_contended`](Self::was_contended).
     pub(crate) fn calls_begun(&self) -> (u64, u64) {
-        (self.calls.load(Ordering::Relaxed) & !GONE, self.begun.load(Ordering::Relaxed))
+        // In this order: a call that begins in between is one of those under way.
+        let begun = self.begun.load(Ordering::Acquire);
+        (self.calls.load(Ordering::Acquire) & !GONE, begun)
     }
 
     /// Somebody else was in it during the caller's one call since `before`.

@@ -7,6 +7,7 @@
 //! * `share`: to each in proportion; `weight`: by a figure of the statistics;
 //! * `fruitless`, `lies`, `panics`: reclaimers that free nothing, say what is not so, or panic;
 //! * `later`: answers that come afterwards; `time`: none that is asked after the time is over;
+//! * `contended`: several threads at one level;
 //! * `verbs`: what may be refused asks first; `max`: a max below usage; `asked`: `Group::reclaim`;
 //! * `events`: who counts what;
 //! * `excess`: who is counted as above a soft limit.
@@ -17,6 +18,7 @@ mod reclaimers;
 mod asked;
 mod boundary;
 mod callback;
+mod contended;
 mod events;
 mod excess;
 mod fruitless;
