@@ -371,3 +371,23 @@ fn a_thread_that_ends_reclaims() {
         }
     }
 }
+
+/// A group that went offline while its charge reclaimed, here by the reclaimer itself, is charged no more.
+#[test]
+fn offline_meanwhile_is_refused() {
+    let runtime = build(bare().max(Limit::Bytes(MIB)));
+    let (cached, leaving) = (create(&runtime.root(), "cached"), create(&runtime.root(), "leaving"));
+    let cache = Cache::alone(&cached, MIB, &Log::default());
+    let reclaimer = {
+        let (cache, leaving) = (Arc::clone(&cache), leaving.clone());
+        call(move |want, _| {
+            leaving.offline().expect("no children");
+            cache.evict(want)
+        })
+    };
+    let registration = cached.register_reclaimer(reclaimer, Priority::NORMAL);
+    assert!(matches!(leaving.try_charge(10), Err(ChargeError::Offline { .. })));
+    assert_eq!(leaving.usage(), 0);
+    drop((registration, cache, cached, leaving));
+    assert_empty(&runtime);
+}

@@ -1,12 +1,15 @@
 //! "Asked, will report": answers that come afterwards, from wherever, or never.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memcg::{Group, Later, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration};
 
-use crate::{Cache, KIB, Log, MIB, assert_empty, assert_sound, bare, build, charge, create, create_with, lock, soft};
+use crate::{
+    Cache, KIB, Log, MIB, assert_empty, assert_sound, bare, build, call, charge, create, create_with, lock, soft,
+};
 
 /// Frees nothing when it is asked; hands the question on.
 struct Asynchronous {
@@ -258,4 +261,52 @@ fn a_max_tells_what_is_owed() {
     }
     assert!(rounds > 0 && others.bytes() == 16 * MIB, "{rounds} rounds, {} left", others.bytes());
     assert_sound(&runtime);
+}
+
+/// A promise in the reclaimer's own queue, the natural place for it, keeps neither of them once nobody is registered.
+#[test]
+fn kept_in_its_reclaimer_it_keeps_nothing() {
+    struct Queues(Mutex<Vec<Later>>);
+    impl Reclaim for Queues {
+        fn reclaim(&self, _: u64, context: &ReclaimContext<'_>) -> u64 {
+            lock(&self.0).push(context.later());
+            0
+        }
+    }
+    let runtime = build(impatient());
+    let held = charge(&runtime.root(), KIB);
+    let reclaimer = Arc::new(Queues(Mutex::new(Vec::new())));
+    let weak = Arc::downgrade(&reclaimer);
+    let registration = runtime.root().register_reclaimer(reclaimer, Priority::NORMAL);
+    assert!(runtime.root().reclaim(KIB).expect("not inside a reclaimer").pending > 0);
+    drop(registration);
+    assert!(weak.upgrade().is_none(), "it waits for its own answer");
+    drop(held);
+    assert_empty(&runtime);
+}
+
+/// Promises that come to nothing are remembered as calls that free nothing are.
+#[test]
+fn one_that_never_frees_anything_is_spared() {
+    let runtime = build(bare().max(Limit::Bytes(MIB)));
+    let group = create(&runtime.root(), "q");
+    let held = charge(&group, MIB);
+    let asked = Arc::new(AtomicU64::new(0));
+    let registration = {
+        let asked = Arc::clone(&asked);
+        let reclaimer = call(move |_, context| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            // Dropped: it has freed nothing.
+            drop(context.later());
+            0
+        });
+        group.register_reclaimer(reclaimer, Priority::NORMAL)
+    };
+    for _ in 0..20 {
+        group.try_charge(KIB).expect_err("nobody frees anything");
+    }
+    let asked = asked.load(Ordering::Relaxed);
+    assert!((1..=20).contains(&asked), "asked {asked} times for 20 charges");
+    drop((registration, held, group));
+    assert_empty(&runtime);
 }

@@ -1,11 +1,14 @@
 //! Reclaimers that say what is not so: nobody is admitted for it, nobody else pays more than is missing.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use memcg::{ChargeError, Event, Group, Limit, Limits, Priority, Registration};
 
-use crate::{Cache, KIB, Log, MIB, assert_sound, build, call, call_of, charge, create, create_with, kinds, soft};
+use crate::{
+    Cache, KIB, Log, MIB, assert_empty, assert_sound, bare, build, call, call_of, charge, create, create_with, kinds,
+    lock, soft,
+};
 
 fn full(root: &Group) -> Group {
     create_with(root, "q", Limits::new().max(Limit::Bytes(16 * MIB)))
@@ -187,4 +190,27 @@ fn what_it_charged_itself_is_nothing_freed() {
             assert_sound(&runtime);
         }
     }
+}
+
+/// What is given back of a further counter is no memory, and claims for it are not believed.
+#[test]
+fn a_further_counter_is_no_memory() {
+    let mut builder = bare();
+    let spill = builder.counter("spill");
+    let runtime = build(builder);
+    let root = runtime.root();
+    let held = charge(&root, MIB);
+    let spilt = root.try_charge_set(&[(spill, MIB)]).expect("no max");
+    let spilt = Mutex::new(Some(spilt));
+    let registration = root.register_reclaimer(
+        call(move |want, _| {
+            drop(lock(&spilt).take());
+            want
+        }),
+        Priority::NORMAL,
+    );
+    assert_eq!(root.reclaim(KIB).expect("not inside a reclaimer").freed, 0);
+    assert_eq!((root.counter(spill).expect("declared").usage(), root.usage()), (0, MIB));
+    drop((registration, held));
+    assert_empty(&runtime);
 }

@@ -2,7 +2,7 @@
 
 use memcg::{Event, Group, Limit, Limits, ReclaimCause, ReclaimPass};
 
-use crate::{Cache, Log, MIB, assert_sound, build, charge, create, create_with, kinds, soft};
+use crate::{Cache, Log, MIB, assert_empty, assert_sound, bare, build, charge, create, create_with, kinds, soft};
 
 #[test]
 fn written_below_usage_it_reclaims() {
@@ -160,4 +160,17 @@ fn a_percentage_below_shrinks_too() {
         assert!(log.take().iter().all(|asked| asked.cause == ReclaimCause::Lowered && asked.target == "/top/half"));
         assert_sound(&runtime);
     }
+}
+
+/// The same where there is no max at all, and nothing that long can be waited for.
+#[test]
+fn what_cannot_be_counted_evicts_nobody() {
+    let runtime = build(bare().reclaim_time(std::time::Duration::MAX));
+    let group = create(&runtime.root(), "q");
+    let (cache, registration) = Cache::of(&group, MIB, &Log::default());
+    group.try_charge(u64::MAX).expect_err("more than can be counted");
+    assert_eq!(cache.bytes(), MIB);
+    assert_eq!(group.reclaim(1).expect("not inside a reclaimer").freed, 1, "time without end is no fault");
+    drop((cache, registration, group));
+    assert_empty(&runtime);
 }

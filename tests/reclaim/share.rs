@@ -148,3 +148,35 @@ fn many_at_once_evict_hardly_more() {
         }
     }
 }
+
+/// What was given too much is held against a group for no more than it has now.
+#[test]
+fn a_debt_ends() {
+    let runtime = build(bare());
+    let (root, log) = (runtime.root(), Log::default());
+    let [generous, other] = ["generous", "other"].map(|name| create_with(&root, name, memcg::Limits::new()));
+    // Once, all at once; afterwards what it is asked for.
+    let (first, first_registration) = Cache::of(&generous, 64 * MIB, &log);
+    drop(first_registration);
+    let all = {
+        let first = Arc::clone(&first);
+        generous.register_reclaimer(crate::call(move |_, _| first.evict(64 * MIB)), Priority::NORMAL)
+    };
+    assert!(root.reclaim(KIB).expect("not inside a reclaimer").freed >= 64 * MIB);
+    drop(all);
+    first.add(MIB).expect("no max");
+    let _first = generous.register_reclaimer(first.clone() as Arc<dyn Reclaim>, Priority::NORMAL);
+    let (second, _second) = Cache::of(&other, MIB, &log);
+    let mut given = [0; 2];
+    for _ in 0..64 {
+        root.reclaim(64 * KIB).expect("not inside a reclaimer");
+        for (cache, given) in [&first, &second].into_iter().zip(&mut given) {
+            let gone = MIB - cache.bytes();
+            *given += gone;
+            if gone > 0 {
+                cache.add(gone).expect("no max");
+            }
+        }
+    }
+    assert!(given[0] >= MIB, "{given:?}: of 4 MiB, after a debt of at most 1 MiB");
+}

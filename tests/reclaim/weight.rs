@@ -1,6 +1,6 @@
 //! Groups weighed by a figure of their statistics: it is fresh below the target, and nothing else is flushed for it.
 
-use memcg::{BarrierMode, Limit, Stat};
+use memcg::{BarrierMode, BuildError, Limit, Stat, Unit};
 
 use crate::{Cache, Log, MIB, assert_sound, assert_within, bare, build, charge, create};
 
@@ -65,4 +65,13 @@ fn a_wrong_figure_refuses_nobody() {
         assert_sound(&runtime);
         drop(held);
     }
+}
+
+/// An item that another builder declared is refused when the runtime is built.
+#[test]
+fn an_item_of_another_builder() {
+    let foreign = bare().stat("mine", Unit::Bytes);
+    let refused = bare().reclaim_weight(foreign).build().expect_err("not this builder's");
+    assert_eq!(refused, BuildError::ForeignStat);
+    assert_eq!(refused.to_string(), "reclaim is weighed by an item of another builder");
 }
