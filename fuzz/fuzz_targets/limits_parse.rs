@@ -1,7 +1,6 @@
 //! Any text against the naive second parser of `tests/units/twin.rs`.
 //!
-//! Under `cargo fuzz` this is a libFuzzer target. Built without it, it is a program that replays
-//! the files and folders it is given, so a corpus can be checked on the stable toolchain.
+//! Under `cargo fuzz` this is a libFuzzer target; built without it, see `fuzz/replay.rs`.
 #![cfg_attr(fuzzing, no_main)]
 
 #[path = "../../tests/units/twin.rs"]
@@ -18,19 +17,10 @@ fn run(data: &[u8]) {
 }
 
 #[cfg(not(fuzzing))]
+#[path = "../replay.rs"]
+mod replay;
+
+#[cfg(not(fuzzing))]
 fn main() -> std::io::Result<()> {
-    let mut paths: Vec<std::path::PathBuf> = std::env::args_os().skip(1).map(Into::into).collect();
-    let mut replayed = 0_usize;
-    while let Some(path) = paths.pop() {
-        if path.is_dir() {
-            for entry in std::fs::read_dir(path)? {
-                paths.push(entry?.path());
-            }
-        } else {
-            run(&std::fs::read(path)?);
-            replayed += 1;
-        }
-    }
-    println!("{replayed} inputs hold");
-    Ok(())
+    replay::replay(run)
 }
