@@ -74,7 +74,7 @@ struct Call<'a>(&'a AtomicU64);
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        // Release (E24): what the call did is done before it is over; pairs with `retire`.
+        // Release (E24): what the call did is done before it is over; pairs with `wait`.
         self.0.fetch_sub(1, Ordering::Release);
     }
 }
@@ -92,7 +92,7 @@ impl Entry {
     }
 
     fn begin(&self) -> Option<Call<'_>> {
-        // AcqRel (E24): counted before the look; pairs with `retire`.
+        // AcqRel (E24): counted before the look for the mark; pairs with `retire`.
         let gone = self.calls.fetch_add(1, Ordering::AcqRel) & GONE != 0;
         let call = Call(&self.calls);
         (!gone).then_some(call)
