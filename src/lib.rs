@@ -25,7 +25,8 @@ pub(crate) mod charge;
 pub mod docs;
 pub(crate) mod error;
 pub(crate) mod group;
-pub(crate) mod reclaim;
+pub(crate) mod pressure;
+mod reclaim;
 pub(crate) mod runtime;
 pub(crate) mod stat;
 pub(crate) mod sync;
@@ -39,10 +40,14 @@ pub use charge::{
 };
 pub use error::{Busy, CounterId, Refused, SetRefused};
 pub use group::{
-    Charge, ChargeError, ChargeSet, Counter, CreateError, Group, GroupCounter, GroupId, LimitError, Limits, MergeError,
-    NameFault, OfflineError, ReclaimError, Refusal, Registration, SplitError,
+    CancelHook, Charge, ChargeError, ChargeFuture, ChargeSet, Counter, CreateError, Diagnosis, EventFuture, Events,
+    Group, GroupCounter, GroupId, LimitError, Limits, MergeError, NameFault, OfflineError, ReclaimError, Refusal,
+    Registration, SplitError, Subscription,
 };
-pub use reclaim::{Event, Events, Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass, ReclaimReport};
+pub use pressure::{Cancel, OnExhausted, OomPolicy, ParseOnExhaustedError};
+pub use reclaim::{
+    Event, Happened, Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass, ReclaimReport,
+};
 pub use runtime::{BuildError, FlusherError, Runtime, RuntimeBuilder, TreeRow, TreeTable};
 pub use stat::{Item, Stat, Stats, Unit};
 pub use sync::barrier::{BarrierMode, BarrierState};

@@ -163,24 +163,6 @@ fn the_most_groups() {
 // === Limits ===
 
 #[test]
-fn limits_that_do_not_act_yet() {
-    let held = Held::new();
-    for (limits, name) in [
-        (Limits::new().high(Limit::Bytes(5)), "high"),
-        (Limits::new().max(Limit::Bytes(1)).high("5%".parse().expect("a percentage")), "high"),
-    ] {
-        let error = held.acme.create("new", limits).expect_err("not supported");
-        assert_says(&error, &format!("{name} is not supported yet"));
-        assert!(matches!(error, CreateError::Limit(LimitError::Unsupported { limit }) if limit == name));
-        held.assert_whole();
-    }
-    for error in [held.query.set_high(Limit::Max), held.query.set_high(Limit::Bytes(5))] {
-        assert_says(&error.expect_err("not supported"), "high is not supported yet");
-    }
-    held.assert_whole();
-}
-
-#[test]
 fn a_percentage_of_nothing() {
     let runtime = Runtime::builder().audit(true).build().expect("a configuration");
     let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(10))).expect("a name");

@@ -17,6 +17,7 @@ use super::pool::pool;
 use super::protection::Protection;
 use super::stock::Slot;
 use super::tree::Tree;
+use super::watch::WAITS;
 use crate::error::CounterId;
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
 use crate::sync::{Arc, DEATHS, Ordering, fence_after_exchange, per_thread};
@@ -226,6 +227,7 @@ impl Tree {
         }
         places.percents |= percents;
         self.link_group(&mut places, group);
+        self.inherit_observed(&mut places, group);
         self.before_soft(group, group.knob(Knob::Soft));
         Ok(group)
     }
@@ -303,6 +305,10 @@ impl Tree {
         }
         // After all this: whoever sees it finds the stock closed.
         node.state().set_offline();
+        // E27: offline, then a look whether somebody waits; both under the tree's lock.
+        if node.is_watched_for(WAITS) {
+            node.list();
+        }
     }
 
     /// Nobody opens its stock again. No barrier where all that was ever charged here was charged by this thread.

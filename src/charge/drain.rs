@@ -166,6 +166,8 @@ impl Tree {
             let _ = self.close(places, level.place(), Scope::Subtree);
         }
         self.reopen(places, level);
+        // Whoever waits here may fit now, or never again.
+        level.list_waited_for();
         level.usage().saturating_sub(max)
     }
 
@@ -204,7 +206,7 @@ impl Tree {
             return;
         }
         let closes = self.adaptive && open && margin < self.close_below(batch);
-        let tight = || node.levels().any(|level| level.limits.tight.load(Ordering::Relaxed));
+        let tight = || node.levels().any(Node::is_tight);
         let opens = !open && margin >= self.open_above(batch) && !tight() && node.may_open();
         if (closes || opens)
             && let Some(mut places) = self.places.try_lock()
@@ -237,7 +239,7 @@ impl Tree {
         // E4: pairs with `close_crossed`. Either we see that a forced charge has put a level above its max, or it sees
         // this stock counted and closes it.
         fence_after_exchange();
-        if node.levels().any(|level| level.limits.tight.load(Ordering::Relaxed) || level.usage() > level.max()) {
+        if node.levels().any(|level| level.is_tight() || level.usage() > level.max()) {
             // Nothing can be in a stock that has had no capacity.
             if node.gate.capacity.load(Ordering::Relaxed) == 0 && !places.all[place as usize].stuck {
                 places.set_open(place, false);

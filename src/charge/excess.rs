@@ -13,6 +13,7 @@ use super::life::Generation;
 use super::page_counter::Node;
 use super::ring::{Kind, NO_RING};
 use super::tree::Tree;
+use super::watch::TOLD;
 use crate::sync::{Ordering, fence_after_exchange};
 
 impl Node {
@@ -74,7 +75,9 @@ impl Node {
     pub(crate) fn set_soft(&self, soft: u64) {
         // SeqCst (E23): the limit, then usage; pairs with the exchange on usage before `is_crossed`.
         self.limits.soft.swap(soft, Ordering::SeqCst);
-        self.watch(soft < u64::MAX);
+        if soft < u64::MAX {
+            self.watch(TOLD);
+        }
         fence_after_exchange();
         if self.ring.load(Ordering::Relaxed) != NO_RING {
             self.cross();

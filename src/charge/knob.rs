@@ -7,6 +7,7 @@ use super::page_counter::Node;
 use super::places::Places;
 use super::protection::Protection;
 use super::tree::Tree;
+use super::watch::TOLD;
 use crate::sync::Ordering;
 use crate::units::{Limit, Percent};
 
@@ -17,10 +18,11 @@ pub(crate) enum Knob {
     Min,
     Low,
     Soft,
+    High,
 }
 
 /// How many there are.
-pub(crate) const KNOBS: usize = 4;
+pub(crate) const KNOBS: usize = 5;
 
 /// A percentage, and no ancestor has a max.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +49,7 @@ impl Node {
             Knob::Min => self.setting(Protection::Min),
             Knob::Low => self.setting(Protection::Low),
             Knob::Soft => self.limits.soft.load(Ordering::Relaxed),
+            Knob::High => self.high(),
         }
     }
 
@@ -79,12 +82,16 @@ impl Node {
             Knob::Min => self.limits.min.store(bytes, Ordering::Relaxed),
             Knob::Low => self.limits.low.store(bytes, Ordering::Relaxed),
             Knob::Soft => self.limits.soft.store(bytes, Ordering::Relaxed),
+            Knob::High => self.set_high(bytes),
         }
-        self.watch(match knob {
-            Knob::Max => false,
+        let told = match knob {
+            Knob::Max | Knob::High => false,
             Knob::Min | Knob::Low => bytes > 0,
             Knob::Soft => bytes < u64::MAX,
-        });
+        };
+        if told {
+            self.watch(TOLD);
+        }
         Ok(())
     }
 }
@@ -116,6 +123,7 @@ impl Tree {
                 self.before_soft(node, bytes);
                 node.set_soft(bytes);
             }
+            Knob::High => node.set_high(bytes),
         }
         0
     }
@@ -125,7 +133,7 @@ impl Tree {
         let mut at = places.after(top.place(), top.place());
         while let Some(place) = at {
             let node = places.node(place);
-            for knob in [Knob::Max, Knob::Min, Knob::Low, Knob::Soft] {
+            for knob in [Knob::Max, Knob::Min, Knob::Low, Knob::Soft, Knob::High] {
                 if let Limit::Percent(_) = node.set_to(knob)
                     && let Ok(bytes) = node.resolve(node.set_to(knob))
                     && bytes != node.knob(knob)

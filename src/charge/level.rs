@@ -6,6 +6,7 @@
 use super::page_counter::{Node, USAGE_MAX};
 use super::peak::Peaks;
 use super::refusal::Refusal;
+use super::watch::{OBSERVED, WAITING};
 use crate::sync::{Ordering, fence_after_exchange, per_thread};
 
 impl Node {
@@ -73,7 +74,9 @@ impl Node {
             self.take_off(n);
             return Err(max);
         }
-        self.propagate();
+        if self.is_watched() && !self.admit_watched(new, n) {
+            return Err(max);
+        }
         let room = max.min(USAGE_MAX).saturating_sub(new.max(0).cast_unsigned());
         self.loosen(room);
         Ok(room)
@@ -81,7 +84,9 @@ impl Node {
 
     fn refusal(&self, open: u64, usage: i64, max: u64) -> Refusal<'_> {
         let reserve = self.limits.reserve.load(Ordering::Relaxed);
-        Refusal { level: self, open, usage: usage.max(0).cast_unsigned(), max: max.saturating_add(reserve), reserve }
+        let ahead = if self.is_watched_for(WAITING) { self.limits.first.load(Ordering::Relaxed) } else { 0 };
+        let usage = usage.max(0).cast_unsigned();
+        Refusal { level: self, open, usage, max: max.saturating_add(reserve), reserve, ahead }
     }
 
     /// Above what others are admitted to: inside reclaim the reserve may be used, too.
@@ -93,7 +98,7 @@ impl Node {
     }
 
     /// Refused without a look at usage before.
-    pub(super) fn refusal_now(&self) -> Refusal<'_> {
+    pub(crate) fn refusal_now(&self) -> Refusal<'_> {
         // Acquire (E10): as in `admit`.
         let open = self.limits.open.load(Ordering::Acquire);
         let usage = self.usage.units.load(Ordering::Acquire);
@@ -127,7 +132,7 @@ impl Node {
             match self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => {
                     fence_after_exchange();
-                    self.propagate();
+                    self.rose();
                     return (new, excess > 0);
                 }
                 Err(now) => usage = now,
@@ -150,7 +155,7 @@ impl Node {
             taken
         };
         fence_after_exchange();
-        self.propagate_if(keeper, of);
+        self.fell_if(keeper, of);
         // E15: these may have been the last units.
         keeper.part(of);
         taken
@@ -195,7 +200,7 @@ impl Node {
     pub(super) fn take_off(&self, n: u64) {
         self.subtract_usage(n);
         fence_after_exchange();
-        self.propagate();
+        self.fell();
     }
 
     /// Store a max. Below usage it is taken back and the usage returned. Under the tree's lock.
@@ -216,6 +221,9 @@ impl Node {
     /// Under the tree's lock.
     pub(crate) fn impose_max(&self, max: u64) {
         self.store_admitted(max, self.limits.reserve_wanted.load(Ordering::Relaxed));
+        if self.is_watched_for(OBSERVED) {
+            return;
+        }
         let _forcing = self.limits.forcing.lock();
         let forced = self.limits.forced.load(Ordering::Relaxed);
         self.limits.forced.store(forced.max(self.usage().saturating_sub(max)), Ordering::Release);
@@ -232,16 +240,25 @@ impl Node {
     pub(crate) fn set_reserve(&self, units: u64) {
         self.limits.reserve_wanted.store(units, Ordering::Relaxed);
         self.store_admitted(self.max(), units);
+        self.list_waited_for();
     }
 
-    /// What others are admitted to, and the reserve above it: at no moment more than `max` together.
-    fn store_admitted(&self, max: u64, reserve: u64) {
+    /// What others are admitted to, and the reserve above it: at no moment more than `max` together. A level that is
+    /// only observed admits everybody.
+    pub(super) fn store_admitted(&self, max: u64, reserve: u64) {
+        self.limits.observed_max.store(max, Ordering::Relaxed);
+        let max = if self.is_watched_for(OBSERVED) { u64::MAX } else { max };
         let reserve = if max == u64::MAX { 0 } else { reserve.min(max) };
         self.limits.reserve.fetch_min(reserve, Ordering::SeqCst);
         // SeqCst (E1): as in `store_max`.
         self.limits.max.swap(max - reserve, Ordering::SeqCst);
         fence_after_exchange();
         self.limits.reserve.store(reserve, Ordering::SeqCst);
+    }
+
+    /// What usage may come to, for others than those in reclaim.
+    pub(crate) fn admits(&self) -> u64 {
+        self.limits.max.load(Ordering::Acquire)
     }
 
     pub(crate) fn reserve_wanted(&self) -> u64 {

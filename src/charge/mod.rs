@@ -18,9 +18,13 @@ mod config;
 mod counter;
 mod drain;
 mod excess;
+mod high;
 pub(crate) mod knob;
 mod level;
 pub(crate) mod life;
+pub(crate) mod listeners;
+mod observe;
+pub(crate) mod oom;
 pub(crate) mod page_counter;
 mod peak;
 pub(crate) mod places;
@@ -30,12 +34,15 @@ pub(crate) mod reclaim;
 pub(crate) mod refusal;
 mod registrations;
 mod ring;
+mod service;
 mod set;
 pub(crate) mod stat;
 pub(crate) mod stock;
 mod transfer;
 pub(crate) mod tree;
 mod verify;
+pub(crate) mod waiting;
+mod watch;
 
 pub(crate) use config::BATCH_MAX;
 pub use config::{CounterConfig, Pressure};
@@ -348,6 +355,11 @@ impl Gate {
 }
 
 impl Node {
+    /// Uncharge `n` that was charged without a stock.
+    pub(crate) fn give_back(&self, n: u64) {
+        self.uncharge_slow(n);
+    }
+
     /// `n` is still charged, and keeps the counter alive until the last step.
     fn uncharge_slow(&self, n: u64) {
         let n = n.min(USAGE_MAX);

@@ -20,6 +20,7 @@ use super::protection::Propagated;
 use super::refusal::Refusal;
 use super::ring::NO_RING;
 use super::tree::Tree;
+use super::watch::LISTENS;
 use crate::error::CounterId;
 use crate::reclaim::Event;
 use crate::reclaim::event::EventCounts;
@@ -88,6 +89,12 @@ pub(crate) struct Node {
     pub(super) stats: StatPtr<Part>,
     /// The next one that the same thread has to bury.
     pub(super) next_grave: StatPtr<Node>,
+    /// The next one that the same thread has to serve.
+    pub(super) next_served: StatPtr<Node>,
+    /// What is done about charges that do not fit: see `oom`.
+    pub(super) oom: AtomicU8,
+    /// When the last rate-limited dump was made; 0: never.
+    pub(crate) dumped: StatU64,
     /// No generation is left: never again.
     pub(super) spent: AtomicBool,
 }
@@ -155,8 +162,7 @@ pub(crate) struct Limits {
     pub(super) forced: StatU64,
     pub(super) forced_total: StatU64,
     pub(super) forcing: Lock<()>,
-    /// Not 0: min, low or a soft limit has been set in this life, so changes of usage are to be told to the levels
-    /// above. One look where nothing has.
+    /// What changes of usage are watched for: see `watch`.
     pub(super) watched: AtomicU64,
     pub(super) min_propagated: Propagated,
     pub(super) low_propagated: Propagated,
@@ -168,6 +174,13 @@ pub(crate) struct Limits {
     /// enough.
     pub(super) reserve: StatU64,
     pub(super) reserve_wanted: StatU64,
+    /// The max as it was set, while the level is only observed and `max` admits everybody.
+    pub(super) observed_max: StatU64,
+    /// Usage above it delays charges; `u64::MAX`: never.
+    pub(super) high: StatU64,
+    /// Bytes of who is first in line here, and what others may charge yet before he has.
+    pub(super) first: StatU64,
+    pub(super) pass: AtomicU64,
 }
 
 /// The levels of a charge: from a counter to its root. For the front of a set, all chains of its members, the last
@@ -242,6 +255,10 @@ impl Node {
                 in_excess: AtomicU64::new(0),
                 reserve: StatU64::new(0),
                 reserve_wanted: StatU64::new(0),
+                observed_max: StatU64::new(u64::MAX),
+                high: StatU64::new(u64::MAX),
+                first: StatU64::new(0),
+                pass: AtomicU64::new(0),
             }),
             place: AtomicU32::new(u32::MAX),
             charger: AtomicU64::new(0),
@@ -260,6 +277,9 @@ impl Node {
             audit_shared: AuditCell::new(),
             stats: StatPtr::new(ptr::null_mut()),
             next_grave: StatPtr::new(ptr::null_mut()),
+            next_served: StatPtr::new(ptr::null_mut()),
+            oom: AtomicU8::new(0),
+            dumped: StatU64::new(0),
             spent: AtomicBool::new(false),
         }
     }
@@ -291,6 +311,9 @@ impl Node {
             word.store(0, Ordering::Relaxed);
         }
         self.limits.soft.store(u64::MAX, Ordering::Relaxed);
+        self.limits.high.store(u64::MAX, Ordering::Relaxed);
+        self.oom.store(0, Ordering::Relaxed);
+        self.dumped.store(0, Ordering::Relaxed);
         self.limits.min_propagated.forget();
         self.limits.low_propagated.forget();
         self.limits.tight.store(false, Ordering::Relaxed);
@@ -357,10 +380,17 @@ impl Node {
         matches!(self.life().beside, Beside::Others(_))
     }
 
-    /// An event of this group, counted here and at all above. Takes no lock, allocates nothing.
+    /// An event of this group, counted here and at all above. Takes no lock, allocates nothing; who waits for it is
+    /// told at the end of the slow path.
     pub(crate) fn count_event(&self, event: Event) {
         self.events_local.count(event);
-        self.levels().for_each(|level| level.events.count(event));
+        for level in self.levels() {
+            // SeqCst (E26): counted before the look for somebody who waits.
+            level.events.count(event);
+            if level.is_watched_for(LISTENS) {
+                level.list();
+            }
+        }
     }
 
     /// The counters of the group that this is the first of; this one is number 0.

@@ -11,6 +11,7 @@ use std::ptr;
 
 use super::life::Generation;
 use super::page_counter::{Life, Node};
+use super::service::serve_all;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{Ordering, POOL_CHUNK, per_thread, process_wide, registry};
 
@@ -95,12 +96,14 @@ impl Objects {
     }
 }
 
-/// A slow path of this thread, see [`per_thread::slow_path`]; what died in it is buried when it is over.
+/// A slow path of this thread, see [`per_thread::slow_path`]; what died in it is buried when it is over, and who waits
+/// for what it freed is served.
 #[inline]
 pub(crate) fn slow_path<R>(work: impl FnOnce(Option<&per_thread::Block>, bool) -> R) -> R {
     let result = per_thread::slow_path(|block, nested| (work(block, nested), nested));
     if !result.1 {
         bury_all();
+        serve_all();
     }
     result.0
 }
@@ -123,7 +126,7 @@ impl Node {
 
 /// Bury what this thread has to bury: no lock is held here, and no slow path of this thread is under way.
 #[inline]
-fn bury_all() {
+pub(super) fn bury_all() {
     loop {
         let first = per_thread::exchange_graves(ptr::null());
         if first.is_null() {

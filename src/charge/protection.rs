@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use super::life::Generation;
 use super::page_counter::Node;
+use super::watch::TOLD;
 use crate::reclaim::protection::{Level, effective};
 use crate::sync::{AtomicI64, AtomicU64, Ordering, fence_after_exchange};
 
@@ -49,70 +50,29 @@ impl Node {
     pub(crate) fn set_protection(&self, kind: Protection, units: u64) {
         // SeqCst (E11): pairs with the exchanges on usage. Either the charger reads this setting, or we its usage.
         self.protection(kind).0.swap(units, Ordering::SeqCst);
-        self.watch(units > 0);
+        if units > 0 {
+            self.watch(TOLD);
+        }
         fence_after_exchange();
         self.tell(kind);
     }
 
-    /// From here on who changes usage looks at what has been set. Before the fence of the setter.
-    pub(super) fn watch(&self, set: bool) {
-        if set {
-            // SeqCst (E11, E23): after what it stands for, before the look at usage.
-            self.limits.watched.swap(1, Ordering::SeqCst);
-        }
-    }
-
-    /// Somebody may have to be told of a change of usage.
-    #[inline]
-    fn is_watched(&self) -> bool {
-        // SeqCst (E11, E23): after the exchange on usage.
-        self.limits.watched.load(Ordering::SeqCst) != 0
-    }
-
-    /// Usage has changed: tell the parent how much of it is protected, where anything is, and the levels above whether
-    /// it is in excess.
-    #[inline]
-    pub(super) fn propagate(&self) {
-        if self.is_watched() {
-            self.propagate_watched();
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn propagate_watched(&self) {
+    /// Usage has changed: tell the parent how much of it is protected, where anything is.
+    pub(super) fn tell_protected(&self) {
         if self.limits.min.load(Ordering::SeqCst) > 0 {
             self.tell(Protection::Min);
         }
         if self.limits.low.load(Ordering::SeqCst) > 0 {
             self.tell(Protection::Low);
         }
-        self.track_excess();
     }
 
-    /// [`propagate`](Self::propagate) by somebody who does not keep the counter alive any more; `of` is the life of who
-    /// does.
-    #[inline]
-    pub(super) fn propagate_if(&self, keeper: &Node, of: Generation) {
-        if self.is_watched() {
-            self.propagate_watched_if(keeper, of);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn propagate_watched_if(&self, keeper: &Node, of: Generation) {
-        if self.limits.min.load(Ordering::SeqCst) > 0 || self.limits.low.load(Ordering::SeqCst) > 0 {
-            self.propagate_pinned(keeper, of);
-        }
-        self.track_excess_if(keeper, of);
-    }
-
-    /// With a handle for the time being: whoever told the parent meanwhile may have been the last.
-    #[cold]
-    fn propagate_pinned(&self, keeper: &Node, of: Generation) {
-        if keeper.state().try_pin(of) {
-            self.propagate();
+    /// The same by somebody who does not keep the counter alive any more; `of` is the life of who does. With a handle
+    /// for the time being: whoever told the parent meanwhile may have been the last.
+    pub(super) fn tell_protected_if(&self, keeper: &Node, of: Generation) {
+        let protects = self.limits.min.load(Ordering::SeqCst) > 0 || self.limits.low.load(Ordering::SeqCst) > 0;
+        if protects && keeper.state().try_pin(of) {
+            self.tell_protected();
             if let Some(of) = keeper.unpin() {
                 keeper.part(of);
             }

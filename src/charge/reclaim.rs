@@ -21,6 +21,7 @@ use super::protection::Protection;
 use super::ring::{Kind, NO_RING, Rings, Step, Turn};
 use super::stat::Fresh;
 use super::tree::Tree;
+use crate::pressure::delay::DELAY_MAX;
 use crate::reclaim::entry::{Entry, Record, Standing, drop_contained};
 use crate::reclaim::protection::{share, unprotected};
 use crate::reclaim::{Event, ReclaimCause, ReclaimContext, ReclaimPass, ReclaimReport};
@@ -39,17 +40,27 @@ const LAPS_MAX: u32 = 6;
 /// Time that one charge may spend in reclaim, unless configured otherwise.
 pub(crate) const TIME: Duration = Duration::from_millis(100);
 
-/// How a tree reclaims.
+/// More than anybody waits for: points in time have an end.
+pub(crate) const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// Time that a charge waits for one victim's memory, unless configured otherwise.
+pub(crate) const OOM_TIME: Duration = Duration::from_secs(1);
+
+/// How a tree reclaims, and what it does where that brings nothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReclaimConfig {
     pub(crate) time: Duration,
+    /// The longest delay of a charge above high.
+    pub(crate) delay_max: Duration,
+    /// How long a charge waits for one victim's memory.
+    pub(crate) oom_time: Duration,
     /// Weighs groups, in place of what reclaimers say.
     pub(crate) weight: Option<Stat>,
 }
 
 impl Default for ReclaimConfig {
     fn default() -> Self {
-        ReclaimConfig { time: TIME, weight: None }
+        ReclaimConfig { time: TIME, delay_max: DELAY_MAX, oom_time: OOM_TIME, weight: None }
     }
 }
 

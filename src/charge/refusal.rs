@@ -15,6 +15,8 @@ pub(crate) struct Refusal<'a> {
     pub(crate) max: u64,
     /// Below it, for others than who asked.
     pub(crate) reserve: u64,
+    /// Bytes of who is first in line there.
+    pub(crate) ahead: u64,
 }
 
 impl Refusal<'_> {

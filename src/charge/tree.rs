@@ -2,11 +2,15 @@
 
 use super::audit::Cell as AuditCell;
 use super::config::{BUDGET_SHARE, CounterConfig};
+use super::listeners::Listeners;
+use super::oom::Oom;
 use super::page_counter::{Node, USAGE_MAX};
 use super::places::Places;
 use super::reclaim::ReclaimConfig;
 use super::ring::Rings;
 use super::stock::Slot;
+use super::waiting::Waiting;
+use super::watch::OBSERVED;
 use crate::reclaim::entry::Entry;
 use crate::stat::coordinator::Coordinator;
 use crate::sync::barrier::{Barrier, BarrierState};
@@ -36,6 +40,12 @@ pub(crate) struct Tree {
     /// Who can be reclaimed, by ring.
     pub(crate) reclaimers: Lock<Vec<Vec<Arc<Entry>>>>,
     pub(crate) rings: Lock<Rings>,
+    /// Who waits for room.
+    pub(crate) waiting: Lock<Waiting>,
+    /// Who waits for events, or listens.
+    pub(crate) listeners: Lock<Listeners>,
+    /// Who can be cancelled, and who has been.
+    pub(crate) oom: Lock<Oom>,
 }
 
 /// A counter that every group has beside memory.
@@ -97,6 +107,9 @@ impl Tree {
             reclaim,
             reclaimers: Lock::new(Rank::Bookkeeping, Vec::new()),
             rings: Lock::new(Rank::Rings, Rings::default()),
+            waiting: Lock::new(Rank::Waiting, Waiting::default()),
+            listeners: Lock::new(Rank::Bookkeeping, Listeners::default()),
+            oom: Lock::new(Rank::Bookkeeping, Oom::default()),
         })
     }
 
@@ -150,6 +163,9 @@ impl Node {
     }
 
     pub(crate) fn max(&self) -> u64 {
+        if self.is_watched_for(OBSERVED) {
+            return self.limits.observed_max.load(Ordering::Relaxed);
+        }
         self.limits.max.load(Ordering::Acquire).saturating_add(self.limits.reserve.load(Ordering::Relaxed))
     }
 

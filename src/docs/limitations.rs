@@ -25,7 +25,7 @@
 //! * **With a degraded barrier** (`BarrierState::Degraded`) the credit of groups that went offline stays where it is
 //!   until its owners pass, and their charges may still hit it.
 //! * **Counters of a group have a stock each.** One stock for a whole set is [`CounterSet`](crate::CounterSet)'s.
-//! * **high is refused** as `Unsupported`, and so is more than one memory node.
+//! * **More than one memory node is refused** as `Unsupported`.
 //! * **A reclaimer runs on the thread whose charge does not fit**, with whatever locks of yours that thread holds. It should
 //!   try them, not wait for them, or the caller should charge before it locks. The time of a charge in reclaim is
 //!   bounded between calls, not within one.

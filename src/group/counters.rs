@@ -2,13 +2,12 @@
 
 use smallvec::SmallVec;
 
-use super::{Charge, ChargeError, Group, LimitError, try_charge_slow};
+use super::{Charge, ChargeError, Events, Group, LimitError, try_charge_slow};
 use crate::charge::PeakWindow;
 use crate::charge::knob::Knob;
 use crate::charge::page_counter::Node;
 use crate::charge::pool::slow_path;
 use crate::charge::stock::Consume;
-use crate::reclaim::Events;
 use crate::units::Limit;
 
 /// Counters of a set that need no allocation.
@@ -229,9 +228,18 @@ impl GroupCounter<'_> {
     ///
     /// [`LimitError::NoLimitedAncestor`]. The old max holds.
     pub fn set_max(&self, limit: Limit) -> Result<u64, LimitError> {
-        let excess = self.set(Knob::Max, limit)?;
+        let excess = self.set_max_now(limit)?;
         // Memory only: nobody gives anything else back.
         Ok(if self.node.is_memory() { self.group.shrink_to_max() } else { excess })
+    }
+
+    /// See [`Group::set_max_now`].
+    ///
+    /// # Errors
+    ///
+    /// [`LimitError::NoLimitedAncestor`]. The old max holds.
+    pub fn set_max_now(&self, limit: Limit) -> Result<u64, LimitError> {
+        self.set(Knob::Max, limit)
     }
 
     pub(super) fn set(&self, knob: Knob, limit: Limit) -> Result<u64, LimitError> {
@@ -241,12 +249,12 @@ impl GroupCounter<'_> {
 
     /// See [`Group::events`]: of this counter, in the subtree. Memory's are the group's.
     pub fn events(&self) -> Events {
-        self.node.events.read()
+        Events::read(self.group, self.node, false)
     }
 
     /// See [`Group::events_local`].
     pub fn events_local(&self) -> Events {
-        self.node.events_local.read()
+        Events::read(self.group, self.node, true)
     }
 
     /// Take all credit back. Returns the bytes.

@@ -1,7 +1,9 @@
 //! What is said when a group says no: who refused, its usage and limit, who asked for how much. One line each.
 
 use std::fmt;
+use std::time::Duration;
 
+use super::diagnosis::Holders;
 use super::{Charge, Group};
 use crate::units::{Bytes, Limit, Percent};
 
@@ -29,6 +31,22 @@ pub enum ChargeError {
     /// It does not fit below a max, and was made inside reclaim, which does not ask for more reclaim.
     #[error("{0}; inside reclaim, which does not nest")]
     InReclaim(Refusal),
+    /// It waited in line as long as it was to, and did not fit.
+    #[error("{refusal}; after {waited:.1?} in line")]
+    TimedOut {
+        /// How things stood in the end.
+        refusal: Box<Refusal>,
+        /// How long it took.
+        waited: Duration,
+    },
+    /// The group was chosen to give its memory back, by this charge or by another one.
+    #[error("{} is cancelled to make room: {} refused", .group.path(), Bytes(*.requested))]
+    Cancelled {
+        /// The group that was charged.
+        group: Group,
+        /// Bytes asked for.
+        requested: u64,
+    },
     /// The group is offline.
     #[error("{} is offline: {} refused", .group.path(), Bytes(*.requested))]
     Offline {
@@ -81,7 +99,9 @@ pub struct Refusal {
     pub(super) usage: u64,
     pub(super) max: u64,
     pub(super) reserve: u64,
+    pub(super) ahead: u64,
     pub(super) stocked_bound: u64,
+    pub(super) holders: Holders,
 }
 
 impl Refusal {
@@ -184,6 +204,36 @@ impl Refusal {
         self.reserve
     }
 
+    /// Bytes that the first in line there waits for; 0 where nobody waits. A charge that fits is refused, too, once so
+    /// much has been charged past him: see [`Group::charge_timeout`].
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
+    /// # let memcg::ChargeError::Limit(refusal) = runtime.root().try_charge(2_000).unwrap_err() else { panic!() };
+    /// assert_eq!(refusal.ahead(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn ahead(&self) -> u64 {
+        self.ahead
+    }
+
+    /// Who held most below the group when it refused: up to three of its children and the usage of each, the largest
+    /// first. Nobody where the group has more than 256 children, which [`Group::top`] is for, or where an allocator was
+    /// refused inside this crate.
+    ///
+    /// ```
+    /// # use memcg::{ChargeError, Limit, Limits, Runtime};
+    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let [hog, query] = ["hog", "q17"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    /// let _held = hog.try_charge(90)?;
+    /// let ChargeError::Limit(refusal) = query.try_charge(20).unwrap_err() else { panic!() };
+    /// assert_eq!(refusal.holders().collect::<Vec<_>>(), [(&hog, 90)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn holders(&self) -> impl Iterator<Item = (&Group, u64)> {
+        self.holders.iter().flatten().map(|(group, usage)| (group, *usage))
+    }
+
     /// The published bound on credit below the group when it refused, in bytes; 0 in all but rare races.
     ///
     /// ```
@@ -199,7 +249,7 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refusal { group, requester, requested, usage, max, reserve, stocked_bound, .. } = self;
+        let Refusal { group, requester, requested, usage, max, reserve, ahead, stocked_bound, .. } = self;
         let [requested, usage, stocked] = [requested, usage, stocked_bound].map(|&bytes| Bytes(bytes));
         write!(f, "{} refused {requested}", group.path())?;
         if let Some(counter) = self.counter() {
@@ -207,7 +257,17 @@ impl fmt::Display for Refusal {
         }
         let max = if *max == u64::MAX { Limit::Max.to_string() } else { format!("max {}", Bytes(*max)) };
         write!(f, " for {}: {usage} live of {max}, at most {stocked} stocked", requester.path())?;
-        if *reserve > 0 { write!(f, ", {} kept for reclaim", Bytes(*reserve)) } else { Ok(()) }
+        if *reserve > 0 {
+            write!(f, ", {} kept for reclaim", Bytes(*reserve))?;
+        }
+        if *ahead > 0 {
+            write!(f, ", {} for who waits longer", Bytes(*ahead))?;
+        }
+        for (number, (holder, usage)) in self.holders().enumerate() {
+            let most = if number == 0 { "; most in" } else { "," };
+            write!(f, "{most} {} {}", holder.path(), Bytes(usage))?;
+        }
+        Ok(())
     }
 }
 
@@ -331,11 +391,10 @@ pub enum NameFault {
 /// Why a limit was not set. The old one holds.
 ///
 /// ```
-/// use memcg::{Limit, LimitError, Runtime};
+/// use memcg::{Limit, Runtime};
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let root = runtime.root();
-/// assert!(matches!(root.set_high(Limit::Bytes(1)), Err(LimitError::Unsupported { .. })));
 /// let refused = root.set_low("10%".parse::<Limit>()?).unwrap_err();
 /// assert_eq!(refused.to_string(), "no 10% of a max for low of /: no ancestor has one");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -343,12 +402,6 @@ pub enum NameFault {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
-    /// This version does not enforce the limit, and does not pretend to.
-    #[error("{limit} is not supported yet")]
-    Unsupported {
-        /// Which limit.
-        limit: &'static str,
-    },
     /// A percentage, and no ancestor has a max to take it of.
     #[error("no {percent} of a max for {limit} of {}: no ancestor has one", .group.path())]
     NoLimitedAncestor {

@@ -19,7 +19,7 @@ pub struct Limits {
     pub min: Option<Limit>,
     /// Bytes that reclaim touches last.
     pub low: Option<Limit>,
-    /// Usage from which on charges are slowed down. Refused as `Unsupported` until it acts.
+    /// Usage above which charges are slowed down.
     pub high: Option<Limit>,
     /// The most bytes that charges may bring usage to.
     pub max: Option<Limit>,
@@ -65,15 +65,15 @@ impl Limits {
         self
     }
 
-    /// Usage from which on charges are slowed down.
+    /// Usage above which charges are slowed down, never refused.
     ///
     /// ```
-    /// use memcg::{LimitError, CreateError, Limit, Limits, Runtime};
+    /// use memcg::{Limit, Limits, Runtime};
     ///
     /// let runtime = Runtime::builder().build()?;
-    /// let refused = runtime.root().create("acme", Limits::new().high(Limit::Bytes(1))).unwrap_err();
-    /// assert!(matches!(refused, CreateError::Limit(LimitError::Unsupported { .. })), "not enforced yet");
-    /// # Ok::<(), memcg::BuildError>(())
+    /// let acme = runtime.root().create("acme", Limits::new().high(Limit::Bytes(1 << 20)))?;
+    /// assert_eq!(acme.high(), 1 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub const fn high(mut self, limit: Limit) -> Self {

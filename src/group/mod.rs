@@ -4,31 +4,45 @@
 
 mod charge;
 mod counters;
+mod diagnosis;
 mod error;
+mod events;
+mod high;
 mod limits;
+mod oom;
+mod press;
 mod pressure;
 mod reading;
 mod stats;
 mod tree;
+mod waiting;
 mod zero;
 
 pub use charge::Charge;
 pub use counters::{ChargeSet, Counter, GroupCounter};
+pub use diagnosis::Diagnosis;
 pub use error::{
     ChargeError, CreateError, LimitError, MergeError, NameFault, OfflineError, ReclaimError, Refusal, SplitError,
 };
+pub use events::{EventFuture, Events, Subscription};
 pub use limits::Limits;
+pub use oom::CancelHook;
 pub use pressure::Registration;
+pub use waiting::ChargeFuture;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::time::Instant;
+
+use press::{Attempt, Unmet};
+use waiting::Patience;
 
 use crate::charge::life::Generation;
 use crate::charge::page_counter::Node;
 use crate::charge::refusal::Refusal as NodeRefusal;
 use crate::charge::stock::Consume;
-use crate::sync::model_failed;
 use crate::sync::slots::Gate;
+use crate::sync::{is_over, model_failed, pause};
 
 /// A group: who is charged. Cheap to clone, send and share; clones name the same group, comparison is by identity.
 ///
@@ -180,7 +194,7 @@ impl Group {
     /// let acme = runtime.root().create("acme", Limits::new())?;
     /// let charge = acme.try_charge(80)?;
     /// let refused = acme.try_charge(21).unwrap_err();
-    /// assert_eq!(refused.to_string(), "/ refused 21 B for /acme: 80 B live of max 100 B, at most 0 B stocked");
+    /// assert_eq!(refused.to_string(), "/ refused 21 B for /acme: 80 B live of max 100 B, at most 0 B stocked; most in /acme 80 B");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
@@ -218,21 +232,14 @@ impl Group {
     }
 }
 
-/// A charge that did not hit. For none, a handle.
+/// A charge that did not hit, delayed where it is above a high. For none, a handle.
 #[cold]
 #[inline(never)]
 fn try_charge_slow(gate: &'static Gate, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
-    let node = gate.node();
-    if node.state().is_offline() {
-        node.undo_slow(bytes, missed);
-        return Err(ChargeError::Offline { group: Group::pinned(node.first()), requested: bytes });
-    }
-    if bytes == 0 {
-        zero::hold(node);
-        return Ok(());
-    }
-    node.try_charge_once_slow(bytes, missed)
-        .or_else(|refusal| pressure::press(node, bytes, refusal, || node.try_charge_once_slow(bytes, Consume::Miss)))
+    waiting::charge_slow(gate, bytes, missed, Patience::None)?;
+    // It keeps the group.
+    high::sleep_off(gate.node());
+    Ok(())
 }
 
 /// A refusal with handles of its own. The levels are kept by the requester, which the caller keeps.
@@ -246,7 +253,43 @@ fn refused(requester: &'static Node, requested: u64, refusal: &NodeRefusal<'_>) 
         usage: refusal.usage,
         max: refusal.max,
         reserve: refusal.reserve,
+        ahead: refusal.ahead,
         stocked_bound: refusal.stocked_bound(),
+        holders: diagnosis::holders(level),
+    }
+}
+
+/// A charge of the levels below a common ancestor.
+struct Below {
+    node: &'static Node,
+    bytes: u64,
+    common: &'static Node,
+}
+
+impl Attempt for Below {
+    type Made = ();
+
+    fn node(&self) -> &'static Node {
+        self.node
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn charge(&self) -> Result<(), NodeRefusal<'static>> {
+        self.node.charge_below_slow(self.bytes, self.common)
+    }
+
+    /// Not in line, where whole charges are made.
+    fn wait(&self, level: &'static Node, until: Instant) -> Option<Result<(), Unmet>> {
+        while !is_over(until) {
+            if level.room(level.admits()) >= self.bytes && self.charge().is_ok() {
+                return Some(Ok(()));
+            }
+            pause();
+        }
+        None
     }
 }
 
@@ -262,8 +305,10 @@ fn transfer(from: &'static Node, to: &Group, bytes: u64) -> Result<&'static Node
     }
     let common = new.levels().find(|&level| from.levels().any(|other| std::ptr::eq(level, other))).ok_or_else(other)?;
     if bytes > 0 {
-        let charge = || new.charge_below_slow(bytes, common);
-        charge().or_else(|refusal| pressure::press(new, bytes, refusal, charge))?;
+        let attempt = Below { node: new, bytes, common };
+        attempt
+            .charge()
+            .or_else(|refusal| press::press(&attempt, refusal).map_err(|unmet| unmet.into_error(new, bytes)))?;
         from.uncharge_below_slow(bytes, common);
     }
     Ok(new)

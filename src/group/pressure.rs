@@ -1,31 +1,18 @@
-//! What happens before a group says no: reclaim, a charge again, and the events that tell of it.
+//! Who gives memory back: registrations, reclaim that is asked for, and what protects from it.
 
 use std::fmt;
-use std::time::{Duration, Instant};
 
-use super::error::{ChargeError, ReclaimError, Refusal};
-use super::{Group, refused};
-use crate::charge::page_counter::{Node, USAGE_MAX};
+use super::error::ReclaimError;
+use super::press::{ROUNDS_MAX, deadline, is_free};
+use super::{Group, oom};
+use crate::charge::page_counter::Node;
 use crate::charge::pool::slow_path;
 use crate::charge::protection::Protection;
-use crate::charge::reclaim::{Promises, Request};
-use crate::charge::refusal::Refusal as NodeRefusal;
+use crate::charge::reclaim::Request;
 use crate::charge::tree::Tree;
 use crate::reclaim::entry::Entry;
-use crate::reclaim::{Event, Events, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimReport};
-use crate::sync::{Arc, Ordering, is_over, model_failed, pause, per_thread};
-
-/// Rounds of reclaim for one charge, or one max: the kernel's MAX_RECLAIM_RETRIES.
-const ROUNDS_MAX: usize = 16;
-
-/// Rounds that free this part of what is wanted count this part: what came may have gone to others.
-const MUCH: usize = 16;
-
-/// What one charge reclaims at least, where so much is wanted soon anyway: this share of the max, as a shift.
-const WANT_SHIFT: u32 = 8;
-
-/// More than anybody waits for: points in time have an end.
-const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
+use crate::reclaim::{Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimReport};
+use crate::sync::{Arc, model_failed, per_thread};
 
 /// A reclaimer's place in its group; dropped, it is gone.
 ///
@@ -257,37 +244,8 @@ impl Group {
         self.node().effective(Protection::Low, root.node())
     }
 
-    /// What happened to the limits of this group and of all below it. A few loads.
-    ///
-    /// Source: `memory.events`.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// assert!(runtime.root().events().iter().all(|(_, count)| count == 0));
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
-    pub fn events(&self) -> Events {
-        self.node().events.read()
-    }
-
-    /// What happened to the limits of this group alone.
-    ///
-    /// Source: `memory.events.local`.
-    ///
-    /// ```
-    /// # use memcg::{Event, Limit, Limits};
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(10)))?;
-    /// let _held = acme.charge(11);
-    /// assert_eq!(acme.events_local().get(Event::Overcharge), 1);
-    /// assert_eq!(runtime.root().events_local().get(Event::Overcharge), 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn events_local(&self) -> Events {
-        self.node().events_local.read()
-    }
-
-    /// A max has moved: whoever is above his gives back at once. Returns what this group is above its own then.
+    /// A max has moved: whoever is above his gives back at once, or is cancelled. Returns what this group is above its
+    /// own then.
     pub(super) fn shrink_to_max(&self) -> u64 {
         let node = self.node();
         let mut request = Request::new(ReclaimCause::Lowered, deadline(node));
@@ -301,9 +259,21 @@ impl Group {
     }
 }
 
-/// Reclaim what is above a max, while anything comes. Returns what remains.
+/// Reclaim what is above a max, while anything comes; then whoever can be cancelled is. Returns what remains.
 fn shrink(node: &'static Node, request: &mut Request) -> u64 {
     let excess = || node.usage().saturating_sub(node.max());
+    // A max that is only observed asks nobody.
+    if !node.is_observed() {
+        shrink_by(node, request, excess);
+        if excess() > 0 && is_free() {
+            oom::shrink(node, excess);
+        }
+    }
+    excess()
+}
+
+/// Rounds of reclaim for what is in excess, while anything comes.
+pub(super) fn shrink_by(node: &'static Node, request: &mut Request, excess: impl Fn() -> u64) {
     for _ in 0..ROUNDS_MAX {
         if excess() == 0 || !is_free() {
             break;
@@ -313,103 +283,4 @@ fn shrink(node: &'static Node, request: &mut Request) -> u64 {
             _ => break,
         }
     }
-    excess()
-}
-
-/// This thread may call foreign code: it neither is in reclaim nor has an allocator of ours on its stack.
-fn is_free() -> bool {
-    !per_thread::in_reclaim() && !per_thread::in_slow_path()
-}
-
-fn deadline(node: &Node) -> Instant {
-    Instant::now() + node.tree().reclaim.time.min(TIME_MAX)
-}
-
-/// A charge of `requested` to `node` that was refused, after a drain: reclaim below the level that refused, and once
-/// more, as long as somebody frees something. Foreign code runs, on this thread, which holds no lock of ours.
-#[cold]
-pub(super) fn press<T>(
-    node: &'static Node,
-    requested: u64,
-    mut refusal: NodeRefusal<'static>,
-    charge: impl Fn() -> Result<T, NodeRefusal<'static>>,
-) -> Result<T, ChargeError> {
-    let mut request: Option<Request> = None;
-    let (mut rounds, mut want) = (0, 0);
-    while rounds < ROUNDS_MAX * MUCH {
-        let level = refusal.level.gate.node();
-        level.count_event(Event::Max);
-        if !may_ask(level, requested, &refusal) || request.as_ref().is_some_and(Request::is_over) {
-            break;
-        }
-        let request = request.get_or_insert_with(|| Request::new(ReclaimCause::Full, deadline(level)));
-        // What came once and went to others has to come again, for this charge as a whole.
-        let short = wanted(level, requested, &refusal);
-        want = if want == 0 { short } else { short.max(requested) };
-        match round(request, level, requested, want, &refusal) {
-            Came::Enough => rounds += 1,
-            Came::Little => rounds += MUCH,
-            Came::Nothing => break,
-        }
-        if node.state().is_offline() {
-            // Went offline meanwhile, perhaps by a reclaimer.
-            return Err(ChargeError::Offline { group: Group::pinned(node.first()), requested });
-        }
-        refusal = match charge() {
-            Ok(charged) => return Ok(charged),
-            Err(again) => again,
-        };
-    }
-    refusal.level.failcnt.fetch_add(1, Ordering::Relaxed);
-    refusal.level.count_event(Event::Oom);
-    let refusal: Refusal = refused(node, requested, &refusal);
-    Err(if per_thread::in_reclaim() { ChargeError::InReclaim(refusal) } else { refusal.into() })
-}
-
-/// Further counters have nobody to ask, and nobody gives anything for what can never fit.
-fn may_ask(level: &Node, requested: u64, refusal: &NodeRefusal<'_>) -> bool {
-    let fits = requested <= refusal.max.min(USAGE_MAX).saturating_sub(refusal.reserve);
-    fits && is_free() && level.is_memory() && level.can_reclaim()
-}
-
-/// What a round for a charge came to.
-enum Came {
-    /// A good part of what is wanted, a promise that was waited for, or something for other threads, which was waited
-    /// for: charge again.
-    Enough,
-    /// Little. Charge again, but not as often.
-    Little,
-    /// No use to charge again.
-    Nothing,
-}
-
-/// One round for a charge.
-fn round(request: &mut Request, level: &'static Node, requested: u64, want: u64, refusal: &NodeRefusal<'_>) -> Came {
-    let Some(round) = level.reclaim(want, request) else { return Came::Nothing };
-    if round.others || round.report.freed > want / MUCH as u64 {
-        return Came::Enough;
-    }
-    if round.report.freed > 0 {
-        return Came::Little;
-    }
-    if request.promises == Promises::Lapse || round.owing.is_empty() {
-        return Came::Nothing;
-    }
-    // It is on its way; others do not pay for it, unless it takes too long. No spinning: who has promised needs the
-    // processor.
-    let fits = || level.room(refusal.max.saturating_sub(refusal.reserve)) >= requested;
-    while round.owing.is_open() && !fits() && !is_over(request.deadline) {
-        pause();
-    }
-    if is_over(request.deadline) {
-        (request.deadline, request.promises) = (deadline(level), Promises::Lapse);
-    }
-    Came::Enough
-}
-
-/// What is missing, or somewhat more, so that the next charges need no reclaim.
-fn wanted(level: &Node, requested: u64, refusal: &NodeRefusal<'_>) -> u64 {
-    let most = refusal.max.saturating_sub(refusal.reserve);
-    let spare = (level.batch() / 2).min(refusal.max >> WANT_SHIFT);
-    refusal.usage.saturating_add(requested).saturating_sub(most).max(spare)
 }

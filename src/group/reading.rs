@@ -79,20 +79,24 @@ impl Group {
         self.memory().set(Knob::Low, limit).map(drop)
     }
 
-    /// Not supported yet.
+    /// [`set_max`](Self::set_max) that asks nobody to give anything back, and so returns at once: what is above stays
+    /// until it is given back.
+    ///
+    /// Source: a write to `memory.max` with `O_NONBLOCK`.
     ///
     /// # Errors
     ///
-    /// [`LimitError::Unsupported`], always: a limit that does not act is not stored.
+    /// As [`set_max`](Self::set_max).
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// assert!(runtime.root().set_high(memcg::Limit::Bytes(1)).is_err());
-    /// # Ok::<(), memcg::BuildError>(())
+    /// # let root = runtime.root();
+    /// let _held = root.try_charge(10)?;
+    /// assert_eq!(root.set_max_now(memcg::Limit::Bytes(4))?, root.usage() - 4);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_high(&self, limit: Limit) -> Result<(), LimitError> {
-        let _ = limit;
-        Err(LimitError::Unsupported { limit: "high" })
+    pub fn set_max_now(&self, limit: Limit) -> Result<u64, LimitError> {
+        self.memory().set_max_now(limit)
     }
 
     /// Set the usage above which this group, and all below it, is reclaimed before others. 0: whenever it holds
@@ -119,7 +123,7 @@ impl Group {
         self.memory().set(Knob::Soft, limit).map(drop)
     }
 
-    /// The limits as they were set, percentages as percentages. Those that are not supported yet are `None`.
+    /// The limits as they were set, percentages as percentages.
     ///
     /// ```
     /// use memcg::{Limit, Limits, Runtime};
@@ -132,7 +136,8 @@ impl Group {
     /// ```
     pub fn limits(&self) -> Limits {
         let set = |knob| self.node().set_to(knob);
-        Limits::new().max(set(Knob::Max)).min(set(Knob::Min)).low(set(Knob::Low)).soft(set(Knob::Soft))
+        let limits = Limits::new().max(set(Knob::Max)).min(set(Knob::Min)).low(set(Knob::Low));
+        limits.soft(set(Knob::Soft)).high(set(Knob::High))
     }
 
     /// The soft limit in bytes, `u64::MAX` where there is none. One load.

@@ -44,7 +44,8 @@ impl Group {
         if let Some(fault) = fault_of(name) {
             return Err(CreateError::Name { parent: parent(), name: name.into(), fault });
         }
-        let knobs = self.knobs(&limits)?;
+        let Limits { min, low, high, max, soft } = limits;
+        let knobs = [(Knob::Max, max), (Knob::Min, min), (Knob::Low, low), (Knob::Soft, soft), (Knob::High, high)];
         let node = self.node();
         let set = |new: &Node| {
             let mut set = knobs.iter().filter_map(|&(knob, limit)| Some((knob, limit?)));
@@ -66,21 +67,13 @@ impl Group {
         })
     }
 
-    /// The limits that act; the others are refused.
-    fn knobs(&self, limits: &Limits) -> Result<[(Knob, Option<Limit>); 4], LimitError> {
-        let Limits { min, low, high, max, soft } = *limits;
-        if high.is_some() {
-            return Err(LimitError::Unsupported { limit: "high" });
-        }
-        Ok([(Knob::Max, max), (Knob::Min, min), (Knob::Low, low), (Knob::Soft, soft)])
-    }
-
     pub(super) fn limit_error(&self, knob: Knob, NoLimitedAncestor(percent): NoLimitedAncestor) -> LimitError {
         let limit = match knob {
             Knob::Max => "max",
             Knob::Min => "min",
             Knob::Low => "low",
             Knob::Soft => "soft",
+            Knob::High => "high",
         };
         LimitError::NoLimitedAncestor { group: self.clone(), limit, percent }
     }

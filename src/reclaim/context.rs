@@ -20,6 +20,8 @@ pub enum ReclaimCause {
     Full,
     /// The target's max was set below its usage.
     Lowered,
+    /// A charge has left the target above its high, or high was set below usage.
+    High,
     /// [`Group::reclaim`](crate::Group::reclaim) was called.
     Asked,
 }

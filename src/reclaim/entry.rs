@@ -1,20 +1,14 @@
 //! One registration: whether it may be called, whether it is worth it, and that nobody calls it once it is gone.
 //!
-//! `calls` counts calls under way beside the mark *gone*. A walk counts itself first and then looks for the mark; a
-//! registration that is dropped sets the mark first and then waits until nobody is counted. So either the call is seen
-//! and waited for, or it sees the mark and is none.
-//!
-//! Edge: E24 (registration dropped/walk).
+//! A call of one that is being dropped is waited for, or is none: see `sync::foreign`.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use super::{Priority, Reclaim, ReclaimContext};
+use crate::sync::foreign::{Calls, Panicked, contain};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicU32, AtomicU64 as StatU64};
-use crate::sync::{Arc, AtomicU64, Ordering, Patience, pause};
-
-const GONE: u64 = 1 << 63;
+use crate::sync::{Arc, Ordering};
 
 /// Rounds that one who freed nothing is spared at most: 1, 3, 7 … 63.
 const SPARED_MAX: u32 = 63;
@@ -27,7 +21,7 @@ pub(crate) struct Entry {
     pub(crate) priority: Priority,
     /// Whose list it is in: the number of a ring. Written under the lock of the lists.
     pub(crate) home: AtomicU32,
-    calls: AtomicU64,
+    calls: Calls,
     /// Calls that ever began; wraps.
     begun: StatU64,
     pub(crate) record: Arc<Record>,
@@ -69,61 +63,37 @@ pub(crate) enum Standing {
     Owes,
 }
 
-/// A call under way.
-struct Call<'a>(&'a AtomicU64);
-
-impl Drop for Call<'_> {
-    fn drop(&mut self) {
-        // Release (E24): what the call did is done before it is over; pairs with `wait`.
-        self.0.fetch_sub(1, Ordering::Release);
-    }
-}
-
 impl Entry {
     pub(crate) fn new(reclaimer: Arc<dyn Reclaim>, priority: Priority) -> Arc<Entry> {
         Arc::new(Entry {
             reclaimer,
             priority,
             home: AtomicU32::new(u32::MAX),
-            calls: AtomicU64::new(0),
+            calls: Calls::new(),
             begun: StatU64::new(0),
             record: Arc::new(Record(Lock::new(Rank::Bookkeeping, Turn::default()))),
         })
     }
 
-    fn begin(&self) -> Option<Call<'_>> {
-        // AcqRel (E24): counted before the look for the mark; pairs with `retire`.
-        let gone = self.calls.fetch_add(1, Ordering::AcqRel) & GONE != 0;
-        let call = Call(&self.calls);
-        (!gone).then_some(call)
-    }
-
     /// No call begins from here on.
     pub(crate) fn retire(&self) {
-        // AcqRel (E24): marked before the look in `wait`; pairs with `begin`.
-        self.calls.fetch_or(GONE, Ordering::AcqRel);
+        self.calls.retire();
     }
 
     /// Until no call is under way. After [`retire`](Self::retire).
     pub(crate) fn wait(&self) {
-        let patience = Patience::new();
-        // AcqRel (E24): the latest count; pairs with the end of a call.
-        while self.calls.fetch_add(0, Ordering::AcqRel) & !GONE > 0 {
-            if !patience.wait() {
-                pause();
-            }
-        }
+        self.calls.wait();
     }
 
     /// What it says it could free. `Err`: it panicked. Nothing of one that is gone.
     pub(crate) fn reclaimable(&self) -> Result<u64, Panicked> {
-        let Some(_call) = self.begin() else { return Ok(0) };
+        let Some(_call) = self.calls.begin() else { return Ok(0) };
         contain(|| self.reclaimer.reclaimable())
     }
 
     /// What it says it has freed.
     pub(crate) fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> Result<u64, Panicked> {
-        let Some(_call) = self.begin() else { return Ok(0) };
+        let Some(_call) = self.calls.begin() else { return Ok(0) };
         self.begun.fetch_add(1, Ordering::Relaxed);
         contain(|| self.reclaimer.reclaim(want, context))
     }
@@ -132,7 +102,7 @@ impl Entry {
     pub(crate) fn calls_begun(&self) -> (u64, u64) {
         // In this order: a call that begins in between is one of those under way.
         let begun = self.begun.load(Ordering::Acquire);
-        (self.calls.load(Ordering::Acquire) & !GONE, begun)
+        (self.calls.under_way(), begun)
     }
 
     /// Somebody else was in it during the caller's one call since `before`.
@@ -213,16 +183,4 @@ impl Record {
 /// What is dropped may be foreign, and the last of it.
 pub(crate) fn drop_contained(entry: Arc<Entry>) -> Result<(), Panicked> {
     contain(|| drop(entry))
-}
-
-/// Foreign code has panicked.
-#[derive(Debug)]
-pub(crate) struct Panicked;
-
-/// Foreign code: whatever it does, the caller goes on. What it panicked with may panic when it is dropped.
-fn contain<R>(work: impl FnOnce() -> R) -> Result<R, Panicked> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
-        Panicked
-    })
 }

@@ -1,6 +1,9 @@
 //! What happened to a group's limits, counted: at the group, and at all above it.
+//!
+//! Edge: E26 (an event/somebody who waits for it).
 
 use crate::sync::Ordering;
+use crate::sync::slots::Gate;
 use crate::sync::stat_atomic::AtomicU64;
 
 /// What can happen. Counts only grow.
@@ -24,15 +27,21 @@ use crate::sync::stat_atomic::AtomicU64;
 pub enum Event {
     /// The group was reclaimed below its low: nothing else was left.
     Low,
-    /// Usage was above high. None yet: high is not enforced in this version.
+    /// A charge has left usage above high, or found it there: it was reclaimed and delayed.
     High,
     /// A charge did not fit below the group's max, after stranded credit was drained; reclaim was tried.
     Max,
-    /// And was refused, for reclaim did not bring enough.
+    /// And is about to be refused, for reclaim did not bring enough: refused, or somebody is chosen to be cancelled.
     Oom,
+    /// The group was cancelled: a hook of it was called.
+    OomKill,
+    /// The group's subtree was cancelled as one.
+    OomGroupKill,
     /// A charge that is never refused went above the group's max.
     Overcharge,
-    /// A reclaimer of the group panicked.
+    /// A charge that is above the max of a group which is only observed was let through.
+    Observed,
+    /// A reclaimer, a listener or a cancel hook of the group panicked.
     Panic,
 }
 
@@ -42,7 +51,17 @@ impl Event {
     /// ```
     /// assert_eq!(memcg::Event::ALL[0], memcg::Event::Low);
     /// ```
-    pub const ALL: [Event; 6] = [Event::Low, Event::High, Event::Max, Event::Oom, Event::Overcharge, Event::Panic];
+    pub const ALL: [Event; 9] = [
+        Event::Low,
+        Event::High,
+        Event::Max,
+        Event::Oom,
+        Event::OomKill,
+        Event::OomGroupKill,
+        Event::Overcharge,
+        Event::Observed,
+        Event::Panic,
+    ];
 
     /// Its name in `memory.events`, or ours in that manner.
     ///
@@ -55,39 +74,48 @@ impl Event {
             Event::High => "high",
             Event::Max => "max",
             Event::Oom => "oom",
+            Event::OomKill => "oom_kill",
+            Event::OomGroupKill => "oom_group_kill",
             Event::Overcharge => "overcharge",
+            Event::Observed => "observed",
             Event::Panic => "panic",
         }
     }
 }
 
-/// How often each event has happened, as of one moment.
-///
-/// ```
-/// use memcg::Event;
-///
-/// let events = memcg::Runtime::builder().build()?.root().events();
-/// assert_eq!(events.get(Event::Max), 0);
-/// # Ok::<(), memcg::BuildError>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct Events([u64; Event::ALL.len()]);
+/// What a listener is told: see [`Group::on_event`](crate::Group::on_event).
+pub struct Happened {
+    pub(crate) group: &'static Gate,
+    pub(crate) event: Event,
+    pub(crate) count: u64,
+    pub(crate) times: u64,
+}
 
-impl Events {
-    /// How often.
-    pub fn get(&self, event: Event) -> u64 {
-        self.0[event as usize]
+impl Happened {
+    /// What happened.
+    pub fn event(&self) -> Event {
+        self.event
     }
 
-    /// All of them.
-    ///
-    /// ```
-    /// let events = memcg::Runtime::builder().build()?.root().events();
-    /// assert_eq!(events.iter().map(|(event, _)| event.name()).next(), Some("low"));
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
-    pub fn iter(&self) -> impl Iterator<Item = (Event, u64)> {
-        Event::ALL.into_iter().zip(self.0)
+    /// How often it has, by now: as [`Events::get`](crate::Events::get).
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// How often since the listener was told last: at least once.
+    pub fn times(&self) -> u64 {
+        self.times
+    }
+}
+
+impl std::fmt::Debug for Happened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Happened { event, count, times, .. } = self;
+        f.debug_struct("Happened")
+            .field("event", event)
+            .field("count", count)
+            .field("times", times)
+            .finish_non_exhaustive()
     }
 }
 
@@ -100,11 +128,12 @@ impl EventCounts {
     }
 
     pub(crate) fn count(&self, event: Event) {
-        self.0[event as usize].fetch_add(1, Ordering::Relaxed);
+        self.0[event as usize].fetch_add(1, Ordering::SeqCst);
     }
 
-    pub(crate) fn read(&self) -> Events {
-        Events(std::array::from_fn(|event| self.0[event].load(Ordering::Relaxed)))
+    pub(crate) fn get(&self, event: Event) -> u64 {
+        // SeqCst (E26): after the mark of whoever waits.
+        self.0[event as usize].load(Ordering::SeqCst)
     }
 
     pub(crate) fn forget(&self) {

@@ -19,7 +19,7 @@ pub(crate) mod protection;
 mod report;
 
 pub use context::{Later, ReclaimCause, ReclaimContext, ReclaimPass};
-pub use event::{Event, Events};
+pub use event::{Event, Happened};
 pub use report::ReclaimReport;
 
 /// Somebody who can give memory back: a cache, a pool, a buffer that spills.

@@ -363,6 +363,38 @@ impl RuntimeBuilder {
         self
     }
 
+    /// The longest delay of a charge above [high](crate::Group::set_high), 2 seconds by default; zero: none.
+    ///
+    /// Source: `MEMCG_MAX_HIGH_DELAY_JIFFIES`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// let runtime = memcg::Runtime::builder().delay_max(Duration::from_millis(100)).build()?;
+    /// let root = runtime.root();
+    /// root.set_high(memcg::Limit::Bytes(1))?;
+    /// let _held = root.charge(1 << 30);
+    /// assert_eq!(root.high_delay(1 << 20), Duration::from_millis(100));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn delay_max(mut self, time: Duration) -> Self {
+        self.reclaim.delay_max = time;
+        self
+    }
+
+    /// How long a charge waits for the memory of one group that was [cancelled](crate::OomPolicy::Choose) for it, 1
+    /// second by default, before the next one is chosen.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// assert!(memcg::Runtime::builder().oom_time(Duration::from_secs(5)).build().is_ok());
+    /// ```
+    pub fn oom_time(mut self, time: Duration) -> Self {
+        self.reclaim.oom_time = time;
+        self
+    }
+
     /// Weigh groups by an item of their own statistics, not by what their reclaimers say: they give in proportion to
     /// it. The statistics of the group under pressure and of all below it are flushed first.
     ///

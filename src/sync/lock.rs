@@ -3,9 +3,10 @@
 //! ```text
 //! Places            the shape of a tree, its drains: held over everything that changes a counter's stock
 //!   Statistics      the lists of a tree's coordinator: held over at most a slice of a flush
-//!     Bookkeeping   the registry, peak windows: held over what may allocate, and so over a charge by an allocator
-//!       Forcing     the forced units of one level: held over one exchange
-//!         Rings     who is in excess, who can be reclaimed: held over a few links, never over what allocates
+//!     Waiting       who waits for room: held over the walks of those who are served
+//!       Bookkeeping the registry, peak windows: held over what may allocate, and so over a charge by an allocator
+//!         Forcing   the forced units of one level: held over one exchange
+//!           Rings   who is in excess, who can be reclaimed: held over a few links, never over what allocates
 //! ```
 //!
 //! A thread takes a lock only below those that it holds; debug builds assert it. Nobody waits for `Places` while in
@@ -20,9 +21,10 @@ use super::{Mutex, MutexGuard};
 pub(crate) enum Rank {
     Places = 1,
     Statistics = 2,
-    Bookkeeping = 3,
-    Forcing = 4,
-    Rings = 5,
+    Waiting = 3,
+    Bookkeeping = 4,
+    Forcing = 5,
+    Rings = 6,
 }
 
 /// A mutex that knows its place.

@@ -2,10 +2,11 @@
 //!
 //! `real` and `model` have the same surface; which one stands behind it is the only place where `cfg(loom)` matters to
 //! the engine. `barrier` holds the light/heavy pair, `lock` the locks and their order, `per_thread` the registry of
-//! threads and their blocks, `slots` where in a block a counter's slot lies, `transit` the word that says a thread has
+//! threads and their blocks, `foreign` code of others and its calls, `slots` where in a block a counter's slot lies, `transit` the word that says a thread has
 //! credit in its hands.
 
 pub(crate) mod barrier;
+pub(crate) mod foreign;
 pub(crate) mod lock;
 pub(crate) mod per_thread;
 pub(crate) mod slots;
@@ -18,8 +19,8 @@ mod real;
 
 #[cfg(loom)]
 pub(crate) use model::{
-    AtomicI64, AtomicPtr, AtomicU64, DEATHS, IDLE_VISITS, POOL_CHUNK, Patience, Registrar, SLICE, Shared, fence, pause,
-    process_wide,
+    AtomicI64, AtomicPtr, AtomicU64, DEATHS, IDLE_VISITS, POOL_CHUNK, Patience, Registrar, SLICE, Shared, Thread,
+    fence, park, pause, process_wide, sleep, this_thread,
 };
 #[cfg(loom)]
 use model::{Mutex, MutexGuard};
@@ -27,8 +28,8 @@ use model::{Mutex, MutexGuard};
 pub(crate) use model::{is_over, model_failed, owner, registry, with_local};
 #[cfg(not(loom))]
 pub(crate) use real::{
-    AtomicI64, AtomicPtr, AtomicU64, DEATHS, IDLE_VISITS, POOL_CHUNK, Patience, Registrar, SLICE, Shared, fence, pause,
-    process_wide,
+    AtomicI64, AtomicPtr, AtomicU64, DEATHS, IDLE_VISITS, POOL_CHUNK, Patience, Registrar, SLICE, Shared, Thread,
+    fence, park, pause, process_wide, sleep, this_thread,
 };
 #[cfg(not(loom))]
 use real::{Mutex, MutexGuard};

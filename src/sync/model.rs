@@ -80,6 +80,17 @@ impl Patience {
     }
 }
 
+pub(crate) use loom::thread::{Thread, current as this_thread};
+
+/// Time stands still: until somebody unparks this thread.
+pub(crate) fn park(_: Option<std::time::Duration>) {
+    loom::thread::park();
+}
+
+pub(crate) fn sleep(_: std::time::Duration) {
+    loom::thread::yield_now();
+}
+
 pub(crate) fn pause() {
     loom::thread::yield_now();
 }

@@ -159,6 +159,14 @@ pub(crate) struct Local {
     uncharged: Cell<u64>,
     /// What this thread has to bury once it holds nothing: a list through the dead themselves.
     graves: Cell<*const ()>,
+    /// Levels that this thread has to serve once it holds nothing: a list through them.
+    served: Cell<*const ()>,
+    /// The level whose first in line this thread charges for.
+    first_at: Cell<*const ()>,
+    /// Units of a walk that has left a level above its high; 0: none has.
+    over_high: Cell<u64>,
+    /// Depth of listeners on this thread's stack.
+    telling: Cell<u32>,
     /// Rank of the innermost lock that this thread holds; kept in debug builds.
     #[cfg(debug_assertions)]
     pub(super) held: Cell<u8>,
@@ -172,6 +180,10 @@ impl Local {
             hook: Cell::new(false),
             uncharged: Cell::new(0),
             graves: Cell::new(ptr::null()),
+            served: Cell::new(ptr::null()),
+            first_at: Cell::new(ptr::null()),
+            over_high: Cell::new(0),
+            telling: Cell::new(0),
             #[cfg(debug_assertions)]
             held: Cell::new(0),
         }
@@ -227,6 +239,47 @@ pub(crate) fn with_block<R>(read: impl FnOnce(Option<&Block>) -> R) -> R {
 /// Puts `first` in front of what this thread has to bury; returns what stood there.
 pub(crate) fn exchange_graves(first: *const ()) -> *const () {
     super::with_local(|local| local.graves.replace(first))
+}
+
+/// Puts `first` in front of what this thread has to serve; returns what stood there.
+#[inline]
+pub(crate) fn exchange_served(first: *const ()) -> *const () {
+    super::with_local(|local| local.served.replace(first))
+}
+
+/// Charge for who is first in line at a level.
+pub(crate) fn as_first_at<R>(level: *const (), charge: impl FnOnce() -> R) -> R {
+    let before = super::with_local(|local| local.first_at.replace(level));
+    let charged = charge();
+    super::with_local(|local| local.first_at.set(before));
+    charged
+}
+
+pub(crate) fn is_first_at(level: *const ()) -> bool {
+    super::with_local(|local| ptr::eq(local.first_at.get(), level))
+}
+
+/// A walk of `units` has left a level above its high.
+pub(crate) fn note_over_high(units: u64) {
+    super::with_local(|local| local.over_high.set(units));
+}
+
+/// What was noted, once.
+#[inline]
+pub(crate) fn take_over_high() -> u64 {
+    super::with_local(|local| local.over_high.replace(0))
+}
+
+/// Listeners on this thread's stack.
+pub(crate) fn telling() -> u32 {
+    super::with_local(|local| local.telling.get())
+}
+
+/// Runs foreign code as a listener, which does not panic.
+pub(crate) fn tell(listener: impl FnOnce()) {
+    super::with_local(|local| local.telling.set(local.telling.get() + 1));
+    listener();
+    super::with_local(|local| local.telling.set(local.telling.get() - 1));
 }
 
 /// Runs foreign code as a pressure hook or as a reclaimer, outside of any slow path. `None` inside another: pressure

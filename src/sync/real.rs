@@ -89,6 +89,21 @@ impl Patience {
     }
 }
 
+pub(crate) use std::thread::{Thread, current as this_thread};
+
+/// Sleep until somebody unparks this thread, for so long at most; also for no reason at all.
+pub(crate) fn park(most: Option<Duration>) {
+    match most {
+        Some(most) => std::thread::park_timeout(most),
+        None => std::thread::park(),
+    }
+}
+
+/// Sleep for so long.
+pub(crate) fn sleep(time: Duration) {
+    std::thread::sleep(time);
+}
+
 /// A rest for who waits longer than patience lasts: for foreign code.
 pub(crate) fn pause() {
     std::thread::sleep(Duration::from_micros(50));

@@ -1,0 +1,289 @@
+//! Who is cancelled where reclaim brings nothing: the group furthest above its share.
+//!
+//! Decided on counters as they are, never on flushed statistics. Only groups with a hook are looked at, so a choice
+//! costs a few loads for each of them and takes no lock but that of the list. One victim at a time in a domain: who
+//! comes while one is being waited for waits for that one, too. After `select_bad_process` and `mem_cgroup_oom_group`
+//! in `mm/oom_kill.c` and `mm/memcontrol.c`, with the overrun of a share in the place of points.
+
+use std::ptr;
+use std::time::Instant;
+
+use smallvec::SmallVec;
+
+use super::life::Generation;
+use super::page_counter::Node;
+use super::pool::slow_path;
+use super::protection::Protection;
+use super::reclaim::TIME_MAX;
+use super::service::Due;
+use super::tree::Tree;
+use super::waiting::Decision;
+use crate::pressure::{Cancel, OomPolicy};
+use crate::reclaim::Event;
+use crate::sync::foreign::{Calls, contain};
+use crate::sync::{Arc, Ordering, is_over, model_failed, per_thread};
+
+/// Bits of `Node::oom`: it stands for its whole subtree; it and all below are spared; it and all below are only
+/// observed; its policy.
+pub(super) const TOGETHER: u8 = 1;
+pub(super) const EXEMPT: u8 = 1 << 1;
+pub(super) const OBSERVES: u8 = 1 << 2;
+const REFUSES: u8 = 1 << 3;
+const CHOOSES: u8 = 1 << 4;
+
+/// What a tree knows of hooks and victims.
+#[derive(Default)]
+pub(crate) struct Oom {
+    hooks: Vec<Arc<Hook>>,
+    victims: Vec<Victim>,
+}
+
+/// Foreign code that makes a group give its memory back.
+struct Hook {
+    node: &'static Node,
+    calls: Calls,
+    hook: Box<dyn Fn(&Cancel) + Send + Sync>,
+}
+
+/// One whose memory is being waited for. It may be gone: nothing but its generation and its usage is read.
+struct Victim {
+    node: &'static Node,
+    /// Itself and all above it.
+    levels: SmallVec<[Name; 8]>,
+    until: Instant,
+    /// What its usage is once it has given what was wanted.
+    enough: u64,
+}
+
+/// A group for ever.
+type Name = (u32, Generation);
+
+fn name(node: &Node) -> Name {
+    (node.number, node.state().generation())
+}
+
+impl Victim {
+    fn is_awaited(&self) -> bool {
+        let lives = self.levels.first().is_some_and(|&first| first == name(self.node));
+        lives && self.node.usage() > self.enough && !is_over(self.until)
+    }
+}
+
+/// Groups that one charge has chosen already.
+#[derive(Default)]
+pub(crate) struct Tried(SmallVec<[Name; 4]>);
+
+/// What comes of looking for a victim.
+pub(crate) enum Choice {
+    /// There is none.
+    Nobody,
+    /// Who asks has been chosen itself.
+    Asker,
+    /// Somebody has chosen one, and waits for it until then.
+    Awaited(Instant),
+    Victim(Chosen),
+}
+
+/// Somebody to be cancelled. Keeps it meanwhile.
+pub(crate) struct Chosen {
+    unit: &'static Node,
+    domain: &'static Node,
+    hooks: SmallVec<[Arc<Hook>; 2]>,
+    together: bool,
+    wanted: u64,
+    overrun: u64,
+    /// How long its memory is to be waited for.
+    pub(crate) until: Instant,
+}
+
+impl Drop for Chosen {
+    fn drop(&mut self) {
+        if !model_failed() {
+            self.unit.release();
+        }
+    }
+}
+
+/// A hook's place in its group. Dropped, it is gone.
+pub(crate) struct Hooked(Arc<Hook>);
+
+impl Drop for Hooked {
+    fn drop(&mut self) {
+        if model_failed() {
+            return;
+        }
+        let Hooked(hook) = self;
+        hook.calls.retire();
+        slow_path(|_, _| hook.node.tree().oom.lock().hooks.retain(|other| !Arc::ptr_eq(other, hook)));
+        // Inside foreign code nobody waits: two that drop each other would wait for each other.
+        if !per_thread::in_reclaim() && per_thread::telling() == 0 {
+            hook.calls.wait();
+        }
+        hook.node.release();
+    }
+}
+
+// === impl Node: its settings ===
+
+impl Node {
+    pub(crate) fn oom_policy(&self) -> OomPolicy {
+        match self.oom.load(Ordering::Relaxed) & (REFUSES | CHOOSES) {
+            0 => OomPolicy::Inherit,
+            REFUSES => OomPolicy::Refuse,
+            _ => OomPolicy::Choose,
+        }
+    }
+
+    pub(crate) fn set_oom_policy(&self, policy: OomPolicy) {
+        let bits = match policy {
+            OomPolicy::Inherit => 0,
+            OomPolicy::Refuse => REFUSES,
+            OomPolicy::Choose => CHOOSES,
+        };
+        let set = |old: u8| Some(old & !(REFUSES | CHOOSES) | bits);
+        let _ = self.oom.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
+    }
+
+    /// Its own policy, or that of the nearest above which has one.
+    pub(crate) fn chooses(&self) -> bool {
+        let policy = self.levels().map(Node::oom_policy).find(|&policy| policy != OomPolicy::Inherit);
+        policy == Some(OomPolicy::Choose)
+    }
+
+    pub(super) fn set_oom_bit(&self, bit: u8, set: bool) {
+        if set {
+            self.oom.fetch_or(bit, Ordering::Relaxed)
+        } else {
+            self.oom.fetch_and(!bit, Ordering::Relaxed)
+        };
+    }
+
+    fn has_oom_bit(&self, bit: u8) -> bool {
+        self.oom.load(Ordering::Relaxed) & bit != 0
+    }
+
+    pub(crate) fn set_together(&self, together: bool) {
+        self.set_oom_bit(TOGETHER, together);
+    }
+
+    pub(crate) fn is_together(&self) -> bool {
+        self.has_oom_bit(TOGETHER)
+    }
+
+    pub(crate) fn set_exempt(&self, exempt: bool) {
+        self.set_oom_bit(EXEMPT, exempt);
+    }
+
+    pub(crate) fn is_exempt(&self) -> bool {
+        self.has_oom_bit(EXEMPT)
+    }
+
+    fn is_below(&self, top: &Node) -> bool {
+        self.levels().any(|level| ptr::eq(level, top))
+    }
+
+    /// Who stands for this group in `domain`: the highest there that wants its subtree to go as one, or itself.
+    fn unit(&'static self, domain: &'static Node) -> &'static Node {
+        let inside = self.levels_below(Some(domain)).chain([domain]);
+        inside.filter(|level| level.is_together()).last().map_or(self, |level| level.gate.node())
+    }
+
+    /// How far usage is above what low protects against `domain`, or the soft limit.
+    fn overrun(&self, domain: &Node) -> u64 {
+        let soft = Some(self.limits.soft.load(Ordering::Relaxed)).filter(|&soft| soft < u64::MAX);
+        let share = self.effective(Protection::Low, domain).max(soft.unwrap_or(0));
+        self.usage().saturating_sub(share)
+    }
+
+    /// From here on this group can be chosen. The caller keeps it meanwhile.
+    pub(crate) fn hook(&'static self, hook: Box<dyn Fn(&Cancel) + Send + Sync>) -> Hooked {
+        self.state().pin();
+        let hook = Arc::new(Hook { node: self, calls: Calls::new(), hook });
+        slow_path(|_, _| self.tree().oom.lock().hooks.push(Arc::clone(&hook)));
+        Hooked(hook)
+    }
+}
+
+// === impl Tree ===
+
+impl Tree {
+    /// Look for a victim in `domain`, for a charge of `wanted` to `asker`, which has `tried` some.
+    pub(crate) fn choose(
+        &self,
+        domain: &'static Node,
+        asker: Option<&'static Node>,
+        wanted: u64,
+        tried: &mut Tried,
+    ) -> Choice {
+        slow_path(|_, _| {
+            let mut oom = self.oom.lock();
+            oom.victims.retain(Victim::is_awaited);
+            let asks_from = |top: Name| asker.is_some_and(|asker| asker.levels().any(|level| name(level) == top));
+            for victim in &oom.victims {
+                if victim.levels.contains(&name(domain)) && !tried.0.contains(&victim.levels[0]) {
+                    return if asks_from(victim.levels[0]) { Choice::Asker } else { Choice::Awaited(victim.until) };
+                }
+            }
+            let Some((unit, overrun)) = oom.worst(domain, tried) else { return Choice::Nobody };
+            let together = unit.is_together();
+            let is_hit = |hook: &&Arc<Hook>| {
+                let inside = if together { hook.node.is_below(unit) } else { ptr::eq(hook.node, unit) };
+                inside && !hook.is_spared()
+            };
+            let hooks = oom.hooks.iter().filter(is_hit).cloned().collect();
+            tried.0.push(name(unit));
+            let until = Instant::now() + self.reclaim.oom_time.min(TIME_MAX);
+            let enough = unit.usage().saturating_sub(wanted.max(1));
+            oom.victims.push(Victim { node: unit, levels: unit.levels().map(name).collect(), until, enough });
+            // Its hook is in the list, and so keeps it.
+            unit.state().pin();
+            Choice::Victim(Chosen { unit, domain, hooks, together, wanted, overrun, until })
+        })
+    }
+}
+
+impl Hook {
+    fn is_spared(&self) -> bool {
+        self.node.levels().any(Node::is_exempt)
+    }
+}
+
+impl Oom {
+    /// The innermost of those that are above their share, and of these the furthest.
+    fn worst(&self, domain: &'static Node, tried: &Tried) -> Option<(&'static Node, u64)> {
+        let inside = self.hooks.iter().filter(|hook| hook.node.is_below(domain) && !hook.is_spared());
+        let units = inside.map(|hook| hook.node.unit(domain)).filter(|unit| !tried.0.contains(&name(unit)));
+        let over: SmallVec<[(&'static Node, u64); 8]> =
+            units.map(|unit| (unit, unit.overrun(domain))).filter(|&(_, overrun)| overrun > 0).collect();
+        let is_innermost = |unit: &Node| !over.iter().any(|&(other, _)| !ptr::eq(other, unit) && other.is_below(unit));
+        over.iter().copied().filter(|&(unit, _)| is_innermost(unit)).max_by_key(|&(_, overrun)| overrun)
+    }
+}
+
+impl Chosen {
+    /// Tell its hooks, and whoever waits in it. Foreign code runs; no lock is held.
+    pub(crate) fn cancel(&self) {
+        if self.together {
+            slow_path(|_, _| self.unit.count_event(Event::OomGroupKill));
+        }
+        for hook in &self.hooks {
+            // Whoever is gone by now is not called, and one who is called keeps his group.
+            let Some(_call) = hook.calls.begin() else { continue };
+            slow_path(|_, _| hook.node.count_event(Event::OomKill));
+            let why =
+                Cancel { group: hook.node.gate, domain: self.domain.gate, wanted: self.wanted, overrun: self.overrun };
+            let told = per_thread::in_hook(|| contain(|| (hook.hook)(&why)));
+            if let Some(Err(_)) = told {
+                slow_path(|_, _| hook.node.count_event(Event::Panic));
+            }
+        }
+        let mut due = Due::default();
+        slow_path(|_, _| self.unit.tree().expel(self.unit, Decision::Cancelled, &mut due));
+        due.settle();
+    }
+
+    /// Whether `node` is among those that are cancelled.
+    pub(crate) fn includes(&self, node: &Node) -> bool {
+        node.is_below(self.unit)
+    }
+}

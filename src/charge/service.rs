@@ -1,0 +1,69 @@
+//! What a thread does for others at the end of its slow path, when it holds nothing: charge for those who wait, wake
+//! them, tell those who listen.
+//!
+//! Levels are listed on the way, in the middle of walks and under locks; a level is in one thread's list at a time. It
+//! leaves the list before anybody looks at what came for it, so whoever finds it listed afterwards need not list it
+//! (E25, E26). No level is in the hands of a thread that runs foreign code: wakers and listeners are collected first.
+
+use std::ptr;
+use std::task::Waker;
+
+use smallvec::SmallVec;
+
+use super::listeners::Told;
+use super::page_counter::Node;
+use super::pool::bury_all;
+use crate::sync::foreign::contain;
+use crate::sync::{Ordering, per_thread};
+
+/// Who is to be woken and told.
+#[derive(Default)]
+pub(super) struct Due {
+    pub(super) wakers: SmallVec<[Waker; 4]>,
+    pub(super) told: SmallVec<[Told; 2]>,
+}
+
+/// Serve what this thread has listed. No lock is held, and no slow path of this thread is under way.
+#[inline]
+pub(super) fn serve_all() {
+    let first = per_thread::exchange_served(ptr::null());
+    if !first.is_null() {
+        serve_slow(first);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn serve_slow(mut first: *const ()) {
+    let mut due = Due::default();
+    while !first.is_null() {
+        per_thread::slow_path(|block, _| {
+            let mut next = first.cast::<Node>();
+            // SAFETY: listed with a handle by `Node::list`; objects are never freed.
+            #[allow(unsafe_code)]
+            while let Some(node) = unsafe { next.as_ref::<'static>() } {
+                next = node.next_served.load(Ordering::Relaxed);
+                node.unlist();
+                node.tree().serve(node, block, &mut due);
+                node.tree().hear(node, &mut due);
+                if let Some(of) = node.keeper().unpin() {
+                    node.keeper().part(of);
+                }
+            }
+        });
+        bury_all();
+        first = per_thread::exchange_served(ptr::null());
+    }
+    due.settle();
+}
+
+impl Due {
+    /// Wake and tell. No lock is held.
+    pub(super) fn settle(self) {
+        for waker in self.wakers {
+            // One that panics must not keep the others asleep.
+            let _ = contain(|| waker.wake());
+        }
+        self.told.into_iter().for_each(Told::tell);
+    }
+}

@@ -1,0 +1,368 @@
+//! Who waits for room: a line at each level that has refused, and how those in it are served.
+//!
+//! A waiter holds nothing but a handle on its group. As long as somebody stands in line at a level nothing below it has
+//! a stock, so whatever is given back is in the level's usage at once, and whoever gives it back serves the line: he
+//! charges for the first as that one's own walk would, then wakes him with the charge made. So nobody is woken in vain,
+//! and nobody takes the room in between.
+//!
+//! All of it is under one lock for each tree. Edges: E25 (a waiter/freed bytes), E27 (a waiter/offline).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ptr;
+use std::task::Waker;
+
+use smallvec::SmallVec;
+
+use super::page_counter::Node;
+use super::pool::slow_path;
+use super::refusal::Refusal;
+use super::service::Due;
+use super::tree::Tree;
+use super::watch::{WAITING, WAITS};
+use crate::sync::per_thread::{self, Block};
+use crate::sync::{Ordering, model_failed};
+
+/// How far behind the first somebody may stand who passes him.
+const WINDOW: usize = 64;
+
+/// Everybody who waits in a tree.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    /// Tickets that were given out.
+    tickets: u64,
+    seats: BTreeMap<u64, Seat>,
+    /// By the number of the level.
+    lines: BTreeMap<u32, Line>,
+    /// Charges that each group waits with, by its number.
+    groups: BTreeMap<u32, usize>,
+}
+
+#[derive(Default)]
+struct Line {
+    tickets: BTreeSet<u64>,
+    /// For whom the level's `first` and `pass` stand.
+    first: u64,
+}
+
+/// One charge that waits.
+struct Seat {
+    node: &'static Node,
+    bytes: u64,
+    /// In whose line; its group keeps it.
+    level: &'static Node,
+    /// What was decided. Then it is in no line.
+    decided: Option<Decision>,
+    waker: Option<Waker>,
+}
+
+/// How a wait ends.
+#[derive(Clone, Copy)]
+pub(crate) enum Decision {
+    /// The bytes are charged.
+    Granted,
+    /// They can never fit below this level.
+    Full(&'static Node),
+    /// The group went offline.
+    Offline,
+    /// The group was chosen to give its memory back.
+    Cancelled,
+}
+
+/// A place in line. Dropped, it is given up, and so is what was charged for it.
+pub(crate) struct Ticket {
+    node: &'static Node,
+    bytes: u64,
+    number: u64,
+    /// The end was told.
+    over: bool,
+}
+
+// === impl Node: the level's side ===
+
+impl Node {
+    /// May a charge of `n` be admitted here before the first in line? Together they may take as many bytes as he asks
+    /// for.
+    pub(super) fn may_pass(&self, n: u64) -> bool {
+        let less = |left: u64| left.checked_sub(n);
+        per_thread::is_first_at(ptr::from_ref(self).cast())
+            || self.limits.pass.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
+    }
+
+    /// Charges that wait in line here.
+    pub(crate) fn waiting(&self) -> usize {
+        if !self.is_watched_for(WAITING) {
+            return 0;
+        }
+        slow_path(|_, _| self.tree().waiting.lock().lines.get(&self.number).map_or(0, |line| line.tickets.len()))
+    }
+
+    /// Bytes of who is first in line here.
+    pub(crate) fn first_in_line(&self) -> u64 {
+        self.limits.first.load(Ordering::Relaxed)
+    }
+
+    /// Charge `n` for somebody who waits, first in line at a level or not. Never from a stock: none is open below.
+    fn grant(&self, block: Option<&Block>, n: u64, first_at: *const ()) -> Result<(), Refusal<'_>> {
+        // In transit, so that whoever lowers a max waits for the walk (E5).
+        let block = block.filter(|block| block.transit.is_over());
+        if let Some(block) = block {
+            block.transit.begin(self.tree().number, self.life().fenced);
+        }
+        let walked = per_thread::as_first_at(first_at, || self.walk(n));
+        if let Some(block) = block {
+            block.transit.end();
+        }
+        walked?;
+        // Not this thread's own charge: what it has freed for others it has freed.
+        if self.tree().audited {
+            self.audit_shared.charged_shared(n);
+        }
+        Ok(())
+    }
+}
+
+// === impl Waiting: under the lock ===
+
+impl Waiting {
+    fn stand_in_line(&mut self, ticket: u64, level: &'static Node) {
+        let line = self.lines.entry(level.number).or_default();
+        line.tickets.insert(ticket);
+        self.note_first(level);
+        // E25: in line, then the mark, then a look at usage.
+        level.watch(WAITING);
+    }
+
+    fn leave_line(&mut self, ticket: u64, level: &'static Node) {
+        if let Some(line) = self.lines.get_mut(&level.number) {
+            line.tickets.remove(&ticket);
+            self.note_first(level);
+        }
+    }
+
+    /// Who becomes first may be passed anew.
+    fn note_first(&mut self, level: &'static Node) {
+        let Some(line) = self.lines.get_mut(&level.number) else { return };
+        let Some(&first) = line.tickets.first() else {
+            self.lines.remove(&level.number);
+            level.unwatch(WAITING);
+            return;
+        };
+        if line.first != first {
+            line.first = first;
+            let bytes = self.seats.get(&first).map_or(0, |seat| seat.bytes);
+            level.limits.first.store(bytes, Ordering::Relaxed);
+            level.limits.pass.store(bytes, Ordering::Release);
+        }
+    }
+
+    fn decide(&mut self, ticket: u64, decision: Decision, due: &mut Due) {
+        let Some(seat) = self.seats.get_mut(&ticket) else { return };
+        seat.decided = Some(decision);
+        due.wakers.extend(seat.waker.take());
+        let (node, level) = (seat.node, seat.level);
+        self.leave_line(ticket, level);
+        self.forget(node);
+    }
+
+    /// One charge less that this group waits with.
+    fn forget(&mut self, node: &'static Node) {
+        if let Some(waits) = self.groups.get_mut(&node.number) {
+            *waits -= 1;
+            if *waits == 0 {
+                self.groups.remove(&node.number);
+                node.unwatch(WAITS);
+            }
+        }
+    }
+
+    /// Charge for those in line at `level`, the first and then those who may pass him. Who turns out to be refused
+    /// elsewhere moves there.
+    fn serve(&mut self, level: &'static Node, service: &mut Service<'_>) {
+        while let Some(first) = self.lines.get(&level.number).and_then(|line| line.tickets.first().copied()) {
+            if !self.try_serve(first, level, ptr::from_ref(level).cast(), service) {
+                break;
+            }
+        }
+        let Some(line) = self.lines.get(&level.number) else { return };
+        let behind: SmallVec<[u64; WINDOW]> = line.tickets.iter().skip(1).take(WINDOW).copied().collect();
+        for ticket in behind {
+            let bytes = self.seats.get(&ticket).map_or(u64::MAX, |seat| seat.bytes);
+            let (room, pass) = (level.room(level.admits()), level.limits.pass.load(Ordering::Acquire));
+            if room == 0 || pass == 0 {
+                break;
+            }
+            if bytes <= room.min(pass) {
+                self.try_serve(ticket, level, ptr::null(), service);
+            }
+        }
+    }
+
+    /// False: there is no room for it at `level`, where it goes on waiting.
+    fn try_serve(&mut self, ticket: u64, level: &'static Node, first_at: *const (), service: &mut Service<'_>) -> bool {
+        let Some(&Seat { node, bytes, .. }) = self.seats.get(&ticket) else { return false };
+        if bytes > level.admits() {
+            self.decide(ticket, Decision::Full(level), service.due);
+            return true;
+        }
+        match node.grant(service.block, bytes, first_at) {
+            Ok(()) => self.decide(ticket, Decision::Granted, service.due),
+            Err(refusal) if ptr::eq(refusal.level, level) => return false,
+            Err(refusal) => {
+                let other = refusal.level.gate.node();
+                self.leave_line(ticket, level);
+                if let Some(seat) = self.seats.get_mut(&ticket) {
+                    seat.level = other;
+                }
+                self.stand_in_line(ticket, other);
+                service.moved.push(other);
+            }
+        }
+        true
+    }
+}
+
+/// Serving one level.
+struct Service<'a> {
+    block: Option<&'a Block>,
+    due: &'a mut Due,
+    /// Levels where somebody stands in line who did not before.
+    moved: SmallVec<[&'static Node; 2]>,
+}
+
+// === impl Tree ===
+
+impl Tree {
+    /// Serve who waits at `level`. The caller keeps it and holds nothing.
+    pub(super) fn serve(&self, level: &'static Node, block: Option<&Block>, due: &mut Due) {
+        if level.is_watched_for(WAITS) && level.state().is_offline() {
+            self.expel(level, Decision::Offline, due);
+        }
+        if !level.is_watched_for(WAITING) {
+            return;
+        }
+        let mut service = Service { block, due, moved: SmallVec::new() };
+        self.waiting.lock().serve(level, &mut service);
+        for other in service.moved {
+            // What hides in stocks below it comes up, and it is served in its turn.
+            self.press(other);
+            other.list();
+        }
+    }
+
+    /// Nobody below `top` waits any longer.
+    pub(super) fn expel(&self, top: &'static Node, decision: Decision, due: &mut Due) {
+        let mut waiting = self.waiting.lock();
+        let below = |seat: &Seat| seat.decided.is_none() && seat.node.levels().any(|level| ptr::eq(level, top));
+        let expelled: Vec<u64> =
+            waiting.seats.iter().filter(|(_, seat)| below(seat)).map(|(&ticket, _)| ticket).collect();
+        for ticket in expelled {
+            let level = waiting.seats[&ticket].level;
+            waiting.decide(ticket, decision, due);
+            // Who stood behind may be first now.
+            level.list();
+        }
+    }
+}
+
+// === impl Ticket: the waiter's side ===
+
+impl Node {
+    /// Stand in line at `level`, which has refused `bytes`. The caller keeps this group meanwhile.
+    pub(crate) fn stand_in_line(&'static self, bytes: u64, level: &'static Node) -> Ticket {
+        self.state().pin();
+        let number = slow_path(|_, _| {
+            let tree = self.tree();
+            let mut waiting = tree.waiting.lock();
+            waiting.tickets += 1;
+            let number = waiting.tickets;
+            waiting.seats.insert(number, Seat { node: self, bytes, level, decided: None, waker: None });
+            *waiting.groups.entry(self.number).or_default() += 1;
+            // E27: marked, then a look whether the group is offline, after the tree's lock.
+            self.watch(WAITS);
+            waiting.stand_in_line(number, level);
+            drop(waiting);
+            // From here on what is given back below goes up the tree.
+            tree.press(level);
+            if self.state().is_offline() {
+                self.list();
+            }
+            // Served at the end of this slow path: what came back before the mark was told to nobody (E25).
+            level.list();
+            number
+        });
+        Ticket { node: self, bytes, number, over: false }
+    }
+}
+
+impl Ticket {
+    /// How it ended, once. Else `waker` is woken when it does.
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Option<Decision> {
+        let known =
+            |seat: &Seat| seat.decided.is_none() && seat.waker.as_ref().is_some_and(|known| known.will_wake(waker));
+        if self.with(|waiting| waiting.seats.get(&self.number).is_some_and(known)) {
+            return None;
+        }
+        // A waker is foreign code: it is cloned and dropped without the lock.
+        let mut old = Some(waker.clone());
+        let decided = self.with(|waiting| {
+            let seat = waiting.seats.get_mut(&self.number)?;
+            if seat.decided.is_none() {
+                std::mem::swap(&mut seat.waker, &mut old);
+                return None;
+            }
+            waiting.seats.remove(&self.number)?.decided
+        });
+        self.over = decided.is_some();
+        decided
+    }
+
+    fn with<R>(&self, work: impl FnOnce(&mut Waiting) -> R) -> R {
+        slow_path(|_, _| work(&mut self.node.tree().waiting.lock()))
+    }
+
+    /// Where it waits, as long as it does.
+    pub(crate) fn level(&self) -> &'static Node {
+        self.with(|waiting| waiting.seats.get(&self.number).map(|seat| seat.level)).unwrap_or(self.node)
+    }
+}
+
+impl Ticket {
+    pub(crate) fn is_decided(&self) -> bool {
+        self.with(|waiting| waiting.seats.get(&self.number).is_none_or(|seat| seat.decided.is_some()))
+    }
+
+    /// Out of the line. What was decided in time holds.
+    pub(crate) fn leave(mut self) -> Option<Decision> {
+        self.give_up()
+    }
+
+    fn give_up(&mut self) -> Option<Decision> {
+        if std::mem::replace(&mut self.over, true) {
+            return None;
+        }
+        // The seat's waker is dropped without the lock.
+        let left = self.with(|waiting| {
+            let seat = waiting.seats.remove(&self.number)?;
+            if seat.decided.is_none() {
+                waiting.leave_line(self.number, seat.level);
+                waiting.forget(self.node);
+                // Who stood behind may be first now, or fit.
+                seat.level.list();
+            }
+            Some(seat)
+        });
+        left?.decided
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if model_failed() {
+            return;
+        }
+        if let Some(Decision::Granted) = self.give_up() {
+            self.node.give_back(self.bytes);
+        }
+        self.node.release();
+    }
+}

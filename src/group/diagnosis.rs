@@ -1,0 +1,190 @@
+//! Who holds the memory of a group: its largest children, and a table of all that is below.
+
+use std::fmt;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use super::Group;
+use crate::charge::page_counter::Node;
+use crate::charge::pool::slow_path;
+use crate::reclaim::Event;
+use crate::sync::{Ordering, per_thread};
+use crate::units::{Bytes, Limit};
+
+/// Children that a refusal names.
+pub(super) const HOLDERS: usize = 3;
+
+/// Children that are looked at for it, under the tree's lock.
+const LOOKED_AT_MAX: u32 = 256;
+
+/// Lines of a dump; what holds less is summed up.
+const LINES_MAX: usize = 32;
+
+/// Children of one group and what they hold, the largest first.
+pub(super) type Holders = [Option<(Group, u64)>; HOLDERS];
+
+/// Who holds most below `level`. Allocates nothing: who asks may be an allocator, and then nobody is named.
+pub(super) fn holders(level: &'static Node) -> Holders {
+    let mut most: [Option<(&'static Node, u64)>; HOLDERS] = [None; HOLDERS];
+    let children = level.children.load(Ordering::Relaxed);
+    if children == 0 || children > LOOKED_AT_MAX || !level.is_memory() || per_thread::in_slow_path() {
+        return [const { None }; HOLDERS];
+    }
+    slow_path(|_, _| {
+        let places = level.tree().places.lock();
+        for place in places.children(level.place()) {
+            let child = places.node(place);
+            let mut next = Some((child, child.usage())).filter(|&(_, usage)| usage > 0);
+            for held in &mut most {
+                if next.is_some_and(|(_, usage)| held.is_none_or(|(_, most)| usage > most)) {
+                    std::mem::swap(held, &mut next);
+                }
+            }
+        }
+        // With handles, as long as the lock keeps them.
+        most.map(|held| held.map(|(child, usage)| (Group::pinned(child), usage)))
+    })
+}
+
+impl Group {
+    /// The `n` children that hold most, and the usage of each in bytes, the largest first. Takes the tree's lock.
+    ///
+    /// ```
+    /// # use memcg::Limits;
+    /// # let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).build()?;
+    /// let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+    /// let _held = [a.try_charge(1)?, b.try_charge(2)?];
+    /// assert_eq!(runtime.root().top(1), [(b, 2)]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn top(&self, n: usize) -> Vec<(Group, u64)> {
+        let with_usage = |child: Group| {
+            let usage = child.usage();
+            (child, usage)
+        };
+        let mut all: Vec<(Group, u64)> = self.children().into_iter().map(with_usage).collect();
+        all.sort_by_key(|&(_, usage)| std::cmp::Reverse(usage));
+        all.truncate(n);
+        all
+    }
+
+    /// What an operator wants to know of a group at its limit: all below it that holds anything, limits, who waits,
+    /// what happened. Prints as a table. Takes the tree's lock, and looks at all groups below.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// let root = runtime.root();
+    /// let _held = root.try_charge(90)?;
+    /// assert!(root.try_charge(20).is_err());
+    /// println!("{}", root.diagnose());
+    /// # assert!(root.diagnose().to_string().starts_with("/: 90 B of max 100 B"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn diagnose(&self) -> Diagnosis {
+        slow_path(|_, _| {
+            let node = self.node();
+            let mut rows = node.tree().figures(node, Row::of);
+            let own = rows.remove(0);
+            rows.sort_by_key(|row| std::cmp::Reverse(row.usage));
+            Diagnosis { own, rows }
+        })
+    }
+
+    /// [`diagnose`](Self::diagnose), at most once in `every` for this group, whoever asks: for a log.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let root = runtime.root();
+    /// let hour = std::time::Duration::from_secs(3_600);
+    /// assert!(root.diagnose_ratelimited(hour).is_some());
+    /// assert!(root.diagnose_ratelimited(hour).is_none());
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn diagnose_ratelimited(&self, every: Duration) -> Option<Diagnosis> {
+        static BEGUN: OnceLock<Instant> = OnceLock::new();
+        let now = u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let every = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
+        // 0: never.
+        let due = |last: u64| (last == 0 || now - last.min(now) >= every).then_some(now.max(1));
+        self.node().dumped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due).ok()?;
+        Some(self.diagnose())
+    }
+}
+
+/// How a group stands: see [`Group::diagnose`].
+#[derive(Clone, Debug)]
+pub struct Diagnosis {
+    own: Row,
+    /// Groups below, the largest first.
+    rows: Vec<Row>,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    path: String,
+    usage: u64,
+    max: u64,
+    high: u64,
+    waiting: usize,
+    first: u64,
+    events: [u64; 3],
+}
+
+/// The events that a row shows, of the group itself.
+const SHOWN: [Event; 3] = [Event::Max, Event::Oom, Event::OomKill];
+
+impl Row {
+    fn of(node: &Node, _credit: u64) -> Row {
+        let waiting = node.waiting();
+        Row {
+            path: node.path(),
+            usage: node.usage(),
+            max: node.max(),
+            high: node.high(),
+            waiting,
+            first: if waiting > 0 { node.first_in_line() } else { 0 },
+            events: SHOWN.map(|event| node.event_count(event, true)),
+        }
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let limits = [self.max, self.high].map(limit);
+        let events = self.events.iter().map(u64::to_string);
+        let head = [self.path.clone(), Bytes(self.usage).to_string()].into_iter();
+        head.chain(limits).chain([self.waiting.to_string()]).chain(events).collect()
+    }
+}
+
+fn limit(bytes: u64) -> String {
+    if bytes == u64::MAX { Limit::Max.to_string() } else { Bytes(bytes).to_string() }
+}
+
+impl fmt::Display for Diagnosis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Row { path, usage, max, waiting, first, .. } = &self.own;
+        let most = if *max == u64::MAX { Limit::Max.to_string() } else { format!("max {}", Bytes(*max)) };
+        write!(f, "{path}: {} of {most}, {waiting} waiting", Bytes(*usage))?;
+        if *waiting > 0 {
+            write!(f, ", the first for {}", Bytes(*first))?;
+        }
+        writeln!(f)?;
+        let shown: Vec<&Row> =
+            std::iter::once(&self.own).chain(self.rows.iter().filter(|row| row.usage > 0)).take(LINES_MAX).collect();
+        let head = ["path", "usage", "max", "high", "waiting"].into_iter().chain(SHOWN.map(Event::name));
+        let lines: Vec<Vec<String>> =
+            std::iter::once(head.map(str::to_string).collect()).chain(shown.iter().map(|row| row.cells())).collect();
+        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
+        for line in &lines {
+            write!(f, "{:width$}", line[0], width = widths[0])?;
+            for (figure, width) in line.iter().zip(&widths).skip(1) {
+                write!(f, "  {figure:>width$}")?;
+            }
+            writeln!(f)?;
+        }
+        match (self.rows.len() + 1).saturating_sub(shown.len()) {
+            0 => Ok(()),
+            more => writeln!(f, "and {more} groups that hold less or nothing"),
+        }
+    }
+}

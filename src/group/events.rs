@@ -1,0 +1,214 @@
+//! Events of a group: read, waited for, listened to.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use super::Group;
+use super::waiting::{park_until, parked_waker};
+use crate::charge::listeners::Hearing;
+use crate::charge::page_counter::Node;
+use crate::reclaim::{Event, Happened};
+
+/// How often each event has happened, as of one moment; and from there on, a wait for the next.
+///
+/// ```
+/// use memcg::Event;
+///
+/// let events = memcg::Runtime::builder().build()?.root().events();
+/// assert_eq!(events.get(Event::Max), 0);
+/// # Ok::<(), memcg::BuildError>(())
+/// ```
+#[derive(Clone)]
+pub struct Events {
+    counts: [u64; Event::ALL.len()],
+    /// Keeps the counter.
+    _group: Group,
+    node: &'static Node,
+    local: bool,
+}
+
+impl Events {
+    pub(super) fn read(group: &Group, node: &'static Node, local: bool) -> Events {
+        let counts = Event::ALL.map(|event| node.event_count(event, local));
+        Events { counts, _group: group.clone(), node, local }
+    }
+
+    /// How often.
+    pub fn get(&self, event: Event) -> u64 {
+        self.counts[event as usize]
+    }
+
+    /// All of them.
+    ///
+    /// ```
+    /// let events = memcg::Runtime::builder().build()?.root().events();
+    /// assert_eq!(events.iter().map(|(event, _)| event.name()).next(), Some("low"));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn iter(&self) -> impl Iterator<Item = (Event, u64)> {
+        Event::ALL.into_iter().zip(self.counts)
+    }
+
+    /// Wait until `event` has happened more often than this says, which it may have already. False: it has not within
+    /// `time`. So nothing that happens between the reading and the wait is missed.
+    ///
+    /// ```
+    /// use memcg::{Event, Limit, Runtime};
+    /// use std::time::Duration;
+    ///
+    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let root = runtime.root();
+    /// let events = root.events();
+    /// assert!(!events.wait(Event::Oom, Duration::from_millis(1)));
+    /// assert!(root.try_charge(101).is_err());
+    /// assert!(events.wait(Event::Oom, Duration::from_secs(10)));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn wait(&self, event: Event, time: Duration) -> bool {
+        let until = Instant::now().checked_add(time);
+        let (hearing, waker) = (self.hear(event), parked_waker());
+        while hearing.poll(&waker).is_none() {
+            if !park_until(until) {
+                return hearing.poll(&waker).is_some();
+            }
+        }
+        true
+    }
+
+    /// The same without blocking: resolves to the new count. Needs no runtime; dropped, it waits no longer.
+    ///
+    /// ```
+    /// use memcg::{Event, Limit, Runtime};
+    /// use std::future::Future;
+    /// use std::pin::pin;
+    /// use std::task::{Context, Poll, Waker};
+    ///
+    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let root = runtime.root();
+    /// let mut refused = pin!(root.events().changed(Event::Oom));
+    /// let mut context = Context::from_waker(Waker::noop());
+    /// assert!(refused.as_mut().poll(&mut context).is_pending());
+    /// assert!(root.try_charge(101).is_err());
+    /// assert_eq!(refused.poll(&mut context), Poll::Ready(1));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn changed(&self, event: Event) -> EventFuture {
+        EventFuture { hearing: self.hear(event) }
+    }
+
+    fn hear(&self, event: Event) -> Hearing {
+        self.node.wait_for(event, self.local, self.get(event))
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter().map(|(event, count)| (event.name(), count))).finish()
+    }
+}
+
+/// Waits for an event: see [`Events::changed`].
+#[must_use = "futures do nothing unless they are polled"]
+pub struct EventFuture {
+    hearing: Hearing,
+}
+
+impl Future for EventFuture {
+    type Output = u64;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<u64> {
+        self.hearing.poll(context.waker()).map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl fmt::Debug for EventFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventFuture").finish_non_exhaustive()
+    }
+}
+
+/// A listener's place in its group; dropped, it is gone.
+///
+/// When the drop has returned no call is under way and none will begin; inside a listener it does not wait.
+#[must_use = "dropped, the listener is gone"]
+pub struct Subscription {
+    _hearing: Hearing,
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").finish_non_exhaustive()
+    }
+}
+
+impl Happened {
+    /// The group that is listened to: it happened here, or below.
+    pub fn group(&self) -> Group {
+        Group::pinned(self.group.node())
+    }
+}
+
+impl Group {
+    /// What happened to the limits of this group and of all below it. A few loads.
+    ///
+    /// Source: `memory.events`.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// assert!(runtime.root().events().iter().all(|(_, count)| count == 0));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn events(&self) -> Events {
+        Events::read(self, self.node(), false)
+    }
+
+    /// What happened to the limits of this group alone.
+    ///
+    /// Source: `memory.events.local`.
+    ///
+    /// ```
+    /// # use memcg::{Event, Limit, Limits};
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(10)))?;
+    /// let _held = acme.charge(11);
+    /// assert_eq!(acme.events_local().get(Event::Overcharge), 1);
+    /// assert_eq!(runtime.root().events_local().get(Event::Overcharge), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn events_local(&self) -> Events {
+        Events::read(self, self.node(), true)
+    }
+
+    /// Call `listener` after `event` has happened here or below.
+    ///
+    /// By the thread that made it happen, at the end of what it does, with no lock of this crate held; it may use the
+    /// whole crate. Several events may be told in one call. One that makes its own event happen is told of it at once,
+    /// up to four deep, then with the next. A panic is caught and reported as [`Event::Panic`].
+    ///
+    /// ```
+    /// use memcg::{Event, Limit, Runtime};
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicU64, Ordering};
+    ///
+    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let root = runtime.root();
+    /// let refused = Arc::new(AtomicU64::new(0));
+    /// let subscription = root.on_event(Event::Oom, {
+    ///     let refused = Arc::clone(&refused);
+    ///     move |happened| {
+    ///         refused.fetch_add(happened.times(), Ordering::Relaxed);
+    ///     }
+    /// });
+    /// assert!(root.try_charge(101).is_err());
+    /// drop(subscription);
+    /// assert!(root.try_charge(101).is_err());
+    /// assert_eq!(refused.load(Ordering::Relaxed), 1);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn on_event(&self, event: Event, listener: impl Fn(&Happened) + Send + Sync + 'static) -> Subscription {
+        Subscription { _hearing: self.node().listen(event, Box::new(listener)) }
+    }
+}

@@ -1,0 +1,187 @@
+//! Charges above high: reclaim first, then a delay.
+
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+
+use super::error::{ChargeError, LimitError};
+use super::press::{ROUNDS_MAX, deadline, is_free, note};
+use super::pressure::shrink_by;
+use super::waiting::{Patience, charge_slow};
+use super::{Charge, Group};
+use crate::charge::knob::Knob;
+use crate::charge::page_counter::Node;
+use crate::charge::pool::slow_path;
+use crate::charge::reclaim::{Request, TIME_MAX};
+use crate::charge::stock::Consume;
+use crate::pressure::delay::DELAY_MIN;
+use crate::reclaim::{Event, ReclaimCause};
+use crate::sync::{is_over, per_thread, sleep};
+
+/// What is reclaimed at a time, at least: the kernel's SWAP_CLUSTER_MAX.
+const RECLAIM_MIN: u64 = 32 * 4096;
+
+/// How often a thread that is delayed looks whether there is still reason for it.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// After a charge that walked: reclaim where it left a level above high. Returns the delay that remains.
+#[inline]
+pub(super) fn throttled(node: &'static Node) -> Duration {
+    match per_thread::take_over_high() {
+        0 => Duration::ZERO,
+        bytes => throttle(node, bytes),
+    }
+}
+
+/// [`throttled`], and sleep the delay.
+#[inline]
+pub(super) fn sleep_off(node: &'static Node) {
+    let delay = throttled(node);
+    if !delay.is_zero() {
+        sleep_slow(node, delay);
+    }
+}
+
+/// Somebody above is still above high.
+pub(super) fn holds_up(node: &'static Node) -> bool {
+    !node.state().is_offline() && node.over_high().any(|level| !level.is_observed())
+}
+
+#[cold]
+fn throttle(node: &'static Node, bytes: u64) -> Duration {
+    let over = |node: &'static Node| node.over_high().filter(|level| !level.is_observed());
+    node.over_high().for_each(|level| note(level, Event::High));
+    if !is_free() {
+        return Duration::ZERO;
+    }
+    let mut request = Request::new(ReclaimCause::High, deadline(node));
+    let mut fruitless = 0;
+    loop {
+        let (mut asked, mut freed) = (false, 0);
+        for level in over(node).collect::<SmallVec<[&'static Node; 4]>>() {
+            if !level.can_reclaim() {
+                continue;
+            }
+            // What is freed is to show in usage, and not in a stock.
+            slow_path(|_, _| level.tree().press(level));
+            let want = level.above_high().min(bytes.max(RECLAIM_MIN));
+            if let Some(round) = level.reclaim(want, &mut request).filter(|_| want > 0) {
+                asked = true;
+                freed += round.report.freed;
+            }
+        }
+        let delay = node.delay(bytes);
+        if delay <= DELAY_MIN {
+            return Duration::ZERO;
+        }
+        fruitless += usize::from(freed == 0);
+        if !asked || fruitless > ROUNDS_MAX || request.is_over() {
+            return delay;
+        }
+    }
+}
+
+#[cold]
+fn sleep_slow(node: &'static Node, delay: Duration) {
+    let until = Instant::now() + delay.min(TIME_MAX);
+    while !is_over(until) && holds_up(node) {
+        sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
+    }
+}
+
+impl Group {
+    /// Set the usage above which charges are slowed down; [`Limit::Max`](crate::Limit::Max), as it is at first: never.
+    /// Never refused for usage: what is above it is drained and reclaimed at once, as far as somebody gives it. Returns
+    /// the bytes that are still above.
+    ///
+    /// A charge that walks the tree and leaves this group, or finds it, above high has the excess reclaimed and is
+    /// delayed: by the kernel's formula, which grows with the square of the part by which usage is above, for at most
+    /// [`delay_max`](crate::RuntimeBuilder::delay_max). It is never refused for that. A charge from the stock is not
+    /// delayed, nor is one that cannot be refused.
+    ///
+    /// Source: `memory_high_write` and `mem_cgroup_handle_over_high` in `mm/memcontrol.c`.
+    ///
+    /// # Errors
+    ///
+    /// As [`set_max`](Self::set_max).
+    ///
+    /// ```
+    /// use memcg::{Event, Limit, Runtime};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let root = runtime.root();
+    /// let _held = root.try_charge(1 << 20)?;
+    /// assert!(root.set_high(Limit::Bytes(1_000_000))? > 0, "nobody gives anything");
+    /// let _more = root.try_charge(1 << 20)?; // delayed
+    /// assert!(root.events().get(Event::High) > 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_high(&self, limit: crate::Limit) -> Result<u64, LimitError> {
+        self.memory().set(Knob::High, limit)?;
+        let node = self.node();
+        if node.above_high() > 0 && !node.is_observed() && is_free() {
+            slow_path(|_, _| node.tree().press(node));
+            shrink_by(node, &mut Request::new(ReclaimCause::High, deadline(node)), || node.above_high());
+        }
+        Ok(node.above_high())
+    }
+
+    /// The high in bytes, `u64::MAX` where there is none. One load.
+    ///
+    /// ```
+    /// assert_eq!(memcg::Runtime::builder().build()?.root().high(), u64::MAX);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn high(&self) -> u64 {
+        self.node().high()
+    }
+
+    /// What a charge of `bytes` that walks the tree would be delayed as things stand: the greatest delay among this
+    /// group and those above. Charges do not sleep for 10 ms or less.
+    ///
+    /// Source: `calculate_high_delay` in `mm/memcontrol.c`.
+    ///
+    /// ```
+    /// use memcg::{Limit, Runtime};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let root = runtime.root();
+    /// root.set_high(Limit::Bytes(100 << 20))?;
+    /// let _held = root.charge(102 << 20);
+    /// assert_eq!(root.high_delay(64 * 4096).as_millis(), 25);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn high_delay(&self, bytes: u64) -> Duration {
+        self.node().delay(bytes)
+    }
+
+    /// [`try_charge`](Self::try_charge) for who has a timer of his own: above high it reclaims, and returns the delay in
+    /// the place of sleeping it; zero where there is none.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_charge`](Self::try_charge).
+    ///
+    /// ```
+    /// use memcg::{Limit, Runtime};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let root = runtime.root();
+    /// root.set_high(Limit::Bytes(1 << 20))?;
+    /// let _held = root.charge(2 << 20);
+    /// let (_charge, delay) = root.try_charge_undelayed(1 << 20)?;
+    /// assert!(!delay.is_zero()); // to be awaited
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn try_charge_undelayed(&self, bytes: u64) -> Result<(Charge, Duration), ChargeError> {
+        let delay = match self.gate.consume_open(bytes) {
+            Consume::Hit => Duration::ZERO,
+            missed => {
+                charge_slow(self.gate, bytes, missed, Patience::None)?;
+                throttled(self.node())
+            }
+        };
+        Ok((Charge::new(self.gate, bytes), delay))
+    }
+}

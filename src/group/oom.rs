@@ -1,0 +1,166 @@
+//! Whom a group cancels when its max is met and reclaim brings nothing.
+
+use std::fmt;
+
+use super::Group;
+use super::press::{is_free, note};
+use crate::charge::oom::{Choice, Hooked, Tried};
+use crate::charge::page_counter::Node;
+use crate::pressure::{Cancel, OomPolicy};
+use crate::reclaim::Event;
+use crate::sync::{is_over, pause};
+
+/// A cancel hook's place in its group; dropped, it is gone.
+///
+/// When the drop has returned no call is under way and none will begin, but inside foreign code that this crate calls,
+/// where it does not wait.
+#[must_use = "dropped, the hook is gone"]
+pub struct CancelHook {
+    _hooked: Hooked,
+}
+
+impl fmt::Debug for CancelHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CancelHook").finish_non_exhaustive()
+    }
+}
+
+impl Cancel {
+    /// The group whose hook this is.
+    pub fn group(&self) -> Group {
+        Group::pinned(self.group.node())
+    }
+
+    /// The group whose max is met.
+    pub fn domain(&self) -> Group {
+        Group::pinned(self.domain.node())
+    }
+}
+
+impl Group {
+    /// What is done about charges that the max of this group refuses, once reclaim has brought nothing;
+    /// [`OomPolicy::Inherit`] at first.
+    ///
+    /// Source: `mem_cgroup_out_of_memory` in `mm/memcontrol.c`.
+    ///
+    /// See [`OomPolicy`] for an example.
+    pub fn set_oom_policy(&self, policy: OomPolicy) {
+        self.node().set_oom_policy(policy);
+    }
+
+    /// Its own policy, as it was set.
+    ///
+    /// ```
+    /// assert_eq!(memcg::Runtime::builder().build()?.root().oom_policy(), memcg::OomPolicy::Inherit);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn oom_policy(&self) -> OomPolicy {
+        self.node().oom_policy()
+    }
+
+    /// Call `hook` when this group is chosen to give its memory back: it tells whoever works there to stop.
+    ///
+    /// A group can be chosen as long as it has a hook. It is called by the thread whose charge does not fit, on that
+    /// thread, with no lock of this crate held, while others may call it, too; what it frees at once counts, but it
+    /// should not take long. Charges that it makes itself are refused at once where they do not fit. A panic is caught
+    /// and reported as [`Event::Panic`].
+    ///
+    /// See [`OomPolicy`] for an example.
+    pub fn on_cancel(&self, hook: impl Fn(&Cancel) + Send + Sync + 'static) -> CancelHook {
+        CancelHook { _hooked: self.node().hook(Box::new(hook)) }
+    }
+
+    /// Whether all of this group's subtree is cancelled where any group in it is chosen, and compared as one.
+    ///
+    /// Source: `memory.oom.group`.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let root = runtime.root();
+    /// root.set_oom_group(true);
+    /// assert!(root.oom_group());
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn set_oom_group(&self, together: bool) {
+        self.node().set_together(together);
+    }
+
+    /// See [`set_oom_group`](Self::set_oom_group).
+    pub fn oom_group(&self) -> bool {
+        self.node().is_together()
+    }
+
+    /// Whether this group and all below it are never cancelled, not even with the subtree that they are in.
+    ///
+    /// Source: an `oom_score_adj` of -1000.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let root = runtime.root();
+    /// assert!(!root.oom_exempt());
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn set_oom_exempt(&self, exempt: bool) {
+        self.node().set_exempt(exempt);
+    }
+
+    /// Its own setting, see [`set_oom_exempt`](Self::set_oom_exempt).
+    pub fn oom_exempt(&self) -> bool {
+        self.node().is_exempt()
+    }
+
+    /// Count, and refuse and delay nobody: what the max and high of this group, and of all below it, would have refused
+    /// is let through and counted as [`Event::Max`] and [`Event::Observed`], at the group whose max it was. Nobody is
+    /// asked to give anything back for them. Limits above this group hold.
+    ///
+    /// When they act again what is above a max is set apart, as if it had been forced, and whoever is registered is
+    /// asked for it. Takes the tree's lock, and looks at all groups below.
+    ///
+    /// ```
+    /// use memcg::{Event, Limit, Limits, Runtime};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(100)))?;
+    /// acme.set_observe_only(true);
+    /// let _held = acme.try_charge(130)?;
+    /// assert_eq!((acme.usage(), acme.events().get(Event::Observed)), (130, 1));
+    /// acme.set_observe_only(false);
+    /// assert!(acme.try_charge(1).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_observe_only(&self, observe: bool) {
+        crate::charge::pool::slow_path(|_, _| self.node().tree().set_observed(self.node(), observe));
+        if !observe && !self.is_observe_only() {
+            for group in self.descendants().chain([self.clone()]) {
+                group.shrink_to_max();
+            }
+        }
+    }
+
+    /// This group, or one above it, is only observed.
+    pub fn is_observe_only(&self) -> bool {
+        self.node().is_observed()
+    }
+}
+
+/// Usage is above the max of `node`: one victim after another, until it is not or nobody is left.
+pub(super) fn shrink(node: &'static Node, excess: impl Fn() -> u64) {
+    if !node.chooses() {
+        return;
+    }
+    note(node, Event::Oom);
+    let mut tried = Tried::default();
+    while excess() > 0 && is_free() {
+        let until = match node.tree().choose(node, None, excess(), &mut tried) {
+            Choice::Nobody | Choice::Asker => break,
+            Choice::Awaited(until) => until,
+            Choice::Victim(victim) => {
+                victim.cancel();
+                victim.until
+            }
+        };
+        while excess() > 0 && !is_over(until) {
+            pause();
+        }
+    }
+}

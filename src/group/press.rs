@@ -1,0 +1,223 @@
+//! What happens before a group says no: reclaim, a charge again, somebody else's memory.
+
+use std::time::Instant;
+
+use super::error::ChargeError;
+use super::refused;
+use crate::charge::oom::{Choice, Tried};
+use crate::charge::page_counter::{Node, USAGE_MAX};
+use crate::charge::pool::slow_path;
+use crate::charge::reclaim::{Promises, Request, TIME_MAX};
+use crate::charge::refusal::Refusal as NodeRefusal;
+use crate::reclaim::{Event, ReclaimCause};
+use crate::sync::{Ordering, is_over, pause, per_thread};
+
+/// Rounds of reclaim for one charge, or one max: the kernel's MAX_RECLAIM_RETRIES.
+pub(super) const ROUNDS_MAX: usize = 16;
+
+/// Rounds that free this part of what is wanted count this part: what came may have gone to others.
+const MUCH: usize = 16;
+
+/// What one charge reclaims at least, where so much is wanted soon anyway: this share of the max, as a shift.
+const WANT_SHIFT: u32 = 8;
+
+/// A charge that did not fit and is tried again.
+pub(super) trait Attempt {
+    /// What it makes.
+    type Made;
+
+    /// Who is charged.
+    fn node(&self) -> &'static Node;
+
+    fn bytes(&self) -> u64;
+
+    fn charge(&self) -> Result<Self::Made, NodeRefusal<'static>>;
+
+    /// Waits until it fits at `level`, for so long at most. `None`: it has not.
+    fn wait(&self, level: &'static Node, until: Instant) -> Option<Result<Self::Made, Unmet>>;
+
+    /// Whether the thread may wait for others at all.
+    fn may_block(&self) -> bool {
+        true
+    }
+}
+
+/// Why a charge is not made.
+pub(super) enum Unmet {
+    Refused {
+        refusal: NodeRefusal<'static>,
+        /// [`Event::Oom`] has been counted for it.
+        counted: bool,
+    },
+    /// The group went offline meanwhile, perhaps by a reclaimer.
+    Offline,
+    /// The group was chosen to give its memory back.
+    Cancelled,
+}
+
+/// This thread may call foreign code: it neither is in reclaim nor has an allocator of ours on its stack.
+pub(super) fn is_free() -> bool {
+    !per_thread::in_reclaim() && !per_thread::in_slow_path()
+}
+
+pub(super) fn deadline(node: &Node) -> Instant {
+    Instant::now() + node.tree().reclaim.time.min(TIME_MAX)
+}
+
+/// An event outside of any slow path: whoever waits for it is told at once.
+pub(super) fn note(level: &Node, event: Event) {
+    slow_path(|_, _| level.count_event(event));
+}
+
+/// A charge that was refused, after a drain: reclaim below the level that refused, and once more, as long as somebody
+/// frees something; then whoever can be cancelled there. Foreign code runs, on this thread, which holds no lock of
+/// ours.
+#[cold]
+pub(super) fn press<A: Attempt>(attempt: &A, mut refusal: NodeRefusal<'static>) -> Result<A::Made, Unmet> {
+    let (node, requested) = (attempt.node(), attempt.bytes());
+    let mut request: Option<Request> = None;
+    let (mut rounds, mut want) = (0, 0);
+    while rounds < ROUNDS_MAX * MUCH {
+        let level = refusal.level.gate.node();
+        note(level, Event::Max);
+        if !may_ask(level, requested, &refusal) || request.as_ref().is_some_and(Request::is_over) {
+            break;
+        }
+        let request = request.get_or_insert_with(|| Request::new(ReclaimCause::Full, deadline(level)));
+        // What came once and went to others has to come again, for this charge as a whole.
+        let short = wanted(level, requested, &refusal);
+        want = if want == 0 { short } else { short.max(requested) };
+        match round(attempt, request, level, want, &refusal) {
+            Came::Enough => rounds += 1,
+            Came::Little => rounds += MUCH,
+            Came::Nothing => break,
+        }
+        if node.state().is_offline() {
+            return Err(Unmet::Offline);
+        }
+        refusal = match attempt.charge() {
+            Ok(charged) => return Ok(charged),
+            Err(again) => again,
+        };
+    }
+    cancel_others(attempt, refusal)
+}
+
+/// Where the refusing level chooses: one victim after another, until the charge fits or nobody is left.
+fn cancel_others<A: Attempt>(attempt: &A, refusal: NodeRefusal<'static>) -> Result<A::Made, Unmet> {
+    let (node, level) = (attempt.node(), refusal.level.gate.node());
+    if !fits_ever(attempt.bytes(), &refusal) || !is_free() || !level.chooses() {
+        return Err(Unmet::Refused { refusal, counted: false });
+    }
+    note(level, Event::Oom);
+    let mut tried = Tried::default();
+    loop {
+        let until = match level.tree().choose(level, Some(node), attempt.bytes(), &mut tried) {
+            Choice::Nobody => return Err(Unmet::Refused { refusal, counted: true }),
+            Choice::Asker => return Err(Unmet::Cancelled),
+            Choice::Awaited(until) => until,
+            Choice::Victim(victim) => {
+                victim.cancel();
+                if victim.includes(node) {
+                    return Err(Unmet::Cancelled);
+                }
+                victim.until
+            }
+        };
+        if !attempt.may_block() {
+            return Err(Unmet::Refused { refusal, counted: true });
+        }
+        if let Some(ended) = attempt.wait(level, until) {
+            return ended;
+        }
+    }
+}
+
+impl Unmet {
+    /// What the caller is told, and the events tell.
+    pub(super) fn into_error(self, node: &'static Node, requested: u64) -> ChargeError {
+        let group = || super::Group::pinned(node.first());
+        match self {
+            Unmet::Refused { refusal, counted } => {
+                let refusal = refuse(node, requested, &refusal, counted);
+                if per_thread::in_reclaim() { ChargeError::InReclaim(refusal) } else { refusal.into() }
+            }
+            Unmet::Offline => ChargeError::Offline { group: group(), requested },
+            Unmet::Cancelled => ChargeError::Cancelled { group: group(), requested },
+        }
+    }
+}
+
+/// A refusal is final: counted, with handles of its own.
+pub(super) fn refuse(
+    node: &'static Node,
+    requested: u64,
+    refusal: &NodeRefusal<'_>,
+    counted: bool,
+) -> super::error::Refusal {
+    refusal.level.failcnt.fetch_add(1, Ordering::Relaxed);
+    if !counted {
+        note(refusal.level, Event::Oom);
+    }
+    refused(node, requested, refusal)
+}
+
+/// Nobody gives anything for what can never fit.
+pub(super) fn fits_ever(requested: u64, refusal: &NodeRefusal<'_>) -> bool {
+    requested <= refusal.max.min(USAGE_MAX).saturating_sub(refusal.reserve)
+}
+
+/// Further counters have nobody to ask.
+fn may_ask(level: &Node, requested: u64, refusal: &NodeRefusal<'_>) -> bool {
+    fits_ever(requested, refusal) && is_free() && level.is_memory() && level.can_reclaim()
+}
+
+/// What a round for a charge came to.
+enum Came {
+    /// A good part of what is wanted, a promise that was waited for, or something for other threads, which was waited
+    /// for: charge again.
+    Enough,
+    /// Little. Charge again, but not as often.
+    Little,
+    /// No use to charge again.
+    Nothing,
+}
+
+/// One round for a charge.
+fn round<A: Attempt>(
+    attempt: &A,
+    request: &mut Request,
+    level: &'static Node,
+    want: u64,
+    refusal: &NodeRefusal<'_>,
+) -> Came {
+    let Some(round) = level.reclaim(want, request) else { return Came::Nothing };
+    if round.others || round.report.freed > want / MUCH as u64 {
+        return Came::Enough;
+    }
+    if round.report.freed > 0 {
+        return Came::Little;
+    }
+    if request.promises == Promises::Lapse || round.owing.is_empty() || !attempt.may_block() {
+        return Came::Nothing;
+    }
+    // It is on its way; others do not pay for it, unless it takes too long. No spinning: who has promised needs the
+    // processor.
+    let fits = || level.room(refusal.max.saturating_sub(refusal.reserve)) >= attempt.bytes();
+    while round.owing.is_open() && !fits() && !is_over(request.deadline) {
+        pause();
+    }
+    if is_over(request.deadline) {
+        (request.deadline, request.promises) = (deadline(level), Promises::Lapse);
+    }
+    Came::Enough
+}
+
+/// What is missing, or somewhat more, so that the next charges need no reclaim.
+fn wanted(level: &Node, requested: u64, refusal: &NodeRefusal<'_>) -> u64 {
+    let most = refusal.max.saturating_sub(refusal.reserve);
+    let spare = (level.batch() / 2).min(refusal.max >> WANT_SHIFT);
+    // Who is first in line comes before.
+    let ahead = refusal.ahead.saturating_add(requested);
+    refusal.usage.saturating_add(ahead).saturating_sub(most).max(spare)
+}

@@ -1,0 +1,380 @@
+//! Charges that wait for room: blocking, as a future, as configured.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use super::error::ChargeError;
+use super::press::{Attempt, Unmet, deadline, fits_ever, is_free, press, refuse};
+use super::{Charge, Group, high, zero};
+use crate::charge::page_counter::Node;
+use crate::charge::reclaim::Request;
+use crate::charge::refusal::Refusal as NodeRefusal;
+use crate::charge::stock::Consume;
+use crate::charge::waiting::{Decision, Ticket};
+use crate::pressure::OnExhausted;
+use crate::reclaim::ReclaimCause;
+use crate::sync::slots::Gate;
+use crate::sync::{Arc, Thread, is_over, park, this_thread};
+
+/// How long a charge may wait in line, once nobody gives any more.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Patience {
+    /// Not at all.
+    None,
+    /// Until then; without an end where that is not a point in time.
+    Until(Option<Instant>),
+}
+
+/// Plain bytes of one group.
+pub(super) struct Plain {
+    pub(super) node: &'static Node,
+    pub(super) bytes: u64,
+    /// The thread may wait: it does not drive futures.
+    pub(super) blocks: bool,
+}
+
+impl Attempt for Plain {
+    type Made = ();
+
+    fn node(&self) -> &'static Node {
+        self.node
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn charge(&self) -> Result<(), NodeRefusal<'static>> {
+        self.node.try_charge_once_slow(self.bytes, Consume::Miss)
+    }
+
+    fn wait(&self, level: &'static Node, until: Instant) -> Option<Result<(), Unmet>> {
+        Some(unmet(wait_in_line(self.node, self.bytes, level, Some(until))?))
+    }
+
+    fn may_block(&self) -> bool {
+        self.blocks
+    }
+}
+
+fn unmet(decision: Decision) -> Result<(), Unmet> {
+    match decision {
+        Decision::Granted => Ok(()),
+        Decision::Full(level) => Err(Unmet::Refused { refusal: level.refusal_now(), counted: false }),
+        Decision::Offline => Err(Unmet::Offline),
+        Decision::Cancelled => Err(Unmet::Cancelled),
+    }
+}
+
+/// A charge that did not hit: reclaim, victims, the line. For none, a handle. The delay for high is not slept yet.
+pub(super) fn charge_slow(
+    gate: &'static Gate,
+    bytes: u64,
+    missed: Consume,
+    patience: Patience,
+) -> Result<(), ChargeError> {
+    let node = gate.node();
+    if node.state().is_offline() {
+        node.undo_slow(bytes, missed);
+        return Err(ChargeError::Offline { group: Group::pinned(node.first()), requested: bytes });
+    }
+    if bytes == 0 {
+        zero::hold(node);
+        return Ok(());
+    }
+    let begun = matches!(patience, Patience::Until(_)).then(Instant::now);
+    let Err(refusal) = node.try_charge_once_slow(bytes, missed) else { return Ok(()) };
+    let pressed = press(&Plain { node, bytes, blocks: true }, refusal);
+    let (refusal, counted) = match (pressed, patience) {
+        (Err(Unmet::Refused { refusal, counted }), Patience::Until(_)) if may_wait(bytes, &refusal) => {
+            (refusal, counted)
+        }
+        (pressed, _) => return pressed.map_err(|unmet| unmet.into_error(node, bytes)),
+    };
+    let level = refusal.level.gate.node();
+    let Patience::Until(until) = patience else { unreachable!("matched above") };
+    match wait_in_line(node, bytes, level, until) {
+        Some(decision) => unmet(decision).map_err(|unmet| unmet.into_error(node, bytes)),
+        None => {
+            let refusal = Box::new(refuse(node, bytes, &level.refusal_now(), counted));
+            Err(ChargeError::TimedOut { refusal, waited: begun.map_or(Duration::ZERO, |begun| begun.elapsed()) })
+        }
+    }
+}
+
+/// In reclaim nobody waits: what is waited for may be what the waiter is to free.
+fn may_wait(bytes: u64, refusal: &NodeRefusal<'_>) -> bool {
+    is_free() && fits_ever(bytes, refusal) && refusal.level.is_memory()
+}
+
+/// Stand in line at `level` until it is decided, or time is over.
+fn wait_in_line(node: &'static Node, bytes: u64, level: &'static Node, until: Option<Instant>) -> Option<Decision> {
+    let mut ticket = node.stand_in_line(bytes, level);
+    let waker = parked_waker();
+    loop {
+        if let Some(decision) = ticket.poll(&waker) {
+            return Some(decision);
+        }
+        if until.is_some_and(is_over) {
+            return ticket.leave();
+        }
+        let level = ticket.level();
+        if !level.can_reclaim() {
+            park_until(until);
+            continue;
+        }
+        // What nobody could give when this charge came somebody may be able to give by now.
+        let again = Instant::now() + node.tree().reclaim.time.clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX);
+        park_until(Some(until.map_or(again, |until| until.min(again))));
+        if is_over(again) && !ticket.is_decided() {
+            let mut request = Request::new(ReclaimCause::Full, deadline(level));
+            level.reclaim(bytes.saturating_sub(level.room(level.admits())), &mut request);
+        }
+    }
+}
+
+/// How often a charge in line has reclaimers asked again.
+const ASK_AGAIN_MIN: Duration = Duration::from_millis(10);
+const ASK_AGAIN_MAX: Duration = Duration::from_secs(1);
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Wakes this thread from [`park_until`].
+pub(super) fn parked_waker() -> Waker {
+    Waker::from(Arc::new(Unpark(this_thread())))
+}
+
+/// Sleep until woken, or for no reason at all. False: time is over.
+pub(super) fn park_until(until: Option<Instant>) -> bool {
+    match until {
+        Some(until) if is_over(until) => false,
+        Some(until) => {
+            park(Some(until.saturating_duration_since(Instant::now())));
+            true
+        }
+        None => {
+            park(None);
+            true
+        }
+    }
+}
+
+impl Group {
+    /// Charge `bytes`, and where they do not fit wait in line for so long at most.
+    ///
+    /// First all that [`try_charge`](Self::try_charge) does. Then it stands in line at the group whose max is met,
+    /// behind those that came before; whoever gives bytes back there charges them for the first in line and wakes him
+    /// with the charge made. Others may pass the first, those behind him and newcomers, until together they have been
+    /// admitted as many bytes as he asks for; from then on nobody passes. Who waits holds nothing. Reclaimers are asked
+    /// again from time to time.
+    ///
+    /// Do not wait while you hold memory that others wait for: what nobody gives back nobody gets. A time limit ends
+    /// that, and so does [`OomPolicy::Choose`](crate::OomPolicy::Choose).
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError::TimedOut`]; [`ChargeError::Limit`] at once, for what could never fit;
+    /// [`ChargeError::Offline`] as soon as the group goes offline, [`ChargeError::Cancelled`] as soon as it is chosen
+    /// to give its memory back; [`ChargeError::InReclaim`] at once inside a reclaimer.
+    ///
+    /// ```
+    /// use memcg::{ChargeError, Limit, Runtime};
+    /// use std::time::Duration;
+    ///
+    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let root = runtime.root();
+    /// let held = root.try_charge(80)?;
+    /// let refused = root.charge_timeout(30, Duration::from_millis(1)).unwrap_err();
+    /// assert!(matches!(refused, ChargeError::TimedOut { .. }));
+    /// let giver = std::thread::spawn(move || drop(held));
+    /// let charge = root.charge_timeout(30, Duration::from_secs(10))?;
+    /// assert_eq!(charge.bytes(), 30);
+    /// # giver.join().unwrap();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn charge_timeout(&self, bytes: u64, time: Duration) -> Result<Charge, ChargeError> {
+        match self.gate.consume_open(bytes) {
+            Consume::Hit => {}
+            missed => {
+                charge_slow(self.gate, bytes, missed, Patience::Until(Instant::now().checked_add(time)))?;
+                high::sleep_off(self.node());
+            }
+        }
+        Ok(Charge::new(self.gate, bytes))
+    }
+
+    /// Charge `bytes`, and where they do not fit do what `exhausted` says, which configuration files can say, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_charge`](Self::try_charge) for `Fail`, as [`charge_timeout`](Self::charge_timeout) for `Wait`. For
+    /// `Overcharge` only [`ChargeError::Offline`].
+    ///
+    /// ```
+    /// use memcg::{Limit, OnExhausted, Runtime};
+    ///
+    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let root = runtime.root();
+    /// let _held = root.charge_with(130, "overcharge".parse()?)?;
+    /// assert_eq!(root.forced(), 30);
+    /// assert!(root.charge_with(1, OnExhausted::Fail).is_err());
+    /// assert!(root.charge_with(1, "wait(1ms)".parse()?).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn charge_with(&self, bytes: u64, exhausted: OnExhausted) -> Result<Charge, ChargeError> {
+        match exhausted {
+            OnExhausted::Fail => self.try_charge(bytes),
+            OnExhausted::Wait(time) => self.charge_timeout(bytes, time),
+            OnExhausted::Overcharge => match self.try_charge(bytes) {
+                Err(ChargeError::Offline { group, requested }) => Err(ChargeError::Offline { group, requested }),
+                Ok(charge) => Ok(charge),
+                Err(_) => Ok(self.charge(bytes)),
+            },
+        }
+    }
+
+    /// Charge `bytes`, and where they do not fit wait in line, as [`charge_timeout`](Self::charge_timeout) without an
+    /// end and without blocking.
+    ///
+    /// Needs no runtime, only a [`Waker`]. Dropped before it is done it leaves the line, and nothing of it remains;
+    /// dropped after it was given the bytes and before it was polled again it gives them back. A time limit is the
+    /// caller's timer around it. Reclaimers are asked when it is polled first, on the polling thread; not again, but by
+    /// others that do not fit. Above a high it yields, in the place of sleeping, until the delay is over or usage is
+    /// not above high any more: where there is a timer, [`try_charge_undelayed`](Self::try_charge_undelayed) says for
+    /// how long to set it.
+    ///
+    /// # Errors
+    ///
+    /// As [`charge_timeout`](Self::charge_timeout), but [`ChargeError::TimedOut`].
+    ///
+    /// ```
+    /// use memcg::{Limit, Runtime};
+    /// use std::future::Future;
+    /// use std::pin::pin;
+    /// use std::task::{Context, Poll, Waker};
+    ///
+    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let root = runtime.root();
+    /// let held = root.try_charge(80)?;
+    /// let mut charge = pin!(root.charge_async(30));
+    /// let mut context = Context::from_waker(Waker::noop());
+    /// assert!(charge.as_mut().poll(&mut context).is_pending());
+    /// assert_eq!((root.usage(), root.waiting()), (80, 1), "who waits holds nothing");
+    /// drop(held);
+    /// assert_eq!(root.usage(), 30, "charged for the one in line");
+    /// let Poll::Ready(charge) = charge.poll(&mut context) else { panic!() };
+    /// assert_eq!(charge?.bytes(), 30);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn charge_async(&self, bytes: u64) -> ChargeFuture {
+        ChargeFuture { group: self.clone(), bytes, state: State::New }
+    }
+
+    /// Charges that wait in line at this group: its own max has refused them.
+    ///
+    /// ```
+    /// assert_eq!(memcg::Runtime::builder().build()?.root().waiting(), 0);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn waiting(&self) -> usize {
+        self.node().waiting()
+    }
+}
+
+/// A charge that waits: see [`Group::charge_async`].
+#[must_use = "futures do nothing unless they are polled"]
+pub struct ChargeFuture {
+    group: Group,
+    bytes: u64,
+    state: State,
+}
+
+enum State {
+    New,
+    InLine(Ticket),
+    /// Charged, above a high.
+    Delayed {
+        charge: Charge,
+        until: Option<Instant>,
+    },
+    Done,
+}
+
+impl ChargeFuture {
+    /// The first poll: what [`Group::try_charge`] does, but for waiting. `None`: in line.
+    fn begin(&mut self) -> Option<Result<(), ChargeError>> {
+        let (gate, bytes) = (self.group.gate, self.bytes);
+        let missed = match gate.consume_open(bytes) {
+            Consume::Hit => return Some(Ok(())),
+            missed => missed,
+        };
+        let node = gate.node();
+        if node.state().is_offline() || bytes == 0 {
+            return Some(charge_slow(gate, bytes, missed, Patience::None));
+        }
+        let Err(refusal) = node.try_charge_once_slow(bytes, missed) else { return Some(Ok(())) };
+        match press(&Plain { node, bytes, blocks: false }, refusal) {
+            Err(Unmet::Refused { refusal, .. }) if may_wait(bytes, &refusal) => {
+                self.state = State::InLine(node.stand_in_line(bytes, refusal.level.gate.node()));
+                None
+            }
+            pressed => Some(pressed.map_err(|unmet| unmet.into_error(node, bytes))),
+        }
+    }
+
+    /// It is charged, and perhaps delayed.
+    fn charged(&mut self) {
+        let charge = Charge::new(self.group.gate, self.bytes);
+        let until = Instant::now().checked_add(high::throttled(self.group.node()));
+        self.state = State::Delayed { charge, until };
+    }
+}
+
+impl Future for ChargeFuture {
+    type Output = Result<Charge, ChargeError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let node = self.group.node();
+        let mut ended = if let State::New = self.state { self.begin() } else { None };
+        if let State::InLine(ticket) = &mut self.state
+            && let Some(decision) = ticket.poll(context.waker())
+        {
+            ended = Some(unmet(decision).map_err(|unmet| unmet.into_error(node, self.bytes)));
+        }
+        match ended {
+            Some(Ok(())) => self.charged(),
+            Some(Err(error)) => {
+                self.state = State::Done;
+                return Poll::Ready(Err(error));
+            }
+            None => {}
+        }
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::Delayed { charge, until } => {
+                if until.is_some_and(is_over) || !high::holds_up(node) {
+                    return Poll::Ready(Ok(charge));
+                }
+                self.state = State::Delayed { charge, until };
+                context.waker().wake_by_ref();
+            }
+            waits => self.state = waits,
+        }
+        Poll::Pending
+    }
+}
+
+impl fmt::Debug for ChargeFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChargeFuture").field("group", &self.group).field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,73 @@
+//! Foreign code: whether it may still be called, that nobody is in it once it is gone, and that its panics end here.
+//!
+//! One word counts calls under way beside the mark *gone*. Whoever calls counts himself first and then looks for the
+//! mark; whoever takes the code away sets the mark first and then waits until nobody is counted. So either a call is
+//! seen and waited for, or it sees the mark and is none.
+//!
+//! Edge: E24 (taken away/called).
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::{AtomicU64, Ordering, Patience, pause};
+
+const GONE: u64 = 1 << 63;
+
+/// Calls of one piece of foreign code.
+pub(crate) struct Calls(AtomicU64);
+
+/// A call under way.
+pub(crate) struct Call<'a>(&'a AtomicU64);
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        // Release (E24): what the call did is done before it is over; pairs with `wait`.
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Calls {
+    pub(crate) fn new() -> Self {
+        Calls(AtomicU64::new(0))
+    }
+
+    /// `None`: it is gone.
+    pub(crate) fn begin(&self) -> Option<Call<'_>> {
+        // AcqRel (E24): counted before the look for the mark; pairs with `retire`.
+        let gone = self.0.fetch_add(1, Ordering::AcqRel) & GONE != 0;
+        let call = Call(&self.0);
+        (!gone).then_some(call)
+    }
+
+    /// No call begins from here on.
+    pub(crate) fn retire(&self) {
+        // AcqRel (E24): marked before the look in `wait`; pairs with `begin`.
+        self.0.fetch_or(GONE, Ordering::AcqRel);
+    }
+
+    /// Until no call is under way. After [`retire`](Self::retire).
+    pub(crate) fn wait(&self) {
+        let patience = Patience::new();
+        // AcqRel (E24): the latest count; pairs with the end of a call.
+        while self.0.fetch_add(0, Ordering::AcqRel) & !GONE > 0 {
+            if !patience.wait() {
+                pause();
+            }
+        }
+    }
+
+    pub(crate) fn under_way(&self) -> u64 {
+        self.0.load(Ordering::Acquire) & !GONE
+    }
+}
+
+/// Foreign code has panicked.
+#[derive(Debug)]
+pub(crate) struct Panicked;
+
+/// Whatever it does, the caller goes on. What it panicked with may panic when it is dropped.
+pub(crate) fn contain<R>(work: impl FnOnce() -> R) -> Result<R, Panicked> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+        Panicked
+    })
+}
