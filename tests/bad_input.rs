@@ -464,7 +464,10 @@ fn a_refusal_says_who_and_why() {
     held.acme.set_max("512MiB".parse::<Limit>().expect("a limit")).expect("a number");
     held.runtime.root().set_max(Limit::Max).expect("none");
     let refused = held.query.try_charge(u64::MAX).expect_err("does not fit");
-    assert_says(&refused, "/acme refused 16 EiB for /acme/q: 30 B live of max 512 MiB, at most 0 B stocked");
+    assert_says(
+        &refused,
+        "/acme refused 16 EiB for /acme/q: 30 B live of max 512 MiB, at most 0 B stocked; most in /acme/q 30 B",
+    );
     assert!(refused.source().is_none(), "said once");
     let ChargeError::Limit(refusal) = refused else { panic!("a limit") };
     assert_eq!((refusal.group(), refusal.requester()), (&held.acme, &held.query));

@@ -199,7 +199,12 @@ fn an_object_comes_back_clean() {
             assert_eq!((group.max(), group.min(), group.low()), (u64::MAX, 0, 0));
             assert_eq!(
                 group.limits(),
-                Limits::new().max(Limit::Max).min(Limit::Bytes(0)).low(Limit::Bytes(0)).soft(Limit::Max),
+                Limits::new()
+                    .max(Limit::Max)
+                    .min(Limit::Bytes(0))
+                    .low(Limit::Bytes(0))
+                    .soft(Limit::Max)
+                    .high(Limit::Max),
                 "no percentage is left"
             );
             assert_eq!((group.usage(), group.live(), group.stocked(), group.forced()), (0, 0, 0, 0));

@@ -20,11 +20,12 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("stat", &["sync", "stat"]),
     // What foreign code sees, and what is pure; `charge` decides whom to ask.
     ("reclaim", &["sync", "reclaim"]),
-    ("charge", &["sync", "units", "error", "stat", "reclaim", "charge"]),
+    ("pressure", &["sync", "pressure"]),
+    ("charge", &["sync", "units", "error", "stat", "reclaim", "pressure", "charge"]),
     ("charge::stock", &["sync"]),
     ("charge::audit", &["sync"]),
-    ("group", &["sync", "units", "error", "stat", "reclaim", "charge", "group"]),
-    ("runtime", &["sync", "units", "error", "stat", "reclaim", "charge", "group", "runtime"]),
+    ("group", &["sync", "units", "error", "stat", "reclaim", "pressure", "charge", "group"]),
+    ("runtime", &["sync", "units", "error", "stat", "reclaim", "pressure", "charge", "group", "runtime"]),
     // The root lists every public name, the documentation links to any, the models look into all.
     ("docs", &[""]),
     ("tests", &[""]),

@@ -9,12 +9,12 @@ use crate::sync::Ordering;
 
 impl Node {
     pub(crate) fn high(&self) -> u64 {
-        self.limits.high.load(Ordering::Relaxed)
+        self.high.load(Ordering::Relaxed)
     }
 
     /// Set a high. Under the tree's lock.
     pub(crate) fn set_high(&self, high: u64) {
-        self.limits.high.store(high, Ordering::Relaxed);
+        self.high.store(high, Ordering::Relaxed);
         if high < u64::MAX { self.watch(HIGH) } else { self.unwatch(HIGH) }
     }
 

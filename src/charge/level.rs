@@ -84,7 +84,7 @@ impl Node {
 
     fn refusal(&self, open: u64, usage: i64, max: u64) -> Refusal<'_> {
         let reserve = self.limits.reserve.load(Ordering::Relaxed);
-        let ahead = if self.is_watched_for(WAITING) { self.limits.first.load(Ordering::Relaxed) } else { 0 };
+        let ahead = if self.is_watched_for(WAITING) { self.first.load(Ordering::Relaxed) } else { 0 };
         let usage = usage.max(0).cast_unsigned();
         Refusal { level: self, open, usage, max: max.saturating_add(reserve), reserve, ahead }
     }
@@ -246,7 +246,7 @@ impl Node {
     /// What others are admitted to, and the reserve above it: at no moment more than `max` together. A level that is
     /// only observed admits everybody.
     pub(super) fn store_admitted(&self, max: u64, reserve: u64) {
-        self.limits.observed_max.store(max, Ordering::Relaxed);
+        self.observed_max.store(max, Ordering::Relaxed);
         let max = if self.is_watched_for(OBSERVED) { u64::MAX } else { max };
         let reserve = if max == u64::MAX { 0 } else { reserve.min(max) };
         self.limits.reserve.fetch_min(reserve, Ordering::SeqCst);

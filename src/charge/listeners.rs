@@ -14,7 +14,7 @@ use super::watch::LISTENS;
 use crate::reclaim::Event;
 use crate::reclaim::event::Happened;
 use crate::sync::foreign::{Calls, contain};
-use crate::sync::{Arc, model_failed, per_thread};
+use crate::sync::{Arc, fence_after_exchange, model_failed, per_thread};
 
 /// Listeners inside listeners: deeper ones are told with the next event.
 const DEPTH_MAX: u32 = 4;
@@ -126,7 +126,8 @@ impl Hearing {
             }
             (ear.event, ear.local, ear.seen)
         });
-        // E26: after the waker is in its place.
+        // SeqCst (E26): the mark and the waker, then the count; pairs with `Node::count_event`.
+        fence_after_exchange();
         let (event, local, seen) = about?;
         Some(self.node.event_count(event, local)).filter(|&count| count != seen)
     }

@@ -42,6 +42,7 @@ mod transfer;
 pub(crate) mod tree;
 mod verify;
 pub(crate) mod waiting;
+mod walk;
 mod watch;
 
 pub(crate) use config::BATCH_MAX;

@@ -43,7 +43,7 @@ impl Tree {
         let max = counter.max();
         if observed {
             // The max is kept apart before the mark says where to look for it.
-            counter.limits.observed_max.store(max, Ordering::Relaxed);
+            counter.observed_max.store(max, Ordering::Relaxed);
             counter.watch(OBSERVED);
         } else {
             counter.unwatch(OBSERVED);

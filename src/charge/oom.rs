@@ -77,6 +77,8 @@ pub(crate) struct Tried(SmallVec<[Name; 4]>);
 pub(crate) enum Choice {
     /// There is none.
     Nobody,
+    /// There is room by now.
+    Room,
     /// Who asks has been chosen itself.
     Asker,
     /// Somebody has chosen one, and waits for it until then.
@@ -221,8 +223,13 @@ impl Tree {
             let asks_from = |top: Name| asker.is_some_and(|asker| asker.levels().any(|level| name(level) == top));
             for victim in &oom.victims {
                 if victim.levels.contains(&name(domain)) && !tried.0.contains(&victim.levels[0]) {
+                    tried.0.push(victim.levels[0]);
                     return if asks_from(victim.levels[0]) { Choice::Asker } else { Choice::Awaited(victim.until) };
                 }
+            }
+            // Under the lock: what a victim gave meanwhile is not asked of another one.
+            if domain.room(domain.admits()) >= wanted.max(1) {
+                return Choice::Room;
             }
             let Some((unit, overrun)) = oom.worst(domain, tried) else { return Choice::Nobody };
             let together = unit.is_together();

@@ -1,23 +1,16 @@
-//! One counter: its object, its lives, and the walk of a charge from it to the root.
+//! One counter: its object and its lives.
 //!
-//! After `mm/page_counter.c`, with three differences: a level admits by compare-exchange, so a refusal leaves no trace
-//! at its own level; a peak is recorded after the whole walk, so a doomed charge leaves none at all; protection is
-//! propagated by a loop (`protection`), so it is exact.
-//!
-//! What a charge does at one level is in `level`, what keeps an object alive in `life`, what credit is and how it moves
-//! in `stock` and `drain`.
+//! The walk of a charge from it to the root is in `walk`, what it does at one level in `level`, what keeps an object
+//! alive in `life`, what credit is and how it moves in `stock` and `drain`. After `mm/page_counter.c`.
 
 use std::cell::UnsafeCell;
 use std::ptr;
-
-use smallvec::SmallVec;
 
 use super::audit::Cell as AuditCell;
 use super::knob::KNOBS;
 use super::life::State;
 use super::peak::Peaks;
 use super::protection::Propagated;
-use super::refusal::Refusal;
 use super::ring::NO_RING;
 use super::tree::Tree;
 use super::watch::LISTENS;
@@ -28,13 +21,10 @@ use crate::stat::part::Part;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::slots::{Gate, SlotIndex};
 use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU8, AtomicU32, AtomicU64 as StatU64};
-use crate::sync::{Arc, AtomicI64, AtomicU64, CachePadded, Ordering};
+use crate::sync::{Arc, AtomicI64, AtomicU64, CachePadded, Ordering, fence_after_exchange};
 
 /// The most units a counter may hold.
 pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
-
-/// Levels at a new peak that a walk keeps on its own stack.
-const RISEN_COMMON: usize = 8;
 
 /// One open stock more or less below a level, and one transition: see `Limits::open`.
 pub(crate) const OPENED: u64 = (1 << 32) | 1;
@@ -91,6 +81,13 @@ pub(crate) struct Node {
     pub(super) next_grave: StatPtr<Node>,
     /// The next one that the same thread has to serve.
     pub(super) next_served: StatPtr<Node>,
+    /// The max as it was set, while the level is only observed and `limits.max` admits everybody.
+    pub(super) observed_max: StatU64,
+    /// Usage above it delays charges; `u64::MAX`: never.
+    pub(super) high: StatU64,
+    /// Bytes of who is first in line here, and what others may charge yet before he has.
+    pub(super) first: StatU64,
+    pub(super) pass: AtomicU64,
     /// What is done about charges that do not fit: see `oom`.
     pub(super) oom: AtomicU8,
     /// When the last rate-limited dump was made; 0: never.
@@ -174,58 +171,6 @@ pub(crate) struct Limits {
     /// enough.
     pub(super) reserve: StatU64,
     pub(super) reserve_wanted: StatU64,
-    /// The max as it was set, while the level is only observed and `max` admits everybody.
-    pub(super) observed_max: StatU64,
-    /// Usage above it delays charges; `u64::MAX`: never.
-    pub(super) high: StatU64,
-    /// Bytes of who is first in line here, and what others may charge yet before he has.
-    pub(super) first: StatU64,
-    pub(super) pass: AtomicU64,
-}
-
-/// The levels of a charge: from a counter to its root. For the front of a set, all chains of its members, the last
-/// first; uncharges go from the first, so that a later counter never reads lower for it.
-pub(crate) struct Levels<'a> {
-    next: Option<&'a Node>,
-    rest: std::slice::Iter<'a, &'static Node>,
-}
-
-impl<'a> Iterator for Levels<'a> {
-    type Item = &'a Node;
-
-    #[inline]
-    fn next(&mut self) -> Option<&'a Node> {
-        let level = match self.next {
-            Some(level) => level,
-            None => self.rest.next_back()?,
-        };
-        self.next = level.life().parent;
-        Some(level)
-    }
-}
-
-/// Levels that a walk may bring to a new peak. Recorded once the walk is through, so that a doomed one leaves none.
-struct Risen<'a>(SmallVec<[(&'a Node, u64); RISEN_COMMON]>);
-
-impl<'a> Risen<'a> {
-    fn new() -> Self {
-        Risen(SmallVec::new())
-    }
-
-    #[inline]
-    fn note(&mut self, level: &'a Node, usage: i64) {
-        let usage = usage.max(0).cast_unsigned();
-        if level.peaks().rises(usage) {
-            self.0.push((level, usage));
-        }
-    }
-
-    #[inline]
-    fn record(self) {
-        for (level, usage) in self.0 {
-            level.peaks().record(usage);
-        }
-    }
 }
 
 // === impl Node: its lives ===
@@ -255,10 +200,6 @@ impl Node {
                 in_excess: AtomicU64::new(0),
                 reserve: StatU64::new(0),
                 reserve_wanted: StatU64::new(0),
-                observed_max: StatU64::new(u64::MAX),
-                high: StatU64::new(u64::MAX),
-                first: StatU64::new(0),
-                pass: AtomicU64::new(0),
             }),
             place: AtomicU32::new(u32::MAX),
             charger: AtomicU64::new(0),
@@ -278,6 +219,10 @@ impl Node {
             stats: StatPtr::new(ptr::null_mut()),
             next_grave: StatPtr::new(ptr::null_mut()),
             next_served: StatPtr::new(ptr::null_mut()),
+            observed_max: StatU64::new(u64::MAX),
+            high: StatU64::new(u64::MAX),
+            first: StatU64::new(0),
+            pass: AtomicU64::new(0),
             oom: AtomicU8::new(0),
             dumped: StatU64::new(0),
             spent: AtomicBool::new(false),
@@ -311,7 +256,7 @@ impl Node {
             word.store(0, Ordering::Relaxed);
         }
         self.limits.soft.store(u64::MAX, Ordering::Relaxed);
-        self.limits.high.store(u64::MAX, Ordering::Relaxed);
+        self.high.store(u64::MAX, Ordering::Relaxed);
         self.oom.store(0, Ordering::Relaxed);
         self.dumped.store(0, Ordering::Relaxed);
         self.limits.min_propagated.forget();
@@ -385,8 +330,9 @@ impl Node {
     pub(crate) fn count_event(&self, event: Event) {
         self.events_local.count(event);
         for level in self.levels() {
-            // SeqCst (E26): counted before the look for somebody who waits.
+            // SeqCst (E26): counted, then a look for somebody who waits; pairs with `Hearing::poll`.
             level.events.count(event);
+            fence_after_exchange();
             if level.is_watched_for(LISTENS) {
                 level.list();
             }
@@ -400,117 +346,5 @@ impl Node {
             Beside::First(_) => &[],
         };
         std::iter::once(self).chain(others.iter().copied())
-    }
-}
-
-// === impl Node: the walk ===
-
-impl Node {
-    #[inline]
-    pub(crate) fn levels(&self) -> Levels<'_> {
-        let members = &self.life().members;
-        Levels { next: members.is_empty().then_some(self), rest: members.iter() }
-    }
-
-    pub(crate) fn levels_below(&self, top: Option<&Node>) -> impl Iterator<Item = &Node> {
-        self.levels().take_while(move |&level| top.is_none_or(|top| !ptr::eq(level, top)))
-    }
-
-    /// Charge exactly `n` at every level, or at none. Returns the smallest room that its own exchanges left.
-    ///
-    /// A doomed walk is visible below the refusing level until it is undone.
-    pub(crate) fn walk(&self, n: u64) -> Result<u64, Refusal<'_>> {
-        self.walk_below(n, None)
-    }
-
-    /// [`walk`](Self::walk) the levels below `top` only.
-    pub(crate) fn walk_below(&self, n: u64, top: Option<&Node>) -> Result<u64, Refusal<'_>> {
-        let mut risen = Risen::new();
-        let mut margin = u64::MAX;
-        for level in self.levels_below(top) {
-            match level.admit(n) {
-                Ok((usage, room)) => {
-                    margin = margin.min(room);
-                    risen.note(level, usage);
-                }
-                Err(refusal) => {
-                    self.roll_back(n, refusal.level);
-                    return Err(refusal.limited());
-                }
-            }
-        }
-        risen.record();
-        Ok(margin)
-    }
-
-    #[cold]
-    fn roll_back(&self, n: u64, refused: &Node) {
-        for below in self.levels().take_while(|&below| !ptr::eq(below, refused)) {
-            below.take_off(n);
-        }
-    }
-
-    /// Charge exactly `n` at every level, whatever the limits say. True if a level is above its max afterwards.
-    pub(crate) fn force(&self, n: u64) -> bool {
-        let mut risen = Risen::new();
-        let mut crossed = false;
-        for level in self.levels() {
-            let (usage, above) = level.add_forced(n);
-            risen.note(level, usage);
-            crossed |= above;
-            if above {
-                level.count_event(Event::Overcharge);
-            }
-        }
-        risen.record();
-        crossed
-    }
-
-    /// Give `n` back at the levels below `top` only. Afterwards the counter may be gone.
-    pub(crate) fn uncharge_below(&self, n: u64, top: &Node) {
-        let mut level = Some(self);
-        while let Some(at) = level.filter(|&at| !ptr::eq(at, top)) {
-            level = at.life().parent;
-            at.subtract(n);
-        }
-    }
-
-    /// Give `n` back at every level. What a level clamps its ancestors keep: they hold it for somebody else. False
-    /// where a level did. Afterwards the counter may be gone.
-    pub(crate) fn uncharge_levels(&self, n: u64) -> bool {
-        if n == 0 {
-            return true;
-        }
-        let members = &self.life().members;
-        if members.is_empty() {
-            return self.uncharge_chain(n) == n;
-        }
-        // First member first: see `Levels`. A front is kept by its set.
-        let mut whole = true;
-        for member in members {
-            whole &= member.uncharge_chain(n) == n;
-        }
-        if !whole {
-            self.poisoned.store(true, Ordering::Relaxed);
-        }
-        whole
-    }
-
-    /// Returns what was there to take at the lowest level.
-    fn uncharge_chain(&self, n: u64) -> u64 {
-        // The parent is read before the subtraction, here and above: what is left to subtract keeps it alive.
-        let mut level = self.life().parent;
-        let lowest = self.subtract(n);
-        let mut n = lowest;
-        while let Some(above) = level.filter(|_| n > 0) {
-            level = above.life().parent;
-            n = above.subtract(n);
-        }
-        lowest
-    }
-
-    /// Usage behind the credit of this stock: the least of a set's counters.
-    pub(crate) fn backing(&self) -> u64 {
-        self.life().members.iter().map(|member| member.usage()).min().unwrap_or_else(|| self.usage())
     }
 }

@@ -164,7 +164,7 @@ impl Node {
 
     pub(crate) fn max(&self) -> u64 {
         if self.is_watched_for(OBSERVED) {
-            return self.limits.observed_max.load(Ordering::Relaxed);
+            return self.observed_max.load(Ordering::Relaxed);
         }
         self.limits.max.load(Ordering::Acquire).saturating_add(self.limits.reserve.load(Ordering::Relaxed))
     }

@@ -85,7 +85,7 @@ impl Node {
     pub(super) fn may_pass(&self, n: u64) -> bool {
         let less = |left: u64| left.checked_sub(n);
         per_thread::is_first_at(ptr::from_ref(self).cast())
-            || self.limits.pass.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
+            || self.pass.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
     }
 
     /// Charges that wait in line here.
@@ -98,7 +98,7 @@ impl Node {
 
     /// Bytes of who is first in line here.
     pub(crate) fn first_in_line(&self) -> u64 {
-        self.limits.first.load(Ordering::Relaxed)
+        self.first.load(Ordering::Relaxed)
     }
 
     /// Charge `n` for somebody who waits, first in line at a level or not. Never from a stock: none is open below.
@@ -150,8 +150,8 @@ impl Waiting {
         if line.first != first {
             line.first = first;
             let bytes = self.seats.get(&first).map_or(0, |seat| seat.bytes);
-            level.limits.first.store(bytes, Ordering::Relaxed);
-            level.limits.pass.store(bytes, Ordering::Release);
+            level.first.store(bytes, Ordering::Relaxed);
+            level.pass.store(bytes, Ordering::Release);
         }
     }
 
@@ -187,7 +187,7 @@ impl Waiting {
         let behind: SmallVec<[u64; WINDOW]> = line.tickets.iter().skip(1).take(WINDOW).copied().collect();
         for ticket in behind {
             let bytes = self.seats.get(&ticket).map_or(u64::MAX, |seat| seat.bytes);
-            let (room, pass) = (level.room(level.admits()), level.limits.pass.load(Ordering::Acquire));
+            let (room, pass) = (level.room(level.admits()), level.pass.load(Ordering::Acquire));
             if room == 0 || pass == 0 {
                 break;
             }

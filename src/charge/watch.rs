@@ -74,7 +74,7 @@ impl Node {
             self.count_event(Event::Max);
             self.count_event(Event::Observed);
         }
-        if watched & HIGH != 0 && usage > self.limits.high.load(Ordering::Relaxed) {
+        if watched & HIGH != 0 && usage > self.high.load(Ordering::Relaxed) {
             per_thread::note_over_high(n);
         }
         self.rose();

@@ -28,7 +28,10 @@
 //! | E21 | publish figures, then take off the bound | a stale read: the bound, then the figures | release/acquire | `loom_bound_vs_flush`, `loom_bound_vs_unlist` |
 //! | E22 | publish the parent, then the child | read the child, then the parent | release/acquire | `loom_parent_never_below_child` |
 //! | E23 | usage or a soft limit changes: exchange it, read the mark | `cross`: exchange the mark, read usage again | store buffering | `loom_crossing_vs_crossing`, `loom_crossing_vs_soft_limit`, `loom_crossing_vs_offline`, `loom_crossing_vs_last_uncharge` |
-//! | E24 | a walk counts its call, then looks whether the registration is gone | a registration is dropped: mark it gone, then read the calls | the exchanges of one word | `loom_registration_vs_walk` |
+//! | E24 | a walk counts its call, then looks whether the registration is gone | a registration is dropped: mark it gone, then read the calls | the exchanges of one word | `loom_registration_vs_walk`, `loom_event_vs_listener_dropped` |
+//! | E25 | a charge stands in line: mark the level, then look at usage | bytes are given back: exchange usage, read the mark, list the level | the exchanges of usage; of the mark, between who lists and who serves | `loom_waiter_vs_uncharge`, `loom_waiter_vs_two_uncharges`, `loom_waiter_vs_set_max` |
+//! | E26 | somebody waits for an event: mark the level, then read the count | the event happens: count, then read the mark | store buffering | `loom_event_vs_waiter` |
+//! | E27 | a charge stands in line: mark the group, then read whether it is offline | it goes offline: say so, then read the mark | the tree's lock | `loom_waiter_vs_offline` |
 //!
 //! What is not in the table is not an edge: the peak of a counter's life, event counts, published bounds and the mark
 //! *tight* are relaxed, and nothing is concluded from their order.

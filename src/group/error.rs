@@ -99,7 +99,8 @@ pub struct Refusal {
     pub(super) usage: u64,
     pub(super) max: u64,
     pub(super) reserve: u64,
-    pub(super) ahead: u64,
+    /// Somebody else is first in line.
+    pub(super) is_behind: bool,
     pub(super) stocked_bound: u64,
     pub(super) holders: Holders,
 }
@@ -204,17 +205,17 @@ impl Refusal {
         self.reserve
     }
 
-    /// Bytes that the first in line there waits for; 0 where nobody waits. A charge that fits is refused, too, once so
-    /// much has been charged past him: see [`Group::charge_timeout`].
+    /// Whether somebody stands in line there, who comes first. A charge that would fit is refused, too, once others have
+    /// charged past him as much as he asks for: see [`Group::charge_timeout`].
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
     /// # let memcg::ChargeError::Limit(refusal) = runtime.root().try_charge(2_000).unwrap_err() else { panic!() };
-    /// assert_eq!(refusal.ahead(), 0);
+    /// assert!(!refusal.is_behind());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn ahead(&self) -> u64 {
-        self.ahead
+    pub fn is_behind(&self) -> bool {
+        self.is_behind
     }
 
     /// Who held most below the group when it refused: up to three of its children and the usage of each, the largest
@@ -249,7 +250,7 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refusal { group, requester, requested, usage, max, reserve, ahead, stocked_bound, .. } = self;
+        let Refusal { group, requester, requested, usage, max, reserve, is_behind, stocked_bound, .. } = self;
         let [requested, usage, stocked] = [requested, usage, stocked_bound].map(|&bytes| Bytes(bytes));
         write!(f, "{} refused {requested}", group.path())?;
         if let Some(counter) = self.counter() {
@@ -260,8 +261,8 @@ impl fmt::Display for Refusal {
         if *reserve > 0 {
             write!(f, ", {} kept for reclaim", Bytes(*reserve))?;
         }
-        if *ahead > 0 {
-            write!(f, ", {} for who waits longer", Bytes(*ahead))?;
+        if *is_behind {
+            f.write_str(", behind those in line")?;
         }
         for (number, (holder, usage)) in self.holders().enumerate() {
             let most = if number == 0 { "; most in" } else { "," };

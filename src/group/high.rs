@@ -17,6 +17,7 @@ use crate::charge::stock::Consume;
 use crate::pressure::delay::DELAY_MIN;
 use crate::reclaim::{Event, ReclaimCause};
 use crate::sync::{is_over, per_thread, sleep};
+use crate::units::Limit;
 
 /// What is reclaimed at a time, at least: the kernel's SWAP_CLUSTER_MAX.
 const RECLAIM_MIN: u64 = 32 * 4096;
@@ -116,7 +117,7 @@ impl Group {
     /// assert!(root.events().get(Event::High) > 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_high(&self, limit: crate::Limit) -> Result<u64, LimitError> {
+    pub fn set_high(&self, limit: Limit) -> Result<u64, LimitError> {
         self.memory().set(Knob::High, limit)?;
         let node = self.node();
         if node.above_high() > 0 && !node.is_observed() && is_free() {

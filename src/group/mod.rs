@@ -253,7 +253,7 @@ fn refused(requester: &'static Node, requested: u64, refusal: &NodeRefusal<'_>) 
         usage: refusal.usage,
         max: refusal.max,
         reserve: refusal.reserve,
-        ahead: refusal.ahead,
+        is_behind: refusal.ahead > 0,
         stocked_bound: refusal.stocked_bound(),
         holders: diagnosis::holders(level),
     }

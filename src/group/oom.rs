@@ -152,7 +152,7 @@ pub(super) fn shrink(node: &'static Node, excess: impl Fn() -> u64) {
     let mut tried = Tried::default();
     while excess() > 0 && is_free() {
         let until = match node.tree().choose(node, None, excess(), &mut tried) {
-            Choice::Nobody | Choice::Asker => break,
+            Choice::Nobody | Choice::Asker | Choice::Room => break,
             Choice::Awaited(until) => until,
             Choice::Victim(victim) => {
                 victim.cancel();

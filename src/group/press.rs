@@ -111,10 +111,19 @@ fn cancel_others<A: Attempt>(attempt: &A, refusal: NodeRefusal<'static>) -> Resu
     }
     note(level, Event::Oom);
     let mut tried = Tried::default();
+    let mut rounds = 0;
     loop {
         let until = match level.tree().choose(level, Some(node), attempt.bytes(), &mut tried) {
             Choice::Nobody => return Err(Unmet::Refused { refusal, counted: true }),
             Choice::Asker => return Err(Unmet::Cancelled),
+            Choice::Room => match attempt.charge() {
+                Ok(made) => return Ok(made),
+                Err(again) if std::ptr::eq(again.level, level) && rounds < ROUNDS_MAX => {
+                    rounds += 1;
+                    continue;
+                }
+                Err(refusal) => return Err(Unmet::Refused { refusal, counted: true }),
+            },
             Choice::Awaited(until) => until,
             Choice::Victim(victim) => {
                 victim.cancel();

@@ -12,6 +12,7 @@ mod loom_reclaim;
 mod loom_stat;
 mod loom_thread;
 mod loom_transit;
+mod loom_waiting;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

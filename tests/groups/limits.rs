@@ -129,7 +129,10 @@ fn a_percentage_without_a_limited_ancestor() {
     refuse(&acme, acme.set_min(quarter).expect_err("no max above"), "min");
     refuse(&acme, acme.set_low(quarter).expect_err("no max above"), "low");
     assert_eq!((acme.max(), acme.min(), acme.low()), (u64::MAX, 0, 0));
-    assert_eq!(acme.limits(), Limits::new().max(Limit::Max).min(Limit::Bytes(0)).low(Limit::Bytes(0)).soft(Limit::Max));
+    assert_eq!(
+        acme.limits(),
+        Limits::new().max(Limit::Max).min(Limit::Bytes(0)).low(Limit::Bytes(0)).soft(Limit::Max).high(Limit::Max)
+    );
     match acme.create("q", Limits::new().low(quarter)) {
         Err(memcg::CreateError::Limit(error)) => refuse(&acme, error, "low"),
         other => panic!("{other:?}"),

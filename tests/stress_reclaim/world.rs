@@ -351,7 +351,8 @@ impl World {
         assert_eq!((counts.underflows, counts.overflows, counts.discarded), (0, 0, 0));
     }
 
-    /// What honest caches hold that nothing protects is room: half of it must be had at once.
+    /// What honest caches hold that nothing protects is room: half of it must be had. The time for it is short here, and
+    /// the processor may be elsewhere: not at once, but as long as any comes.
     pub(crate) fn check_reclaimable(&self, rng: &mut SmallRng) {
         // Answers that are due would be waited for.
         while !lock(&self.shared.due).is_empty() {
@@ -364,7 +365,11 @@ impl World {
         let room = root.max().saturating_sub(root.reserve());
         let bytes = room.saturating_sub(root.live()) + there / 2;
         if bytes <= room {
-            let made = root.try_charge(bytes);
+            let (mut made, mut usage) = (root.try_charge(bytes), u64::MAX);
+            while made.is_err() && root.usage() < usage {
+                usage = root.usage();
+                made = root.try_charge(bytes);
+            }
             assert!(made.is_ok(), "{bytes} of {room}, {there} could be had: {made:?}");
         }
     }

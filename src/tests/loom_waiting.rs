@@ -1,0 +1,260 @@
+//! Who waits is served: freed bytes reach the first in line, whoever frees them and whoever leaves, events wake those
+//! who wait for them, and a victim's memory reaches him whom it was chosen for. A wake-up that is lost is a deadlock,
+//! which loom reports.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
+
+use super::loom_lifecycle::{beside, group};
+use super::model;
+use crate::sync::{AtomicU64, Ordering, Thread, park, this_thread};
+use crate::{Bytes, ChargeError, Event, Group, Limit, OomPolicy, Runtime, RuntimeBuilder};
+
+/// Time stands still in a model.
+const EVER: Duration = Duration::from_secs(1);
+
+/// Units go up the tree one by one, up to `max`.
+fn bare(max: u64) -> Runtime {
+    Runtime::builder().batch(Bytes(0)).max(Limit::Bytes(max)).build().unwrap()
+}
+
+/// A stock that has credit to lose.
+fn stocked(max: u64) -> RuntimeBuilder {
+    Runtime::builder().batch(Bytes(1)).budget(Bytes(max)).adaptive(false).max(Limit::Bytes(max))
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(this_thread())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            std::task::Poll::Ready(output) => return output,
+            std::task::Poll::Pending => park(None),
+        }
+    }
+}
+
+/// E25. Bytes go up the tree while somebody stands in line.
+#[test]
+fn loom_waiter_vs_uncharge() {
+    model(|| {
+        let runtime = bare(1);
+        let root = runtime.root();
+        let held = root.try_charge(1).unwrap();
+        let other = beside(held, drop);
+        let charge = root.charge_timeout(1, EVER).unwrap();
+        other.join().unwrap();
+        assert_eq!((root.usage(), root.waiting()), (1, 0));
+        drop(charge);
+    });
+}
+
+/// A byte that is put into a stock while somebody stands in line is not left there.
+#[test]
+fn loom_waiter_vs_put() {
+    model(|| {
+        let runtime = stocked(2).build().unwrap();
+        let root = runtime.root();
+        let [waits, busy] = ["waits", "busy"].map(|name| group(&root, name));
+        let other = beside(busy, |busy| drop(busy.try_charge(1)));
+        let charge = waits.charge_timeout(2, EVER).unwrap();
+        other.join().unwrap();
+        assert_eq!((root.usage(), root.waiting()), (2, 0));
+        drop(charge);
+    });
+}
+
+/// E25. Two give bytes back at once, and the level is in one of their lists: whoever serves it sees both.
+#[test]
+fn loom_waiter_vs_two_uncharges() {
+    model(|| {
+        let runtime = bare(2);
+        let root = runtime.root();
+        let held = [root.try_charge(1).unwrap(), root.try_charge(1).unwrap()];
+        let mut future = pin!(root.charge_async(2));
+        let waker = Waker::from(Arc::new(Unpark(this_thread())));
+        assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let [first, second] = held;
+        let others = [beside(first, drop), beside(second, drop)];
+        let charge = block_on(future).unwrap();
+        for other in others {
+            other.join().unwrap();
+        }
+        assert_eq!(root.usage(), 2);
+        drop(charge);
+    });
+}
+
+/// The first in line goes away while he is served: what he was given goes to the next.
+#[test]
+fn loom_wake_vs_cancel() {
+    model(|| {
+        let runtime = bare(1);
+        let root = runtime.root();
+        let held = root.try_charge(1).unwrap();
+        let waker = Waker::from(Arc::new(Unpark(this_thread())));
+        let mut first = Box::pin(root.charge_async(1));
+        let mut second = Box::pin(root.charge_async(1));
+        assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(second.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let other = beside(held, drop);
+        drop(first);
+        let charge = block_on(second).unwrap();
+        other.join().unwrap();
+        assert_eq!((root.usage(), root.waiting()), (1, 0));
+        drop(charge);
+        assert_eq!(root.usage(), 0);
+    });
+}
+
+/// A waker is exchanged while its owner is served: one of the two is woken, or the poll finds the charge.
+#[test]
+fn loom_wake_vs_poll() {
+    model(|| {
+        let runtime = bare(1);
+        let root = runtime.root();
+        let held = root.try_charge(1).unwrap();
+        let mut future = Box::pin(root.charge_async(1));
+        assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let other = beside(held, drop);
+        let charge = block_on(future).unwrap();
+        other.join().unwrap();
+        drop(charge);
+    });
+}
+
+/// The max is raised while somebody stands in line.
+#[test]
+fn loom_waiter_vs_set_max() {
+    model(|| {
+        let runtime = bare(1);
+        let root = runtime.root();
+        let held = root.try_charge(1).unwrap();
+        let other = beside(root.clone(), |root| root.set_max(Limit::Bytes(2)).unwrap());
+        // What can never fit is refused at once: then it came first.
+        match root.charge_timeout(1, EVER) {
+            Ok(charge) => drop(charge),
+            Err(error) => panic!("{error}"),
+        }
+        other.join().unwrap();
+        drop(held);
+    });
+}
+
+/// E27. The group goes offline while its charge goes into line.
+#[test]
+fn loom_waiter_vs_offline() {
+    model(|| {
+        let runtime = bare(1);
+        let root = runtime.root();
+        let held = root.try_charge(1).unwrap();
+        let gone = group(&root, "gone");
+        let other = beside(gone.clone(), |gone| gone.offline().unwrap());
+        let refused = gone.charge_timeout(1, EVER).map(drop);
+        assert!(matches!(&refused, Err(ChargeError::Offline { .. })));
+        drop(refused);
+        other.join().unwrap();
+        assert_eq!(root.waiting(), 0);
+        drop((held, gone));
+        assert_eq!(runtime.dying(), 0);
+    });
+}
+
+/// E26. An event happens while somebody begins to wait for it.
+#[test]
+fn loom_event_vs_waiter() {
+    model(|| {
+        let runtime = bare(1);
+        let root = runtime.root();
+        let events = root.events();
+        let other = beside(root.clone(), |root: Group| assert!(root.try_charge(2).is_err()));
+        assert!(events.wait(Event::Oom, EVER));
+        other.join().unwrap();
+        assert_eq!(root.events().get(Event::Oom), 1);
+    });
+}
+
+/// A listener is dropped while an event happens: no call is under way afterwards.
+#[test]
+fn loom_event_vs_listener_dropped() {
+    model(|| {
+        let runtime = bare(1);
+        let root = runtime.root();
+        let at_work = Arc::new(AtomicU64::new(0));
+        let subscription = root.on_event(Event::Oom, {
+            let at_work = Arc::clone(&at_work);
+            move |_| {
+                at_work.store(1, Ordering::SeqCst);
+                at_work.store(0, Ordering::SeqCst);
+            }
+        });
+        let other = beside(root, |root: Group| assert!(root.try_charge(2).is_err()));
+        drop(subscription);
+        assert_eq!(at_work.load(Ordering::SeqCst), 0, "a call is under way");
+        other.join().unwrap();
+    });
+}
+
+/// The victim's thread gives its memory back when it is told; the charge that it was chosen for gets it.
+#[test]
+fn loom_victim_vs_charger() {
+    model(|| {
+        let runtime = bare(1);
+        let root = runtime.root();
+        root.set_oom_policy(OomPolicy::Choose);
+        let [hog, asks] = ["hog", "asks"].map(|name| group(&root, name));
+        let held = hog.try_charge(1).unwrap();
+        let told = Arc::new(AtomicU64::new(0));
+        let victim = beside((held, Arc::clone(&told)), |(held, told)| {
+            while told.load(Ordering::SeqCst) == 0 {
+                park(None);
+            }
+            drop(held);
+        });
+        let thread = victim.thread().clone();
+        let hook = hog.on_cancel(move |_| {
+            told.store(1, Ordering::SeqCst);
+            thread.unpark();
+        });
+        let charge = asks.try_charge(1);
+        assert!(charge.is_ok(), "the victim's byte");
+        victim.join().unwrap();
+        assert_eq!((hog.usage(), asks.usage(), hog.events().get(Event::OomKill)), (0, 1, 1));
+        drop((hook, charge));
+    });
+}
+
+/// Two charges that do not fit, one victim that has enough for both: it is chosen once.
+#[test]
+fn loom_one_victim_for_two() {
+    model(|| {
+        let runtime = bare(2);
+        let root = runtime.root();
+        root.set_oom_policy(OomPolicy::Choose);
+        let [hog, asks] = ["hog", "asks"].map(|name| group(&root, name));
+        let held = Arc::new(std::sync::Mutex::new(vec![hog.try_charge(2).unwrap()]));
+        let hook = hog.on_cancel({
+            let held = Arc::clone(&held);
+            move |_| {
+                let given = held.lock().unwrap().pop();
+                drop(given);
+            }
+        });
+        let other = beside(asks.clone(), |asks| asks.try_charge(1).unwrap());
+        let ours = asks.try_charge(1).unwrap();
+        let theirs = other.join().unwrap();
+        assert_eq!((asks.usage(), hog.events().get(Event::OomKill)), (2, 1));
+        drop((ours, theirs, hook));
+    });
+}
