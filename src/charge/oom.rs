@@ -51,21 +51,25 @@ struct Victim {
     /// Itself and all above it.
     levels: SmallVec<[Name; 8]>,
     until: Instant,
-    /// What its usage is once it has given what was wanted.
-    enough: u64,
+    /// What its usage is once it has no more to give.
+    share: u64,
 }
 
 /// A group for ever.
-type Name = (u32, Generation);
+pub(crate) type Name = (u32, Generation);
 
 fn name(node: &Node) -> Name {
     (node.number, node.state().generation())
 }
 
 impl Victim {
+    fn name(&self) -> Name {
+        self.levels[0]
+    }
+
+    /// More may come from it.
     fn is_awaited(&self) -> bool {
-        let lives = self.levels.first().is_some_and(|&first| first == name(self.node));
-        lives && self.node.usage() > self.enough && !is_over(self.until)
+        self.name() == name(self.node) && self.node.usage() > self.share && !is_over(self.until)
     }
 }
 
@@ -81,9 +85,16 @@ pub(crate) enum Choice {
     Room,
     /// Who asks has been chosen itself.
     Asker,
-    /// Somebody has chosen one, and waits for it until then.
-    Awaited(Instant),
+    /// Somebody has chosen one, and waits for it.
+    Awaited(Awaited),
     Victim(Chosen),
+}
+
+/// A victim whose memory is to be waited for.
+#[derive(Clone, Copy)]
+pub(crate) struct Awaited {
+    victim: Name,
+    pub(crate) until: Instant,
 }
 
 /// Somebody to be cancelled. Keeps it meanwhile.
@@ -94,8 +105,7 @@ pub(crate) struct Chosen {
     together: bool,
     wanted: u64,
     overrun: u64,
-    /// How long its memory is to be waited for.
-    pub(crate) until: Instant,
+    pub(crate) awaited: Awaited,
 }
 
 impl Drop for Chosen {
@@ -222,9 +232,11 @@ impl Tree {
             oom.victims.retain(Victim::is_awaited);
             let asks_from = |top: Name| asker.is_some_and(|asker| asker.levels().any(|level| name(level) == top));
             for victim in &oom.victims {
-                if victim.levels.contains(&name(domain)) && !tried.0.contains(&victim.levels[0]) {
-                    tried.0.push(victim.levels[0]);
-                    return if asks_from(victim.levels[0]) { Choice::Asker } else { Choice::Awaited(victim.until) };
+                let (name_of, until) = (victim.name(), victim.until);
+                if victim.levels.contains(&name(domain)) && !tried.0.contains(&name_of) {
+                    tried.0.push(name_of);
+                    let awaited = Awaited { victim: name_of, until };
+                    return if asks_from(name_of) { Choice::Asker } else { Choice::Awaited(awaited) };
                 }
             }
             // Under the lock: what a victim gave meanwhile is not asked of another one.
@@ -240,12 +252,21 @@ impl Tree {
             let hooks = oom.hooks.iter().filter(is_hit).cloned().collect();
             tried.0.push(name(unit));
             let until = Instant::now() + self.reclaim.oom_time.min(TIME_MAX);
-            let enough = unit.usage().saturating_sub(wanted.max(1));
-            oom.victims.push(Victim { node: unit, levels: unit.levels().map(name).collect(), until, enough });
+            let share = unit.usage().saturating_sub(overrun);
+            oom.victims.push(Victim { node: unit, levels: unit.levels().map(name).collect(), until, share });
+            let awaited = Awaited { victim: name(unit), until };
             // Its hook is in the list, and so keeps it.
             unit.state().pin();
-            Choice::Victim(Chosen { unit, domain, hooks, together, wanted, overrun, until })
+            Choice::Victim(Chosen { unit, domain, hooks, together, wanted, overrun, awaited })
         })
+    }
+}
+
+impl Tree {
+    /// More may come from a victim.
+    pub(crate) fn awaits(&self, awaited: Awaited) -> bool {
+        let is_it = |victim: &Victim| victim.name() == awaited.victim && victim.is_awaited();
+        slow_path(|_, _| self.oom.lock().victims.iter().any(is_it))
     }
 }
 

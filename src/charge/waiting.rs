@@ -52,6 +52,8 @@ struct Seat {
     level: &'static Node,
     /// What was decided. Then it is in no line.
     decided: Option<Decision>,
+    /// Units of the walk, where it left a level above its high: for the waiter, who is delayed.
+    over_high: u64,
     waker: Option<Waker>,
 }
 
@@ -75,6 +77,16 @@ pub(crate) struct Ticket {
     number: u64,
     /// The end was told.
     over: bool,
+}
+
+impl Seat {
+    /// Its waiter takes what was decided, and what comes with it.
+    fn taken(self) -> Option<Decision> {
+        if let Some(Decision::Granted) = self.decided {
+            per_thread::note_over_high(self.over_high);
+        }
+        self.decided
+    }
 }
 
 // === impl Node: the level's side ===
@@ -102,13 +114,17 @@ impl Node {
     }
 
     /// Charge `n` for somebody who waits, first in line at a level or not. Never from a stock: none is open below.
-    fn grant(&self, block: Option<&Block>, n: u64, first_at: *const ()) -> Result<(), Refusal<'_>> {
+    /// Returns what was noted of a high.
+    fn grant(&self, block: Option<&Block>, n: u64, first_at: *const ()) -> Result<u64, Refusal<'_>> {
         // In transit, so that whoever lowers a max waits for the walk (E5).
         let block = block.filter(|block| block.transit.is_over());
         if let Some(block) = block {
             block.transit.begin(self.tree().number, self.life().fenced);
         }
+        let own = per_thread::take_over_high();
         let walked = per_thread::as_first_at(first_at, || self.walk(n));
+        let noted = per_thread::take_over_high();
+        per_thread::note_over_high(own);
         if let Some(block) = block {
             block.transit.end();
         }
@@ -117,7 +133,7 @@ impl Node {
         if self.tree().audited {
             self.audit_shared.charged_shared(n);
         }
-        Ok(())
+        Ok(noted)
     }
 }
 
@@ -205,7 +221,12 @@ impl Waiting {
             return true;
         }
         match node.grant(service.block, bytes, first_at) {
-            Ok(()) => self.decide(ticket, Decision::Granted, service.due),
+            Ok(noted) => {
+                if let Some(seat) = self.seats.get_mut(&ticket) {
+                    seat.over_high = noted;
+                }
+                self.decide(ticket, Decision::Granted, service.due);
+            }
             Err(refusal) if ptr::eq(refusal.level, level) => return false,
             Err(refusal) => {
                 let other = refusal.level.gate.node();
@@ -275,7 +296,7 @@ impl Node {
             let mut waiting = tree.waiting.lock();
             waiting.tickets += 1;
             let number = waiting.tickets;
-            waiting.seats.insert(number, Seat { node: self, bytes, level, decided: None, waker: None });
+            waiting.seats.insert(number, Seat { node: self, bytes, level, decided: None, over_high: 0, waker: None });
             *waiting.groups.entry(self.number).or_default() += 1;
             // E27: marked, then a look whether the group is offline, after the tree's lock.
             self.watch(WAITS);
@@ -310,7 +331,7 @@ impl Ticket {
                 std::mem::swap(&mut seat.waker, &mut old);
                 return None;
             }
-            waiting.seats.remove(&self.number)?.decided
+            waiting.seats.remove(&self.number)?.taken()
         });
         self.over = decided.is_some();
         decided
@@ -351,7 +372,7 @@ impl Ticket {
             }
             Some(seat)
         });
-        left?.decided
+        left.and_then(Seat::taken)
     }
 }
 

@@ -121,8 +121,11 @@ impl Group {
         self.memory().set(Knob::High, limit)?;
         let node = self.node();
         if node.above_high() > 0 && !node.is_observed() && is_free() {
-            slow_path(|_, _| node.tree().press(node));
+            let drain = || slow_path(|_, _| node.tree().press(node));
+            drain();
             shrink_by(node, &mut Request::new(ReclaimCause::High, deadline(node)), || node.above_high());
+            // What came back may be credit of this thread.
+            drain();
         }
         Ok(node.above_high())
     }

@@ -8,7 +8,7 @@ use crate::charge::oom::{Choice, Hooked, Tried};
 use crate::charge::page_counter::Node;
 use crate::pressure::{Cancel, OomPolicy};
 use crate::reclaim::Event;
-use crate::sync::{is_over, pause};
+use crate::sync::pause;
 
 /// A cancel hook's place in its group; dropped, it is gone.
 ///
@@ -151,15 +151,15 @@ pub(super) fn shrink(node: &'static Node, excess: impl Fn() -> u64) {
     note(node, Event::Oom);
     let mut tried = Tried::default();
     while excess() > 0 && is_free() {
-        let until = match node.tree().choose(node, None, excess(), &mut tried) {
+        let awaited = match node.tree().choose(node, None, excess(), &mut tried) {
             Choice::Nobody | Choice::Asker | Choice::Room => break,
-            Choice::Awaited(until) => until,
+            Choice::Awaited(awaited) => awaited,
             Choice::Victim(victim) => {
                 victim.cancel();
-                victim.until
+                victim.awaited
             }
         };
-        while excess() > 0 && !is_over(until) {
+        while excess() > 0 && node.tree().awaits(awaited) {
             pause();
         }
     }

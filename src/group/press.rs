@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::error::ChargeError;
 use super::refused;
-use crate::charge::oom::{Choice, Tried};
+use crate::charge::oom::{Awaited, Choice, Tried};
 use crate::charge::page_counter::{Node, USAGE_MAX};
 use crate::charge::pool::slow_path;
 use crate::charge::reclaim::{Promises, Request, TIME_MAX};
@@ -33,8 +33,8 @@ pub(super) trait Attempt {
 
     fn charge(&self) -> Result<Self::Made, NodeRefusal<'static>>;
 
-    /// Waits until it fits at `level`, for so long at most. `None`: it has not.
-    fn wait(&self, level: &'static Node, until: Instant) -> Option<Result<Self::Made, Unmet>>;
+    /// Waits until it fits at `level`, as long as there is more to come. `None`: it has not.
+    fn wait(&self, level: &'static Node, awaited: Awaited) -> Option<Result<Self::Made, Unmet>>;
 
     /// Whether the thread may wait for others at all.
     fn may_block(&self) -> bool {
@@ -113,7 +113,7 @@ fn cancel_others<A: Attempt>(attempt: &A, refusal: NodeRefusal<'static>) -> Resu
     let mut tried = Tried::default();
     let mut rounds = 0;
     loop {
-        let until = match level.tree().choose(level, Some(node), attempt.bytes(), &mut tried) {
+        let awaited = match level.tree().choose(level, Some(node), attempt.bytes(), &mut tried) {
             Choice::Nobody => return Err(Unmet::Refused { refusal, counted: true }),
             Choice::Asker => return Err(Unmet::Cancelled),
             Choice::Room => match attempt.charge() {
@@ -124,19 +124,19 @@ fn cancel_others<A: Attempt>(attempt: &A, refusal: NodeRefusal<'static>) -> Resu
                 }
                 Err(refusal) => return Err(Unmet::Refused { refusal, counted: true }),
             },
-            Choice::Awaited(until) => until,
+            Choice::Awaited(awaited) => awaited,
             Choice::Victim(victim) => {
                 victim.cancel();
                 if victim.includes(node) {
                     return Err(Unmet::Cancelled);
                 }
-                victim.until
+                victim.awaited
             }
         };
         if !attempt.may_block() {
             return Err(Unmet::Refused { refusal, counted: true });
         }
-        if let Some(ended) = attempt.wait(level, until) {
+        if let Some(ended) = attempt.wait(level, awaited) {
             return ended;
         }
     }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::error::ChargeError;
 use super::press::{Attempt, Unmet, deadline, fits_ever, is_free, press, refuse};
 use super::{Charge, Group, high, zero};
+use crate::charge::oom::Awaited;
 use crate::charge::page_counter::Node;
 use crate::charge::reclaim::Request;
 use crate::charge::refusal::Refusal as NodeRefusal;
@@ -17,7 +18,7 @@ use crate::charge::waiting::{Decision, Ticket};
 use crate::pressure::OnExhausted;
 use crate::reclaim::ReclaimCause;
 use crate::sync::slots::Gate;
-use crate::sync::{Arc, Thread, is_over, park, this_thread};
+use crate::sync::{Arc, Thread, is_over, park, per_thread, this_thread};
 
 /// How long a charge may wait in line, once nobody gives any more.
 #[derive(Clone, Copy, Debug)]
@@ -51,8 +52,19 @@ impl Attempt for Plain {
         self.node.try_charge_once_slow(self.bytes, Consume::Miss)
     }
 
-    fn wait(&self, level: &'static Node, until: Instant) -> Option<Result<(), Unmet>> {
-        Some(unmet(wait_in_line(self.node, self.bytes, level, Some(until))?))
+    fn wait(&self, level: &'static Node, awaited: Awaited) -> Option<Result<(), Unmet>> {
+        let (mut ticket, waker) = (self.node.stand_in_line(self.bytes, level), parked_waker());
+        let decision = loop {
+            if let Some(decision) = ticket.poll(&waker) {
+                break decision;
+            }
+            if !level.tree().awaits(awaited) {
+                break ticket.leave()?;
+            }
+            // Nobody tells that a victim has no more.
+            park_until(Some(awaited.until.min(Instant::now() + LOOK)));
+        };
+        Some(unmet(decision))
     }
 
     fn may_block(&self) -> bool {
@@ -85,6 +97,7 @@ pub(super) fn charge_slow(
         zero::hold(node);
         return Ok(());
     }
+    per_thread::take_over_high();
     let begun = matches!(patience, Patience::Until(_)).then(Instant::now);
     let Err(refusal) = node.try_charge_once_slow(bytes, missed) else { return Ok(()) };
     let pressed = press(&Plain { node, bytes, blocks: true }, refusal);
@@ -135,6 +148,9 @@ fn wait_in_line(node: &'static Node, bytes: u64, level: &'static Node, until: Op
         }
     }
 }
+
+/// How often a charge looks whether a victim has more to give.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// How often a charge in line has reclaimers asked again.
 const ASK_AGAIN_MIN: Duration = Duration::from_millis(10);
@@ -322,6 +338,7 @@ impl ChargeFuture {
         if node.state().is_offline() || bytes == 0 {
             return Some(charge_slow(gate, bytes, missed, Patience::None));
         }
+        per_thread::take_over_high();
         let Err(refusal) = node.try_charge_once_slow(bytes, missed) else { return Some(Ok(())) };
         match press(&Plain { node, bytes, blocks: false }, refusal) {
             Err(Unmet::Refused { refusal, .. }) if may_wait(bytes, &refusal) => {
