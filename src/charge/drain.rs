@@ -171,6 +171,13 @@ impl Tree {
         level.usage().saturating_sub(max)
     }
 
+    /// Until the walks that are under way have come to their end: what has left a lower level has left those above. The
+    /// caller is not in transit.
+    pub(crate) fn wait_for_walks(&self) {
+        let _drains = self.places.lock();
+        let _ = self.wait_transits();
+    }
+
     /// A heavy barrier (E5), and the end of every transit of this tree that it finds.
     fn wait_transits(&self) -> Result<(), Stuck> {
         self.barrier.heavy()?;

@@ -111,9 +111,15 @@ fn cancel_others<A: Attempt>(attempt: &A, refusal: NodeRefusal<'static>) -> Resu
     }
     note(level, Event::Oom);
     let mut tried = Tried::default();
-    let mut rounds = 0;
+    let (mut rounds, mut settled) = (0, false);
     loop {
         let awaited = match level.tree().choose(level, Some(node), attempt.bytes(), &mut tried) {
+            // What a victim gave last may be on its way up to the level.
+            Choice::Nobody if !settled => {
+                slow_path(|_, _| level.tree().wait_for_walks());
+                settled = true;
+                continue;
+            }
             Choice::Nobody => return Err(Unmet::Refused { refusal, counted: true }),
             Choice::Asker => return Err(Unmet::Cancelled),
             Choice::Room => match attempt.charge() {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::loom_lifecycle::{beside, group};
 use super::model;
 use crate::sync::{AtomicU64, Ordering, Thread, park, this_thread};
-use crate::{Bytes, ChargeError, Event, Group, Limit, OomPolicy, Runtime, RuntimeBuilder};
+use crate::{Bytes, ChargeError, Event, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder};
 
 /// Time stands still in a model.
 const EVER: Duration = Duration::from_secs(1);
@@ -64,13 +64,13 @@ fn loom_waiter_vs_uncharge() {
 #[test]
 fn loom_waiter_vs_put() {
     model(|| {
-        let runtime = stocked(2).build().unwrap();
-        let root = runtime.root();
-        let [waits, busy] = ["waits", "busy"].map(|name| group(&root, name));
+        let runtime = stocked(4).build().unwrap();
+        let tenant = runtime.root().create("tenant", Limits::new().max(Limit::Bytes(2))).unwrap();
+        let [waits, busy] = ["waits", "busy"].map(|name| group(&tenant, name));
         let other = beside(busy, |busy| drop(busy.try_charge(1)));
         let charge = waits.charge_timeout(2, EVER).unwrap();
         other.join().unwrap();
-        assert_eq!((root.usage(), root.waiting()), (2, 0));
+        assert_eq!((tenant.usage(), tenant.waiting()), (2, 0));
         drop(charge);
     });
 }
@@ -115,6 +115,27 @@ fn loom_wake_vs_cancel() {
         assert_eq!((root.usage(), root.waiting()), (1, 0));
         drop(charge);
         assert_eq!(root.usage(), 0);
+    });
+}
+
+/// The first in line, whom nobody may pass any more, goes away: there is room for the next.
+#[test]
+fn loom_next_vs_cancel() {
+    model(|| {
+        let runtime = bare(2);
+        let root = runtime.root();
+        let held = root.try_charge(1).unwrap();
+        let waker = Waker::from(Arc::new(Unpark(this_thread())));
+        let mut first = Box::pin(root.charge_async(2));
+        assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        for _ in 0..2 {
+            drop(root.try_charge(1).unwrap());
+        }
+        let other = beside(first, drop);
+        let charge = root.charge_timeout(1, EVER).unwrap();
+        other.join().unwrap();
+        assert_eq!((root.usage(), root.waiting()), (2, 0));
+        drop((held, charge));
     });
 }
 
