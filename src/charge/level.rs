@@ -105,9 +105,16 @@ impl Node {
         self.refusal(open, usage, self.limits.max.load(Ordering::Acquire))
     }
 
-    /// A charge that sees plenty of room at a tight level ends the tightness.
+    /// A charge that sees plenty of room at a tight level, below its high, too, ends the tightness.
     fn loosen(&self, room: u64) {
-        if self.limits.tight.load(Ordering::Relaxed) && room >= self.tree().open_above(self.batch()) {
+        if self.limits.tight.load(Ordering::Relaxed) {
+            self.loosen_slow(room);
+        }
+    }
+
+    #[cold]
+    fn loosen_slow(&self, room: u64) {
+        if room.min(self.room(self.high())) >= self.tree().open_above(self.batch()) {
             self.limits.tight.store(false, Ordering::Relaxed);
         }
     }

@@ -42,6 +42,8 @@ struct Line {
     tickets: BTreeSet<u64>,
     /// For whom the level's `first` and `pass` stand.
     first: u64,
+    /// What the level admitted when all in it were looked at.
+    admits: u64,
 }
 
 /// One charge that waits.
@@ -143,6 +145,10 @@ impl Waiting {
     fn stand_in_line(&mut self, ticket: u64, level: &'static Node) {
         let line = self.lines.entry(level.number).or_default();
         line.tickets.insert(ticket);
+        if self.seats.get(&ticket).is_some_and(|seat| seat.bytes > level.admits()) {
+            // Lowered meanwhile: all are looked at again.
+            line.admits = u64::MAX;
+        }
         self.note_first(level);
         // E25: in line, then the mark, then a look at usage.
         level.watch(WAITING);
@@ -194,6 +200,7 @@ impl Waiting {
     /// Charge for those in line at `level`, the first and then those who may pass him. Who turns out to be refused
     /// elsewhere moves there.
     fn serve(&mut self, level: &'static Node, service: &mut Service<'_>) {
+        self.turn_away(level, service.due);
         while let Some(first) = self.lines.get(&level.number).and_then(|line| line.tickets.first().copied()) {
             if !self.try_serve(first, level, ptr::from_ref(level).cast(), service) {
                 break;
@@ -209,6 +216,21 @@ impl Waiting {
             }
             if bytes <= room.min(pass) {
                 self.try_serve(ticket, level, ptr::null(), service);
+            }
+        }
+    }
+
+    /// Who asks for more than the level admits by now can never be served, wherever he stands.
+    fn turn_away(&mut self, level: &'static Node, due: &mut Due) {
+        let admits = level.admits();
+        let Some(line) = self.lines.get_mut(&level.number) else { return };
+        if std::mem::replace(&mut line.admits, admits) <= admits {
+            return;
+        }
+        let line: Vec<u64> = line.tickets.iter().copied().collect();
+        for ticket in line {
+            if self.seats.get(&ticket).is_some_and(|seat| seat.bytes > admits) {
+                self.decide(ticket, Decision::Full(level), due);
             }
         }
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use super::error::{ChargeError, LimitError};
-use super::press::{ROUNDS_MAX, deadline, is_free, note};
+use super::press::{ROUNDS_MAX, deadline, is_free, note, spare};
 use super::pressure::shrink_by;
 use super::waiting::{Patience, charge_slow};
 use super::{Charge, Group};
@@ -65,8 +65,11 @@ fn throttle(node: &'static Node, bytes: u64) -> Duration {
             }
             // What is freed is to show in usage, and not in a stock.
             slow_path(|_, _| level.tree().press(level));
-            let want = level.above_high().min(bytes.max(RECLAIM_MIN));
-            if let Some(round) = level.reclaim(want, &mut request).filter(|_| want > 0) {
+            let above = level.above_high();
+            let want = above.min(bytes.max(RECLAIM_MIN)) + spare(level, level.high());
+            if above > 0
+                && let Some(round) = level.reclaim(want, &mut request)
+            {
                 asked = true;
                 freed += round.report.freed;
             }
@@ -97,7 +100,8 @@ impl Group {
     ///
     /// A charge that walks the tree and leaves this group, or finds it, above high has the excess reclaimed and is
     /// delayed: by the kernel's formula, which grows with the square of the part by which usage is above, for at most
-    /// [`delay_max`](crate::RuntimeBuilder::delay_max). It is never refused for that. A charge from the stock is not
+    /// [`delay_max`](crate::RuntimeBuilder::delay_max): so much for each charge, where a single one is as large as high.
+    /// It is never refused for that. A charge from the stock is not
     /// delayed, nor is one that cannot be refused.
     ///
     /// Source: `memory_high_write` and `mem_cgroup_handle_over_high` in `mm/memcontrol.c`.
@@ -182,7 +186,7 @@ impl Group {
         let delay = match self.gate.consume_open(bytes) {
             Consume::Hit => Duration::ZERO,
             missed => {
-                charge_slow(self.gate, bytes, missed, Patience::None)?;
+                charge_slow(self.gate, bytes, missed, Patience::None, true)?;
                 throttled(self.node())
             }
         };

@@ -21,6 +21,11 @@ const MUCH: usize = 16;
 /// What one charge reclaims at least, where so much is wanted soon anyway: this share of the max, as a shift.
 const WANT_SHIFT: u32 = 8;
 
+/// What is reclaimed beyond what is missing below `limit`, so that the next charges need no reclaim.
+pub(super) fn spare(level: &Node, limit: u64) -> u64 {
+    (level.batch() / 2).min(limit >> WANT_SHIFT)
+}
+
 /// A charge that did not fit and is tried again.
 pub(super) trait Attempt {
     /// What it makes.
@@ -38,6 +43,11 @@ pub(super) trait Attempt {
 
     /// Whether the thread may wait for others at all.
     fn may_block(&self) -> bool {
+        true
+    }
+
+    /// Whether others may be cancelled for it, and there is time for that.
+    fn may_cancel(&self) -> bool {
         true
     }
 }
@@ -106,7 +116,7 @@ pub(super) fn press<A: Attempt>(attempt: &A, mut refusal: NodeRefusal<'static>) 
 /// Where the refusing level chooses: one victim after another, until the charge fits or nobody is left.
 fn cancel_others<A: Attempt>(attempt: &A, refusal: NodeRefusal<'static>) -> Result<A::Made, Unmet> {
     let (node, level) = (attempt.node(), refusal.level.gate.node());
-    if !fits_ever(attempt.bytes(), &refusal) || !is_free() || !level.chooses() {
+    if !fits_ever(attempt.bytes(), &refusal) || !is_free() || !attempt.may_cancel() || !level.chooses() {
         return Err(Unmet::Refused { refusal, counted: false });
     }
     note(level, Event::Oom);
@@ -144,6 +154,9 @@ fn cancel_others<A: Attempt>(attempt: &A, refusal: NodeRefusal<'static>) -> Resu
         }
         if let Some(ended) = attempt.wait(level, awaited) {
             return ended;
+        }
+        if !attempt.may_cancel() {
+            return Err(Unmet::Refused { refusal, counted: true });
         }
     }
 }
@@ -231,7 +244,7 @@ fn round<A: Attempt>(
 /// What is missing, or somewhat more, so that the next charges need no reclaim.
 fn wanted(level: &Node, requested: u64, refusal: &NodeRefusal<'_>) -> u64 {
     let most = refusal.max.saturating_sub(refusal.reserve);
-    let spare = (level.batch() / 2).min(refusal.max >> WANT_SHIFT);
+    let spare = spare(level, refusal.max);
     // Who is first in line comes before.
     let ahead = refusal.ahead.saturating_add(requested);
     refusal.usage.saturating_add(ahead).saturating_sub(most).max(spare)

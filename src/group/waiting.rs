@@ -35,6 +35,9 @@ pub(super) struct Plain {
     pub(super) bytes: u64,
     /// The thread may wait: it does not drive futures.
     pub(super) blocks: bool,
+    /// Others may be cancelled for it.
+    pub(super) cancels: bool,
+    pub(super) patience: Patience,
 }
 
 impl Attempt for Plain {
@@ -58,7 +61,7 @@ impl Attempt for Plain {
             if let Some(decision) = ticket.poll(&waker) {
                 break decision;
             }
-            if !level.tree().awaits(awaited) {
+            if !self.may_cancel() || !level.tree().awaits(awaited) {
                 break ticket.leave()?;
             }
             // Nobody tells that a victim has no more.
@@ -69,6 +72,10 @@ impl Attempt for Plain {
 
     fn may_block(&self) -> bool {
         self.blocks
+    }
+
+    fn may_cancel(&self) -> bool {
+        self.cancels && !matches!(self.patience, Patience::Until(Some(until)) if is_over(until))
     }
 }
 
@@ -87,8 +94,11 @@ pub(super) fn charge_slow(
     bytes: u64,
     missed: Consume,
     patience: Patience,
+    cancels: bool,
 ) -> Result<(), ChargeError> {
     let node = gate.node();
+    // What a charge that is not delayed has noted is not for this one.
+    per_thread::take_over_high();
     if node.state().is_offline() {
         node.undo_slow(bytes, missed);
         return Err(ChargeError::Offline { group: Group::pinned(node.first()), requested: bytes });
@@ -97,10 +107,9 @@ pub(super) fn charge_slow(
         zero::hold(node);
         return Ok(());
     }
-    per_thread::take_over_high();
     let begun = matches!(patience, Patience::Until(_)).then(Instant::now);
     let Err(refusal) = node.try_charge_once_slow(bytes, missed) else { return Ok(()) };
-    let pressed = press(&Plain { node, bytes, blocks: true }, refusal);
+    let pressed = press(&Plain { node, bytes, blocks: true, cancels, patience }, refusal);
     let (refusal, counted) = match (pressed, patience) {
         (Err(Unmet::Refused { refusal, counted }), Patience::Until(_)) if may_wait(bytes, &refusal) => {
             (refusal, counted)
@@ -222,7 +231,7 @@ impl Group {
         match self.gate.consume_open(bytes) {
             Consume::Hit => {}
             missed => {
-                charge_slow(self.gate, bytes, missed, Patience::Until(Instant::now().checked_add(time)))?;
+                charge_slow(self.gate, bytes, missed, Patience::Until(Instant::now().checked_add(time)), true)?;
                 high::sleep_off(self.node());
             }
         }
@@ -251,12 +260,21 @@ impl Group {
         match exhausted {
             OnExhausted::Fail => self.try_charge(bytes),
             OnExhausted::Wait(time) => self.charge_timeout(bytes, time),
-            OnExhausted::Overcharge => match self.try_charge(bytes) {
-                Err(ChargeError::Offline { group, requested }) => Err(ChargeError::Offline { group, requested }),
-                Ok(charge) => Ok(charge),
-                Err(_) => Ok(self.charge(bytes)),
+            OnExhausted::Overcharge => self.charge_over(bytes),
+        }
+    }
+
+    /// Reclaim is tried, and nobody cancelled; what does not fit goes above the limit.
+    fn charge_over(&self, bytes: u64) -> Result<Charge, ChargeError> {
+        match self.gate.consume_open(bytes) {
+            Consume::Hit => {}
+            missed => match charge_slow(self.gate, bytes, missed, Patience::None, false) {
+                Ok(()) => high::sleep_off(self.node()),
+                Err(offline @ ChargeError::Offline { .. }) => return Err(offline),
+                Err(_) => return Ok(self.charge(bytes)),
             },
         }
+        Ok(Charge::new(self.gate, bytes))
     }
 
     /// Charge `bytes`, and where they do not fit wait in line, as [`charge_timeout`](Self::charge_timeout) without an
@@ -265,7 +283,8 @@ impl Group {
     /// Needs no runtime, only a [`Waker`]. Dropped before it is done it leaves the line, and nothing of it remains;
     /// dropped after it was given the bytes and before it was polled again it gives them back. A time limit is the
     /// caller's timer around it. Reclaimers are asked when it is polled first, on the polling thread; not again, but by
-    /// others that do not fit. Above a high it yields, in the place of sleeping, until the delay is over or usage is
+    /// others that do not fit; and so one group is cancelled for it, where the policy says so, and the next one by
+    /// others. Above a high it yields, in the place of sleeping, until the delay is over or usage is
     /// not above high any more: where there is a timer, [`try_charge_undelayed`](Self::try_charge_undelayed) says for
     /// how long to set it.
     ///
@@ -296,7 +315,8 @@ impl Group {
         ChargeFuture { group: self.clone(), bytes, state: State::New }
     }
 
-    /// Charges that wait in line at this group: its own max has refused them.
+    /// Charges that wait in line at this group: its own max has refused them. [`Event::Max`](crate::Event::Max) is counted
+    /// a moment before such a charge stands in line.
     ///
     /// ```
     /// assert_eq!(memcg::Runtime::builder().build()?.root().waiting(), 0);
@@ -336,11 +356,11 @@ impl ChargeFuture {
         };
         let node = gate.node();
         if node.state().is_offline() || bytes == 0 {
-            return Some(charge_slow(gate, bytes, missed, Patience::None));
+            return Some(charge_slow(gate, bytes, missed, Patience::None, true));
         }
         per_thread::take_over_high();
         let Err(refusal) = node.try_charge_once_slow(bytes, missed) else { return Some(Ok(())) };
-        match press(&Plain { node, bytes, blocks: false }, refusal) {
+        match press(&Plain { node, bytes, blocks: false, cancels: true, patience: Patience::None }, refusal) {
             Err(Unmet::Refused { refusal, .. }) if may_wait(bytes, &refusal) => {
                 self.state = State::InLine(node.stand_in_line(bytes, refusal.level.gate.node()));
                 None
