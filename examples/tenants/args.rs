@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{ArgAction, Parser, ValueEnum};
 use memcg::{Bytes, Limit};
 
+use crate::form::Form;
 use crate::policy::{Policy, Promise, Share};
 
 /// Budgets where none is given: of the main job, and of a comparison, which is many runs.
@@ -60,7 +61,7 @@ pub(crate) struct Args {
     soft: Share,
 
     /// Add tenants that flood: each scans keys of 4 KiB, none of them twice, and sends eight times as many requests as
-    /// all who do not flood together. They are promised nothing [default: 0, and 1 to compare].
+    /// all who do not flood together. They are promised nothing [default: 0, and 1 to compare and to kill].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     noisy: Option<u16>,
 
@@ -73,11 +74,23 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["policy", "seconds", "live"])]
     pub(crate) compare: bool,
 
+    /// Run the service without any limit, then under memcg and the budget, each in a memory control group of the
+    /// operating system of its own, half again as large as the budget: the first is killed, the second is not.
+    ///
+    /// Both are sent the same requests, a flood of four times what the control group may hold unless --requests says
+    /// otherwise. Where no control group can be made, as without permission, the run is skipped.
+    #[arg(long, conflicts_with_all = ["compare", "policy", "live"])]
+    pub(crate) kill: bool,
+
+    /// Which of the two this process is.
+    #[arg(long, value_enum, hide = true, requires = "kill")]
+    pub(crate) kill_form: Option<Form>,
+
     /// Worker threads, at most one for each tenant [default: the machine's].
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
 
-    /// Stop after this time [default: 8 with clusters or a flood and without --requests,
+    /// Stop after this time [default: 8 with clusters or a flood and without --requests or --kill,
     /// else no limit].
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<Duration>,
@@ -143,7 +156,7 @@ impl Args {
 
     /// Tenants that flood.
     pub(crate) fn noisy(&self) -> u16 {
-        self.noisy.unwrap_or(self.compare.into())
+        self.noisy.unwrap_or((self.compare || self.kill).into())
     }
 
     pub(crate) fn promise(&self) -> Promise {
@@ -162,7 +175,7 @@ impl Args {
 
     /// When the load ends, requests or none. The clusters' load has no end of its own, nor has a flood.
     pub(crate) fn time(&self) -> Option<Duration> {
-        let endless = (self.clusters() || self.noisy() > 0) && self.requests.is_none();
+        let endless = (self.clusters() || self.noisy() > 0) && self.requests.is_none() && !self.kill;
         self.seconds.or(endless.then_some(SECONDS_DEFAULT))
     }
 

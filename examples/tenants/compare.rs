@@ -5,15 +5,14 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::agree::Agreement;
 use crate::args::{Args, Format};
 use crate::policy::Policy;
-use crate::report::{self, Sums};
+use crate::report;
 use crate::scene::Scene;
 use crate::setup::{Rule, Setup};
 use crate::tabulate::{Comparison, Setting};
 use crate::work::{Extent, SLICE, Work};
-use crate::{Failure, exact, print};
+use crate::{Failure, print};
 
 /// Each with a seed of its own.
 pub(crate) const REPEATS: u64 = 3;
@@ -150,18 +149,9 @@ impl Bench<'_> {
     }
 
     /// What must hold after each run; empties the caches.
-    fn check(&mut self, run: &str, mut setup: Setup) {
-        let Setup { runtime, service, items, .. } = &setup;
-        let rows = report::rows(service, *items);
-        let root = runtime.root();
-        let mut faults = report::check(&root, service, &rows, Sums::total(&rows));
-        let mut agreement = Agreement::default();
-        exact::check(&mut agreement, &rows, items.of(&root.read_exact()));
-        faults.extend(runtime.verify().faults().iter().map(ToString::to_string));
-        faults.extend(report::empty(&mut setup, &mut agreement));
-        faults.extend(agreement.faults());
+    fn check(&mut self, run: &str, setup: Setup) {
         let run = format!("{run}, seed {}", self.seed);
-        self.faults.extend(faults.into_iter().map(|fault| format!("{run}: {fault}")));
+        self.faults.extend(report::close(setup).into_iter().map(|fault| format!("{run}: {fault}")));
         self.bar.inc(1);
     }
 }

@@ -10,10 +10,14 @@
 //! cargo run --release --example tenants -- --trace a.csv.gz --trace b.csv --budget 1GiB
 //! cargo run --release --example tenants -- --trace a.csv.gz --clusters # both
 //! cargo run --release --example tenants -- --compare           # beside one LRU, and fixed splits
+//! cargo run --release --example tenants -- --kill              # beside no limit, where that is deadly
 //! ```
 //!
 //! Tenants count bytes, look-ups, hits and evictions in the statistics of their groups. While it runs a live table
 //! shows those who hold most, each figure with the error that it may have.
+//!
+//! `--kill` shows what a limit is for: the same flood, with no limit and with one, in a control group of the
+//! operating system each. One of the two is killed.
 //!
 //! `--policy` has the same requests served in other ways, `--noisy` adds tenants that flood.
 //!
@@ -25,10 +29,14 @@ mod args;
 mod cache;
 mod clusters;
 mod compare;
+mod control_group;
 mod entry;
 mod exact;
+mod form;
+mod hierarchy;
 mod items;
 mod job;
+mod kill;
 mod live;
 mod load;
 mod lru;
@@ -55,6 +63,7 @@ use thiserror::Error;
 
 use crate::args::Args;
 use crate::cache::Corrupt;
+use crate::kill::KillError;
 use crate::probe::ProbeError;
 use crate::scene::Scene;
 use crate::setup::SetupError;
@@ -68,6 +77,8 @@ enum Failure {
     Probe(#[from] ProbeError),
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
+    #[error(transparent)]
+    Kill(#[from] KillError),
     #[error("cannot print the report: {0}")]
     Print(#[from] io::Error),
 }
@@ -84,10 +95,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the job or the comparison; `false` when a count does not add up.
+/// Runs the job, the comparison or the kill; `false` when a count does not add up, or a form did not end as it must.
 fn run(args: &Args) -> Result<bool, Failure> {
-    let scene = Scene::new(args)?;
-    let faults = if args.compare { compare::run(args, &scene)? } else { job::run(args, &scene)? };
+    let faults = match (args.kill, args.kill_form) {
+        (true, Some(form)) => form::run(args, form)?,
+        (true, None) => kill::run(args)?,
+        _ if args.compare => compare::run(args, &Scene::new(args)?)?,
+        _ => job::run(args, &Scene::new(args)?)?,
+    };
     for fault in &faults {
         eprintln!("tenants: {fault}");
     }

@@ -19,6 +19,9 @@ pub(crate) enum Policy {
     Static,
     /// First who holds more than the soft limit, then who holds more than the low one: groups under one limit.
     Memcg,
+    /// Nobody, and there is no limit: what `--kill` is there to show.
+    #[value(skip)]
+    Unlimited,
 }
 
 /// A part of a tenant's fair share, in percent; `Share(None)` is no limit.
@@ -39,6 +42,7 @@ impl Promise {
 }
 
 impl Policy {
+    /// Those that hold the budget.
     pub(crate) const ALL: [Self; 3] = [Self::Shared, Self::Static, Self::Memcg];
 }
 
@@ -48,6 +52,7 @@ impl fmt::Display for Policy {
             Self::Shared => "shared",
             Self::Static => "static",
             Self::Memcg => "memcg",
+            Self::Unlimited => "unlimited",
         })
     }
 }

@@ -220,7 +220,7 @@ fn off(found: u64, expected: u64) -> f64 {
 }
 
 /// What must hold when no thread charges any more.
-pub(crate) fn check(root: &Group, service: &Service, rows: &[Row], sums: Sums) -> Vec<String> {
+fn check(root: &Group, service: &Service, rows: &[Row], sums: Sums) -> Vec<String> {
     let mut faults = Vec::new();
     let mut expect = |what: &str, group: &str, expected: u64, found: u64| {
         if expected != found {
@@ -244,8 +244,22 @@ pub(crate) fn check(root: &Group, service: &Service, rows: &[Row], sums: Sums) -
     faults
 }
 
+/// Ends a service that nobody is served by any more; returns what does not add up.
+pub(crate) fn close(mut setup: Setup) -> Vec<String> {
+    let Setup { runtime, service, items, .. } = &setup;
+    let rows = rows(service, *items);
+    let root = runtime.root();
+    let mut faults = check(&root, service, &rows, Sums::total(&rows));
+    let mut agreement = Agreement::default();
+    exact::check(&mut agreement, &rows, items.of(&root.read_exact()));
+    faults.extend(runtime.verify().faults().iter().map(ToString::to_string));
+    faults.extend(empty(&mut setup, &mut agreement));
+    faults.extend(agreement.faults());
+    faults
+}
+
 /// Empties the caches: every byte charged is uncharged then, and all credit goes back.
-pub(crate) fn empty(setup: &mut Setup, agreement: &mut Agreement) -> Vec<String> {
+fn empty(setup: &mut Setup, agreement: &mut Agreement) -> Vec<String> {
     let mut faults = Vec::new();
     let asked = setup.unregister();
     if asked > 0 {

@@ -18,7 +18,7 @@ use crate::trace::Lookup;
 pub(crate) const BURST: usize = 64;
 
 /// Bytes of a value that a tenant that floods looks up: a page.
-const SCANNED: u64 = 4096;
+pub(crate) const SCANNED: u64 = 4096;
 
 /// One tenant.
 pub(crate) struct Tenant {

@@ -60,7 +60,8 @@ pub(crate) struct Rule {
 
 impl Setup {
     pub(crate) fn new(args: &Args, scene: &Scene, rule: Rule) -> Result<Self, SetupError> {
-        let mut builder = Runtime::builder().max(Limit::Bytes(scene.budget)).batch(args.batch()).stat_batch(STAT_BATCH);
+        let max = if rule.policy == Policy::Unlimited { Limit::Max } else { Limit::Bytes(scene.budget) };
+        let mut builder = Runtime::builder().max(max).batch(args.batch()).stat_batch(STAT_BATCH);
         let items = Items::declare(&mut builder);
         let runtime = builder.audit(args.audit).build()?;
         let root = runtime.root();
@@ -75,10 +76,14 @@ impl Setup {
         let shelf = || Arc::new(Shelf::new(Arc::clone(&owners), items.evictions));
         let shelves: Vec<_> = match rule.policy {
             Policy::Shared => vec![shelf()],
-            Policy::Static | Policy::Memcg => groups.iter().map(|_| shelf()).collect(),
+            _ => groups.iter().map(|_| shelf()).collect(),
         };
         // The shelf of all is asked for the service, that of a tenant for the tenant and for the service.
-        let asked_for = if rule.policy == Policy::Shared { std::slice::from_ref(&root) } else { &groups };
+        let asked_for = match rule.policy {
+            Policy::Shared => std::slice::from_ref(&root),
+            Policy::Static | Policy::Memcg => &groups,
+            Policy::Unlimited => &[],
+        };
         let registrations = asked_for.iter().zip(&shelves).map(|(group, shelf)| register(group, shelf)).collect();
         let mut tenants = Vec::with_capacity(groups.len());
         for (number, (candidate, group)) in scene.candidates.iter().zip(groups).enumerate() {
@@ -145,7 +150,7 @@ fn register(group: &Group, shelf: &Arc<Shelf>) -> Registration {
 fn limit(group: &Group, candidate: &Candidate, share: u64, rule: Rule) -> Result<(), LimitError> {
     match rule.policy {
         // Nothing is charged yet, so that nothing is above.
-        Policy::Shared => drop(group.set_max(Limit::Max)?),
+        Policy::Shared | Policy::Unlimited => drop(group.set_max(Limit::Max)?),
         Policy::Static => drop(group.set_max(Limit::Bytes(share))?),
         Policy::Memcg => {
             let low = if candidate.is_noisy() { 0 } else { rule.promise.low.of(share) };

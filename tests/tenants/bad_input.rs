@@ -80,6 +80,10 @@ fn bad_arguments_are_named() {
         (["--compare", "--seconds=1"], "cannot be used with"),
         (["--compare", "--policy=shared"], "cannot be used with"),
         (["--compare", "--tenant-max=1K"], "cannot be used with"),
+        (["--kill", "--compare"], "cannot be used with"),
+        (["--kill", "--policy=memcg"], "cannot be used with"),
+        (["--kill", "--live=1"], "cannot be used with"),
+        (["--kill-form", "memcg"], "not provided:\n  --kill"),
     ] {
         let output = run(&args, &[]);
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -3,9 +3,14 @@
 
 #[path = "../../examples/tenants/agree.rs"]
 mod agree;
+#[path = "../../examples/tenants/control_group.rs"]
+#[expect(dead_code, reason = "made for the example")]
+mod control_group;
 #[path = "../../examples/tenants/entry.rs"]
 #[expect(dead_code, reason = "made for the example")]
 mod entry;
+#[path = "../../examples/tenants/hierarchy.rs"]
+mod hierarchy;
 #[path = "../../examples/tenants/items.rs"]
 #[expect(dead_code, reason = "made for the example")]
 mod items;
@@ -17,6 +22,9 @@ mod shelf;
 
 mod bad_input;
 mod clusters;
+mod control_groups;
+mod hierarchies;
+mod kills;
 mod policies;
 mod reclaimers;
 mod statistics;
