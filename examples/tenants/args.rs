@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use clap::{ArgAction, Parser, ValueEnum};
-use memcg::{Bytes, Limit};
+use clap::error::ErrorKind;
+use clap::{ArgAction, CommandFactory, Parser, ValueEnum};
+use memcg::{Bytes, Limit, OnExhausted};
 
 use crate::form::Form;
 use crate::policy::{Policy, Promise, Share};
+use crate::setup::Rule;
 
 /// Budgets where none is given: of the main job, and of a comparison, which is many runs.
 const BUDGET: Bytes = Bytes(256 << 20);
@@ -17,6 +19,9 @@ const BUDGET_COMPARED: Bytes = Bytes(64 << 20);
 
 /// Requests of each run of a comparison where their number is not given.
 const REQUESTS_COMPARED: u64 = 1_800_000;
+
+/// How long a request waits where nobody says.
+const WAIT: Duration = Duration::from_millis(100);
 
 /// Length of the main job. With the warm-up before it and the checks after it: ten seconds.
 const SECONDS_DEFAULT: Duration = Duration::from_secs(8);
@@ -59,6 +64,16 @@ pub(crate) struct Args {
     /// Under memcg, from where on a tenant has to give first: a part of its fair share, more than 100% too, or max.
     #[arg(long, value_name = "PERCENT", default_value = "100%")]
     soft: Share,
+
+    /// Under memcg, from where on a tenant's charges are slowed down: first it gives of its own, then it is delayed. A
+    /// part of its fair share, or max.
+    #[arg(long, value_name = "PERCENT")]
+    high: Option<Share>,
+
+    /// Under waiting, how long a request waits for room at most, before it passes through uncached: 20ms, 1s
+    /// [default: 100ms].
+    #[arg(long, value_name = "TIME", value_parser = wait)]
+    wait: Option<Duration>,
 
     /// Add tenants that flood: each scans keys of 4 KiB, none of them twice, and sends eight times as many requests as
     /// all who do not flood together. They are promised nothing [default: 0, and 1 to compare and to kill].
@@ -140,6 +155,19 @@ pub(crate) enum Format {
 }
 
 impl Args {
+    /// Of the command line; says what is wrong with it, and ends the program.
+    pub(crate) fn get() -> Self {
+        let args = Self::parse();
+        let policies = |policy| args.compare || args.policy == policy;
+        if args.wait.is_some() && (args.kill || !policies(Policy::Waiting)) {
+            conflict("--wait is for --policy waiting and for --compare");
+        }
+        if args.high.is_some() && !policies(Policy::Memcg) {
+            conflict("--high is for --policy memcg, for --compare and for --kill");
+        }
+        args
+    }
+
     /// Whether the Twitter clusters are among the tenants.
     pub(crate) fn clusters(&self) -> bool {
         self.clusters || self.traces.is_empty()
@@ -160,7 +188,12 @@ impl Args {
     }
 
     pub(crate) fn promise(&self) -> Promise {
-        Promise { low: self.low, soft: self.soft }
+        Promise { low: self.low, soft: self.soft, high: self.high.unwrap_or(Promise::DEFAULT.high) }
+    }
+
+    /// The service under a policy.
+    pub(crate) fn rule(&self, policy: Policy, seed: u64) -> Rule {
+        Rule { policy, promise: self.promise(), wait: self.wait.unwrap_or(WAIT), seed }
     }
 
     /// What a thread charges in advance; 0 switches the stock off.
@@ -191,6 +224,19 @@ impl Args {
         let is_whole = self.requests.is_none() && long_enough && self.budget() == BUDGET;
         let is_plain = self.traces.is_empty() && self.noisy.is_none() && self.policy == Policy::Memcg;
         is_whole && is_plain && self.promise() == Promise::DEFAULT
+    }
+}
+
+fn conflict(message: &str) -> ! {
+    Args::command().error(ErrorKind::ArgumentConflict, message).exit()
+}
+
+/// As configurations write it, without the word before it.
+fn wait(text: &str) -> Result<Duration, String> {
+    match format!("wait({text})").parse() {
+        Ok(OnExhausted::Wait(time)) => Ok(time),
+        Ok(_) => Err("expected a time, as 20ms".to_string()),
+        Err(error) => Err(format!("expected a time, as 20ms: {error}")),
     }
 }
 

@@ -5,8 +5,9 @@
 //! is locked while a charge is made: what must go for it may be this cache's own.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use memcg::{Bytes, ChargeError, Group};
+use memcg::{Bytes, Charge, ChargeError, Group};
 use thiserror::Error;
 
 use crate::entry::{Block, Entry, footprint, scramble};
@@ -14,6 +15,7 @@ use crate::items::Items;
 use crate::load::{Operation, Request, Sizes};
 use crate::lru::Key;
 use crate::shelf::Shelf;
+use crate::waits::Waits;
 
 /// A cache of real bytes.
 pub(crate) struct Cache {
@@ -27,6 +29,9 @@ pub(crate) struct Cache {
     entry_max: u64,
     /// `None` where each request brings its size.
     sizes: Option<Sizes>,
+    /// How long a request waits for an entry's room; `None`: where there is none it passes by at once.
+    wait: Option<Duration>,
+    pub(crate) waits: Waits,
     /// Makes this cache's bytes differ from those of all others.
     salt: u64,
     /// The version of the last write; wraps.
@@ -43,7 +48,7 @@ pub(crate) struct Figures {
     /// Requests that look up.
     pub(crate) gets: u64,
     pub(crate) hits: u64,
-    /// Charges that were refused.
+    /// Charges that were refused; who then waits is refused once more when that is in vain.
     pub(crate) refused: u64,
     /// Entries not kept, or not changed, because no max would ever allow them.
     pub(crate) too_large: u64,
@@ -78,8 +83,13 @@ impl Cache {
         entry_max: u64,
         sizes: Option<Sizes>,
     ) -> Self {
-        let (version, figures) = (0, Figures::default());
-        Self { group, items, shelf, owner, entry_max, sizes, salt: owner.into(), version, figures }
+        let (version, figures, waits) = (0, Figures::default(), Waits::default());
+        Self { group, items, shelf, owner, entry_max, sizes, wait: None, waits, salt: owner.into(), version, figures }
+    }
+
+    /// Has requests wait, for so long at most.
+    pub(crate) fn waiting(self, wait: Duration) -> Self {
+        Self { wait: Some(wait), ..self }
     }
 
     /// Serves one request.
@@ -158,10 +168,27 @@ impl Cache {
         }
     }
 
+    fn charge(&mut self, bytes: u64) -> Option<Charge> {
+        let charged = self.group.try_charge(bytes);
+        self.figures.admitted(charged).or_else(|| self.wait(bytes))
+    }
+
+    /// Adds to an entry's charge. While it waits, it has what it had: others have enough to give.
+    fn grow(&mut self, charge: &mut Charge, bytes: u64) -> bool {
+        let grown = self.figures.admitted(charge.try_grow(bytes)).is_some();
+        grown || self.wait(bytes).is_some_and(|more| charge.merge(more).is_ok())
+    }
+
+    /// Stands in line for what was refused, where requests do.
+    fn wait(&mut self, bytes: u64) -> Option<Charge> {
+        let (time, start) = (self.wait?, Instant::now());
+        let charged = self.group.charge_timeout(bytes, time);
+        self.waits.add(start.elapsed(), matches!(charged, Err(ChargeError::TimedOut { .. })));
+        self.figures.admitted(charged)
+    }
+
     fn insert(&mut self, key: u64, version: u32, size: u64) -> bool {
-        let want = footprint(size);
-        let charged = self.group.try_charge(want);
-        let Some(charge) = self.figures.admitted(charged) else { return false };
+        let Some(charge) = self.charge(footprint(size)) else { return false };
         // Without memory the charge goes back as it is dropped.
         let Some(block) = Block::fill(key, version, self.salt, size) else { return false };
         let entry = Entry { charge, block, version };
@@ -173,7 +200,7 @@ impl Cache {
     /// Resizes the charge, then replaces the block; a refusal keeps the old entry.
     fn rewrite(&mut self, key: u64, mut entry: Entry, version: u32, size: u64) -> bool {
         let (old, want) = (entry.charge.bytes(), footprint(size));
-        let admitted = want <= old || self.figures.admitted(entry.charge.resize(want)).is_some();
+        let admitted = want <= old || self.grow(&mut entry.charge, want - old);
         let block = if admitted { Block::fill(key, version, self.salt, size) } else { None };
         let kept = block.is_some();
         if let Some(block) = block {
@@ -196,7 +223,7 @@ impl Cache {
         let more = footprint(size) - old;
         if footprint(size) > self.entry_max {
             self.figures.too_large += 1;
-        } else if more > 0 && self.figures.admitted(entry.charge.try_grow(more)).is_none() {
+        } else if more > 0 && !self.grow(&mut entry.charge, more) {
             self.figures.passed_through += 1;
         } else if let Some(block) = Block::fill(key, entry.version, self.salt, size) {
             entry.block = block;

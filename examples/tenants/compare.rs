@@ -9,8 +9,9 @@ use crate::args::{Args, Format};
 use crate::policy::Policy;
 use crate::report;
 use crate::scene::Scene;
-use crate::setup::{Rule, Setup};
+use crate::setup::Setup;
 use crate::tabulate::{Comparison, Setting};
+use crate::waits::Waits;
 use crate::work::{Extent, SLICE, Work};
 use crate::{Failure, print};
 
@@ -33,9 +34,9 @@ pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
         let alone = calm.iter().map(|&tenant| bench.alone(tenant)).collect::<Result<Vec<_>, _>>()?;
         let mut outcomes = Vec::new();
         for policy in Policy::ALL {
-            let (tenants, peak) = bench.together(policy)?;
+            let outcome = bench.together(policy)?;
             let (used_alone, peak_alone) = bench.used_alone(policy)?;
-            outcomes.push(Outcome { tenants, used_alone, peak: peak.max(peak_alone) });
+            outcomes.push(Outcome { used_alone, peak: outcome.peak.max(peak_alone), ..outcome });
         }
         for (tenant, Counted { digest, .. }) in alone.iter().enumerate() {
             if outcomes.iter().any(|outcome| outcome.tenants[tenant].digest != *digest) {
@@ -80,6 +81,8 @@ pub(crate) struct Outcome {
     pub(crate) used_alone: f64,
     /// The highest usage at any instant.
     pub(crate) peak: u64,
+    /// While it counted.
+    pub(crate) waits: Waits,
 }
 
 /// Look-ups of a tenant that count.
@@ -102,13 +105,13 @@ impl Bench<'_> {
     }
 
     /// All tenants.
-    fn together(&mut self, policy: Policy) -> Result<(Vec<Counted>, u64), Failure> {
+    fn together(&mut self, policy: Policy) -> Result<Outcome, Failure> {
         let setup = self.setup(policy)?;
         setup.largest_first().into_iter().for_each(|tenant| setup.service.warm_up(tenant));
-        let counted = self.serve(&setup, None)?;
-        let peak = setup.runtime.root().peak();
+        let tenants = self.serve(&setup, None)?;
+        let (peak, waits) = (setup.runtime.root().peak(), setup.service.waits());
         self.check(&policy.to_string(), setup);
-        Ok((counted, peak))
+        Ok(Outcome { tenants, used_alone: 0.0, peak, waits })
     }
 
     /// What part of the budget a tenant gets that is alone and has use for more than all of it.
@@ -124,8 +127,7 @@ impl Bench<'_> {
     }
 
     fn setup(&self, policy: Policy) -> Result<Setup, Failure> {
-        let rule = Rule { policy, promise: self.args.promise(), seed: self.seed };
-        Ok(Setup::new(self.args, self.scene, rule)?)
+        Ok(Setup::new(self.args, self.scene, self.args.rule(policy, self.seed))?)
     }
 
     /// Serves the warm-up, then the requests that count.
@@ -138,6 +140,7 @@ impl Bench<'_> {
         let mut counted = vec![Counted::default(); service.tenants.len()];
         for (from, to) in [(0, warm), (warm, all)] {
             let extent = Extent { threads, time: None, requests: Some(to), seed: self.seed, only };
+            service.forget_waits();
             Work::new(service, &self.scene.arrivals, None, extent, from).serve()?;
             for (counted, tenant) in counted.iter_mut().zip(&service.tenants) {
                 let figures = tenant.turn.lock().cache.figures;

@@ -14,7 +14,7 @@ use crate::hierarchy::{Hierarchy, NotFound, Version};
 /// How long a group may still be in use when the process in it has ended.
 const GOING: Duration = Duration::from_secs(2);
 
-/// A group without a limit says so with a number near this.
+/// From here on a limit is none: the first version has no word for that.
 const NO_LIMIT: u64 = 1 << 60;
 
 /// Exists as long as this.

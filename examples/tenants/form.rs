@@ -15,7 +15,7 @@ use crate::kill::{KillError, requests};
 use crate::policy::Policy;
 use crate::sampler::End;
 use crate::scene::Scene;
-use crate::setup::{Rule, Setup};
+use crate::setup::Setup;
 use crate::work::{Extent, SLICE, Work};
 use crate::{Failure, print, report};
 
@@ -71,8 +71,7 @@ pub(crate) fn run(args: &Args, form: Form) -> Result<Vec<String>, Failure> {
         return Err(KillError::NotTold.into());
     }
     let scene = Scene::new(args)?;
-    let rule = Rule { policy: form.policy(), promise: args.promise(), seed: args.seed };
-    let setup = Setup::new(args, &scene, rule)?;
+    let setup = Setup::new(args, &scene, args.rule(form.policy(), args.seed))?;
     let threads = args.threads().min(setup.service.tenants.len());
     let requests = Some(requests(args));
     let extent = Extent { threads, time: args.time(), requests, seed: args.seed, only: None };

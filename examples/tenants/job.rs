@@ -13,13 +13,13 @@ use crate::probe::Probe;
 use crate::report::{Measured, Report};
 use crate::sampler::{self, End, Samples};
 use crate::scene::Scene;
-use crate::setup::{Rule, Setup};
+use crate::setup::Setup;
 use crate::work::{Done, Extent, Work};
 use crate::{Failure, memory, print};
 
 /// Sets up, serves, reports; returns what does not add up.
 pub(crate) fn run(args: &Args, scene: &Scene) -> Result<Vec<String>, Failure> {
-    let rule = Rule { policy: args.policy, promise: args.promise(), seed: args.seed };
+    let rule = args.rule(args.policy, args.seed);
     let mut setup = Setup::new(args, scene, rule)?;
     let probe = Probe::new(args.batch)?;
     let threads = args.threads().min(setup.service.tenants.len());

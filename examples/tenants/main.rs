@@ -31,6 +31,7 @@ mod clusters;
 mod compare;
 mod control_group;
 mod entry;
+mod evictor;
 mod exact;
 mod form;
 mod hierarchy;
@@ -53,12 +54,12 @@ mod setup;
 mod shelf;
 mod tabulate;
 mod trace;
+mod waits;
 mod work;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
 use thiserror::Error;
 
 use crate::args::Args;
@@ -85,7 +86,7 @@ enum Failure {
 
 fn main() -> ExitCode {
     memory::one_heap();
-    match run(&Args::parse()) {
+    match run(&Args::get()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(failure) => {

@@ -19,6 +19,8 @@ pub(crate) enum Policy {
     Static,
     /// First who holds more than the soft limit, then who holds more than the low one: groups under one limit.
     Memcg,
+    /// As under memcg, but nobody evicts in the middle of a request: it waits, and another thread makes room.
+    Waiting,
     /// Nobody, and there is no limit: what `--kill` is there to show.
     #[value(skip)]
     Unlimited,
@@ -29,21 +31,22 @@ pub(crate) enum Policy {
 #[serde(transparent)]
 pub(crate) struct Share(Option<u16>);
 
-/// What is promised to a tenant, and from where on it has to give.
+/// What is promised to a tenant, from where on it has to give, and from where on more has its price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Promise {
     pub(crate) low: Share,
     pub(crate) soft: Share,
+    pub(crate) high: Share,
 }
 
 impl Promise {
     /// Where the command line names none.
-    pub(crate) const DEFAULT: Self = Self { low: Share(Some(90)), soft: Share(Some(100)) };
+    pub(crate) const DEFAULT: Self = Self { low: Share(Some(90)), soft: Share(Some(100)), high: Share(None) };
 }
 
 impl Policy {
     /// Those that hold the budget.
-    pub(crate) const ALL: [Self; 3] = [Self::Shared, Self::Static, Self::Memcg];
+    pub(crate) const ALL: [Self; 4] = [Self::Shared, Self::Static, Self::Memcg, Self::Waiting];
 }
 
 impl fmt::Display for Policy {
@@ -52,6 +55,7 @@ impl fmt::Display for Policy {
             Self::Shared => "shared",
             Self::Static => "static",
             Self::Memcg => "memcg",
+            Self::Waiting => "waiting",
             Self::Unlimited => "unlimited",
         })
     }

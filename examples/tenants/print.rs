@@ -6,7 +6,7 @@ use memcg::Bytes;
 
 use crate::agree::Agreement;
 use crate::items::Exact;
-use crate::policy::Policy;
+use crate::policy::{Policy, Promise};
 use crate::report::{Report, Row, Setting, Statistics};
 
 impl Report {
@@ -86,8 +86,10 @@ impl Report {
                 "evicted, of them for others",
                 format!("{}, {}", count(self.sums.evicted), count(self.sums.evicted_for_others)),
             ),
-            ("went below low", count(self.below_low)),
-            ("refused after all", count(self.sums.refused)),
+            ("went below low, above high", format!("{}, {}", count(self.below_low), count(self.above_high))),
+            ("waited, of them in vain", format!("{}, {}", count(self.sums.waited), count(self.sums.timed_out))),
+            ("a wait: p50, p99, longest", self.wait_times.map_or_else(|| "-".to_string(), |times| times.to_string())),
+            ("refused after all", count(self.sums.refused.saturating_sub(self.sums.waited))),
             (
                 "too large, passed through",
                 format!("{}, {}", count(self.sums.too_large), count(self.sums.passed_through)),
@@ -122,9 +124,12 @@ impl Report {
 
 impl Setting {
     fn rule(&self) -> String {
-        match self.policy {
-            Policy::Memcg => format!("{}, low {}, soft {}", self.policy, self.promise.low, self.promise.soft),
-            _ => self.policy.to_string(),
+        let Promise { low, soft, high } = self.promise;
+        let high = if high == Promise::DEFAULT.high { String::new() } else { format!(", high {high}") };
+        match (self.policy, &self.wait) {
+            (Policy::Memcg, _) => format!("{}, low {low}, soft {soft}{high}", self.policy),
+            (policy, Some(wait)) => format!("{policy}, low {low}, soft {soft}, {wait}"),
+            (policy, None) => policy.to_string(),
         }
     }
 }

@@ -6,7 +6,7 @@ use memcg::{Bytes, Event, Group};
 use serde::Serialize;
 
 use crate::agree::Agreement;
-use crate::cache::Figures;
+use crate::cache::Cache;
 use crate::exact;
 use crate::items::{Exact, Items, Own};
 use crate::live::Looks;
@@ -17,6 +17,7 @@ use crate::sampler::Samples;
 use crate::service::{Service, Tenant};
 use crate::setup::Setup;
 use crate::shelf::Tally;
+use crate::waits::WaitTimes;
 use crate::work::Done;
 
 /// Resident memory is this near to what is charged, as a share of that.
@@ -56,6 +57,10 @@ pub(crate) struct Report {
     /// How often a charge did not fit into the budget at first, and how often a tenant was reclaimed below its low.
     pub(crate) met_budget: u64,
     pub(crate) below_low: u64,
+    /// How often a charge left a tenant above its high.
+    pub(crate) above_high: u64,
+    /// `None`: nobody waited.
+    pub(crate) wait_times: Option<WaitTimes>,
     /// Tenants who did not meet their max, and whether the service met its own.
     pub(crate) unmet: Vec<String>,
     pub(crate) tenants: Vec<Row>,
@@ -82,6 +87,8 @@ pub(crate) struct Setting {
     pub(crate) policy: Policy,
     #[serde(flatten)]
     pub(crate) promise: Promise,
+    /// What a request does for which there is no room; `None`: it does not wait.
+    pub(crate) wait: Option<String>,
     pub(crate) threads: usize,
     pub(crate) budget_bytes: u64,
     pub(crate) batch_bytes: u64,
@@ -120,8 +127,11 @@ pub(crate) struct Sums {
     pub(crate) hit_ratio: f64,
     /// How often a charge did not fit below the tenant's own max at first.
     pub(crate) met_max: u64,
-    /// Charges that did not fit after all, whatever max was met.
+    /// Charges that did not fit after all, whatever max was met; whoever waits did not fit before.
     pub(crate) refused: u64,
+    /// Requests that waited for room, and of those, how many in vain.
+    pub(crate) waited: u64,
+    pub(crate) timed_out: u64,
     pub(crate) evicted: u64,
     /// Of those, entries that made room for others.
     pub(crate) evicted_for_others: u64,
@@ -183,6 +193,8 @@ impl Report {
             verify_ok: verdict.is_ok() && probed.is_ok(),
             met_budget: root.events_local().get(Event::Max),
             below_low: root.events().get(Event::Low),
+            above_high: root.events().get(Event::High),
+            wait_times: service.waits().times(),
             unmet: unmet(&root, &tenants),
             tenants,
             faults,
@@ -312,11 +324,11 @@ pub(crate) fn rows(service: &Service, items: Items) -> Vec<Row> {
 impl Row {
     fn of(tenant: &Tenant, own: &Own, tally: Tally, items: Items) -> Self {
         let group = &tenant.group;
-        let (max, figures) = (group.max(), tenant.turn.lock().cache.figures);
+        let (max, cache) = (group.max(), &tenant.turn.lock().cache);
         Self {
             tenant: tenant.name.clone(),
-            digest: format!("{:016x}", figures.digest),
-            sums: Sums::of(figures, own, tally, group.events_local().get(Event::Max)),
+            digest: format!("{:016x}", cache.figures.digest),
+            sums: Sums::of(cache, own, tally, group.events_local().get(Event::Max)),
             live: group.live(),
             peak: group.peak(),
             max: (max != u64::MAX).then_some(max),
@@ -328,7 +340,8 @@ impl Row {
 }
 
 impl Sums {
-    fn of(figures: Figures, own: &Own, tally: Tally, met_max: u64) -> Self {
+    fn of(cache: &Cache, own: &Own, tally: Tally, met_max: u64) -> Self {
+        let Cache { figures, waits, .. } = cache;
         let (evicted, evicted_for_others) = own.evictions();
         Self {
             requests: figures.requests,
@@ -337,6 +350,8 @@ impl Sums {
             hit_ratio: ratio(figures.hits, figures.gets),
             met_max,
             refused: figures.refused,
+            waited: waits.waited(),
+            timed_out: waits.timed_out(),
             evicted,
             evicted_for_others,
             too_large: figures.too_large,
@@ -355,6 +370,8 @@ impl Sums {
             hit_ratio: ratio(hits, gets),
             met_max: sum(|row| row.met_max),
             refused: sum(|row| row.refused),
+            waited: sum(|row| row.waited),
+            timed_out: sum(|row| row.timed_out),
             evicted: sum(|row| row.evicted),
             evicted_for_others: sum(|row| row.evicted_for_others),
             too_large: sum(|row| row.too_large),

@@ -12,6 +12,7 @@ use crate::load::{Load, Operation, Random, Request};
 use crate::scene::Candidate;
 use crate::shelf::Shelf;
 use crate::trace::Lookup;
+use crate::waits::Waits;
 
 /// Requests of a trace that are served at once: few enough that all tenants compete for the budget, many enough that
 /// two workers on one trace do not spend their time waiting for each other.
@@ -139,6 +140,18 @@ impl Service {
                 return;
             }
         }
+    }
+
+    /// All tenants' waits.
+    pub(crate) fn waits(&self) -> Waits {
+        let mut all = Waits::default();
+        self.tenants.iter().for_each(|tenant| all.append(&tenant.turn.lock().cache.waits));
+        all
+    }
+
+    /// From here on they are counted anew.
+    pub(crate) fn forget_waits(&self) {
+        self.tenants.iter().for_each(|tenant| tenant.turn.lock().cache.waits = Waits::default());
     }
 
     /// Whether every trace is at its end, and nobody sends anything else.

@@ -1,9 +1,10 @@
 //! From a scene and a policy to a service: its runtime, its tenants, their limits.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use memcg::{
-    BuildError, Bytes, CreateError, Group, Limit, LimitError, Limits, Priority, Reclaim, Registration, Runtime,
+    BuildError, Bytes, CreateError, Group, Limit, LimitError, Limits, OnExhausted, Priority, Reclaim, Registration, Runtime,
 };
 use rand::SeedableRng;
 use thiserror::Error;
@@ -12,6 +13,7 @@ use crate::args::Args;
 use crate::cache::Cache;
 use crate::clusters::{WITHOUT_FIGURES, name};
 use crate::entry::scramble;
+use crate::evictor::{Evictor, Places};
 use crate::items::{Items, Own};
 use crate::load::Random;
 use crate::policy::{Policy, Promise};
@@ -47,6 +49,8 @@ pub(crate) struct Setup {
     pub(crate) service: Service,
     /// The shelves' places among those who are asked for room.
     registrations: Vec<Registration>,
+    /// Where requests wait.
+    evictor: Option<Evictor>,
 }
 
 /// Under what the tenants stand.
@@ -54,6 +58,8 @@ pub(crate) struct Setup {
 pub(crate) struct Rule {
     pub(crate) policy: Policy,
     pub(crate) promise: Promise,
+    /// How long a request waits, where requests do.
+    pub(crate) wait: Duration,
     /// What the requests are drawn from.
     pub(crate) seed: u64,
 }
@@ -82,7 +88,8 @@ impl Setup {
         let asked_for = match rule.policy {
             Policy::Shared => std::slice::from_ref(&root),
             Policy::Static | Policy::Memcg => &groups,
-            Policy::Unlimited => &[],
+            // Nobody is asked: those who wait are seen to.
+            Policy::Waiting | Policy::Unlimited => &[],
         };
         let registrations = asked_for.iter().zip(&shelves).map(|(group, shelf)| register(group, shelf)).collect();
         let mut tenants = Vec::with_capacity(groups.len());
@@ -92,16 +99,20 @@ impl Setup {
             let entry_max = group.max().min(root.max());
             let shelf = Arc::clone(shelves.get(number).unwrap_or(&shelves[0]));
             let cache = Cache::new(group.clone(), shelf, number as u32, items, entry_max, candidate.sizes);
+            let cache = if rule.policy == Policy::Waiting { cache.waiting(rule.wait) } else { cache };
             // A stream of each tenant's own: whoever is served before it, its requests are the same.
             let random = Random::seed_from_u64(scramble(scramble(rule.seed, u64::MAX), number as u64));
             tenants.push(Tenant::new(candidate, group, share, holds[number], Turn { cache, random, scanned: 0 }));
         }
-        Ok(Self { runtime, items, service: Service { tenants, shelves, owners }, registrations })
+        let service = Service { tenants, shelves, owners };
+        let evictor = (rule.policy == Policy::Waiting).then(|| Evictor::new(Places::of(&service, root)));
+        Ok(Self { runtime, items, service, registrations, evictor })
     }
 
     /// From here on nobody is asked for room. Returns how many groups are asked all the same, which is none.
     pub(crate) fn unregister(&mut self) -> u64 {
         self.registrations.clear();
+        self.evictor = None;
         let report = self.runtime.root().reclaim(self.runtime.root().usage());
         report.map_or(u64::MAX, |report| report.visited)
     }
@@ -125,6 +136,7 @@ impl Setup {
         Setting {
             policy: rule.policy,
             promise: rule.promise,
+            wait: (rule.policy == Policy::Waiting).then(|| OnExhausted::Wait(rule.wait).to_string()),
             threads,
             budget_bytes: scene.budget,
             batch_bytes: batch.as_u64(),
@@ -148,11 +160,14 @@ fn register(group: &Group, shelf: &Arc<Shelf>) -> Registration {
 
 /// What the policy makes of a fair share.
 fn limit(group: &Group, candidate: &Candidate, share: u64, rule: Rule) -> Result<(), LimitError> {
+    if rule.policy == Policy::Memcg {
+        group.set_high(Limit::Bytes(rule.promise.high.of(share)))?;
+    }
     match rule.policy {
         // Nothing is charged yet, so that nothing is above.
         Policy::Shared | Policy::Unlimited => drop(group.set_max(Limit::Max)?),
         Policy::Static => drop(group.set_max(Limit::Bytes(share))?),
-        Policy::Memcg => {
+        Policy::Memcg | Policy::Waiting => {
             let low = if candidate.is_noisy() { 0 } else { rule.promise.low.of(share) };
             group.set_low(Limit::Bytes(low))?;
             group.set_soft(Limit::Bytes(rule.promise.soft.of(share)))?;

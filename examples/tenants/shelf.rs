@@ -59,8 +59,13 @@ impl Shelf {
         Some(entry)
     }
 
+    /// What can be evicted.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
     /// Evicts the oldest entries until `want` bytes are free; returns what is, nothing where others are busy here.
-    fn evict(&self, want: u64, until: Instant, for_others: bool) -> u64 {
+    pub(crate) fn evict(&self, want: u64, until: Instant, for_others: bool) -> u64 {
         let Some(mut entries) = self.entries.try_lock_until(until) else { return 0 };
         let mut freed = 0;
         while freed < want {
@@ -102,6 +107,6 @@ impl Reclaim for Shelf {
     }
 
     fn reclaimable(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
+        self.bytes()
     }
 }

@@ -1,5 +1,7 @@
 //! What a comparison came to: a row for each policy, and whether the goals are reached.
 
+use std::time::Duration;
+
 use comfy_table::CellAlignment;
 use memcg::Bytes;
 use serde::Serialize;
@@ -11,6 +13,7 @@ use crate::policy::{Policy, Promise};
 use crate::print;
 use crate::report::ratio;
 use crate::scene::Scene;
+use crate::waits::{WaitTimes, Waits};
 
 /// Points of hit ratio that a tenant may lose to others under memcg.
 const LOST_MAX: f64 = 2.0;
@@ -66,6 +69,11 @@ struct Row {
     worst: String,
     noisy_hit_ratio: Spread,
     used_alone: Spread,
+    /// Requests that waited for room, of them those in vain, and how long.
+    waited: Spread,
+    timed_out: Spread,
+    wait_p50_us: Spread,
+    wait_p99_us: Spread,
     peak_bytes: u64,
 }
 
@@ -115,6 +123,10 @@ impl Comparison {
             worst: String::new(),
             noisy_hit_ratio: Spread::default(),
             used_alone: Spread::default(),
+            waited: Spread::default(),
+            timed_out: Spread::default(),
+            wait_p50_us: Spread::default(),
+            wait_p99_us: Spread::default(),
             peak_bytes: 0,
         };
         let rows = ["alone".to_string()].into_iter().chain(Policy::ALL.map(|policy| policy.to_string()));
@@ -138,6 +150,7 @@ impl Comparison {
             row.lost_by_worst.add(lost);
             row.noisy_hit_ratio.add(total(noisy));
             row.used_alone.add(outcome.used_alone * 100.0);
+            row.add_waits(&outcome.waits);
             row.peak_bytes = row.peak_bytes.max(outcome.peak);
         }
         self.goals = self.goals();
@@ -170,6 +183,7 @@ impl Comparison {
             "by the worst",
             "noisy: hit ratio, %",
             "one alone uses, %",
+            "waited: p50, p99",
             "peak",
         ]);
         table.add_rows(self.rows.iter().map(Row::cells));
@@ -227,7 +241,27 @@ impl Comparison {
 }
 
 impl Row {
-    fn cells(&self) -> [String; 7] {
+    fn add_waits(&mut self, waits: &Waits) {
+        self.waited.add(waits.waited() as f64);
+        self.timed_out.add(waits.timed_out() as f64);
+        if let Some(WaitTimes { p50_us, p99_us, .. }) = waits.times() {
+            self.wait_p50_us.add(p50_us);
+            self.wait_p99_us.add(p99_us);
+        }
+    }
+
+    /// Medians: how many, and the time that half of them and all but a hundredth waited at most.
+    fn waits(&self) -> String {
+        let (Some(p50), Some(p99)) = (self.wait_p50_us.median(), self.wait_p99_us.median()) else {
+            return "-".to_string();
+        };
+        let [waited, timed_out] = [&self.waited, &self.timed_out].map(|spread| spread.median().unwrap_or(0.0) as u64);
+        let [p50, p99] = [p50, p99].map(|us| Duration::from_secs_f64(us / 1e6));
+        let in_vain = if timed_out > 0 { format!(", {} in vain", print::count(timed_out)) } else { String::new() };
+        format!("{}{in_vain}\n{p50:.0?}, {p99:.0?}", print::count(waited))
+    }
+
+    fn cells(&self) -> [String; 8] {
         [
             self.how.clone(),
             self.hit_ratio.cell(),
@@ -235,6 +269,7 @@ impl Row {
             self.lost_by_worst.cell(),
             self.noisy_hit_ratio.cell(),
             self.used_alone.cell(),
+            self.waits(),
             if self.peak_bytes == 0 { "-".to_string() } else { Bytes(self.peak_bytes).to_string() },
         ]
     }
@@ -250,13 +285,17 @@ impl Spread {
         self.0.first().copied()
     }
 
+    fn median(&self) -> Option<f64> {
+        self.0.get(self.0.len() / 2).copied()
+    }
+
     fn last(&self) -> Option<f64> {
         self.0.last().copied()
     }
 
     /// The median, the least and the most.
     fn cell(&self) -> String {
-        match (self.first(), self.0.get(self.0.len() / 2), self.last()) {
+        match (self.first(), self.median(), self.last()) {
             (Some(least), Some(median), Some(most)) => format!("{median:.2}\n{least:.2} to {most:.2}"),
             _ => "-".to_string(),
         }
