@@ -32,6 +32,8 @@ pub(crate) struct Cache {
     /// How long a request waits for an entry's room; `None`: where there is none it passes by at once.
     wait: Option<Duration>,
     pub(crate) waits: Waits,
+    /// The price of what was charged above high, not paid yet.
+    owed: Duration,
     /// Makes this cache's bytes differ from those of all others.
     salt: u64,
     /// The version of the last write; wraps.
@@ -50,6 +52,9 @@ pub(crate) struct Figures {
     pub(crate) hits: u64,
     /// Charges that were refused; who then waits is refused once more when that is in vain.
     pub(crate) refused: u64,
+    /// Requests that were delayed above high, and how long in all.
+    pub(crate) delayed: u64,
+    pub(crate) delay: Duration,
     /// Entries not kept, or not changed, because no max would ever allow them.
     pub(crate) too_large: u64,
     /// The same for want of anything to evict.
@@ -84,12 +89,33 @@ impl Cache {
         sizes: Option<Sizes>,
     ) -> Self {
         let (version, figures, waits) = (0, Figures::default(), Waits::default());
-        Self { group, items, shelf, owner, entry_max, sizes, wait: None, waits, salt: owner.into(), version, figures }
+        Self {
+            group,
+            items,
+            shelf,
+            owner,
+            entry_max,
+            sizes,
+            wait: None,
+            waits,
+            owed: Duration::ZERO,
+            salt: owner.into(),
+            version,
+            figures,
+        }
     }
 
     /// Has requests wait, for so long at most.
     pub(crate) fn waiting(self, wait: Duration) -> Self {
         Self { wait: Some(wait), ..self }
+    }
+
+    /// How long the tenant has to be slow now. Whoever is must hold no lock: the others go on.
+    pub(crate) fn delay(&mut self) -> Duration {
+        let delay = std::mem::take(&mut self.owed);
+        self.figures.delayed += u64::from(!delay.is_zero());
+        self.figures.delay += delay;
+        delay
     }
 
     /// Serves one request.
@@ -169,14 +195,15 @@ impl Cache {
     }
 
     fn charge(&mut self, bytes: u64) -> Option<Charge> {
-        let charged = self.group.try_charge(bytes);
-        self.figures.admitted(charged).or_else(|| self.wait(bytes))
+        let charged = self.group.try_charge_undelayed(bytes);
+        let Some((charge, delay)) = self.figures.admitted(charged) else { return self.wait(bytes) };
+        self.owed += delay;
+        Some(charge)
     }
 
     /// Adds to an entry's charge. While it waits, it has what it had: others have enough to give.
     fn grow(&mut self, charge: &mut Charge, bytes: u64) -> bool {
-        let grown = self.figures.admitted(charge.try_grow(bytes)).is_some();
-        grown || self.wait(bytes).is_some_and(|more| charge.merge(more).is_ok())
+        self.charge(bytes).is_some_and(|more| charge.merge(more).is_ok())
     }
 
     /// Stands in line for what was refused, where requests do.

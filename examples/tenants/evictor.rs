@@ -16,7 +16,10 @@ use crate::shelf::Shelf;
 /// Of a max, what is evicted at once: few wake-ups, and few entries that need not have gone.
 const PART: u64 = 256;
 
-/// The event comes before whoever caused it stands in line: so long at most he is overlooked.
+/// The event comes before whoever caused it stands in line. So long he is looked for.
+const ON_THE_WAY: Duration = Duration::from_micros(200);
+
+/// And so long at most he is overlooked.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// How long a shelf is waited for: nobody holds one for anything like it.
@@ -45,11 +48,16 @@ impl Evictor {
         let end = Arc::new(AtomicBool::new(false));
         let ended = Arc::clone(&end);
         let thread = thread::spawn(move || {
+            let mut told: Option<Instant> = None;
             while !ended.load(Ordering::Relaxed) {
                 // Before the look: whoever comes after it is seen by the wait.
                 let events = places.root.events();
-                if !places.make_room() {
-                    events.wait(Event::Max, PAUSE);
+                if places.make_room() {
+                    told = None;
+                } else if told.is_some_and(|told| told.elapsed() < ON_THE_WAY) {
+                    thread::yield_now();
+                } else {
+                    told = events.wait(Event::Max, PAUSE).then(Instant::now);
                 }
             }
         });

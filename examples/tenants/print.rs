@@ -87,6 +87,7 @@ impl Report {
                 format!("{}, {}", count(self.sums.evicted), count(self.sums.evicted_for_others)),
             ),
             ("went below low, above high", format!("{}, {}", count(self.below_low), count(self.above_high))),
+            ("delayed, in all", format!("{}, {:.1} s", count(self.sums.delayed), self.sums.delay_ms as f64 / 1e3)),
             ("waited, of them in vain", format!("{}, {}", count(self.sums.waited), count(self.sums.timed_out))),
             ("a wait: p50, p99, longest", self.wait_times.map_or_else(|| "-".to_string(), |times| times.to_string())),
             ("refused after all", count(self.sums.refused.saturating_sub(self.sums.waited))),

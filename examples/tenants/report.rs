@@ -132,6 +132,9 @@ pub(crate) struct Sums {
     /// Requests that waited for room, and of those, how many in vain.
     pub(crate) waited: u64,
     pub(crate) timed_out: u64,
+    /// Requests that were delayed above high, and how long in all.
+    pub(crate) delayed: u64,
+    pub(crate) delay_ms: u64,
     pub(crate) evicted: u64,
     /// Of those, entries that made room for others.
     pub(crate) evicted_for_others: u64,
@@ -352,6 +355,8 @@ impl Sums {
             refused: figures.refused,
             waited: waits.waited(),
             timed_out: waits.timed_out(),
+            delayed: figures.delayed,
+            delay_ms: figures.delay.as_millis() as u64,
             evicted,
             evicted_for_others,
             too_large: figures.too_large,
@@ -372,6 +377,8 @@ impl Sums {
             refused: sum(|row| row.refused),
             waited: sum(|row| row.waited),
             timed_out: sum(|row| row.timed_out),
+            delayed: sum(|row| row.delayed),
+            delay_ms: sum(|row| row.delay_ms),
             evicted: sum(|row| row.evicted),
             evicted_for_others: sum(|row| row.evicted_for_others),
             too_large: sum(|row| row.too_large),

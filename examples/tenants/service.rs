@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use memcg::{Event, Group};
 use parking_lot::Mutex;
@@ -120,6 +121,11 @@ impl Service {
             }
         };
         self.owners[index].show(cache.figures.gets, cache.figures.hits);
+        let delay = cache.delay();
+        drop(turn);
+        if !delay.is_zero() {
+            thread::sleep(delay);
+        }
         Ok(served)
     }
 

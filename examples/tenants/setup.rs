@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memcg::{
-    BuildError, Bytes, CreateError, Group, Limit, LimitError, Limits, OnExhausted, Priority, Reclaim, Registration, Runtime,
+    BuildError, Bytes, CreateError, Group, Limit, LimitError, Limits, OnExhausted, Priority, Reclaim, Registration,
+    Runtime,
 };
 use rand::SeedableRng;
 use thiserror::Error;
@@ -42,6 +43,9 @@ pub(crate) enum SetupError {
 /// truth than with the crate's own, and beside a request it costs nothing.
 const STAT_BATCH: u64 = 64;
 
+/// How long a request is delayed at most: the worker that sleeps serves nobody else meanwhile.
+const DELAY_MAX: Duration = Duration::from_millis(50);
+
 /// All that the workers need.
 pub(crate) struct Setup {
     pub(crate) runtime: Runtime,
@@ -69,7 +73,7 @@ impl Setup {
         let max = if rule.policy == Policy::Unlimited { Limit::Max } else { Limit::Bytes(scene.budget) };
         let mut builder = Runtime::builder().max(max).batch(args.batch()).stat_batch(STAT_BATCH);
         let items = Items::declare(&mut builder);
-        let runtime = builder.audit(args.audit).build()?;
+        let runtime = builder.audit(args.audit).delay_max(DELAY_MAX).build()?;
         let root = runtime.root();
 
         let groups: Vec<Group> =

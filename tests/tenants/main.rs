@@ -20,6 +20,9 @@ mod lru;
 #[expect(dead_code, reason = "made for the example")]
 mod shelf;
 
+#[path = "../../examples/tenants/waits.rs"]
+mod waits;
+
 mod bad_input;
 mod clusters;
 mod control_groups;
@@ -29,6 +32,7 @@ mod policies;
 mod reclaimers;
 mod statistics;
 mod traces;
+mod waiting;
 
 use std::fs;
 use std::io::Write;
@@ -128,9 +132,19 @@ fn check(report: &Value) {
     assert_eq!(number(&report["live_bytes"]) + number(&report["stocked_bytes"]), number(&report["usage_bytes"]));
     assert!(number(&report["usage_bytes"]) <= number(&report["peak_bytes"]));
     assert!(number(&report["peak_bytes"]) <= number(&report["budget_bytes"]));
-    for field in
-        ["requests", "hits", "met_max", "refused", "evicted", "evicted_for_others", "too_large", "passed_through"]
-    {
+    for field in [
+        "requests",
+        "hits",
+        "met_max",
+        "refused",
+        "waited",
+        "timed_out",
+        "delayed",
+        "evicted",
+        "evicted_for_others",
+        "too_large",
+        "passed_through",
+    ] {
         assert_eq!(sum(field), number(&report[field]), "{field}");
     }
     assert!(number(&report["samples"]) > 0);

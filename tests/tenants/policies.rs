@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use crate::{Folder, number, report, run, tenants, trace};
 
-const POLICIES: [&str; 3] = ["shared", "static", "memcg"];
+const POLICIES: [&str; 4] = ["shared", "static", "memcg", "waiting"];
 
 /// Small enough for a debug build, large enough for every tenant to be asked.
 const SMALL: [&str; 6] = ["--budget", "1MiB", "--batch", "1K", "--requests", "6000"];
 
-fn under(policy: &str, more: &[&str]) -> Value {
+pub(crate) fn under(policy: &str, more: &[&str]) -> Value {
     report(&[&SMALL[..], &["--policy", policy], more].concat(), &[])
 }
 
@@ -66,12 +66,12 @@ fn comparison_has_a_row_for_each_policy() {
     let comparison = comparison(&[]);
     let rows = comparison["rows"].as_array().expect("rows");
     let how: Vec<_> = rows.iter().map(|row| &row["how"]).collect();
-    assert_eq!(how, ["alone", "shared", "static", "memcg"]);
+    assert_eq!(how, ["alone", "shared", "static", "memcg", "waiting"]);
     assert_eq!(comparison["faults"], json!([]));
-    for (row, repeats) in rows.iter().zip([0, 3, 3, 3]) {
+    for (row, repeats) in rows.iter().zip([0, 3, 3, 3, 3]) {
         let figures = |figure: &str| row[figure].as_array().expect("a figure for each repeat").clone();
         assert_eq!(figures("hit_ratio").len(), 3);
-        for figure in ["lost", "lost_by_worst", "noisy_hit_ratio", "used_alone"] {
+        for figure in ["lost", "lost_by_worst", "noisy_hit_ratio", "used_alone", "waited", "timed_out"] {
             assert_eq!(figures(figure).len(), repeats, "{figure}");
         }
         assert!(number(&row["peak_bytes"]) <= number(&comparison["budget_bytes"]), "{row}");
@@ -80,6 +80,9 @@ fn comparison_has_a_row_for_each_policy() {
     let figure = |row: usize, figure: &str| rows[row][figure][1].as_f64().expect("the median");
     assert!(figure(0, "hit_ratio") > 95.0, "everything fits, and was filled before");
     assert!(figure(1, "lost") > 5.0 + figure(3, "lost"), "memcg protects, shared does not");
+    assert!(figure(1, "lost") > 5.0 + figure(4, "lost"), "and whoever makes room for those who wait does, too");
+    assert_eq!([1, 2, 3].map(|row| figure(row, "waited")), [0.0; 3]);
+    assert!(figure(4, "waited") > 0.0 && figure(4, "wait_p99_us") >= figure(4, "wait_p50_us"));
     assert!(figure(2, "used_alone") < 50.0, "a split is not borrowed");
     assert!(figure(3, "used_alone") > 90.0, "under memcg it is");
     assert_eq!(comparison["goals"].as_array().map(Vec::len), Some(3));
@@ -96,7 +99,7 @@ fn comparison_is_one_table() {
     let text = String::from_utf8(output.stdout).expect("text");
     let names: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("│ ")?.split(' ').next()).collect();
     let names: Vec<_> = names.into_iter().filter(|name| !name.is_empty()).collect();
-    assert_eq!(names, ["policy", "alone", "shared", "static", "memcg"], "{text}");
+    assert_eq!(names, ["policy", "alone", "shared", "static", "memcg", "waiting"], "{text}");
     for words in ["Tenants: 1, whose", "that flood: 3.", "one alone uses", ": 0.00, ok", "of the budget of 128 KiB"] {
         assert!(text.contains(words), "{words:?} is not in\n{text}");
     }
