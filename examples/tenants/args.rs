@@ -57,16 +57,17 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Policy::Memcg)]
     pub(crate) policy: Policy,
 
-    /// Under memcg, what a tenant keeps as long as others have something to give: a part of its fair share.
+    /// Under memcg and waiting, what a tenant keeps as long as others have something to give: a part of its fair share.
     #[arg(long, value_name = "PERCENT", default_value = "90%", value_parser = Share::promised)]
     low: Share,
 
-    /// Under memcg, from where on a tenant has to give first: a part of its fair share, more than 100% too, or max.
+    /// Under memcg and waiting, from where on a tenant has to give first: a part of its fair share, more than 100% too,
+    /// or max.
     #[arg(long, value_name = "PERCENT", default_value = "100%")]
     soft: Share,
 
     /// Under memcg, from where on a tenant's charges are slowed down: first it gives of its own, then it is delayed. A
-    /// part of its fair share, or max.
+    /// part of its fair share, or max [default: max].
     #[arg(long, value_name = "PERCENT")]
     high: Option<Share>,
 
