@@ -23,6 +23,7 @@ use crate::entry::footprint;
 use crate::form::{Form, GO, Progress};
 use crate::hierarchy::Hierarchy;
 use crate::policy::Policy;
+use crate::scene::Scene;
 use crate::service::SCANNED;
 use crate::setup::SetupError;
 use crate::{Failure, memory, print};
@@ -99,7 +100,7 @@ pub(crate) fn requests(args: &Args) -> u64 {
     args.requests.unwrap_or(offered.saturating_add(offered / CALM_PART))
 }
 
-/// What a control group may hold: with fixed limits far enough above the budget for all that is not an entry.
+/// What a control group may hold: so far above the budget that what the heap loses between entries has room in any case.
 fn limit(args: &Args) -> u64 {
     let budget = args.budget().as_u64();
     budget.saturating_add(budget / 2).saturating_add(PROGRAM)
@@ -112,6 +113,8 @@ pub(crate) fn run(args: &Args) -> Result<Vec<String>, Failure> {
         let (who, budget) = ("the form without a limit", Bytes(limit));
         return Err(SetupError::Memory { who, budget, available }.into());
     }
+    // What is wrong with the traces is said once, and not by each form.
+    drop(Scene::new(args)?);
     let (forms, skipped) = match outcomes(limit) {
         Ok(forms) => (forms, None),
         Err(NoOutcome::Skipped(reason)) => (Vec::new(), Some(reason.to_string())),

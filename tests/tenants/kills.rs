@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::{number, program, refusal, run};
+use crate::{Folder, number, program, refusal, run, trace};
 
 /// Small enough for a debug build: control groups of 44 MiB.
 const SMALL: [&str; 5] = ["--kill", "--budget", "8MiB", "--format", "json"];
@@ -109,6 +109,23 @@ fn form_does_not_run_by_itself() {
         assert_eq!(stderr, "tenants: a form of --kill is started by --kill, not by itself\n");
         assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
     }
+}
+
+#[test]
+fn bad_trace_is_named_once() {
+    let folder = Folder::new("kill");
+    let path = folder.file("wrong.csv", "id,bytes\n1,2\n");
+    let expected = format!("{}:1: head line \"id,bytes\" where `key,size` is expected", path.display());
+    assert_eq!(refusal(&["--kill"], &[&path]), expected);
+}
+
+#[test]
+fn traces_are_served_beside_the_flood() {
+    let folder = Folder::new("kill");
+    let path = folder.file("shop.csv", trace((0..2_000).map(|key| (key % 100, 1_000))));
+    let trace = path.to_str().expect("a path of plain letters");
+    let Some((report, status)) = kill(&["--trace", trace, "--high", "100%", "--threads", "2"]) else { return };
+    assert_eq!((status, &report["faults"]), (0, &json!([])));
 }
 
 #[test]
