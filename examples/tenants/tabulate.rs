@@ -258,7 +258,7 @@ impl Row {
         let [waited, timed_out] = [&self.waited, &self.timed_out].map(|spread| spread.median().unwrap_or(0.0) as u64);
         let [p50, p99] = [p50, p99].map(|us| Duration::from_secs_f64(us / 1e6));
         let in_vain = if timed_out > 0 { format!(", {} in vain", print::count(timed_out)) } else { String::new() };
-        format!("{}{in_vain}\n{p50:.0?}, {p99:.0?}", print::count(waited))
+        format!("{}{in_vain}\n{p50:.1?}, {p99:.1?}", print::count(waited))
     }
 
     fn cells(&self) -> [String; 8] {
