@@ -102,6 +102,16 @@ impl Node {
             || self.pass.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
     }
 
+    /// A charge of `n` that may have passed the first in line was refused further up. If another one is first by now he
+    /// may be passed by so much more, but never by more than he asks for at a time.
+    pub(super) fn has_not_passed(&self, n: u64) {
+        if self.is_watched_for(WAITING) && !per_thread::is_first_at(ptr::from_ref(self).cast()) {
+            let most = self.first.load(Ordering::Relaxed);
+            let more = |left: u64| Some(left.saturating_add(n).min(most));
+            let _ = self.pass.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+        }
+    }
+
     /// Charges that wait in line here.
     pub(crate) fn waiting(&self) -> usize {
         if !self.is_watched_for(WAITING) {

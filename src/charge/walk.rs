@@ -102,6 +102,7 @@ impl Node {
     fn roll_back(&self, n: u64, refused: &Node) {
         for below in self.levels().take_while(|&below| !ptr::eq(below, refused)) {
             below.take_off(n);
+            below.has_not_passed(n);
         }
     }
 

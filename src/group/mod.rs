@@ -32,17 +32,17 @@ pub use waiting::ChargeFuture;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::time::Instant;
 
 use press::{Attempt, Unmet};
 use waiting::Patience;
 
 use crate::charge::life::Generation;
-use crate::charge::oom::Awaited;
 use crate::charge::page_counter::Node;
 use crate::charge::refusal::Refusal as NodeRefusal;
 use crate::charge::stock::Consume;
 use crate::sync::slots::Gate;
-use crate::sync::{model_failed, pause};
+use crate::sync::{is_over, model_failed, pause};
 
 /// A group: who is charged. Cheap to clone, send and share; clones name the same group, comparison is by identity.
 ///
@@ -282,8 +282,8 @@ impl Attempt for Below {
     }
 
     /// Not in line, where whole charges are made.
-    fn wait(&self, level: &'static Node, awaited: Awaited) -> Option<Result<(), Unmet>> {
-        while level.tree().awaits(awaited) {
+    fn wait(&self, level: &'static Node, until: Instant, more: &dyn Fn() -> bool) -> Option<Result<(), Unmet>> {
+        while !is_over(until) && more() {
             if level.room(level.admits()) >= self.bytes && self.charge().is_ok() {
                 return Some(Ok(()));
             }

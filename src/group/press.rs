@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::error::ChargeError;
 use super::refused;
-use crate::charge::oom::{Awaited, Choice, Tried};
+use crate::charge::oom::{Choice, Tried};
 use crate::charge::page_counter::{Node, USAGE_MAX};
 use crate::charge::pool::slow_path;
 use crate::charge::reclaim::{Promises, Request, TIME_MAX};
@@ -38,8 +38,8 @@ pub(super) trait Attempt {
 
     fn charge(&self) -> Result<Self::Made, NodeRefusal<'static>>;
 
-    /// Waits until it fits at `level`, as long as there is more to come. `None`: it has not.
-    fn wait(&self, level: &'static Node, awaited: Awaited) -> Option<Result<Self::Made, Unmet>>;
+    /// Waits until it fits at `level`, until then at most, and as long as there is more to come. `None`: it has not.
+    fn wait(&self, level: &'static Node, until: Instant, more: &dyn Fn() -> bool) -> Option<Result<Self::Made, Unmet>>;
 
     /// Whether the thread may wait for others at all.
     fn may_block(&self) -> bool {
@@ -121,7 +121,9 @@ fn cancel_others<A: Attempt>(attempt: &A, refusal: NodeRefusal<'static>) -> Resu
     }
     note(level, Event::Oom);
     let mut tried = Tried::default();
-    let (mut rounds, mut settled) = (0, false);
+    let mut settled = false;
+    // Others may be in line for the room that there is: this one is behind them, and that is no reason to refuse it.
+    let turn = Instant::now() + level.tree().reclaim.oom_time.min(TIME_MAX);
     loop {
         let awaited = match level.tree().choose(level, Some(node), attempt.bytes(), &mut tried) {
             // What a victim gave last may be on its way up to the level.
@@ -134,9 +136,11 @@ fn cancel_others<A: Attempt>(attempt: &A, refusal: NodeRefusal<'static>) -> Resu
             Choice::Asker => return Err(Unmet::Cancelled),
             Choice::Room => match attempt.charge() {
                 Ok(made) => return Ok(made),
-                Err(again) if std::ptr::eq(again.level, level) && rounds < ROUNDS_MAX => {
-                    rounds += 1;
-                    continue;
+                Err(again) if std::ptr::eq(again.level, level) && attempt.may_block() && !is_over(turn) => {
+                    match attempt.wait(level, turn, &|| true) {
+                        Some(ended) => return ended,
+                        None => continue,
+                    }
                 }
                 Err(refusal) => return Err(Unmet::Refused { refusal, counted: true }),
             },
@@ -152,7 +156,7 @@ fn cancel_others<A: Attempt>(attempt: &A, refusal: NodeRefusal<'static>) -> Resu
         if !attempt.may_block() {
             return Err(Unmet::Refused { refusal, counted: true });
         }
-        if let Some(ended) = attempt.wait(level, awaited) {
+        if let Some(ended) = attempt.wait(level, awaited.until, &|| level.tree().awaits(awaited)) {
             return ended;
         }
         if !attempt.may_cancel() {

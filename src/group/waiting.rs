@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use super::error::ChargeError;
 use super::press::{Attempt, Unmet, deadline, fits_ever, is_free, press, refuse};
 use super::{Charge, Group, high, zero};
-use crate::charge::oom::Awaited;
 use crate::charge::page_counter::Node;
 use crate::charge::reclaim::Request;
 use crate::charge::refusal::Refusal as NodeRefusal;
@@ -55,17 +54,17 @@ impl Attempt for Plain {
         self.node.try_charge_once_slow(self.bytes, Consume::Miss)
     }
 
-    fn wait(&self, level: &'static Node, awaited: Awaited) -> Option<Result<(), Unmet>> {
+    fn wait(&self, level: &'static Node, until: Instant, more: &dyn Fn() -> bool) -> Option<Result<(), Unmet>> {
         let (mut ticket, waker) = (self.node.stand_in_line(self.bytes, level), parked_waker());
         let decision = loop {
             if let Some(decision) = ticket.poll(&waker) {
                 break decision;
             }
-            if !self.may_cancel() || !level.tree().awaits(awaited) {
+            if !self.may_cancel() || is_over(until) || !more() {
                 break ticket.leave()?;
             }
-            // Nobody tells that a victim has no more.
-            park_until(Some(awaited.until.min(Instant::now() + LOOK)));
+            // Nobody tells that there is no more.
+            park_until(Some(until.min(Instant::now() + LOOK)));
         };
         Some(unmet(decision))
     }
@@ -199,7 +198,8 @@ impl Group {
     /// First all that [`try_charge`](Self::try_charge) does. Then it stands in line at the group whose max is met,
     /// behind those that came before; whoever gives bytes back there charges them for the first in line and wakes him
     /// with the charge made. Others may pass the first, those behind him and newcomers, until together they have been
-    /// admitted as many bytes as he asks for; from then on nobody passes. Who waits holds nothing. Reclaimers are asked
+    /// admitted as many bytes as he asks for; from then on nobody passes. (More only by what others had in flight at the
+    /// moment in which he became first.) Who waits holds nothing. Reclaimers are asked
     /// again from time to time.
     ///
     /// Do not wait while you hold memory that others wait for: what nobody gives back nobody gets. A time limit ends
