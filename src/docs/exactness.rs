@@ -99,6 +99,18 @@
 //! Limits never decide on statistics; they decide on counters. A limit that somebody keeps on a statistic, with
 //! `read_exact` before each addition, overshoots by no more than the additions under way.
 //!
+//! # Waiting
+//!
+//! Who stands in line holds nothing: usage does not show him. He is served in the order of arrival by whoever takes bytes
+//! off the level, at the end of what that one does; between the two his room may be taken by a charge that passes him,
+//! within the allowance: while he is first, others are admitted at that level no more bytes than he asks for, and what
+//! they had in flight at the moment he became first. As long as he waits nothing below the level has a stock. `waiting`
+//! counts those that stand in line at the moment of the call.
+//!
+//! The delay of high looks at usage as it is, credit included; a charge from the stock looks at nothing, so high is
+//! noticed a batch late at most for each thread. In a group that is only observed usage may be above max without being
+//! `forced`; `forced` is put right when the limits act again.
+//!
 //! # Underflow
 //!
 //! Uncharging more than was charged is detected where usage would fall below zero, which may be later and deeper than

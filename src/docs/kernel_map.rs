@@ -19,7 +19,17 @@
 //! | `Group` | `struct mem_cgroup` | a handle; the object is kept by handles and by live charge itself |
 //! | `Charge` | a charged folio | a value that uncharges when it is dropped |
 //! | `Group::create`, `offline` | `mkdir`, `rmdir`; `css_online`, `css_offline` | the name is free at once; any group can be charged, also one with children |
-//! | `Group::set_max` | writing `memory.max` | drains, reclaims, and reports what remains above; nobody is killed |
+//! | `Group::set_max` | writing `memory.max` | drains, reclaims, cancels where the policy says so, and reports what remains above |
+//! | `Group::set_max_now` | the same with `O_NONBLOCK` | |
+//! | `Group::set_high`, `Limits::high` | `memory.high` | the worst level's delay; slept where the charge is made, in slices, and no longer than somebody is above high |
+//! | `high_delay` | `calculate_high_delay` | nanoseconds for jiffies; bytes for pages: scaled by bytes / 262,144 |
+//! | `charge_timeout`, `charge_async` | none: a charge reclaims, kills or fails | in line at the level that refused; who frees charges for the first |
+//! | `OomPolicy::Choose` | `mem_cgroup_out_of_memory` | the overrun of a share in place of points; a victim is told, not killed, and given `oom_time` |
+//! | `Group::on_cancel` | `SIGKILL` | only groups with a hook can be chosen |
+//! | `set_oom_group`, `set_oom_exempt` | `memory.oom.group`, an `oom_score_adj` of -1000 | the highest such group stands for its subtree in the choice, too |
+//! | `Events::wait`, `changed`, `on_event` | `poll` on `memory.events` | from a snapshot on: nothing is missed in between |
+//! | `set_observe_only` | none | |
+//! | `diagnose` | `mem_cgroup_print_oom_meminfo` | asked for, not printed |
 //! | `Limits::min`, `low` | `memory.min`, `memory.low` | bytes or a percentage of the nearest limited ancestor's max; what children do not claim protects those that use more, unless switched off (`memory_recursiveprot`) |
 //! | `effective_min`, `effective_low` | `effective_protection`, `mem_cgroup_calculate_protection` | worked out at each use, not cached; products of 128 bits |
 //! | `Limits::soft` | `memory.soft_limit_in_bytes` of version 1, as in the rework of 2013 | excess is exact at each crossing, not sampled every 1,024 events; holds for pressure from any level |
@@ -30,7 +40,7 @@
 //! | laps with a share each | priorities from `DEF_PRIORITY` down | a 64th first, then each group's part of what is missing |
 //! | `Group::reclaim` | `memory.reclaim` | says what was freed in place of `EAGAIN` |
 //! | `Group::set_reserve` | reserves for `PF_MEMALLOC` | below a max, for charges made inside reclaim |
-//! | `Event`, `events`, `events_local` | `memory.events`, `memory.events.local` | *overcharge* and *panic* are the library's own; *max* counts after the drain |
+//! | `Event`, `events`, `events_local` | `memory.events`, `memory.events.local` | *overcharge*, *observed* and *panic* are the library's own; *max* counts after the drain; the root counts, too |
 //! | `Charge::transfer` | `move_charge` of version 1 | atomic below the common ancestor, which is not touched |
 //! | `Runtime::dying` | `nr_dying_descendants` | goes to zero with the last charge: nothing is moved to the parent |
 //! | objects of groups | the `mem_cgroup` slab cache (2025) | one pool for the process, recycled with a generation |

@@ -29,6 +29,15 @@
 //! * **A reclaimer runs on the thread whose charge does not fit**, with whatever locks of yours that thread holds. It should
 //!   try them, not wait for them, or the caller should charge before it locks. The time of a charge in reclaim is
 //!   bounded between calls, not within one.
+//! * **Waiting, high and victims are for memory.** Further counters refuse at once.
+//! * **Who waits while he holds what others wait for may wait for ever**: give a time limit, or let a policy choose.
+//! * **Below a level where somebody waits nothing has a stock**: all charges there walk the tree meanwhile.
+//! * **A waker, a listener and a cancel hook run on the thread that freed, counted or charged**, at the end of what it does, with
+//!   whatever locks of yours it holds.
+//! * **A future that waits asks reclaimers, and chooses a victim, once**: when it is polled first. Others that do not fit go on.
+//! * **A future above high yields**, which keeps its executor awake until the delay is over: there is no timer without a
+//!   runtime. `try_charge_undelayed` is for who has one.
+//! * **Transfers do not stand in line**, and those that wait for a victim look from time to time.
 //! * **Reclaim is for memory.** Further counters refuse without asking anybody.
 //! * **What a reclaimer hands to other threads shows only in usage**: where others charge meanwhile it may look as if it had
 //!   freed nothing, and is then spared for a while. One that reports `later` is not affected.
