@@ -94,7 +94,7 @@ fn sleep_slow(node: &'static Node, delay: Duration) {
 }
 
 impl Group {
-    /// Set the usage above which charges are slowed down; [`Limit::Max`](crate::Limit::Max), as it is at first: never.
+    /// Set the usage above which charges are slowed down; [`Limit::Max`], as it is at first: never.
     /// Never refused for usage: what is above it is drained and reclaimed at once, as far as somebody gives it. Returns
     /// the bytes that are still above.
     ///

@@ -98,7 +98,7 @@ impl Group {
     /// groups below does. Stocks below are drained.
     ///
     /// Goes on while somebody frees something, and may free more or less than was asked for; what was freed later, or
-    /// by other threads, is not in the report. No event is counted but [`Event::Low`].
+    /// by other threads, is not in the report. No event is counted but [`Event::Low`](crate::Event::Low).
     ///
     /// Source: `memory_reclaim` in `mm/memcontrol.c`.
     ///
