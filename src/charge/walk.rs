@@ -1,7 +1,7 @@
 //! The walk of a charge from a counter to its root, and back.
 //!
-//! After `mm/page_counter.c`, with two differences: a level admits by compare-exchange (`level`), so a refusal leaves no
-//! trace at its own level; a peak is recorded after the whole walk, so a doomed charge leaves none at all.
+//! After `mm/page_counter.c`, with two differences: a level admits by compare-exchange (`level`), so a refusal leaves
+//! no trace at its own level; a peak is recorded after the whole walk, so a doomed charge leaves none at all.
 
 use std::ptr;
 

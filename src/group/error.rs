@@ -205,8 +205,8 @@ impl Refusal {
         self.reserve
     }
 
-    /// Whether somebody stands in line there, who comes first. A charge that would fit is refused, too, once others have
-    /// charged past him as much as he asks for: see [`Group::charge_timeout`].
+    /// Whether somebody stands in line there, who comes first. A charge that would fit is refused, too, once others
+    /// have charged past him as much as he asks for: see [`Group::charge_timeout`].
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;

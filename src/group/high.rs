@@ -100,9 +100,8 @@ impl Group {
     ///
     /// A charge that walks the tree and leaves this group, or finds it, above high has the excess reclaimed and is
     /// delayed: by the kernel's formula, which grows with the square of the part by which usage is above, for at most
-    /// [`delay_max`](crate::RuntimeBuilder::delay_max): so much for each charge, where a single one is as large as high.
-    /// It is never refused for that. A charge from the stock is not
-    /// delayed, nor is one that cannot be refused.
+    /// [`delay_max`](crate::RuntimeBuilder::delay_max): so much for each charge, where a single one is as large as
+    /// high. It is never refused for that. A charge from the stock is not delayed, nor is one that cannot be refused.
     ///
     /// Source: `memory_high_write` and `mem_cgroup_handle_over_high` in `mm/memcontrol.c`.
     ///
@@ -163,8 +162,8 @@ impl Group {
         self.node().delay(bytes)
     }
 
-    /// [`try_charge`](Self::try_charge) for who has a timer of his own: above high it reclaims, and returns the delay in
-    /// the place of sleeping it; zero where there is none.
+    /// [`try_charge`](Self::try_charge) for who has a timer of his own: above high it reclaims, and returns the delay
+    /// in the place of sleeping it; zero where there is none.
     ///
     /// # Errors
     ///

@@ -198,9 +198,8 @@ impl Group {
     /// First all that [`try_charge`](Self::try_charge) does. Then it stands in line at the group whose max is met,
     /// behind those that came before; whoever gives bytes back there charges them for the first in line and wakes him
     /// with the charge made. Others may pass the first, those behind him and newcomers, until together they have been
-    /// admitted as many bytes as he asks for; from then on nobody passes. (More only by what others had in flight at the
-    /// moment in which he became first.) Who waits holds nothing. Reclaimers are asked
-    /// again from time to time.
+    /// admitted as many bytes as he asks for; from then on nobody passes. (More only by what others had in flight at
+    /// the moment in which he became first.) Who waits holds nothing. Reclaimers are asked again from time to time.
     ///
     /// Do not wait while you hold memory that others wait for: what nobody gives back nobody gets. A time limit ends
     /// that, and so does [`OomPolicy::Choose`](crate::OomPolicy::Choose).
@@ -315,8 +314,8 @@ impl Group {
         ChargeFuture { group: self.clone(), bytes, state: State::New }
     }
 
-    /// Charges that wait in line at this group: its own max has refused them. [`Event::Max`](crate::Event::Max) is counted
-    /// a moment before such a charge stands in line.
+    /// Charges that wait in line at this group: its own max has refused them. [`Event::Max`](crate::Event::Max) is
+    /// counted a moment before such a charge stands in line.
     ///
     /// ```
     /// assert_eq!(memcg::Runtime::builder().build()?.root().waiting(), 0);

@@ -2,8 +2,8 @@
 //!
 //! `real` and `model` have the same surface; which one stands behind it is the only place where `cfg(loom)` matters to
 //! the engine. `barrier` holds the light/heavy pair, `lock` the locks and their order, `per_thread` the registry of
-//! threads and their blocks, `foreign` code of others and its calls, `slots` where in a block a counter's slot lies, `transit` the word that says a thread has
-//! credit in its hands.
+//! threads and their blocks, `foreign` code of others and its calls, `slots` where in a block a counter's slot lies,
+//! `transit` the word that says a thread has credit in its hands.
 
 pub(crate) mod barrier;
 pub(crate) mod foreign;
