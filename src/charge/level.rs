@@ -74,9 +74,7 @@ impl Node {
             self.take_off(n);
             return Err(max);
         }
-        if self.is_watched() && !self.admit_watched(new, n) {
-            return Err(max);
-        }
+        let max = if self.is_watched() { self.admit_watched(new, n, max).ok_or(max)? } else { max };
         let room = max.min(USAGE_MAX).saturating_sub(new.max(0).cast_unsigned());
         self.loosen(room);
         Ok(room)

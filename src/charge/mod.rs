@@ -236,13 +236,18 @@ impl Node {
         // Inside reclaim nothing is charged in advance: what is there is what is lacking.
         let (open, batch) = (capacity > 0, if capacity > 0 && per_thread::in_reclaim() { 0 } else { capacity / 2 });
         let walked = match self.ready_slot(block, capacity) {
-            Some(slot) if n <= batch => match self.walk(batch) {
-                Ok(margin) => {
+            Some(slot) if n <= batch => match per_thread::walk_batch(|| self.walk(batch)) {
+                (Ok(margin), false) => {
                     self.keep_surplus(slot, batch - n);
                     Ok(Walked { open, stocked: true, margin })
                 }
                 // No room for a batch: ask for what is needed, and close.
-                Err(_) => exactly(open).map(|walked| Walked { margin: 0, ..walked }),
+                (walked, _) => {
+                    if walked.is_ok() {
+                        self.uncharge_levels(batch);
+                    }
+                    exactly(open).map(|walked| Walked { margin: 0, ..walked })
+                }
             },
             _ => exactly(open),
         };

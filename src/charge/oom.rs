@@ -190,6 +190,11 @@ impl Node {
         self.has_oom_bit(EXEMPT)
     }
 
+    /// It, or one above it, is exempt.
+    pub(super) fn is_spared(&self) -> bool {
+        self.levels().any(Node::is_exempt)
+    }
+
     fn is_below(&self, top: &Node) -> bool {
         self.levels().any(|level| ptr::eq(level, top))
     }
@@ -230,7 +235,8 @@ impl Tree {
         slow_path(|_, _| {
             let mut oom = self.oom.lock();
             oom.victims.retain(Victim::is_awaited);
-            let asks_from = |top: Name| asker.is_some_and(|asker| asker.levels().any(|level| name(level) == top));
+            let is_hit = |asker: &Node, top: Name| !asker.is_spared() && asker.levels().any(|level| name(level) == top);
+            let asks_from = |top: Name| asker.is_some_and(|asker| is_hit(asker, top));
             for victim in &oom.victims {
                 let (name_of, until) = (victim.name(), victim.until);
                 if victim.levels.contains(&name(domain)) && !tried.0.contains(&name_of) {
@@ -247,7 +253,7 @@ impl Tree {
             let together = unit.is_together();
             let is_hit = |hook: &&Arc<Hook>| {
                 let inside = if together { hook.node.is_below(unit) } else { ptr::eq(hook.node, unit) };
-                inside && !hook.is_spared()
+                inside && !hook.node.is_spared()
             };
             let hooks = oom.hooks.iter().filter(is_hit).cloned().collect();
             tried.0.push(name(unit));
@@ -270,27 +276,50 @@ impl Tree {
     }
 }
 
-impl Hook {
-    fn is_spared(&self) -> bool {
-        self.node.levels().any(Node::is_exempt)
+impl Oom {
+    /// Who is furthest above its share, less what the candidates below it are above theirs: of a tenant and its queries
+    /// the query that has it all, or the tenant, whoever has more of its own.
+    fn worst(&self, domain: &'static Node, tried: &Tried) -> Option<(&'static Node, u64)> {
+        let inside = self.hooks.iter().filter(|hook| hook.node.is_below(domain) && !hook.node.is_spared());
+        let units = inside.map(|hook| hook.node.unit(domain)).filter(|unit| !tried.0.contains(&name(unit)));
+        let mut over: Vec<Candidate> = units.map(|unit| Candidate::new(unit, domain)).collect();
+        over.sort_unstable_by_key(|candidate| ptr::from_ref(candidate.unit));
+        over.dedup_by_key(|candidate| ptr::from_ref(candidate.unit));
+        let find = |over: &[Candidate], node: &Node| {
+            over.binary_search_by_key(&ptr::from_ref(node), |candidate| ptr::from_ref(candidate.unit)).ok()
+        };
+        for at in 0..over.len() {
+            let Candidate { unit, overrun, .. } = over[at];
+            let mut above = unit.levels_below(Some(domain)).chain([domain]).skip(1);
+            if let Some(above) = above.find_map(|level| find(&over, level)).filter(|&above| above != at) {
+                over[above].below = over[above].below.saturating_add(overrun);
+            }
+        }
+        let own = |candidate: &Candidate| candidate.overrun.saturating_sub(candidate.below);
+        let worst = over.iter().filter(|candidate| own(candidate) > 0).max_by_key(|candidate| own(candidate))?;
+        Some((worst.unit, worst.overrun))
     }
 }
 
-impl Oom {
-    /// The innermost of those that are above their share, and of these the furthest.
-    fn worst(&self, domain: &'static Node, tried: &Tried) -> Option<(&'static Node, u64)> {
-        let inside = self.hooks.iter().filter(|hook| hook.node.is_below(domain) && !hook.is_spared());
-        let units = inside.map(|hook| hook.node.unit(domain)).filter(|unit| !tried.0.contains(&name(unit)));
-        let over: SmallVec<[(&'static Node, u64); 8]> =
-            units.map(|unit| (unit, unit.overrun(domain))).filter(|&(_, overrun)| overrun > 0).collect();
-        let is_innermost = |unit: &Node| !over.iter().any(|&(other, _)| !ptr::eq(other, unit) && other.is_below(unit));
-        over.iter().copied().filter(|&(unit, _)| is_innermost(unit)).max_by_key(|&(_, overrun)| overrun)
+/// Somebody who could be chosen.
+struct Candidate {
+    unit: &'static Node,
+    overrun: u64,
+    /// Of those candidates below it that have no other one in between.
+    below: u64,
+}
+
+impl Candidate {
+    fn new(unit: &'static Node, domain: &'static Node) -> Self {
+        Candidate { unit, overrun: unit.overrun(domain), below: 0 }
     }
 }
 
 impl Chosen {
-    /// Tell its hooks, and whoever waits in it. Foreign code runs; no lock is held.
+    /// Send away whoever waits in it, so that he can let go of what he holds, and tell its hooks; then those who came
+    /// between. Foreign code runs; no lock is held.
     pub(crate) fn cancel(&self) {
+        self.send_away();
         if self.together {
             slow_path(|_, _| self.unit.count_event(Event::OomGroupKill));
         }
@@ -305,6 +334,11 @@ impl Chosen {
                 slow_path(|_, _| hook.node.count_event(Event::Panic));
             }
         }
+        self.send_away();
+    }
+
+    /// Nobody waits in it any longer, but who is spared.
+    fn send_away(&self) {
         let mut due = Due::default();
         slow_path(|_, _| self.unit.tree().expel(self.unit, Decision::Cancelled, &mut due));
         due.settle();
@@ -312,6 +346,6 @@ impl Chosen {
 
     /// Whether `node` is among those that are cancelled.
     pub(crate) fn includes(&self, node: &Node) -> bool {
-        node.is_below(self.unit)
+        node.is_below(self.unit) && !node.is_spared()
     }
 }

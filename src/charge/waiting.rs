@@ -95,10 +95,11 @@ impl Seat {
 
 impl Node {
     /// May a charge of `n` be admitted here before the first in line? Together they may take as many bytes as he asks
-    /// for.
+    /// for. Inside reclaim always: what it frees may be what he waits for.
     pub(super) fn may_pass(&self, n: u64) -> bool {
         let less = |left: u64| left.checked_sub(n);
         per_thread::is_first_at(ptr::from_ref(self).cast())
+            || per_thread::in_reclaim()
             || self.pass.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
     }
 
@@ -265,6 +266,8 @@ impl Waiting {
                 self.leave_line(ticket, level);
                 if let Some(seat) = self.seats.get_mut(&ticket) {
                     seat.level = other;
+                    // He may ask for reclaim there.
+                    service.due.wakers.extend(seat.waker.take());
                 }
                 self.stand_in_line(ticket, other);
                 service.moved.push(other);
@@ -305,7 +308,10 @@ impl Tree {
     /// Nobody below `top` waits any longer.
     pub(super) fn expel(&self, top: &'static Node, decision: Decision, due: &mut Due) {
         let mut waiting = self.waiting.lock();
-        let below = |seat: &Seat| seat.decided.is_none() && seat.node.levels().any(|level| ptr::eq(level, top));
+        let spares = |seat: &Seat| matches!(decision, Decision::Cancelled) && seat.node.is_spared();
+        let below = |seat: &Seat| {
+            seat.decided.is_none() && seat.node.levels().any(|level| ptr::eq(level, top)) && !spares(seat)
+        };
         let expelled: Vec<u64> =
             waiting.seats.iter().filter(|(_, seat)| below(seat)).map(|(&ticket, _)| ticket).collect();
         for ticket in expelled {

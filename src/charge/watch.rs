@@ -59,18 +59,20 @@ impl Node {
         self.limits.tight.load(Ordering::Relaxed) || self.is_watched_for(WAITING)
     }
 
-    /// A walk has brought usage to `new`, within max. False: it has taken `n` off again, for it may not pass those who
-    /// wait.
+    /// A walk has brought usage to `new`, within max. Returns the max by which room is to be judged. `None`: it has
+    /// taken `n` off again, for it may not pass those who wait.
     #[cold]
     #[inline(never)]
-    pub(super) fn admit_watched(&self, new: i64, n: u64) -> bool {
+    pub(super) fn admit_watched(&self, new: i64, n: u64, max: u64) -> Option<u64> {
         let watched = self.watched();
         if watched & WAITING != 0 && !self.may_pass(n) {
             self.take_off(n);
-            return false;
+            return None;
         }
         let usage = new.max(0).cast_unsigned();
-        if watched & OBSERVED != 0 && usage > self.max() {
+        let max = if watched & OBSERVED != 0 { self.max() } else { max };
+        // What is charged in advance would not have been refused, but for what is needed: that is looked at again.
+        if watched & OBSERVED != 0 && usage > max && !per_thread::note_above_observed() {
             self.count_event(Event::Max);
             self.count_event(Event::Observed);
         }
@@ -78,7 +80,7 @@ impl Node {
             per_thread::note_over_high(n);
         }
         self.rose();
-        true
+        Some(max)
     }
 
     /// Usage has grown.

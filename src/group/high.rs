@@ -185,7 +185,7 @@ impl Group {
         let delay = match self.gate.consume_open(bytes) {
             Consume::Hit => Duration::ZERO,
             missed => {
-                charge_slow(self.gate, bytes, missed, Patience::None, true)?;
+                charge_slow(self.gate, bytes, missed, Patience::None)?;
                 throttled(self.node())
             }
         };

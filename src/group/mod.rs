@@ -236,7 +236,7 @@ impl Group {
 #[cold]
 #[inline(never)]
 fn try_charge_slow(gate: &'static Gate, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
-    waiting::charge_slow(gate, bytes, missed, Patience::None, true)?;
+    waiting::charge_slow(gate, bytes, missed, Patience::None)?;
     // It keeps the group.
     high::sleep_off(gate.node());
     Ok(())

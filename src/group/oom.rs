@@ -131,9 +131,7 @@ impl Group {
     pub fn set_observe_only(&self, observe: bool) {
         crate::charge::pool::slow_path(|_, _| self.node().tree().set_observed(self.node(), observe));
         if !observe && !self.is_observe_only() {
-            for group in self.descendants().chain([self.clone()]) {
-                group.shrink_to_max();
-            }
+            self.shrink_all();
         }
     }
 

@@ -1,5 +1,6 @@
 //! What happens before a group says no: reclaim, a charge again, somebody else's memory.
 
+use std::ptr;
 use std::time::Instant;
 
 use super::error::ChargeError;
@@ -38,8 +39,24 @@ pub(super) trait Attempt {
 
     fn charge(&self) -> Result<Self::Made, NodeRefusal<'static>>;
 
-    /// Waits until it fits at `level`, until then at most, and as long as there is more to come. `None`: it has not.
+    /// Waits until it fits at `level`, until then at most, and as long as there is more to come. `None`: it has not, and
+    /// may have a place in line yet.
     fn wait(&self, level: &'static Node, until: Instant, more: &dyn Fn() -> bool) -> Option<Result<Self::Made, Unmet>>;
+
+    /// Gives its place in line up. What was decided in time holds.
+    fn leave(&self) -> Option<Result<Self::Made, Unmet>> {
+        None
+    }
+
+    /// It has a place in line, and keeps it: nobody charges it any other way.
+    fn is_in_line(&self) -> bool {
+        false
+    }
+
+    /// When its time is over, if that has an end.
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
 
     /// Whether the thread may wait for others at all.
     fn may_block(&self) -> bool {
@@ -80,10 +97,32 @@ pub(super) fn note(level: &Node, event: Event) {
 }
 
 /// A charge that was refused, after a drain: reclaim below the level that refused, and once more, as long as somebody
-/// frees something; then whoever can be cancelled there. Foreign code runs, on this thread, which holds no lock of
-/// ours.
+/// frees something; then whoever can be cancelled there. The same at another level, where that one refuses then. Foreign
+/// code runs, on this thread, which holds no lock of ours.
 #[cold]
 pub(super) fn press<A: Attempt>(attempt: &A, mut refusal: NodeRefusal<'static>) -> Result<A::Made, Unmet> {
+    let mut counted = false;
+    for _ in 0..ROUNDS_MAX {
+        refusal = match reclaim_for(attempt, refusal) {
+            Ok(ended) => return ended,
+            Err(refusal) => refusal,
+        };
+        let level = refusal.level;
+        refusal = match cancel_others(attempt, refusal, &mut counted) {
+            Ok(ended) => return ended,
+            Err(refusal) => refusal,
+        };
+        if ptr::eq(refusal.level, level) || attempt.is_in_line() {
+            break;
+        }
+    }
+    Err(Unmet::Refused { refusal, counted })
+}
+
+/// How it ended, or who refuses now.
+type Pressed<T> = Result<Result<T, Unmet>, NodeRefusal<'static>>;
+
+fn reclaim_for<A: Attempt>(attempt: &A, mut refusal: NodeRefusal<'static>) -> Pressed<A::Made> {
     let (node, requested) = (attempt.node(), attempt.bytes());
     let mut request: Option<Request> = None;
     let (mut rounds, mut want) = (0, 0);
@@ -93,7 +132,10 @@ pub(super) fn press<A: Attempt>(attempt: &A, mut refusal: NodeRefusal<'static>) 
         if !may_ask(level, requested, &refusal) || request.as_ref().is_some_and(Request::is_over) {
             break;
         }
-        let request = request.get_or_insert_with(|| Request::new(ReclaimCause::Full, deadline(level)));
+        let request = request.get_or_insert_with(|| {
+            let end = deadline(level);
+            Request::new(ReclaimCause::Full, attempt.deadline().map_or(end, |own| own.min(end)))
+        });
         // What came once and went to others has to come again, for this charge as a whole.
         let short = wanted(level, requested, &refusal);
         want = if want == 0 { short } else { short.max(requested) };
@@ -103,65 +145,69 @@ pub(super) fn press<A: Attempt>(attempt: &A, mut refusal: NodeRefusal<'static>) 
             Came::Nothing => break,
         }
         if node.state().is_offline() {
-            return Err(Unmet::Offline);
+            return Ok(Err(Unmet::Offline));
         }
         refusal = match attempt.charge() {
-            Ok(charged) => return Ok(charged),
+            Ok(charged) => return Ok(Ok(charged)),
             Err(again) => again,
         };
     }
-    cancel_others(attempt, refusal)
+    Err(refusal)
 }
 
 /// Where the refusing level chooses: one victim after another, until the charge fits or nobody is left.
-fn cancel_others<A: Attempt>(attempt: &A, refusal: NodeRefusal<'static>) -> Result<A::Made, Unmet> {
+fn cancel_others<A: Attempt>(attempt: &A, refusal: NodeRefusal<'static>, counted: &mut bool) -> Pressed<A::Made> {
     let (node, level) = (attempt.node(), refusal.level.gate.node());
     if !fits_ever(attempt.bytes(), &refusal) || !is_free() || !attempt.may_cancel() || !level.chooses() {
-        return Err(Unmet::Refused { refusal, counted: false });
+        return Err(refusal);
     }
     note(level, Event::Oom);
+    *counted = true;
     let mut tried = Tried::default();
     let mut settled = false;
     // Others may be in line for the room that there is: this one is behind them, and that is no reason to refuse it.
     let turn = Instant::now() + level.tree().reclaim.oom_time.min(TIME_MAX);
-    loop {
-        let awaited = match level.tree().choose(level, Some(node), attempt.bytes(), &mut tried) {
+    while attempt.may_cancel() {
+        let (until, awaited) = match level.tree().choose(level, Some(node), attempt.bytes(), &mut tried) {
             // What a victim gave last may be on its way up to the level.
             Choice::Nobody if !settled => {
                 slow_path(|_, _| level.tree().wait_for_walks());
                 settled = true;
                 continue;
             }
-            Choice::Nobody => return Err(Unmet::Refused { refusal, counted: true }),
-            Choice::Asker => return Err(Unmet::Cancelled),
-            Choice::Room => match attempt.charge() {
-                Ok(made) => return Ok(made),
-                Err(again) if std::ptr::eq(again.level, level) && attempt.may_block() && !is_over(turn) => {
-                    match attempt.wait(level, turn, &|| true) {
-                        Some(ended) => return ended,
-                        None => continue,
-                    }
-                }
-                Err(refusal) => return Err(Unmet::Refused { refusal, counted: true }),
-            },
-            Choice::Awaited(awaited) => awaited,
+            Choice::Nobody => break,
+            Choice::Asker => return Ok(Err(Unmet::Cancelled)),
+            Choice::Room if is_over(turn) => break,
+            Choice::Room => (turn, None),
+            Choice::Awaited(awaited) => (awaited.until, Some(awaited)),
             Choice::Victim(victim) => {
                 victim.cancel();
                 if victim.includes(node) {
-                    return Err(Unmet::Cancelled);
+                    return Ok(Err(Unmet::Cancelled));
                 }
-                victim.awaited
+                (victim.awaited.until, Some(victim.awaited))
             }
         };
         if !attempt.may_block() {
-            return Err(Unmet::Refused { refusal, counted: true });
+            return match attempt.charge() {
+                Ok(made) => Ok(Ok(made)),
+                Err(refusal) => Err(refusal),
+            };
         }
-        if let Some(ended) = attempt.wait(level, awaited.until, &|| level.tree().awaits(awaited)) {
-            return ended;
+        if let Some(ended) = attempt.wait(level, until, &|| awaited.is_none_or(|victim| level.tree().awaits(victim))) {
+            return Ok(ended);
         }
-        if !attempt.may_cancel() {
-            return Err(Unmet::Refused { refusal, counted: true });
-        }
+    }
+    if let Some(ended) = attempt.leave() {
+        return Ok(ended);
+    }
+    if attempt.is_in_line() {
+        return Err(refusal);
+    }
+    // Perhaps it is another level by now, that nobody has asked for anything.
+    match attempt.charge() {
+        Ok(made) => Ok(Ok(made)),
+        Err(refusal) => Err(refusal),
     }
 }
 

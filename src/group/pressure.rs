@@ -5,6 +5,7 @@ use std::fmt;
 use super::error::ReclaimError;
 use super::press::{ROUNDS_MAX, deadline, is_free};
 use super::{Group, oom};
+use crate::charge::knob::Knob;
 use crate::charge::page_counter::Node;
 use crate::charge::pool::slow_path;
 use crate::charge::protection::Protection;
@@ -13,6 +14,7 @@ use crate::charge::tree::Tree;
 use crate::reclaim::entry::Entry;
 use crate::reclaim::{Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimReport};
 use crate::sync::{Arc, model_failed, per_thread};
+use crate::units::Limit;
 
 /// A reclaimer's place in its group; dropped, it is gone.
 ///
@@ -251,23 +253,38 @@ impl Group {
         let mut request = Request::new(ReclaimCause::Lowered, deadline(node));
         let percents = slow_path(|_, _| node.tree().places.lock().percents);
         if percents {
-            for group in self.descendants() {
+            // Those whose max has moved with this one.
+            for group in self.descendants().filter(|group| matches!(group.node().set_to(Knob::Max), Limit::Percent(_)))
+            {
                 shrink(group.node(), &mut request);
+                cancel_excess(group.node());
             }
         }
-        shrink(node, &mut request)
+        shrink(node, &mut request);
+        cancel_excess(node)
+    }
+
+    /// Limits act again: what is above a max is reclaimed, as far as somebody gives it.
+    pub(super) fn shrink_all(&self) {
+        let mut request = Request::new(ReclaimCause::Lowered, deadline(self.node()));
+        for group in self.descendants().chain([self.clone()]) {
+            shrink(group.node(), &mut request);
+        }
     }
 }
 
-/// Reclaim what is above a max, while anything comes; then whoever can be cancelled is. Returns what remains.
-fn shrink(node: &'static Node, request: &mut Request) -> u64 {
-    let excess = || node.usage().saturating_sub(node.max());
-    // A max that is only observed asks nobody.
+/// Reclaim what is above a max, while anything comes. A max that is only observed asks nobody.
+fn shrink(node: &'static Node, request: &mut Request) {
     if !node.is_observed() {
-        shrink_by(node, request, excess);
-        if excess() > 0 && is_free() {
-            oom::shrink(node, excess);
-        }
+        shrink_by(node, request, || node.usage().saturating_sub(node.max()));
+    }
+}
+
+/// Where there is still something above a max, whoever can be cancelled is. Returns what remains.
+fn cancel_excess(node: &'static Node) -> u64 {
+    let excess = || node.usage().saturating_sub(node.max());
+    if excess() > 0 && !node.is_observed() && is_free() {
+        oom::shrink(node, excess);
     }
     excess()
 }

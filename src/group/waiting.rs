@@ -1,8 +1,10 @@
 //! Charges that wait for room: blocking, as a future, as configured.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::ptr;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -37,6 +39,14 @@ pub(super) struct Plain {
     /// Others may be cancelled for it.
     pub(super) cancels: bool,
     pub(super) patience: Patience,
+    /// Its place in line, once it has one.
+    line: Cell<Option<Ticket>>,
+}
+
+impl Plain {
+    fn new(node: &'static Node, bytes: u64, patience: Patience) -> Self {
+        Plain { node, bytes, blocks: true, cancels: true, patience, line: Cell::new(None) }
+    }
 }
 
 impl Attempt for Plain {
@@ -55,18 +65,41 @@ impl Attempt for Plain {
     }
 
     fn wait(&self, level: &'static Node, until: Instant, more: &dyn Fn() -> bool) -> Option<Result<(), Unmet>> {
-        let (mut ticket, waker) = (self.node.stand_in_line(self.bytes, level), parked_waker());
-        let decision = loop {
+        // In line from the first victim on: who comes later does not get what is freed for this charge.
+        let mut ticket = self.line.take().unwrap_or_else(|| self.node.stand_in_line(self.bytes, level));
+        let waker = parked_waker();
+        loop {
             if let Some(decision) = ticket.poll(&waker) {
-                break decision;
+                return Some(unmet(decision));
             }
             if !self.may_cancel() || is_over(until) || !more() {
-                break ticket.leave()?;
+                self.line.set(Some(ticket));
+                return None;
             }
             // Nobody tells that there is no more.
             park_until(Some(until.min(Instant::now() + LOOK)));
-        };
-        Some(unmet(decision))
+        }
+    }
+
+    fn leave(&self) -> Option<Result<(), Unmet>> {
+        if let Patience::Until(_) = self.patience {
+            return None;
+        }
+        self.line.take()?.leave().map(unmet)
+    }
+
+    fn is_in_line(&self) -> bool {
+        let ticket = self.line.take();
+        let is_in_line = ticket.is_some();
+        self.line.set(ticket);
+        is_in_line
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        match self.patience {
+            Patience::Until(until) => until,
+            Patience::None => None,
+        }
     }
 
     fn may_block(&self) -> bool {
@@ -93,31 +126,19 @@ pub(super) fn charge_slow(
     bytes: u64,
     missed: Consume,
     patience: Patience,
-    cancels: bool,
 ) -> Result<(), ChargeError> {
     let node = gate.node();
-    // What a charge that is not delayed has noted is not for this one.
-    per_thread::take_over_high();
-    if node.state().is_offline() {
-        node.undo_slow(bytes, missed);
-        return Err(ChargeError::Offline { group: Group::pinned(node.first()), requested: bytes });
-    }
-    if bytes == 0 {
-        zero::hold(node);
-        return Ok(());
-    }
+    let plain = Plain::new(node, bytes, patience);
     let begun = matches!(patience, Patience::Until(_)).then(Instant::now);
-    let Err(refusal) = node.try_charge_once_slow(bytes, missed) else { return Ok(()) };
-    let pressed = press(&Plain { node, bytes, blocks: true, cancels, patience }, refusal);
-    let (refusal, counted) = match (pressed, patience) {
+    let (refusal, counted) = match (begin(&plain, missed), patience) {
         (Err(Unmet::Refused { refusal, counted }), Patience::Until(_)) if may_wait(bytes, &refusal) => {
             (refusal, counted)
         }
-        (pressed, _) => return pressed.map_err(|unmet| unmet.into_error(node, bytes)),
+        (ended, _) => return ended.map_err(|unmet| unmet.into_error(node, bytes)),
     };
     let level = refusal.level.gate.node();
-    let Patience::Until(until) = patience else { unreachable!("matched above") };
-    match wait_in_line(node, bytes, level, until) {
+    let ticket = plain.line.take().unwrap_or_else(|| node.stand_in_line(bytes, level));
+    match wait_in_line(ticket, bytes, plain.deadline()) {
         Some(decision) => unmet(decision).map_err(|unmet| unmet.into_error(node, bytes)),
         None => {
             let refusal = Box::new(refuse(node, bytes, &level.refusal_now(), counted));
@@ -126,15 +147,31 @@ pub(super) fn charge_slow(
     }
 }
 
+/// All that is done for a charge before it waits.
+fn begin(plain: &Plain, missed: Consume) -> Result<(), Unmet> {
+    let &Plain { node, bytes, .. } = plain;
+    // What a charge that is not delayed has noted is not for this one.
+    per_thread::take_over_high();
+    if node.state().is_offline() {
+        node.undo_slow(bytes, missed);
+        return Err(Unmet::Offline);
+    }
+    if bytes == 0 {
+        zero::hold(node);
+        return Ok(());
+    }
+    node.try_charge_once_slow(bytes, missed).or_else(|refusal| press(plain, refusal))
+}
+
 /// In reclaim nobody waits: what is waited for may be what the waiter is to free.
 fn may_wait(bytes: u64, refusal: &NodeRefusal<'_>) -> bool {
     is_free() && fits_ever(bytes, refusal) && refusal.level.is_memory()
 }
 
-/// Stand in line at `level` until it is decided, or time is over.
-fn wait_in_line(node: &'static Node, bytes: u64, level: &'static Node, until: Option<Instant>) -> Option<Decision> {
-    let mut ticket = node.stand_in_line(bytes, level);
+/// In line until it is decided, or time is over.
+fn wait_in_line(mut ticket: Ticket, bytes: u64, until: Option<Instant>) -> Option<Decision> {
     let waker = parked_waker();
+    let mut asked = ticket.level();
     loop {
         if let Some(decision) = ticket.poll(&waker) {
             return Some(decision);
@@ -147,14 +184,23 @@ fn wait_in_line(node: &'static Node, bytes: u64, level: &'static Node, until: Op
             park_until(until);
             continue;
         }
-        // What nobody could give when this charge came somebody may be able to give by now.
-        let again = Instant::now() + node.tree().reclaim.time.clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX);
+        // What nobody could give when this charge came somebody may be able to give by now; and in another line nobody
+        // has been asked.
+        let time = level.tree().reclaim.time.clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX);
+        let again = if ptr::eq(asked, level) { Instant::now() + time } else { Instant::now() };
         park_until(Some(until.map_or(again, |until| until.min(again))));
         if is_over(again) && !ticket.is_decided() {
-            let mut request = Request::new(ReclaimCause::Full, deadline(level));
-            level.reclaim(bytes.saturating_sub(level.room(level.admits())), &mut request);
+            asked = level;
+            ask(level, bytes, until);
         }
     }
+}
+
+/// One round of reclaim for a charge in line.
+fn ask(level: &'static Node, bytes: u64, until: Option<Instant>) {
+    let end = deadline(level);
+    let mut request = Request::new(ReclaimCause::Full, until.map_or(end, |until| until.min(end)));
+    level.reclaim(bytes.saturating_sub(level.room(level.admits())), &mut request);
 }
 
 /// How often a charge looks whether a victim has more to give.
@@ -230,7 +276,7 @@ impl Group {
         match self.gate.consume_open(bytes) {
             Consume::Hit => {}
             missed => {
-                charge_slow(self.gate, bytes, missed, Patience::Until(Instant::now().checked_add(time)), true)?;
+                charge_slow(self.gate, bytes, missed, Patience::Until(Instant::now().checked_add(time)))?;
                 high::sleep_off(self.node());
             }
         }
@@ -267,11 +313,14 @@ impl Group {
     fn charge_over(&self, bytes: u64) -> Result<Charge, ChargeError> {
         match self.gate.consume_open(bytes) {
             Consume::Hit => {}
-            missed => match charge_slow(self.gate, bytes, missed, Patience::None, false) {
-                Ok(()) => high::sleep_off(self.node()),
-                Err(offline @ ChargeError::Offline { .. }) => return Err(offline),
-                Err(_) => return Ok(self.charge(bytes)),
-            },
+            missed => {
+                let plain = Plain { cancels: false, ..Plain::new(self.node(), bytes, Patience::None) };
+                match begin(&plain, missed) {
+                    Ok(()) => high::sleep_off(self.node()),
+                    Err(Unmet::Offline) => return Err(Unmet::Offline.into_error(self.node(), bytes)),
+                    Err(_) => return Ok(self.charge(bytes)),
+                }
+            }
         }
         Ok(Charge::new(self.gate, bytes))
     }
@@ -336,7 +385,11 @@ pub struct ChargeFuture {
 
 enum State {
     New,
-    InLine(Ticket),
+    InLine {
+        ticket: Ticket,
+        /// Where reclaimers have been asked.
+        asked: &'static Node,
+    },
     /// Charged, above a high.
     Delayed {
         charge: Charge,
@@ -354,17 +407,13 @@ impl ChargeFuture {
             missed => missed,
         };
         let node = gate.node();
-        if node.state().is_offline() || bytes == 0 {
-            return Some(charge_slow(gate, bytes, missed, Patience::None, true));
-        }
-        per_thread::take_over_high();
-        let Err(refusal) = node.try_charge_once_slow(bytes, missed) else { return Some(Ok(())) };
-        match press(&Plain { node, bytes, blocks: false, cancels: true, patience: Patience::None }, refusal) {
+        match begin(&Plain { blocks: false, ..Plain::new(node, bytes, Patience::None) }, missed) {
             Err(Unmet::Refused { refusal, .. }) if may_wait(bytes, &refusal) => {
-                self.state = State::InLine(node.stand_in_line(bytes, refusal.level.gate.node()));
+                let level = refusal.level.gate.node();
+                self.state = State::InLine { ticket: node.stand_in_line(bytes, level), asked: level };
                 None
             }
-            pressed => Some(pressed.map_err(|unmet| unmet.into_error(node, bytes))),
+            begun => Some(begun.map_err(|unmet| unmet.into_error(node, bytes))),
         }
     }
 
@@ -382,10 +431,16 @@ impl Future for ChargeFuture {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let node = self.group.node();
         let mut ended = if let State::New = self.state { self.begin() } else { None };
-        if let State::InLine(ticket) = &mut self.state
-            && let Some(decision) = ticket.poll(context.waker())
-        {
-            ended = Some(unmet(decision).map_err(|unmet| unmet.into_error(node, self.bytes)));
+        let bytes = self.bytes;
+        if let State::InLine { ticket, asked } = &mut self.state {
+            let mut decision = ticket.poll(context.waker());
+            // Moved to another line: nobody has been asked there.
+            if decision.is_none() && !ptr::eq(ticket.level(), *asked) && is_free() {
+                *asked = ticket.level();
+                ask(asked, bytes, None);
+                decision = ticket.poll(context.waker());
+            }
+            ended = decision.map(|decision| unmet(decision).map_err(|unmet| unmet.into_error(node, bytes))).or(ended);
         }
         match ended {
             Some(Ok(())) => self.charged(),

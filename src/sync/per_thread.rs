@@ -165,6 +165,8 @@ pub(crate) struct Local {
     first_at: Cell<*const ()>,
     /// Units of a walk that has left a level above its high; 0: none has.
     over_high: Cell<u64>,
+    /// Whether this thread walks for a batch, and a level that is only observed is above its max by it.
+    batch: Cell<Batch>,
     /// Depth of listeners on this thread's stack.
     telling: Cell<u32>,
     /// Rank of the innermost lock that this thread holds; kept in debug builds.
@@ -183,6 +185,7 @@ impl Local {
             served: Cell::new(ptr::null()),
             first_at: Cell::new(ptr::null()),
             over_high: Cell::new(0),
+            batch: Cell::new(Batch::None),
             telling: Cell::new(0),
             #[cfg(debug_assertions)]
             held: Cell::new(0),
@@ -268,6 +271,27 @@ pub(crate) fn note_over_high(units: u64) {
 #[inline]
 pub(crate) fn take_over_high() -> u64 {
     super::with_local(|local| local.over_high.replace(0))
+}
+
+/// Whether a walk is for a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Batch {
+    None,
+    Walking,
+    Above,
+}
+
+/// Walks for a batch. Returns whether it has left a level that is only observed above its max.
+#[inline]
+pub(crate) fn walk_batch<R>(walk: impl FnOnce() -> R) -> (R, bool) {
+    super::with_local(|local| local.batch.set(Batch::Walking));
+    let walked = walk();
+    (walked, super::with_local(|local| local.batch.replace(Batch::None)) == Batch::Above)
+}
+
+/// A level that is only observed is above its max. Returns whether it is for a batch.
+pub(crate) fn note_above_observed() -> bool {
+    super::with_local(|local| local.batch.get() != Batch::None && local.batch.replace(Batch::Above) != Batch::None)
 }
 
 /// Listeners on this thread's stack.
