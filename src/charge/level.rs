@@ -1,7 +1,7 @@
 //! What a charge does at one level: admit, force, take off; and a max as it is stored.
 //!
 //! Edges: E1 (charge/set_max), E4 (forced charge/opening), E15 (the last uncharge). The walk over all levels is in
-//! `page_counter`.
+//! `walk`.
 
 use super::page_counter::{Node, USAGE_MAX};
 use super::peak::Peaks;

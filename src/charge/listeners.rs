@@ -13,7 +13,7 @@ use super::tree::Tree;
 use super::watch::LISTENS;
 use crate::reclaim::Event;
 use crate::reclaim::event::Happened;
-use crate::sync::foreign::{Calls, contain};
+use crate::sync::foreign::{Calls, contain, drop_contained};
 use crate::sync::{Arc, fence_after_exchange, model_failed, per_thread};
 
 /// Listeners inside listeners: deeper ones are told with the next event.
@@ -40,11 +40,19 @@ enum Who {
     Listens(Arc<Listener>),
 }
 
-/// Foreign code that is told of an event.
+/// Foreign code that is told of an event. Keeps its level: a call may outlive its place.
 pub(crate) struct Listener {
     node: &'static Node,
     calls: Calls,
     listener: Box<dyn Fn(&Happened) + Send + Sync>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if !model_failed() {
+            self.node.keeper().release();
+        }
+    }
 }
 
 /// A call that is due.
@@ -58,13 +66,18 @@ pub(super) struct Told {
 impl Told {
     /// No lock is held. Whoever is gone by now is not called, and one who is called keeps his level.
     pub(super) fn tell(self) {
-        let Some(_call) = self.listener.calls.begin() else { return };
-        let node = self.listener.node;
-        let happened = Happened { group: node.gate, event: self.event, count: self.count, times: self.times };
+        let Told { listener, event, count, times } = self;
+        let node = listener.node;
         per_thread::tell(|| {
-            if contain(|| (self.listener.listener)(&happened)).is_err() {
+            let told = listener
+                .calls
+                .begin()
+                .map(|_call| contain(|| (listener.listener)(&Happened { group: node.gate, event, count, times })));
+            if let Some(Err(_)) = told {
                 slow_path(|_, _| node.count_event(Event::Panic));
             }
+            // Its place may be gone by now, and this the last of it.
+            let _ = drop_contained(listener);
         });
     }
 }
@@ -102,6 +115,7 @@ impl Node {
 
     /// From here on `listener` is told of `event` in the subtree.
     pub(crate) fn listen(&'static self, event: Event, listener: Box<dyn Fn(&Happened) + Send + Sync>) -> Hearing {
+        self.keeper().state().pin();
         let listener = Arc::new(Listener { node: self, calls: Calls::new(), listener });
         let seen = self.event_count(event, false);
         self.hear(Ear { event, local: false, seen, who: Who::Listens(Arc::clone(&listener)) }, Some(listener))

@@ -1,7 +1,7 @@
 //! Who is cancelled where reclaim brings nothing: the group furthest above its share.
 //!
 //! Decided on counters as they are, never on flushed statistics. Only groups with a hook are looked at, so a choice
-//! costs a few loads for each of them and takes no lock but that of the list. One victim at a time in a domain: who
+//! costs a look-up for each level above each of them, and takes no lock but that of the list. One victim at a time in a domain: who
 //! comes while one is being waited for waits for that one, too. After `select_bad_process` and `mem_cgroup_oom_group`
 //! in `mm/oom_kill.c` and `mm/memcontrol.c`, with the overrun of a share in the place of points.
 
@@ -20,7 +20,7 @@ use super::tree::Tree;
 use super::waiting::Decision;
 use crate::pressure::{Cancel, OomPolicy};
 use crate::reclaim::Event;
-use crate::sync::foreign::{Calls, contain};
+use crate::sync::foreign::{Calls, contain, drop_contained};
 use crate::sync::{Arc, Ordering, is_over, model_failed, per_thread};
 
 /// Bits of `Node::oom`: it stands for its whole subtree; it and all below are spared; it and all below are only
@@ -38,11 +38,19 @@ pub(crate) struct Oom {
     victims: Vec<Victim>,
 }
 
-/// Foreign code that makes a group give its memory back.
+/// Foreign code that makes a group give its memory back. Keeps the group: a call may outlive its place.
 struct Hook {
     node: &'static Node,
     calls: Calls,
     hook: Box<dyn Fn(&Cancel) + Send + Sync>,
+}
+
+impl Drop for Hook {
+    fn drop(&mut self) {
+        if !model_failed() {
+            self.node.release();
+        }
+    }
 }
 
 /// One whose memory is being waited for. It may be gone: nothing but its generation and its usage is read.
@@ -131,7 +139,6 @@ impl Drop for Hooked {
         if !per_thread::in_reclaim() && per_thread::telling() == 0 {
             hook.calls.wait();
         }
-        hook.node.release();
     }
 }
 
@@ -318,21 +325,26 @@ impl Candidate {
 impl Chosen {
     /// Send away whoever waits in it, so that he can let go of what he holds, and tell its hooks; then those who came
     /// between. Foreign code runs; no lock is held.
-    pub(crate) fn cancel(&self) {
+    pub(crate) fn cancel(&mut self) {
         self.send_away();
         if self.together {
             slow_path(|_, _| self.unit.count_event(Event::OomGroupKill));
         }
-        for hook in &self.hooks {
-            // Whoever is gone by now is not called, and one who is called keeps his group.
-            let Some(_call) = hook.calls.begin() else { continue };
+        for hook in self.hooks.drain(..) {
+            // Whoever is gone by now is not called. Counted outside of the call, for whoever waits for the event may
+            // drop the hook's place.
+            if hook.calls.is_gone() {
+                continue;
+            }
             slow_path(|_, _| hook.node.count_event(Event::OomKill));
-            let why =
-                Cancel { group: hook.node.gate, domain: self.domain.gate, wanted: self.wanted, overrun: self.overrun };
-            let told = per_thread::in_hook(|| contain(|| (hook.hook)(&why)));
-            if let Some(Err(_)) = told {
+            let (group, domain) = (hook.node.gate, self.domain.gate);
+            let why = Cancel { group, domain, wanted: self.wanted, overrun: self.overrun };
+            let call = || hook.calls.begin().map(|_call| contain(|| (hook.hook)(&why)));
+            if let Some(Some(Err(_))) = per_thread::in_hook(call) {
                 slow_path(|_, _| hook.node.count_event(Event::Panic));
             }
+            // Its place may be gone by now, and this the last of it.
+            let _ = drop_contained(hook);
         }
         self.send_away();
     }

@@ -22,11 +22,12 @@ use super::ring::{Kind, NO_RING, Rings, Step, Turn};
 use super::stat::Fresh;
 use super::tree::Tree;
 use crate::pressure::delay::DELAY_MAX;
-use crate::reclaim::entry::{Entry, Record, Standing, drop_contained};
+use crate::reclaim::entry::{Entry, Record, Standing};
 use crate::reclaim::protection::{share, unprotected};
 use crate::reclaim::{Event, ReclaimCause, ReclaimContext, ReclaimPass, ReclaimReport};
 use crate::stat::Stat;
 use crate::stat::flush::Unlist;
+use crate::sync::foreign::drop_contained;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering, is_over, pause, per_thread};
 

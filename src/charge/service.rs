@@ -61,8 +61,8 @@ impl Due {
     /// Wake and tell. No lock is held.
     pub(super) fn settle(self) {
         for waker in self.wakers {
-            // One that panics must not keep the others asleep.
-            let _ = contain(|| waker.wake());
+            // One that panics must not keep the others asleep. As in a listener nobody waits for a call in it.
+            per_thread::tell(|| drop(contain(|| waker.wake())));
         }
         self.told.into_iter().for_each(Told::tell);
     }

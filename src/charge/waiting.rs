@@ -135,7 +135,7 @@ impl Node {
             block.transit.begin(self.tree().number, self.life().fenced);
         }
         let own = per_thread::take_over_high();
-        let walked = per_thread::as_first_at(first_at, || self.walk(n));
+        let walked = per_thread::for_another(first_at, || self.walk(n));
         let noted = per_thread::take_over_high();
         per_thread::note_over_high(own);
         if let Some(block) = block {

@@ -31,7 +31,8 @@ pub(super) fn holders(level: &'static Node) -> Holders {
         return [const { None }; HOLDERS];
     }
     slow_path(|_, _| {
-        let places = level.tree().places.lock();
+        // Whoever is refused does not queue for this.
+        let Some(places) = level.tree().places.try_lock() else { return [const { None }; HOLDERS] };
         for place in places.children(level.place()) {
             let child = places.node(place);
             let mut next = Some((child, child.usage())).filter(|&(_, usage)| usage > 0);

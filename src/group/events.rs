@@ -185,7 +185,7 @@ impl Group {
     /// Call `listener` after `event` has happened here or below.
     ///
     /// By the thread that made it happen, at the end of what it does, with no lock of this crate held; it may use the
-    /// whole crate. Several events may be told in one call. One that makes its own event happen is told of it at once,
+    /// whole crate (where that thread is in a reclaimer or a hook it is in reclaim, too). Several events may be told in one call. One that makes its own event happen is told of it at once,
     /// up to four deep, then with the next. A panic is caught and reported as [`Event::Panic`].
     ///
     /// ```

@@ -93,9 +93,20 @@ fn sleep_slow(node: &'static Node, delay: Duration) {
     }
 }
 
+/// High has come below usage: what is above it is drained and reclaimed, as far as somebody gives it.
+pub(super) fn shrink_to_high(node: &'static Node) {
+    if node.above_high() > 0 && !node.is_observed() && is_free() {
+        let drain = || slow_path(|_, _| node.tree().press(node));
+        drain();
+        shrink_by(node, &mut Request::new(ReclaimCause::High, deadline(node)), || node.above_high());
+        // What came back may be credit of this thread.
+        drain();
+    }
+}
+
 impl Group {
     /// Set the usage above which charges are slowed down; [`Limit::Max`], as it is at first: never.
-    /// Never refused for usage: what is above it is drained and reclaimed at once, as far as somebody gives it. Returns
+    /// Never refused for usage, and nothing on a group that is offline: what is above it is drained and reclaimed at once, as far as somebody gives it. Returns
     /// the bytes that are still above.
     ///
     /// A charge that walks the tree and leaves this group, or finds it, above high has the excess reclaimed and is
@@ -123,13 +134,7 @@ impl Group {
     pub fn set_high(&self, limit: Limit) -> Result<u64, LimitError> {
         self.memory().set(Knob::High, limit)?;
         let node = self.node();
-        if node.above_high() > 0 && !node.is_observed() && is_free() {
-            let drain = || slow_path(|_, _| node.tree().press(node));
-            drain();
-            shrink_by(node, &mut Request::new(ReclaimCause::High, deadline(node)), || node.above_high());
-            // What came back may be credit of this thread.
-            drain();
-        }
+        shrink_to_high(node);
         Ok(node.above_high())
     }
 

@@ -6,6 +6,7 @@ use super::Group;
 use super::press::{is_free, note};
 use crate::charge::oom::{Choice, Hooked, Tried};
 use crate::charge::page_counter::Node;
+use crate::charge::pool::slow_path;
 use crate::pressure::{Cancel, OomPolicy};
 use crate::reclaim::Event;
 use crate::sync::pause;
@@ -129,7 +130,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_observe_only(&self, observe: bool) {
-        crate::charge::pool::slow_path(|_, _| self.node().tree().set_observed(self.node(), observe));
+        slow_path(|_, _| self.node().tree().set_observed(self.node(), observe));
         if !observe && !self.is_observe_only() {
             self.shrink_all();
         }
@@ -148,11 +149,18 @@ pub(super) fn shrink(node: &'static Node, excess: impl Fn() -> u64) {
     }
     note(node, Event::Oom);
     let mut tried = Tried::default();
+    let mut settled = false;
     while excess() > 0 && is_free() {
         let awaited = match node.tree().choose(node, None, excess(), &mut tried) {
+            // What a victim gave last may be on its way up to the group.
+            Choice::Nobody if !settled => {
+                slow_path(|_, _| node.tree().wait_for_walks());
+                settled = true;
+                continue;
+            }
             Choice::Nobody | Choice::Asker | Choice::Room => break,
             Choice::Awaited(awaited) => awaited,
-            Choice::Victim(victim) => {
+            Choice::Victim(mut victim) => {
                 victim.cancel();
                 victim.awaited
             }

@@ -180,7 +180,7 @@ fn cancel_others<A: Attempt>(attempt: &A, refusal: NodeRefusal<'static>, counted
             Choice::Room if is_over(turn) => break,
             Choice::Room => (turn, None),
             Choice::Awaited(awaited) => (awaited.until, Some(awaited)),
-            Choice::Victim(victim) => {
+            Choice::Victim(mut victim) => {
                 victim.cancel();
                 if victim.includes(node) {
                     return Ok(Err(Unmet::Cancelled));

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::error::ReclaimError;
 use super::press::{ROUNDS_MAX, deadline, is_free};
-use super::{Group, oom};
+use super::{Group, high, oom};
 use crate::charge::knob::Knob;
 use crate::charge::page_counter::Node;
 use crate::charge::pool::slow_path;
@@ -253,11 +253,17 @@ impl Group {
         let mut request = Request::new(ReclaimCause::Lowered, deadline(node));
         let percents = slow_path(|_, _| node.tree().places.lock().percents);
         if percents {
-            // Those whose max has moved with this one.
-            for group in self.descendants().filter(|group| matches!(group.node().set_to(Knob::Max), Limit::Percent(_)))
-            {
-                shrink(group.node(), &mut request);
-                cancel_excess(group.node());
+            // Those whose max or high has moved with this one.
+            let follows = |node: &Node, knob| matches!(node.set_to(knob), Limit::Percent(_));
+            for group in self.descendants() {
+                let node = group.node();
+                if follows(node, Knob::Max) {
+                    shrink(node, &mut request);
+                    cancel_excess(node);
+                }
+                if follows(node, Knob::High) {
+                    high::shrink_to_high(node);
+                }
             }
         }
         shrink(node, &mut request);

@@ -150,8 +150,10 @@ pub(super) fn charge_slow(
 /// All that is done for a charge before it waits.
 fn begin(plain: &Plain, missed: Consume) -> Result<(), Unmet> {
     let &Plain { node, bytes, .. } = plain;
-    // What a charge that is not delayed has noted is not for this one.
-    per_thread::take_over_high();
+    // What a charge that is not delayed has noted is not for this one. An allocator's inside another one leaves it.
+    if !per_thread::in_slow_path() {
+        per_thread::take_over_high();
+    }
     if node.state().is_offline() {
         node.undo_slow(bytes, missed);
         return Err(Unmet::Offline);

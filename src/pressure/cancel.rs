@@ -36,7 +36,8 @@ pub enum OomPolicy {
     /// next one; where nobody is left it is refused.
     ///
     /// The share is what low protects or the soft limit, whichever is more. Only groups with a
-    /// [cancel hook](crate::Group::on_cancel) can be chosen.
+    /// [cancel hook](crate::Group::on_cancel) can be chosen; of one and another below it, whoever has more of its own.
+    /// For memory only.
     Choose,
 }
 
@@ -51,12 +52,13 @@ pub struct Cancel {
 }
 
 impl Cancel {
-    /// Bytes of the charge that does not fit.
+    /// Bytes of the charge that does not fit, or that are above a max which was lowered.
     pub fn wanted(&self) -> u64 {
         self.wanted
     }
 
-    /// Bytes by which the victim is above its share: this group, or the one that stands for its whole subtree.
+    /// Bytes by which the victim was above its share when it was chosen: this group, or the one that stands for its
+    /// whole subtree.
     pub fn overrun(&self) -> u64 {
         self.overrun
     }

@@ -179,8 +179,3 @@ impl Record {
         self.0.lock().owed
     }
 }
-
-/// What is dropped may be foreign, and the last of it.
-pub(crate) fn drop_contained(entry: Arc<Entry>) -> Result<(), Panicked> {
-    contain(|| drop(entry))
-}

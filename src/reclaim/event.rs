@@ -27,13 +27,14 @@ use crate::sync::stat_atomic::AtomicU64;
 pub enum Event {
     /// The group was reclaimed below its low: nothing else was left.
     Low,
-    /// A charge has left usage above high, or found it there: it was reclaimed and delayed.
+    /// A charge has left usage above high: once for each charge and group. The excess is reclaimed and the charge
+    /// delayed, if it can be.
     High,
     /// A charge did not fit below the group's max, after stranded credit was drained; reclaim was tried.
     Max,
     /// And is about to be refused, for reclaim did not bring enough: refused, or somebody is chosen to be cancelled.
     Oom,
-    /// The group was cancelled: a hook of it was called.
+    /// The group was cancelled: once for each hook of it that was called.
     OomKill,
     /// The group's subtree was cancelled as one.
     OomGroupKill,

@@ -55,6 +55,10 @@ impl Calls {
         }
     }
 
+    pub(crate) fn is_gone(&self) -> bool {
+        self.0.load(Ordering::Acquire) & GONE != 0
+    }
+
     pub(crate) fn under_way(&self) -> u64 {
         self.0.load(Ordering::Acquire) & !GONE
     }
@@ -63,6 +67,11 @@ impl Calls {
 /// Foreign code has panicked.
 #[derive(Debug)]
 pub(crate) struct Panicked;
+
+/// What is dropped may be foreign, and the last of it.
+pub(crate) fn drop_contained<T>(foreign: T) -> Result<(), Panicked> {
+    contain(|| drop(foreign))
+}
 
 /// Whatever it does, the caller goes on. What it panicked with may panic when it is dropped.
 pub(crate) fn contain<R>(work: impl FnOnce() -> R) -> Result<R, Panicked> {

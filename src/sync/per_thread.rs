@@ -250,11 +250,14 @@ pub(crate) fn exchange_served(first: *const ()) -> *const () {
     super::with_local(|local| local.served.replace(first))
 }
 
-/// Charge for who is first in line at a level.
-pub(crate) fn as_first_at<R>(level: *const (), charge: impl FnOnce() -> R) -> R {
-    let before = super::with_local(|local| local.first_at.replace(level));
+/// Charge for somebody else, who may be first in line at a level, and is not in reclaim if this thread is.
+pub(crate) fn for_another<R>(first_at: *const (), charge: impl FnOnce() -> R) -> R {
+    let before = super::with_local(|local| (local.first_at.replace(first_at), local.hook.replace(false)));
     let charged = charge();
-    super::with_local(|local| local.first_at.set(before));
+    super::with_local(|local| {
+        local.first_at.set(before.0);
+        local.hook.set(before.1);
+    });
     charged
 }
 
@@ -377,7 +380,7 @@ impl Drop for Owner {
         }
         // The pointer first: a charge in a later destructor must not find a block that is somebody else's.
         super::with_local(|local| local.block.set(no_block()));
-        // The list of free blocks may grow, and an allocator that charges must not go for another lock below this one.
+        // No lock is taken below this one by an allocator that charges.
         slow_path(|_, _| self.registry.release(self.block));
     }
 }
@@ -434,6 +437,9 @@ impl Registry {
         }
         let id = free.made;
         free.made += 1;
+        // Room for all of them: a thread that ends must not allocate.
+        let known = free.blocks.len();
+        free.blocks.reserve(id as usize + 1 - known);
         let block = Box::into_raw(Block::new(id, self.head.load(Ordering::Relaxed)));
         // Release (E9): published before the thread puts anything into it; pairs with `blocks`.
         self.head.store(block, Ordering::Release);
