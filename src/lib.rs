@@ -16,10 +16,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Runtime`] owns a tree of [`Group`]s, [`Limits`] say what each may hold, a [`Charge`] is bytes held. Below them,
-//! for whatever else is to be counted: [`PageCounter`] is one counter in a tree, [`CounterSet`] several that are
-//! charged as one, [`CounterConfig`] how they behave. [`Bytes`] and [`Limit`] are sizes as text. [`docs`] says how it
-//! works, what is exact and what it does not do.
+//! [`Runtime`] owns a tree of [`Group`]s, [`Limits`] say what each may hold, a [`Charge`] is bytes held. What does not
+//! fit is reclaimed ([`Reclaim`]), refused, waits ([`Group::charge_timeout`], [`Group::charge_async`]), is delayed
+//! ([`Group::set_high`]), or has somebody else cancelled ([`OomPolicy`]); [`Events`] count and tell. Below them, for
+//! whatever else is to be counted: [`PageCounter`] is one counter in a tree, [`CounterSet`] several that are charged as
+//! one, [`CounterConfig`] how they behave. [`Bytes`] and [`Limit`] are sizes as text. [`docs`] says how it works, what
+//! is exact and what it does not do.
 
 pub(crate) mod charge;
 pub mod docs;

@@ -329,6 +329,9 @@ impl Tree {
         self.counts.drains.fetch_add(1, Ordering::Relaxed);
         let mut cut = false;
         for turn in 0.. {
+            if pass == Pass::Open && turn == OPEN_PASSES {
+                break;
+            }
             places.claims.clear();
             // Threads outermost: a thread's slots lie together.
             for block in self.registry.blocks() {
@@ -341,8 +344,7 @@ impl Tree {
             // barrier is what it puts back in sight, or the cut in sight of it.
             let first_closing = pass == Pass::Closing && turn == 0;
             let look_again = first_closing || cut;
-            if (places.claims.is_empty() && !look_again) || (pass == Pass::Open && turn == OPEN_PASSES) {
-                places.release_claims();
+            if places.claims.is_empty() && !look_again {
                 break;
             }
             let seen = if first_closing { self.wait_transits() } else { self.barrier.heavy().map_err(Stuck::from) };

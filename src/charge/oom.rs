@@ -1,9 +1,9 @@
 //! Who is cancelled where reclaim brings nothing: the group furthest above its share.
 //!
 //! Decided on counters as they are, never on flushed statistics. Only groups with a hook are looked at, so a choice
-//! costs a look-up for each level above each of them, and takes no lock but that of the list. One victim at a time in a domain: who
-//! comes while one is being waited for waits for that one, too. After `select_bad_process` and `mem_cgroup_oom_group`
-//! in `mm/oom_kill.c` and `mm/memcontrol.c`, with the overrun of a share in the place of points.
+//! costs a look-up for each level above each of them, and takes no lock but that of the list. One victim at a time in a
+//! domain: who comes while one is being waited for waits for that one, too. After `select_bad_process` and
+//! `mem_cgroup_oom_group` in `mm/oom_kill.c` and `mm/memcontrol.c`, with the overrun of a share in the place of points.
 
 use std::ptr;
 use std::time::Instant;

@@ -106,7 +106,8 @@ impl Node {
     /// A charge of `n` that may have passed the first in line was refused further up. If another one is first by now he
     /// may be passed by so much more, but never by more than he asks for at a time.
     pub(super) fn has_not_passed(&self, n: u64) {
-        if self.is_watched_for(WAITING) && !per_thread::is_first_at(ptr::from_ref(self).cast()) {
+        let passed = !per_thread::is_first_at(ptr::from_ref(self).cast()) && !per_thread::in_reclaim();
+        if passed && self.is_watched_for(WAITING) {
             let most = self.first.load(Ordering::Relaxed);
             let more = |left: u64| Some(left.saturating_add(n).min(most));
             let _ = self.pass.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
@@ -266,8 +267,10 @@ impl Waiting {
                 self.leave_line(ticket, level);
                 if let Some(seat) = self.seats.get_mut(&ticket) {
                     seat.level = other;
-                    // He may ask for reclaim there.
-                    service.due.wakers.extend(seat.waker.take());
+                    // Nobody has been asked there: he is woken to do it.
+                    if other.can_reclaim() {
+                        service.due.wakers.extend(seat.waker.take());
+                    }
                 }
                 self.stand_in_line(ticket, other);
                 service.moved.push(other);

@@ -101,15 +101,29 @@
 //!
 //! # Waiting
 //!
-//! Who stands in line holds nothing: usage does not show him. He is served in the order of arrival by whoever takes bytes
-//! off the level, at the end of what that one does; between the two his room may be taken by a charge that passes him,
-//! within the allowance: while he is first, others are admitted at that level no more bytes than he asks for, and what
-//! they had in flight at the moment he became first. As long as he waits nothing below the level has a stock. `waiting`
-//! counts those that stand in line at the moment of the call.
+//! A charge that fits is refused, or waits, for the sake of order while others stand in line at a level
+//! (`Refusal::is_behind`): the one exception to what is said of refusals above. The first in line at a level is passed by
+//! charges of at most as many bytes together as it asks for, each time it becomes first: by newcomers, and by up to 64 of
+//! those behind it; more only by what was in flight at the moment it became first, and by charges made inside reclaim.
+//! Whoever came first is first, at whatever level it waits by now.
 //!
-//! The delay of high looks at usage as it is, credit included; a charge from the stock looks at nothing, so high is
-//! noticed a batch late at most for each thread. In a group that is only observed usage may be above max without being
-//! `forced`; `forced` is put right when the limits act again.
+//! What is given back below a level where somebody waits is in the level's usage when the call that gives it back returns,
+//! and whoever it admits has been charged and woken by then, or will be by the thread that was about to serve that level.
+//! So each admission is one wake-up. A waiter has charged nothing until it is served; one that is dropped, or whose time is
+//! over, gives back what it was given meanwhile. `charge_timeout(b, t)` returns after `t`, and what a first reclaim and the delay
+//! of *high* take besides.
+//!
+//! # High
+//!
+//! The delay is the kernel's: `((usage - high) / high)^2 x 64 s x bytes / 256 KiB`, the greatest of all levels, none up to 10 ms,
+//! at most `delay_max`. It is looked at where a charge walks, so a thread passes high by as much as its stock holds before
+//! it notices, as in the kernel. A sleeping thread looks every 10 ms whether anybody is still above high.
+//!
+//! # Victims
+//!
+//! Chosen on counters as they are at that moment, credit included: `usage - max(effective low, soft)`, less that of the
+//! candidates below. Reclaim has come to nothing for this charge before, and room is looked for under the same lock. One
+//! victim at a time in a domain: it is waited for until its usage is down to its share, or `oom_time` is over.
 //!
 //! # Underflow
 //!

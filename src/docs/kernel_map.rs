@@ -24,7 +24,9 @@
 //! | `Group::set_high`, `Limits::high` | `memory.high` | the worst level's delay; slept where the charge is made, in slices, and no longer than somebody is above high |
 //! | `high_delay` | `calculate_high_delay` | nanoseconds for jiffies; bytes for pages: scaled by bytes / 262,144 |
 //! | `charge_timeout`, `charge_async` | none: a charge reclaims, kills or fails | in line at the level that refused; who frees charges for the first |
-//! | `OomPolicy::Choose` | `mem_cgroup_out_of_memory` | the overrun of a share in place of points; a victim is told, not killed, and given `oom_time` |
+//! | `try_charge_undelayed`, `charge_async` | handling deferred to the return to user space | the delay is returned, or yielded |
+//! | `OnExhausted` | `__GFP_NORETRY`, `__GFP_NOFAIL` | text for configuration files |
+//! | `OomPolicy::Choose` | `mem_cgroup_out_of_memory`, `select_bad_process` | the overrun of a share in place of points; a victim is told, not killed, and given `oom_time` |
 //! | `Group::on_cancel` | `SIGKILL` | only groups with a hook can be chosen |
 //! | `set_oom_group`, `set_oom_exempt` | `memory.oom.group`, an `oom_score_adj` of -1000 | the highest such group stands for its subtree in the choice, too |
 //! | `Events::wait`, `changed`, `on_event` | `poll` on `memory.events` | from a snapshot on: nothing is missed in between |
@@ -40,7 +42,7 @@
 //! | laps with a share each | priorities from `DEF_PRIORITY` down | a 64th first, then each group's part of what is missing |
 //! | `Group::reclaim` | `memory.reclaim` | says what was freed in place of `EAGAIN` |
 //! | `Group::set_reserve` | reserves for `PF_MEMALLOC` | below a max, for charges made inside reclaim |
-//! | `Event`, `events`, `events_local` | `memory.events`, `memory.events.local` | *overcharge*, *observed* and *panic* are the library's own; *max* counts after the drain; the root counts, too |
+//! | `Event`, `events`, `events_local` | `memory.events`, `memory.events.local` | *overcharge*, *observed* and *panic* are the library's own; *max* counts after the drain; *oom_kill* for each hook; the root counts, too |
 //! | `Charge::transfer` | `move_charge` of version 1 | atomic below the common ancestor, which is not touched |
 //! | `Runtime::dying` | `nr_dying_descendants` | goes to zero with the last charge: nothing is moved to the parent |
 //! | objects of groups | the `mem_cgroup` slab cache (2025) | one pool for the process, recycled with a generation |

@@ -23,21 +23,35 @@
 //!   is gone.
 //! * **The pool does not shrink**: objects, slots and gates are used again and never given back to the system.
 //! * **With a degraded barrier** (`BarrierState::Degraded`) the credit of groups that went offline stays where it is
-//!   until its owners pass, and their charges may still hit it.
+//!   until its owners pass, and their charges may still hit it; and who waits for room may wait for credit that nobody brings.
 //! * **Counters of a group have a stock each.** One stock for a whole set is [`CounterSet`](crate::CounterSet)'s.
 //! * **More than one memory node is refused** as `Unsupported`.
 //! * **A reclaimer runs on the thread whose charge does not fit**, with whatever locks of yours that thread holds. It should
 //!   try them, not wait for them, or the caller should charge before it locks. The time of a charge in reclaim is
 //!   bounded between calls, not within one.
-//! * **Waiting, high and victims are for memory.** Further counters refuse at once.
-//! * **Who waits while he holds what others wait for may wait for ever**: give a time limit, or let a policy choose.
-//! * **Below a level where somebody waits nothing has a stock**: all charges there walk the tree meanwhile.
-//! * **A waker, a listener and a cancel hook run on the thread that freed, counted or charged**, at the end of what it does, with
-//!   whatever locks of yours it holds.
-//! * **A future that waits asks reclaimers, and chooses a victim, once**: when it is polled first. Others that do not fit go on.
-//! * **A future above high yields**, which keeps its executor awake until the delay is over: there is no timer without a
-//!   runtime. `try_charge_undelayed` is for who has one.
-//! * **Transfers do not stand in line**, and those that wait for a victim look from time to time.
+//! * **A charge may sleep**: above *high*, `delay_max` at most; and where a group chooses victims, `oom_time` for each. Who drives
+//!   futures uses `charge_async`, or `try_charge_undelayed`, which leaves the delay to the caller but waits for victims.
+//! * **`charge_async` needs others.** It asks reclaimers when it is polled first and when it has moved to another group's line, and
+//!   has one group cancelled; afterwards whoever gives bytes back serves it, and whoever else does not fit asks again. Where
+//!   nothing else is charged no second victim is chosen: put a time limit around it and try again.
+//! * **A delay of `charge_async` is spent yielding**: it wakes itself until it is over, for it has no timer.
+//! * **Who waits while it holds memory may wait for itself.** Two queries that each hold half and wait for more end by a time limit,
+//!   or by a victim, else never.
+//! * **Waiting, high and victims are for memory.** Further counters refuse at once; only `set_observe_only` lets through what their
+//!   max would refuse, too. Transfers do not stand in line.
+//! * **Only groups with a cancel hook are cancelled**, and only as far as the hook does something: nothing is freed by force. A group
+//!   that ignores its hook costs every charge `oom_time`, once for each.
+//! * **What exempt groups, and groups without a hook, hold counts as their subtree's overrun** where it goes as one (`oom_group`).
+//! * **A hook or listener that owns its own `CancelHook` or `Subscription` is never dropped**; either keeps its group's object. A
+//!   group that went offline can be chosen as long as it has a hook.
+//! * **A listener, a waker and a cancel hook run on the thread that freed, counted or charged**, with whatever locks of yours it holds,
+//!   perhaps inside a reclaimer: there its charges are refused without reclaim, and it does not wait.
+//! * **Waiting for an event of a group that goes offline does not end with it.**
+//! * **The bound on passing is for each stay in a line**: a charge whose levels are full in turn moves from line to line, and is passed
+//!   by as many bytes in each.
+//! * **While anybody waits at a level nothing below it has a stock**: each charge and each uncharge there walks, and takes the
+//!   line's lock where it gives something back.
+//! * **A `Refusal` that is kept keeps the objects of the groups it names**, five at most.
 //! * **Reclaim is for memory.** Further counters refuse without asking anybody.
 //! * **What a reclaimer hands to other threads shows only in usage**: where others charge meanwhile it may look as if it had
 //!   freed nothing, and is then spared for a while. One that reports `later` is not affected.

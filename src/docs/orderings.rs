@@ -33,5 +33,6 @@
 //! | E26 | somebody waits for an event: mark the level, then read the count | the event happens: count, then read the mark | store buffering | `loom_event_vs_waiter` |
 //! | E27 | a charge stands in line: mark the group, then read whether it is offline | it goes offline: say so, then read the mark | the tree's lock | `loom_waiter_vs_offline` |
 //!
-//! What is not in the table is not an edge: the peak of a counter's life, published bounds and the mark
-//! *tight* are relaxed, and nothing is concluded from their order.
+//! What is not in the table is not an edge: the peak of a counter's life, published bounds, settings of the OOM policy and
+//! the mark *tight* are relaxed, and nothing is concluded from their order. (Who relies on nothing below being open has
+//! *waiting*, E25, for that.)

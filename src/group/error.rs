@@ -76,7 +76,8 @@ pub enum ChargeError {
 /// A charge that did not fit below a max.
 ///
 /// It implies an instant during the call at which live charges, charges in flight and the bytes asked for together were
-/// above `max` at [`group`](Self::group): credit stranded in stocks was drained first.
+/// above `max` at [`group`](Self::group): credit stranded in stocks was drained first. But for one that
+/// [is behind](Self::is_behind) others in line: it may have fit.
 ///
 /// ```
 /// use memcg::{ChargeError, Limit, Limits, Runtime};
@@ -180,7 +181,8 @@ impl Refusal {
         self.max
     }
 
-    /// Bytes that must be given back there for the charge to fit, as things stood when it was refused.
+    /// Bytes that must be given back there for the charge to fit, as things stood when it was refused; 0 where it fits
+    /// and is behind others.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;

@@ -53,7 +53,8 @@ impl Events {
     }
 
     /// Wait until `event` has happened more often than this says, which it may have already. False: it has not within
-    /// `time`. So nothing that happens between the reading and the wait is missed.
+    /// `time`. So nothing that happens between the reading and the wait is missed. A group that goes offline wakes
+    /// nobody. Takes one lock.
     ///
     /// ```
     /// use memcg::{Event, Limit, Runtime};
@@ -132,7 +133,8 @@ impl fmt::Debug for EventFuture {
 
 /// A listener's place in its group; dropped, it is gone.
 ///
-/// When the drop has returned no call is under way and none will begin; inside a listener it does not wait.
+/// When the drop has returned no call is under way and none will begin. It waits for those that are, so do not hold a
+/// lock that the listener waits for; inside a listener, a reclaimer or a cancel hook it does not wait.
 #[must_use = "dropped, the listener is gone"]
 pub struct Subscription {
     _hearing: Hearing,
@@ -185,8 +187,9 @@ impl Group {
     /// Call `listener` after `event` has happened here or below.
     ///
     /// By the thread that made it happen, at the end of what it does, with no lock of this crate held; it may use the
-    /// whole crate (where that thread is in a reclaimer or a hook it is in reclaim, too). Several events may be told in one call. One that makes its own event happen is told of it at once,
-    /// up to four deep, then with the next. A panic is caught and reported as [`Event::Panic`].
+    /// whole crate (where that thread is in a reclaimer or a hook it is in reclaim, too). Several events may be told in
+    /// one call. One that makes its own event happen is told of it at once, up to four deep, then with the next. A
+    /// panic is caught and reported as [`Event::Panic`].
     ///
     /// ```
     /// use memcg::{Event, Limit, Runtime};

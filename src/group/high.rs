@@ -105,14 +105,15 @@ pub(super) fn shrink_to_high(node: &'static Node) {
 }
 
 impl Group {
-    /// Set the usage above which charges are slowed down; [`Limit::Max`], as it is at first: never.
-    /// Never refused for usage, and nothing on a group that is offline: what is above it is drained and reclaimed at once, as far as somebody gives it. Returns
-    /// the bytes that are still above.
+    /// Set the usage above which charges are slowed down; [`Limit::Max`], as it is at first: never. Never refused for
+    /// usage, and nothing on a group that is offline: what is above it is drained and reclaimed at once, as far as
+    /// somebody gives it. Returns the bytes that are still above.
     ///
     /// A charge that walks the tree and leaves this group, or finds it, above high has the excess reclaimed and is
     /// delayed: by the kernel's formula, which grows with the square of the part by which usage is above, for at most
     /// [`delay_max`](crate::RuntimeBuilder::delay_max): so much for each charge, where a single one is as large as
-    /// high. It is never refused for that. A charge from the stock is not delayed, nor is one that cannot be refused.
+    /// high. It is never refused for that. Not delayed: a charge from the stock, one that cannot be refused, one made
+    /// inside reclaim, a transfer.
     ///
     /// Source: `memory_high_write` and `mem_cgroup_handle_over_high` in `mm/memcontrol.c`.
     ///
@@ -168,7 +169,7 @@ impl Group {
     }
 
     /// [`try_charge`](Self::try_charge) for who has a timer of his own: above high it reclaims, and returns the delay
-    /// in the place of sleeping it; zero where there is none.
+    /// in the place of sleeping it; zero where there is none. For victims it waits as `try_charge` does.
     ///
     /// # Errors
     ///

@@ -178,9 +178,10 @@ impl Group {
     /// Exact as [`PageCounter::try_charge`](crate::PageCounter::try_charge): from a success on usage is within max at
     /// every level; before a refusal all credit below the refusing level has been drained, and who is registered there
     /// has been asked to give some back ([`Reclaim`](crate::Reclaim): foreign code runs on this thread, for at most
-    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time)). Above a [`high`](Self::set_high) it sleeps, and where the
-    /// [policy](crate::OomPolicy) chooses it waits for each victim, both for a bounded time. About 1 ns where this thread has credit; else two or
-    /// three read-modify-write instructions a level. 0 bytes always fit and hold the group's object.
+    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time)). Above a [`high`](Self::set_high) it sleeps, and where
+    /// the [policy](crate::OomPolicy) chooses it waits for each victim, both for a bounded time. About 1 ns where this
+    /// thread has credit; else two or three read-modify-write instructions a level. 0 bytes always fit and hold the
+    /// group's object.
     ///
     /// Source: `try_charge_memcg` in `mm/memcontrol.c`.
     ///

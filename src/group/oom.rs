@@ -13,8 +13,8 @@ use crate::sync::pause;
 
 /// A cancel hook's place in its group; dropped, it is gone.
 ///
-/// When the drop has returned no call is under way and none will begin, but inside foreign code that this crate calls,
-/// where it does not wait.
+/// When the drop has returned no call is under way and none will begin. It waits for those that are, so do not hold a
+/// lock that the hook waits for; inside a listener, a reclaimer or a hook it does not wait.
 #[must_use = "dropped, the hook is gone"]
 pub struct CancelHook {
     _hooked: Hooked,
@@ -63,8 +63,9 @@ impl Group {
     ///
     /// A group can be chosen as long as it has a hook. It is called by the thread whose charge does not fit, on that
     /// thread, with no lock of this crate held, while others may call it, too; what it frees at once counts, but it
-    /// should not take long. Charges that it makes itself are refused at once where they do not fit. A panic is caught
-    /// and reported as [`Event::Panic`].
+    /// should not take long. Whoever waits in this group has been refused before. The place keeps the group's object; a
+    /// group that went offline can be chosen, too. Takes one lock. Charges that it makes itself are refused at once
+    /// where they do not fit. A panic is caught and reported as [`Event::Panic`].
     ///
     /// See [`OomPolicy`] for an example.
     pub fn on_cancel(&self, hook: impl Fn(&Cancel) + Send + Sync + 'static) -> CancelHook {
@@ -114,7 +115,8 @@ impl Group {
     /// is let through and counted as [`Event::Max`] and [`Event::Observed`], at the group whose max it was. Nobody is
     /// asked to give anything back for them. Limits above this group hold.
     ///
-    /// When they act again what is above a max is set apart, as if it had been forced, and whoever is registered is
+    /// Further counters are observed, too. Charges that wait here when it begins are made at once. When the limits act
+    /// again what is above a max is set apart, as if it had been [forced](Self::forced), and whoever is registered is
     /// asked for it. Takes the tree's lock, and looks at all groups below.
     ///
     /// ```
@@ -136,7 +138,7 @@ impl Group {
         }
     }
 
-    /// This group, or one above it, is only observed.
+    /// This group, or one above it, is only observed. One load.
     pub fn is_observe_only(&self) -> bool {
         self.node().is_observed()
     }

@@ -39,8 +39,8 @@ pub(super) trait Attempt {
 
     fn charge(&self) -> Result<Self::Made, NodeRefusal<'static>>;
 
-    /// Waits until it fits at `level`, until then at most, and as long as there is more to come. `None`: it has not, and
-    /// may have a place in line yet.
+    /// Waits until it fits at `level`, until then at most, and as long as there is more to come. `None`: it has not,
+    /// and may have a place in line yet.
     fn wait(&self, level: &'static Node, until: Instant, more: &dyn Fn() -> bool) -> Option<Result<Self::Made, Unmet>>;
 
     /// Gives its place in line up. What was decided in time holds.
@@ -51,11 +51,6 @@ pub(super) trait Attempt {
     /// It has a place in line, and keeps it: nobody charges it any other way.
     fn is_in_line(&self) -> bool {
         false
-    }
-
-    /// When its time is over, if that has an end.
-    fn deadline(&self) -> Option<Instant> {
-        None
     }
 
     /// Whether the thread may wait for others at all.
@@ -97,8 +92,8 @@ pub(super) fn note(level: &Node, event: Event) {
 }
 
 /// A charge that was refused, after a drain: reclaim below the level that refused, and once more, as long as somebody
-/// frees something; then whoever can be cancelled there. The same at another level, where that one refuses then. Foreign
-/// code runs, on this thread, which holds no lock of ours.
+/// frees something; then whoever can be cancelled there. The same at another level, where that one refuses then.
+/// Foreign code runs, on this thread, which holds no lock of ours.
 #[cold]
 pub(super) fn press<A: Attempt>(attempt: &A, mut refusal: NodeRefusal<'static>) -> Result<A::Made, Unmet> {
     let mut counted = false;
@@ -132,10 +127,7 @@ fn reclaim_for<A: Attempt>(attempt: &A, mut refusal: NodeRefusal<'static>) -> Pr
         if !may_ask(level, requested, &refusal) || request.as_ref().is_some_and(Request::is_over) {
             break;
         }
-        let request = request.get_or_insert_with(|| {
-            let end = deadline(level);
-            Request::new(ReclaimCause::Full, attempt.deadline().map_or(end, |own| own.min(end)))
-        });
+        let request = request.get_or_insert_with(|| Request::new(ReclaimCause::Full, deadline(level)));
         // What came once and went to others has to come again, for this charge as a whole.
         let short = wanted(level, requested, &refusal);
         want = if want == 0 { short } else { short.max(requested) };

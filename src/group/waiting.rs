@@ -70,7 +70,7 @@ impl Attempt for Plain {
         let waker = parked_waker();
         loop {
             if let Some(decision) = ticket.poll(&waker) {
-                return Some(unmet(decision));
+                return Some(unmet(decision, true));
             }
             if !self.may_cancel() || is_over(until) || !more() {
                 self.line.set(Some(ticket));
@@ -85,7 +85,7 @@ impl Attempt for Plain {
         if let Patience::Until(_) = self.patience {
             return None;
         }
-        self.line.take()?.leave().map(unmet)
+        self.line.take()?.leave().map(|decision| unmet(decision, true))
     }
 
     fn is_in_line(&self) -> bool {
@@ -93,13 +93,6 @@ impl Attempt for Plain {
         let is_in_line = ticket.is_some();
         self.line.set(ticket);
         is_in_line
-    }
-
-    fn deadline(&self) -> Option<Instant> {
-        match self.patience {
-            Patience::Until(until) => until,
-            Patience::None => None,
-        }
     }
 
     fn may_block(&self) -> bool {
@@ -111,10 +104,11 @@ impl Attempt for Plain {
     }
 }
 
-fn unmet(decision: Decision) -> Result<(), Unmet> {
+/// `counted`: its failure has been.
+fn unmet(decision: Decision, counted: bool) -> Result<(), Unmet> {
     match decision {
         Decision::Granted => Ok(()),
-        Decision::Full(level) => Err(Unmet::Refused { refusal: level.refusal_now(), counted: false }),
+        Decision::Full(level) => Err(Unmet::Refused { refusal: level.refusal_now(), counted }),
         Decision::Offline => Err(Unmet::Offline),
         Decision::Cancelled => Err(Unmet::Cancelled),
     }
@@ -130,16 +124,16 @@ pub(super) fn charge_slow(
     let node = gate.node();
     let plain = Plain::new(node, bytes, patience);
     let begun = matches!(patience, Patience::Until(_)).then(Instant::now);
-    let (refusal, counted) = match (begin(&plain, missed), patience) {
-        (Err(Unmet::Refused { refusal, counted }), Patience::Until(_)) if may_wait(bytes, &refusal) => {
-            (refusal, counted)
+    let (refusal, counted, until) = match (begin(&plain, missed), patience) {
+        (Err(Unmet::Refused { refusal, counted }), Patience::Until(until)) if may_wait(bytes, &refusal) => {
+            (refusal, counted, until)
         }
         (ended, _) => return ended.map_err(|unmet| unmet.into_error(node, bytes)),
     };
     let level = refusal.level.gate.node();
     let ticket = plain.line.take().unwrap_or_else(|| node.stand_in_line(bytes, level));
-    match wait_in_line(ticket, bytes, plain.deadline()) {
-        Some(decision) => unmet(decision).map_err(|unmet| unmet.into_error(node, bytes)),
+    match wait_in_line(ticket, bytes, until) {
+        Some(decision) => unmet(decision, counted).map_err(|unmet| unmet.into_error(node, bytes)),
         None => {
             let refusal = Box::new(refuse(node, bytes, &level.refusal_now(), counted));
             Err(ChargeError::TimedOut { refusal, waited: begun.map_or(Duration::ZERO, |begun| begun.elapsed()) })
@@ -248,6 +242,8 @@ impl Group {
     /// with the charge made. Others may pass the first, those behind him and newcomers, until together they have been
     /// admitted as many bytes as he asks for; from then on nobody passes. (More only by what others had in flight at
     /// the moment in which he became first.) Who waits holds nothing. Reclaimers are asked again from time to time.
+    /// The time is for the line and for victims: a first reclaim, and the delay above a [high](Self::set_high), come on
+    /// top. To stand in line takes two locks and closes the stocks below that group.
     ///
     /// Do not wait while you hold memory that others wait for: what nobody gives back nobody gets. A time limit ends
     /// that, and so does [`OomPolicy::Choose`](crate::OomPolicy::Choose).
@@ -377,7 +373,7 @@ impl Group {
     }
 }
 
-/// A charge that waits: see [`Group::charge_async`].
+/// A charge that waits: see [`Group::charge_async`]. Polled after it was done it stays pending.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct ChargeFuture {
     group: Group,
@@ -442,7 +438,9 @@ impl Future for ChargeFuture {
                 ask(asked, bytes, None);
                 decision = ticket.poll(context.waker());
             }
-            ended = decision.map(|decision| unmet(decision).map_err(|unmet| unmet.into_error(node, bytes))).or(ended);
+            ended = decision
+                .map(|decision| unmet(decision, false).map_err(|unmet| unmet.into_error(node, bytes)))
+                .or(ended);
         }
         match ended {
             Some(Ok(())) => self.charged(),

@@ -363,7 +363,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// The longest delay of a charge above [high](crate::Group::set_high), 2 seconds by default; zero: none.
+    /// The longest delay of a charge above [high](crate::Group::set_high), 2 seconds by default. Delays of
+    /// 10 ms and less are not slept, so that, or less, means none.
     ///
     /// Source: `MEMCG_MAX_HIGH_DELAY_JIFFIES`.
     ///
