@@ -7,15 +7,17 @@ use std::hash::Hash;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use memcg::{
-    BuildError, Bytes, Charge, ChargeError, ChargeSet, Counter, Counts, CreateError, FlusherError, Group, GroupCounter,
-    GroupId, Item, Limit, LimitError, Limits, MergeError, NameFault, OfflineError, PageCounter, PeakWindow, Refusal,
-    Runtime, RuntimeBuilder, SplitError, Stat, Stats, TreeRow, TreeTable, Unit, Verdict,
+    BuildError, Bytes, CancelHook, Charge, ChargeError, ChargeFuture, ChargeSet, Counter, Counts, CreateError,
+    Diagnosis, Event, EventFuture, Events, FlusherError, Group, GroupCounter, GroupId, Item, Limit, LimitError, Limits,
+    MergeError, NameFault, OfflineError, OnExhausted, OomPolicy, PageCounter, ParseOnExhaustedError, PeakWindow,
+    Refusal, Runtime, RuntimeBuilder, SplitError, Stat, Stats, Subscription, TreeRow, TreeTable, Unit, Verdict,
 };
 
 const fn send<T: Send + 'static>() {}
 const fn shared<T: Send + Sync + 'static>() {}
 const fn handle<T: Clone + Send + Sync + Eq + Hash + 'static>() {}
 const fn plain<T: Copy + Send + Sync + Eq + 'static>() {}
+const fn future<T: Future + Send + Unpin + 'static>() {}
 const fn error<T: Error + Send + Sync + 'static>() {}
 const fn unwinds<T: UnwindSafe + RefUnwindSafe>() {}
 
@@ -48,6 +50,17 @@ const _: () = {
     shared::<TreeTable>();
     shared::<TreeRow>();
     shared::<Verdict>();
+    // Who waits goes where his task goes; what has been registered is kept by whoever owns it.
+    future::<ChargeFuture>();
+    future::<EventFuture>();
+    shared::<Events>();
+    send::<Subscription>();
+    send::<CancelHook>();
+    shared::<Diagnosis>();
+    plain::<Event>();
+    plain::<OnExhausted>();
+    plain::<OomPolicy>();
+    error::<ParseOnExhaustedError>();
     // Whatever is refused can be reported from any thread.
     error::<ChargeError>();
     error::<Refusal>();

@@ -1,0 +1,156 @@
+//! More than one level that is full: who waits waits at the one that refused, and goes on to the next.
+
+use memcg::Limit;
+
+use crate::{
+    KIB, WATCHDOG, admitted, assert_empty, assert_woken, blocked, build, charge, create, in_line, join, kinds, limited,
+    turned_away,
+};
+
+#[test]
+fn at_the_level_that_refused() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let top = limited(&root, "top", 10 * KIB);
+        let inner = limited(&top, "inner", 100 * KIB);
+        let leaf = create(&inner, "leaf");
+        let held = charge(&leaf, 10 * KIB);
+        let waiter = in_line(&leaf, KIB);
+        assert_eq!([&root, &top, &inner, &leaf].map(|level| level.waiting()), [0, 1, 0, 0]);
+        drop((held, waiter, leaf, inner, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// There is room below, and none above: it moves, once, and nobody wakes for that.
+#[test]
+fn from_one_to_the_next() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 10 * KIB);
+        let (inner, other) = (limited(&top, "inner", 5 * KIB), create(&top, "other"));
+        let (below, mut beside) = (charge(&inner, 5 * KIB), charge(&other, KIB));
+        let mut waiter = in_line(&inner, 3 * KIB);
+        let thread = blocked(&inner, 2 * KIB, &inner);
+        assert_eq!((inner.waiting(), top.waiting()), (2, 0));
+        let more = charge(&other, 4 * KIB);
+        // Its own level is still full.
+        beside.shrink(KIB);
+        let again = charge(&other, KIB);
+        assert_woken(&waiter, false);
+        let all = other.charge(5 * KIB);
+        drop(below);
+        // 5 KiB of room below, and none above.
+        assert_eq!((inner.waiting(), top.waiting()), (0, 2));
+        assert_woken(&waiter, false);
+        drop(all);
+        assert_woken(&waiter, true);
+        let charges = (admitted(&mut waiter), join(thread).expect("its turn"));
+        assert_eq!((inner.live(), top.live()), (5 * KIB, 10 * KIB));
+        drop((charges, more, again, beside, waiter, inner, other, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// And down again: while it waits above, its own level fills up.
+#[test]
+fn and_back_again() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 10 * KIB);
+        let (inner, other) = (limited(&top, "inner", 5 * KIB), create(&top, "other"));
+        let held = charge(&other, 10 * KIB);
+        let mut waiter = in_line(&inner, 4 * KIB);
+        assert_eq!((inner.waiting(), top.waiting()), (0, 1));
+        // By force: there was no room.
+        let forced = inner.charge(5 * KIB);
+        drop(held);
+        assert_eq!((inner.waiting(), top.waiting()), (1, 0));
+        assert_woken(&waiter, false);
+        drop(forced);
+        assert_woken(&waiter, true);
+        drop(admitted(&mut waiter));
+        drop((waiter, inner, other, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// What can never fit at a level above is turned away when it comes there, if not before.
+#[test]
+fn never_at_a_level_above() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 10 * KIB);
+        let inner = limited(&top, "inner", 100 * KIB);
+        let held = charge(&inner, 5 * KIB);
+        inner.set_max(Limit::Bytes(20 * KIB)).expect("a number");
+        let error = inner.charge_timeout(15 * KIB, WATCHDOG * 10).expect_err("more than top has");
+        assert!(matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.group() == &top), "{error}");
+        drop(error);
+        // It waits below, or it does not; when there is room below, it does not any more.
+        inner.set_max(Limit::Bytes(15 * KIB)).expect("a number");
+        let mut waiter = crate::Polled::new(inner.charge_async(11 * KIB));
+        if waiter.poll().is_pending() {
+            drop(held);
+            let error = turned_away(&mut waiter);
+            assert!(matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.group() == &top), "{error}");
+        }
+        assert_eq!((inner.waiting(), top.waiting()), (0, 0));
+        drop((waiter, inner, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// Room that one of a subtree leaves goes to the first of those who wait for it, above and below.
+#[test]
+fn a_line_at_each_level() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 10 * KIB);
+        let (inner, other) = (limited(&top, "inner", 5 * KIB), create(&top, "other"));
+        let (below, beside) = (charge(&inner, 5 * KIB), charge(&other, 5 * KIB));
+        let mut above = in_line(&other, 5 * KIB);
+        let mut within = in_line(&inner, 5 * KIB);
+        assert_eq!((inner.waiting(), top.waiting()), (1, 1));
+        drop(below);
+        // Below there is room for the one, above for the other, who came first.
+        assert_woken(&above, true);
+        assert_woken(&within, false);
+        assert_eq!((top.live(), inner.waiting() + top.waiting()), (10 * KIB, 1));
+        drop(beside);
+        assert_woken(&within, true);
+        drop((admitted(&mut above), admitted(&mut within)));
+        drop((above, within, inner, other, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// Threads at three levels, each with limits of its own, all of them full most of the time.
+#[test]
+fn many_at_all_levels() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 10 * KIB);
+        let inner = limited(&top, "inner", 7 * KIB);
+        let groups = [top.clone(), inner.clone(), limited(&inner, "leaf", 4 * KIB), create(&inner, "free")];
+        std::thread::scope(|scope| {
+            for (number, group) in groups.iter().enumerate() {
+                scope.spawn(move || {
+                    for round in 0..400 {
+                        let bytes = (1 + (number + round) as u64 % 4) * KIB;
+                        let charge = match round % 2 {
+                            0 => group.charge_timeout(bytes, WATCHDOG),
+                            _ => crate::block_on(group.charge_async(bytes)),
+                        };
+                        let charge = charge.expect("its turn");
+                        std::thread::yield_now();
+                        drop(charge);
+                    }
+                });
+            }
+        });
+        drop((groups, inner, top));
+        assert_empty(&runtime);
+    }
+}
