@@ -6,10 +6,14 @@
 //! test's comment says how. A statement with exact stock numbers runs with a fixed stock (`adaptive(false)`), where
 //! they are promised; its twin runs with the adaptive stock, which promises the outcome only.
 
+#[path = "../processes/mod.rs"]
+mod processes;
 #[path = "../reclaimers/mod.rs"]
 mod reclaimers;
 
+mod high;
 mod lifecycle;
+mod oom;
 mod page_counter;
 mod peak;
 mod protection;
@@ -17,6 +21,7 @@ mod reclaim;
 mod soft_limit;
 mod stats;
 mod stock;
+mod swap;
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
