@@ -1,0 +1,119 @@
+#![cfg(not(loom))]
+//! Events that are waited for and listened to.
+//!
+//! * `counts`: what a snapshot shows; `waiting`: until the next, blocking or as a future; `listening`: calls of foreign
+//!   code; `inside`: what a listener may do; `dropping`: when it ends; `above`: at a group above; `racing`: nothing is
+//!   lost between threads.
+
+#[path = "../reclaimers/mod.rs"]
+mod reclaimers;
+#[path = "../waiters/mod.rs"]
+mod waiters;
+
+mod above;
+mod counts;
+mod dropping;
+mod inside;
+mod listening;
+mod racing;
+mod waiting;
+
+use std::sync::{Arc, Mutex};
+
+use memcg::{Bytes, Event, Group, Happened, Limit, Limits, Runtime, RuntimeBuilder, Subscription};
+
+pub(crate) use reclaimers::{Cache, KIB, Log, call, lock};
+pub(crate) use waiters::{Polled, WATCHDOG, Wakes, block_on, join, until};
+
+/// Every kind of stock.
+pub(crate) fn kinds() -> [RuntimeBuilder; 3] {
+    let stock = Runtime::builder().audit(true).batch(Bytes(4 * KIB));
+    [Runtime::builder().audit(true).batch(Bytes(0)), stock.clone(), stock.adaptive(false)]
+}
+
+#[track_caller]
+pub(crate) fn build(builder: RuntimeBuilder) -> Runtime {
+    builder.build().expect("a configuration that holds")
+}
+
+#[track_caller]
+pub(crate) fn create(parent: &Group, name: &str) -> Group {
+    parent.create(name, Limits::new()).expect("a name that is free")
+}
+
+/// Where nothing fits: each charge that is refused is one *oom*.
+#[track_caller]
+pub(crate) fn full(parent: &Group, name: &str) -> Group {
+    parent.create(name, Limits::new().max(Limit::Bytes(0))).expect("a name that is free")
+}
+
+/// One *oom* of a group without room.
+#[track_caller]
+pub(crate) fn oom(group: &Group) {
+    drop(group.try_charge(1).expect_err("nothing fits"));
+}
+
+/// What a listener was told.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Heard {
+    pub(crate) group: String,
+    pub(crate) event: Event,
+    pub(crate) count: u64,
+    pub(crate) times: u64,
+}
+
+/// All that was told, in order.
+#[derive(Clone, Default)]
+pub(crate) struct Ear(Arc<Mutex<Vec<Heard>>>);
+
+impl Ear {
+    pub(crate) fn listen(&self, group: &Group, event: Event) -> Subscription {
+        self.and(group, event, |_| ())
+    }
+
+    /// Notes it, then does something.
+    pub(crate) fn and(
+        &self,
+        group: &Group,
+        event: Event,
+        then: impl Fn(&Happened) + Send + Sync + 'static,
+    ) -> Subscription {
+        let ear = self.clone();
+        group.on_event(event, move |happened| {
+            ear.note(happened);
+            then(happened);
+        })
+    }
+
+    fn note(&self, happened: &Happened) {
+        let (event, count, times) = (happened.event(), happened.count(), happened.times());
+        let heard = Heard { group: happened.group().path(), event, count, times };
+        lock(&self.0).push(heard);
+    }
+
+    pub(crate) fn take(&self) -> Vec<Heard> {
+        std::mem::take(&mut *lock(&self.0))
+    }
+
+    /// Happenings that were told, over all calls.
+    pub(crate) fn times(&self) -> u64 {
+        lock(&self.0).iter().map(|heard| heard.times).sum()
+    }
+}
+
+#[track_caller]
+pub(crate) fn assert_sound(runtime: &Runtime) {
+    let verdict = runtime.verify();
+    assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
+}
+
+/// Nobody has a handle any more, nor does one who listened or waited.
+#[track_caller]
+pub(crate) fn assert_empty(runtime: &Runtime) {
+    let root = runtime.root();
+    root.children().iter().for_each(Group::offline_tree);
+    runtime.settle();
+    root.drain();
+    assert_eq!((root.usage(), root.forced(), runtime.dying()), (0, 0, 0));
+    assert_sound(runtime);
+}
