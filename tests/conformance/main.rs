@@ -25,6 +25,7 @@ mod swap;
 
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use memcg::{Bytes, CounterConfig, Group, Limits, PageCounter, Runtime, RuntimeBuilder};
 
@@ -45,12 +46,12 @@ pub(crate) fn bare() -> CounterConfig {
 
 /// Groups without stock: usage is what is live.
 pub(crate) fn bare_groups() -> RuntimeBuilder {
-    Runtime::builder().audit(true).batch(Bytes(0))
+    adaptive_groups().batch(Bytes(0))
 }
 
-/// Groups as they are by default.
+/// Groups as they are by default, on a machine that stands still now and then: no charge is refused for that.
 pub(crate) fn adaptive_groups() -> RuntimeBuilder {
-    Runtime::builder().audit(true)
+    Runtime::builder().audit(true).reclaim_time(Duration::from_secs(600))
 }
 
 #[track_caller]
