@@ -3,8 +3,8 @@
 use memcg::Limit;
 
 use crate::{
-    KIB, WATCHDOG, admitted, assert_empty, assert_woken, blocked, build, charge, create, in_line, join, kinds, limited,
-    turned_away,
+    Cache, KIB, Log, WATCHDOG, admitted, assert_empty, assert_woken, blocked, build, charge, create, in_line, join,
+    kinds, limited, turned_away,
 };
 
 #[test]
@@ -151,6 +151,29 @@ fn many_at_all_levels() {
             }
         });
         drop((groups, inner, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// Who has moved asks there for memory, as he did where he came from: once more he is woken for that, where there is
+/// anybody to ask.
+#[test]
+fn at_the_next_level_somebody_may_have_something() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 10 * KIB);
+        let (inner, other) = (limited(&top, "inner", 5 * KIB), create(&top, "other"));
+        let below = charge(&inner, 5 * KIB);
+        let (cache, registration) = Cache::of(&other, 5 * KIB, &Log::default());
+        let mut waiter = in_line(&inner, 3 * KIB);
+        let thread = blocked(&inner, 2 * KIB, &inner);
+        let forced = other.charge(5 * KIB);
+        assert!(cache.bytes() == 5 * KIB && inner.waiting() == 2);
+        drop(below);
+        let charges = [waiter.finish(), join(thread)].map(|charge| charge.expect("the cache gives"));
+        assert!(waiter.wakes() <= 2 && cache.bytes() == 0, "{} and {}", waiter.wakes(), cache.bytes());
+        assert_eq!((inner.live(), top.live()), (5 * KIB, 10 * KIB));
+        drop((charges, forced, registration, cache, waiter, inner, other, top));
         assert_empty(&runtime);
     }
 }
