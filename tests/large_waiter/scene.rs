@@ -1,0 +1,136 @@
+//! The small ones, and what they count.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use memcg::{Charge, ChargeError, Group, Limit, Limits, Runtime};
+
+pub(crate) const SMALL: u64 = 1 << 10;
+pub(crate) const LARGE: u64 = 64 << 20;
+/// So little besides the large one that it gets no room but by what the others give up.
+const MAX: u64 = LARGE + (16 << 20);
+pub(crate) const THREADS: usize = 4;
+
+/// What may pass the first in line: as much as it asks for, and what was under way when it became the first.
+const PASSED_MAX: u64 = LARGE + THREADS as u64 * SMALL;
+
+/// Short, for who waits behind the large one keeps what it needs.
+const QUEUES_FOR: Duration = Duration::from_millis(2);
+
+/// Where the small ones charge.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Place {
+    /// The group of the large one.
+    Same,
+    /// Groups beside it, below the one whose limit they share.
+    Siblings,
+}
+
+pub(crate) struct Scene {
+    runtime: Runtime,
+    /// The group with the limit.
+    pub(crate) level: Group,
+    pub(crate) large: Group,
+    smalls: Vec<Group>,
+    /// The threads have what there is.
+    pub(crate) full: Barrier,
+    /// Small ones may wait in line too.
+    pub(crate) line: AtomicBool,
+    /// The one large one is the first in line.
+    pub(crate) counts: AtomicBool,
+    pub(crate) over: AtomicBool,
+    /// Bytes admitted to others while it was.
+    pub(crate) passed: AtomicU64,
+    /// No less than the small ones hold.
+    held: AtomicU64,
+    /// Small charges admitted.
+    pub(crate) steps: AtomicU64,
+    pub(crate) large_admitted: AtomicU64,
+}
+
+impl Scene {
+    pub(crate) fn new(place: Place) -> Self {
+        let runtime = Runtime::builder().build().expect("a configuration that holds");
+        let level = runtime.root().create("level", Limits::new().max(Limit::Bytes(MAX))).expect("a name");
+        let below = |name: String| level.create(&name, Limits::new()).expect("a name");
+        let (large, smalls) = match place {
+            Place::Same => (level.clone(), vec![level.clone(); THREADS]),
+            Place::Siblings => {
+                (below("large".to_owned()), (0..THREADS).map(|number| below(format!("small{number}"))).collect())
+            }
+        };
+        let count = || AtomicU64::new(0);
+        Self {
+            runtime,
+            level,
+            large,
+            smalls,
+            full: Barrier::new(THREADS + 1),
+            line: AtomicBool::new(false),
+            counts: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            passed: count(),
+            held: count(),
+            steps: count(),
+            large_admitted: count(),
+        }
+    }
+
+    /// One thread: takes what it can get, then gives back one and takes one, until it is `over`.
+    pub(crate) fn churn(&self, number: usize, queues: bool) {
+        let group = &self.smalls[number];
+        let mut held = Vec::new();
+        while let Some(charge) = self.admitted(group.try_charge(SMALL)) {
+            held.push(charge);
+        }
+        self.full.wait();
+        let mut turn = 0_u64;
+        while !self.over.load(Ordering::SeqCst) {
+            turn += 1;
+            if let Some(charge) = held.pop() {
+                drop(charge);
+                self.held.fetch_sub(SMALL, Ordering::SeqCst);
+            }
+            let counts = self.counts.load(Ordering::SeqCst);
+            let queues = queues && turn.is_multiple_of(64) && self.line.load(Ordering::SeqCst);
+            let result = if queues { group.charge_timeout(SMALL, QUEUES_FOR) } else { group.try_charge(SMALL) };
+            let Some(charge) = self.admitted(result) else { continue };
+            if counts && !self.large_is_in() {
+                let passed = self.passed.fetch_add(SMALL, Ordering::SeqCst) + SMALL;
+                assert!(passed <= PASSED_MAX, "{passed} bytes have passed the first in line");
+            }
+            held.push(charge);
+        }
+        self.held.fetch_sub(held.len() as u64 * SMALL, Ordering::SeqCst);
+    }
+
+    fn admitted(&self, result: Result<Charge, ChargeError>) -> Option<Charge> {
+        match result {
+            Ok(charge) => {
+                self.held.fetch_add(SMALL, Ordering::SeqCst);
+                self.steps.fetch_add(1, Ordering::SeqCst);
+                Some(charge)
+            }
+            Err(ChargeError::Limit(_) | ChargeError::TimedOut { .. }) => None,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Whether what the level holds is more than small ones: then who has been admitted may have come after it. Room
+    /// that was handed over shows before its owner knows.
+    fn large_is_in(&self) -> bool {
+        let small = self.held.load(Ordering::SeqCst) + THREADS as u64 * SMALL;
+        self.level.usage().saturating_sub(small) > LARGE / 2
+    }
+
+    /// Nothing is held.
+    pub(crate) fn check_end(&self) {
+        assert_eq!(self.held.load(Ordering::SeqCst), 0);
+        self.level.drain();
+        assert_eq!((self.level.usage(), self.level.forced(), self.level.waiting()), (0, 0, 0));
+        assert!(self.level.peak() <= MAX);
+        let verdict = self.runtime.verify();
+        assert!(verdict.is_ok(), "{verdict}");
+    }
+}
