@@ -12,9 +12,6 @@ pub(crate) const LARGE: u64 = 64 << 20;
 const MAX: u64 = LARGE + (16 << 20);
 pub(crate) const THREADS: usize = 4;
 
-/// What may pass the first in line: as much as it asks for, and what was under way when it became the first.
-const PASSED_MAX: u64 = LARGE + THREADS as u64 * SMALL;
-
 /// Short, for who waits behind the large one keeps what it needs.
 const QUEUES_FOR: Duration = Duration::from_millis(2);
 
@@ -35,6 +32,8 @@ pub(crate) struct Scene {
     smalls: Vec<Group>,
     /// The threads have what there is.
     pub(crate) full: Barrier,
+    /// What may pass the first in line.
+    passed_max: u64,
     /// Small ones may wait in line too.
     pub(crate) line: AtomicBool,
     /// The one large one is the first in line.
@@ -50,7 +49,9 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    pub(crate) fn new(place: Place) -> Self {
+    /// `under_way`: as much as the large one asks for, and what is under way when it becomes the first: a charge of
+    /// each thread.
+    pub(crate) fn new(place: Place, under_way: bool) -> Self {
         let runtime = Runtime::builder().build().expect("a configuration that holds");
         let level = runtime.root().create("level", Limits::new().max(Limit::Bytes(MAX))).expect("a name");
         let below = |name: String| level.create(&name, Limits::new()).expect("a name");
@@ -67,6 +68,7 @@ impl Scene {
             large,
             smalls,
             full: Barrier::new(THREADS + 1),
+            passed_max: LARGE + if under_way { THREADS as u64 * SMALL } else { 0 },
             line: AtomicBool::new(false),
             counts: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -77,14 +79,18 @@ impl Scene {
         }
     }
 
-    /// One thread: takes what it can get, then gives back one and takes one, until it is `over`.
-    pub(crate) fn churn(&self, number: usize, queues: bool) {
+    /// One thread: takes what it can get; then, at once or when there is a line, gives back one and takes one, until it
+    /// is `over`.
+    pub(crate) fn churn(&self, number: usize, at_once: bool, queues: bool) {
         let group = &self.smalls[number];
         let mut held = Vec::new();
         while let Some(charge) = self.admitted(group.try_charge(SMALL)) {
             held.push(charge);
         }
         self.full.wait();
+        while !at_once && !self.line.load(Ordering::SeqCst) && !self.over.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
         let mut turn = 0_u64;
         while !self.over.load(Ordering::SeqCst) {
             turn += 1;
@@ -93,12 +99,12 @@ impl Scene {
                 self.held.fetch_sub(SMALL, Ordering::SeqCst);
             }
             let counts = self.counts.load(Ordering::SeqCst);
-            let queues = queues && turn.is_multiple_of(64) && self.line.load(Ordering::SeqCst);
+            let queues = queues && turn.is_multiple_of(1_024) && self.line.load(Ordering::SeqCst);
             let result = if queues { group.charge_timeout(SMALL, QUEUES_FOR) } else { group.try_charge(SMALL) };
             let Some(charge) = self.admitted(result) else { continue };
             if counts && !self.large_is_in() {
                 let passed = self.passed.fetch_add(SMALL, Ordering::SeqCst) + SMALL;
-                assert!(passed <= PASSED_MAX, "{passed} bytes have passed the first in line");
+                assert!(passed <= self.passed_max, "{passed} bytes have passed the first in line");
             }
             held.push(charge);
         }

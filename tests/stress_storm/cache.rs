@@ -47,6 +47,8 @@ struct Reclaimer {
     shelf: Arc<Shelf>,
     character: Character,
     due: Due,
+    /// The longest nap, in microseconds.
+    nap_max: u64,
     /// Naps follow one another without a pattern, and without a lock.
     naps: AtomicU64,
 }
@@ -58,7 +60,7 @@ impl Reclaim for Reclaimer {
             return 0;
         }
         let nap = self.naps.fetch_add(1, Ordering::Relaxed).wrapping_mul(2_654_435_761) >> 8;
-        std::thread::sleep(Duration::from_millis(1 + nap % 50));
+        std::thread::sleep(Duration::from_micros(1_000 + nap % self.nap_max));
         if self.character == Character::Idles { 0 } else { self.shelf.evict(want) }
     }
 
@@ -76,10 +78,10 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    pub(crate) fn new(group: &Group, character: Character, seed: u64, due: &Due) -> Self {
+    pub(crate) fn new(group: &Group, character: Character, nap_max: u64, due: &Due) -> Self {
         let shelf = Arc::new(Shelf { held: Mutex::new(group.charge(0)) });
-        let reclaimer =
-            Reclaimer { shelf: Arc::clone(&shelf), character, due: Arc::clone(due), naps: AtomicU64::new(seed << 32) };
+        let (held, due, naps) = (Arc::clone(&shelf), Arc::clone(due), AtomicU64::new(nap_max));
+        let reclaimer = Reclaimer { shelf: held, character, due, nap_max, naps };
         let registration = group.register_reclaimer(Arc::new(reclaimer), Priority::NORMAL);
         Self { group: group.clone(), character, shelf, _registration: registration }
     }

@@ -69,7 +69,7 @@ impl OfForm {
         self.ended.iter().try_for_each(|count| write!(f, "{count:>10}"))?;
         let latency = &self.latency;
         let quantiles = [latency.value_at_quantile(0.5), latency.value_at_quantile(0.99), latency.max()];
-        quantiles.iter().try_for_each(|&micros| write!(f, "{:>9.2} ms", micros as f64 / 1e3))?;
+        quantiles.iter().try_for_each(|&micros| write!(f, "{:>9.3} ms", micros as f64 / 1e3))?;
         writeln!(f)
     }
 }

@@ -92,7 +92,8 @@ pub(crate) struct Target {
 }
 
 impl World {
-    pub(crate) fn random(rng: &mut SmallRng) -> Self {
+    /// Reclaimers take a nap of a millisecond and of so many microseconds more.
+    pub(crate) fn random(nap_max: u64, rng: &mut SmallRng) -> Self {
         let runtime = Runtime::builder()
             .audit(true)
             .batch(Bytes([0, 4_096, 65_536][rng.random_range(0..3)]))
@@ -123,7 +124,7 @@ impl World {
                 group.set_oom_policy(OomPolicy::Choose);
             }
             let character = [Character::Idles, Character::Later].into_iter().nth(number).unwrap_or(Character::Sleeps);
-            caches.push(Cache::new(&group, character, number as u64, &due));
+            caches.push(Cache::new(&group, character, nap_max, &due));
             stays.push(Stay::new(group));
         }
         let (stopped, calls) = (Stopped::default(), Arc::<Calls>::default());
