@@ -80,6 +80,10 @@ fn as_many_bytes_pass_it_as_it_asks_for() {
         (Form::Async, Place::Same),
         (Form::Async, Place::Siblings),
     ] {
+        // Thousands of charges each: unoptimised half of them will do.
+        if cfg!(debug_assertions) && (form == Form::Blocking) == (place == Place::Same) {
+            continue;
+        }
         for (at_once, queues) in [(true, false), (true, true), (false, false), (false, true)] {
             let passed = round(form, place, at_once, queues);
             let (from, how) = (["in line", "under way"][usize::from(at_once)], ["try", "queue"][usize::from(queues)]);
@@ -97,7 +101,7 @@ fn mib(bytes: u64) -> f64 {
 /// Two at a time, again and again: each becomes the first, and is admitted.
 #[test]
 fn large_ones_come_through_again_and_again() {
-    const TIMES: usize = 6;
+    const TIMES: usize = if cfg!(debug_assertions) { 2 } else { 6 };
     let scene = Arc::new(Scene::new(Place::Siblings, true));
     let (watched, described) = (Arc::clone(&scene), Arc::clone(&scene));
     let progress = move || watched.large_admitted.load(Ordering::Relaxed);

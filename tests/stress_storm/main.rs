@@ -9,7 +9,8 @@
 //!
 //! * here: the threads, and what they report; `lane`: what one thread does, `waits`: the forms of a charge;
 //! * `world`: a runtime, its groups, and what must hold; `cache`: its reclaimers; `job`: groups that come and go;
-//! * `pool`: who frees what others have asked for; `tally`: how attempts ended; `dog`: the watchdog does bark.
+//! * `pool`: who frees what others have asked for; `tally`: how attempts ended;
+//! * `baton`: room for one, handed from one to the next; `dog`: the watchdog does bark.
 //!
 //! `MEMCG_STRESS_SECONDS` is how long it lasts (default 4): a minute in the check, ten by hand:
 //! `MEMCG_STRESS_SECONDS=600 cargo test --release --test stress_storm -- --nocapture`.
@@ -19,6 +20,7 @@ mod executor;
 #[path = "../watchdog/mod.rs"]
 mod watchdog;
 
+mod baton;
 mod cache;
 mod dog;
 mod job;
@@ -120,11 +122,14 @@ fn epoch(seed: u64, length: Duration, admitted: &Arc<AtomicU64>) -> (Tally, u64)
     (tally, samples)
 }
 
+fn seconds() -> u64 {
+    std::env::var("MEMCG_STRESS_SECONDS")
+        .map_or(SECONDS, |text| text.parse().unwrap_or_else(|error| panic!("MEMCG_STRESS_SECONDS={text}: {error}")))
+}
+
 #[test]
 fn the_reclaim_storm() {
-    let seconds = std::env::var("MEMCG_STRESS_SECONDS")
-        .map_or(SECONDS, |text| text.parse().unwrap_or_else(|error| panic!("MEMCG_STRESS_SECONDS={text}: {error}")));
-    let seconds = Duration::from_secs(seconds);
+    let seconds = Duration::from_secs(seconds());
     let length = SECONDS_PER_TREE_MAX.min(seconds / TREES_MIN);
     let admitted = Arc::new(AtomicU64::new(0));
     let began = Instant::now();
