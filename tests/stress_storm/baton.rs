@@ -1,10 +1,10 @@
 //! Room for one, wanted by several: whoever has it gives it back in one way or another, and the next must have it then.
 //!
-//! Nobody holds anything while he waits, and hardly anybody gives up: a wake-up that is lost stops everybody, and the
-//! watchdog says where.
+//! In each round every thread takes it once. Who has had it waits for the others and does nothing besides that could
+//! help one who was forgotten: a wake-up that is lost stops everybody, and the watchdog says where.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use super::executor::poll_for;
 use super::seconds;
 use crate::watchdog::Watchdog;
 
-const THREADS: u64 = 4;
+const THREADS: u64 = 3;
 const TENANT_MAX: u64 = 64 << 10;
 /// Less than two tenants may have.
 const ROOT_MAX: u64 = 100 << 10;
@@ -26,7 +26,7 @@ const BATON: u64 = 40 << 10;
 /// For a machine that is busy with other things: nobody may wait so long.
 const PATIENCE: Duration = Duration::from_secs(30);
 const EVER: Duration = Duration::from_secs(600);
-const SECONDS_PER_TREE_MAX: u64 = 5;
+const ROUNDS: u64 = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
 
 /// A root, two tenants, and two queries of each.
 struct Course {
@@ -36,7 +36,7 @@ struct Course {
     /// Another tree's limits do not count there.
     outside: Group,
     admitted: Arc<AtomicU64>,
-    over: AtomicBool,
+    round: Barrier,
 }
 
 impl Course {
@@ -51,26 +51,33 @@ impl Course {
         let query =
             |number: usize| tenants[number % 2].create(&format!("query{number}"), Limits::new()).expect("a name");
         let queries = (0..4).map(query).collect();
-        Self { runtime, tenants, queries, outside, admitted: Arc::clone(admitted), over: AtomicBool::new(false) }
+        Self {
+            runtime,
+            tenants,
+            queries,
+            outside,
+            admitted: Arc::clone(admitted),
+            round: Barrier::new(THREADS as usize),
+        }
     }
 
     fn run(&self, seed: u64) {
         let mut rng = SmallRng::seed_from_u64(seed);
-        while !self.over.load(Ordering::SeqCst) {
+        for _ in 0..ROUNDS {
+            self.round.wait();
             let query = &self.queries[rng.random_range(0..self.queries.len())];
             // Leaves credit behind wherever nobody waits.
             for _ in 0..rng.random_range(0..3) {
                 drop(query.try_charge(rng.random_range(1..1_500)));
             }
-            match rng.random_range(0..50) {
-                0 => self.move_limits(&mut rng),
-                _ => {
-                    let bytes = BATON + rng.random_range(0..=TENANT_MAX - BATON);
-                    if let Some(charge) = self.take(query, bytes, &mut rng) {
-                        self.admitted.fetch_add(1, Ordering::SeqCst);
-                        self.give_back(charge, &mut rng);
-                    }
-                }
+            if rng.random_bool(0.05) {
+                self.move_limits(&mut rng);
+                continue;
+            }
+            let bytes = BATON + rng.random_range(0..=TENANT_MAX - BATON);
+            if let Some(charge) = self.take(query, bytes, &mut rng) {
+                self.admitted.fetch_add(1, Ordering::SeqCst);
+                self.give_back(charge, &mut rng);
             }
         }
     }
@@ -156,8 +163,6 @@ fn whoever_is_next_gets_what_is_given_back() {
         std::thread::scope(|scope| {
             let course = &course;
             (0..THREADS).for_each(|thread| drop(scope.spawn(move || course.run(trees * THREADS + thread))));
-            std::thread::sleep(Duration::from_secs(SECONDS_PER_TREE_MAX).min(length / 3));
-            course.over.store(true, Ordering::SeqCst);
         });
         drop(watchdog);
         course.check_end();
