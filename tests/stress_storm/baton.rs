@@ -148,6 +148,16 @@ impl Course {
     }
 }
 
+/// For the reader of a failure: what hides in stocks is the first that he asks for.
+fn describe(root: &Group) -> String {
+    let row = |group: Group| {
+        let (usage, live, stocked) = (group.usage(), group.live(), group.stocked());
+        format!("{}: usage {usage}, live {live}, stocked {stocked}, {} wait", group.path(), group.waiting())
+    };
+    let rows: Vec<String> = root.descendants().map(row).collect();
+    format!("{}\n{}", root.diagnose(), rows.join("\n"))
+}
+
 #[test]
 fn whoever_is_next_gets_what_is_given_back() {
     // The storm has its time too.
@@ -158,7 +168,7 @@ fn whoever_is_next_gets_what_is_given_back() {
         trees += 1;
         let course = Course::new(trees, &admitted);
         let (progress, root) = (Arc::clone(&admitted), course.runtime.root());
-        let describe = Arc::new(move || root.diagnose().to_string());
+        let describe = Arc::new(move || describe(&root));
         let watchdog = Watchdog::start("baton", PATIENCE, move || progress.load(Ordering::SeqCst), describe);
         std::thread::scope(|scope| {
             let course = &course;
