@@ -167,8 +167,7 @@ impl Drop for Hearing {
         });
         // Inside a listener nobody waits: two that drop each other would wait for each other.
         if let Some(listener) = self.listener.take()
-            && per_thread::telling() == 0
-            && !per_thread::in_reclaim()
+            && !per_thread::in_foreign()
         {
             listener.calls.wait();
         }

@@ -245,6 +245,7 @@ impl Node {
                 (walked, _) => {
                     if walked.is_ok() {
                         self.uncharge_levels(batch);
+                        per_thread::take_over_high();
                     }
                     exactly(open).map(|walked| Walked { margin: 0, ..walked })
                 }

@@ -136,7 +136,7 @@ impl Drop for Hooked {
         hook.calls.retire();
         slow_path(|_, _| hook.node.tree().oom.lock().hooks.retain(|other| !Arc::ptr_eq(other, hook)));
         // Inside foreign code nobody waits: two that drop each other would wait for each other.
-        if !per_thread::in_reclaim() && per_thread::telling() == 0 {
+        if !per_thread::in_foreign() {
             hook.calls.wait();
         }
     }
@@ -256,7 +256,7 @@ impl Tree {
             if domain.room(domain.admits()) >= wanted.max(1) {
                 return Choice::Room;
             }
-            let Some((unit, overrun)) = oom.worst(domain, tried) else { return Choice::Nobody };
+            let Some(Candidate { unit, overrun, below }) = oom.worst(domain, tried) else { return Choice::Nobody };
             let together = unit.is_together();
             let is_hit = |hook: &&Arc<Hook>| {
                 let inside = if together { hook.node.is_below(unit) } else { ptr::eq(hook.node, unit) };
@@ -265,7 +265,8 @@ impl Tree {
             let hooks = oom.hooks.iter().filter(is_hit).cloned().collect();
             tried.0.push(name(unit));
             let until = Instant::now() + self.reclaim.oom_time.min(TIME_MAX);
-            let share = unit.usage().saturating_sub(overrun);
+            // What candidates below it hold they are asked for themselves.
+            let share = unit.usage().saturating_sub(overrun.saturating_sub(below));
             oom.victims.push(Victim { node: unit, levels: unit.levels().map(name).collect(), until, share });
             let awaited = Awaited { victim: name(unit), until };
             // Its hook is in the list, and so keeps it.
@@ -286,7 +287,7 @@ impl Tree {
 impl Oom {
     /// Who is furthest above its share, less what the candidates below it are above theirs: of a tenant and its queries
     /// the query that has it all, or the tenant, whoever has more of its own.
-    fn worst(&self, domain: &'static Node, tried: &Tried) -> Option<(&'static Node, u64)> {
+    fn worst(&self, domain: &'static Node, tried: &Tried) -> Option<Candidate> {
         let inside = self.hooks.iter().filter(|hook| hook.node.is_below(domain) && !hook.node.is_spared());
         let units = inside.map(|hook| hook.node.unit(domain)).filter(|unit| !tried.0.contains(&name(unit)));
         let mut over: Vec<Candidate> = units.map(|unit| Candidate::new(unit, domain)).collect();
@@ -303,8 +304,7 @@ impl Oom {
             }
         }
         let own = |candidate: &Candidate| candidate.overrun.saturating_sub(candidate.below);
-        let worst = over.iter().filter(|candidate| own(candidate) > 0).max_by_key(|candidate| own(candidate))?;
-        Some((worst.unit, worst.overrun))
+        over.into_iter().filter(|candidate| own(candidate) > 0).max_by_key(own)
     }
 }
 

@@ -62,7 +62,7 @@ impl Due {
     pub(super) fn settle(self) {
         for waker in self.wakers {
             // One that panics must not keep the others asleep. As in a listener nobody waits for a call in it.
-            per_thread::tell(|| drop(contain(|| waker.wake())));
+            per_thread::wake(|| drop(contain(|| waker.wake())));
         }
         self.told.into_iter().for_each(Told::tell);
     }

@@ -96,14 +96,14 @@ pub(super) fn note(level: &Node, event: Event) {
 /// Foreign code runs, on this thread, which holds no lock of ours.
 #[cold]
 pub(super) fn press<A: Attempt>(attempt: &A, mut refusal: NodeRefusal<'static>) -> Result<A::Made, Unmet> {
-    let mut counted = false;
+    let (mut counted, mut tried) = (false, Tried::default());
     for _ in 0..ROUNDS_MAX {
         refusal = match reclaim_for(attempt, refusal) {
             Ok(ended) => return ended,
             Err(refusal) => refusal,
         };
         let level = refusal.level;
-        refusal = match cancel_others(attempt, refusal, &mut counted) {
+        refusal = match cancel_others(attempt, refusal, &mut counted, &mut tried) {
             Ok(ended) => return ended,
             Err(refusal) => refusal,
         };
@@ -148,19 +148,23 @@ fn reclaim_for<A: Attempt>(attempt: &A, mut refusal: NodeRefusal<'static>) -> Pr
 }
 
 /// Where the refusing level chooses: one victim after another, until the charge fits or nobody is left.
-fn cancel_others<A: Attempt>(attempt: &A, refusal: NodeRefusal<'static>, counted: &mut bool) -> Pressed<A::Made> {
+fn cancel_others<A: Attempt>(
+    attempt: &A,
+    refusal: NodeRefusal<'static>,
+    counted: &mut bool,
+    tried: &mut Tried,
+) -> Pressed<A::Made> {
     let (node, level) = (attempt.node(), refusal.level.gate.node());
     if !fits_ever(attempt.bytes(), &refusal) || !is_free() || !attempt.may_cancel() || !level.chooses() {
         return Err(refusal);
     }
-    note(level, Event::Oom);
-    *counted = true;
-    let mut tried = Tried::default();
+    if !std::mem::replace(counted, true) {
+        note(level, Event::Oom);
+    }
     let mut settled = false;
-    // Others may be in line for the room that there is: this one is behind them, and that is no reason to refuse it.
-    let turn = Instant::now() + level.tree().reclaim.oom_time.min(TIME_MAX);
+    let mut turn = None;
     while attempt.may_cancel() {
-        let (until, awaited) = match level.tree().choose(level, Some(node), attempt.bytes(), &mut tried) {
+        let (until, awaited) = match level.tree().choose(level, Some(node), attempt.bytes(), tried) {
             // What a victim gave last may be on its way up to the level.
             Choice::Nobody if !settled => {
                 slow_path(|_, _| level.tree().wait_for_walks());
@@ -169,8 +173,16 @@ fn cancel_others<A: Attempt>(attempt: &A, refusal: NodeRefusal<'static>, counted
             }
             Choice::Nobody => break,
             Choice::Asker => return Ok(Err(Unmet::Cancelled)),
-            Choice::Room if is_over(turn) => break,
-            Choice::Room => (turn, None),
+            // Others may be in line for the room that there is: this one is behind them, and that is no reason to
+            // refuse it.
+            Choice::Room => {
+                let time = level.tree().reclaim.oom_time.min(TIME_MAX);
+                let turn = *turn.get_or_insert_with(|| Instant::now() + time);
+                if is_over(turn) {
+                    break;
+                }
+                (turn, None)
+            }
             Choice::Awaited(awaited) => (awaited.until, Some(awaited)),
             Choice::Victim(mut victim) => {
                 victim.cancel();
@@ -232,9 +244,10 @@ pub(super) fn refuse(
     refused(node, requested, refusal)
 }
 
-/// Nobody gives anything for what can never fit.
+/// Nobody gives anything for what can never fit, at the level that refused or further up.
 pub(super) fn fits_ever(requested: u64, refusal: &NodeRefusal<'_>) -> bool {
     requested <= refusal.max.min(USAGE_MAX).saturating_sub(refusal.reserve)
+        && refusal.level.levels().all(|level| requested <= level.admits())
 }
 
 /// Further counters have nobody to ask.

@@ -12,6 +12,7 @@ use super::error::ChargeError;
 use super::press::{Attempt, Unmet, deadline, fits_ever, is_free, press, refuse};
 use super::{Charge, Group, high, zero};
 use crate::charge::page_counter::Node;
+use crate::charge::pool::slow_path;
 use crate::charge::reclaim::Request;
 use crate::charge::refusal::Refusal as NodeRefusal;
 use crate::charge::stock::Consume;
@@ -73,8 +74,13 @@ impl Attempt for Plain {
                 return Some(unmet(decision, true));
             }
             if !self.may_cancel() || is_over(until) || !more() {
-                self.line.set(Some(ticket));
-                return None;
+                // What came last may be on its way up to the level, or be this charge's by now.
+                slow_path(|_, _| level.tree().wait_for_walks());
+                let decision = ticket.poll(&waker);
+                if decision.is_none() {
+                    self.line.set(Some(ticket));
+                }
+                return decision.map(|decision| unmet(decision, true));
             }
             // Nobody tells that there is no more.
             park_until(Some(until.min(Instant::now() + LOOK)));
@@ -133,8 +139,8 @@ pub(super) fn charge_slow(
     let level = refusal.level.gate.node();
     let ticket = plain.line.take().unwrap_or_else(|| node.stand_in_line(bytes, level));
     match wait_in_line(ticket, bytes, until) {
-        Some(decision) => unmet(decision, counted).map_err(|unmet| unmet.into_error(node, bytes)),
-        None => {
+        Ok(decision) => unmet(decision, counted).map_err(|unmet| unmet.into_error(node, bytes)),
+        Err(level) => {
             let refusal = Box::new(refuse(node, bytes, &level.refusal_now(), counted));
             Err(ChargeError::TimedOut { refusal, waited: begun.map_or(Duration::ZERO, |begun| begun.elapsed()) })
         }
@@ -164,16 +170,17 @@ fn may_wait(bytes: u64, refusal: &NodeRefusal<'_>) -> bool {
     is_free() && fits_ever(bytes, refusal) && refusal.level.is_memory()
 }
 
-/// In line until it is decided, or time is over.
-fn wait_in_line(mut ticket: Ticket, bytes: u64, until: Option<Instant>) -> Option<Decision> {
+/// In line until it is decided. `Err`: time is over; where it stood.
+fn wait_in_line(mut ticket: Ticket, bytes: u64, until: Option<Instant>) -> Result<Decision, &'static Node> {
     let waker = parked_waker();
     let mut asked = ticket.level();
     loop {
         if let Some(decision) = ticket.poll(&waker) {
-            return Some(decision);
+            return Ok(decision);
         }
         if until.is_some_and(is_over) {
-            return ticket.leave();
+            let level = ticket.level();
+            return ticket.leave().ok_or(level);
         }
         let level = ticket.level();
         if !level.can_reclaim() {

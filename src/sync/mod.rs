@@ -8,6 +8,7 @@
 pub(crate) mod barrier;
 pub(crate) mod foreign;
 pub(crate) mod lock;
+mod notes;
 pub(crate) mod per_thread;
 pub(crate) mod slots;
 pub(crate) mod transit;

@@ -19,6 +19,11 @@ use std::cell::Cell;
 use std::ptr;
 
 use super::lock::{Lock, Rank};
+use super::notes::Notes;
+pub(crate) use super::notes::{
+    exchange_served, for_another, in_foreign, is_first_at, note_above_observed, note_over_high, take_over_high, tell,
+    telling, wake, walk_batch,
+};
 use super::slots::{Directory, Gate, PAGE_SLOTS, SlotIndex};
 use super::stat_atomic::AtomicU32;
 use super::transit::Transit;
@@ -154,21 +159,13 @@ pub(crate) struct Local {
     /// zero, takes no lock and waits for nothing.
     slow: Cell<u32>,
     /// This thread runs a pressure hook or reclaims.
-    hook: Cell<bool>,
+    pub(super) hook: Cell<bool>,
     /// Units that this thread has uncharged on slow paths beyond those that it has charged there; wraps.
     uncharged: Cell<u64>,
     /// What this thread has to bury once it holds nothing: a list through the dead themselves.
     graves: Cell<*const ()>,
-    /// Levels that this thread has to serve once it holds nothing: a list through them.
-    served: Cell<*const ()>,
-    /// The level whose first in line this thread charges for.
-    first_at: Cell<*const ()>,
-    /// Units of a walk that has left a level above its high; 0: none has.
-    over_high: Cell<u64>,
-    /// Whether this thread walks for a batch, and a level that is only observed is above its max by it.
-    batch: Cell<Batch>,
-    /// Depth of listeners on this thread's stack.
-    telling: Cell<u32>,
+    /// What walks leave for the end of a slow path.
+    pub(super) notes: Notes,
     /// Rank of the innermost lock that this thread holds; kept in debug builds.
     #[cfg(debug_assertions)]
     pub(super) held: Cell<u8>,
@@ -182,11 +179,7 @@ impl Local {
             hook: Cell::new(false),
             uncharged: Cell::new(0),
             graves: Cell::new(ptr::null()),
-            served: Cell::new(ptr::null()),
-            first_at: Cell::new(ptr::null()),
-            over_high: Cell::new(0),
-            batch: Cell::new(Batch::None),
-            telling: Cell::new(0),
+            notes: Notes::new(),
             #[cfg(debug_assertions)]
             held: Cell::new(0),
         }
@@ -242,71 +235,6 @@ pub(crate) fn with_block<R>(read: impl FnOnce(Option<&Block>) -> R) -> R {
 /// Puts `first` in front of what this thread has to bury; returns what stood there.
 pub(crate) fn exchange_graves(first: *const ()) -> *const () {
     super::with_local(|local| local.graves.replace(first))
-}
-
-/// Puts `first` in front of what this thread has to serve; returns what stood there.
-#[inline]
-pub(crate) fn exchange_served(first: *const ()) -> *const () {
-    super::with_local(|local| local.served.replace(first))
-}
-
-/// Charge for somebody else, who may be first in line at a level, and is not in reclaim if this thread is.
-pub(crate) fn for_another<R>(first_at: *const (), charge: impl FnOnce() -> R) -> R {
-    let before = super::with_local(|local| (local.first_at.replace(first_at), local.hook.replace(false)));
-    let charged = charge();
-    super::with_local(|local| {
-        local.first_at.set(before.0);
-        local.hook.set(before.1);
-    });
-    charged
-}
-
-pub(crate) fn is_first_at(level: *const ()) -> bool {
-    super::with_local(|local| ptr::eq(local.first_at.get(), level))
-}
-
-/// A walk of `units` has left a level above its high.
-pub(crate) fn note_over_high(units: u64) {
-    super::with_local(|local| local.over_high.set(units));
-}
-
-/// What was noted, once.
-#[inline]
-pub(crate) fn take_over_high() -> u64 {
-    super::with_local(|local| local.over_high.replace(0))
-}
-
-/// Whether a walk is for a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Batch {
-    None,
-    Walking,
-    Above,
-}
-
-/// Walks for a batch. Returns whether it has left a level that is only observed above its max.
-#[inline]
-pub(crate) fn walk_batch<R>(walk: impl FnOnce() -> R) -> (R, bool) {
-    super::with_local(|local| local.batch.set(Batch::Walking));
-    let walked = walk();
-    (walked, super::with_local(|local| local.batch.replace(Batch::None)) == Batch::Above)
-}
-
-/// A level that is only observed is above its max. Returns whether it is for a batch.
-pub(crate) fn note_above_observed() -> bool {
-    super::with_local(|local| local.batch.get() != Batch::None && local.batch.replace(Batch::Above) != Batch::None)
-}
-
-/// Listeners on this thread's stack.
-pub(crate) fn telling() -> u32 {
-    super::with_local(|local| local.telling.get())
-}
-
-/// Runs foreign code as a listener, which does not panic.
-pub(crate) fn tell(listener: impl FnOnce()) {
-    super::with_local(|local| local.telling.set(local.telling.get() + 1));
-    listener();
-    super::with_local(|local| local.telling.set(local.telling.get() - 1));
 }
 
 /// Runs foreign code as a pressure hook or as a reclaimer, outside of any slow path. `None` inside another: pressure

@@ -256,14 +256,16 @@ fn loom_victim_vs_charger() {
     });
 }
 
-/// Two charges that do not fit, one victim that has enough for both: it is chosen once.
+/// Two charges that do not fit, one victim that has enough for both: it is chosen once, and the other one not at all.
 #[test]
 fn loom_one_victim_for_two() {
     model(|| {
-        let runtime = bare(2);
+        let runtime = bare(3);
         let root = runtime.root();
         root.set_oom_policy(OomPolicy::Choose);
-        let [hog, asks] = ["hog", "asks"].map(|name| group(&root, name));
+        let [hog, asks, small] = ["hog", "asks", "small"].map(|name| group(&root, name));
+        let spared = small.try_charge(1).unwrap();
+        let other_hook = small.on_cancel(|_| {});
         let held = Arc::new(std::sync::Mutex::new(vec![hog.try_charge(2).unwrap()]));
         let hook = hog.on_cancel({
             let held = Arc::clone(&held);
@@ -275,7 +277,7 @@ fn loom_one_victim_for_two() {
         let other = beside(asks.clone(), |asks| asks.try_charge(1).unwrap());
         let ours = asks.try_charge(1).unwrap();
         let theirs = other.join().unwrap();
-        assert_eq!((asks.usage(), hog.events().get(Event::OomKill)), (2, 1));
-        drop((ours, theirs, hook));
+        assert_eq!((asks.usage(), root.events().get(Event::OomKill)), (2, 1));
+        drop((ours, theirs, hook, other_hook, spared));
     });
 }

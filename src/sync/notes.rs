@@ -1,0 +1,112 @@
+//! What a walk leaves for the end of its slow path, and whose code runs on this thread: words of the thread's own.
+
+use std::cell::Cell;
+use std::ptr;
+
+/// One waker more on a thread's stack; listeners are counted below it.
+const WAKES: u32 = 1 << 16;
+
+/// Whether a walk is for a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Batch {
+    None,
+    Walking,
+    Above,
+}
+
+/// Part of what a thread reaches without a call.
+pub(super) struct Notes {
+    /// Levels that this thread has to serve once it holds nothing: a list through them.
+    served: Cell<*const ()>,
+    /// The level whose first in line this thread charges for.
+    first_at: Cell<*const ()>,
+    /// Units of a walk that has left a level above its high; 0: none has.
+    over_high: Cell<u64>,
+    /// Whether this thread walks for a batch, and a level that is only observed is above its max by it.
+    batch: Cell<Batch>,
+    /// Depth of listeners and of wakers on this thread's stack.
+    telling: Cell<u32>,
+}
+
+impl Notes {
+    pub(super) const fn new() -> Self {
+        Notes {
+            served: Cell::new(ptr::null()),
+            first_at: Cell::new(ptr::null()),
+            over_high: Cell::new(0),
+            batch: Cell::new(Batch::None),
+            telling: Cell::new(0),
+        }
+    }
+}
+
+/// Puts `first` in front of what this thread has to serve; returns what stood there.
+#[inline]
+pub(crate) fn exchange_served(first: *const ()) -> *const () {
+    super::with_local(|local| local.notes.served.replace(first))
+}
+
+/// Charge for somebody else, who may be first in line at a level, and is not in reclaim if this thread is.
+pub(crate) fn for_another<R>(first_at: *const (), charge: impl FnOnce() -> R) -> R {
+    let before = super::with_local(|local| (local.notes.first_at.replace(first_at), local.hook.replace(false)));
+    let charged = charge();
+    super::with_local(|local| {
+        local.notes.first_at.set(before.0);
+        local.hook.set(before.1);
+    });
+    charged
+}
+
+pub(crate) fn is_first_at(level: *const ()) -> bool {
+    super::with_local(|local| ptr::eq(local.notes.first_at.get(), level))
+}
+
+/// A walk of `units` has left a level above its high.
+pub(crate) fn note_over_high(units: u64) {
+    super::with_local(|local| local.notes.over_high.set(units));
+}
+
+/// What was noted, once.
+#[inline]
+pub(crate) fn take_over_high() -> u64 {
+    super::with_local(|local| local.notes.over_high.replace(0))
+}
+
+/// Walks for a batch. Returns whether it has left a level that is only observed above its max.
+#[inline]
+pub(crate) fn walk_batch<R>(walk: impl FnOnce() -> R) -> (R, bool) {
+    super::with_local(|local| local.notes.batch.set(Batch::Walking));
+    let walked = walk();
+    (walked, super::with_local(|local| local.notes.batch.replace(Batch::None)) == Batch::Above)
+}
+
+/// A level that is only observed is above its max. Returns whether it is for a batch.
+pub(crate) fn note_above_observed() -> bool {
+    super::with_local(|local| {
+        local.notes.batch.get() != Batch::None && local.notes.batch.replace(Batch::Above) != Batch::None
+    })
+}
+
+/// Listeners on this thread's stack.
+pub(crate) fn telling() -> u32 {
+    super::with_local(|local| local.notes.telling.get()) & (WAKES - 1)
+}
+
+/// Inside a listener, a waker, a reclaimer or a hook: nobody waits here for calls to end.
+pub(crate) fn in_foreign() -> bool {
+    super::per_thread::in_reclaim() || super::with_local(|local| local.notes.telling.get()) > 0
+}
+
+/// Runs a waker, which does not panic.
+pub(crate) fn wake(waker: impl FnOnce()) {
+    super::with_local(|local| local.notes.telling.set(local.notes.telling.get() + WAKES));
+    waker();
+    super::with_local(|local| local.notes.telling.set(local.notes.telling.get() - WAKES));
+}
+
+/// Runs foreign code as a listener, which does not panic.
+pub(crate) fn tell(listener: impl FnOnce()) {
+    super::with_local(|local| local.notes.telling.set(local.notes.telling.get() + 1));
+    listener();
+    super::with_local(|local| local.notes.telling.set(local.notes.telling.get() - 1));
+}
