@@ -61,7 +61,11 @@ struct Victim {
     until: Instant,
     /// What its usage is once it has no more to give.
     share: u64,
+    inner: Inner,
 }
+
+/// Groups below a victim that have hooks of their own, and answer for themselves.
+type Inner = SmallVec<[Name; 4]>;
 
 /// A group for ever.
 pub(crate) type Name = (u32, Generation);
@@ -73,6 +77,10 @@ fn name(node: &Node) -> Name {
 impl Victim {
     fn name(&self) -> Name {
         self.levels[0]
+    }
+
+    fn hits(&self, node: &Node) -> bool {
+        hits(self.name(), &self.inner, node)
     }
 
     /// More may come from it.
@@ -93,6 +101,9 @@ pub(crate) enum Choice {
     Room,
     /// Who asks has been chosen itself.
     Asker,
+    /// A victim has given all it has, and the last of it may be on its way up to the domain: see
+    /// [`Tree::settle_victims`].
+    Unsettled,
     /// Somebody has chosen one, and waits for it.
     Awaited(Awaited),
     Victim(Chosen),
@@ -113,6 +124,7 @@ pub(crate) struct Chosen {
     together: bool,
     wanted: u64,
     overrun: u64,
+    inner: Inner,
     pub(crate) awaited: Awaited,
 }
 
@@ -241,15 +253,16 @@ impl Tree {
     ) -> Choice {
         slow_path(|_, _| {
             let mut oom = self.oom.lock();
-            oom.victims.retain(Victim::is_awaited);
-            let is_hit = |asker: &Node, top: Name| !asker.is_spared() && asker.levels().any(|level| name(level) == top);
-            let asks_from = |top: Name| asker.is_some_and(|asker| is_hit(asker, top));
+            if oom.victims.iter().any(|victim| !victim.is_awaited() && victim.levels.contains(&name(domain))) {
+                return Choice::Unsettled;
+            }
             for victim in &oom.victims {
                 let (name_of, until) = (victim.name(), victim.until);
                 if victim.levels.contains(&name(domain)) && !tried.0.contains(&name_of) {
                     tried.0.push(name_of);
                     let awaited = Awaited { victim: name_of, until };
-                    return if asks_from(name_of) { Choice::Asker } else { Choice::Awaited(awaited) };
+                    let asks_itself = asker.is_some_and(|asker| victim.hits(asker));
+                    return if asks_itself { Choice::Asker } else { Choice::Awaited(awaited) };
                 }
             }
             // Under the lock: what a victim gave meanwhile is not asked of another one.
@@ -267,16 +280,29 @@ impl Tree {
             let until = Instant::now() + self.reclaim.oom_time.min(TIME_MAX);
             // What candidates below it hold they are asked for themselves.
             let share = unit.usage().saturating_sub(overrun.saturating_sub(below));
-            oom.victims.push(Victim { node: unit, levels: unit.levels().map(name).collect(), until, share });
+            let is_inner = |hook: &&Arc<Hook>| !together && hook.node.is_below(unit) && !ptr::eq(hook.node, unit);
+            let inner: Inner = oom.hooks.iter().filter(is_inner).map(|hook| name(hook.node)).collect();
+            let levels = unit.levels().map(name).collect();
+            oom.victims.push(Victim { node: unit, levels, until, share, inner: inner.clone() });
             let awaited = Awaited { victim: name(unit), until };
             // Its hook is in the list, and so keeps it.
             unit.state().pin();
-            Choice::Victim(Chosen { unit, domain, hooks, together, wanted, overrun, awaited })
+            Choice::Victim(Chosen { unit, domain, hooks, together, wanted, overrun, inner, awaited })
         })
     }
 }
 
 impl Tree {
+    /// Victims that have no more to give are forgotten, once what they gave has come.
+    pub(crate) fn settle_victims(&self) {
+        slow_path(|_, _| {
+            let is_done = |victim: &&Victim| !victim.is_awaited();
+            let done: Vec<Name> = self.oom.lock().victims.iter().filter(is_done).map(Victim::name).collect();
+            self.wait_for_walks();
+            self.oom.lock().victims.retain(|victim| !done.contains(&victim.name()));
+        });
+    }
+
     /// More may come from a victim.
     pub(crate) fn awaits(&self, awaited: Awaited) -> bool {
         let is_it = |victim: &Victim| victim.name() == awaited.victim && victim.is_awaited();
@@ -323,6 +349,12 @@ impl Candidate {
 }
 
 impl Chosen {
+    /// Not after all.
+    pub(crate) fn spare(&self) {
+        let victim = name(self.unit);
+        slow_path(|_, _| self.unit.tree().oom.lock().victims.retain(|other| other.name() != victim));
+    }
+
     /// Send away whoever waits in it, so that he can let go of what he holds, and tell its hooks; then those who came
     /// between. Foreign code runs; no lock is held.
     pub(crate) fn cancel(&mut self) {
@@ -352,12 +384,19 @@ impl Chosen {
     /// Nobody waits in it any longer, but who is spared.
     fn send_away(&self) {
         let mut due = Due::default();
-        slow_path(|_, _| self.unit.tree().expel(self.unit, Decision::Cancelled, &mut due));
+        let is_hit = |node: &Node| self.includes(node);
+        slow_path(|_, _| self.unit.tree().expel(Decision::Cancelled, is_hit, &mut due));
         due.settle();
     }
 
     /// Whether `node` is among those that are cancelled.
     pub(crate) fn includes(&self, node: &Node) -> bool {
-        node.is_below(self.unit) && !node.is_spared()
+        hits(name(self.unit), &self.inner, node)
     }
+}
+
+/// Whether `node` goes with a victim: it is below, nobody spares it, and no hook of its own answers for it.
+fn hits(victim: Name, inner: &Inner, node: &Node) -> bool {
+    let answers = |level: &&Node| name(level) == victim || inner.contains(&name(level));
+    !node.is_spared() && node.levels().find(answers).is_some_and(|level| name(level) == victim)
 }

@@ -294,7 +294,7 @@ impl Tree {
     /// Serve who waits at `level`. The caller keeps it and holds nothing.
     pub(super) fn serve(&self, level: &'static Node, block: Option<&Block>, due: &mut Due) {
         if level.is_watched_for(WAITS) && level.state().is_offline() {
-            self.expel(level, Decision::Offline, due);
+            self.expel(Decision::Offline, |node| ptr::eq(node, level), due);
         }
         if !level.is_watched_for(WAITING) {
             return;
@@ -308,13 +308,10 @@ impl Tree {
         }
     }
 
-    /// Nobody below `top` waits any longer.
-    pub(super) fn expel(&self, top: &'static Node, decision: Decision, due: &mut Due) {
+    /// Nobody of those waits any longer.
+    pub(super) fn expel(&self, decision: Decision, is_meant: impl Fn(&Node) -> bool, due: &mut Due) {
         let mut waiting = self.waiting.lock();
-        let spares = |seat: &Seat| matches!(decision, Decision::Cancelled) && seat.node.is_spared();
-        let below = |seat: &Seat| {
-            seat.decided.is_none() && seat.node.levels().any(|level| ptr::eq(level, top)) && !spares(seat)
-        };
+        let below = |seat: &Seat| seat.decided.is_none() && is_meant(seat.node);
         let expelled: Vec<u64> =
             waiting.seats.iter().filter(|(_, seat)| below(seat)).map(|(&ticket, _)| ticket).collect();
         for ticket in expelled {

@@ -151,13 +151,10 @@ pub(super) fn shrink(node: &'static Node, excess: impl Fn() -> u64) {
     }
     note(node, Event::Oom);
     let mut tried = Tried::default();
-    let mut settled = false;
     while excess() > 0 && is_free() {
         let awaited = match node.tree().choose(node, None, excess(), &mut tried) {
-            // What a victim gave last may be on its way up to the group.
-            Choice::Nobody if !settled => {
-                slow_path(|_, _| node.tree().wait_for_walks());
-                settled = true;
+            Choice::Unsettled => {
+                node.tree().settle_victims();
                 continue;
             }
             Choice::Nobody | Choice::Asker | Choice::Room => break,

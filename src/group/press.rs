@@ -48,6 +48,11 @@ pub(super) trait Attempt {
         None
     }
 
+    /// How it ended, if it has a place in line and was decided.
+    fn ended(&self) -> Option<Result<Self::Made, Unmet>> {
+        None
+    }
+
     /// It has a place in line, and keeps it: nobody charges it any other way.
     fn is_in_line(&self) -> bool {
         false
@@ -161,14 +166,11 @@ fn cancel_others<A: Attempt>(
     if !std::mem::replace(counted, true) {
         note(level, Event::Oom);
     }
-    let mut settled = false;
     let mut turn = None;
     while attempt.may_cancel() {
         let (until, awaited) = match level.tree().choose(level, Some(node), attempt.bytes(), tried) {
-            // What a victim gave last may be on its way up to the level.
-            Choice::Nobody if !settled => {
-                slow_path(|_, _| level.tree().wait_for_walks());
-                settled = true;
+            Choice::Unsettled => {
+                level.tree().settle_victims();
                 continue;
             }
             Choice::Nobody => break,
@@ -185,6 +187,11 @@ fn cancel_others<A: Attempt>(
             }
             Choice::Awaited(awaited) => (awaited.until, Some(awaited)),
             Choice::Victim(mut victim) => {
+                // What there was may be this charge's by now.
+                if let Some(ended) = attempt.ended() {
+                    victim.spare();
+                    return Ok(ended);
+                }
                 victim.cancel();
                 if victim.includes(node) {
                     return Ok(Err(Unmet::Cancelled));

@@ -12,7 +12,6 @@ use super::error::ChargeError;
 use super::press::{Attempt, Unmet, deadline, fits_ever, is_free, press, refuse};
 use super::{Charge, Group, high, zero};
 use crate::charge::page_counter::Node;
-use crate::charge::pool::slow_path;
 use crate::charge::reclaim::Request;
 use crate::charge::refusal::Refusal as NodeRefusal;
 use crate::charge::stock::Consume;
@@ -74,13 +73,8 @@ impl Attempt for Plain {
                 return Some(unmet(decision, true));
             }
             if !self.may_cancel() || is_over(until) || !more() {
-                // What came last may be on its way up to the level, or be this charge's by now.
-                slow_path(|_, _| level.tree().wait_for_walks());
-                let decision = ticket.poll(&waker);
-                if decision.is_none() {
-                    self.line.set(Some(ticket));
-                }
-                return decision.map(|decision| unmet(decision, true));
+                self.line.set(Some(ticket));
+                return None;
             }
             // Nobody tells that there is no more.
             park_until(Some(until.min(Instant::now() + LOOK)));
@@ -92,6 +86,15 @@ impl Attempt for Plain {
             return None;
         }
         self.line.take()?.leave().map(|decision| unmet(decision, true))
+    }
+
+    fn ended(&self) -> Option<Result<(), Unmet>> {
+        let mut ticket = self.line.take()?;
+        let decision = ticket.poll(Waker::noop());
+        if decision.is_none() {
+            self.line.set(Some(ticket));
+        }
+        decision.map(|decision| unmet(decision, true))
     }
 
     fn is_in_line(&self) -> bool {

@@ -91,8 +91,9 @@ fn never_at_a_level_above() {
         // It waits below, or it does not; when there is room below, it does not any more.
         inner.set_max(Limit::Bytes(15 * KIB)).expect("a number");
         let mut waiter = crate::Polled::new(inner.charge_async(11 * KIB));
-        if waiter.poll().is_pending() {
-            drop(held);
+        let waits = waiter.poll().is_pending();
+        drop(held);
+        if waits {
             let error = turned_away(&mut waiter);
             assert!(matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.group() == &top), "{error}");
         }
