@@ -135,6 +135,17 @@ impl fmt::Debug for EventFuture {
 ///
 /// When the drop has returned no call is under way and none will begin. It waits for those that are, so do not hold a
 /// lock that the listener waits for; inside a listener, a reclaimer or a cancel hook it does not wait.
+///
+/// ```
+/// use memcg::Event;
+///
+/// let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+/// let subscription = runtime.root().on_event(Event::Oom, |_| panic!("nothing was refused"));
+/// let held = runtime.root().try_charge(100)?;
+/// drop(subscription);
+/// assert!(runtime.root().try_charge(1).is_err(), "and nobody was told");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "dropped, the listener is gone"]
 pub struct Subscription {
     _hearing: Hearing,

@@ -15,6 +15,19 @@ use crate::sync::pause;
 ///
 /// When the drop has returned no call is under way and none will begin. It waits for those that are, so do not hold a
 /// lock that the hook waits for; inside a listener, a reclaimer or a hook it does not wait.
+///
+/// ```
+/// use memcg::{Limit, Limits, OomPolicy, Runtime};
+///
+/// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+/// runtime.root().set_oom_policy(OomPolicy::Choose);
+/// let hog = runtime.root().create("hog", Limits::new())?;
+/// let hook = hog.on_cancel(|_| panic!("not any more"));
+/// drop(hook);
+/// let _held = hog.try_charge(90)?;
+/// assert!(runtime.root().try_charge(20).is_err(), "nobody can be cancelled");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "dropped, the hook is gone"]
 pub struct CancelHook {
     _hooked: Hooked,
@@ -139,6 +152,14 @@ impl Group {
     }
 
     /// This group, or one above it, is only observed. One load.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// runtime.root().set_observe_only(true);
+    /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
+    /// assert!(acme.is_observe_only(), "with the root");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn is_observe_only(&self) -> bool {
         self.node().is_observed()
     }

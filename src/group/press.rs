@@ -200,10 +200,7 @@ fn cancel_others<A: Attempt>(
             }
         };
         if !attempt.may_block() {
-            return match attempt.charge() {
-                Ok(made) => Ok(Ok(made)),
-                Err(refusal) => Err(refusal),
-            };
+            return attempt.charge().map(Ok);
         }
         if let Some(ended) = attempt.wait(level, until, &|| awaited.is_none_or(|victim| level.tree().awaits(victim))) {
             return Ok(ended);
@@ -216,10 +213,7 @@ fn cancel_others<A: Attempt>(
         return Err(refusal);
     }
     // Perhaps it is another level by now, that nobody has asked for anything.
-    match attempt.charge() {
-        Ok(made) => Ok(Ok(made)),
-        Err(refusal) => Err(refusal),
-    }
+    attempt.charge().map(Ok)
 }
 
 impl Unmet {

@@ -44,6 +44,21 @@ pub enum OomPolicy {
 /// Why a group is cancelled.
 ///
 /// See [`Group::on_cancel`](crate::Group::on_cancel).
+///
+/// ```
+/// use memcg::{ChargeError, Limit, Limits, OomPolicy, Runtime};
+///
+/// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+/// runtime.root().set_oom_policy(OomPolicy::Choose);
+/// let hog = runtime.root().create("hog", Limits::new().soft(Limit::Bytes(30)))?;
+/// let _hook = hog.on_cancel(|why| {
+///     assert_eq!((why.group().path(), why.domain().path()), ("/hog".to_string(), "/".to_string()));
+///     assert_eq!((why.wanted(), why.overrun()), (20, 60));
+/// });
+/// let _held = hog.try_charge(90)?;
+/// assert!(matches!(hog.try_charge(20), Err(ChargeError::Cancelled { .. })), "it is the one who goes");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Cancel {
     pub(crate) group: &'static Gate,
     pub(crate) domain: &'static Gate,

@@ -85,6 +85,19 @@ impl Event {
 }
 
 /// What a listener is told: see [`Group::on_event`](crate::Group::on_event).
+///
+/// ```
+/// use memcg::{Event, Limit, Limits, Runtime};
+///
+/// let runtime = Runtime::builder().build()?;
+/// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(100)))?;
+/// let _subscription = runtime.root().on_event(Event::Overcharge, |happened| {
+///     assert_eq!((happened.group().path(), happened.event()), ("/".to_string(), Event::Overcharge));
+///     assert_eq!((happened.count(), happened.times()), (1, 1));
+/// });
+/// let _held = acme.charge(130);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Happened {
     pub(crate) group: &'static Gate,
     pub(crate) event: Event,
