@@ -26,15 +26,15 @@ pub(super) struct Due {
 /// Serve what this thread has listed. No lock is held, and no slow path of this thread is under way.
 #[inline]
 pub(super) fn serve_all() {
-    let first = per_thread::exchange_served(ptr::null());
-    if !first.is_null() {
-        serve_slow(first);
+    if per_thread::has_to_serve() {
+        serve_slow();
     }
 }
 
 #[cold]
 #[inline(never)]
-fn serve_slow(mut first: *const ()) {
+fn serve_slow() {
+    let mut first = per_thread::exchange_served(ptr::null());
     let mut due = Due::default();
     while !first.is_null() {
         per_thread::slow_path(|block, _| {

@@ -7,6 +7,7 @@ mod counters;
 mod diagnosis;
 mod error;
 mod events;
+mod future;
 mod high;
 mod limits;
 mod oom;
@@ -25,10 +26,10 @@ pub use error::{
     ChargeError, CreateError, LimitError, MergeError, NameFault, OfflineError, ReclaimError, Refusal, SplitError,
 };
 pub use events::{EventFuture, Events, Subscription};
+pub use future::ChargeFuture;
 pub use limits::Limits;
 pub use oom::CancelHook;
 pub use pressure::Registration;
-pub use waiting::ChargeFuture;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

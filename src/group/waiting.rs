@@ -1,16 +1,13 @@
 //! Charges that wait for room: blocking, as a future, as configured.
 
 use std::cell::Cell;
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::ptr;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use super::error::ChargeError;
 use super::press::{Attempt, Unmet, deadline, fits_ever, is_free, press, refuse};
-use super::{Charge, Group, high, zero};
+use super::{Charge, ChargeFuture, Group, high, zero};
 use crate::charge::page_counter::Node;
 use crate::charge::reclaim::Request;
 use crate::charge::refusal::Refusal as NodeRefusal;
@@ -40,11 +37,11 @@ pub(super) struct Plain {
     pub(super) cancels: bool,
     pub(super) patience: Patience,
     /// Its place in line, once it has one.
-    line: Cell<Option<Ticket>>,
+    pub(super) line: Cell<Option<Ticket>>,
 }
 
 impl Plain {
-    fn new(node: &'static Node, bytes: u64, patience: Patience) -> Self {
+    pub(super) fn new(node: &'static Node, bytes: u64, patience: Patience) -> Self {
         Plain { node, bytes, blocks: true, cancels: true, patience, line: Cell::new(None) }
     }
 }
@@ -114,7 +111,7 @@ impl Attempt for Plain {
 }
 
 /// `counted`: its failure has been.
-fn unmet(decision: Decision, counted: bool) -> Result<(), Unmet> {
+pub(super) fn unmet(decision: Decision, counted: bool) -> Result<(), Unmet> {
     match decision {
         Decision::Granted => Ok(()),
         Decision::Full(level) => Err(Unmet::Refused { refusal: level.refusal_now(), counted }),
@@ -123,7 +120,8 @@ fn unmet(decision: Decision, counted: bool) -> Result<(), Unmet> {
     }
 }
 
-/// A charge that did not hit: reclaim, victims, the line. For none, a handle. The delay for high is not slept yet.
+/// A charge that did not hit. For none, a handle. The delay for high is not slept yet.
+#[inline]
 pub(super) fn charge_slow(
     gate: &'static Gate,
     bytes: u64,
@@ -131,9 +129,19 @@ pub(super) fn charge_slow(
     patience: Patience,
 ) -> Result<(), ChargeError> {
     let node = gate.node();
-    let plain = Plain::new(node, bytes, patience);
+    match try_once(node, bytes, missed) {
+        Ok(()) => Ok(()),
+        Err(unmet) => charge_unmet(node, bytes, patience, unmet),
+    }
+}
+
+/// A charge that did not fit: reclaim, victims, the line.
+#[cold]
+#[inline(never)]
+fn charge_unmet(node: &'static Node, bytes: u64, patience: Patience, unmet_once: Unmet) -> Result<(), ChargeError> {
     let begun = matches!(patience, Patience::Until(_)).then(Instant::now);
-    let (refusal, counted, until) = match (begin(&plain, missed), patience) {
+    let plain = Plain::new(node, bytes, patience);
+    let (refusal, counted, until) = match (plain.press(unmet_once), patience) {
         (Err(Unmet::Refused { refusal, counted }), Patience::Until(until)) if may_wait(bytes, &refusal) => {
             (refusal, counted, until)
         }
@@ -150,9 +158,9 @@ pub(super) fn charge_slow(
     }
 }
 
-/// All that is done for a charge before it waits.
-fn begin(plain: &Plain, missed: Consume) -> Result<(), Unmet> {
-    let &Plain { node, bytes, .. } = plain;
+/// The first try, which is mostly all.
+#[inline]
+pub(super) fn try_once(node: &'static Node, bytes: u64, missed: Consume) -> Result<(), Unmet> {
     // What a charge that is not delayed has noted is not for this one. An allocator's inside another one leaves it.
     if !per_thread::in_slow_path() {
         per_thread::take_over_high();
@@ -165,11 +173,21 @@ fn begin(plain: &Plain, missed: Consume) -> Result<(), Unmet> {
         zero::hold(node);
         return Ok(());
     }
-    node.try_charge_once_slow(bytes, missed).or_else(|refusal| press(plain, refusal))
+    node.try_charge_once_slow(bytes, missed).map_err(|refusal| Unmet::Refused { refusal, counted: false })
+}
+
+impl Plain {
+    /// What is done for a charge that did not fit, before it waits.
+    pub(super) fn press(&self, unmet: Unmet) -> Result<(), Unmet> {
+        match unmet {
+            Unmet::Refused { refusal, .. } => press(self, refusal),
+            unmet => Err(unmet),
+        }
+    }
 }
 
 /// In reclaim nobody waits: what is waited for may be what the waiter is to free.
-fn may_wait(bytes: u64, refusal: &NodeRefusal<'_>) -> bool {
+pub(super) fn may_wait(bytes: u64, refusal: &NodeRefusal<'_>) -> bool {
     is_free() && fits_ever(bytes, refusal) && refusal.level.is_memory()
 }
 
@@ -203,7 +221,7 @@ fn wait_in_line(mut ticket: Ticket, bytes: u64, until: Option<Instant>) -> Resul
 }
 
 /// One round of reclaim for a charge in line.
-fn ask(level: &'static Node, bytes: u64, until: Option<Instant>) {
+pub(super) fn ask(level: &'static Node, bytes: u64, until: Option<Instant>) {
     let end = deadline(level);
     let mut request = Request::new(ReclaimCause::Full, until.map_or(end, |until| until.min(end)));
     level.reclaim(bytes.saturating_sub(level.room(level.admits())), &mut request);
@@ -323,7 +341,7 @@ impl Group {
             Consume::Hit => {}
             missed => {
                 let plain = Plain { cancels: false, ..Plain::new(self.node(), bytes, Patience::None) };
-                match begin(&plain, missed) {
+                match try_once(plain.node, bytes, missed).or_else(|unmet| plain.press(unmet)) {
                     Ok(()) => high::sleep_off(self.node()),
                     Err(Unmet::Offline) => return Err(Unmet::Offline.into_error(self.node(), bytes)),
                     Err(_) => return Ok(self.charge(bytes)),
@@ -350,8 +368,7 @@ impl Group {
     ///
     /// ```
     /// use memcg::{Limit, Runtime};
-    /// use std::future::Future;
-    /// use std::pin::pin;
+    ///     /// use std::pin::pin;
     /// use std::task::{Context, Poll, Waker};
     ///
     /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
@@ -368,7 +385,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn charge_async(&self, bytes: u64) -> ChargeFuture {
-        ChargeFuture { group: self.clone(), bytes, state: State::New }
+        ChargeFuture::new(self.clone(), bytes)
     }
 
     /// Charges that wait in line at this group: its own max has refused them. [`Event::Max`](crate::Event::Max) is
@@ -380,102 +397,5 @@ impl Group {
     /// ```
     pub fn waiting(&self) -> usize {
         self.node().waiting()
-    }
-}
-
-/// A charge that waits: see [`Group::charge_async`]. Polled after it was done it stays pending.
-#[must_use = "futures do nothing unless they are polled"]
-pub struct ChargeFuture {
-    group: Group,
-    bytes: u64,
-    state: State,
-}
-
-enum State {
-    New,
-    InLine {
-        ticket: Ticket,
-        /// Where reclaimers have been asked.
-        asked: &'static Node,
-    },
-    /// Charged, above a high.
-    Delayed {
-        charge: Charge,
-        until: Option<Instant>,
-    },
-    Done,
-}
-
-impl ChargeFuture {
-    /// The first poll: what [`Group::try_charge`] does, but for waiting. `None`: in line.
-    fn begin(&mut self) -> Option<Result<(), ChargeError>> {
-        let (gate, bytes) = (self.group.gate, self.bytes);
-        let missed = match gate.consume_open(bytes) {
-            Consume::Hit => return Some(Ok(())),
-            missed => missed,
-        };
-        let node = gate.node();
-        match begin(&Plain { blocks: false, ..Plain::new(node, bytes, Patience::None) }, missed) {
-            Err(Unmet::Refused { refusal, .. }) if may_wait(bytes, &refusal) => {
-                let level = refusal.level.gate.node();
-                self.state = State::InLine { ticket: node.stand_in_line(bytes, level), asked: level };
-                None
-            }
-            begun => Some(begun.map_err(|unmet| unmet.into_error(node, bytes))),
-        }
-    }
-
-    /// It is charged, and perhaps delayed.
-    fn charged(&mut self) {
-        let charge = Charge::new(self.group.gate, self.bytes);
-        let until = Instant::now().checked_add(high::throttled(self.group.node()));
-        self.state = State::Delayed { charge, until };
-    }
-}
-
-impl Future for ChargeFuture {
-    type Output = Result<Charge, ChargeError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let node = self.group.node();
-        let mut ended = if let State::New = self.state { self.begin() } else { None };
-        let bytes = self.bytes;
-        if let State::InLine { ticket, asked } = &mut self.state {
-            let mut decision = ticket.poll(context.waker());
-            // Moved to another line: nobody has been asked there.
-            if decision.is_none() && !ptr::eq(ticket.level(), *asked) && is_free() {
-                *asked = ticket.level();
-                ask(asked, bytes, None);
-                decision = ticket.poll(context.waker());
-            }
-            ended = decision
-                .map(|decision| unmet(decision, false).map_err(|unmet| unmet.into_error(node, bytes)))
-                .or(ended);
-        }
-        match ended {
-            Some(Ok(())) => self.charged(),
-            Some(Err(error)) => {
-                self.state = State::Done;
-                return Poll::Ready(Err(error));
-            }
-            None => {}
-        }
-        match std::mem::replace(&mut self.state, State::Done) {
-            State::Delayed { charge, until } => {
-                if until.is_some_and(is_over) || !high::holds_up(node) {
-                    return Poll::Ready(Ok(charge));
-                }
-                self.state = State::Delayed { charge, until };
-                context.waker().wake_by_ref();
-            }
-            waits => self.state = waits,
-        }
-        Poll::Pending
-    }
-}
-
-impl fmt::Debug for ChargeFuture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChargeFuture").field("group", &self.group).field("bytes", &self.bytes).finish_non_exhaustive()
     }
 }

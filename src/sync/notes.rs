@@ -69,7 +69,16 @@ pub(crate) fn note_over_high(units: u64) {
 /// What was noted, once.
 #[inline]
 pub(crate) fn take_over_high() -> u64 {
-    super::with_local(|local| local.notes.over_high.replace(0))
+    super::with_local(|local| match local.notes.over_high.get() {
+        0 => 0,
+        _ => local.notes.over_high.replace(0),
+    })
+}
+
+/// Whether this thread has levels to serve.
+#[inline]
+pub(crate) fn has_to_serve() -> bool {
+    super::with_local(|local| !local.notes.served.get().is_null())
 }
 
 /// Walks for a batch. Returns whether it has left a level that is only observed above its max.

@@ -1,0 +1,119 @@
+//! `ChargeFuture`: a charge that waits without blocking.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::ptr;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use super::error::ChargeError;
+use super::press::{Unmet, is_free};
+use super::waiting::{Patience, Plain, ask, may_wait, try_once, unmet};
+use super::{Charge, Group, high};
+use crate::charge::page_counter::Node;
+use crate::charge::stock::Consume;
+use crate::charge::waiting::Ticket;
+use crate::sync::is_over;
+
+/// A charge that waits: see [`Group::charge_async`]. Polled after it was done it stays pending.
+#[must_use = "futures do nothing unless they are polled"]
+pub struct ChargeFuture {
+    group: Group,
+    bytes: u64,
+    state: State,
+}
+
+enum State {
+    New,
+    InLine {
+        ticket: Ticket,
+        /// Where reclaimers have been asked.
+        asked: &'static Node,
+    },
+    /// Charged, above a high.
+    Delayed {
+        charge: Charge,
+        until: Option<Instant>,
+    },
+    Done,
+}
+
+impl ChargeFuture {
+    pub(super) fn new(group: Group, bytes: u64) -> Self {
+        ChargeFuture { group, bytes, state: State::New }
+    }
+
+    /// The first poll: what [`Group::try_charge`] does, but for waiting. `None`: in line.
+    fn begin(&mut self) -> Option<Result<(), ChargeError>> {
+        let (gate, bytes) = (self.group.gate, self.bytes);
+        let missed = match gate.consume_open(bytes) {
+            Consume::Hit => return Some(Ok(())),
+            missed => missed,
+        };
+        let node = gate.node();
+        let plain = Plain { blocks: false, ..Plain::new(node, bytes, Patience::None) };
+        match try_once(node, bytes, missed).or_else(|unmet| plain.press(unmet)) {
+            Err(Unmet::Refused { refusal, .. }) if may_wait(bytes, &refusal) => {
+                let level = refusal.level.gate.node();
+                self.state = State::InLine { ticket: node.stand_in_line(bytes, level), asked: level };
+                None
+            }
+            begun => Some(begun.map_err(|unmet| unmet.into_error(node, bytes))),
+        }
+    }
+
+    /// It is charged, and perhaps delayed.
+    fn charged(&mut self) {
+        let charge = Charge::new(self.group.gate, self.bytes);
+        let until = Instant::now().checked_add(high::throttled(self.group.node()));
+        self.state = State::Delayed { charge, until };
+    }
+}
+
+impl Future for ChargeFuture {
+    type Output = Result<Charge, ChargeError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let node = self.group.node();
+        let mut ended = if let State::New = self.state { self.begin() } else { None };
+        let bytes = self.bytes;
+        if let State::InLine { ticket, asked } = &mut self.state {
+            let mut decision = ticket.poll(context.waker());
+            // Moved to another line: nobody has been asked there.
+            if decision.is_none() && !ptr::eq(ticket.level(), *asked) && is_free() {
+                *asked = ticket.level();
+                ask(asked, bytes, None);
+                decision = ticket.poll(context.waker());
+            }
+            ended = decision
+                .map(|decision| unmet(decision, false).map_err(|unmet| unmet.into_error(node, bytes)))
+                .or(ended);
+        }
+        match ended {
+            Some(Ok(())) => self.charged(),
+            Some(Err(error)) => {
+                self.state = State::Done;
+                return Poll::Ready(Err(error));
+            }
+            None => {}
+        }
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::Delayed { charge, until } => {
+                if until.is_some_and(is_over) || !high::holds_up(node) {
+                    return Poll::Ready(Ok(charge));
+                }
+                self.state = State::Delayed { charge, until };
+                context.waker().wake_by_ref();
+            }
+            waits => self.state = waits,
+        }
+        Poll::Pending
+    }
+}
+
+impl fmt::Debug for ChargeFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChargeFuture").field("group", &self.group).field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
