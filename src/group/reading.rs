@@ -15,9 +15,9 @@ impl Group {
     /// The max is stored whatever usage is, then credit below it is drained, and reclaimers are asked for what is above
     /// it ([`Reclaim`](crate::Reclaim): foreign code runs, for at most
     /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time)); where the group [chooses](crate::OomPolicy) others are
-    /// cancelled, one after another, and each waited for. Whoever waits in line and fits is served, whoever can never fit
-    /// any more is refused. [`set_max_now`](Self::set_max_now) asks and cancels nobody. Usage above it stands apart in
-    /// [`forced`](Self::forced), and charges are refused until enough is given back. From the return on `usage -
+    /// cancelled, one after another, and each waited for. Whoever waits in line and fits is served, whoever can never
+    /// fit any more is refused. [`set_max_now`](Self::set_max_now) asks and cancels nobody. Usage above it stands apart
+    /// in [`forced`](Self::forced), and charges are refused until enough is given back. From the return on `usage -
     /// forced <= max`. Percentages below follow. A percentage below that has no limited ancestor any more keeps the
     /// bytes it had. Takes the tree's lock; lowering costs a heavy barrier, and another where credit is drained.
     ///

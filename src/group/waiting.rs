@@ -356,9 +356,9 @@ impl Group {
     ///
     /// Needs no runtime, only a [`Waker`]. Dropped before it is done it leaves the line, and nothing of it remains;
     /// dropped after it was given the bytes and before it was polled again it gives them back. A time limit is the
-    /// caller's timer around it. Reclaimers are asked when it is polled first, on the polling thread; not again, but by
-    /// others that do not fit; and so one group is cancelled for it, where the policy says so, and the next one by
-    /// others. Above a high it yields, in the place of sleeping, until the delay is over or usage is
+    /// caller's timer around it. Reclaimers are asked when it is polled first, on the polling thread, and where it has
+    /// moved to another group's line; where the policy chooses, one group is cancelled for it, and the next one by
+    /// others that do not fit. Above a high it yields, in the place of sleeping, until the delay is over or usage is
     /// not above high any more: where there is a timer, [`try_charge_undelayed`](Self::try_charge_undelayed) says for
     /// how long to set it.
     ///
@@ -368,7 +368,8 @@ impl Group {
     ///
     /// ```
     /// use memcg::{Limit, Runtime};
-    ///     /// use std::pin::pin;
+    /// use std::future::Future;
+    /// use std::pin::pin;
     /// use std::task::{Context, Poll, Waker};
     ///
     /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
