@@ -19,7 +19,7 @@
 //! * **A group lives until it is taken offline.** Dropping its handles does not end it: a name is found as long as it
 //!   is online.
 //! * **`Charge::forget` keeps a group's object for ever**, and its bytes in every ancestor.
-//! * **A charge or a handle that is kept keeps its ancestors' objects**, half a kilobyte each, also after the runtime
+//! * **A charge or a handle that is kept keeps its ancestors' objects**, about a kilobyte each, also after the runtime
 //!   is gone.
 //! * **The pool does not shrink**: objects, slots and gates are used again and never given back to the system.
 //! * **With a degraded barrier** (`BarrierState::Degraded`) the credit of groups that went offline stays where it is
