@@ -4,7 +4,7 @@
 //! * `policy`: which one holds where; `choice`: who is chosen; `subtrees`: who goes with whom, and who never;
 //! * `hooks`: what a cancel hook may do, and what becomes of one that does nothing or panics;
 //! * `charger`: the charge that asked, and those that wait; `several`: more than one at once;
-//! * `lowered`: a max that is set below usage; `events`: who counts what.
+//! * `lowered`: a max that is set below usage; `events`: who counts what; `reviewed`: what reviews found.
 
 #[path = "../processes/mod.rs"]
 mod processes;
@@ -19,6 +19,7 @@ mod events;
 mod hooks;
 mod lowered;
 mod policy;
+mod reviewed;
 mod several;
 mod subtrees;
 
