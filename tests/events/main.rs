@@ -7,6 +7,8 @@
 
 #[path = "../reclaimers/mod.rs"]
 mod reclaimers;
+#[path = "../trees/mod.rs"]
+mod trees;
 #[path = "../waiters/mod.rs"]
 mod waiters;
 
@@ -20,26 +22,11 @@ mod waiting;
 
 use std::sync::{Arc, Mutex};
 
-use memcg::{Bytes, Event, Group, Happened, Limit, Limits, Runtime, RuntimeBuilder, Subscription};
+use memcg::{Event, Group, Happened, Limit, Limits, Subscription};
 
-pub(crate) use reclaimers::{Cache, KIB, Log, call, lock};
+pub(crate) use reclaimers::{Cache, Log, call, lock};
+pub(crate) use trees::{assert_empty, assert_sound, build, create, kinds};
 pub(crate) use waiters::{Polled, WATCHDOG, Wakes, block_on, join, until};
-
-/// Every kind of stock.
-pub(crate) fn kinds() -> [RuntimeBuilder; 3] {
-    let stock = Runtime::builder().audit(true).batch(Bytes(4 * KIB));
-    [Runtime::builder().audit(true).batch(Bytes(0)), stock.clone(), stock.adaptive(false)]
-}
-
-#[track_caller]
-pub(crate) fn build(builder: RuntimeBuilder) -> Runtime {
-    builder.build().expect("a configuration that holds")
-}
-
-#[track_caller]
-pub(crate) fn create(parent: &Group, name: &str) -> Group {
-    parent.create(name, Limits::new()).expect("a name that is free")
-}
 
 /// Where nothing fits: each charge that is refused is one *oom*.
 #[track_caller]
@@ -99,21 +86,4 @@ impl Ear {
     pub(crate) fn times(&self) -> u64 {
         lock(&self.0).iter().map(|heard| heard.times).sum()
     }
-}
-
-#[track_caller]
-pub(crate) fn assert_sound(runtime: &Runtime) {
-    let verdict = runtime.verify();
-    assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
-}
-
-/// Nobody has a handle any more, nor does one who listened or waited.
-#[track_caller]
-pub(crate) fn assert_empty(runtime: &Runtime) {
-    let root = runtime.root();
-    root.children().iter().for_each(Group::offline_tree);
-    runtime.settle();
-    root.drain();
-    assert_eq!((root.usage(), root.forced(), runtime.dying()), (0, 0, 0));
-    assert_sound(runtime);
 }

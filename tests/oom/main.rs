@@ -10,6 +10,8 @@
 mod processes;
 #[path = "../reclaimers/mod.rs"]
 mod reclaimers;
+#[path = "../trees/mod.rs"]
+mod trees;
 #[path = "../waiters/mod.rs"]
 mod waiters;
 
@@ -26,10 +28,11 @@ mod subtrees;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{Bytes, CancelHook, Charge, Event, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder};
+use memcg::{CancelHook, Event, Group, OomPolicy, Runtime, RuntimeBuilder};
 
 pub(crate) use processes::Process;
 pub(crate) use reclaimers::{Cache, KIB, Log, MIB, call, lock};
+pub(crate) use trees::{assert_empty, assert_sound, charge, create, limited};
 pub(crate) use waiters::{WATCHDOG, admitted, block_on, blocked, in_line, join, turned_away, until};
 
 /// For victims that give up what they have: a slow machine is no reason to take the next one.
@@ -39,36 +42,20 @@ pub(crate) const HASTY: Duration = Duration::from_millis(10);
 
 /// No stock.
 pub(crate) fn bare() -> RuntimeBuilder {
-    Runtime::builder().audit(true).batch(Bytes(0)).oom_time(PATIENT)
+    trees::bare().oom_time(PATIENT)
 }
 
 /// Every kind of stock.
 pub(crate) fn kinds() -> [RuntimeBuilder; 3] {
-    let stock = Runtime::builder().audit(true).batch(Bytes(4 * KIB)).oom_time(PATIENT);
-    [bare(), stock.clone(), stock.adaptive(false)]
+    trees::kinds().map(|builder| builder.oom_time(PATIENT))
 }
 
 /// A runtime whose groups choose.
 #[track_caller]
 pub(crate) fn build(builder: RuntimeBuilder) -> Runtime {
-    let runtime = builder.build().expect("a configuration that holds");
+    let runtime = trees::build(builder);
     runtime.root().set_oom_policy(OomPolicy::Choose);
     runtime
-}
-
-#[track_caller]
-pub(crate) fn create(parent: &Group, name: &str) -> Group {
-    parent.create(name, Limits::new()).expect("a name that is free")
-}
-
-#[track_caller]
-pub(crate) fn limited(parent: &Group, name: &str, max: u64) -> Group {
-    parent.create(name, Limits::new().max(Limit::Bytes(max))).expect("a name that is free")
-}
-
-#[track_caller]
-pub(crate) fn charge(group: &Group, bytes: u64) -> Charge {
-    group.try_charge(bytes).expect("room")
 }
 
 pub(crate) fn local(group: &Group, event: Event) -> u64 {
@@ -125,24 +112,4 @@ impl Victims {
             then();
         })
     }
-}
-
-#[track_caller]
-pub(crate) fn assert_sound(runtime: &Runtime) {
-    let verdict = runtime.verify();
-    assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
-}
-
-/// All has been given back, nobody waits: nothing is left.
-#[track_caller]
-pub(crate) fn assert_empty(runtime: &Runtime) {
-    let root = runtime.root();
-    for group in root.descendants().chain([root.clone()]) {
-        assert_eq!(group.waiting(), 0, "{}", group.path());
-    }
-    root.children().iter().for_each(Group::offline_tree);
-    runtime.settle();
-    root.drain();
-    assert_eq!((root.usage(), root.forced(), runtime.dying()), (0, 0, 0));
-    assert_sound(runtime);
 }

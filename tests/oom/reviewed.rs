@@ -5,23 +5,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{Bytes, ChargeError, Group, Limit, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
+use memcg::{ChargeError, Limit, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
 
-fn bare(max: u64) -> Runtime {
-    let runtime = Runtime::builder().batch(Bytes(0)).max(Limit::Bytes(max)).oom_time(Duration::from_millis(50));
-    let runtime = runtime.build().expect("a configuration");
-    runtime.root().set_oom_policy(OomPolicy::Choose);
-    runtime
-}
+use crate::{bare, build, create};
 
-fn create(parent: &Group, name: &str) -> Group {
-    parent.create(name, Limits::new()).expect("a name")
+/// A root that chooses.
+fn root_of(max: u64) -> Runtime {
+    build(bare().max(Limit::Bytes(max)))
 }
 
 /// A subtree goes as one, but for who is exempt: what does not fit there waits for the victim as anybody else.
 #[test]
 fn who_is_exempt_is_not_told_that_he_was_cancelled() {
-    let runtime = bare(100);
+    let runtime = root_of(100);
     let service = create(&runtime.root(), "service");
     service.set_oom_group(true);
     let [hog, exempt] = ["hog", "exempt"].map(|name| create(&service, name));
@@ -38,7 +34,7 @@ fn who_is_exempt_is_not_told_that_he_was_cancelled() {
 /// Who waits in the victim is sent away before its hooks run: a hook may join him.
 #[test]
 fn a_hook_may_wait_for_who_waits_in_its_group() {
-    let runtime = bare(100);
+    let runtime = root_of(100);
     let root = runtime.root();
     let [hog, other] = ["hog", "other"].map(|name| create(&root, name));
     let held = hog.try_charge(90).expect("room");
@@ -75,7 +71,7 @@ fn the_reserve_is_not_for_those_in_line() {
             self.0.lock().expect("whole").pop().map_or(0, |charge| charge.bytes())
         }
     }
-    let runtime = Runtime::builder().batch(Bytes(0)).max(Limit::Bytes(100)).build().expect("a configuration");
+    let runtime = root_of(100);
     let root = runtime.root();
     root.set_reserve(20);
     let kept = root.try_charge(75).expect("room");
@@ -94,7 +90,7 @@ fn the_reserve_is_not_for_those_in_line() {
 /// A hook that gives its place up, with all that kept its group: the call goes on with a group that is there.
 #[test]
 fn a_hook_may_give_its_own_place_up() {
-    let runtime = bare(100);
+    let runtime = root_of(100);
     let root = runtime.root();
     let hog = create(&root, "hog");
     let held = hog.try_charge(90).expect("room");

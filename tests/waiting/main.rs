@@ -12,6 +12,8 @@
 
 #[path = "../reclaimers/mod.rs"]
 mod reclaimers;
+#[path = "../trees/mod.rs"]
+mod trees;
 #[path = "../waiters/mod.rs"]
 mod waiters;
 
@@ -32,65 +34,16 @@ mod stock;
 mod timeouts;
 mod wakes;
 
-use memcg::{BarrierMode, Bytes, Charge, Group, Limit, Limits, Runtime, RuntimeBuilder};
+use memcg::{BarrierMode, RuntimeBuilder};
 
 pub(crate) use reclaimers::{Cache, KIB, Log, MIB, call, lock};
+pub(crate) use trees::{assert_empty, assert_sound, bare, build, charge, create, limited};
 pub(crate) use waiters::{
     Polled, WATCHDOG, Waiter, Wakes, admitted, assert_woken, block_on, blocked, in_line, join, turned_away, until,
 };
 
-/// No stock.
-pub(crate) fn bare() -> RuntimeBuilder {
-    Runtime::builder().audit(true).batch(Bytes(0))
-}
-
-/// Every kind of stock.
+/// Every kind of stock, and of barrier.
 pub(crate) fn kinds() -> [RuntimeBuilder; 4] {
-    let stock = Runtime::builder().audit(true).batch(Bytes(4 * KIB));
-    [bare(), stock.clone(), stock.clone().adaptive(false), stock.barrier(BarrierMode::Fence)]
-}
-
-#[track_caller]
-pub(crate) fn build(builder: RuntimeBuilder) -> Runtime {
-    builder.build().expect("a configuration that holds")
-}
-
-#[track_caller]
-pub(crate) fn create(parent: &Group, name: &str) -> Group {
-    parent.create(name, Limits::new()).expect("a name that is free")
-}
-
-#[track_caller]
-pub(crate) fn limited(parent: &Group, name: &str, max: u64) -> Group {
-    parent.create(name, Limits::new().max(Limit::Bytes(max))).expect("a name that is free")
-}
-
-#[track_caller]
-pub(crate) fn charge(group: &Group, bytes: u64) -> Charge {
-    group.try_charge(bytes).expect("room")
-}
-
-/// The tree adds up, nobody is above a max but by force.
-#[track_caller]
-pub(crate) fn assert_sound(runtime: &Runtime) {
-    let verdict = runtime.verify();
-    assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
-    for group in runtime.root().descendants().chain([runtime.root()]) {
-        let (usage, forced, max) = (group.usage(), group.forced(), group.max());
-        assert!(usage - forced <= max, "{}: usage {usage}, forced {forced}, max {max}", group.path());
-    }
-}
-
-/// All has been given back and nobody waits: nothing is left, not of those who waited either.
-#[track_caller]
-pub(crate) fn assert_empty(runtime: &Runtime) {
-    let root = runtime.root();
-    for group in root.descendants().chain([root.clone()]) {
-        assert_eq!(group.waiting(), 0, "{}", group.path());
-    }
-    root.children().iter().for_each(Group::offline_tree);
-    runtime.settle();
-    root.drain();
-    assert_eq!((root.usage(), root.forced(), runtime.dying()), (0, 0, 0));
-    assert_sound(runtime);
+    let [bare, stocked, open] = trees::kinds();
+    [bare, stocked.clone(), open, stocked.barrier(BarrierMode::Fence)]
 }
