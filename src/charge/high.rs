@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::page_counter::Node;
-use super::watch::{HIGH, OBSERVED};
+use super::watch::HIGH;
 use crate::pressure::delay::delay;
 use crate::sync::Ordering;
 
@@ -21,11 +21,6 @@ impl Node {
     /// Usage above high.
     pub(crate) fn above_high(&self) -> u64 {
         if self.is_watched_for(HIGH) { self.usage().saturating_sub(self.high()) } else { 0 }
-    }
-
-    /// High delays nobody here: it is only counted.
-    pub(crate) fn is_observed(&self) -> bool {
-        self.is_watched_for(OBSERVED)
     }
 
     /// Levels above their high, this one first.

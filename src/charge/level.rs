@@ -6,7 +6,7 @@
 use super::page_counter::{Node, USAGE_MAX};
 use super::peak::Peaks;
 use super::refusal::Refusal;
-use super::watch::{OBSERVED, WAITING};
+use super::watch::WAITING;
 use crate::sync::{Ordering, fence_after_exchange, per_thread};
 
 impl Node {
@@ -226,7 +226,7 @@ impl Node {
     /// Under the tree's lock.
     pub(crate) fn impose_max(&self, max: u64) {
         self.store_admitted(max, self.limits.reserve_wanted.load(Ordering::Relaxed));
-        if self.is_watched_for(OBSERVED) {
+        if self.is_observed() {
             return;
         }
         let _forcing = self.limits.forcing.lock();
@@ -252,7 +252,7 @@ impl Node {
     /// only observed admits everybody.
     pub(super) fn store_admitted(&self, max: u64, reserve: u64) {
         self.observed_max.store(max, Ordering::Relaxed);
-        let max = if self.is_watched_for(OBSERVED) { u64::MAX } else { max };
+        let max = if self.is_observed() { u64::MAX } else { max };
         let reserve = if max == u64::MAX { 0 } else { reserve.min(max) };
         self.limits.reserve.fetch_min(reserve, Ordering::SeqCst);
         // SeqCst (E1): as in `store_max`.

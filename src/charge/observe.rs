@@ -8,6 +8,11 @@ use super::watch::OBSERVED;
 use crate::sync::Ordering;
 
 impl Node {
+    /// Its limits refuse and delay nobody.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.is_watched_for(OBSERVED)
+    }
+
     /// Only observed, by itself or by one above. Any counter of a group.
     fn observes(&'static self) -> bool {
         self.first().levels().any(|level| level.oom.load(Ordering::Relaxed) & OBSERVES != 0)

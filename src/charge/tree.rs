@@ -10,7 +10,6 @@ use super::reclaim::ReclaimConfig;
 use super::ring::Rings;
 use super::stock::Slot;
 use super::waiting::Waiting;
-use super::watch::OBSERVED;
 use crate::reclaim::entry::Entry;
 use crate::stat::coordinator::Coordinator;
 use crate::sync::barrier::{Barrier, BarrierState};
@@ -163,7 +162,7 @@ impl Node {
     }
 
     pub(crate) fn max(&self) -> u64 {
-        if self.is_watched_for(OBSERVED) {
+        if self.is_observed() {
             return self.observed_max.load(Ordering::Relaxed);
         }
         self.limits.max.load(Ordering::Acquire).saturating_add(self.limits.reserve.load(Ordering::Relaxed))

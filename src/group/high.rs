@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::error::{ChargeError, LimitError};
 use super::press::{ROUNDS_MAX, deadline, is_free, note, spare};
-use super::pressure::shrink_by;
+use super::reclaim::shrink_by;
 use super::waiting::{Patience, charge_slow};
 use super::{Charge, Group};
 use crate::charge::knob::Knob;
