@@ -48,11 +48,13 @@ impl Run {
         assert!(verdict.is_ok() && verdict.audited(), "{}: {verdict}", self.at);
     }
 
-    /// Nobody is refused while what is missing could be had.
+    /// Nobody is refused while what is missing could be had, except what can never fit: there, or further up.
     pub(super) fn check_refusal(&self, refusal: &Refusal) {
         let level = self.books.index_of(refusal.group());
         let room = refusal.max() - refusal.group().reserve().min(refusal.max());
-        if refusal.requested() <= room.min(PageCounter::USAGE_MAX) {
+        let mut above = refusal.group().ancestors();
+        let fits_above = above.all(|above| refusal.requested() <= above.max() - above.reserve().min(above.max()));
+        if fits_above && refusal.requested() <= room.min(PageCounter::USAGE_MAX) {
             let missing = self.books.live(level).saturating_add(refusal.requested()).saturating_sub(room);
             self.check_left(level, missing.max(1));
         }
