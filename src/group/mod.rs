@@ -272,8 +272,6 @@ struct Below {
 }
 
 impl Attempt for Below {
-    type Made = ();
-
     fn node(&self) -> &'static Node {
         self.node
     }

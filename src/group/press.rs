@@ -29,27 +29,24 @@ pub(super) fn spare(level: &Node, limit: u64) -> u64 {
 
 /// A charge that did not fit and is tried again.
 pub(super) trait Attempt {
-    /// What it makes.
-    type Made;
-
     /// Who is charged.
     fn node(&self) -> &'static Node;
 
     fn bytes(&self) -> u64;
 
-    fn charge(&self) -> Result<Self::Made, NodeRefusal<'static>>;
+    fn charge(&self) -> Result<(), NodeRefusal<'static>>;
 
     /// Waits until it fits at `level`, until then at most, and as long as there is more to come. `None`: it has not,
     /// and may have a place in line yet.
-    fn wait(&self, level: &'static Node, until: Instant, more: &dyn Fn() -> bool) -> Option<Result<Self::Made, Unmet>>;
+    fn wait(&self, level: &'static Node, until: Instant, more: &dyn Fn() -> bool) -> Option<Result<(), Unmet>>;
 
     /// Gives its place in line up. What was decided in time holds.
-    fn leave(&self) -> Option<Result<Self::Made, Unmet>> {
+    fn leave(&self) -> Option<Result<(), Unmet>> {
         None
     }
 
     /// How it ended, if it has a place in line and was decided.
-    fn ended(&self) -> Option<Result<Self::Made, Unmet>> {
+    fn ended(&self) -> Option<Result<(), Unmet>> {
         None
     }
 
@@ -100,7 +97,7 @@ pub(super) fn note(level: &Node, event: Event) {
 /// frees something; then whoever can be cancelled there. The same at another level, where that one refuses then.
 /// Foreign code runs, on this thread, which holds no lock of ours.
 #[cold]
-pub(super) fn press<A: Attempt>(attempt: &A, mut refusal: NodeRefusal<'static>) -> Result<A::Made, Unmet> {
+pub(super) fn press(attempt: &impl Attempt, mut refusal: NodeRefusal<'static>) -> Result<(), Unmet> {
     let (mut counted, mut tried) = (false, Tried::default());
     for _ in 0..ROUNDS_MAX {
         refusal = match reclaim_for(attempt, refusal) {
@@ -120,9 +117,9 @@ pub(super) fn press<A: Attempt>(attempt: &A, mut refusal: NodeRefusal<'static>) 
 }
 
 /// How it ended, or who refuses now.
-type Pressed<T> = Result<Result<T, Unmet>, NodeRefusal<'static>>;
+type Pressed = Result<Result<(), Unmet>, NodeRefusal<'static>>;
 
-fn reclaim_for<A: Attempt>(attempt: &A, mut refusal: NodeRefusal<'static>) -> Pressed<A::Made> {
+fn reclaim_for(attempt: &impl Attempt, mut refusal: NodeRefusal<'static>) -> Pressed {
     let (node, requested) = (attempt.node(), attempt.bytes());
     let mut request: Option<Request> = None;
     let (mut rounds, mut want) = (0, 0);
@@ -145,7 +142,7 @@ fn reclaim_for<A: Attempt>(attempt: &A, mut refusal: NodeRefusal<'static>) -> Pr
             return Ok(Err(Unmet::Offline));
         }
         refusal = match attempt.charge() {
-            Ok(charged) => return Ok(Ok(charged)),
+            Ok(()) => return Ok(Ok(())),
             Err(again) => again,
         };
     }
@@ -153,12 +150,12 @@ fn reclaim_for<A: Attempt>(attempt: &A, mut refusal: NodeRefusal<'static>) -> Pr
 }
 
 /// Where the refusing level chooses: one victim after another, until the charge fits or nobody is left.
-fn cancel_others<A: Attempt>(
-    attempt: &A,
+fn cancel_others(
+    attempt: &impl Attempt,
     refusal: NodeRefusal<'static>,
     counted: &mut bool,
     tried: &mut Tried,
-) -> Pressed<A::Made> {
+) -> Pressed {
     let (node, level) = (attempt.node(), refusal.level.gate.node());
     if !fits_ever(attempt.bytes(), &refusal) || !is_free() || !attempt.may_cancel() || !level.chooses() {
         return Err(refusal);
@@ -268,8 +265,8 @@ enum Came {
 }
 
 /// One round for a charge.
-fn round<A: Attempt>(
-    attempt: &A,
+fn round(
+    attempt: &impl Attempt,
     request: &mut Request,
     level: &'static Node,
     want: u64,

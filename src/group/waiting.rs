@@ -47,8 +47,6 @@ impl Plain {
 }
 
 impl Attempt for Plain {
-    type Made = ();
-
     fn node(&self) -> &'static Node {
         self.node
     }
