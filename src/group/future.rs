@@ -44,14 +44,9 @@ impl ChargeFuture {
         ChargeFuture { group, bytes, state: State::New }
     }
 
-    /// The first poll: what [`Group::try_charge`] does, but for waiting. `None`: in line.
-    fn begin(&mut self) -> Option<Result<(), ChargeError>> {
-        let (gate, bytes) = (self.group.gate, self.bytes);
-        let missed = match gate.consume_open(bytes) {
-            Consume::Hit => return Some(Ok(())),
-            missed => missed,
-        };
-        let node = gate.node();
+    /// The first poll that misses: what [`Group::try_charge`] does, but for waiting. `None`: in line.
+    fn begin(&mut self, missed: Consume) -> Option<Result<(), ChargeError>> {
+        let (node, bytes) = (self.group.node(), self.bytes);
         let plain = Plain { blocks: false, ..Plain::new(node, bytes, Patience::None) };
         match try_once(node, bytes, missed).or_else(|unmet| plain.press(unmet)) {
             Err(Unmet::Refused { refusal, .. }) if may_wait(bytes, &refusal) => {
@@ -63,7 +58,7 @@ impl ChargeFuture {
         }
     }
 
-    /// It is charged, and perhaps delayed.
+    /// It is charged by a walk, and perhaps delayed.
     fn charged(&mut self) {
         let charge = Charge::new(self.group.gate, self.bytes);
         let until = Instant::now().checked_add(high::throttled(self.group.node()));
@@ -76,7 +71,16 @@ impl Future for ChargeFuture {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let node = self.group.node();
-        let mut ended = if let State::New = self.state { self.begin() } else { None };
+        let mut ended = None;
+        if let State::New = self.state {
+            match self.group.gate.consume_open(self.bytes) {
+                Consume::Hit => {
+                    self.state = State::Done;
+                    return Poll::Ready(Ok(Charge::new(self.group.gate, self.bytes)));
+                }
+                missed => ended = self.begin(missed),
+            }
+        }
         let bytes = self.bytes;
         if let State::InLine { ticket, asked } = &mut self.state {
             let mut decision = ticket.poll(context.waker());

@@ -3,7 +3,8 @@
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use crate::{BATCH, MIB, Polled, assert_empty, build, kinds, with_high};
+use crate::trees;
+use crate::{BATCH, MIB, Polled, assert_empty, build, charge, kinds, with_high};
 
 /// It would be the end of the test.
 const LONG: Duration = Duration::from_secs(600);
@@ -44,6 +45,24 @@ fn others_on_the_thread_go_on() {
         assert_eq!(group.live(), 0, "dropped while it was delayed, its charge is gone");
         drop((free, group));
         assert_empty(&runtime);
+    }
+}
+
+/// A transfer is not delayed, and nor is the next charge from the stock for it.
+#[test]
+fn a_hit_is_ready_at_once() {
+    // An audit looks at each charge: nothing hits.
+    for builder in [trees::stocked(), trees::stocked().adaptive(false)].map(|builder| builder.audit(false)) {
+        let runtime = build(builder.delay_max(LONG));
+        let top = with_high(&runtime.root(), "top", MIB);
+        let (group, other) = (crate::create(&top, "q"), crate::create(&top, "other"));
+        let mut held = charge(&runtime.root(), 8 * MIB);
+        // A walk, and what is left of its batch.
+        drop(charge(&group, 100));
+        held.transfer(&other).expect("no max");
+        let Poll::Ready(charge) = Polled::new(group.charge_async(100)).poll() else { panic!("it hit") };
+        drop((charge.expect("no limit"), held, group, other));
+        assert_eq!(top.live(), 0);
     }
 }
 
