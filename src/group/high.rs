@@ -52,6 +52,10 @@ pub(super) fn holds_up(node: &'static Node) -> bool {
 fn throttle(node: &'static Node, bytes: u64) -> Duration {
     let over = |node: &'static Node| node.over_high().filter(|level| !level.is_observed());
     node.over_high().for_each(|level| note(level, Event::High));
+    if per_thread::in_slow_path() {
+        // An allocator's charge: the one that it is part of is delayed.
+        per_thread::note_over_high(bytes);
+    }
     if !is_free() {
         return Duration::ZERO;
     }

@@ -1,0 +1,61 @@
+#![cfg(not(loom))]
+#![allow(unsafe_code, reason = "a global allocator has no safe form")]
+//! A global allocator that charges, inside the charge of somebody above high: that one is delayed all the same.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::OnceLock;
+
+use memcg::{Group, Limit, Limits, Runtime};
+
+/// Charges what a thread allocates while it says so.
+struct Charging;
+
+static GROUP: OnceLock<Group> = OnceLock::new();
+
+thread_local! {
+    /// Whether this thread's allocations are charged, and how many were.
+    static CHARGED: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Charging {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if let (Some(group), Some(before)) = (GROUP.get(), CHARGED.get()) {
+            drop(group.try_charge(layout.size() as u64));
+            CHARGED.set(Some(before + 1));
+        }
+        // SAFETY: the caller's layout, handed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: came from `alloc` above.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Charging = Charging;
+
+#[test]
+fn an_allocators_charge_does_not_take_the_delay() {
+    // An audit allocates for a thread's first charge of a group, after its walk.
+    let runtime = Runtime::builder().audit(true).build().expect("a configuration");
+    let group = runtime.root().create("q", Limits::new().high(Limit::Bytes(1 << 20))).expect("a name");
+    let held = group.charge(4 << 20);
+    assert!(GROUP.set(group.clone()).is_ok());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            CHARGED.set(Some(0));
+            let charged = group.try_charge_undelayed(1 << 20);
+            let nested = CHARGED.take();
+            let (charge, delay) = charged.expect("no max");
+            assert!(nested > Some(0), "nothing was allocated inside");
+            assert!(!delay.is_zero(), "{nested:?}");
+            drop(charge);
+        });
+    });
+    drop(held);
+    assert_eq!((group.live(), runtime.counts().underflows), (0, 0));
+}
