@@ -201,14 +201,11 @@ fn wait_in_line(mut ticket: Ticket, bytes: u64, until: Option<Instant>) -> Resul
             let level = ticket.level();
             return ticket.leave().ok_or(level);
         }
+        // What nobody could give when this charge came somebody may be able to give by now, somebody new perhaps; and in
+        // another line nobody has been asked.
         let level = ticket.level();
-        if !level.can_reclaim() {
-            park_until(until);
-            continue;
-        }
-        // What nobody could give when this charge came somebody may be able to give by now; and in another line nobody
-        // has been asked.
         let time = level.tree().reclaim.time.clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX);
+        let time = if level.can_reclaim() { time } else { ASK_AGAIN_MAX };
         let again = if ptr::eq(asked, level) { Instant::now() + time } else { Instant::now() };
         park_until(Some(until.map_or(again, |until| until.min(again))));
         if is_over(again) && !ticket.is_decided() {

@@ -50,6 +50,20 @@ fn first_everybody_is_asked() {
     }
 }
 
+/// Who has nobody to ask when it comes into line asks whoever comes later.
+#[test]
+fn a_thread_asks_who_comes_later() {
+    let runtime = build(crate::bare().reclaim_time(Duration::from_millis(2)));
+    let group = limited(&runtime.root(), "q", 100 * KIB);
+    let cache = Cache::alone(&group, 100 * KIB, &Log::default());
+    let thread = blocked(&group, 20 * KIB, &group);
+    let registration = group.register_reclaimer(cache.clone(), Priority::NORMAL);
+    let charge = join(thread).expect("the cache gives");
+    assert_eq!((charge.bytes(), cache.bytes()), (20 * KIB, 80 * KIB));
+    drop((charge, registration, cache, group));
+    assert_empty(&runtime);
+}
+
 #[test]
 fn a_thread_asks_again() {
     for builder in kinds() {
