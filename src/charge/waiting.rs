@@ -40,7 +40,7 @@ pub(crate) struct Waiting {
 #[derive(Default)]
 struct Line {
     tickets: BTreeSet<u64>,
-    /// For whom the level's `first` and `pass` stand.
+    /// Whose bytes and allowance the level's `first` and `pass` are.
     first: u64,
     /// What the level admitted when all in it were looked at.
     admits: u64,
@@ -52,6 +52,8 @@ struct Seat {
     bytes: u64,
     /// In whose line; its group keeps it.
     level: &'static Node,
+    /// What may yet pass it, as long as it is not first: one allowance for the whole wait.
+    pass: u64,
     /// What was decided. Then it is in no line.
     decided: Option<Decision>,
     /// Units of the walk, where it left a level above its high: for the waiter, who is delayed.
@@ -95,12 +97,13 @@ impl Seat {
 
 impl Node {
     /// May a charge of `n` be admitted here before the first in line? Together they may take as many bytes as he asks
-    /// for. Inside reclaim always: what it frees may be what he waits for.
+    /// for. Inside reclaim always: what it frees may be what he waits for. Relaxed, here and below: nothing but the sum
+    /// depends on it.
     pub(super) fn may_pass(&self, n: u64) -> bool {
         let less = |left: u64| left.checked_sub(n);
         per_thread::is_first_at(ptr::from_ref(self).cast())
             || per_thread::in_reclaim()
-            || self.pass.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_ok()
+            || self.pass.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
     /// A charge of `n` that may have passed the first in line was refused further up. If another one is first by now he
@@ -110,7 +113,7 @@ impl Node {
         if passed && self.is_watched_for(WAITING) {
             let most = self.first.load(Ordering::Relaxed);
             let more = |left: u64| Some(left.saturating_add(n).min(most));
-            let _ = self.pass.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+            let _ = self.pass.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
         }
     }
 
@@ -173,19 +176,24 @@ impl Waiting {
         }
     }
 
-    /// Who becomes first may be passed anew.
+    /// Another one may be first: who was takes what is left of his allowance with him, to another line or to his next
+    /// turn.
     fn note_first(&mut self, level: &'static Node) {
         let Some(line) = self.lines.get_mut(&level.number) else { return };
-        let Some(&first) = line.tickets.first() else {
+        let first = line.tickets.first().and_then(|first| Some((*first, self.seats.get(first)?)));
+        if first.is_some_and(|(ticket, _)| ticket == line.first) {
+            return;
+        }
+        // Who has seen the mark and finds nobody in line passes.
+        let (ticket, bytes, pass) = first.map_or((0, 0, u64::MAX), |(ticket, seat)| (ticket, seat.bytes, seat.pass));
+        level.first.store(bytes, Ordering::Relaxed);
+        let left = level.pass.swap(pass, Ordering::Relaxed);
+        if let Some(was) = self.seats.get_mut(&std::mem::replace(&mut line.first, ticket)) {
+            was.pass = left;
+        }
+        if ticket == 0 {
             self.lines.remove(&level.number);
             level.unwatch(WAITING);
-            return;
-        };
-        if line.first != first {
-            line.first = first;
-            let bytes = self.seats.get(&first).map_or(0, |seat| seat.bytes);
-            level.first.store(bytes, Ordering::Relaxed);
-            level.pass.store(bytes, Ordering::Release);
         }
     }
 
@@ -222,7 +230,7 @@ impl Waiting {
         let behind: SmallVec<[u64; WINDOW]> = line.tickets.iter().skip(1).take(WINDOW).copied().collect();
         for ticket in behind {
             let bytes = self.seats.get(&ticket).map_or(u64::MAX, |seat| seat.bytes);
-            let (room, pass) = (level.room(level.admits()), level.pass.load(Ordering::Acquire));
+            let (room, pass) = (level.room(level.admits()), level.pass.load(Ordering::Relaxed));
             if room == 0 || pass == 0 {
                 break;
             }
@@ -334,7 +342,8 @@ impl Node {
             let mut waiting = tree.waiting.lock();
             waiting.tickets += 1;
             let number = waiting.tickets;
-            waiting.seats.insert(number, Seat { node: self, bytes, level, decided: None, over_high: 0, waker: None });
+            let seat = Seat { node: self, bytes, level, pass: bytes, decided: None, over_high: 0, waker: None };
+            waiting.seats.insert(number, seat);
             *waiting.groups.entry(self.number).or_default() += 1;
             // E27: marked, then a look whether the group is offline, after the tree's lock.
             self.watch(WAITS);

@@ -103,7 +103,7 @@
 //!
 //! A charge that fits is refused, or waits, for the sake of order while others stand in line at a level
 //! (`Refusal::is_behind`): the one exception to what is said of refusals above. The first in line at a level is passed by
-//! charges of at most as many bytes together as it asks for, each time it becomes first: by newcomers, and by up to 64 of
+//! charges of at most as many bytes together as it asks for, in its whole wait: by newcomers, and by up to 64 of
 //! those behind it; more only by what was in flight at the moment it became first, and by charges made inside reclaim.
 //! Whoever came first is first, at whatever level it waits by now.
 //!

@@ -47,8 +47,8 @@
 //! * **A listener, a waker and a cancel hook run on the thread that freed, counted or charged**, with whatever locks of yours it holds,
 //!   perhaps inside a reclaimer: there its charges are refused without reclaim, and it does not wait.
 //! * **Waiting for an event of a group that goes offline does not end with it.**
-//! * **The bound on passing is for each stay in a line**: a charge whose levels are full in turn moves from line to line, and is passed
-//!   by as many bytes in each.
+//! * **The bound on passing is for who is first in line.** Behind the first others are admitted for the first's allowance, and then for
+//!   the next one's.
 //! * **While anybody waits at a level nothing below it has a stock**: each charge and each uncharge there walks, and takes the
 //!   line's lock where it gives something back.
 //! * **A `Refusal` that is kept keeps the objects of the groups it names**, five at most.

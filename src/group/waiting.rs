@@ -263,7 +263,7 @@ impl Group {
     /// First all that [`try_charge`](Self::try_charge) does. Then it stands in line at the group whose max is met,
     /// behind those that came before; whoever gives bytes back there charges them for the first in line and wakes him
     /// with the charge made. Others may pass the first, those behind him and newcomers, until together they have been
-    /// admitted as many bytes as he asks for; from then on nobody passes. (More only by what others had in flight at
+    /// admitted as many bytes as he asks for, at whatever level; from then on nobody passes. (More only by what others had in flight at
     /// the moment in which he became first.) Who waits holds nothing. Reclaimers are asked again from time to time.
     /// The time is for the line and for victims: a first reclaim, and the delay above a [high](Self::set_high), come on
     /// top. To stand in line takes two locks and closes the stocks below that group.

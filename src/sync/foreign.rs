@@ -55,6 +55,8 @@ impl Calls {
         }
     }
 
+    /// A hint, as [`under_way`](Self::under_way): whoever relies on it calls [`begin`](Self::begin). Acquire: what was
+    /// done before the word changed is seen.
     pub(crate) fn is_gone(&self) -> bool {
         self.0.load(Ordering::Acquire) & GONE != 0
     }

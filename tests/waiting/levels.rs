@@ -127,6 +127,62 @@ fn a_line_at_each_level() {
     }
 }
 
+/// Who has been passed in one line may be passed by the rest in the next: one allowance for the whole wait.
+#[test]
+fn passed_once() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 100 * KIB);
+        let (inner, other) = (limited(&top, "inner", 100 * KIB), create(&top, "other"));
+        let below = charge(&inner, 40 * KIB);
+        let mut waiter = in_line(&inner, 70 * KIB);
+        drop(charge(&inner, 10 * KIB));
+        let forced = other.charge(80 * KIB);
+        drop(below);
+        assert_eq!((inner.waiting(), top.waiting(), top.live()), (0, 1, 80 * KIB));
+        for _ in 0..3 {
+            drop(charge(&other, 20 * KIB));
+        }
+        let error = other.try_charge(1).expect_err("he has been passed by 70 KiB");
+        assert!(matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.is_behind()), "{error}");
+        drop((error, forced));
+        drop((admitted(&mut waiter), waiter, inner, other, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// So it is with who was first until somebody older came from another line.
+#[test]
+fn passed_once_though_somebody_older_comes() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 100 * KIB);
+        let (inner, other) = (limited(&top, "inner", 100 * KIB), create(&top, "other"));
+        let below = charge(&inner, 40 * KIB);
+        let older = in_line(&inner, 70 * KIB);
+        let beside = charge(&other, 40 * KIB);
+        let mut younger = in_line(&other, 50 * KIB);
+        assert_eq!((inner.waiting(), top.waiting()), (1, 1));
+        for _ in 0..3 {
+            drop(charge(&other, 10 * KIB));
+        }
+        // Room below for the older one, and none above.
+        let forced = other.charge(45 * KIB);
+        drop(below);
+        assert_eq!((inner.waiting(), top.waiting(), top.live()), (0, 2, 85 * KIB));
+        drop(charge(&other, 15 * KIB));
+        drop(older);
+        for _ in 0..2 {
+            drop(charge(&other, 10 * KIB));
+        }
+        let error = other.try_charge(1).expect_err("he has been passed by 50 KiB while he was first");
+        assert!(matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.is_behind()), "{error}");
+        drop((error, forced));
+        drop((admitted(&mut younger), beside, younger, inner, other, top));
+        assert_empty(&runtime);
+    }
+}
+
 /// Threads at three levels, each with limits of its own, all of them full most of the time.
 #[test]
 fn many_at_all_levels() {
