@@ -85,7 +85,8 @@ pub(crate) struct Node {
     pub(super) observed_max: StatU64,
     /// Usage above it delays charges; `u64::MAX`: never.
     pub(super) high: StatU64,
-    /// Bytes of who is first in line here, and what others may charge yet before he has.
+    /// Who is first in line here: his ticket, 0 for nobody, his bytes, and what others may charge yet before he has.
+    pub(super) first_ticket: StatU64,
     pub(super) first: StatU64,
     pub(super) pass: AtomicU64,
     /// What is done about charges that do not fit: see `oom`.
@@ -221,6 +222,7 @@ impl Node {
             next_served: StatPtr::new(ptr::null_mut()),
             observed_max: StatU64::new(u64::MAX),
             high: StatU64::new(u64::MAX),
+            first_ticket: StatU64::new(0),
             first: StatU64::new(0),
             pass: AtomicU64::new(0),
             oom: AtomicU8::new(0),

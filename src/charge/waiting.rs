@@ -96,20 +96,26 @@ impl Seat {
 // === impl Node: the level's side ===
 
 impl Node {
-    /// May a charge of `n` be admitted here before the first in line? Together they may take as many bytes as he asks
-    /// for. Inside reclaim always: what it frees may be what he waits for. Relaxed, here and below: nothing but the sum
-    /// depends on it.
+    /// May a charge of `n` be admitted here before the first in line? Who came before him passes nobody, in whatever line
+    /// he stands: else two of them could send him to and fro. All others together may take as many bytes as he asks for.
+    /// Inside reclaim always: what it frees may be what he waits for. Relaxed, here and below: nothing but the sum depends
+    /// on it.
     pub(super) fn may_pass(&self, n: u64) -> bool {
         let less = |left: u64| left.checked_sub(n);
-        per_thread::is_first_at(ptr::from_ref(self).cast())
+        self.is_before_the_first()
             || per_thread::in_reclaim()
             || self.pass.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+
+    /// This thread charges for somebody who waits, and came no later than the first in line here. Under the lock, if so.
+    fn is_before_the_first(&self) -> bool {
+        per_thread::is_no_later_than(self.first_ticket.load(Ordering::Relaxed))
     }
 
     /// A charge of `n` that may have passed the first in line was refused further up. If another one is first by now he
     /// may be passed by so much more, but never by more than he asks for at a time.
     pub(super) fn has_not_passed(&self, n: u64) {
-        let passed = !per_thread::is_first_at(ptr::from_ref(self).cast()) && !per_thread::in_reclaim();
+        let passed = !self.is_before_the_first() && !per_thread::in_reclaim();
         if passed && self.is_watched_for(WAITING) {
             let most = self.first.load(Ordering::Relaxed);
             let more = |left: u64| Some(left.saturating_add(n).min(most));
@@ -130,16 +136,15 @@ impl Node {
         self.first.load(Ordering::Relaxed)
     }
 
-    /// Charge `n` for somebody who waits, first in line at a level or not. Never from a stock: none is open below.
-    /// Returns what was noted of a high.
-    fn grant(&self, block: Option<&Block>, n: u64, first_at: *const ()) -> Result<u64, Refusal<'_>> {
+    /// Charge `n` for somebody who waits. Never from a stock: none is open below. Returns what was noted of a high.
+    fn grant(&self, block: Option<&Block>, n: u64, ticket: u64) -> Result<u64, Refusal<'_>> {
         // In transit, so that whoever lowers a max waits for the walk (E5).
         let block = block.filter(|block| block.transit.is_over());
         if let Some(block) = block {
             block.transit.begin(self.tree().number, self.life().fenced);
         }
         let own = per_thread::take_over_high();
-        let walked = per_thread::for_another(first_at, || self.walk(n));
+        let walked = per_thread::for_another(ticket, || self.walk(n));
         let noted = per_thread::take_over_high();
         per_thread::note_over_high(own);
         if let Some(block) = block {
@@ -186,6 +191,7 @@ impl Waiting {
         }
         // Who has seen the mark and finds nobody in line passes.
         let (ticket, bytes, pass) = first.map_or((0, 0, u64::MAX), |(ticket, seat)| (ticket, seat.bytes, seat.pass));
+        level.first_ticket.store(ticket, Ordering::Relaxed);
         level.first.store(bytes, Ordering::Relaxed);
         let left = level.pass.swap(pass, Ordering::Relaxed);
         if let Some(was) = self.seats.get_mut(&std::mem::replace(&mut line.first, ticket)) {
@@ -222,7 +228,7 @@ impl Waiting {
     fn serve(&mut self, level: &'static Node, service: &mut Service<'_>) {
         self.turn_away(level, service.due);
         while let Some(first) = self.lines.get(&level.number).and_then(|line| line.tickets.first().copied()) {
-            if !self.try_serve(first, level, ptr::from_ref(level).cast(), service) {
+            if !self.try_serve(first, level, service) {
                 break;
             }
         }
@@ -235,7 +241,7 @@ impl Waiting {
                 break;
             }
             if bytes <= room.min(pass) {
-                self.try_serve(ticket, level, ptr::null(), service);
+                self.try_serve(ticket, level, service);
             }
         }
     }
@@ -256,13 +262,13 @@ impl Waiting {
     }
 
     /// False: there is no room for it at `level`, where it goes on waiting.
-    fn try_serve(&mut self, ticket: u64, level: &'static Node, first_at: *const (), service: &mut Service<'_>) -> bool {
+    fn try_serve(&mut self, ticket: u64, level: &'static Node, service: &mut Service<'_>) -> bool {
         let Some(&Seat { node, bytes, .. }) = self.seats.get(&ticket) else { return false };
         if bytes > level.admits() {
             self.decide(ticket, Decision::Full(level), service.due);
             return true;
         }
-        match node.grant(service.block, bytes, first_at) {
+        match node.grant(service.block, bytes, ticket) {
             Ok(noted) => {
                 if let Some(seat) = self.seats.get_mut(&ticket) {
                     seat.over_high = noted;

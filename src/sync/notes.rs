@@ -6,6 +6,9 @@ use std::ptr;
 /// One waker more on a thread's stack; listeners are counted below it.
 const WAKES: u32 = 1 << 16;
 
+/// Who has no ticket has come after all who have.
+const NEWCOMER: u64 = u64::MAX;
+
 /// Whether a walk is for a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Batch {
@@ -18,8 +21,8 @@ enum Batch {
 pub(super) struct Notes {
     /// Levels that this thread has to serve once it holds nothing: a list through them.
     served: Cell<*const ()>,
-    /// The level whose first in line this thread charges for.
-    first_at: Cell<*const ()>,
+    /// The ticket of who waits and this thread charges for; [`NEWCOMER`] where for itself.
+    ticket: Cell<u64>,
     /// Units of a walk that has left a level above its high; 0: none has.
     over_high: Cell<u64>,
     /// Whether this thread walks for a batch, and a level that is only observed is above its max by it.
@@ -32,7 +35,7 @@ impl Notes {
     pub(super) const fn new() -> Self {
         Notes {
             served: Cell::new(ptr::null()),
-            first_at: Cell::new(ptr::null()),
+            ticket: Cell::new(NEWCOMER),
             over_high: Cell::new(0),
             batch: Cell::new(Batch::None),
             telling: Cell::new(0),
@@ -46,19 +49,20 @@ pub(crate) fn exchange_served(first: *const ()) -> *const () {
     super::with_local(|local| local.notes.served.replace(first))
 }
 
-/// Charge for somebody else, who may be first in line at a level, and is not in reclaim if this thread is.
-pub(crate) fn for_another<R>(first_at: *const (), charge: impl FnOnce() -> R) -> R {
-    let before = super::with_local(|local| (local.notes.first_at.replace(first_at), local.hook.replace(false)));
+/// Charge for somebody else, who waits with this ticket, and is not in reclaim if this thread is.
+pub(crate) fn for_another<R>(ticket: u64, charge: impl FnOnce() -> R) -> R {
+    let before = super::with_local(|local| (local.notes.ticket.replace(ticket), local.hook.replace(false)));
     let charged = charge();
     super::with_local(|local| {
-        local.notes.first_at.set(before.0);
+        local.notes.ticket.set(before.0);
         local.hook.set(before.1);
     });
     charged
 }
 
-pub(crate) fn is_first_at(level: *const ()) -> bool {
-    super::with_local(|local| ptr::eq(local.notes.first_at.get(), level))
+/// Charges for who waits, and came no later than who has that ticket.
+pub(crate) fn is_no_later_than(ticket: u64) -> bool {
+    super::with_local(|local| local.notes.ticket.get() <= ticket)
 }
 
 /// A walk of `units` has left a level above its high.

@@ -21,7 +21,7 @@ use std::ptr;
 use super::lock::{Lock, Rank};
 use super::notes::Notes;
 pub(crate) use super::notes::{
-    exchange_served, for_another, has_to_serve, in_foreign, is_first_at, note_above_observed, note_over_high,
+    exchange_served, for_another, has_to_serve, in_foreign, is_no_later_than, note_above_observed, note_over_high,
     take_over_high, tell, telling, wake, walk_batch,
 };
 use super::slots::{Directory, Gate, PAGE_SLOTS, SlotIndex};

@@ -183,6 +183,40 @@ fn passed_once_though_somebody_older_comes() {
     }
 }
 
+/// He came before the first in line at either level, neither of whom may be passed any more: he goes before them, and not
+/// from one line to the other for ever.
+#[test]
+fn older_than_the_first_of_two_lines() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 200 * KIB);
+        let (inner, other) = (limited(&top, "inner", 100 * KIB), create(&top, "other"));
+        let (below, beside) = (charge(&inner, 60 * KIB), charge(&other, 80 * KIB));
+        let mut oldest = in_line(&inner, 50 * KIB);
+        let above = in_line(&other, 90 * KIB);
+        (0..9).for_each(|_| drop(charge(&other, 10 * KIB)));
+        // Up, and back again.
+        let mut forced = other.charge(120 * KIB);
+        drop(below);
+        assert_eq!((inner.waiting(), top.waiting()), (0, 2));
+        let held = inner.charge(50 * KIB);
+        let younger = in_line(&inner, 60 * KIB);
+        forced.shrink(70 * KIB);
+        (0..5).for_each(|_| drop(charge(&inner, 10 * KIB)));
+        let more = inner.charge(20 * KIB);
+        drop(forced);
+        assert_eq!((inner.waiting(), top.waiting()), (2, 1));
+        assert!(other.try_charge(KIB).is_err(), "nobody passes at the one");
+        // Now there is room for him at both.
+        let giver = std::thread::spawn(move || drop(more));
+        join(giver);
+        assert_woken(&oldest, true);
+        assert_eq!((inner.waiting(), top.waiting(), inner.live()), (1, 1, 100 * KIB));
+        drop((admitted(&mut oldest), oldest, above, younger, held, beside, inner, other, top));
+        assert_empty(&runtime);
+    }
+}
+
 /// Threads at three levels, each with limits of its own, all of them full most of the time.
 #[test]
 fn many_at_all_levels() {
