@@ -147,9 +147,13 @@ pub(crate) fn turned_away(waiter: &mut Waiter) -> ChargeError {
     }
 }
 
-/// Woken once, as whoever is done with waiting.
+/// Woken once, as whoever is done with waiting: at once, or by a thread that was about to serve the line itself, as one
+/// that has just come into it.
 #[track_caller]
 pub(crate) fn assert_woken(waiter: &Waiter, whether: bool) {
+    if whether {
+        until("it is woken", || waiter.wakes() > 0);
+    }
     assert_eq!(waiter.wakes(), u64::from(whether), "wake-ups");
 }
 
