@@ -27,6 +27,8 @@ pub(crate) mod charge;
 pub mod docs;
 pub(crate) mod error;
 pub(crate) mod group;
+pub(crate) mod kmem;
+pub(crate) mod numa;
 pub(crate) mod pressure;
 mod reclaim;
 pub(crate) mod runtime;
@@ -43,9 +45,11 @@ pub use charge::{
 pub use error::{Busy, CounterId, Refused, SetRefused};
 pub use group::{
     CancelHook, Charge, ChargeError, ChargeFuture, ChargeSet, Counter, CreateError, Diagnosis, EventFuture, Events,
-    Group, GroupCounter, GroupId, LimitError, Limits, MergeError, NameFault, OfflineError, ReclaimError, Refusal,
-    Registration, SplitError, Subscription,
+    Group, GroupCounter, GroupId, LimitError, Limits, MergeError, NameFault, NodeStats, NumaTable, OfflineError,
+    ReclaimError, Refusal, Registration, SplitError, Subscription,
 };
+pub use kmem::{Bound, Kmem, Member, Mover, Placement, Precharge};
+pub use numa::{NodeId, NodeOf, OneNode, PageNode, Topology, TopologyError};
 pub use pressure::{Cancel, OnExhausted, OomPolicy, ParseOnExhaustedError};
 pub use reclaim::{
     Event, Happened, Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass, ReclaimReport,

@@ -23,6 +23,7 @@ pub(crate) mod knob;
 mod level;
 pub(crate) mod life;
 pub(crate) mod listeners;
+pub(crate) mod node_stat;
 mod observe;
 pub(crate) mod oom;
 pub(crate) mod page_counter;

@@ -17,7 +17,7 @@ use super::watch::LISTENS;
 use crate::error::CounterId;
 use crate::reclaim::Event;
 use crate::reclaim::event::EventCounts;
-use crate::stat::part::Part;
+use crate::stat::part::{Part, Parts};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::slots::{Gate, SlotIndex};
 use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU8, AtomicU32, AtomicU64 as StatU64};
@@ -77,6 +77,8 @@ pub(crate) struct Node {
     pub(crate) audit_shared: AuditCell,
     /// Of the first counter of a group: the group's statistics, null until it or a group below is written.
     pub(super) stats: StatPtr<Part>,
+    /// Of the same: its parts on nodes, null until it or a group below has memory on one; see `node_stat`.
+    pub(super) parts: StatPtr<Parts>,
     /// The next one that the same thread has to bury.
     pub(super) next_grave: StatPtr<Node>,
     /// The next one that the same thread has to serve.
@@ -218,6 +220,7 @@ impl Node {
             underflowed: StatU64::new(0),
             audit_shared: AuditCell::new(),
             stats: StatPtr::new(ptr::null_mut()),
+            parts: StatPtr::new(ptr::null_mut()),
             next_grave: StatPtr::new(ptr::null_mut()),
             next_served: StatPtr::new(ptr::null_mut()),
             observed_max: StatU64::new(u64::MAX),

@@ -32,21 +32,24 @@ impl Gate {
         let node = self.node().keeper();
         let Some(stats) = &node.tree().stats else { return };
         if added == Added::Due {
-            // Takes no lock and allocates nothing: no slow path of the kind that must not nest.
-            let cells = per_thread::with_block(|block| block.and_then(|block| node.cells(block)));
-            if let (Some(part), Some(cells)) = (node.stat_part(), cells)
-                && stats.attend(part, cells)
-            {
-                node.flush_root();
-            }
+            node.attend(stats, Spine::Group);
         } else if stats.items.knows(stat) {
-            if slow_path(|block, nested| node.count_in(stats, block, nested, stat, delta)) {
-                node.flush_root();
+            if node.count_slow(stats, Spine::Group, stat, delta).is_none() {
+                stats.counts.nested.fetch_add(1, Ordering::Relaxed);
             }
         } else {
             stats.counts.foreign.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Which of a group's statistics: each is a tree of its own, in the shape of the tree of groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spine {
+    /// The group's own.
+    Group,
+    /// Those of its memory on a node.
+    On(usize),
 }
 
 impl Node {
@@ -57,49 +60,95 @@ impl Node {
         unsafe { self.stats.load(Ordering::Acquire).as_ref() }
     }
 
+    pub(super) fn part_of(&self, spine: Spine) -> Option<&Part> {
+        match spine {
+            Spine::Group => self.stat_part(),
+            Spine::On(node) => self.part_on(node),
+        }
+    }
+
     /// The same, made with those of its ancestors where there is none.
-    fn stat_part_or_make(&self, stats: &Coordinator) -> Option<&Part> {
-        if self.stat_part().is_none() {
-            let without: Vec<&Node> = self.levels().take_while(|level| level.stat_part().is_none()).collect();
+    fn part_or_make(&self, stats: &Coordinator, spine: Spine) -> Option<&Part> {
+        if self.part_of(spine).is_none() {
+            let without: Vec<&Node> = self.levels().take_while(|level| level.part_of(spine).is_none()).collect();
             for level in without.into_iter().rev() {
-                stats.attach(&level.stats, level.life().parent.and_then(Node::stat_part));
+                let above = level.life().parent.and_then(|above| above.part_of(spine));
+                match spine {
+                    Spine::Group => stats.attach(&level.stats, above),
+                    Spine::On(node) => level.attach_on(stats, node, above),
+                }
             }
         }
-        self.stat_part()
+        self.part_of(spine)
     }
 
-    fn cells(&self, block: &Block) -> Option<Cells> {
-        block.cells(self.index)?.cells()
+    /// This thread's cells.
+    pub(super) fn cells(&self, block: &Block, spine: Spine) -> Option<Cells> {
+        match spine {
+            Spine::Group => block.cells(self.index)?.cells(),
+            Spine::On(node) => block.row(self.index)?.places()?.get(node)?.cells(),
+        }
     }
 
-    /// Add to an item of this runtime, for this group, of which this is the first counter; in a slow path. True where
-    /// so much was written that it must not be left for somebody to flush.
-    fn count_in(&self, stats: &Coordinator, block: Option<&Block>, nested: bool, stat: Stat, delta: i64) -> bool {
+    /// An addition for which this thread has no cells at hand, to an item of this runtime; this is the first counter of
+    /// its group. `None`: not counted, for it is inside another slow path and the group has no part.
+    pub(super) fn count_slow(&self, stats: &Coordinator, spine: Spine, stat: Stat, delta: i64) -> Option<()> {
+        let endless = slow_path(|block, nested| self.count_in(stats, block, nested, spine, stat, delta))?;
+        if endless {
+            self.flush_root(spine);
+        }
+        Some(())
+    }
+
+    /// The same, in a slow path. True where so much was written that it must not be left for somebody to flush.
+    fn count_in(
+        &self,
+        stats: &Coordinator,
+        block: Option<&Block>,
+        nested: bool,
+        spine: Spine,
+        stat: Stat,
+        delta: i64,
+    ) -> Option<bool> {
         let fenced = self.life().fenced;
-        let found = block.and_then(|block| self.cells(block)).zip(self.stat_part());
+        let found = block.and_then(|block| self.cells(block, spine)).zip(self.part_of(spine));
         if found.is_none() && nested {
             // Making them takes a lock that this thread may hold.
-            stats.counts.nested.fetch_add(1, Ordering::Relaxed);
-            return false;
+            self.part_of(spine)?.publish_one(stat, delta);
+            return Some(false);
         }
-        if let Some((cells, part)) = found.or_else(|| self.first_touch(stats, block?)) {
-            cells.add_known(stat, delta, fenced) == Added::Due && stats.attend(part, cells)
+        if let Some((cells, part)) = found.or_else(|| self.first_touch(stats, block?, spine)) {
+            Some(cells.add_known(stat, delta, fenced) == Added::Due && stats.attend(part, cells))
         } else {
-            self.stat_part_or_make(stats).is_some_and(|part| stats.add_shared(part, stat, delta))
+            Some(stats.add_shared(self.part_or_make(stats, spine)?, stat, delta))
+        }
+    }
+
+    /// After an addition that was due: list the cells, announce what they hold. Takes no lock and allocates nothing: no
+    /// slow path of the kind that must not nest.
+    pub(super) fn attend(&self, stats: &Coordinator, spine: Spine) {
+        let cells = per_thread::with_block(|block| block.and_then(|block| self.cells(block, spine)));
+        if let (Some(part), Some(cells)) = (self.part_of(spine), cells)
+            && stats.attend(part, cells)
+        {
+            self.flush_root(spine);
         }
     }
 
     #[cold]
-    fn flush_root(&self) {
-        if let Some(root) = self.levels().filter_map(Node::stat_part).last() {
+    fn flush_root(&self, spine: Spine) {
+        if let Some(root) = self.levels().filter_map(|level| level.part_of(spine)).last() {
             self.flush(root, Unlist::Never);
         }
     }
 
     /// Cells for a thread that writes this group for the first time. `None` where there is no place for them.
-    fn first_touch(&self, stats: &Coordinator, block: &Block) -> Option<(Cells, &Part)> {
-        let place = block.cells_or_page(self.index)?;
-        let part = self.stat_part_or_make(stats)?;
+    fn first_touch(&self, stats: &Coordinator, block: &Block, spine: Spine) -> Option<(Cells, &Part)> {
+        let place = match spine {
+            Spine::Group => block.cells_or_page(self.index)?,
+            Spine::On(node) => block.row_or_page(self.index)?.places_or_make(stats.nodes).get(node)?,
+        };
+        let part = self.part_or_make(stats, spine)?;
         let cells = stats.cells(part);
         place.set(Some(cells));
         Some((cells, part))
@@ -110,7 +159,7 @@ impl Node {
     /// charge that is refused: there may be no memory for it.
     pub(super) fn count(&self, block: &Block, stat: Stat) {
         if let Some(stats) = &self.tree().stats {
-            self.keeper().count_in(stats, Some(block), false, stat, 1);
+            self.keeper().count_in(stats, Some(block), false, Spine::Group, stat, 1);
         }
     }
 }
@@ -133,18 +182,37 @@ pub(crate) enum Fresh {
 impl Node {
     #[inline]
     pub(crate) fn read_stats(&self, fresh: Fresh) -> Stats {
-        let items = &self.coordinator().items;
-        let Some(part) = self.stat_part() else { return Stats::read(items, None, 0) };
+        let max_error = self.freshen(fresh);
+        Stats::read(&self.coordinator().items, self.all_parts(), max_error)
+    }
+
+    /// Flush where less may be missing. Returns the grains that may be missing from what is read after this.
+    pub(super) fn freshen(&self, fresh: Fresh) -> u64 {
         // The bound first, and once: what is flushed after this is taken off it too late, never too early.
-        let bound = self.coordinator().bound(part);
+        let bound = self.stat_bound();
         let most = match fresh {
             Fresh::Stale => u64::MAX,
             Fresh::Threshold => bound.threshold,
             Fresh::Within(most) => most,
             Fresh::Exact => 0,
         };
-        let flushed = (bound.grains > most || fresh == Fresh::Exact) && self.flush(part, Unlist::Many);
-        Stats::read(items, Some(part), if flushed { 0 } else { bound.grains })
+        let flushed = (bound.grains > most || fresh == Fresh::Exact) && self.flush_stats(Unlist::Many);
+        if flushed { 0 } else { bound.grains }
+    }
+
+    /// What may be missing from all parts together.
+    fn stat_bound(&self) -> Bound {
+        let bounds = self.all_parts().map(|part| self.coordinator().bound(part));
+        bounds.fold(Bound { grains: 0, threshold: 0 }, |sum, bound| Bound {
+            grains: sum.grains.saturating_add(bound.grains),
+            threshold: sum.threshold.saturating_add(bound.threshold),
+        })
+    }
+
+    /// The group's own part, and those of its memory on nodes.
+    #[inline]
+    pub(super) fn all_parts(&self) -> impl Iterator<Item = &Part> {
+        self.stat_part().into_iter().chain(self.parts_on_nodes())
     }
 
     /// Publish what is below `part`. False inside another slow path of this thread, which may hold the lock.
@@ -157,18 +225,15 @@ impl Node {
         })
     }
 
-    pub(crate) fn flush_stats(&self, unlist: Unlist) {
-        if let Some(part) = self.stat_part() {
-            self.flush(part, unlist);
-        }
+    /// Publish what was written to the group and below it. False as for [`flush`](Self::flush).
+    pub(crate) fn flush_stats(&self, unlist: Unlist) -> bool {
+        self.all_parts().fold(true, |flushed, part| self.flush(part, unlist) && flushed)
     }
 
     /// Where the periodic flush is late and enough is missing. Whether it flushed.
     pub(crate) fn flush_stats_ratelimited(&self) -> bool {
-        let stats = self.coordinator();
         let above = |bound: Bound| bound.grains > bound.threshold;
-        let due = |part: &&Part| stats.is_late() && above(stats.bound(part));
-        self.stat_part().filter(due).is_some_and(|part| self.flush(part, Unlist::Many))
+        self.coordinator().is_late() && above(self.stat_bound()) && self.flush_stats(Unlist::Many)
     }
 
     /// What the flusher does: everything, whatever the threshold says, and unlist what is idle.
@@ -188,6 +253,7 @@ impl Node {
 impl Node {
     /// Nobody has the group any more: what its threads have written goes to its ancestors.
     pub(super) fn bury_stats(&self) {
+        self.bury_parts();
         let Some(part) = self.stat_part() else { return };
         for block in self.tree().registry.blocks() {
             // As with the slots (E12): every use of the group came before this.

@@ -10,6 +10,7 @@ use super::reclaim::ReclaimConfig;
 use super::ring::Rings;
 use super::stock::Slot;
 use super::waiting::Waiting;
+use crate::numa::config::Numa;
 use crate::reclaim::entry::Entry;
 use crate::stat::coordinator::Coordinator;
 use crate::sync::barrier::{Barrier, BarrierState};
@@ -36,6 +37,7 @@ pub(crate) struct Tree {
     pub(crate) counts: TreeCounts,
     pub(crate) places: Lock<Places>,
     pub(crate) reclaim: ReclaimConfig,
+    numa: Numa,
     /// Who can be reclaimed, by ring.
     pub(crate) reclaimers: Lock<Vec<Vec<Arc<Entry>>>>,
     pub(crate) rings: Lock<Rings>,
@@ -70,7 +72,7 @@ pub(crate) struct TreeCounts {
 
 impl Tree {
     pub(crate) fn new(config: CounterConfig) -> Arc<Tree> {
-        Tree::make(config, None, Box::default(), u32::MAX, ReclaimConfig::default())
+        Tree::make(config, None, Box::default(), u32::MAX, ReclaimConfig::default(), Numa::default())
     }
 
     pub(crate) fn of_groups(
@@ -79,8 +81,9 @@ impl Tree {
         groups_max: u32,
         stats: Coordinator,
         reclaim: ReclaimConfig,
+        numa: Numa,
     ) -> Arc<Tree> {
-        Tree::make(config, Some(stats), further, groups_max, reclaim)
+        Tree::make(config, Some(stats), further, groups_max, reclaim, numa)
     }
 
     fn make(
@@ -89,6 +92,7 @@ impl Tree {
         further: Box<[Further]>,
         groups_max: u32,
         reclaim: ReclaimConfig,
+        numa: Numa,
     ) -> Arc<Tree> {
         static NUMBERS: AtomicU32 = AtomicU32::new(1);
         Arc::new(Tree {
@@ -104,12 +108,19 @@ impl Tree {
             counts: TreeCounts::default(),
             places: Lock::new(Rank::Places, Places::default()),
             reclaim,
+            numa,
             reclaimers: Lock::new(Rank::Bookkeeping, Vec::new()),
             rings: Lock::new(Rank::Rings, Rings::default()),
             waiting: Lock::new(Rank::Waiting, Waiting::default()),
             listeners: Lock::new(Rank::Bookkeeping, Listeners::default()),
             oom: Lock::new(Rank::Bookkeeping, Oom::default()),
         })
+    }
+
+    /// What the tree's runtime knows of memory nodes.
+    #[inline]
+    pub(crate) fn numa(&self) -> &Numa {
+        &self.numa
     }
 
     /// Audited live charge of one counter, over all threads.

@@ -43,8 +43,21 @@ impl Charge {
         Charge { gate, bytes }
     }
 
+    /// Whatever the limits say.
+    #[inline]
+    pub(super) fn by_force(gate: &'static Gate, bytes: u64) -> Self {
+        let charged = match gate.consume(bytes) {
+            Consume::Hit => bytes,
+            missed => gate.node().force_slow(bytes, missed),
+        };
+        if charged == 0 {
+            zero::hold(gate.node());
+        }
+        Charge::new(gate, charged)
+    }
+
     #[inline(always)]
-    pub(super) fn gate(&self) -> &'static Gate {
+    pub(crate) fn gate(&self) -> &'static Gate {
         self.gate
     }
 

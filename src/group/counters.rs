@@ -145,6 +145,22 @@ impl Group {
         Ok(GroupCounter { group: self, node })
     }
 
+    /// [`try_charge`](Self::try_charge) of the counter of that number, which there is.
+    pub(crate) fn try_charge_number(&self, counter: usize, bytes: u64) -> Result<Charge, ChargeError> {
+        let node = self.node().group().nth(counter).unwrap_or(self.node());
+        match node.gate.consume_open(bytes) {
+            Consume::Hit => {}
+            missed => try_charge_slow(node.gate, bytes, missed)?,
+        }
+        Ok(Charge::new(node.gate, bytes))
+    }
+
+    /// [`charge`](Self::charge) of the counter of that number, which there is.
+    pub(crate) fn charge_number(&self, counter: usize, bytes: u64) -> Charge {
+        let node = self.node().group().nth(counter).unwrap_or(self.node());
+        Charge::by_force(node.gate, bytes)
+    }
+
     pub(super) fn memory(&self) -> GroupCounter<'_> {
         GroupCounter { group: self, node: self.node() }
     }

@@ -10,6 +10,7 @@ mod events;
 mod future;
 mod high;
 mod limits;
+mod numa;
 mod observe;
 mod oom;
 mod press;
@@ -29,6 +30,7 @@ pub use error::{
 pub use events::{EventFuture, Events, Subscription};
 pub use future::ChargeFuture;
 pub use limits::Limits;
+pub use numa::{NodeStats, NumaTable};
 pub use oom::CancelHook;
 pub use reclaim::Registration;
 
@@ -226,14 +228,7 @@ impl Group {
     /// ```
     #[inline]
     pub fn charge(&self, bytes: u64) -> Charge {
-        let charged = match self.gate.consume(bytes) {
-            Consume::Hit => bytes,
-            missed => self.node().force_slow(bytes, missed),
-        };
-        if charged == 0 {
-            zero::hold(self.node());
-        }
-        Charge::new(self.gate, charged)
+        Charge::by_force(self.gate, bytes)
     }
 }
 

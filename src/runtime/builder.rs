@@ -8,6 +8,8 @@ use crate::charge::reclaim::ReclaimConfig;
 use crate::charge::tree::{Further, Tree};
 use crate::charge::{BATCH_MAX, CounterConfig};
 use crate::group::{Counter, Group};
+use crate::numa::config::NumaConfig;
+use crate::numa::{NodeId, TopologyError};
 use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
 use crate::stat::item::{ITEMS_MAX, Items};
 use crate::stat::{Stat, Unit};
@@ -43,10 +45,10 @@ pub struct RuntimeBuilder {
     audit: bool,
     barrier: BarrierMode,
     groups_max: u32,
-    counters: Vec<Further>,
+    pub(super) counters: Vec<Further>,
     items: Items,
     stat_batch: u64,
-    nodes: usize,
+    pub(super) numa: NumaConfig,
     recursive: bool,
     reclaim: ReclaimConfig,
 }
@@ -100,9 +102,17 @@ pub enum BuildError {
     /// Groups were to be weighed by an item that another builder declared.
     #[error("reclaim is weighed by an item of another builder")]
     ForeignStat,
-    /// This version does not have what was asked for, and does not pretend to.
-    #[error("{0} are not supported yet")]
-    Unsupported(&'static str),
+    /// The nodes do not make a topology.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// A tier has no node, or one that the topology does not have.
+    #[error("tier {name:?} is of no node of the topology{}", node.map(|node| format!(": there is no node {node}")).unwrap_or_default())]
+    Tier {
+        /// Of its counter.
+        name: String,
+        /// Which is not there.
+        node: Option<NodeId>,
+    },
 }
 
 fn fresh_id() -> u64 {
@@ -118,6 +128,7 @@ impl Clone for RuntimeBuilder {
             cloned: AtomicBool::new(true),
             counters: self.counters.clone(),
             items: self.items.clone(),
+            numa: self.numa.clone(),
             ..*self
         }
     }
@@ -138,7 +149,7 @@ impl RuntimeBuilder {
             counters: Vec::new(),
             items: Items::default(),
             stat_batch: STAT_BATCH,
-            nodes: 1,
+            numa: NumaConfig::default(),
             recursive: true,
             reclaim: ReclaimConfig::default(),
         }
@@ -312,20 +323,6 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Memory nodes to account for, 1 by default. More are refused by [`build`](Self::build) until accounting by node
-    /// exists.
-    ///
-    /// ```
-    /// use memcg::{BuildError, Runtime};
-    ///
-    /// assert!(Runtime::builder().nodes(1).build().is_ok());
-    /// assert_eq!(Runtime::builder().nodes(2).build().unwrap_err(), BuildError::Unsupported("memory nodes other than 1"));
-    /// ```
-    pub fn nodes(mut self, nodes: usize) -> Self {
-        self.nodes = nodes;
-        self
-    }
-
     /// Whether what a group's children do not claim of its min or low protects those of them that use more than they
     /// claim, in proportion (default), or nobody. Without it, each group protects what it sets itself and no more.
     ///
@@ -432,12 +429,14 @@ impl RuntimeBuilder {
         config = config.barrier(self.barrier).recursive_protection(self.recursive);
         let memory = CounterConfig { budget: self.budget.map(Bytes::as_u64), max, ..config.clone() };
         let configs: Vec<_> = std::iter::once(memory).chain(self.counters.iter().map(|_| config.clone())).collect();
+        let numa = self.numa.build()?;
         let root = slow_path(|_, _| {
-            let stats = Coordinator::new(self.items, self.id, self.stat_batch);
+            let stats = Coordinator::new(self.items, numa.topology.nodes().len(), self.id, self.stat_batch);
             if self.reclaim.weight.is_some_and(|stat| !stats.items.knows(stat)) {
                 return Err(BuildError::ForeignStat);
             }
-            let tree = Tree::of_groups(configs[0].clone(), self.counters.into(), self.groups_max, stats, self.reclaim);
+            let further = self.counters.into();
+            let tree = Tree::of_groups(configs[0].clone(), further, self.groups_max, stats, self.reclaim, numa);
             Ok(tree.root_group(&configs))
         })?;
         Ok(Runtime::new(Group::from_handle(root)))
@@ -473,9 +472,6 @@ impl RuntimeBuilder {
         if self.stat_batch > STAT_BATCH_MAX {
             return Err(BuildError::StatBatchTooLarge(self.stat_batch));
         }
-        if self.nodes != 1 {
-            return Err(BuildError::Unsupported("memory nodes other than 1"));
-        }
-        Ok(())
+        self.check_nodes()
     }
 }

@@ -2,6 +2,7 @@
 
 mod builder;
 mod flusher;
+mod nodes;
 mod table;
 
 pub use builder::{BuildError, RuntimeBuilder};

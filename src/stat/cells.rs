@@ -11,6 +11,8 @@
 
 use std::ptr::{self, NonNull};
 
+use smallvec::SmallVec;
+
 use super::item::Stat;
 use crate::sync::barrier::{light, light_fence};
 use crate::sync::{Arc, AtomicPtr, AtomicU64, Ordering};
@@ -72,6 +74,55 @@ impl Place {
 
     pub(crate) fn set(&self, cells: Option<Cells>) {
         self.0.store(cells.map_or(ptr::null_mut(), |cells| cells.0.as_ptr()), Ordering::Relaxed);
+    }
+}
+
+/// Nodes of a row that need no second allocation.
+const NODES_COMMON: usize = 8;
+
+/// Where a thread finds its cells for the parts of a group on nodes: nothing, or a place for each node. Made by the
+/// thread; the places are stored as [`Place`] says.
+pub(crate) struct Row(AtomicPtr<SmallVec<[Place; NODES_COMMON]>>);
+
+impl Row {
+    pub(crate) fn empty() -> Row {
+        Row(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// The places, if there are any.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn places(&self) -> Option<&[Place]> {
+        // Acquire (E7): another thread, who buries the group, sees the places made.
+        let places = self.0.load(Ordering::Acquire);
+        // SAFETY: from `Box::into_raw` in `places_or_make`; given back with the row only.
+        unsafe { places.as_ref() }.map(SmallVec::as_slice)
+    }
+
+    /// As many places as there are nodes. Owner only. Allocates.
+    pub(crate) fn places_or_make(&self, nodes: usize) -> &[Place] {
+        if self.places().is_none_or(|places| places.len() < nodes) {
+            let made = Box::new((0..nodes).map(|_| Place::empty()).collect());
+            // Release (E7): pairs with `places`.
+            let small = self.0.swap(Box::into_raw(made), Ordering::AcqRel);
+            // Made for a tree with fewer nodes, whose group has been buried: empty, and in nobody's hands.
+            Row::give_back(small);
+        }
+        self.places().unwrap_or_default()
+    }
+
+    #[allow(unsafe_code)]
+    fn give_back(places: *mut SmallVec<[Place; NODES_COMMON]>) {
+        if !places.is_null() {
+            // SAFETY: from `Box::into_raw` in `places_or_make`, and taken out of the row by the caller.
+            drop(unsafe { Box::from_raw(places) });
+        }
+    }
+}
+
+impl Drop for Row {
+    fn drop(&mut self) {
+        Row::give_back(self.0.load(Ordering::Relaxed));
     }
 }
 

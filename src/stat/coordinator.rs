@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::cells::{Added, Cells};
 use super::item::{Items, Stat};
 use super::list::NONE;
-use super::part::{Bound, ENDLESS, Part};
+use super::part::{Bound, ENDLESS, Part, Parts};
 use super::state::{Entry, State};
 use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, Rank};
@@ -34,6 +34,8 @@ pub(crate) const STAT_BATCH_MAX: u64 = 1 << 40;
 /// Gathers the statistics of one tree of groups.
 pub(crate) struct Coordinator {
     pub(crate) items: Items,
+    /// Memory nodes; with one, no group has parts on nodes.
+    pub(crate) nodes: usize,
     /// Who declared the last of them.
     builder: u64,
     /// Grains that a thread may have written to a group without announcing them: half a batch. What has been announced
@@ -66,10 +68,11 @@ pub(crate) struct Counts {
 // === impl Coordinator: the writers' side ===
 
 impl Coordinator {
-    pub(crate) fn new(items: Items, builder: u64, batch: u64) -> Coordinator {
+    pub(crate) fn new(items: Items, nodes: usize, builder: u64, batch: u64) -> Coordinator {
         let state = State::new(items.len());
         Coordinator {
             items,
+            nodes,
             builder,
             quantum: batch / 2,
             stack: AtomicU64::new(0),
@@ -90,6 +93,16 @@ impl Coordinator {
             let part = Arc::as_ptr(&state.groups[number as usize].part);
             // Release: whoever sees it sees it made.
             place.store(part.cast_mut(), Ordering::Release);
+        }
+    }
+
+    /// Make a group's places for its parts on nodes, unless somebody else has meanwhile.
+    pub(crate) fn attach_parts(&self, place: &StatPtr<Parts>) {
+        let made = Box::new(Parts::new(self.nodes));
+        let _state = self.state.lock();
+        if place.load(Ordering::Relaxed).is_null() {
+            // Release: whoever sees them sees them made.
+            place.store(Box::into_raw(made), Ordering::Release);
         }
     }
 

@@ -1,7 +1,10 @@
 //! The statistics of one group: what has been published, and how much may be missing from it.
 
+use smallvec::SmallVec;
+
 use super::cells::Bits;
 use super::flush::Row;
+use super::item::Stat;
 use crate::sync::stat_atomic::AtomicPtr as StatPtr;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -26,6 +29,27 @@ pub(crate) struct Part {
     /// Published: the group and all below it, and the group alone.
     subtree: Box<[AtomicU64]>,
     local: Box<[AtomicU64]>,
+}
+
+/// Nodes of a group that need no second allocation.
+const NODES_COMMON: usize = 8;
+
+/// The parts of one group on nodes: each with the figures of the memory that lies there, below the parent's part on the
+/// same node. Null where there are none yet.
+pub(crate) struct Parts(SmallVec<[StatPtr<Part>; NODES_COMMON]>);
+
+impl Parts {
+    pub(super) fn new(nodes: usize) -> Parts {
+        Parts((0..nodes).map(|_| StatPtr::new(std::ptr::null_mut())).collect())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn place(&self, node: usize) -> Option<&StatPtr<Part>> {
+        self.0.get(node)
+    }
 }
 
 /// What may be missing from published figures.
@@ -117,6 +141,21 @@ impl Part {
         }
         // Release (E21): after the figures; pairs with `bound`.
         self.base.fetch_add(row.announced, Ordering::Release);
+    }
+
+    /// Add to what is published of the group and of all above it: for a thread that can neither make cells nor wait for
+    /// the lock. From the root down, as a flush does; no allocation, so each level is found from below.
+    pub(crate) fn publish_one(&self, stat: Stat, delta: i64) {
+        let depth = self.levels().count();
+        for above in (0..depth).rev() {
+            let Some(level) = self.levels().nth(above) else { continue };
+            // Release (E22): as in `publish`.
+            level.touched.fetch_or(1 << stat.number(), Ordering::Release);
+            let figures = [Some(&level.subtree), (above == 0).then_some(&level.local)];
+            for figures in figures.into_iter().flatten() {
+                figures[stat.number()].fetch_add(delta.cast_unsigned(), Ordering::Release);
+            }
+        }
     }
 
     /// Items that have figures.

@@ -36,15 +36,21 @@ struct Figures {
 }
 
 impl Stats {
-    /// What has been published, of which so much may be missing.
+    /// The sum of what has been published in these parts, of which so much may be missing.
     #[inline]
-    pub(crate) fn read(items: &Items, part: Option<&Part>, max_error: u64) -> Stats {
+    pub(crate) fn read<'a>(items: &Items, parts: impl Iterator<Item = &'a Part>, max_error: u64) -> Stats {
         let mut stats = Stats { max_error, figures: SmallVec::new() };
-        if let Some(part) = part {
-            stats.figures.extend(part.published().map(|item| {
-                let [subtree, local] = part.figures(item);
-                Figures { of: items.stat(item), subtree, local }
-            }));
+        for (number, part) in parts.enumerate() {
+            for item in part.published() {
+                let (of, [subtree, local]) = (items.stat(item), part.figures(item));
+                match stats.figures.iter_mut().find(|figures| number > 0 && figures.of == of) {
+                    Some(figures) => {
+                        figures.subtree = figures.subtree.wrapping_add(subtree);
+                        figures.local = figures.local.wrapping_add(local);
+                    }
+                    None => stats.figures.push(Figures { of, subtree, local }),
+                }
+            }
         }
         stats
     }

@@ -30,7 +30,7 @@ use super::transit::Transit;
 use super::{AtomicPtr, Ordering, Registrar};
 use crate::charge::audit::Cell as AuditCell;
 use crate::charge::stock::Slot;
-use crate::stat::cells::{Cells, Place as CellsPlace};
+use crate::stat::cells::{Cells, Place as CellsPlace, Row};
 
 /// What one thread id owns.
 pub(crate) struct Block {
@@ -41,6 +41,7 @@ pub(crate) struct Block {
     slots: Directory<Slot>,
     audit: Directory<AuditCell>,
     cells: Directory<CellsPlace>,
+    rows: Directory<Row>,
 }
 
 // SAFETY: `next` is written before the block is published and names a block of the same registry, which never drops one
@@ -80,6 +81,7 @@ impl Block {
             slots: Directory::new(),
             audit: Directory::new(),
             cells: Directory::new(),
+            rows: Directory::new(),
         })
     }
 
@@ -127,6 +129,21 @@ impl Block {
     pub(crate) fn cells_or_page(&self, index: SlotIndex) -> Option<&CellsPlace> {
         self.cells.get_or_make(index, CellsPlace::empty)
     }
+
+    /// This thread's cells of the part on a node of the group behind a gate, if it has any.
+    #[inline(always)]
+    pub(crate) fn cells_on_behind(&self, gate: &Gate, node: usize) -> Option<Cells> {
+        self.rows.behind(gate)?.places()?.get(node)?.cells()
+    }
+
+    /// Where the cells of a group's parts on nodes are found, if this thread has a page for them.
+    pub(crate) fn row(&self, index: SlotIndex) -> Option<&Row> {
+        self.rows.get(index)
+    }
+
+    pub(crate) fn row_or_page(&self, index: SlotIndex) -> Option<&Row> {
+        self.rows.get_or_make(index, Row::empty)
+    }
 }
 
 /// Stands for a block where a thread has none: every look-up in it finds no page. Saves the hit path a test. All zero,
@@ -139,6 +156,7 @@ static NO_BLOCK: Block = Block {
     slots: Directory::new(),
     audit: Directory::new(),
     cells: Directory::new(),
+    rows: Directory::new(),
 };
 
 #[cfg(not(loom))]

@@ -5,7 +5,7 @@ use std::ptr;
 use super::stat_atomic::{AtomicPtr as StatPtr, AtomicU32};
 use super::{AtomicPtr, AtomicU64, Ordering};
 use crate::charge::stock::Slot;
-use crate::stat::cells::Place as CellsPlace;
+use crate::stat::cells::{Place as CellsPlace, Row};
 
 /// Entries of one page: 4 KiB of 16-byte slots.
 #[cfg(not(loom))]
@@ -107,6 +107,9 @@ impl Gate {
     }
 }
 
+/// Cells and rows of cells are found by the same offset.
+const _: () = assert!(size_of::<CellsPlace>() == size_of::<Row>());
+
 /// Aligned so that no two threads share a line, nor a pair of lines.
 #[repr(C, align(128))]
 struct Page<T>([T; PAGE_SLOTS]);
@@ -170,6 +173,16 @@ impl Directory<CellsPlace> {
     #[allow(unsafe_code)]
     pub(super) fn behind(&self, gate: &Gate) -> Option<&CellsPlace> {
         // SAFETY: as above, with `Gate::set_cells_index`.
+        unsafe { self.at(gate.cells_page.load(Ordering::Relaxed), gate.cells_offset.load(Ordering::Relaxed)) }
+    }
+}
+
+impl Directory<Row> {
+    /// The row of cells behind a gate, if its page exists.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(super) fn behind(&self, gate: &Gate) -> Option<&Row> {
+        // SAFETY: as above; a row is as large as a place of cells.
         unsafe { self.at(gate.cells_page.load(Ordering::Relaxed), gate.cells_offset.load(Ordering::Relaxed)) }
     }
 }

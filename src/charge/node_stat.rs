@@ -1,0 +1,176 @@
+//! Statistics of memory on nodes: a group's parts there, and a thread's row of cells for them.
+//!
+//! Where a runtime has more nodes than one, a group has beside its own statistics a part for each node on which it, or a
+//! group below it, has memory. The parts of one node are a tree of their own in the shape of the tree of groups
+//! ([`Spine`]), written and flushed as the group's own statistics are (`crate::stat`). A thread keeps a row of cells for
+//! each group that it charges, one place for each node.
+//!
+//! A group that is offline gets no new parts: what comes to lie on a node where it has none is accounted to the nearest
+//! group above that has one, or may make one. With one node there are no parts: all is the group's own.
+
+use smallvec::{SmallVec, smallvec};
+
+use super::page_counter::Node;
+use super::stat::{Fresh, Spine};
+use crate::stat::Stat;
+use crate::stat::cells::{Added, Row};
+use crate::stat::coordinator::Coordinator;
+use crate::stat::part::{Part, Parts};
+use crate::sync::Ordering;
+use crate::sync::per_thread::Local;
+use crate::sync::slots::Gate;
+
+/// Where an account is kept: at the group, or so many levels above it.
+pub(crate) type Above = u16;
+
+// === The write path ===
+
+impl Gate {
+    /// Add to an item of the group, or of its memory on a node. Where it has no part there and gets none, to that of the
+    /// nearest group above; returns how far above. `None`: nowhere, nothing is counted.
+    #[inline(always)]
+    pub(crate) fn account(&self, spine: Spine, stat: Stat, delta: i64) -> Option<Above> {
+        match self.add_to(spine, stat, delta) {
+            Added::Done => Some(0),
+            added => self.account_slow(spine, stat, delta, added),
+        }
+    }
+
+    /// Take off what [`account`](Self::account) has added so far above, on whatever thread.
+    #[inline(always)]
+    pub(crate) fn unaccount(&self, spine: Spine, above: Above, stat: Stat, delta: i64) {
+        let delta = delta.wrapping_neg();
+        if above > 0 {
+            self.unaccount_above(spine, above, stat, delta);
+        } else {
+            match self.add_to(spine, stat, delta) {
+                Added::Done => {}
+                added => drop(self.account_slow(spine, stat, delta, added)),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn add_to(&self, spine: Spine, stat: Stat, delta: i64) -> Added {
+        let find = |local: &Local| {
+            let block = local.fast_block()?;
+            match spine {
+                Spine::Group => block.cells_behind(self),
+                Spine::On(node) => block.cells_on_behind(self, node),
+            }
+        };
+        crate::sync::with_local(find).map_or(Added::Nowhere, |cells| cells.add(stat, delta))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn account_slow(&self, spine: Spine, stat: Stat, delta: i64, added: Added) -> Option<Above> {
+        let group = self.node().keeper();
+        let stats = group.tree().stats.as_ref()?;
+        if added == Added::Due {
+            group.attend(stats, spine);
+            return Some(0);
+        }
+        if !stats.items.knows(stat) {
+            stats.counts.foreign.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        // Who has a part keeps it as long as anything is accounted there.
+        let has = |level: &Node| level.part_of(spine).is_some() || spine == Spine::Group || !level.state().is_offline();
+        let (above, level) = (0..).zip(group.levels()).find(|(_, level)| has(level))?;
+        level.count_slow(stats, spine, stat, delta)?;
+        Some(above)
+    }
+
+    #[cold]
+    fn unaccount_above(&self, spine: Spine, above: Above, stat: Stat, delta: i64) {
+        let group = self.node().keeper();
+        if let (Some(stats), Some(level)) = (&group.tree().stats, group.levels().nth(above.into())) {
+            level.count_slow(stats, spine, stat, delta);
+        }
+    }
+}
+
+impl Node {
+    #[allow(unsafe_code)]
+    fn parts(&self) -> Option<&Parts> {
+        // SAFETY: from `Box::into_raw` in `Coordinator::attach_parts`, given back at the burial of the group; who has
+        // the node keeps the group.
+        unsafe { self.parts.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// The group's statistics of its memory on a node, if it or a group below has any there.
+    #[allow(unsafe_code)]
+    pub(super) fn part_on(&self, node: usize) -> Option<&Part> {
+        // SAFETY: as for `stat_part`.
+        unsafe { self.parts()?.place(node)?.load(Ordering::Acquire).as_ref() }
+    }
+
+    pub(super) fn attach_on(&self, stats: &Coordinator, node: usize, above: Option<&Part>) {
+        if self.parts().is_none() {
+            stats.attach_parts(&self.parts);
+        }
+        if let Some(place) = self.parts().and_then(|parts| parts.place(node)) {
+            stats.attach(place, above);
+        }
+    }
+
+    #[inline]
+    pub(super) fn parts_on_nodes(&self) -> impl Iterator<Item = &Part> {
+        let nodes = self.parts().map_or(0, Parts::len);
+        (0..nodes).filter_map(|node| self.part_on(node))
+    }
+}
+
+// === The readers ===
+
+/// An item of a group by node: of its subtree, and of the group alone.
+pub(crate) struct OnNodes {
+    pub(crate) nodes: SmallVec<[[i64; 2]; 8]>,
+    /// On no node: not touched yet, or added without saying where.
+    pub(crate) unplaced: [i64; 2],
+    /// Grains that may be missing.
+    pub(crate) max_error: u64,
+}
+
+impl Node {
+    pub(crate) fn read_on_nodes(&self, stat: Stat, fresh: Fresh) -> OnNodes {
+        let stats = self.coordinator();
+        let max_error = self.freshen(fresh);
+        let known = stats.items.knows(stat);
+        let figures = |part: &Part| if known { part.figures(stat.number()) } else { [0; 2] };
+        let of = |spine: Spine| self.part_of(spine).map_or([0; 2], figures);
+        if stats.nodes == 1 {
+            return OnNodes { nodes: smallvec![of(Spine::Group)], unplaced: [0; 2], max_error };
+        }
+        let nodes = (0..stats.nodes).map(|node| of(Spine::On(node))).collect();
+        OnNodes { nodes, unplaced: of(Spine::Group), max_error }
+    }
+
+    /// The group has a part on that node, and so can be accounted there whether or not it is online.
+    pub(crate) fn has_part_on(&self, node: usize) -> bool {
+        self.part_on(node).is_some()
+    }
+}
+
+// === The end ===
+
+impl Node {
+    /// Nobody has the group any more: what is accounted on its nodes goes to its ancestors.
+    #[allow(unsafe_code)]
+    pub(super) fn bury_parts(&self) {
+        let Some(parts) = self.parts() else { return };
+        for block in self.tree().registry.blocks() {
+            // As with the cells of the group's own statistics.
+            for place in block.row(self.index).and_then(Row::places).unwrap_or_default() {
+                place.set(None);
+            }
+        }
+        for part in (0..parts.len()).filter_map(|node| self.part_on(node)) {
+            self.coordinator().bury(part);
+        }
+        let parts = self.parts.swap(std::ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: from `Box::into_raw` in `Coordinator::attach_parts`; nobody has the group, so nobody has them.
+        drop(unsafe { Box::from_raw(parts) });
+    }
+}

@@ -1,0 +1,203 @@
+//! A group's memory by node.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use super::Group;
+use crate::charge::stat::Fresh;
+use crate::numa::NodeId;
+use crate::stat::{Stat, Unit};
+
+/// One item of a group by node, as it was read: of its subtree, and of the group alone.
+///
+/// ```
+/// use memcg::{Limits, NodeId, Placement, Stat};
+///
+/// let runtime = memcg::Runtime::builder().nodes(2).build()?;
+/// let query = runtime.root().create("q17", Limits::new())?;
+/// let _kmem = query.precharge(100)?.account(&Placement::on(NodeId::new(1), 100));
+/// let now = runtime.root().numa_stat(Stat::KERNEL);
+/// assert_eq!((now.get(NodeId::new(1)), now.local(NodeId::new(1)), now.max_error()), (100, 0, 0));
+/// assert_eq!(now.to_string(), "N0=0 N1=100");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeStats {
+    /// Node, subtree, group alone.
+    nodes: SmallVec<[(NodeId, [i64; 2]); 8]>,
+    unplaced: [i64; 2],
+    max_error: u64,
+}
+
+impl NodeStats {
+    /// On a node, in the group and everything below it. 0 for a node that there is not.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let now = runtime.root().numa_stat(memcg::Stat::ANON);
+    /// assert_eq!(now.get(memcg::NodeId::new(0)), 0);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn get(&self, node: NodeId) -> i64 {
+        self.figures(node)[0]
+    }
+
+    /// On a node, in the group alone.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let now = runtime.root().numa_stat(memcg::Stat::ANON);
+    /// assert_eq!(now.local(memcg::NodeId::new(0)), 0);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn local(&self, node: NodeId) -> i64 {
+        self.figures(node)[1]
+    }
+
+    fn figures(&self, node: NodeId) -> [i64; 2] {
+        self.nodes.iter().find(|(of, _)| *of == node).map_or([0; 2], |(_, figures)| *figures)
+    }
+
+    /// On no node, in the group and everything below it: memory that nobody has touched, and what was
+    /// [added](Group::stat_add) without saying where. 0 in a runtime of one node, on which everything is.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
+    /// runtime.root().stat_add(memcg::Stat::ANON, 4_096);
+    /// assert_eq!(runtime.root().numa_stat(memcg::Stat::ANON).unplaced(), 4_096);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn unplaced(&self) -> i64 {
+        self.unplaced[0]
+    }
+
+    /// All nodes, and what is on none.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
+    /// runtime.root().stat_add(memcg::Stat::ANON, 4_096);
+    /// assert_eq!(runtime.root().numa_stat(memcg::Stat::ANON).sum(), 4_096);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn sum(&self) -> i64 {
+        self.nodes.iter().fold(self.unplaced[0], |sum, (_, [subtree, _])| sum.wrapping_add(*subtree))
+    }
+
+    /// The nodes in order, with what is on each in the group and everything below it.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
+    /// assert_eq!(runtime.root().numa_stat(memcg::Stat::ANON).iter().count(), 2);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn iter(&self) -> impl Iterator<Item = (NodeId, i64)> {
+        self.nodes.iter().map(|(node, [subtree, _])| (*node, *subtree))
+    }
+
+    /// How far the figures together may be from what had been written, in grains of the item's unit. See
+    /// [`Stats::max_error`](crate::Stats::max_error).
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// assert_eq!(runtime.root().numa_stat(memcg::Stat::ANON).max_error(), 0);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn max_error(&self) -> u64 {
+        self.max_error
+    }
+}
+
+/// As a line of `memory.numa_stat`.
+impl fmt::Display for NodeStats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, (node, bytes)) in self.iter().enumerate() {
+            write!(f, "{}N{node}={bytes}", if number > 0 { " " } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+/// Every item per node of a group: prints as `memory.numa_stat` does.
+///
+/// ```
+/// use memcg::{NodeId, Placement};
+///
+/// let runtime = memcg::Runtime::builder().nodes(2).build()?;
+/// let _kmem = runtime.root().precharge(4_096)?.account(&Placement::on(NodeId::new(1), 4_096));
+/// let table = runtime.root().numa_table().to_string();
+/// assert!(table.lines().any(|line| line == "kernel N0=0 N1=4096"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumaTable(Vec<(String, NodeStats)>);
+
+impl NumaTable {
+    /// The items by name.
+    ///
+    /// ```
+    /// let table = memcg::Runtime::builder().build()?.root().numa_table();
+    /// assert!(table.rows().any(|(name, row)| name == "percpu" && row.sum() == 0));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn rows(&self) -> impl Iterator<Item = (&str, &NodeStats)> {
+        self.0.iter().map(|(name, row)| (name.as_str(), row))
+    }
+}
+
+impl fmt::Display for NumaTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.rows().try_for_each(|(name, row)| writeln!(f, "{name} {row}"))
+    }
+}
+
+impl Group {
+    /// An item by node, exact: everything written before the call is in it. Costs a flush of each node's statistics
+    /// below this group, and no barrier. Of the root: of the whole runtime.
+    ///
+    /// Source: `memory_numa_stat_show` in `mm/memcontrol.c`, and NR_KMEM by node in "per-memcg-per-node kmem accounting"
+    /// (Ghiti, 2026, patch 5).
+    ///
+    /// ```
+    /// use memcg::{NodeId, Placement, Stat};
+    ///
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let _kmem = runtime.root().precharge(64)?.account(&Placement::on(NodeId::new(0), 64));
+    /// assert_eq!(runtime.root().numa_stat(Stat::KERNEL).get(NodeId::new(0)), 64);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn numa_stat(&self, stat: Stat) -> NodeStats {
+        self.node_stats(stat, Fresh::Exact)
+    }
+
+    /// [`numa_stat`](Self::numa_stat) as it was published last: loads only. [`NodeStats::max_error`] says what may be
+    /// missing.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// assert_eq!(runtime.root().numa_stat_stale(memcg::Stat::KERNEL).sum(), 0);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn numa_stat_stale(&self, stat: Stat) -> NodeStats {
+        self.node_stats(stat, Fresh::Stale)
+    }
+
+    fn node_stats(&self, stat: Stat, fresh: Fresh) -> NodeStats {
+        let read = self.node().read_on_nodes(stat, fresh);
+        let nodes = self.node().tree().numa().topology.nodes().zip(read.nodes).collect();
+        NodeStats { nodes, unplaced: read.unplaced, max_error: read.max_error }
+    }
+
+    /// All items per node that are counted in bytes, exact, in the shape of `memory.numa_stat`.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// assert!(runtime.root().numa_table().to_string().starts_with("anon N0=0\n"));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn numa_table(&self) -> NumaTable {
+        let items = self.node().coordinator().items.iter();
+        let rows = items.filter(|item| item.per_node && item.unit == Unit::Bytes);
+        NumaTable(rows.map(|item| (item.name.to_owned(), self.numa_stat(item.stat))).collect())
+    }
+}

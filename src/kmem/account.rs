@@ -1,0 +1,448 @@
+//! Bytes held, with the node of each.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use super::placement::Placement;
+use super::precharge::{OfTier, Precharge, Tiers, numa};
+use crate::charge::node_stat::Above;
+use crate::charge::stat::Spine;
+use crate::group::{Charge, ChargeError, Group};
+use crate::numa::NodeId;
+use crate::stat::Stat;
+use crate::sync::model_failed;
+
+/// Bytes charged to a group, and accounted to the nodes where they lie. Dropped, it takes from each node what was
+/// accounted there, and then gives the bytes back; on whatever thread, whether or not the group, its handles or the
+/// runtime are still there.
+///
+/// ```
+/// use memcg::{NodeId, Placement, Stat};
+///
+/// let runtime = memcg::Runtime::builder().nodes(2).build()?;
+/// let (near, far) = (NodeId::new(0), NodeId::new(1));
+/// let mut kmem = runtime.root().precharge(4_096)?.account(&Placement::on(near, 4_096));
+/// assert_eq!(kmem.migrate(Some(near), Some(far), 1_000), 1_000); // its owner has moved a part of it
+/// let now = runtime.root().numa_stat(Stat::KERNEL);
+/// assert_eq!((now.get(near), now.get(far), kmem.bytes()), (3_096, 1_000, 4_096));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "dropped at once it gives the bytes back at once"]
+pub struct Kmem {
+    charge: Charge,
+    stat: Stat,
+    accounts: SmallVec<[Account; 2]>,
+    tiers: Tiers,
+}
+
+/// Bytes accounted in one place.
+#[derive(Clone, Copy, Debug)]
+struct Account {
+    spine: Spine,
+    /// `None`: nowhere, for it was inside another slow path.
+    above: Option<Above>,
+    bytes: u64,
+}
+
+impl Kmem {
+    #[inline]
+    pub(super) fn new(precharge: Precharge, stat: Stat, placement: &Placement) -> Kmem {
+        let Precharge { charge, tiers } = precharge;
+        let mut kmem = Kmem { charge, stat, accounts: SmallVec::new(), tiers };
+        let (held, bytes) = (kmem.charge.bytes(), placement.bytes());
+        if bytes > held {
+            kmem.charge.grow(bytes - held);
+        }
+        kmem.account_all(placement);
+        kmem.charge.shrink(held.saturating_sub(bytes));
+        kmem
+    }
+
+    #[inline]
+    fn account_all(&mut self, placement: &Placement) {
+        if numa(self.charge.gate().node()).topology.is_one_node() {
+            self.account(Spine::Group, placement.bytes());
+        } else {
+            for (node, bytes) in placement.nodes() {
+                self.account(self.spine(Some(node)), bytes);
+            }
+            self.account(Spine::Group, placement.unplaced());
+        }
+        self.settle_tiers();
+    }
+
+    /// Of a node; what is on none, or on one that the topology does not have, is the group's own.
+    fn spine(&self, node: Option<NodeId>) -> Spine {
+        let topology = &numa(self.charge.gate().node()).topology;
+        match node.and_then(|node| topology.index_of(node)) {
+            Some(index) if !topology.is_one_node() => Spine::On(index),
+            _ => Spine::Group,
+        }
+    }
+
+    #[inline]
+    fn account(&mut self, spine: Spine, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let above = self.charge.gate().account(spine, self.stat, bytes.cast_signed());
+        match self.accounts.iter_mut().find(|of| of.spine == spine && of.above == above) {
+            Some(account) => account.bytes += bytes,
+            None => self.accounts.push(Account { spine, above, bytes }),
+        }
+    }
+
+    /// At most `bytes`. Returns how many.
+    #[inline]
+    fn unaccount(&mut self, spine: Spine, bytes: u64) -> u64 {
+        let mut left = bytes;
+        for account in self.accounts.iter_mut().filter(|of| of.spine == spine) {
+            let gone = left.min(account.bytes);
+            if gone > 0 {
+                account.take_off(&self.charge, self.stat, gone);
+                account.bytes -= gone;
+                left -= gone;
+            }
+        }
+        self.accounts.retain(|account| account.bytes > 0);
+        bytes - left
+    }
+
+    /// Of each tier the bytes that lie on its nodes, and those that may yet come there, if that has been precharged.
+    #[inline]
+    fn settle_tiers(&mut self) {
+        if !numa(self.charge.gate().node()).tiers.is_empty() {
+            self.settle_tiers_slow();
+        }
+    }
+
+    #[cold]
+    fn settle_tiers_slow(&mut self) {
+        let placement = self.placement();
+        let group = self.group();
+        for (number, tier) in numa(group.node()).tiers.iter().enumerate() {
+            let on_tier: u64 = placement.nodes().filter(|(node, _)| tier.has(*node)).map(|(_, bytes)| bytes).sum();
+            match self.tiers.iter_mut().find(|of| of.tier == number) {
+                Some(OfTier { charge, .. }) => {
+                    // What is on no node yet was admitted for all of its nodes.
+                    let bytes = on_tier.saturating_add(placement.unplaced());
+                    charge.shrink(charge.bytes().saturating_sub(bytes));
+                    charge.grow(on_tier.saturating_sub(charge.bytes()));
+                }
+                None if on_tier > 0 => {
+                    self.tiers.push(OfTier { tier: number, charge: group.charge_number(tier.counter, on_tier) });
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Bytes held.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let kmem = runtime.root().precharge(10)?.account(&memcg::Placement::on(memcg::NodeId::new(0), 8));
+    /// assert_eq!(kmem.bytes(), 8);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.charge.bytes()
+    }
+
+    /// Who is charged: a handle of its own.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let kmem = runtime.root().precharge(10)?.account(&memcg::Placement::new());
+    /// assert_eq!(kmem.group(), runtime.root());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn group(&self) -> Group {
+        self.charge.group()
+    }
+
+    /// What it is accounted as.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let kmem = runtime.root().precharge(10)?.account(&memcg::Placement::new());
+    /// assert_eq!(kmem.stat(), memcg::Stat::KERNEL);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn stat(&self) -> Stat {
+        self.stat
+    }
+
+    /// Where the bytes are accounted. In a runtime of one node all are on that one.
+    ///
+    /// ```
+    /// use memcg::{NodeId, Placement};
+    ///
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let placement = Placement::on(NodeId::new(0), 8);
+    /// assert_eq!(runtime.root().precharge(10)?.account(&placement).placement(), placement);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn placement(&self) -> Placement {
+        let topology = &numa(self.charge.gate().node()).topology;
+        let mut placement = Placement::new();
+        for account in &self.accounts {
+            let node = match account.spine {
+                Spine::On(index) => Some(topology.node_at(index)),
+                Spine::Group => topology.is_one_node().then(|| topology.node_at(0)),
+            };
+            placement.add(node, account.bytes);
+        }
+        placement
+    }
+
+    /// The memory has moved, or has been touched for the first time (`from` none): at most `bytes` of the account move
+    /// with it. Returns how many. What is held stays as it is; a tier that they move to is charged by force, for they are
+    /// there already: [`try_migrate`](Self::try_migrate) asks before.
+    ///
+    /// ```
+    /// use memcg::{NodeId, Placement};
+    ///
+    /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
+    /// let mut untouched = Placement::new();
+    /// untouched.add(None, 100);
+    /// let mut kmem = runtime.root().precharge(100)?.account(&untouched);
+    /// assert_eq!(kmem.migrate(None, Some(NodeId::new(1)), 4_096), 100);
+    /// assert_eq!(kmem.placement(), Placement::on(NodeId::new(1), 100));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, bytes: u64) -> u64 {
+        let (from, to) = (self.spine(from), self.spine(to));
+        if from == to {
+            return self.on(from).min(bytes);
+        }
+        let moved = self.unaccount(from, bytes);
+        self.account(to, moved);
+        self.settle_tiers();
+        moved
+    }
+
+    /// [`migrate`](Self::migrate) before the memory is moved: the tiers that it would come to are asked first.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError::Limit`] of a tier's counter; nothing has changed.
+    ///
+    /// ```
+    /// use memcg::{Limit, NodeId, Placement};
+    ///
+    /// let mut builder = memcg::Runtime::builder().nodes(2);
+    /// let toptier = builder.tier("toptier", [NodeId::new(0)]);
+    /// let runtime = builder.build()?;
+    /// runtime.root().counter(toptier)?.set_max(Limit::Bytes(10))?;
+    /// let bound = memcg::Bound::from(100).within(&[NodeId::new(1)]);
+    /// let mut kmem = runtime.root().precharge(bound)?.account(&Placement::on(NodeId::new(1), 100));
+    /// assert!(kmem.try_migrate(Some(NodeId::new(1)), Some(NodeId::new(0)), 100).is_err());
+    /// assert_eq!(kmem.try_migrate(Some(NodeId::new(1)), Some(NodeId::new(0)), 10)?, 10);
+    /// assert_eq!(runtime.root().counter(toptier)?.live(), 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn try_migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, bytes: u64) -> Result<u64, ChargeError> {
+        let group = self.group();
+        let (of, into) = (self.spine(from), self.spine(to));
+        let bytes = self.on(of).min(bytes);
+        let mut admitted = Tiers::new();
+        if of != into {
+            for (number, tier) in numa(group.node()).tiers.iter().enumerate() {
+                let (leaves, enters) = (from.is_some_and(|node| tier.has(node)), to.is_some_and(|node| tier.has(node)));
+                let held = self.tiers.iter().find(|of| of.tier == number);
+                let promised = from.is_none() && held.is_some();
+                if enters && !leaves && !promised {
+                    let charge = group.try_charge_number(tier.counter, bytes)?;
+                    admitted.push(OfTier { tier: number, charge });
+                }
+            }
+        }
+        for OfTier { tier, charge } in admitted {
+            match self.tiers.iter_mut().find(|of| of.tier == tier) {
+                // Of the same counter.
+                Some(held) => drop(held.charge.merge(charge)),
+                None => self.tiers.push(OfTier { tier, charge }),
+            }
+        }
+        Ok(self.migrate(from, to, bytes))
+    }
+
+    /// The account becomes `placement`, as far as there are bytes; what it lacks is on no node. What is held stays as it
+    /// is.
+    ///
+    /// ```
+    /// use memcg::{NodeId, Placement};
+    ///
+    /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
+    /// let mut kmem = runtime.root().precharge(100)?.account(&Placement::on(NodeId::new(0), 100));
+    /// kmem.relocate(&Placement::on(NodeId::new(1), 70));
+    /// assert_eq!((kmem.placement().on_node(NodeId::new(1)), kmem.placement().unplaced()), (70, 30));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn relocate(&mut self, placement: &Placement) {
+        let mut left = self.bytes();
+        let mut wanted: SmallVec<[(Spine, u64); 4]> = SmallVec::new();
+        for (node, bytes) in placement.nodes() {
+            let bytes = bytes.min(left);
+            left -= bytes;
+            wanted.push((self.spine(Some(node)), bytes));
+        }
+        if let Some(own) = wanted.iter_mut().find(|(spine, _)| *spine == Spine::Group) {
+            own.1 += left;
+        } else {
+            wanted.push((Spine::Group, left));
+        }
+        // First what goes: the sum never exceeds what is held.
+        let spines: SmallVec<[Spine; 4]> = self.accounts.iter().map(|account| account.spine).collect();
+        for spine in spines {
+            let keeps: u64 = wanted.iter().filter(|(of, _)| *of == spine).map(|(_, bytes)| *bytes).sum();
+            self.unaccount(spine, self.on(spine).saturating_sub(keeps));
+        }
+        for (spine, bytes) in wanted {
+            self.account(spine, bytes.saturating_sub(self.on(spine)));
+        }
+        self.settle_tiers();
+    }
+
+    /// Give a part back, each byte from its node, at most what is there. Returns how many bytes those were.
+    ///
+    /// ```
+    /// use memcg::{NodeId, Placement};
+    ///
+    /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
+    /// let mut kmem = runtime.root().precharge(100)?.account(&Placement::on(NodeId::new(1), 100));
+    /// assert_eq!(kmem.shrink(&Placement::on(NodeId::new(1), 30)), 30);
+    /// assert_eq!(kmem.shrink(&Placement::on(NodeId::new(0), 30)), 0);
+    /// assert_eq!((kmem.bytes(), runtime.root().live()), (70, 70));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shrink(&mut self, placement: &Placement) -> u64 {
+        let mut gone = self.unaccount(Spine::Group, placement.unplaced());
+        for (node, bytes) in placement.nodes() {
+            gone += self.unaccount(self.spine(Some(node)), bytes);
+        }
+        self.settle_tiers();
+        self.charge.shrink(gone)
+    }
+
+    /// Take another one's bytes, of the same group and item.
+    ///
+    /// # Errors
+    ///
+    /// The other as it was, where its group or its item is another.
+    ///
+    /// ```
+    /// use memcg::{NodeId, Placement};
+    ///
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let one = || runtime.root().precharge(10).map(|held| held.account(&Placement::on(NodeId::new(0), 10)));
+    /// let (mut all, other) = (one()?, one()?);
+    /// assert!(all.merge(other).is_ok());
+    /// assert_eq!(all.bytes(), 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn merge(&mut self, mut other: Kmem) -> Result<(), Kmem> {
+        if !std::ptr::eq(self.charge.gate(), other.charge.gate()) || self.stat != other.stat {
+            return Err(other);
+        }
+        for account in std::mem::take(&mut other.accounts) {
+            match self.accounts.iter_mut().find(|of| of.spine == account.spine && of.above == account.above) {
+                Some(of) => of.bytes += account.bytes,
+                None => self.accounts.push(account),
+            }
+        }
+        for OfTier { tier, charge } in std::mem::take(&mut other.tiers) {
+            match self.tiers.iter_mut().find(|of| of.tier == tier) {
+                Some(held) => drop(held.charge.merge(charge)),
+                None => self.tiers.push(OfTier { tier, charge }),
+            }
+        }
+        drop(self.charge.merge(other.charge.take()));
+        Ok(())
+    }
+
+    /// Charge another group in its place, at the same nodes. Nothing is charged above their common ancestor.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`] as [`Charge::transfer`]; nothing has changed.
+    ///
+    /// ```
+    /// use memcg::{Limits, NodeId, Placement, Stat};
+    ///
+    /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
+    /// let (one, other) = (runtime.root().create("one", Limits::new())?, runtime.root().create("other", Limits::new())?);
+    /// let mut kmem = one.precharge(10)?.account(&Placement::on(NodeId::new(1), 10));
+    /// kmem.transfer(&other)?;
+    /// assert_eq!((one.live(), other.numa_stat(Stat::KERNEL).get(NodeId::new(1))), (0, 10));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn transfer(&mut self, to: &Group) -> Result<(), ChargeError> {
+        let from = self.group();
+        if from == *to {
+            return Ok(());
+        }
+        let mut moved = 0;
+        for number in 0..self.tiers.len() {
+            if let Err(error) = self.tiers[number].charge.transfer(to) {
+                // They were there a moment ago, and have not left the ancestors that both have.
+                for of in &mut self.tiers[..moved] {
+                    let (counter, bytes) = (numa(from.node()).tiers[of.tier].counter, of.charge.bytes());
+                    of.charge = from.charge_number(counter, bytes);
+                }
+                return Err(error);
+            }
+            moved += 1;
+        }
+        let accounts = std::mem::take(&mut self.accounts);
+        for account in &accounts {
+            account.take_off(&self.charge, self.stat, account.bytes);
+        }
+        let transferred = self.charge.transfer(to);
+        for account in accounts {
+            self.account(account.spine, account.bytes);
+        }
+        if transferred.is_err() {
+            for of in &mut self.tiers {
+                let (counter, bytes) = (numa(from.node()).tiers[of.tier].counter, of.charge.bytes());
+                of.charge = from.charge_number(counter, bytes);
+            }
+        }
+        transferred
+    }
+
+    fn on(&self, spine: Spine) -> u64 {
+        self.accounts.iter().filter(|account| account.spine == spine).map(|account| account.bytes).sum()
+    }
+}
+
+impl Account {
+    #[inline]
+    fn take_off(&self, charge: &Charge, stat: Stat, bytes: u64) {
+        if let Some(above) = self.above {
+            charge.gate().unaccount(self.spine, above, stat, bytes.cast_signed());
+        }
+    }
+}
+
+impl Drop for Kmem {
+    #[inline]
+    fn drop(&mut self) {
+        if model_failed() {
+            return;
+        }
+        // Before the charge goes: afterwards the group may be gone.
+        for account in &self.accounts {
+            account.take_off(&self.charge, self.stat, account.bytes);
+        }
+    }
+}
+
+impl fmt::Debug for Kmem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kmem").field("group", &self.group()).field("placement", &self.placement()).finish()
+    }
+}

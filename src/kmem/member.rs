@@ -1,0 +1,146 @@
+//! A thread that charges a group, and is moved to another one by somebody else.
+//!
+//! ```text
+//! mover:  the group, under the lock ──> moves + 1
+//! member: moves ──> differs from what it has seen ──> note moves ──> the group, under the lock
+//! ```
+//!
+//! In this order on either side: a second move during a refresh is in the count that the next look compares with, even
+//! where the refresh has missed its group (E29). Source: `current_objcg_update` in `mm/memcontrol.c`, whose tag on the
+//! pointer this count is, and "memcg: convert task->objcg to a per-node objcgs array" (Butt, 2026).
+
+use crate::group::{ChargeError, Group};
+use crate::sync::lock::{Lock, Rank};
+use crate::sync::{Arc, AtomicU64, Ordering};
+
+struct Shared {
+    /// How often it was moved.
+    moves: AtomicU64,
+    group: Lock<Group>,
+}
+
+/// A thread's place in the tree: the group that it charges, until somebody moves it.
+///
+/// To look whether it has been moved is one load. The thread finds its statistics on each node in a row of its own for
+/// that group; after a move it takes up the row of the other one, and what it has charged stays where it was.
+///
+/// ```
+/// use memcg::{Limits, Runtime};
+///
+/// let runtime = Runtime::builder().build()?;
+/// let (one, other) = (runtime.root().create("one", Limits::new())?, runtime.root().create("other", Limits::new())?);
+/// let mut member = one.join();
+/// let mover = member.mover();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| mover.move_to(&other)).join().unwrap() // the scheduler's thread
+/// })?;
+/// let _held = member.group().try_charge(10)?;
+/// assert_eq!((one.live(), other.live()), (0, 10));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Member {
+    shared: Arc<Shared>,
+    /// The move after which `group` was asked for.
+    seen: u64,
+    group: Group,
+}
+
+/// Moves a [`Member`] to other groups, from any thread.
+#[derive(Clone)]
+pub struct Mover(Arc<Shared>);
+
+impl Group {
+    /// A member of this group: for a thread that others will move from group to group.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// assert_eq!(*runtime.root().join().group(), runtime.root());
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn join(&self) -> Member {
+        let shared = Shared { moves: AtomicU64::new(0), group: Lock::new(Rank::Bookkeeping, self.clone()) };
+        Member { shared: Arc::new(shared), seen: 0, group: self.clone() }
+    }
+}
+
+impl Member {
+    /// The group that it was moved to last. One load where it was not moved since.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let mut member = runtime.root().join();
+    /// let _kmem = member.group().precharge(64)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn group(&mut self) -> &Group {
+        // Acquire (E29): pairs with `move_to`. Whoever knows of a move sees it counted.
+        if self.shared.moves.load(Ordering::Acquire) != self.seen {
+            self.refresh();
+        }
+        &self.group
+    }
+
+    #[cold]
+    fn refresh(&mut self) {
+        // Acquire (E29): noted before the group is read. A move in between is counted beyond this one.
+        self.seen = self.shared.moves.load(Ordering::Acquire);
+        let now = self.shared.group.lock().clone();
+        // The old one may go with this handle: not under the lock.
+        self.group = now;
+    }
+
+    /// Moves this one.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let mover = runtime.root().join().mover();
+    /// assert!(mover.move_to(&runtime.root()).is_ok(), "nobody is there any more");
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn mover(&self) -> Mover {
+        Mover(Arc::clone(&self.shared))
+    }
+}
+
+impl Mover {
+    /// What the member charges from here on goes to `group`.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError::OtherRuntime`] for a group of another runtime, [`ChargeError::Offline`] for one that is offline.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let elsewhere = memcg::Runtime::builder().build()?;
+    /// assert!(runtime.root().join().mover().move_to(&elsewhere.root()).is_err());
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn move_to(&self, group: &Group) -> Result<(), ChargeError> {
+        let from = self.0.group.lock().clone();
+        if !std::ptr::eq(from.node().tree(), group.node().tree()) {
+            return Err(ChargeError::OtherRuntime { from, to: group.clone() });
+        }
+        if group.is_offline() {
+            return Err(ChargeError::Offline { group: group.clone(), requested: 0 });
+        }
+        let mut to = group.clone();
+        std::mem::swap(&mut *self.0.group.lock(), &mut to);
+        // Release (E29): after the group; pairs with `Member::group`.
+        self.0.moves.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Member {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Member").field("group", &self.group).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Mover {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let group = self.0.group.lock().clone();
+        f.debug_struct("Mover").field("group", &group).finish_non_exhaustive()
+    }
+}

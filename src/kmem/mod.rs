@@ -1,0 +1,23 @@
+//! Memory on nodes: bytes that are admitted before they are allocated, and accounted to the nodes where they came to
+//! lie.
+//!
+//! ```text
+//! group.precharge(bound)        admission: a charge of the group, and of each tier where the memory may come to lie
+//!   allocate, see where it lies
+//! precharge.account(placement)  one update for each node that is touched, the rest goes back
+//! drop(kmem)                    from each node what was accounted there, and then the charge
+//! ```
+//!
+//! The protocol, what becomes of groups that go meanwhile, and the races stand in `README.md`. A placement is gathered in
+//! `placement`, accounted in `account`; `member` is a thread that others may move to another group. Above them the owners
+//! of real memory.
+
+mod account;
+mod member;
+mod placement;
+mod precharge;
+
+pub use account::Kmem;
+pub use member::{Member, Mover};
+pub use placement::{Bound, Placement};
+pub use precharge::Precharge;

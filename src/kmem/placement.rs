@@ -1,0 +1,247 @@
+//! Where memory lies: bytes by node, gathered before anything is accounted.
+
+use std::alloc::Layout;
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use crate::numa::{NodeId, NodeOf, PageNode};
+
+/// Nodes of a placement that need no allocation.
+const NODES_COMMON: usize = 4;
+
+/// Pages that are looked up at a time.
+const BATCH: usize = 64;
+
+/// What a precharge asks for: the most bytes that may have to be accounted, and the nodes on which they may come to lie,
+/// if that is known.
+///
+/// ```
+/// use memcg::{Bound, Placement};
+/// use std::alloc::Layout;
+///
+/// let bound = Placement::bound(Layout::new::<[u64; 100]>()).with_metadata(16);
+/// assert_eq!(bound.bytes(), 816);
+/// assert_eq!(Bound::from(816), bound);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bound {
+    bytes: u64,
+    /// Empty: any.
+    within: SmallVec<[NodeId; NODES_COMMON]>,
+}
+
+impl From<u64> for Bound {
+    #[inline]
+    fn from(bytes: u64) -> Bound {
+        Bound { bytes, within: SmallVec::new() }
+    }
+}
+
+impl Bound {
+    /// The most bytes.
+    ///
+    /// ```
+    /// assert_eq!(memcg::Bound::from(10).bytes(), 10);
+    /// ```
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// So many bytes more, for what is kept about the data: whole bytes, on whatever node that lies.
+    ///
+    /// ```
+    /// assert_eq!(memcg::Bound::from(64).with_metadata(8).bytes(), 72);
+    /// ```
+    #[must_use]
+    pub fn with_metadata(mut self, bytes: u64) -> Bound {
+        self.bytes = self.bytes.saturating_add(bytes);
+        self
+    }
+
+    /// All of it comes to lie on these nodes: tiers without any of them are not asked.
+    ///
+    /// ```
+    /// use memcg::{Bound, NodeId};
+    ///
+    /// assert_ne!(Bound::from(64).within(&[NodeId::new(1)]), Bound::from(64));
+    /// ```
+    #[must_use]
+    pub fn within(mut self, nodes: &[NodeId]) -> Bound {
+        self.within = SmallVec::from_slice(nodes);
+        self
+    }
+
+    #[inline]
+    pub(super) fn may_lie_on(&self, is_of: impl Fn(NodeId) -> bool) -> bool {
+        self.within.is_empty() || self.within.iter().any(|&node| is_of(node))
+    }
+}
+
+/// Bytes for each node, and on no node: of pages that nobody has touched yet.
+///
+/// ```
+/// use memcg::{NodeId, Placement};
+///
+/// let mut placement = Placement::on(NodeId::new(0), 4_096);
+/// placement.add(Some(NodeId::new(1)), 100);
+/// placement.add(None, 28);
+/// assert_eq!((placement.bytes(), placement.on_node(NodeId::new(1)), placement.unplaced()), (4_224, 100, 28));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    nodes: SmallVec<[(NodeId, u64); NODES_COMMON]>,
+    unplaced: u64,
+}
+
+impl Placement {
+    /// Nothing.
+    ///
+    /// ```
+    /// assert_eq!(memcg::Placement::new().bytes(), 0);
+    /// ```
+    #[inline]
+    pub fn new() -> Placement {
+        Placement::default()
+    }
+
+    /// Bytes on one node.
+    ///
+    /// ```
+    /// use memcg::{NodeId, Placement};
+    ///
+    /// assert_eq!(Placement::on(NodeId::new(3), 10).nodes().collect::<Vec<_>>(), [(NodeId::new(3), 10)]);
+    /// ```
+    #[inline]
+    pub fn on(node: NodeId, bytes: u64) -> Placement {
+        let mut placement = Placement::new();
+        placement.add(Some(node), bytes);
+        placement
+    }
+
+    /// The most that an allocation of this layout may have to account: its bytes. Wherever it lies and however it
+    /// straddles pages, it is accounted to the byte, so there is nothing to round up; the kernel, which accounts pages,
+    /// adds one for each node.
+    ///
+    /// ```
+    /// use memcg::Placement;
+    ///
+    /// assert_eq!(Placement::bound(std::alloc::Layout::new::<u64>()).bytes(), 8);
+    /// ```
+    #[inline]
+    pub fn bound(layout: Layout) -> Bound {
+        Bound::from(layout.size() as u64)
+    }
+
+    /// Where the bytes of a range of addresses lie. With one node no page is looked at.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let data = vec![1_u64; 1_000];
+    /// let placement = memcg::Placement::of(data.as_ptr_range(), runtime.node_of());
+    /// assert_eq!(placement.bytes(), 8_000);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn of<T>(range: Range<*const T>, node_of: &dyn NodeOf) -> Placement {
+        let mut placement = Placement::new();
+        placement.add_range(range.start.addr()..range.end.addr(), node_of);
+        placement
+    }
+
+    /// So many bytes more, on a node or on none.
+    ///
+    /// ```
+    /// let mut placement = memcg::Placement::new();
+    /// placement.add(None, 5);
+    /// assert_eq!(placement.unplaced(), 5);
+    /// ```
+    #[inline]
+    pub fn add(&mut self, node: Option<NodeId>, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let Some(node) = node else {
+            self.unplaced = self.unplaced.saturating_add(bytes);
+            return;
+        };
+        match self.nodes.iter_mut().find(|(of, _)| *of == node) {
+            Some((_, sum)) => *sum = sum.saturating_add(bytes),
+            None => self.nodes.push((node, bytes)),
+        }
+    }
+
+    /// The bytes of a range of addresses more: each page is looked up once, an object that straddles pages is split
+    /// where one ends. What has no node, as pages that nobody has touched, is on none.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let data = [1_u8; 100];
+    /// let mut placement = memcg::Placement::new();
+    /// let start = data.as_ptr().addr();
+    /// placement.add_range(start..start + 100, runtime.node_of());
+    /// assert_eq!(placement.bytes(), 100);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn add_range(&mut self, range: Range<usize>, node_of: &dyn NodeOf) {
+        let size = node_of.page_size().max(1);
+        let mut at = range.start;
+        while at < range.end {
+            let mut pages = [0_usize; BATCH];
+            let mut found = [PageNode::Untouched; BATCH];
+            let first = at - at % size;
+            let many = (range.end - first).div_ceil(size).min(BATCH);
+            for (number, page) in pages[..many].iter_mut().enumerate() {
+                *page = first + number * size;
+            }
+            node_of.look_up(&pages[..many], &mut found[..many]);
+            for (page, found) in pages[..many].iter().zip(&found[..many]) {
+                let end = page.saturating_add(size).min(range.end);
+                let node = if let PageNode::On(node) = found { Some(*node) } else { None };
+                self.add(node, (end - at) as u64);
+                at = end;
+            }
+        }
+    }
+
+    /// All bytes.
+    ///
+    /// ```
+    /// assert_eq!(memcg::Placement::on(memcg::NodeId::new(0), 7).bytes(), 7);
+    /// ```
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.nodes.iter().fold(self.unplaced, |sum, (_, bytes)| sum.saturating_add(*bytes))
+    }
+
+    /// The bytes on a node.
+    ///
+    /// ```
+    /// use memcg::{NodeId, Placement};
+    ///
+    /// assert_eq!(Placement::on(NodeId::new(0), 7).on_node(NodeId::new(1)), 0);
+    /// ```
+    pub fn on_node(&self, node: NodeId) -> u64 {
+        self.nodes.iter().find(|(of, _)| *of == node).map_or(0, |(_, bytes)| *bytes)
+    }
+
+    /// The bytes on no node.
+    ///
+    /// ```
+    /// assert_eq!(memcg::Placement::on(memcg::NodeId::new(0), 7).unplaced(), 0);
+    /// ```
+    #[inline]
+    pub fn unplaced(&self) -> u64 {
+        self.unplaced
+    }
+
+    /// Nodes with the bytes on each, in the order in which they were met.
+    ///
+    /// ```
+    /// assert_eq!(memcg::Placement::new().nodes().count(), 0);
+    /// ```
+    #[inline]
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, u64)> {
+        self.nodes.iter().copied()
+    }
+}

@@ -1,0 +1,154 @@
+//! Admission before the memory is there.
+
+use smallvec::SmallVec;
+
+use super::Kmem;
+use super::placement::{Bound, Placement};
+use crate::charge::page_counter::Node;
+use crate::group::{Charge, ChargeError, Group};
+use crate::numa::config::Numa;
+use crate::stat::Stat;
+
+/// Bytes held for what is about to be allocated, and may come to lie on any node: admitted by the group, all above it,
+/// and every tier where they may lie, and accounted to none yet. Dropped it gives them all back.
+///
+/// The bytes are charged, they are no credit: a drain does not find them, and so [`account`](Self::account), which comes
+/// after the allocation, cannot fail.
+///
+/// ```
+/// use memcg::{NodeId, Placement};
+/// use std::alloc::Layout;
+///
+/// let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(1_000)).build()?;
+/// let precharge = runtime.root().precharge(Placement::bound(Layout::new::<[u8; 800]>()).with_metadata(64))?;
+/// assert_eq!((precharge.bytes(), runtime.root().live()), (864, 864));
+/// let kmem = precharge.account(&Placement::on(NodeId::new(0), 832)); // no more metadata was needed
+/// assert_eq!((kmem.bytes(), runtime.root().live()), (832, 832));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "dropped at once it gives the bytes back at once"]
+#[derive(Debug)]
+pub struct Precharge {
+    pub(super) charge: Charge,
+    pub(super) tiers: Tiers,
+}
+
+/// What is held of the counters of tiers.
+pub(super) type Tiers = SmallVec<[OfTier; 1]>;
+
+/// A charge of a tier's counter, and which one.
+#[derive(Debug)]
+pub(super) struct OfTier {
+    pub(super) tier: usize,
+    pub(super) charge: Charge,
+}
+
+/// What the group's runtime knows of nodes.
+#[inline]
+pub(super) fn numa(node: &Node) -> &Numa {
+    node.tree().numa()
+}
+
+impl Group {
+    /// Charge `bound` for memory that is about to be allocated, in the first of three steps: admission. Then allocate,
+    /// see where the memory lies, and [account](Precharge::account) it; what was not needed goes back.
+    ///
+    /// As [`try_charge`](Self::try_charge), in cost as well, and for each [tier](crate::RuntimeBuilder::tier) where the
+    /// memory may come to lie a charge of its counter.
+    ///
+    /// Source: the split of charging from accounting in "per-memcg-per-node kmem accounting" (Ghiti, 2026, patch 4).
+    ///
+    /// # Errors
+    ///
+    /// As [`try_charge`](Self::try_charge); a [`Refusal`](crate::Refusal) of a tier names its counter.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// let held = runtime.root().precharge(100)?;
+    /// assert!(runtime.root().precharge(1).is_err());
+    /// drop(held);
+    /// assert_eq!(runtime.root().live(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn precharge(&self, bound: impl Into<Bound>) -> Result<Precharge, ChargeError> {
+        let bound = bound.into();
+        let tiers = if numa(self.node()).tiers.is_empty() { Tiers::new() } else { self.precharge_tiers(&bound)? };
+        Ok(Precharge { charge: self.try_charge(bound.bytes())?, tiers })
+    }
+
+    #[cold]
+    fn precharge_tiers(&self, bound: &Bound) -> Result<Tiers, ChargeError> {
+        let mut tiers = Tiers::new();
+        for (number, tier) in numa(self.node()).tiers.iter().enumerate() {
+            if bound.may_lie_on(|node| tier.has(node)) {
+                tiers.push(OfTier { tier: number, charge: self.try_charge_number(tier.counter, bound.bytes())? });
+            }
+        }
+        Ok(tiers)
+    }
+}
+
+impl Precharge {
+    /// Bytes held.
+    ///
+    /// ```
+    /// assert_eq!(memcg::Runtime::builder().build()?.root().precharge(10)?.bytes(), 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn bytes(&self) -> u64 {
+        self.charge.bytes()
+    }
+
+    /// Who is charged: a handle of its own.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// assert_eq!(runtime.root().precharge(10)?.group(), runtime.root());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn group(&self) -> Group {
+        self.charge.group()
+    }
+
+    /// Account what was allocated as [`Stat::KERNEL`], to the nodes where it lies: one update for each node. What is
+    /// left of the precharge goes back.
+    ///
+    /// Never fails. A placement of more than was precharged is one that broke its bound: the memory exists, so the rest
+    /// is charged by force, as [`Charge::grow`] does.
+    ///
+    /// ```
+    /// use memcg::{NodeId, Placement, Stat};
+    ///
+    /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
+    /// let root = runtime.root();
+    /// let mut placement = Placement::on(NodeId::new(0), 300);
+    /// placement.add(Some(NodeId::new(1)), 200);
+    /// let kmem = root.precharge(512)?.account(&placement);
+    /// let now = root.numa_stat(Stat::KERNEL);
+    /// assert_eq!((now.get(NodeId::new(0)), now.get(NodeId::new(1)), root.live()), (300, 200, 500));
+    /// drop(kmem);
+    /// assert_eq!(root.numa_stat(Stat::KERNEL).get(NodeId::new(0)), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn account(self, placement: &Placement) -> Kmem {
+        self.account_as(Stat::KERNEL, placement)
+    }
+
+    /// [`account`](Self::account) as another item: one of those [per node](crate::Item::per_node), or no item by node
+    /// will show it.
+    ///
+    /// ```
+    /// use memcg::{NodeId, Placement, Stat};
+    ///
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let _kmem = runtime.root().precharge(64)?.account_as(Stat::SLAB, &Placement::on(NodeId::new(0), 64));
+    /// assert_eq!(runtime.root().read_exact().get(Stat::SLAB), 64);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn account_as(self, stat: Stat, placement: &Placement) -> Kmem {
+        Kmem::new(self, stat, placement)
+    }
+}

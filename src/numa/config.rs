@@ -1,0 +1,78 @@
+//! What a runtime knows of its nodes.
+
+use std::fmt;
+
+use std::sync::Arc;
+
+use super::{NodeId, NodeOf, OneNode, Topology, TopologyError};
+
+/// Nodes, where pages lie, and which nodes make a tier.
+pub(crate) struct Numa {
+    pub(crate) topology: Topology,
+    pub(crate) node_of: Arc<dyn NodeOf>,
+    pub(crate) tiers: Box<[Tier]>,
+}
+
+/// The same as it is configured.
+#[derive(Clone)]
+pub(crate) struct NumaConfig {
+    pub(crate) topology: Result<Topology, TopologyError>,
+    pub(crate) node_of: Option<Arc<dyn NodeOf>>,
+    pub(crate) tiers: Vec<Tier>,
+}
+
+impl Default for NumaConfig {
+    fn default() -> Self {
+        NumaConfig { topology: Ok(Topology::one_node()), node_of: None, tiers: Vec::new() }
+    }
+}
+
+impl NumaConfig {
+    pub(crate) fn add_tier(&mut self, counter: usize, nodes: Box<[NodeId]>) {
+        self.tiers.push(Tier { counter, nodes });
+    }
+
+    pub(crate) fn build(self) -> Result<Numa, TopologyError> {
+        let topology = self.topology?;
+        let first = topology.node_at(0);
+        let node_of = self.node_of.unwrap_or_else(|| Arc::new(OneNode::new(first)));
+        Ok(Numa { topology, node_of, tiers: self.tiers.into() })
+    }
+}
+
+impl Default for Numa {
+    fn default() -> Self {
+        let topology = Topology::one_node();
+        let node_of = Arc::new(OneNode::new(topology.node_at(0)));
+        Numa { topology, node_of, tiers: Box::default() }
+    }
+}
+
+impl fmt::Debug for NumaConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NumaConfig")
+            .field("topology", &self.topology)
+            .field("tiers", &self.tiers)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Nodes whose memory a further counter counts.
+#[derive(Clone, Debug)]
+pub(crate) struct Tier {
+    /// Among the counters of a group.
+    pub(crate) counter: usize,
+    pub(crate) nodes: Box<[NodeId]>,
+}
+
+impl Tier {
+    pub(crate) fn has(&self, node: NodeId) -> bool {
+        self.nodes.contains(&node)
+    }
+}
+
+impl fmt::Debug for Numa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Numa").field("topology", &self.topology).field("tiers", &self.tiers).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,114 @@
+//! Memory nodes of a runtime: which there are, who finds them, which make a tier.
+
+use super::{BuildError, Runtime, RuntimeBuilder};
+use crate::group::Counter;
+use crate::numa::{NodeId, NodeOf, Topology};
+
+impl RuntimeBuilder {
+    /// The memory nodes to account for: one by default, whatever the machine has; nothing is read unless
+    /// [`Topology::detect`] is asked. With one node nothing is looked up, and nothing costs anything.
+    ///
+    /// ```
+    /// use memcg::{NodeId, Runtime, Topology};
+    ///
+    /// let machine = Topology::fixed([(NodeId::new(0), vec![0, 1]), (NodeId::new(2), vec![])])?;
+    /// let runtime = Runtime::builder().topology(machine.clone()).build()?;
+    /// assert_eq!(*runtime.topology(), machine);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn topology(mut self, topology: Topology) -> Self {
+        self.numa.topology = Ok(topology);
+        self
+    }
+
+    /// So many nodes, numbered from 0, with one processor each: for tests, and where memory is placed by hand.
+    ///
+    /// ```
+    /// assert_eq!(memcg::Runtime::builder().nodes(2).build()?.topology().nodes().len(), 2);
+    /// assert!(memcg::Runtime::builder().nodes(0).build().is_err());
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn nodes(mut self, nodes: usize) -> Self {
+        let number = |node: usize| NodeId::new(u16::try_from(node).unwrap_or(u16::MAX));
+        self.numa.topology = Topology::fixed((0..nodes).map(|node| (number(node), [node])));
+        self
+    }
+
+    /// Who finds the nodes of pages, in the place of the system: a table, a cache, a simulation.
+    ///
+    /// ```
+    /// use memcg::{NodeId, OneNode, Runtime};
+    ///
+    /// let runtime = Runtime::builder().nodes(2).node_of(OneNode::new(NodeId::new(1))).build()?;
+    /// let data = [1_u8; 100];
+    /// let placement = memcg::Placement::of(data.as_ptr_range(), runtime.node_of());
+    /// assert_eq!(placement.on_node(NodeId::new(1)), 100);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn node_of(mut self, node_of: impl NodeOf + 'static) -> Self {
+        self.numa.node_of = Some(std::sync::Arc::new(node_of));
+        self
+    }
+
+    /// Declare a tier: a further counter, of the bytes that are accounted on these nodes. Its max limits them; they move
+    /// with [`Kmem::migrate`](crate::Kmem::migrate). Nodes may be in several tiers.
+    ///
+    /// Source: "per-memcg tiered memory limits" (Hahn, 2026), whose `toptier` is one of these.
+    ///
+    /// ```
+    /// use memcg::{Bound, Limit, NodeId, Placement};
+    ///
+    /// let (fast, slow) = (NodeId::new(0), NodeId::new(1));
+    /// let mut builder = memcg::Runtime::builder().nodes(2);
+    /// let toptier = builder.tier("toptier", [fast]);
+    /// let runtime = builder.build()?;
+    /// let root = runtime.root();
+    /// root.counter(toptier)?.set_max(Limit::Bytes(100))?;
+    /// let _near = root.precharge(Bound::from(80).within(&[fast]))?.account(&Placement::on(fast, 80));
+    /// assert!(root.precharge(Bound::from(80).within(&[fast])).is_err());
+    /// let _far = root.precharge(Bound::from(80).within(&[slow]))?.account(&Placement::on(slow, 80));
+    /// assert_eq!((root.counter(toptier)?.live(), root.live()), (80, 160));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn tier(&mut self, name: &str, nodes: impl IntoIterator<Item = NodeId>) -> Counter {
+        let counter = self.counter(name);
+        self.numa.add_tier(self.counters.len(), nodes.into_iter().collect());
+        counter
+    }
+
+    pub(super) fn check_nodes(&self) -> Result<(), BuildError> {
+        let topology = self.numa.topology.as_ref().map_err(Clone::clone)?;
+        for tier in &self.numa.tiers {
+            let unknown = tier.nodes.iter().find(|&&node| topology.index_of(node).is_none()).copied();
+            if unknown.is_some() || tier.nodes.is_empty() {
+                let name = self.counters[tier.counter - 1].name.to_string();
+                return Err(BuildError::Tier { name, node: unknown });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Runtime {
+    /// The memory nodes that are accounted for.
+    ///
+    /// ```
+    /// assert!(memcg::Runtime::builder().build()?.topology().is_one_node());
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn topology(&self) -> &Topology {
+        &self.tree.numa().topology
+    }
+
+    /// Finds the nodes of pages: as configured, else everything is on the one node, or the system is asked.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let page = [7_u8; 64];
+    /// assert_eq!(memcg::Placement::of(page.as_ptr_range(), runtime.node_of()).unplaced(), 0);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn node_of(&self) -> &dyn NodeOf {
+        &*self.tree.numa().node_of
+    }
+}
