@@ -5,8 +5,8 @@
 use std::error::Error;
 
 use memcg::{
-    BuildError, Bytes, Charge, ChargeError, Counter, CreateError, Group, Limit, LimitError, Limits, NameFault, Runtime,
-    Unit,
+    BuildError, Bytes, Charge, ChargeError, Counter, CreateError, Group, Limit, LimitError, Limits, NameFault, NodeId,
+    Runtime, RuntimeBuilder, Unit,
 };
 
 const USAGE_MAX: u64 = (1 << 63) - 1;
@@ -208,6 +208,12 @@ fn the_largest_limits() {
 
 // === Configurations ===
 
+fn with_tier(nodes: &[u16]) -> RuntimeBuilder {
+    let mut builder = Runtime::builder().nodes(2);
+    builder.tier("toptier", nodes.iter().map(|&node| NodeId::new(node)));
+    builder
+}
+
 #[test]
 fn configurations_that_do_not_hold() {
     let with = |names: &[&str]| {
@@ -291,14 +297,14 @@ fn configurations_that_do_not_hold() {
             "a batch of 18446744073709551615 grains is above the largest, 1099511627776",
         ),
         (
-            Runtime::builder().nodes(0),
-            BuildError::Unsupported("memory nodes other than 1"),
-            "memory nodes other than 1 are not supported yet",
+            with_tier(&[]),
+            BuildError::Tier { name: "toptier".into(), node: None },
+            "tier \"toptier\" is of no node of the topology",
         ),
         (
-            Runtime::builder().nodes(8),
-            BuildError::Unsupported("memory nodes other than 1"),
-            "memory nodes other than 1 are not supported yet",
+            with_tier(&[0, 7]),
+            BuildError::Tier { name: "toptier".into(), node: Some(NodeId::new(7)) },
+            "tier \"toptier\" is of no node of the topology: there is no node 7",
         ),
     ] {
         let found = builder.build().expect_err(text);

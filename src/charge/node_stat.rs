@@ -11,7 +11,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::page_counter::Node;
-use super::stat::{Fresh, Spine};
+use super::stat::{Addition, Fresh, Spine};
 use crate::stat::Stat;
 use crate::stat::cells::{Added, Row};
 use crate::stat::coordinator::Coordinator;
@@ -78,7 +78,7 @@ impl Gate {
         // Who has a part keeps it as long as anything is accounted there.
         let has = |level: &Node| level.part_of(spine).is_some() || spine == Spine::Group || !level.state().is_offline();
         let (above, level) = (0..).zip(group.levels()).find(|(_, level)| has(level))?;
-        level.count_slow(stats, spine, stat, delta)?;
+        level.count_slow(stats, Addition { spine, stat, delta })?;
         Some(above)
     }
 
@@ -86,7 +86,7 @@ impl Gate {
     fn unaccount_above(&self, spine: Spine, above: Above, stat: Stat, delta: i64) {
         let group = self.node().keeper();
         if let (Some(stats), Some(level)) = (&group.tree().stats, group.levels().nth(above.into())) {
-            level.count_slow(stats, spine, stat, delta);
+            level.count_slow(stats, Addition { spine, stat, delta });
         }
     }
 }

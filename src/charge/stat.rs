@@ -34,7 +34,7 @@ impl Gate {
         if added == Added::Due {
             node.attend(stats, Spine::Group);
         } else if stats.items.knows(stat) {
-            if node.count_slow(stats, Spine::Group, stat, delta).is_none() {
+            if node.count_slow(stats, Addition { spine: Spine::Group, stat, delta }).is_none() {
                 stats.counts.nested.fetch_add(1, Ordering::Relaxed);
             }
         } else {
@@ -50,6 +50,14 @@ pub(crate) enum Spine {
     Group,
     /// Those of its memory on a node.
     On(usize),
+}
+
+/// What is added to which item.
+#[derive(Clone, Copy)]
+pub(super) struct Addition {
+    pub(super) spine: Spine,
+    pub(super) stat: Stat,
+    pub(super) delta: i64,
 }
 
 impl Node {
@@ -92,24 +100,17 @@ impl Node {
 
     /// An addition for which this thread has no cells at hand, to an item of this runtime; this is the first counter of
     /// its group. `None`: not counted, for it is inside another slow path and the group has no part.
-    pub(super) fn count_slow(&self, stats: &Coordinator, spine: Spine, stat: Stat, delta: i64) -> Option<()> {
-        let endless = slow_path(|block, nested| self.count_in(stats, block, nested, spine, stat, delta))?;
+    pub(super) fn count_slow(&self, stats: &Coordinator, what: Addition) -> Option<()> {
+        let endless = slow_path(|block, nested| self.count_in(stats, block, nested, what))?;
         if endless {
-            self.flush_root(spine);
+            self.flush_root(what.spine);
         }
         Some(())
     }
 
     /// The same, in a slow path. True where so much was written that it must not be left for somebody to flush.
-    fn count_in(
-        &self,
-        stats: &Coordinator,
-        block: Option<&Block>,
-        nested: bool,
-        spine: Spine,
-        stat: Stat,
-        delta: i64,
-    ) -> Option<bool> {
+    fn count_in(&self, stats: &Coordinator, block: Option<&Block>, nested: bool, what: Addition) -> Option<bool> {
+        let Addition { spine, stat, delta } = what;
         let fenced = self.life().fenced;
         let found = block.and_then(|block| self.cells(block, spine)).zip(self.part_of(spine));
         if found.is_none() && nested {
@@ -159,7 +160,7 @@ impl Node {
     /// charge that is refused: there may be no memory for it.
     pub(super) fn count(&self, block: &Block, stat: Stat) {
         if let Some(stats) = &self.tree().stats {
-            self.keeper().count_in(stats, Some(block), false, Spine::Group, stat, 1);
+            self.keeper().count_in(stats, Some(block), false, Addition { spine: Spine::Group, stat, delta: 1 });
         }
     }
 }
@@ -227,7 +228,11 @@ impl Node {
 
     /// Publish what was written to the group and below it. False as for [`flush`](Self::flush).
     pub(crate) fn flush_stats(&self, unlist: Unlist) -> bool {
-        self.all_parts().fold(true, |flushed, part| self.flush(part, unlist) && flushed)
+        let mut flushed = true;
+        for part in self.all_parts() {
+            flushed &= self.flush(part, unlist);
+        }
+        flushed
     }
 
     /// Where the periodic flush is late and enough is missing. Whether it flushed.

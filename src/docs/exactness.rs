@@ -93,8 +93,25 @@
 //! `subtree = local + subtrees of all children ever`: what a group that went offline had counted stays with its ancestors.
 //!
 //! Not counted: items of another runtime (`Counts::foreign_stats`), and what an allocator adds inside another slow path
-//! of its thread to a group that the thread has not written yet (`Counts::nested_stats`). Counts wrap at 2^63. More than
+//! of its thread to a group that nobody has written yet (`Counts::nested_stats`). Counts wrap at 2^63. More than
 //! 2^56 grains in one addition are flushed at once (but inside another slow path).
+//!
+//! # Memory on nodes
+//!
+//! `numa_stat` is exact as `read_exact` is, and a stale one says how far it may be off, over all nodes together. When nobody
+//! accounts, for every group and item: the nodes and what is on none add up to `read_exact().get(item)`; what the groups
+//! alone have on a node adds up to what the root has there; and both are, to the byte, what `Kmem` guards hold. A guard takes
+//! off each node what it has put there, whatever has happened to the group, so what is accounted falls to zero with the
+//! guards. No figure is rounded: an object that straddles two pages is split where the first ends.
+//!
+//! What is accounted never exceeds what was precharged, where the placement keeps its bound; where it does not the rest is
+//! charged by force, and shows in `forced`. Bytes that were charged and could not be accounted (inside another slow path,
+//! where the group has no part) are in `live` and on no node.
+//!
+//! A tier's counter holds the bytes on its nodes, and those on none yet that were admitted for it. `migrate` and `relocate` tell
+//! what has happened already and force a tier; `try_migrate` asks it.
+//!
+//! # Limits
 //!
 //! Limits never decide on statistics; they decide on counters. A limit that somebody keeps on a statistic, with
 //! `read_exact` before each addition, overshoots by no more than the additions under way.

@@ -56,4 +56,12 @@
 //! | `Group::flush_ratelimited` | `mem_cgroup_flush_stats_ratelimited` | |
 //! | `Runtime::start_flusher` | `flush_memcg_stats_dwork`, every `FLUSH_TIME` | a thread, opt-in |
 //! | error bound | 64 x processors of page-sized changes, documented | told with every read |
+//! | `Group::precharge`, `Precharge::account` | `pcpu_memcg_pre_alloc_hook`, `pcpu_memcg_post_alloc_hook` as in "per-memcg-per-node kmem accounting" (2026) | byte-exact: no page for each node on top; the precharge is usage until it is accounted |
+//! | `Kmem` | the pages and bytes of an `obj_cgroup` on a node | a guard that remembers what it accounted where |
+//! | parts on nodes | `lruvec_stats` of `mem_cgroup_per_node`, NR_KMEM in it | trees of statistics of their own; a group that is offline gets no new one, in the place of reparenting |
+//! | row of cells | `task->objcg` as an array by node | found by the group charged, not by the task |
+//! | `Member`, `Mover` | `current_objcg_update` | a count of moves in the place of a tag on the pointer |
+//! | `Placement::of`, `MovePages` | `vmalloc_to_page`, `page_to_nid` | each page asked of the kernel, in batches |
+//! | `numa_stat`, `numa_table` | `memory.numa_stat` | exact on request; of the root for the whole runtime |
+//! | `RuntimeBuilder::tier` | `toptier` of "tiered memory limits" (2026) | any number of tiers, each a counter with limits of its own |
 //! | units | pages | whatever the owner counts; sizes are byte-exact, nothing is rounded to pages |

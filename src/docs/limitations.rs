@@ -25,7 +25,11 @@
 //! * **With a degraded barrier** (`BarrierState::Degraded`) the credit of groups that went offline stays where it is
 //!   until its owners pass, and their charges may still hit it; and who waits for room may wait for credit that nobody brings.
 //! * **Counters of a group have a stock each.** One stock for a whole set is [`CounterSet`](crate::CounterSet)'s.
-//! * **More than one memory node is refused** as `Unsupported`.
+//! * **Where memory lies is the caller's to say.** Nothing watches pages: what the system migrates on its own stays accounted
+//!   where it was until its owner looks again (`Kmem::relocate`).
+//! * **A group that is offline gets no new part on a node**: what comes to lie there is the nearest group's above that has one.
+//! * **On a node is what is accounted there**: `stat_add` does not say where, and counts as on no node where there are several.
+//! * **A page that is looked up through a huge page is one answer for all of it.**
 //! * **A reclaimer runs on the thread whose charge does not fit**, with whatever locks of yours that thread holds. It should
 //!   try them, not wait for them, or the caller should charge before it locks. The time of a charge in reclaim is
 //!   bounded between calls, not within one.

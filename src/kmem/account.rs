@@ -344,9 +344,9 @@ impl Kmem {
     /// assert_eq!(all.bytes(), 20);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn merge(&mut self, mut other: Kmem) -> Result<(), Kmem> {
+    pub fn merge(&mut self, mut other: Kmem) -> Result<(), Box<Kmem>> {
         if !std::ptr::eq(self.charge.gate(), other.charge.gate()) || self.stat != other.stat {
-            return Err(other);
+            return Err(Box::new(other));
         }
         for account in std::mem::take(&mut other.accounts) {
             match self.accounts.iter_mut().find(|of| of.spine == account.spine && of.above == account.above) {
@@ -385,17 +385,11 @@ impl Kmem {
         if from == *to {
             return Ok(());
         }
-        let mut moved = 0;
         for number in 0..self.tiers.len() {
             if let Err(error) = self.tiers[number].charge.transfer(to) {
-                // They were there a moment ago, and have not left the ancestors that both have.
-                for of in &mut self.tiers[..moved] {
-                    let (counter, bytes) = (numa(from.node()).tiers[of.tier].counter, of.charge.bytes());
-                    of.charge = from.charge_number(counter, bytes);
-                }
+                self.take_back(&from, number);
                 return Err(error);
             }
-            moved += 1;
         }
         let accounts = std::mem::take(&mut self.accounts);
         for account in &accounts {
@@ -406,12 +400,16 @@ impl Kmem {
             self.account(account.spine, account.bytes);
         }
         if transferred.is_err() {
-            for of in &mut self.tiers {
-                let (counter, bytes) = (numa(from.node()).tiers[of.tier].counter, of.charge.bytes());
-                of.charge = from.charge_number(counter, bytes);
-            }
+            self.take_back(&from, self.tiers.len());
         }
         transferred
+    }
+
+    /// The first so many tiers are charged to `from` again, where they were a moment ago.
+    fn take_back(&mut self, from: &Group, many: usize) {
+        for OfTier { tier, charge } in &mut self.tiers[..many] {
+            *charge = from.charge_number(numa(from.node()).tiers[*tier].counter, charge.bytes());
+        }
     }
 
     fn on(&self, spine: Spine) -> u64 {

@@ -6,6 +6,7 @@
 //! ```
 
 mod loom_drain;
+mod loom_kmem;
 mod loom_level;
 mod loom_lifecycle;
 mod loom_reclaim;

@@ -1,0 +1,119 @@
+//! Memory on nodes: what is precharged is nobody else's, what is accounted is read once, whoever flushes, takes it off
+//! or goes meanwhile; and a thread that is moved ends in the group that it was moved to last.
+
+use super::loom_lifecycle::{beside, group};
+use super::model;
+use crate::group::Group;
+use crate::{Bytes, Limit, NodeId, Placement, Runtime, RuntimeBuilder, Stat};
+
+const NEAR: NodeId = NodeId::new(0);
+const FAR: NodeId = NodeId::new(1);
+
+/// No stock.
+fn bare() -> RuntimeBuilder {
+    Runtime::builder().batch(Bytes(0)).stat_batch(4)
+}
+
+fn on(group: &Group, node: NodeId) -> i64 {
+    group.numa_stat(Stat::KERNEL).get(node)
+}
+
+/// Another thread drains and charges what it finds, between admission and account: the account has its bytes all the
+/// same, and nobody is above max.
+#[test]
+fn loom_precharge_vs_drain() {
+    model(|| {
+        let runtime = Runtime::builder().batch(Bytes(4)).adaptive(false).max(Limit::Bytes(64)).build().unwrap();
+        let root = runtime.root();
+        let held = root.try_charge(60).unwrap();
+        let other = beside(root.clone(), |root| {
+            root.drain();
+            root.try_charge(4).ok()
+        });
+        let precharge = root.precharge(4);
+        let admitted = precharge.is_ok();
+        let kmem = precharge.ok().map(|precharge| precharge.account(&Placement::on(NEAR, 4)));
+        let theirs = other.join().unwrap();
+        assert_eq!(root.forced(), 0, "an account forces nothing");
+        assert!(!(admitted && theirs.is_some()), "there is room for one of them");
+        assert_eq!(
+            root.live(),
+            60 + kmem.as_ref().map_or(0, |kmem| kmem.bytes()) + theirs.map_or(0, |charge| charge.bytes())
+        );
+        drop((kmem, held));
+    });
+}
+
+/// An account while the group and its parent are flushed: it is in one of them, and once.
+#[test]
+fn loom_account_vs_flush() {
+    model(|| {
+        let runtime = bare().nodes(2).build().unwrap();
+        let root = runtime.root();
+        let query = group(&root, "q");
+        let first = query.precharge(4_096).unwrap().account(&Placement::on(FAR, 4_096));
+        let reader = beside(root.clone(), |root| on(&root, FAR));
+        let second = query.precharge(8_192).unwrap().account(&Placement::on(FAR, 8_192));
+        let read = reader.join().unwrap();
+        assert!(read == 4_096 || read == 12_288, "{read}");
+        assert_eq!([on(&query, FAR), on(&root, FAR), on(&root, NEAR)], [12_288, 12_288, 0]);
+        drop((first, second));
+        assert_eq!([on(&query, FAR), on(&root, FAR)], [0, 0]);
+    });
+}
+
+/// Accounted on one thread, taken off on another, a flush between.
+#[test]
+fn loom_account_moves_vs_flush() {
+    model(|| {
+        let runtime = bare().nodes(2).build().unwrap();
+        let root = runtime.root();
+        let kmem = root.precharge(4_096).unwrap().account(&Placement::on(FAR, 4_096));
+        let other = loom::thread::spawn(move || drop(kmem));
+        let read = on(&root, FAR);
+        assert!(read == 0 || read == 4_096, "{read}");
+        other.join().unwrap();
+        assert_eq!([on(&root, FAR), root.read_exact().get(Stat::KERNEL)], [0, 0]);
+    });
+}
+
+/// The last account of a group that is gone otherwise, on one thread, while another reads the root and makes a group
+/// in the same object.
+#[test]
+fn loom_account_vs_burial() {
+    model(|| {
+        let runtime = bare().nodes(2).build().unwrap();
+        let root = runtime.root();
+        let query = group(&root, "q");
+        let kmem = query.precharge(4_096).unwrap().account(&Placement::on(FAR, 4_096));
+        query.offline().unwrap();
+        drop(query);
+        let other = loom::thread::spawn(move || drop(kmem));
+        let next = group(&root, "next");
+        let more = next.precharge(8_192).unwrap().account(&Placement::on(FAR, 8_192));
+        other.join().unwrap();
+        assert_eq!([on(&next, FAR), on(&root, FAR)], [8_192, 8_192]);
+        drop(more);
+        assert_eq!(on(&root, FAR), 0);
+    });
+}
+
+/// E29. A second move during the refresh after the first: once all have moved, the member is where it was moved to last.
+#[test]
+fn loom_move_vs_refresh() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let root = runtime.root();
+        let (first, second) = (group(&root, "first"), group(&root, "second"));
+        let mut member = root.join();
+        let mover = member.mover();
+        mover.move_to(&first).unwrap();
+        let other = loom::thread::spawn({
+            let second = second.clone();
+            move || mover.move_to(&second).unwrap()
+        });
+        drop(member.group().try_charge(1));
+        other.join().unwrap();
+        assert_eq!(*member.group(), second);
+    });
+}
