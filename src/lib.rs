@@ -28,7 +28,7 @@ pub mod docs;
 pub(crate) mod error;
 pub(crate) mod group;
 pub(crate) mod kmem;
-pub(crate) mod numa;
+mod numa;
 pub(crate) mod pressure;
 mod reclaim;
 pub(crate) mod runtime;
@@ -49,7 +49,9 @@ pub use group::{
     ReclaimError, Refusal, Registration, SplitError, Subscription,
 };
 pub use kmem::{Bound, Kmem, Member, Mover, Placement, Precharge};
-pub use numa::{NodeId, NodeOf, OneNode, PageNode, Topology, TopologyError};
+pub use numa::{
+    MovePages, MovePagesError, NodeCache, NodeId, NodeOf, NodeTable, OneNode, PageNode, Topology, TopologyError,
+};
 pub use pressure::{Cancel, OnExhausted, OomPolicy, ParseOnExhaustedError};
 pub use reclaim::{
     Event, Happened, Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass, ReclaimReport,

@@ -37,7 +37,8 @@ pub(crate) struct Tree {
     pub(crate) counts: TreeCounts,
     pub(crate) places: Lock<Places>,
     pub(crate) reclaim: ReclaimConfig,
-    numa: Numa,
+    /// Of a tree of groups.
+    numa: Option<Numa>,
     /// Who can be reclaimed, by ring.
     pub(crate) reclaimers: Lock<Vec<Vec<Arc<Entry>>>>,
     pub(crate) rings: Lock<Rings>,
@@ -72,7 +73,7 @@ pub(crate) struct TreeCounts {
 
 impl Tree {
     pub(crate) fn new(config: CounterConfig) -> Arc<Tree> {
-        Tree::make(config, None, Box::default(), u32::MAX, ReclaimConfig::default(), Numa::default())
+        Tree::make(config, None, Box::default(), u32::MAX, ReclaimConfig::default(), None)
     }
 
     pub(crate) fn of_groups(
@@ -83,7 +84,7 @@ impl Tree {
         reclaim: ReclaimConfig,
         numa: Numa,
     ) -> Arc<Tree> {
-        Tree::make(config, Some(stats), further, groups_max, reclaim, numa)
+        Tree::make(config, Some(stats), further, groups_max, reclaim, Some(numa))
     }
 
     fn make(
@@ -92,7 +93,7 @@ impl Tree {
         further: Box<[Further]>,
         groups_max: u32,
         reclaim: ReclaimConfig,
-        numa: Numa,
+        numa: Option<Numa>,
     ) -> Arc<Tree> {
         static NUMBERS: AtomicU32 = AtomicU32::new(1);
         Arc::new(Tree {
@@ -120,7 +121,7 @@ impl Tree {
     /// What the tree's runtime knows of memory nodes.
     #[inline]
     pub(crate) fn numa(&self) -> &Numa {
-        &self.numa
+        self.numa.as_ref().expect("a tree of groups knows its nodes")
     }
 
     /// Audited live charge of one counter, over all threads.

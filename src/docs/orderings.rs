@@ -32,6 +32,7 @@
 //! | E25 | a charge stands in line: mark the level, then look at usage | bytes are given back: exchange usage, read the mark, list the level | the exchanges of usage; of the mark, between who lists and who serves | `loom_waiter_vs_uncharge`, `loom_waiter_vs_two_uncharges`, `loom_waiter_vs_set_max` |
 //! | E26 | somebody waits for an event: mark the level, then read the count | the event happens: count, then read the mark | store buffering | `loom_event_vs_waiter` |
 //! | E27 | a charge stands in line: mark the group, then read whether it is offline | it goes offline: say so, then read the mark | the tree's lock | `loom_waiter_vs_offline` |
+//! | E28 | a page has moved, then its word is invalidated | a look-up claims the word, asks, then settles it | the exchanges of one word | `loom_cache_fill_vs_invalidate`, `loom_cache_two_fills_vs_two_invalidates`, `loom_cache_fill_vs_second_fill` |
 //! | E29 | a member is moved: its group, then the count of moves | it looks: note the count, then read the group | release/acquire | `loom_move_vs_refresh` |
 //!
 //! What is not in the table is not an edge: the peak of a counter's life, published bounds, settings of the OOM policy and

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use super::{NodeId, NodeOf, OneNode, Topology, TopologyError};
+use super::{MovePages, NodeId, NodeOf, NodeTable, OneNode, Topology, TopologyError};
 
 /// Nodes, where pages lie, and which nodes make a tier.
 pub(crate) struct Numa {
@@ -23,7 +23,10 @@ pub(crate) struct NumaConfig {
 
 impl Default for NumaConfig {
     fn default() -> Self {
-        NumaConfig { topology: Ok(Topology::one_node()), node_of: None, tiers: Vec::new() }
+        // How many processors there are is looked up once.
+        static ONE_NODE: OnceLock<Topology> = OnceLock::new();
+        let topology = Ok(ONE_NODE.get_or_init(Topology::one_node).clone());
+        NumaConfig { topology, node_of: None, tiers: Vec::new() }
     }
 }
 
@@ -35,16 +38,13 @@ impl NumaConfig {
     pub(crate) fn build(self) -> Result<Numa, TopologyError> {
         let topology = self.topology?;
         let first = topology.node_at(0);
-        let node_of = self.node_of.unwrap_or_else(|| Arc::new(OneNode::new(first)));
+        let node_of = self.node_of.unwrap_or_else(|| match MovePages::new() {
+            _ if topology.is_one_node() => Arc::new(OneNode::new(first)),
+            Ok(kernel) => Arc::new(kernel),
+            // Nobody can tell: everything is on no node.
+            Err(_) => Arc::new(NodeTable::new(OneNode::new(first).page_size())),
+        });
         Ok(Numa { topology, node_of, tiers: self.tiers.into() })
-    }
-}
-
-impl Default for Numa {
-    fn default() -> Self {
-        let topology = Topology::one_node();
-        let node_of = Arc::new(OneNode::new(topology.node_at(0)));
-        Numa { topology, node_of, tiers: Box::default() }
     }
 }
 

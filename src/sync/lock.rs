@@ -6,7 +6,8 @@
 //!     Waiting       who waits for room: held over the walks of those who are served
 //!       Bookkeeping the registry, peak windows: held over what may allocate, and so over a charge by an allocator
 //!         Forcing   the forced units of one level: held over one exchange
-//!           Rings   who is in excess, who can be reclaimed: held over a few links, never over what allocates
+//!           Rings   who is in excess, who can be reclaimed, a table of nodes: held over a few links, never over what
+//!                           allocates
 //! ```
 //!
 //! A thread takes a lock only below those that it holds; debug builds assert it. Nobody waits for `Places` while in

@@ -4,7 +4,7 @@ use super::Arc;
 use super::per_thread::{Local, Owner, Registry};
 
 pub(crate) use loom::sync::MutexGuard;
-pub(crate) use loom::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, fence};
+pub(crate) use loom::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, fence};
 
 /// Loom's mutex with a `lock` that does not poison, as parking_lot's.
 #[derive(Debug)]
@@ -98,6 +98,11 @@ pub(crate) fn pause() {
 /// Time stands still in a model, or its runs would differ.
 pub(crate) fn is_over(_: std::time::Instant) -> bool {
     false
+}
+
+/// A model has one processor, or its runs would differ.
+pub(crate) fn processor() -> usize {
+    0
 }
 
 /// A failed model unwinds through destructors that must not touch its objects any more.

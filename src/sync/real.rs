@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-pub(crate) use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, fence};
+pub(crate) use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, fence};
 
 pub(crate) use parking_lot::{Mutex, MutexGuard};
 
@@ -112,6 +112,22 @@ pub(crate) fn pause() {
 /// Whether a point in time has passed.
 pub(crate) fn is_over(deadline: Instant) -> bool {
     Instant::now() >= deadline
+}
+
+/// The processor that this thread runs on; another one a moment later.
+#[cfg(all(target_os = "linux", not(miri)))]
+#[allow(unsafe_code)]
+pub(crate) fn processor() -> usize {
+    // SAFETY: takes nothing and writes nothing. No system call where the C library has the number in memory (rseq) or
+    // the kernel lends it the code (vDSO).
+    let number = unsafe { libc::sched_getcpu() };
+    usize::try_from(number).unwrap_or(0)
+}
+
+/// Nobody says.
+#[cfg(not(all(target_os = "linux", not(miri))))]
+pub(crate) fn processor() -> usize {
+    0
 }
 
 /// Only a failed model forbids to touch its objects.

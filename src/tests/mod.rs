@@ -9,6 +9,7 @@ mod loom_drain;
 mod loom_kmem;
 mod loom_level;
 mod loom_lifecycle;
+mod loom_numa;
 mod loom_reclaim;
 mod loom_stat;
 mod loom_thread;

@@ -1,0 +1,185 @@
+//! Who finds the node of a page, and what there is to find.
+
+use std::ops::Range;
+
+use super::system;
+use super::topology::NodeId;
+use crate::sync::Arc;
+
+/// Where a page lies.
+///
+/// # Examples
+///
+/// ```
+/// use memcg::{NodeId, PageNode};
+///
+/// let far = NodeId::new(1);
+/// assert_eq!(PageNode::On(far).node(), Some(far));
+/// assert_eq!(PageNode::from(far), PageNode::On(far));
+/// assert_eq!(PageNode::Zero.node(), None, "the zero page belongs to nobody");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PageNode {
+    /// On this node.
+    On(NodeId),
+    /// Mapped, and no page stands there: nobody has touched it, or it has been written out or given up since. Also the
+    /// answer where the system does not say.
+    Untouched,
+    /// Read and never written: the page that all of them share, which costs no memory.
+    Zero,
+    /// Nothing is mapped there.
+    Unmapped,
+}
+
+impl PageNode {
+    /// The node, where there is one.
+    ///
+    /// ```
+    /// assert_eq!(memcg::PageNode::Untouched.node(), None);
+    /// ```
+    #[must_use]
+    pub const fn node(self) -> Option<NodeId> {
+        match self {
+            Self::On(node) => Some(node),
+            Self::Untouched | Self::Zero | Self::Unmapped => None,
+        }
+    }
+}
+
+impl From<NodeId> for PageNode {
+    fn from(node: NodeId) -> Self {
+        Self::On(node)
+    }
+}
+
+/// Finds the nodes of pages.
+///
+/// Foreign code to the crate: it is called with no lock held, on the thread that accounts or frees, and may be called
+/// on several threads at once. What it says is accounted as said; the account stays whole whatever that is.
+///
+/// # Examples
+///
+/// ```
+/// use memcg::{NodeId, NodeOf, PageNode};
+///
+/// /// Even pages on node 0, odd ones on node 1.
+/// struct Interleaved;
+///
+/// impl NodeOf for Interleaved {
+///     fn page_size(&self) -> usize {
+///         4_096
+///     }
+///
+///     fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
+///         for (page, found) in pages.iter().zip(found) {
+///             *found = PageNode::On(NodeId::new((page / 4_096 % 2) as u16));
+///         }
+///     }
+/// }
+///
+/// let mut found = [PageNode::Untouched; 2];
+/// Interleaved.look_up(&[0x4000, 0x5000], &mut found);
+/// assert_eq!(found, [NodeId::new(0), NodeId::new(1)].map(PageNode::On));
+/// ```
+pub trait NodeOf: Send + Sync {
+    /// Bytes that one look-up covers, a power of two that does not change: the size of a page, or of a huge one where
+    /// all that is asked for lies in huge pages.
+    fn page_size(&self) -> usize;
+
+    /// Says where each page lies: the answer to `pages[i]`, an address that is a multiple of
+    /// [`page_size`](Self::page_size), goes to `found[i]`. Where one is longer than the other, its rest is left alone.
+    fn look_up(&self, pages: &[usize], found: &mut [PageNode]);
+}
+
+impl<N: NodeOf + ?Sized> NodeOf for &N {
+    fn page_size(&self) -> usize {
+        (**self).page_size()
+    }
+
+    fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
+        (**self).look_up(pages, found);
+    }
+}
+
+impl<N: NodeOf + ?Sized> NodeOf for Box<N> {
+    fn page_size(&self) -> usize {
+        (**self).page_size()
+    }
+
+    fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
+        (**self).look_up(pages, found);
+    }
+}
+
+impl<N: NodeOf + ?Sized> NodeOf for Arc<N> {
+    fn page_size(&self) -> usize {
+        (**self).page_size()
+    }
+
+    fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
+        (**self).look_up(pages, found);
+    }
+}
+
+/// Everything lies on one node. Asks nobody.
+///
+/// # Examples
+///
+/// ```
+/// use memcg::{NodeId, NodeOf, OneNode, PageNode};
+///
+/// let mut found = [PageNode::Untouched; 2];
+/// OneNode::new(NodeId::new(0)).look_up(&[0x1000, 0x7000_0000], &mut found);
+/// assert_eq!(found, [PageNode::On(NodeId::new(0)); 2]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OneNode(NodeId);
+
+impl OneNode {
+    /// Everything on this node.
+    ///
+    /// ```
+    /// use memcg::{NodeId, OneNode};
+    ///
+    /// assert_eq!(OneNode::new(NodeId::new(3)).node(), NodeId::new(3));
+    /// ```
+    #[must_use]
+    pub const fn new(node: NodeId) -> Self {
+        Self(node)
+    }
+
+    /// That node.
+    ///
+    /// ```
+    /// use memcg::{NodeId, OneNode};
+    ///
+    /// assert_eq!(OneNode::new(NodeId::new(0)).node().get(), 0);
+    /// ```
+    #[must_use]
+    pub const fn node(self) -> NodeId {
+        self.0
+    }
+}
+
+impl NodeOf for OneNode {
+    /// The system's base page, so that what is laid out by it has the same shape on any number of nodes.
+    fn page_size(&self) -> usize {
+        system::page_size()
+    }
+
+    fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
+        let count = pages.len().min(found.len());
+        found[..count].fill(PageNode::On(self.0));
+    }
+}
+
+/// How far an address is shifted to give the number of its page, whatever a foreign `page_size` says.
+pub(super) fn page_shift(page_size: usize) -> u32 {
+    page_size.max(1).checked_next_power_of_two().map_or(usize::BITS - 1, usize::trailing_zeros)
+}
+
+/// The first and last page that a range of addresses touches, or `None` for an empty one.
+pub(super) fn pages_of(range: &Range<usize>, shift: u32) -> Option<(usize, usize)> {
+    (range.start < range.end).then(|| (range.start >> shift, (range.end - 1) >> shift))
+}

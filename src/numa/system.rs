@@ -1,0 +1,96 @@
+//! What the system is asked for: the size of a page, the nodes of pages, whether an address is mapped.
+//!
+//! Three calls without a safe form; elsewhere than on Linux the last two do not exist.
+
+/// What `mincore(2)` knows of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Residence {
+    /// Nothing is mapped there.
+    Unmapped,
+    /// Mapped, and no page stands there.
+    Absent,
+    /// A page stands there, the shared zero page included.
+    Present,
+}
+
+#[cfg(all(target_os = "linux", not(miri)))]
+pub(super) use linux::{EACCES, EFAULT, ENOENT, ENOSYS, EPERM, nodes_of, page_size, residence};
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+pub(super) use elsewhere::{EACCES, EFAULT, ENOENT, ENOSYS, EPERM, nodes_of, page_size, residence};
+
+#[cfg(all(target_os = "linux", not(miri)))]
+mod linux {
+    use std::io;
+
+    pub(crate) use libc::{EACCES, EFAULT, ENOENT, ENOSYS, EPERM};
+
+    use super::Residence;
+
+    /// Bytes of a base page.
+    #[allow(unsafe_code)]
+    pub(crate) fn page_size() -> usize {
+        // SAFETY: reads a constant of the process.
+        let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        usize::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(4_096)
+    }
+
+    /// Has the kernel fill `status` with the node of each page, or the negative number of an error. Moves nothing. An
+    /// error of the whole call is its number.
+    #[allow(unsafe_code)]
+    pub(crate) fn nodes_of(pages: &[usize], status: &mut [libc::c_int]) -> Result<(), i32> {
+        let count = pages.len().min(status.len()) as libc::c_ulong;
+        // SAFETY: without nodes to move to, the call reads `count` addresses, which stand in `pages` as a usize is an
+        // address; writes as many numbers to `status`; and follows none of the addresses. 0 is this process.
+        let answer = unsafe {
+            libc::syscall(
+                libc::SYS_move_pages,
+                0 as libc::c_long,
+                count,
+                pages.as_ptr(),
+                std::ptr::null::<libc::c_int>(),
+                status.as_mut_ptr(),
+                0 as libc::c_long,
+            )
+        };
+        if answer < 0 { Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)) } else { Ok(()) }
+    }
+
+    /// What stands at an address; `None` where the kernel does not say.
+    #[allow(unsafe_code)]
+    pub(crate) fn residence(address: usize) -> Option<Residence> {
+        let page = address & !(page_size() - 1);
+        let mut resident = 0_u8;
+        // SAFETY: one byte of length is one page, for which the call writes one byte to `resident`; the address itself
+        // is looked up, not followed.
+        let answer = unsafe { libc::mincore(page as *mut libc::c_void, 1, &raw mut resident) };
+        match answer {
+            0 if resident & 1 == 1 => Some(Residence::Present),
+            0 => Some(Residence::Absent),
+            _ => (io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM)).then_some(Residence::Unmapped),
+        }
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(miri))))]
+mod elsewhere {
+    use super::Residence;
+
+    pub(crate) const EPERM: i32 = 1;
+    pub(crate) const ENOENT: i32 = 2;
+    pub(crate) const EACCES: i32 = 13;
+    pub(crate) const EFAULT: i32 = 14;
+    pub(crate) const ENOSYS: i32 = 38;
+
+    pub(crate) fn page_size() -> usize {
+        4_096
+    }
+
+    pub(crate) fn nodes_of(_: &[usize], _: &mut [i32]) -> Result<(), i32> {
+        Err(ENOSYS)
+    }
+
+    pub(crate) fn residence(_: usize) -> Option<Residence> {
+        None
+    }
+}

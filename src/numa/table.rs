@@ -1,0 +1,223 @@
+//! Nodes as they are written down: for tests, and for machines that are not at hand.
+
+use std::fmt;
+use std::mem;
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use super::node_of::{NodeOf, PageNode, page_shift, pages_of};
+use crate::sync::Ordering;
+use crate::sync::lock::{Lock, LockGuard, Rank};
+use crate::sync::stat_atomic::AtomicU64;
+
+/// Replacing a part of a span leaves a piece on either side.
+const GROWTH_MAX: usize = 2;
+
+/// Ranges of addresses with the node of each; what is in no range is [`Unmapped`](PageNode::Unmapped).
+///
+/// Whole pages are kept: a range stands for every page that it touches. A look-up takes a lock and searches among the
+/// ranges, neighbours on one node counting as one; neither it nor a change allocates under the lock.
+///
+/// # Examples
+///
+/// ```
+/// use memcg::{NodeId, NodeOf, NodeTable, PageNode};
+///
+/// let table = NodeTable::new(4_096);
+/// table.set(0x10_000..0x14_000, NodeId::new(0));
+/// table.set(0x12_000..0x13_000, NodeId::new(5));     // one page has moved
+///
+/// let mut found = [PageNode::Untouched; 4];
+/// table.look_up(&[0x11_000, 0x12_000, 0x13_000, 0x14_000], &mut found);
+/// let on = |node| PageNode::On(NodeId::new(node));
+/// assert_eq!(found, [on(0), on(5), on(0), PageNode::Unmapped]);
+/// assert_eq!((table.calls(), table.pages()), (1, 4));
+/// ```
+pub struct NodeTable {
+    shift: u32,
+    spans: Lock<Vec<Span>>,
+    calls: AtomicU64,
+    pages: AtomicU64,
+}
+
+/// Pages in a row with one answer.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    first: usize,
+    /// Inclusive, so that the last page of all has a number.
+    last: usize,
+    found: PageNode,
+}
+
+impl NodeTable {
+    /// A table in which nothing is mapped. A page size that is no power of two is rounded up to one.
+    ///
+    /// ```
+    /// use memcg::{NodeOf, NodeTable};
+    ///
+    /// assert_eq!(NodeTable::new(2 << 20).page_size(), 2 << 20);
+    /// ```
+    #[must_use]
+    pub fn new(page_size: usize) -> Self {
+        Self {
+            shift: page_shift(page_size),
+            spans: Lock::new(Rank::Rings, Vec::new()),
+            calls: AtomicU64::new(0),
+            pages: AtomicU64::new(0),
+        }
+    }
+
+    /// Write down where the pages lie that the range touches: a [`NodeId`](crate::NodeId) or any [`PageNode`]. An
+    /// empty range changes nothing.
+    ///
+    /// ```
+    /// use memcg::{NodeId, NodeOf, NodeTable, PageNode};
+    ///
+    /// let table = NodeTable::new(4_096);
+    /// table.set(0..8_192, PageNode::Untouched);
+    /// table.set(4_096..4_097, NodeId::new(1));
+    /// let mut found = [PageNode::Unmapped; 2];
+    /// table.look_up(&[0, 4_096], &mut found);
+    /// assert_eq!(found, [PageNode::Untouched, PageNode::On(NodeId::new(1))]);
+    /// ```
+    pub fn set(&self, range: Range<usize>, found: impl Into<PageNode>) {
+        let found = found.into();
+        if let Some((first, last)) = pages_of(&range, self.shift) {
+            let (mut spans, old) = self.with_room();
+            replace(&mut spans, Span { first, last, found });
+            drop(spans);
+            drop(old);
+        }
+    }
+
+    /// The pages that the range touches are unmapped.
+    ///
+    /// ```
+    /// use memcg::{NodeId, NodeOf, NodeTable, PageNode};
+    ///
+    /// let table = NodeTable::new(4_096);
+    /// table.set(0..8_192, NodeId::new(0));
+    /// table.remove(0..4_096);
+    /// let mut found = [PageNode::Zero; 2];
+    /// table.look_up(&[0, 4_096], &mut found);
+    /// assert_eq!(found, [PageNode::Unmapped, PageNode::On(NodeId::new(0))]);
+    /// ```
+    pub fn remove(&self, range: Range<usize>) {
+        self.set(range, PageNode::Unmapped);
+    }
+
+    /// Look-ups since the table was made. Exact once they are over.
+    ///
+    /// ```
+    /// assert_eq!(memcg::NodeTable::new(4_096).calls(), 0);
+    /// ```
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Pages asked for in all of them. Exact once they are over.
+    ///
+    /// ```
+    /// assert_eq!(memcg::NodeTable::new(4_096).pages(), 0);
+    /// ```
+    #[must_use]
+    pub fn pages(&self) -> u64 {
+        self.pages.load(Ordering::Relaxed)
+    }
+
+    /// The spans, with room for a replacement. New memory is asked for, and the old given back, without the lock: an
+    /// allocator may charge.
+    fn with_room(&self) -> (LockGuard<'_, Vec<Span>>, Vec<Span>) {
+        let mut room: Vec<Span> = Vec::new();
+        loop {
+            let mut spans = self.spans.lock();
+            let wanted = spans.len() + GROWTH_MAX;
+            if spans.capacity() >= wanted {
+                return (spans, room);
+            }
+            if room.capacity() >= wanted {
+                room.extend_from_slice(&spans);
+                let old = mem::replace(&mut *spans, room);
+                return (spans, old);
+            }
+            drop(spans);
+            room = Vec::with_capacity(2 * wanted);
+        }
+    }
+}
+
+impl NodeOf for NodeTable {
+    fn page_size(&self) -> usize {
+        1 << self.shift
+    }
+
+    fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.pages.fetch_add(pages.len().min(found.len()) as u64, Ordering::Relaxed);
+        let spans = self.spans.lock();
+        // Pages in a row mostly lie in one span.
+        let mut last: Option<&Span> = None;
+        for (&address, found) in pages.iter().zip(found) {
+            let page = address >> self.shift;
+            if !last.is_some_and(|span| span.holds(page)) {
+                let at = spans.partition_point(|span| span.last < page);
+                last = spans.get(at).filter(|span| span.holds(page));
+            }
+            *found = last.map_or(PageNode::Unmapped, |span| span.found);
+        }
+    }
+}
+
+impl fmt::Debug for NodeTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ranges = self.spans.try_lock().map(|spans| spans.len());
+        f.debug_struct("NodeTable")
+            .field("page_size", &self.page_size())
+            .field("ranges", &ranges)
+            .field("calls", &self.calls())
+            .field("pages", &self.pages())
+            .finish()
+    }
+}
+
+impl Span {
+    fn holds(&self, page: usize) -> bool {
+        (self.first..=self.last).contains(&page)
+    }
+}
+
+/// Puts `new` in the place of what it covers. The spans stay sorted, apart, and as few as they can be.
+fn replace(spans: &mut Vec<Span>, mut new: Span) {
+    let mut begin = spans.partition_point(|span| span.last < new.first);
+    let mut end = spans.partition_point(|span| span.first <= new.last);
+    // Neighbours with the same answer are taken in.
+    let joins = |left: &Span, right: &Span| left.found == right.found && left.last.checked_add(1) == Some(right.first);
+    if let Some(before) = begin.checked_sub(1).map(|at| spans[at]).filter(|before| joins(before, &new)) {
+        (new.first, begin) = (before.first, begin - 1);
+    }
+    if let Some(after) = spans.get(end).copied().filter(|after| joins(&new, after)) {
+        (new.last, end) = (after.last, end + 1);
+    }
+    let mut pieces: SmallVec<[Span; 3]> = SmallVec::new();
+    let covered = &spans[begin..end];
+    let before = covered.first().filter(|span| span.first < new.first);
+    let after = covered.last().filter(|span| span.last > new.last);
+    match before {
+        Some(before) if before.found == new.found => new.first = before.first,
+        Some(before) => pieces.push(Span { last: new.first - 1, ..*before }),
+        None => {}
+    }
+    let after = after.and_then(|after| {
+        let same = after.found == new.found;
+        let rest = Span { first: new.last + 1, ..*after };
+        new.last = if same { after.last } else { new.last };
+        (!same).then_some(rest)
+    });
+    if new.found != PageNode::Unmapped {
+        pieces.push(new);
+    }
+    pieces.extend(after);
+    spans.splice(begin..end, pieces);
+}

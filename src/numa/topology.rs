@@ -1,0 +1,456 @@
+//! Which nodes there are, and to which of them each processor belongs.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::sysfs;
+use crate::sync::processor;
+
+/// Nodes of one topology. Linux can be built for 1,024; the largest machines have 32 with processors.
+pub(crate) const NODES_MAX: usize = 64;
+
+/// Processors of one topology: eight times what Linux can be built for.
+pub(super) const PROCESSORS_MAX: usize = 1 << 16;
+
+/// In a table: no node, and no processor.
+const NONE: u8 = u8::MAX;
+
+/// Number of a memory node as the system has it. Numbers may be sparse.
+///
+/// # Examples
+///
+/// ```
+/// use memcg::NodeId;
+///
+/// let node = NodeId::new(3);
+/// assert_eq!((node.get(), node.to_string()), (3, "3".to_owned()));
+/// assert!(node < NodeId::new(16));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(u16);
+
+impl NodeId {
+    /// The node of this number, whether there is one or not.
+    ///
+    /// ```
+    /// const FIRST: memcg::NodeId = memcg::NodeId::new(0);
+    /// assert_eq!(FIRST.get(), 0);
+    /// ```
+    #[must_use]
+    pub const fn new(number: u16) -> Self {
+        Self(number)
+    }
+
+    /// The plain number.
+    ///
+    /// ```
+    /// assert_eq!(memcg::NodeId::new(7).get(), 7);
+    /// ```
+    #[must_use]
+    pub const fn get(self) -> u16 {
+        self.0
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// The memory nodes of a machine and the processors of each.
+///
+/// It is read once and does not change: the nodes are those that the system says may ever be there, online or not, so
+/// memory that is added later has its place. A clone is a handle on the same.
+///
+/// A processor that exists and that no node names (it was offline, or the system does not say) belongs to the first
+/// node that is online. A thread on a processor that is not known is taken to be there as well.
+///
+/// # Examples
+///
+/// ```
+/// use memcg::{NodeId, Topology};
+///
+/// // Two sockets of four processors, and a node of memory without any.
+/// let nodes = [(0, 0..4), (1, 4..8), (8, 0..0)].map(|(node, processors)| (NodeId::new(node), processors));
+/// let machine = Topology::fixed(nodes)?;
+/// assert_eq!(machine.nodes().map(NodeId::get).collect::<Vec<_>>(), [0, 1, 8]);
+/// assert_eq!(machine.processors(), 8);
+/// assert_eq!(machine.node_of_processor(5), Some(NodeId::new(1)));
+/// assert!(!machine.has_processors(NodeId::new(8)));
+/// assert_eq!(format!("{machine:?}"), r#"Topology {0: "0-3", 1: "4-7", 8: ""}"#);
+/// # Ok::<(), memcg::TopologyError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Topology(Arc<Shape>);
+
+#[derive(PartialEq, Eq)]
+struct Shape {
+    /// By number, which makes the place of each its dense index.
+    nodes: Box<[Node]>,
+    /// From a node's number to its dense index.
+    index: Box<[u8]>,
+    /// From a processor's number to the dense index of its node.
+    node_of: Box<[u8]>,
+    /// Dense index of the node for what is not known.
+    home: u8,
+}
+
+#[derive(PartialEq, Eq)]
+struct Node {
+    id: NodeId,
+    online: bool,
+    has_processors: bool,
+}
+
+/// Why there is no topology.
+///
+/// # Examples
+///
+/// ```
+/// use memcg::{NodeId, Topology, TopologyError};
+///
+/// let twice = Topology::fixed([(NodeId::new(0), 0..2), (NodeId::new(1), 1..3)]).unwrap_err();
+/// assert_eq!(twice, TopologyError::ProcessorTwice { processor: 1, nodes: [0, 1].map(NodeId::new) });
+/// assert_eq!(twice.to_string(), "processor 1 belongs to node 0 and to node 1");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopologyError {
+    /// A file is not there or cannot be read.
+    #[error("{}: {kind}", path.display())]
+    Read {
+        /// The file, below the root that was given.
+        path: PathBuf,
+        /// What the system said.
+        kind: io::ErrorKind,
+    },
+    /// A file holds something else than a list of rising numbers and ranges, as in `0-3,8,10-11`.
+    #[error("{}: not a list of numbers at byte {at} of {text:?}", path.display())]
+    Parse {
+        /// The file, below the root that was given.
+        path: PathBuf,
+        /// What it holds; bytes that are no text are replaced.
+        text: String,
+        /// Offset in the file of the first byte that does not fit.
+        at: usize,
+    },
+    /// There has to be a node.
+    #[error("a machine without a node")]
+    NoNodes,
+    /// There are more nodes than are provided for.
+    #[error("more than {most} nodes")]
+    TooManyNodes {
+        /// The most.
+        most: usize,
+    },
+    /// A processor's number is beyond what is provided for.
+    #[error("processor {processor} of node {node}: numbers stay below {most}")]
+    ProcessorTooLarge {
+        /// Its number.
+        processor: usize,
+        /// The node that has it.
+        node: NodeId,
+        /// All are below this.
+        most: usize,
+    },
+    /// A processor is listed by two nodes, or by one node twice.
+    #[error("processor {processor} belongs to node {} and to node {}", nodes[0], nodes[1])]
+    ProcessorTwice {
+        /// Its number.
+        processor: usize,
+        /// Who lists it.
+        nodes: [NodeId; 2],
+    },
+    /// A node is given twice.
+    #[error("node {node} is given twice")]
+    NodeTwice {
+        /// Its number.
+        node: NodeId,
+    },
+}
+
+impl Topology {
+    /// Node 0 alone, with the processors of this machine. What a machine of one node comes to, whatever else is there
+    /// to read. Cannot fail: where the system does not say how many processors there may be, those are taken that this
+    /// process may use.
+    ///
+    /// ```
+    /// use memcg::{NodeId, Topology};
+    ///
+    /// let one = Topology::one_node();
+    /// assert!(one.is_one_node() && one.processors() >= 1);
+    /// assert_eq!(one.current_node(), NodeId::new(0));
+    /// ```
+    #[must_use]
+    pub fn one_node() -> Topology {
+        let possible = sysfs::processors(Path::new(sysfs::ROOT)).ok().flatten();
+        Self::of_one_node(possible.map_or(0, |list| list.end()).max(sysfs::processors_in_use()))
+    }
+
+    /// This machine, from `/sys`; one node where that has nothing about nodes.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_sysfs`](Self::from_sysfs).
+    ///
+    /// ```
+    /// let machine = memcg::Topology::detect()?;
+    /// assert!(machine.nodes().any(|node| node == machine.current_node()));
+    /// # Ok::<(), memcg::TopologyError>(())
+    /// ```
+    pub fn detect() -> Result<Topology, TopologyError> {
+        Self::from_sysfs(sysfs::ROOT)
+    }
+
+    /// From the files of sysfs below `root`: `devices/system/node/possible`, `online` and `nodeN/cpulist` of each, and
+    /// `devices/system/cpu/possible`. One node where there is no `devices/system/node`.
+    ///
+    /// Where more nodes are possible than are provided for, 64, those are taken that are online.
+    ///
+    /// Formats: the kernel's `Documentation/ABI/stable/sysfs-devices-node` and `admin-guide/cputopology.rst`.
+    ///
+    /// # Errors
+    ///
+    /// [`Read`](TopologyError::Read) and [`Parse`](TopologyError::Parse) name the file; the others are about what the
+    /// files say together.
+    ///
+    /// ```
+    /// use memcg::Topology;
+    ///
+    /// assert!(Topology::from_sysfs("/nowhere")?.is_one_node());
+    /// # Ok::<(), memcg::TopologyError>(())
+    /// ```
+    pub fn from_sysfs(root: impl AsRef<Path>) -> Result<Topology, TopologyError> {
+        sysfs::read(root.as_ref())
+    }
+
+    /// These nodes, all online, each with its processors. Without any processor there is one, number 0, on the first.
+    ///
+    /// # Errors
+    ///
+    /// What does not fit together: see [`TopologyError`].
+    ///
+    /// ```
+    /// use memcg::{NodeId, Topology};
+    ///
+    /// let nodes = (0..8).map(|node| (NodeId::new(node), (0..176).filter(move |cpu| cpu % 8 == usize::from(node))));
+    /// let machine = Topology::fixed(nodes)?;
+    /// assert_eq!((machine.nodes().len(), machine.processors()), (8, 176));
+    /// # Ok::<(), memcg::TopologyError>(())
+    /// ```
+    pub fn fixed<P>(nodes: impl IntoIterator<Item = (NodeId, P)>) -> Result<Topology, TopologyError>
+    where
+        P: IntoIterator<Item = usize>,
+    {
+        let mut draft = Draft::default();
+        for (node, processors) in nodes {
+            draft.add_node(node, true)?;
+            processors.into_iter().try_for_each(|processor| draft.add_processor(processor, node))?;
+        }
+        draft.finish([])
+    }
+
+    /// The possible nodes by rising number.
+    ///
+    /// ```
+    /// assert_eq!(memcg::Topology::one_node().nodes().len(), 1);
+    /// ```
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeId> {
+        self.0.nodes.iter().map(|node| node.id)
+    }
+
+    /// Whether there is just one: then nobody has to ask where anything lies.
+    ///
+    /// ```
+    /// assert!(memcg::Topology::one_node().is_one_node());
+    /// ```
+    #[must_use]
+    pub fn is_one_node(&self) -> bool {
+        self.0.nodes.len() == 1
+    }
+
+    /// Whether the node was online when the topology was read.
+    ///
+    /// ```
+    /// use memcg::{NodeId, Topology};
+    ///
+    /// assert!(Topology::one_node().is_online(NodeId::new(0)));
+    /// assert!(!Topology::one_node().is_online(NodeId::new(1)));
+    /// ```
+    #[must_use]
+    pub fn is_online(&self, node: NodeId) -> bool {
+        self.node(node).is_some_and(|node| node.online)
+    }
+
+    /// Whether processors belong to the node. Nodes without any hold memory alone, slower or larger.
+    ///
+    /// ```
+    /// use memcg::{NodeId, Topology};
+    ///
+    /// assert!(Topology::one_node().has_processors(NodeId::new(0)));
+    /// ```
+    #[must_use]
+    pub fn has_processors(&self, node: NodeId) -> bool {
+        self.node(node).is_some_and(|node| node.has_processors)
+    }
+
+    /// Every processor that may ever be there has a number below this one. At least 1.
+    ///
+    /// ```
+    /// let machine = memcg::Topology::one_node();
+    /// let here = std::thread::available_parallelism().map_or(1, |count| count.get());
+    /// assert!(machine.processors() >= here);
+    /// ```
+    #[must_use]
+    pub fn processors(&self) -> usize {
+        self.0.node_of.len()
+    }
+
+    /// The node that a processor belongs to, `None` where there can be no such processor.
+    ///
+    /// ```
+    /// use memcg::{NodeId, Topology};
+    ///
+    /// let machine = Topology::fixed([(NodeId::new(0), [0]), (NodeId::new(1), [2])])?;
+    /// assert_eq!(machine.node_of_processor(2), Some(NodeId::new(1)));
+    /// assert_eq!([1, 3].map(|processor| machine.node_of_processor(processor)), [None, None]);
+    /// # Ok::<(), memcg::TopologyError>(())
+    /// ```
+    #[must_use]
+    pub fn node_of_processor(&self, processor: usize) -> Option<NodeId> {
+        let index = *self.0.node_of.get(processor)?;
+        Some(self.0.nodes.get(usize::from(index))?.id)
+    }
+
+    /// The node of the processor that this thread runs on; it may run elsewhere a moment later. A few nanoseconds, no
+    /// system call where the C library knows the processor; on one node nothing at all.
+    ///
+    /// ```
+    /// let machine = memcg::Topology::detect()?;
+    /// assert!(machine.has_processors(machine.current_node()));
+    /// # Ok::<(), memcg::TopologyError>(())
+    /// ```
+    #[must_use]
+    pub fn current_node(&self) -> NodeId {
+        self.node_at(self.current_index())
+    }
+
+    /// Dense index of [`current_node`](Self::current_node).
+    #[inline]
+    pub(crate) fn current_index(&self) -> usize {
+        if self.is_one_node() {
+            return 0;
+        }
+        let index = self.0.node_of.get(processor()).copied().filter(|&index| index != NONE);
+        usize::from(index.unwrap_or(self.0.home))
+    }
+
+    /// Place of the node among the possible ones.
+    #[inline]
+    pub(crate) fn index_of(&self, node: NodeId) -> Option<usize> {
+        let index = *self.0.index.get(usize::from(node.0))?;
+        (index != NONE).then_some(usize::from(index))
+    }
+
+    /// The node at that place, which has to be one.
+    #[inline]
+    pub(crate) fn node_at(&self, index: usize) -> NodeId {
+        self.0.nodes[index].id
+    }
+
+    /// Node 0 with processors 0 to below `processors`.
+    pub(super) fn of_one_node(processors: usize) -> Topology {
+        let count = processors.clamp(1, PROCESSORS_MAX);
+        let node = Node { id: NodeId(0), online: true, has_processors: true };
+        let tables = (Box::new([0]), vec![0; count].into_boxed_slice());
+        Topology(Arc::new(Shape { nodes: Box::new([node]), index: tables.0, node_of: tables.1, home: 0 }))
+    }
+
+    fn node(&self, node: NodeId) -> Option<&Node> {
+        self.0.nodes.get(self.index_of(node)?)
+    }
+}
+
+impl fmt::Debug for Topology {
+    /// Each node with its processors, listed as sysfs does.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Topology ")?;
+        let mut map = f.debug_map();
+        for (index, node) in self.0.nodes.iter().enumerate() {
+            let of_node = |&(_, &at): &(usize, &u8)| usize::from(at) == index;
+            let processors = self.0.node_of.iter().enumerate().filter(of_node).map(|(processor, _)| processor);
+            let offline = if node.online { "" } else { " (offline)" };
+            map.entry(&format_args!("{}{offline}", node.id), &sysfs::list(processors));
+        }
+        map.finish()
+    }
+}
+
+/// A topology in the making.
+#[derive(Default)]
+pub(super) struct Draft {
+    nodes: Vec<(NodeId, bool)>,
+    /// By processor. What iterators yield goes straight in here, so that an endless one ends in an error.
+    node_of: Vec<Option<NodeId>>,
+}
+
+impl Draft {
+    pub(super) fn add_node(&mut self, node: NodeId, online: bool) -> Result<(), TopologyError> {
+        if self.nodes.iter().any(|&(other, _)| other == node) {
+            return Err(TopologyError::NodeTwice { node });
+        }
+        if self.nodes.len() == NODES_MAX {
+            return Err(TopologyError::TooManyNodes { most: NODES_MAX });
+        }
+        self.nodes.push((node, online));
+        Ok(())
+    }
+
+    pub(super) fn add_processor(&mut self, processor: usize, node: NodeId) -> Result<(), TopologyError> {
+        let place = self.place(processor, node)?;
+        match place.replace(node) {
+            None => Ok(()),
+            Some(other) => Err(TopologyError::ProcessorTwice { processor, nodes: [other, node] }),
+        }
+    }
+
+    fn place(&mut self, processor: usize, node: NodeId) -> Result<&mut Option<NodeId>, TopologyError> {
+        if processor >= PROCESSORS_MAX {
+            return Err(TopologyError::ProcessorTooLarge { processor, node, most: PROCESSORS_MAX });
+        }
+        if processor >= self.node_of.len() {
+            self.node_of.resize(processor + 1, None);
+        }
+        Ok(&mut self.node_of[processor])
+    }
+
+    /// With `possible` processors, of which not all need have been added.
+    pub(super) fn finish(mut self, possible: impl IntoIterator<Item = usize>) -> Result<Topology, TopologyError> {
+        self.nodes.sort_unstable();
+        let first_online = self.nodes.iter().position(|&(_, online)| online).unwrap_or(0);
+        let &(home, _) = self.nodes.get(first_online).ok_or(TopologyError::NoNodes)?;
+        for processor in possible {
+            self.place(processor, home)?.get_or_insert(home);
+        }
+        if self.node_of.is_empty() {
+            self.add_processor(0, home)?;
+        }
+
+        let last = self.nodes.last().map_or(0, |(node, _)| usize::from(node.0));
+        let mut index = vec![NONE; last + 1].into_boxed_slice();
+        for (place, (node, _)) in self.nodes.iter().enumerate() {
+            index[usize::from(node.0)] = place as u8;
+        }
+        let node_of: Box<[u8]> =
+            self.node_of.iter().map(|node| node.map_or(NONE, |node| index[usize::from(node.0)])).collect();
+        let node = |(place, &(id, online)): (usize, &(NodeId, bool))| {
+            let has_processors = node_of.contains(&(place as u8));
+            Node { id, online, has_processors }
+        };
+        let nodes = self.nodes.iter().enumerate().map(node).collect();
+        Ok(Topology(Arc::new(Shape { nodes, index, node_of, home: first_online as u8 })))
+    }
+}

@@ -1,0 +1,97 @@
+//! The cache of pages' nodes: what was read before an invalidation is not remembered after it.
+
+use super::model;
+use crate::sync::{Arc, AtomicU32, Ordering};
+use crate::{NodeCache, NodeId, NodeOf, PageNode};
+
+/// Where the only page lies, with no order of its own: what a look-up sees is what the cache's word orders.
+struct World(AtomicU32);
+
+impl NodeOf for World {
+    fn page_size(&self) -> usize {
+        4_096
+    }
+
+    fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
+        for found in found.iter_mut().take(pages.len()) {
+            *found = PageNode::On(NodeId::new(self.0.load(Ordering::Relaxed) as u16));
+        }
+    }
+}
+
+type Cache = Arc<NodeCache<World>>;
+
+fn cache() -> Cache {
+    Arc::new(NodeCache::new(0..4_096, World(AtomicU32::new(0))))
+}
+
+fn ask(cache: &Cache) -> u16 {
+    let mut found = [PageNode::Unmapped];
+    cache.look_up(&[0], &mut found);
+    found[0].node().expect("on a node").get()
+}
+
+/// The page moves, and then that is said.
+fn migrate(cache: &Cache, node: u32) {
+    cache.inner().0.store(node, Ordering::Relaxed);
+    cache.invalidate(0..4_096);
+}
+
+fn beside<R: 'static>(cache: &Cache, work: impl FnOnce(&Cache) -> R + 'static) -> loom::thread::JoinHandle<R> {
+    let cache = Arc::clone(cache);
+    loom::thread::spawn(move || work(&cache))
+}
+
+/// E28. A look-up beside a migration; whoever migrated, and whoever comes later, finds the page where it is.
+#[test]
+fn loom_cache_fill_vs_invalidate() {
+    model(|| {
+        let cache = cache();
+        let asking = beside(&cache, ask);
+        migrate(&cache, 1);
+        assert_eq!(ask(&cache), 1, "the old node was stored after the invalidation");
+        assert!(asking.join().unwrap() <= 1);
+        assert_eq!(ask(&cache), 1, "the old node was stored after the invalidation");
+    });
+}
+
+/// E28. Two who fill, and two migrations: neither an invalidation of what is claimed already nor a claim in between
+/// lets an old node in.
+#[test]
+fn loom_cache_two_fills_vs_two_invalidates() {
+    model(|| {
+        let cache = cache();
+        let first = beside(&cache, ask);
+        let second = beside(&cache, ask);
+        migrate(&cache, 1);
+        migrate(&cache, 2);
+        first.join().unwrap();
+        second.join().unwrap();
+        assert_eq!(ask(&cache), 2);
+        assert_eq!((ask(&cache), cache.known()), (2, 1), "and it is remembered");
+    });
+}
+
+/// E28. A claim holds until its owner ends it: what was read before an invalidation does not land on the claim of
+/// somebody who asks after it. Whoever has heard of the move finds the page where it is.
+#[test]
+fn loom_cache_fill_vs_second_fill() {
+    model(|| {
+        let cache = cache();
+        let moved = Arc::new(AtomicU32::new(0));
+        let mover = beside(&cache, {
+            let moved = Arc::clone(&moved);
+            move |cache| {
+                migrate(cache, 1);
+                moved.store(1, Ordering::Release);
+                ask(cache)
+            }
+        });
+        ask(&cache);
+        if moved.load(Ordering::Acquire) == 1 {
+            assert_eq!(ask(&cache), 1, "what was read before the move is remembered after it");
+        }
+        assert_eq!(mover.join().unwrap(), 1);
+        assert_eq!(ask(&cache), 1);
+    });
+}
