@@ -75,10 +75,17 @@ impl Gate {
             stats.counts.foreign.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        // Who has a part keeps it as long as anything is accounted there.
-        let has = |level: &Node| level.part_of(spine).is_some() || spine == Spine::Group || !level.state().is_offline();
-        let (above, level) = (0..).zip(group.levels()).find(|(_, level)| has(level))?;
-        level.count_slow(stats, Addition { spine, stat, delta })?;
+        // Who has a part keeps it as long as anything is accounted there. The root may make one also when its runtime is
+        // gone: somebody must.
+        let takes = |level: &Node| {
+            let may_make = spine == Spine::Group || !level.state().is_offline() || level.life().parent.is_none();
+            level.part_of(spine).is_some() || may_make
+        };
+        let (above, level) = (0..).zip(group.levels()).find(|(_, level)| takes(level))?;
+        if level.count_slow(stats, Addition { spine, stat, delta }).is_none() {
+            stats.counts.nested.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
         Some(above)
     }
 

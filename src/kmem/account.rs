@@ -61,13 +61,16 @@ impl Kmem {
 
     #[inline]
     fn account_all(&mut self, placement: &Placement) {
+        // A charge ends at 2^63, whatever a placement says.
+        let mut left = self.charge.bytes();
         if numa(self.charge.gate().node()).topology.is_one_node() {
-            self.account(Spine::Group, placement.bytes());
+            self.account(Spine::Group, placement.bytes().min(left));
         } else {
             for (node, bytes) in placement.nodes() {
-                self.account(self.spine(Some(node)), bytes);
+                self.account(self.spine(Some(node)), bytes.min(left));
+                left -= bytes.min(left);
             }
-            self.account(Spine::Group, placement.unplaced());
+            self.account(Spine::Group, placement.unplaced().min(left));
         }
         self.settle_tiers();
     }
@@ -124,14 +127,14 @@ impl Kmem {
         for (number, tier) in numa(group.node()).tiers.iter().enumerate() {
             let on_tier: u64 = placement.nodes().filter(|(node, _)| tier.has(*node)).map(|(_, bytes)| bytes).sum();
             match self.tiers.iter_mut().find(|of| of.tier == number) {
-                Some(OfTier { charge, .. }) => {
-                    // What is on no node yet was admitted for all of its nodes.
-                    let bytes = on_tier.saturating_add(placement.unplaced());
+                Some(OfTier { charge, promised, .. }) => {
+                    let bytes = on_tier.saturating_add(if *promised { placement.unplaced() } else { 0 });
                     charge.shrink(charge.bytes().saturating_sub(bytes));
                     charge.grow(on_tier.saturating_sub(charge.bytes()));
                 }
                 None if on_tier > 0 => {
-                    self.tiers.push(OfTier { tier: number, charge: group.charge_number(tier.counter, on_tier) });
+                    let charge = group.charge_number(tier.counter, on_tier);
+                    self.tiers.push(OfTier { tier: number, charge, promised: false });
                 }
                 None => {}
             }
@@ -252,19 +255,18 @@ impl Kmem {
         if of != into {
             for (number, tier) in numa(group.node()).tiers.iter().enumerate() {
                 let (leaves, enters) = (from.is_some_and(|node| tier.has(node)), to.is_some_and(|node| tier.has(node)));
-                let held = self.tiers.iter().find(|of| of.tier == number);
-                let promised = from.is_none() && held.is_some();
+                let promised = from.is_none() && self.tiers.iter().any(|of| of.tier == number && of.promised);
                 if enters && !leaves && !promised {
                     let charge = group.try_charge_number(tier.counter, bytes)?;
-                    admitted.push(OfTier { tier: number, charge });
+                    admitted.push(OfTier { tier: number, charge, promised: false });
                 }
             }
         }
-        for OfTier { tier, charge } in admitted {
-            match self.tiers.iter_mut().find(|of| of.tier == tier) {
+        for of in admitted {
+            match self.tiers.iter_mut().find(|held| held.tier == of.tier) {
                 // Of the same counter.
-                Some(held) => drop(held.charge.merge(charge)),
-                None => self.tiers.push(OfTier { tier, charge }),
+                Some(held) => drop(held.charge.merge(of.charge)),
+                None => self.tiers.push(of),
             }
         }
         Ok(self.migrate(from, to, bytes))
@@ -288,17 +290,17 @@ impl Kmem {
         for (node, bytes) in placement.nodes() {
             let bytes = bytes.min(left);
             left -= bytes;
-            wanted.push((self.spine(Some(node)), bytes));
+            match self.spine(Some(node)) {
+                // One that the topology does not have.
+                Spine::Group => left += bytes,
+                spine => wanted.push((spine, bytes)),
+            }
         }
-        if let Some(own) = wanted.iter_mut().find(|(spine, _)| *spine == Spine::Group) {
-            own.1 += left;
-        } else {
-            wanted.push((Spine::Group, left));
-        }
+        wanted.push((Spine::Group, left));
         // First what goes: the sum never exceeds what is held.
         let spines: SmallVec<[Spine; 4]> = self.accounts.iter().map(|account| account.spine).collect();
         for spine in spines {
-            let keeps: u64 = wanted.iter().filter(|(of, _)| *of == spine).map(|(_, bytes)| *bytes).sum();
+            let keeps = wanted.iter().find(|(of, _)| *of == spine).map_or(0, |(_, bytes)| *bytes);
             self.unaccount(spine, self.on(spine).saturating_sub(keeps));
         }
         for (spine, bytes) in wanted {
@@ -354,13 +356,18 @@ impl Kmem {
                 None => self.accounts.push(account),
             }
         }
-        for OfTier { tier, charge } in std::mem::take(&mut other.tiers) {
-            match self.tiers.iter_mut().find(|of| of.tier == tier) {
-                Some(held) => drop(held.charge.merge(charge)),
-                None => self.tiers.push(OfTier { tier, charge }),
+        let theirs = std::mem::take(&mut other.tiers);
+        for held in &mut self.tiers {
+            held.promised &= theirs.iter().any(|of| of.tier == held.tier && of.promised);
+        }
+        for of in theirs {
+            match self.tiers.iter_mut().find(|held| held.tier == of.tier) {
+                Some(held) => drop(held.charge.merge(of.charge)),
+                None => self.tiers.push(OfTier { promised: false, ..of }),
             }
         }
         drop(self.charge.merge(other.charge.take()));
+        self.settle_tiers();
         Ok(())
     }
 
@@ -405,10 +412,13 @@ impl Kmem {
         transferred
     }
 
-    /// The first so many tiers are charged to `from` again, where they were a moment ago.
+    /// The first so many tiers are charged to `from` again, where they were a moment ago; by force, if somebody has taken
+    /// their room.
     fn take_back(&mut self, from: &Group, many: usize) {
-        for OfTier { tier, charge } in &mut self.tiers[..many] {
-            *charge = from.charge_number(numa(from.node()).tiers[*tier].counter, charge.bytes());
+        for OfTier { tier, charge, .. } in &mut self.tiers[..many] {
+            if charge.transfer(from).is_err() {
+                *charge = from.charge_number(numa(from.node()).tiers[*tier].counter, charge.bytes());
+            }
         }
     }
 

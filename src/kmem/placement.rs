@@ -89,11 +89,21 @@ impl Bound {
 /// placement.add(None, 28);
 /// assert_eq!((placement.bytes(), placement.on_node(NodeId::new(1)), placement.unplaced()), (4_224, 100, 28));
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Placement {
     nodes: SmallVec<[(NodeId, u64); NODES_COMMON]>,
     unplaced: u64,
 }
+
+/// In whatever order the nodes were met.
+impl PartialEq for Placement {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |&(node, bytes): &(NodeId, u64)| other.on_node(node) == bytes;
+        self.unplaced == other.unplaced && self.nodes.len() == other.nodes.len() && self.nodes.iter().all(same)
+    }
+}
+
+impl Eq for Placement {}
 
 impl Placement {
     /// Nothing.
@@ -184,6 +194,9 @@ impl Placement {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn add_range(&mut self, range: Range<usize>, node_of: &dyn NodeOf) {
+        if let Some(node) = node_of.only_node() {
+            return self.add(Some(node), range.len() as u64);
+        }
         let size = node_of.page_size().max(1);
         let mut at = range.start;
         while at < range.end {

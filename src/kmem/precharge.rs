@@ -41,6 +41,8 @@ pub(super) type Tiers = SmallVec<[OfTier; 1]>;
 pub(super) struct OfTier {
     pub(super) tier: usize,
     pub(super) charge: Charge,
+    /// Bytes on no node yet are held, too: they were admitted for its nodes.
+    pub(super) promised: bool,
 }
 
 /// What the group's runtime knows of nodes.
@@ -82,7 +84,8 @@ impl Group {
         let mut tiers = Tiers::new();
         for (number, tier) in numa(self.node()).tiers.iter().enumerate() {
             if bound.may_lie_on(|node| tier.has(node)) {
-                tiers.push(OfTier { tier: number, charge: self.try_charge_number(tier.counter, bound.bytes())? });
+                let charge = self.try_charge_number(tier.counter, bound.bytes())?;
+                tiers.push(OfTier { tier: number, charge, promised: true });
             }
         }
         Ok(tiers)

@@ -90,6 +90,11 @@ pub trait NodeOf: Send + Sync {
     /// Says where each page lies: the answer to `pages[i]`, an address that is a multiple of
     /// [`page_size`](Self::page_size), goes to `found[i]`. Where one is longer than the other, its rest is left alone.
     fn look_up(&self, pages: &[usize], found: &mut [PageNode]);
+
+    /// The node on which everything lies, where there is but one: then nothing is looked up.
+    fn only_node(&self) -> Option<NodeId> {
+        None
+    }
 }
 
 impl<N: NodeOf + ?Sized> NodeOf for &N {
@@ -99,6 +104,10 @@ impl<N: NodeOf + ?Sized> NodeOf for &N {
 
     fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
         (**self).look_up(pages, found);
+    }
+
+    fn only_node(&self) -> Option<NodeId> {
+        (**self).only_node()
     }
 }
 
@@ -110,6 +119,10 @@ impl<N: NodeOf + ?Sized> NodeOf for Box<N> {
     fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
         (**self).look_up(pages, found);
     }
+
+    fn only_node(&self) -> Option<NodeId> {
+        (**self).only_node()
+    }
 }
 
 impl<N: NodeOf + ?Sized> NodeOf for Arc<N> {
@@ -119,6 +132,10 @@ impl<N: NodeOf + ?Sized> NodeOf for Arc<N> {
 
     fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
         (**self).look_up(pages, found);
+    }
+
+    fn only_node(&self) -> Option<NodeId> {
+        (**self).only_node()
     }
 }
 
@@ -171,6 +188,10 @@ impl NodeOf for OneNode {
     fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
         let count = pages.len().min(found.len());
         found[..count].fill(PageNode::On(self.0));
+    }
+
+    fn only_node(&self) -> Option<NodeId> {
+        Some(self.0)
     }
 }
 
