@@ -216,6 +216,10 @@ impl<N: NodeOf> NodeOf for NodeCache<N> {
             found[at] = PageNode::On(node);
         }
     }
+
+    fn only_node(&self) -> Option<NodeId> {
+        self.inner.only_node()
+    }
 }
 
 impl<N: fmt::Debug> fmt::Debug for NodeCache<N> {

@@ -3,6 +3,7 @@
 //! Three calls without a safe form; elsewhere than on Linux the last two do not exist.
 
 /// What `mincore(2)` knows of a page.
+#[cfg_attr(not(all(target_os = "linux", not(miri))), allow(dead_code))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Residence {
     /// Nothing is mapped there.

@@ -268,6 +268,7 @@ impl Topology {
     /// assert!(memcg::Topology::one_node().is_one_node());
     /// ```
     #[must_use]
+    #[inline]
     pub fn is_one_node(&self) -> bool {
         self.0.nodes.len() == 1
     }
@@ -320,6 +321,7 @@ impl Topology {
     /// # Ok::<(), memcg::TopologyError>(())
     /// ```
     #[must_use]
+    #[inline]
     pub fn node_of_processor(&self, processor: usize) -> Option<NodeId> {
         let index = *self.0.node_of.get(processor)?;
         Some(self.0.nodes.get(usize::from(index))?.id)
@@ -334,6 +336,7 @@ impl Topology {
     /// # Ok::<(), memcg::TopologyError>(())
     /// ```
     #[must_use]
+    #[inline]
     pub fn current_node(&self) -> NodeId {
         self.node_at(self.current_index())
     }

@@ -1,6 +1,6 @@
 //! The cache of pages' nodes: what was read before an invalidation is not remembered after it.
 
-use super::model;
+use super::{beside, model};
 use crate::sync::{Arc, AtomicU32, Ordering};
 use crate::{NodeCache, NodeId, NodeOf, PageNode};
 
@@ -37,17 +37,12 @@ fn migrate(cache: &Cache, node: u32) {
     cache.invalidate(0..4_096);
 }
 
-fn beside<R: 'static>(cache: &Cache, work: impl FnOnce(&Cache) -> R + 'static) -> loom::thread::JoinHandle<R> {
-    let cache = Arc::clone(cache);
-    loom::thread::spawn(move || work(&cache))
-}
-
 /// E28. A look-up beside a migration; whoever migrated, and whoever comes later, finds the page where it is.
 #[test]
 fn loom_cache_fill_vs_invalidate() {
     model(|| {
         let cache = cache();
-        let asking = beside(&cache, ask);
+        let asking = beside(&cache, |cache| ask(&cache));
         migrate(&cache, 1);
         assert_eq!(ask(&cache), 1, "the old node was stored after the invalidation");
         assert!(asking.join().unwrap() <= 1);
@@ -61,8 +56,8 @@ fn loom_cache_fill_vs_invalidate() {
 fn loom_cache_two_fills_vs_two_invalidates() {
     model(|| {
         let cache = cache();
-        let first = beside(&cache, ask);
-        let second = beside(&cache, ask);
+        let first = beside(&cache, |cache| ask(&cache));
+        let second = beside(&cache, |cache| ask(&cache));
         migrate(&cache, 1);
         migrate(&cache, 2);
         first.join().unwrap();
@@ -82,9 +77,9 @@ fn loom_cache_fill_vs_second_fill() {
         let mover = beside(&cache, {
             let moved = Arc::clone(&moved);
             move |cache| {
-                migrate(cache, 1);
+                migrate(&cache, 1);
                 moved.store(1, Ordering::Release);
-                ask(cache)
+                ask(&cache)
             }
         });
         ask(&cache);

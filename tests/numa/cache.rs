@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::thread;
 
-use memcg::{NodeCache, NodeId, NodeOf, NodeTable, OneNode, PageNode};
+use memcg::{NodeCache, NodeId, NodeOf, NodeTable, PageNode};
 
 use crate::{PAGE, ask, on};
 
@@ -117,13 +117,13 @@ fn huge_pages_have_a_word_each() {
 
 #[test]
 fn ranges_that_nobody_can_remember() {
-    let table = NodeTable::new(PAGE);
-    table.set(0..usize::MAX, NodeId::new(3));
-    let whole = NodeCache::new(0..usize::MAX, &table);
+    let everywhere = NodeTable::new(PAGE);
+    everywhere.set(0..usize::MAX, NodeId::new(3));
+    let whole = NodeCache::new(0..usize::MAX, &everywhere);
     let ends = [0, PAGE, usize::MAX & !(PAGE - 1)];
     for asked in [3, 4, 5] {
         assert_eq!(ask(&whole, &ends), [on(3); 3]);
-        assert_eq!(table.pages(), asked, "its first pages are remembered, its last is not");
+        assert_eq!(everywhere.pages(), asked, "its first pages are remembered, its last is not");
     }
     whole.invalidate(usize::MAX - 1..usize::MAX);
     #[allow(clippy::reversed_empty_ranges)]

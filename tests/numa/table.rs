@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use memcg::{NodeId, NodeOf, NodeTable, OneNode, PageNode};
+use memcg::{NodeCache, NodeId, NodeOf, NodeTable, OneNode, PageNode};
 use proptest::prelude::*;
 
 use crate::{PAGE, ask, on};
@@ -30,6 +30,18 @@ fn the_ends_of_what_can_be_addressed() {
         let expected = if last == 0 { [PageNode::Unmapped; 2] } else { [PageNode::Unmapped, on(2)] };
         assert_eq!(ask(&table, &[0, last]), expected, "{page_size}");
     }
+}
+
+#[test]
+fn the_only_node_is_known_through_whatever_stands_before_it() {
+    let one = OneNode::new(NodeId::new(7));
+    let boxed: Box<dyn NodeOf> = Box::new(one);
+    let counted: Arc<dyn NodeOf> = Arc::new(one);
+    let cached = NodeCache::new(0..PAGE, one);
+    for node_of in [&one as &dyn NodeOf, &&one, &boxed, &counted, &cached] {
+        assert_eq!(node_of.only_node(), Some(NodeId::new(7)));
+    }
+    assert_eq!(NodeTable::new(PAGE).only_node(), None);
 }
 
 #[test]
