@@ -12,6 +12,7 @@ use crate::group::{Charge, ChargeError, Group};
 use crate::numa::NodeId;
 use crate::stat::Stat;
 use crate::sync::model_failed;
+use crate::sync::slots::Gate;
 
 /// Bytes charged to a group, and accounted to the nodes where they lie. Dropped, it takes from each node what was
 /// accounted there, and then gives the bytes back; on whatever thread, whether or not the group, its handles or the
@@ -59,20 +60,22 @@ impl Kmem {
         kmem
     }
 
+    /// No more than is held, which is less where usage would pass 2^63.
     #[inline]
     fn account_all(&mut self, placement: &Placement) {
-        // A charge ends at 2^63, whatever a placement says.
         let mut left = self.charge.bytes();
         if numa(self.charge.gate().node()).topology.is_one_node() {
             self.account(Spine::Group, placement.bytes().min(left));
         } else {
             for (node, bytes) in placement.nodes() {
-                self.account(self.spine(Some(node)), bytes.min(left));
-                left -= bytes.min(left);
+                let bytes = bytes.min(left);
+                left -= bytes;
+                self.account(self.spine(Some(node)), bytes);
             }
             self.account(Spine::Group, placement.unplaced().min(left));
         }
-        self.settle_tiers();
+        // All of the precharge lay nowhere.
+        self.settle_tiers(u64::MAX);
     }
 
     /// Of a node; what is on none, or on one that the topology does not have, is the group's own.
@@ -103,7 +106,7 @@ impl Kmem {
         for account in self.accounts.iter_mut().filter(|of| of.spine == spine) {
             let gone = left.min(account.bytes);
             if gone > 0 {
-                account.take_off(&self.charge, self.stat, gone);
+                account.take_off(self.charge.gate(), self.stat, gone);
                 account.bytes -= gone;
                 left -= gone;
             }
@@ -112,29 +115,42 @@ impl Kmem {
         bytes - left
     }
 
-    /// Of each tier the bytes that lie on its nodes, and those that may yet come there, if that has been precharged.
+    /// On no node.
+    fn unplaced(&self) -> u64 {
+        let is_one_node = numa(self.charge.gate().node()).topology.is_one_node();
+        if is_one_node { 0 } else { self.on(Spine::Group) }
+    }
+
+    /// Of each tier the bytes that lie on its nodes, and those that may yet come there, if that is promised. So many
+    /// were on no node before.
     #[inline]
-    fn settle_tiers(&mut self) {
+    fn settle_tiers(&mut self, unplaced: u64) {
         if !numa(self.charge.gate().node()).tiers.is_empty() {
-            self.settle_tiers_slow();
+            self.settle_tiers_slow(unplaced);
         }
     }
 
     #[cold]
-    fn settle_tiers_slow(&mut self) {
+    fn settle_tiers_slow(&mut self, before: u64) {
         let placement = self.placement();
         let group = self.group();
+        let (touched, given_up) =
+            (before.saturating_sub(placement.unplaced()), placement.unplaced().saturating_sub(before));
         for (number, tier) in numa(group.node()).tiers.iter().enumerate() {
             let on_tier: u64 = placement.nodes().filter(|(node, _)| tier.has(*node)).map(|(_, bytes)| bytes).sum();
             match self.tiers.iter_mut().find(|of| of.tier == number) {
                 Some(OfTier { charge, promised, .. }) => {
-                    let bytes = on_tier.saturating_add(if *promised { placement.unplaced() } else { 0 });
+                    let was = charge.bytes().saturating_sub(*promised);
+                    // What has come from no node was promised, what has gone there is.
+                    let kept = promised.saturating_sub(on_tier.saturating_sub(was).min(touched));
+                    *promised = (kept + was.saturating_sub(on_tier).min(given_up)).min(placement.unplaced());
+                    let bytes = on_tier + *promised;
                     charge.shrink(charge.bytes().saturating_sub(bytes));
-                    charge.grow(on_tier.saturating_sub(charge.bytes()));
+                    charge.grow(bytes.saturating_sub(charge.bytes()));
                 }
                 None if on_tier > 0 => {
                     let charge = group.charge_number(tier.counter, on_tier);
-                    self.tiers.push(OfTier { tier: number, charge, promised: false });
+                    self.tiers.push(OfTier { tier: number, charge, promised: 0 });
                 }
                 None => {}
             }
@@ -221,9 +237,10 @@ impl Kmem {
         if from == to {
             return self.on(from).min(bytes);
         }
+        let unplaced = self.unplaced();
         let moved = self.unaccount(from, bytes);
         self.account(to, moved);
-        self.settle_tiers();
+        self.settle_tiers(unplaced);
         moved
     }
 
@@ -255,20 +272,17 @@ impl Kmem {
         if of != into {
             for (number, tier) in numa(group.node()).tiers.iter().enumerate() {
                 let (leaves, enters) = (from.is_some_and(|node| tier.has(node)), to.is_some_and(|node| tier.has(node)));
-                let promised = from.is_none() && self.tiers.iter().any(|of| of.tier == number && of.promised);
-                if enters && !leaves && !promised {
-                    let charge = group.try_charge_number(tier.counter, bytes)?;
-                    admitted.push(OfTier { tier: number, charge, promised: false });
+                let held = self.tiers.iter().find(|held| held.tier == number);
+                // What is on no node may be promised.
+                let promised = held.filter(|_| of == Spine::Group).map_or(0, |held| held.promised);
+                let more = bytes.saturating_sub(promised);
+                if enters && !leaves && more > 0 {
+                    let charge = group.try_charge_number(tier.counter, more)?;
+                    admitted.push(OfTier { tier: number, charge, promised: 0 });
                 }
             }
         }
-        for of in admitted {
-            match self.tiers.iter_mut().find(|held| held.tier == of.tier) {
-                // Of the same counter.
-                Some(held) => drop(held.charge.merge(of.charge)),
-                None => self.tiers.push(of),
-            }
-        }
+        self.merge_tiers(admitted);
         Ok(self.migrate(from, to, bytes))
     }
 
@@ -285,18 +299,19 @@ impl Kmem {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn relocate(&mut self, placement: &Placement) {
-        let mut left = self.bytes();
+        let (mut left, unplaced) = (self.bytes(), self.unplaced());
         let mut wanted: SmallVec<[(Spine, u64); 4]> = SmallVec::new();
+        let mut want = |spine: Spine, bytes: u64| match wanted.iter_mut().find(|(of, _)| *of == spine) {
+            // Nodes that the topology does not have are no node, all of them.
+            Some((_, sum)) => *sum += bytes,
+            None => wanted.push((spine, bytes)),
+        };
         for (node, bytes) in placement.nodes() {
             let bytes = bytes.min(left);
             left -= bytes;
-            match self.spine(Some(node)) {
-                // One that the topology does not have.
-                Spine::Group => left += bytes,
-                spine => wanted.push((spine, bytes)),
-            }
+            want(self.spine(Some(node)), bytes);
         }
-        wanted.push((Spine::Group, left));
+        want(Spine::Group, left);
         // First what goes: the sum never exceeds what is held.
         let spines: SmallVec<[Spine; 4]> = self.accounts.iter().map(|account| account.spine).collect();
         for spine in spines {
@@ -306,7 +321,7 @@ impl Kmem {
         for (spine, bytes) in wanted {
             self.account(spine, bytes.saturating_sub(self.on(spine)));
         }
-        self.settle_tiers();
+        self.settle_tiers(unplaced);
     }
 
     /// Give a part back, each byte from its node, at most what is there. Returns how many bytes those were.
@@ -322,11 +337,12 @@ impl Kmem {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn shrink(&mut self, placement: &Placement) -> u64 {
+        let unplaced = self.unplaced();
         let mut gone = self.unaccount(Spine::Group, placement.unplaced());
         for (node, bytes) in placement.nodes() {
             gone += self.unaccount(self.spine(Some(node)), bytes);
         }
-        self.settle_tiers();
+        self.settle_tiers(unplaced);
         self.charge.shrink(gone)
     }
 
@@ -356,18 +372,8 @@ impl Kmem {
                 None => self.accounts.push(account),
             }
         }
-        let theirs = std::mem::take(&mut other.tiers);
-        for held in &mut self.tiers {
-            held.promised &= theirs.iter().any(|of| of.tier == held.tier && of.promised);
-        }
-        for of in theirs {
-            match self.tiers.iter_mut().find(|held| held.tier == of.tier) {
-                Some(held) => drop(held.charge.merge(of.charge)),
-                None => self.tiers.push(OfTier { promised: false, ..of }),
-            }
-        }
+        self.merge_tiers(std::mem::take(&mut other.tiers));
         drop(self.charge.merge(other.charge.take()));
-        self.settle_tiers();
         Ok(())
     }
 
@@ -398,22 +404,33 @@ impl Kmem {
                 return Err(error);
             }
         }
-        let accounts = std::mem::take(&mut self.accounts);
-        for account in &accounts {
-            account.take_off(&self.charge, self.stat, account.bytes);
+        if let Err(error) = self.charge.transfer(to) {
+            self.take_back(&from, self.tiers.len());
+            return Err(error);
         }
-        let transferred = self.charge.transfer(to);
-        for account in accounts {
+        // Only now: who reads beside a transfer that is refused sees nothing of it.
+        for account in std::mem::take(&mut self.accounts) {
+            account.take_off(from.node().gate, self.stat, account.bytes);
             self.account(account.spine, account.bytes);
         }
-        if transferred.is_err() {
-            self.take_back(&from, self.tiers.len());
-        }
-        transferred
+        Ok(())
     }
 
-    /// The first so many tiers are charged to `from` again, where they were a moment ago; by force, if somebody has taken
-    /// their room.
+    fn merge_tiers(&mut self, others: Tiers) {
+        for other in others {
+            match self.tiers.iter_mut().find(|of| of.tier == other.tier) {
+                Some(held) => {
+                    held.promised += other.promised;
+                    // Of the same counter.
+                    drop(held.charge.merge(other.charge));
+                }
+                None => self.tiers.push(other),
+            }
+        }
+    }
+
+    /// The first so many tiers are charged to `from` again, where they were a moment ago; by force where it has gone
+    /// offline or its room has been taken since.
     fn take_back(&mut self, from: &Group, many: usize) {
         for OfTier { tier, charge, .. } in &mut self.tiers[..many] {
             if charge.transfer(from).is_err() {
@@ -429,9 +446,9 @@ impl Kmem {
 
 impl Account {
     #[inline]
-    fn take_off(&self, charge: &Charge, stat: Stat, bytes: u64) {
+    fn take_off(&self, gate: &Gate, stat: Stat, bytes: u64) {
         if let Some(above) = self.above {
-            charge.gate().unaccount(self.spine, above, stat, bytes.cast_signed());
+            gate.unaccount(self.spine, above, stat, bytes.cast_signed());
         }
     }
 }
@@ -444,7 +461,7 @@ impl Drop for Kmem {
         }
         // Before the charge goes: afterwards the group may be gone.
         for account in &self.accounts {
-            account.take_off(&self.charge, self.stat, account.bytes);
+            account.take_off(self.charge.gate(), self.stat, account.bytes);
         }
     }
 }

@@ -40,9 +40,10 @@ pub(super) type Tiers = SmallVec<[OfTier; 1]>;
 #[derive(Debug)]
 pub(super) struct OfTier {
     pub(super) tier: usize,
+    /// For what lies on its nodes, and what is promised.
     pub(super) charge: Charge,
-    /// Bytes on no node yet are held, too: they were admitted for its nodes.
-    pub(super) promised: bool,
+    /// Admitted for what lies on no node yet, and may come to this tier.
+    pub(super) promised: u64,
 }
 
 /// What the group's runtime knows of nodes.
@@ -85,7 +86,7 @@ impl Group {
         for (number, tier) in numa(self.node()).tiers.iter().enumerate() {
             if bound.may_lie_on(|node| tier.has(node)) {
                 let charge = self.try_charge_number(tier.counter, bound.bytes())?;
-                tiers.push(OfTier { tier: number, charge, promised: true });
+                tiers.push(OfTier { tier: number, charge, promised: bound.bytes() });
             }
         }
         Ok(tiers)
