@@ -48,7 +48,10 @@ pub use group::{
     Group, GroupCounter, GroupId, LimitError, Limits, MergeError, NameFault, NodeStats, NumaTable, OfflineError,
     ReclaimError, Refusal, Registration, SplitError, Subscription,
 };
-pub use kmem::{Bound, Kmem, Member, Mover, Placement, Precharge};
+pub use kmem::{
+    Bound, Compaction, Kmem, KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, Member, Mover, NotStored, Placement,
+    Precharge, StoreKey,
+};
 pub use numa::{
     MovePages, MovePagesError, NodeCache, NodeId, NodeOf, NodeTable, OneNode, PageNode, Topology, TopologyError,
 };

@@ -39,7 +39,7 @@ pub struct Charge {
 impl Charge {
     /// Bytes that have been charged, or a handle that has been taken for none.
     #[inline(always)]
-    pub(super) fn new(gate: &'static Gate, bytes: u64) -> Self {
+    pub(crate) fn new(gate: &'static Gate, bytes: u64) -> Self {
         Charge { gate, bytes }
     }
 

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use super::placement::Placement;
 use super::precharge::{OfTier, Precharge, Tiers, numa};
 use crate::charge::node_stat::Above;
+use crate::charge::page_counter::Node;
 use crate::charge::stat::Spine;
 use crate::group::{Charge, ChargeError, Group};
 use crate::numa::NodeId;
@@ -31,19 +32,19 @@ use crate::sync::slots::Gate;
 /// ```
 #[must_use = "dropped at once it gives the bytes back at once"]
 pub struct Kmem {
-    charge: Charge,
-    stat: Stat,
-    accounts: SmallVec<[Account; 2]>,
-    tiers: Tiers,
+    pub(super) charge: Charge,
+    pub(super) stat: Stat,
+    pub(super) accounts: SmallVec<[Account; 2]>,
+    pub(super) tiers: Tiers,
 }
 
 /// Bytes accounted in one place.
 #[derive(Clone, Copy, Debug)]
-struct Account {
-    spine: Spine,
+pub(super) struct Account {
+    pub(super) spine: Spine,
     /// `None`: nowhere, for it was inside another slow path.
-    above: Option<Above>,
-    bytes: u64,
+    pub(super) above: Option<Above>,
+    pub(super) bytes: u64,
 }
 
 impl Kmem {
@@ -78,8 +79,12 @@ impl Kmem {
         self.settle_tiers(u64::MAX);
     }
 
+    pub(super) fn node(&self) -> &'static Node {
+        self.charge.gate().node()
+    }
+
     /// Of a node; what is on none, or on one that the topology does not have, is the group's own.
-    fn spine(&self, node: Option<NodeId>) -> Spine {
+    pub(super) fn spine(&self, node: Option<NodeId>) -> Spine {
         let topology = &numa(self.charge.gate().node()).topology;
         match node.and_then(|node| topology.index_of(node)) {
             Some(index) if !topology.is_one_node() => Spine::On(index),
@@ -88,7 +93,7 @@ impl Kmem {
     }
 
     #[inline]
-    fn account(&mut self, spine: Spine, bytes: u64) {
+    pub(super) fn account(&mut self, spine: Spine, bytes: u64) {
         if bytes == 0 {
             return;
         }
@@ -116,7 +121,7 @@ impl Kmem {
     }
 
     /// On no node.
-    fn unplaced(&self) -> u64 {
+    pub(super) fn unplaced(&self) -> u64 {
         let is_one_node = numa(self.charge.gate().node()).topology.is_one_node();
         if is_one_node { 0 } else { self.on(Spine::Group) }
     }
@@ -124,7 +129,7 @@ impl Kmem {
     /// Of each tier the bytes that lie on its nodes, and those that may yet come there, if that is promised. So many
     /// were on no node before.
     #[inline]
-    fn settle_tiers(&mut self, unplaced: u64) {
+    pub(super) fn settle_tiers(&mut self, unplaced: u64) {
         if !numa(self.charge.gate().node()).tiers.is_empty() {
             self.settle_tiers_slow(unplaced);
         }
@@ -446,7 +451,7 @@ impl Kmem {
 
 impl Account {
     #[inline]
-    fn take_off(&self, gate: &Gate, stat: Stat, bytes: u64) {
+    pub(super) fn take_off(&self, gate: &Gate, stat: Stat, bytes: u64) {
         if let Some(above) = self.above {
             gate.unaccount(self.spine, above, stat, bytes.cast_signed());
         }

@@ -13,11 +13,21 @@
 //! of real memory.
 
 mod account;
+mod error;
+mod mapping;
 mod member;
+mod owner;
 mod placement;
 mod precharge;
+mod slab;
+mod store;
+mod vec;
 
 pub use account::Kmem;
+pub use error::{KmemError, NotStored};
 pub use member::{Member, Mover};
 pub use placement::{Bound, Placement};
 pub use precharge::Precharge;
+pub use slab::{KmemBox, KmemSlab};
+pub use store::{Compaction, KmemStore, StoreKey};
+pub use vec::KmemVec;

@@ -1,0 +1,119 @@
+//! Why memory was not had.
+
+use std::fmt;
+use std::io;
+
+use crate::group::ChargeError;
+use crate::units::Bytes;
+
+/// Memory that an owner of memory did not get. Nothing has changed.
+///
+/// ```
+/// use memcg::{KmemError, KmemVec, Limit, Runtime};
+///
+/// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+/// let refused = KmemVec::<u8>::with_capacity_in(1 << 20, &runtime.root()).unwrap_err();
+/// assert!(matches!(refused, KmemError::Charge(_)));
+/// # Ok::<(), memcg::BuildError>(())
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KmemError {
+    /// The group was refused.
+    #[error(transparent)]
+    Charge(#[from] ChargeError),
+    /// The group was admitted, and the system has no such memory.
+    #[error("the system gives no {}: {source}", Bytes(*.bytes as u64))]
+    System {
+        /// Bytes asked for.
+        bytes: usize,
+        /// What it said.
+        source: io::Error,
+    },
+    /// More than can be kept there at all.
+    #[error("{bytes} B are more than the {max} B that can be kept there")]
+    Capacity {
+        /// Bytes asked for; `u64::MAX` where they have no number.
+        bytes: u64,
+        /// The most.
+        max: u64,
+    },
+}
+
+/// A value that was not stored, with the reason.
+///
+/// ```
+/// use memcg::{KmemVec, Limit, Runtime};
+///
+/// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+/// let mut names = KmemVec::new_in(&runtime.root());
+/// let refused = names.push("a name".to_owned()).unwrap_err();
+/// assert!(refused.error().to_string().starts_with("/ refused 4 KiB"));
+/// assert_eq!(refused.into_value(), "a name");
+/// # Ok::<(), memcg::BuildError>(())
+/// ```
+pub struct NotStored<T> {
+    value: T,
+    error: Box<KmemError>,
+}
+
+impl<T> NotStored<T> {
+    pub(super) fn new(value: T, error: KmemError) -> Self {
+        NotStored { value, error: Box::new(error) }
+    }
+
+    /// Why.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(1)).build()?;
+    /// let refused = memcg::KmemVec::new_in(&runtime.root()).push(1_u64).unwrap_err();
+    /// assert!(matches!(refused.error(), memcg::KmemError::Charge(_)));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn error(&self) -> &KmemError {
+        &self.error
+    }
+
+    /// The value.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(1)).build()?;
+    /// assert_eq!(memcg::KmemVec::new_in(&runtime.root()).push(7_u64).unwrap_err().into_value(), 7);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn into_value(self) -> T {
+        self.value
+    }
+
+    /// Both.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(1)).build()?;
+    /// let (value, error) = memcg::KmemVec::new_in(&runtime.root()).push(7_u64).unwrap_err().into_parts();
+    /// assert_eq!(value, 7);
+    /// # drop(error);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn into_parts(self) -> (T, KmemError) {
+        (self.value, *self.error)
+    }
+}
+
+// Whatever the value is.
+impl<T> fmt::Debug for NotStored<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NotStored").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for NotStored<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<T> std::error::Error for NotStored<T> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}

@@ -1,0 +1,481 @@
+//! The pages of a store, and the table of what is where. A `&mut Arena` is the store's lock held.
+//!
+//! ```text
+//! | header, bytes | header, bytes | hole | header, bytes | room                 |
+//!                                                         top                page's end
+//! ```
+//!
+//! An object is put behind the last. Where one is removed a hole stays, until somebody needs the room and nobody looks at
+//! the page: then what stands behind the holes slides down. Pages are listed by room, so that the fullest with enough of
+//! it is found in a few steps.
+//!
+//! Nothing here allocates: the tables are made larger by who holds no lock ([`Arena::adopt`]).
+
+use std::ptr::NonNull;
+
+use super::super::mapping::Mapping;
+use super::super::owner::Owner;
+use crate::numa::NodeId;
+
+/// Ends a list; no entry, no page.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Lists by room.
+const CLASSES: usize = 64;
+
+/// Pages of a list that are tried: those looked at now may have too little room behind the last object.
+const TRIES: usize = 4;
+
+/// What stands before an object in its page.
+#[derive(Clone, Copy)]
+pub(super) struct Header {
+    /// None while the account is made or moved.
+    pub(super) owner: Option<Owner>,
+    /// [`NONE`]: a hole.
+    pub(super) entry: u32,
+    pub(super) len: u32,
+}
+
+/// What an object of so many bytes takes of its page: what it is charged.
+pub(super) const fn taken(len: usize) -> usize {
+    size_of::<Header>() + len.next_multiple_of(align_of::<Header>())
+}
+
+/// Of the table that a key leads into.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) generation: u32,
+    pub(super) state: State,
+    pub(super) page: u32,
+    /// Of the header; the next free entry where it is free.
+    pub(super) at: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Free,
+    /// Not published: nobody has its key.
+    Filling,
+    Live,
+    /// Somebody is moving its account.
+    Moving,
+    /// Removed meanwhile: whoever moves the account ends it.
+    Gone,
+}
+
+/// A page of the arena; without mapping its number is unused, and `after` is the next such.
+pub(super) struct Page {
+    mapping: Mapping,
+    /// Where it lies.
+    pub(super) node: Option<NodeId>,
+    asked: usize,
+    /// Where the next object is put.
+    top: usize,
+    /// Bytes that objects take.
+    taken: usize,
+    objects: u32,
+    /// Who reads, fills or moves here: nothing in it moves, and it stays.
+    pub(super) pins: u32,
+    class: usize,
+    before: u32,
+    after: u32,
+}
+
+/// Pages that were asked for on one node, by room.
+struct ByRoom {
+    /// A bit for each class that has pages.
+    some: u64,
+    first: [u32; CLASSES],
+    /// Pages without objects.
+    empty: u32,
+}
+
+pub(super) struct Arena {
+    page_bytes: usize,
+    pub(super) entries: Vec<Entry>,
+    free_entry: u32,
+    pub(super) pages: Vec<Page>,
+    free_page: u32,
+    nodes: Box<[ByRoom]>,
+    /// Pages that are there, and bytes that objects take in them.
+    pub(super) mapped: usize,
+    pub(super) taken: usize,
+    pub(super) objects: usize,
+}
+
+/// What is in the way of a reservation.
+pub(super) enum Wanted {
+    /// A larger table: of entries, of pages.
+    Tables(usize, usize),
+    Page,
+}
+
+/// Room in a page that is pinned for whoever fills it.
+pub(super) struct Reserved {
+    pub(super) entry: u32,
+    pub(super) generation: u32,
+    pub(super) bytes: NonNull<u8>,
+    pub(super) node: Option<NodeId>,
+}
+
+impl Page {
+    fn room(&self, page_bytes: usize) -> usize {
+        page_bytes - self.taken
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.mapping.len() > 0
+    }
+
+    pub(super) fn taken(&self) -> usize {
+        self.taken
+    }
+
+    pub(super) fn address(&self) -> usize {
+        self.mapping.range().start
+    }
+
+    #[allow(unsafe_code)]
+    fn place(&self, at: usize) -> NonNull<u8> {
+        // SAFETY: within the page.
+        unsafe { self.mapping.start().add(at) }
+    }
+
+    /// At a place where an object was put.
+    #[allow(unsafe_code)]
+    pub(super) fn header(&self, at: usize) -> Header {
+        // SAFETY: a header was written there, aligned; who has the arena has the page's headers.
+        unsafe { self.place(at).cast::<Header>().read() }
+    }
+
+    #[allow(unsafe_code)]
+    fn set_header(&mut self, at: usize, header: Header) {
+        // SAFETY: within the page and aligned, for what objects take is a multiple of that.
+        unsafe { self.place(at).cast::<Header>().write(header) };
+    }
+
+    /// Behind the header.
+    pub(super) fn bytes(&self, at: usize) -> NonNull<u8> {
+        self.place(at + size_of::<Header>())
+    }
+
+    /// The first object at or behind a place.
+    pub(super) fn next_object(&self, mut at: usize) -> Option<(usize, Header)> {
+        while at < self.top {
+            let header = self.header(at);
+            if header.entry != NONE {
+                return Some((at, header));
+            }
+            at += taken(header.len as usize);
+        }
+        None
+    }
+}
+
+impl Arena {
+    pub(super) fn new(page_bytes: usize, nodes: usize) -> Arena {
+        let by_room = |_| ByRoom { some: 0, first: [NONE; CLASSES], empty: 0 };
+        Arena {
+            page_bytes,
+            entries: Vec::new(),
+            free_entry: NONE,
+            pages: Vec::new(),
+            free_page: NONE,
+            nodes: (0..nodes.max(1)).map(by_room).collect(),
+            mapped: 0,
+            taken: 0,
+            objects: 0,
+        }
+    }
+
+    pub(super) fn lists(&self) -> usize {
+        self.nodes.len()
+    }
+
+    // === Tables ===
+
+    /// Larger tables in the place of these; what comes back is dropped with no lock held.
+    pub(super) fn adopt(&mut self, entries: &mut Vec<Entry>, pages: &mut Vec<Page>) {
+        if entries.capacity() > self.entries.capacity() {
+            entries.append(&mut self.entries);
+            std::mem::swap(&mut self.entries, entries);
+        }
+        if pages.capacity() > self.pages.capacity() {
+            pages.append(&mut self.pages);
+            std::mem::swap(&mut self.pages, pages);
+        }
+    }
+
+    /// Whether one more of each fits.
+    fn wanted(&self) -> Option<Wanted> {
+        let entries = self.free_entry != NONE || self.entries.len() < self.entries.capacity();
+        let pages = self.free_page != NONE || self.pages.len() < self.pages.capacity();
+        let larger = |fits: bool, capacity: usize| if fits { 0 } else { (capacity * 2).max(16) };
+        (!entries || !pages)
+            .then(|| Wanted::Tables(larger(entries, self.entries.capacity()), larger(pages, self.pages.capacity())))
+    }
+
+    fn take_entry(&mut self) -> u32 {
+        let number = self.free_entry;
+        match self.entries.get_mut(number as usize) {
+            Some(entry) => {
+                self.free_entry = entry.at;
+                number
+            }
+            None => {
+                self.entries.push(Entry { generation: 0, state: State::Free, page: NONE, at: NONE });
+                // Below the capacity, which is below that of a number.
+                (self.entries.len() - 1) as u32
+            }
+        }
+    }
+
+    fn free_entry(&mut self, number: u32) {
+        let free = self.free_entry;
+        let entry = &mut self.entries[number as usize];
+        entry.state = State::Free;
+        // One whose generations are used up is left alone: an old key must not lead to a new object.
+        if let Some(next) = entry.generation.checked_add(1) {
+            (entry.generation, entry.at) = (next, free);
+            self.free_entry = number;
+        }
+    }
+
+    // === Pages ===
+
+    /// A page that nobody else has.
+    pub(super) fn add_page(&mut self, mapping: Mapping, node: Option<NodeId>, asked: usize) -> Result<(), Mapping> {
+        if matches!(self.wanted(), Some(Wanted::Tables(_, pages)) if pages > 0) {
+            return Err(mapping);
+        }
+        let page =
+            Page { mapping, node, asked, top: 0, taken: 0, objects: 0, pins: 0, class: 0, before: NONE, after: NONE };
+        let number = self.free_page;
+        let number = match self.pages.get_mut(number as usize) {
+            Some(unused) => {
+                self.free_page = unused.after;
+                *unused = page;
+                number
+            }
+            None => {
+                self.pages.push(page);
+                (self.pages.len() - 1) as u32
+            }
+        };
+        self.mapped += 1;
+        self.nodes[asked].empty += 1;
+        self.link(number);
+        Ok(())
+    }
+
+    fn link(&mut self, number: u32) {
+        let page = &mut self.pages[number as usize];
+        let class = (page.room(self.page_bytes) * CLASSES / self.page_bytes).min(CLASSES - 1);
+        let list = &mut self.nodes[page.asked];
+        (page.class, page.before, page.after) = (class, NONE, list.first[class]);
+        let after = std::mem::replace(&mut list.first[class], number);
+        list.some |= 1 << class;
+        if let Some(after) = self.pages.get_mut(after as usize) {
+            after.before = number;
+        }
+    }
+
+    fn unlink(&mut self, number: u32) {
+        let page = &self.pages[number as usize];
+        let (asked, class, before, after) = (page.asked, page.class, page.before, page.after);
+        match self.pages.get_mut(before as usize) {
+            Some(before) => before.after = after,
+            None => self.nodes[asked].first[class] = after,
+        }
+        if let Some(after) = self.pages.get_mut(after as usize) {
+            after.before = before;
+        }
+        let list = &mut self.nodes[asked];
+        if list.first[class] == NONE {
+            list.some &= !(1 << class);
+        }
+    }
+
+    /// Where so much fits, of those with so much room at most: the fullest, and not that one.
+    pub(super) fn find(&mut self, asked: usize, need: usize, most: usize, not: u32) -> Option<u32> {
+        let first = (need * CLASSES).div_ceil(self.page_bytes).min(CLASSES - 1);
+        let mut classes = self.nodes[asked].some & (u64::MAX << first);
+        while classes > 0 {
+            let class = classes.trailing_zeros() as usize;
+            classes &= classes - 1;
+            let mut at = self.nodes[asked].first[class];
+            for _ in 0..TRIES {
+                let Some(page) = self.pages.get(at as usize) else { break };
+                let room = page.room(self.page_bytes);
+                let behind = self.page_bytes - page.top;
+                if at != not && (need..=most).contains(&room) && (behind >= need || page.pins == 0) {
+                    if behind < need {
+                        self.slide(at);
+                    }
+                    return Some(at);
+                }
+                at = page.after;
+            }
+        }
+        None
+    }
+
+    /// Close the holes of a page that nobody looks at.
+    #[allow(unsafe_code)]
+    fn slide(&mut self, number: u32) {
+        let page = &mut self.pages[number as usize];
+        let (mut from, mut to) = (0, 0);
+        while let Some((at, header)) = page.next_object(from) {
+            let bytes = taken(header.len as usize);
+            if at > to {
+                // SAFETY: both within the page; it is not pinned, so nobody has a reference into it.
+                unsafe { page.place(at).copy_to(page.place(to), bytes) };
+                self.entries[header.entry as usize].at = to as u32;
+            }
+            (from, to) = (at + bytes, to + bytes);
+        }
+        page.top = to;
+    }
+
+    // === Objects ===
+
+    /// Room for an object, in a page that was asked for there, filled by whoever calls.
+    pub(super) fn reserve(&mut self, asked: usize, len: usize) -> Result<Reserved, Wanted> {
+        if let Some(wanted) = self.wanted() {
+            return Err(wanted);
+        }
+        let page = self.find(asked, taken(len), usize::MAX, NONE).ok_or(Wanted::Page)?;
+        let entry = self.take_entry();
+        let Entry { generation, state, .. } = &mut self.entries[entry as usize];
+        *state = State::Filling;
+        let generation = *generation;
+        let header = Header { owner: None, entry, len: len as u32 };
+        let at = self.put(page, header);
+        let page = &mut self.pages[page as usize];
+        page.pins += 1;
+        Ok(Reserved { entry, generation, bytes: page.bytes(at), node: page.node })
+    }
+
+    /// Behind the last, where there is room. Its entry leads there.
+    pub(super) fn put(&mut self, number: u32, header: Header) -> usize {
+        self.unlink(number);
+        let page = &mut self.pages[number as usize];
+        let (at, bytes) = (page.top, taken(header.len as usize));
+        page.set_header(at, header);
+        page.top += bytes;
+        page.taken += bytes;
+        self.nodes[page.asked].empty -= u32::from(page.objects == 0);
+        page.objects += 1;
+        self.taken += bytes;
+        self.objects += 1;
+        self.link(number);
+        let entry = &mut self.entries[header.entry as usize];
+        (entry.page, entry.at) = (number, at as u32);
+        at
+    }
+
+    /// A hole in its place.
+    pub(super) fn vacate(&mut self, number: u32, at: usize) {
+        self.unlink(number);
+        let page = &mut self.pages[number as usize];
+        let header = page.header(at);
+        page.set_header(at, Header { owner: None, entry: NONE, ..header });
+        let bytes = taken(header.len as usize);
+        page.taken -= bytes;
+        page.objects -= 1;
+        self.nodes[page.asked].empty += u32::from(page.objects == 0);
+        self.taken -= bytes;
+        self.objects -= 1;
+        self.link(number);
+    }
+
+    /// The object goes, and its entry is free.
+    pub(super) fn end(&mut self, entry: u32) {
+        let Entry { page, at, .. } = self.entries[entry as usize];
+        self.vacate(page, at as usize);
+        self.free_entry(entry);
+    }
+
+    /// Take the page out if it has no objects, nobody looks at it, and so many empty ones are kept already.
+    pub(super) fn spare(&mut self, number: u32, keep: u32) -> Option<Mapping> {
+        let page = &mut self.pages[number as usize];
+        if page.objects > 0 || page.pins > 0 || !page.is_there() {
+            return None;
+        }
+        page.top = 0;
+        let asked = page.asked;
+        if self.nodes[asked].empty <= keep {
+            return None;
+        }
+        self.unlink(number);
+        self.nodes[asked].empty -= 1;
+        self.mapped -= 1;
+        let page = &mut self.pages[number as usize];
+        page.after = self.free_page;
+        self.free_page = number;
+        Some(std::mem::replace(&mut page.mapping, Mapping::empty()))
+    }
+
+    pub(super) fn unpin(&mut self, number: u32, keep: u32) -> Option<Mapping> {
+        self.pages[number as usize].pins -= 1;
+        self.spare(number, keep)
+    }
+
+    pub(super) fn set_owner(&mut self, entry: u32, owner: Option<Owner>) {
+        let Entry { page, at, .. } = self.entries[entry as usize];
+        let header = self.header_of(entry);
+        self.pages[page as usize].set_header(at as usize, Header { owner, ..header });
+    }
+
+    pub(super) fn header_of(&self, entry: u32) -> Header {
+        let Entry { page, at, .. } = self.entries[entry as usize];
+        self.pages[page as usize].header(at as usize)
+    }
+
+    /// Copy an object behind the last of another page, and leave a hole.
+    #[allow(unsafe_code)]
+    pub(super) fn shift(&mut self, from: u32, at: usize, into: u32) {
+        let header = self.pages[from as usize].header(at);
+        let to = self.put(into, header);
+        let (source, target) = (self.pages[from as usize].bytes(at), self.pages[into as usize].bytes(to));
+        // SAFETY: two pages; the object ends within both. Nobody reads the source, which is not pinned, and nobody knows
+        // of the target yet.
+        unsafe { source.copy_to_nonoverlapping(target, header.len as usize) };
+        self.vacate(from, at);
+    }
+
+    /// The page with the most room that has objects and that nobody looks at, with its room.
+    pub(super) fn emptiest(&self) -> Option<(u32, usize)> {
+        for class in (0..CLASSES).rev() {
+            for list in &self.nodes {
+                let mut at = list.first[class];
+                while let Some(page) = self.pages.get(at as usize) {
+                    if page.objects > 0 && page.pins == 0 {
+                        return Some((at, page.room(self.page_bytes)));
+                    }
+                    at = page.after;
+                }
+            }
+        }
+        None
+    }
+
+    pub(super) fn asked(&self, number: u32) -> usize {
+        self.pages[number as usize].asked
+    }
+
+    /// A page without objects that nobody looks at.
+    pub(super) fn any_empty(&mut self) -> Option<Mapping> {
+        for list in self.nodes.iter().filter(|list| list.empty > 0) {
+            // With all of its room.
+            let mut at = list.first[CLASSES - 1];
+            while let Some(page) = self.pages.get(at as usize) {
+                if page.objects == 0 && page.pins == 0 {
+                    return self.spare(at, 0);
+                }
+                at = page.after;
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,211 @@
+//! Objects move: into fuller pages, or with their page to another node.
+
+use smallvec::SmallVec;
+
+use super::arena::{Arena, Entry, State, taken};
+use super::{BATCH, EMPTY_MAX, KmemStore, Owner, kmem};
+use crate::numa::NodeId;
+use crate::numa::config::Numa;
+
+/// What [`KmemStore::compact`] has done.
+///
+/// ```
+/// # let runtime = memcg::Runtime::builder().build()?;
+/// assert_eq!(memcg::KmemStore::new_in(&runtime.root()).compact(), memcg::Compaction::default());
+/// # Ok::<(), memcg::BuildError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Compaction {
+    /// Objects that were moved to another page.
+    pub moved: usize,
+    /// Of these, to a page on another node.
+    pub moved_nodes: usize,
+    /// Bytes of pages that were given back to the system.
+    pub freed: usize,
+}
+
+/// An object that is set aside: its account moves from a page's node to another page's.
+struct Motion {
+    entry: u32,
+    owner: Owner,
+    len: u32,
+    from: Option<NodeId>,
+    to: Option<NodeId>,
+}
+
+impl Arena {
+    /// Takes an object's account out, and pins its page until it is published again.
+    fn set_aside(&mut self, entry: u32) -> Option<(Owner, u32)> {
+        let header = self.header_of(entry);
+        let Entry { state, page, .. } = &mut self.entries[entry as usize];
+        let owner = header.owner.filter(|_| *state == State::Live)?;
+        *state = State::Moving;
+        self.pages[*page as usize].pins += 1;
+        self.set_owner(entry, None);
+        Some((owner, header.len))
+    }
+
+    /// Moves what is in the emptiest page into fuller ones, as much as `motions` can hold. False where it has not become
+    /// empty: there is nothing more to gain.
+    fn evacuate(&mut self, page_bytes: usize, motions: &mut Vec<Motion>, done: &mut Compaction) -> bool {
+        let Some((from, room)) = self.emptiest() else { return false };
+        let elsewhere = (self.mapped * page_bytes - self.taken).saturating_sub(room);
+        if elsewhere < page_bytes - room {
+            return false;
+        }
+        let own = self.asked(from);
+        let mut at = 0;
+        while let Some((place, header)) = self.pages[from as usize].next_object(at) {
+            let bytes = taken(header.len as usize);
+            // Those that were asked for on the same node first.
+            let lists = std::iter::once(own).chain((0..self.lists()).filter(|&list| list != own));
+            let Some(into) = lists.into_iter().find_map(|list| self.find(list, bytes, room, from)) else { break };
+            let nodes = [from, into].map(|page| self.pages[page as usize].node);
+            if nodes[0] != nodes[1] && motions.len() == motions.capacity() {
+                return true;
+            }
+            self.shift(from, place, into);
+            done.moved += 1;
+            if nodes[0] != nodes[1]
+                && let Some((owner, len)) = self.set_aside(header.entry)
+            {
+                done.moved_nodes += 1;
+                motions.push(Motion { entry: header.entry, owner, len, from: nodes[0], to: nodes[1] });
+            }
+            at = place + bytes;
+        }
+        self.pages[from as usize].next_object(0).is_none()
+    }
+}
+
+impl KmemStore {
+    /// Move objects out of pages with few into fuller ones, those asked for on the same node first, and give the empty
+    /// pages back. Accounts go with the objects. Others go on meanwhile: the lock is held for a page at a time; pages that
+    /// are being read are left out.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let store = memcg::KmemStore::new_in(&runtime.root());
+    /// let mut keys = (0..100).map(|_| store.insert(&runtime.root(), &[7; 1_000])).collect::<Result<Vec<_>, _>>()?;
+    /// let before = store.mapped();
+    /// for key in keys.split_off(10) {
+    ///     store.remove(key);
+    /// }
+    /// store.compact();
+    /// assert!(store.mapped() <= before / 2);
+    /// assert!(keys.iter().all(|&key| store.get(key, |bytes| bytes == [7; 1_000]) == Some(true)));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn compact(&self) -> Compaction {
+        let mut done = Compaction::default();
+        // As many as a page has objects.
+        let mut motions = Vec::with_capacity(self.page_bytes / taken(0));
+        // More are none of this call's.
+        let mut rounds = self.arena.lock().mapped;
+        let mut goes_on = true;
+        while goes_on && rounds > 0 {
+            goes_on = self.arena.lock().evacuate(self.page_bytes, &mut motions, &mut done);
+            self.free_empty(&mut done);
+            for Motion { entry, owner, len, from, to } in motions.drain(..) {
+                let mut account = kmem(owner, len);
+                account.follow(from, to);
+                self.publish(entry, account, to);
+            }
+            rounds -= 1;
+        }
+        self.free_empty(&mut done);
+        done
+    }
+
+    /// The empty pages that are kept.
+    fn free_empty(&self, done: &mut Compaction) {
+        while let Some(spare) = { self.arena.lock().any_empty() } {
+            done.freed += spare.len();
+        }
+    }
+
+    /// Look where each page lies, and have the accounts of its objects follow it: somebody has moved pages. Nothing in a
+    /// runtime of one node.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
+    /// let store = memcg::KmemStore::new_in(&runtime.root());
+    /// store.insert(&runtime.root(), b"compressed")?;
+    /// store.relocate();
+    /// assert_eq!(store.placement().bytes(), runtime.root().live());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn relocate(&self) {
+        if self.numa().topology.is_one_node() {
+            return;
+        }
+        let mut first = 0;
+        loop {
+            let pinned = Pinned::from(self, first);
+            let Some(&(last, _)) = pinned.pages.last() else { return };
+            let addresses: SmallVec<[usize; BATCH]> = pinned.pages.iter().map(|(_, address)| *address).collect();
+            for ((page, _), node) in pinned.pages.iter().zip(self.look_up(&addresses)) {
+                self.page_moved(*page, node);
+            }
+            first = last + 1;
+        }
+    }
+
+    /// The page, which is pinned, lies there: the accounts of its objects go there as well.
+    fn page_moved(&self, page: u32, node: Option<NodeId>) {
+        let before = std::mem::replace(&mut self.arena.lock().pages[page as usize].node, node);
+        if before == node {
+            return;
+        }
+        let mut at = 0;
+        loop {
+            let mut arena = self.arena.lock();
+            let Some((place, header)) = arena.pages[page as usize].next_object(at) else { return };
+            at = place + taken(header.len as usize);
+            let aside = arena.set_aside(header.entry);
+            drop(arena);
+            if let Some((owner, len)) = aside {
+                let mut account = kmem(owner, len);
+                account.follow(before, node);
+                self.publish(header.entry, account, node);
+            }
+        }
+    }
+
+    fn numa(&self) -> &Numa {
+        super::numa(self.root.node())
+    }
+}
+
+/// Pages that stay for a while, with their addresses: they are being looked at.
+struct Pinned<'a> {
+    store: &'a KmemStore,
+    pages: SmallVec<[(u32, usize); BATCH]>,
+}
+
+impl<'a> Pinned<'a> {
+    /// The next ones by number.
+    fn from(store: &'a KmemStore, first: u32) -> Self {
+        let mut pages = SmallVec::new();
+        let mut arena = store.arena.lock();
+        for (number, page) in arena.pages.iter_mut().enumerate().skip(first as usize) {
+            if page.is_there() && pages.len() < BATCH {
+                page.pins += 1;
+                // Numbers of pages are below that of none.
+                pages.push((number as u32, page.address()));
+            }
+        }
+        drop(arena);
+        Pinned { store, pages }
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        for &(page, _) in &self.pages {
+            let spare = self.store.arena.lock().unpin(page, EMPTY_MAX);
+            drop(spare);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Where the pages of a `KmemVec` lie.
+
+use std::ops::Range;
+
+use super::super::mapping::page_size;
+use super::super::placement::Placement;
+use super::super::precharge::numa;
+use super::KmemVec;
+use crate::numa::NodeId;
+
+/// Pages that come to lie behind the last element before they are looked at.
+const BATCH: usize = 64;
+
+impl<T> KmemVec<T> {
+    pub(super) fn is_on_one_node(&self) -> bool {
+        numa(self.kmem.node()).topology.is_one_node()
+    }
+
+    /// Bytes from the start in pages that have been touched, whole ones.
+    fn touched_bytes(&self) -> usize {
+        let bytes = self.touched.max(self.len).saturating_mul(size_of::<T>());
+        bytes.next_multiple_of(page_size()).min(self.mapping.len())
+    }
+
+    pub(super) fn set_due(&mut self) {
+        self.due = usize::MAX;
+        if size_of::<T>() > 0 && !self.is_on_one_node() {
+            let page = numa(self.kmem.node()).node_of.page_size().max(page_size());
+            self.due = (self.looked.saturating_add(page.saturating_mul(BATCH)) / size_of::<T>()).max(1);
+        }
+    }
+
+    /// A batch of pages lies behind the last element.
+    #[cold]
+    pub(super) fn look_behind(&mut self) {
+        let page = numa(self.kmem.node()).node_of.page_size().max(page_size());
+        let start = self.mapping.start().addr().get();
+        let behind = start + self.len * size_of::<T>();
+        // Where a page of the look-up begins before the mapping, there may be no whole one yet.
+        let behind = (behind - behind % page).saturating_sub(start);
+        if behind > self.looked {
+            self.look_at(self.looked..behind);
+        }
+        self.set_due();
+        self.due = self.due.max(self.len + 1);
+    }
+
+    /// Pages that are touched and on no node go where they lie.
+    fn look_at(&mut self, bytes: Range<usize>) {
+        let start = self.mapping.start().addr().get();
+        let mut found = Placement::new();
+        found.add_range(start + bytes.start..start + bytes.end, &*numa(self.kmem.node()).node_of);
+        for (node, bytes) in found.nodes() {
+            self.kmem.migrate(None, Some(node), bytes);
+        }
+        self.missed |= found.unplaced() > 0;
+        self.looked = bytes.end;
+    }
+
+    /// Account every touched page to the node where it lies: those that no batch has come to yet, and those that had no
+    /// node when they were looked at. Nothing in a runtime of one node.
+    ///
+    /// ```
+    /// use memcg::{KmemVec, NodeId, OneNode};
+    ///
+    /// let runtime = memcg::Runtime::builder().nodes(2).node_of(OneNode::new(NodeId::new(1))).build()?;
+    /// let mut pages = KmemVec::with_capacity_in(1, &runtime.root())?;
+    /// pages.push(1_u8)?;
+    /// assert_eq!(pages.placement().on_node(NodeId::new(1)), 0);
+    /// pages.settle();
+    /// assert_eq!(pages.placement().on_node(NodeId::new(1)), pages.capacity() as u64);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn settle(&mut self) {
+        if self.is_on_one_node() {
+            return;
+        }
+        if self.missed {
+            self.relocate();
+        } else if self.looked < self.touched_bytes() {
+            self.look_at(self.looked..self.touched_bytes());
+            self.set_due();
+        }
+    }
+
+    /// Look at every touched page anew: somebody has moved pages, and nobody says which.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
+    /// let mut pages = memcg::KmemVec::with_capacity_in(1, &runtime.root())?;
+    /// pages.push(1_u8)?;
+    /// pages.relocate();
+    /// assert_eq!(pages.placement().bytes(), runtime.root().live());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn relocate(&mut self) {
+        if self.is_on_one_node() {
+            return;
+        }
+        let start = self.mapping.start().addr().get();
+        let touched = self.touched_bytes();
+        let mut found = Placement::new();
+        found.add_range(start..start + touched, &*numa(self.kmem.node()).node_of);
+        self.kmem.relocate(&found);
+        self.missed = found.unplaced() > 0;
+        self.looked = touched;
+        self.set_due();
+    }
+
+    /// So many pages have been moved from a node to another one: their account moves with them. Looks at none. Returns
+    /// how many of them were accounted there.
+    ///
+    /// ```
+    /// use memcg::{KmemVec, NodeId, OneNode};
+    ///
+    /// let runtime = memcg::Runtime::builder().nodes(2).node_of(OneNode::new(NodeId::new(0))).build()?;
+    /// let mut pages = KmemVec::with_capacity_in(1, &runtime.root())?;
+    /// pages.push(1_u8)?;
+    /// pages.settle();
+    /// assert_eq!(pages.migrated(NodeId::new(0), NodeId::new(1), 1), 1);
+    /// assert_eq!(pages.placement().on_node(NodeId::new(1)), pages.capacity() as u64);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn migrated(&mut self, from: NodeId, to: NodeId, pages: usize) -> usize {
+        let bytes = pages.saturating_mul(page_size()) as u64;
+        let moved = self.kmem.migrate(Some(from), Some(to), bytes);
+        usize::try_from(moved).unwrap_or(usize::MAX) / page_size()
+    }
+
+    /// The pages are new ones, nobody knows where.
+    pub(super) fn forget_nodes(&mut self) {
+        self.kmem.relocate(&Placement::new());
+        (self.looked, self.missed) = (0, false);
+        self.set_due();
+    }
+}
