@@ -49,8 +49,8 @@ pub use group::{
     ReclaimError, Refusal, Registration, SplitError, Subscription,
 };
 pub use kmem::{
-    Bound, Compaction, Kmem, KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, Member, Mover, NotStored, Placement,
-    Precharge, StoreKey,
+    Bound, Compaction, Kmem, KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, Member, Mover, NotStored, PerCpu,
+    PerCpuAllocator, PerCpuBytes, PerCpuShape, Placement, Precharge, StoreKey,
 };
 pub use numa::{
     MovePages, MovePagesError, NodeCache, NodeId, NodeOf, NodeTable, OneNode, PageNode, Topology, TopologyError,

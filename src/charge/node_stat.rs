@@ -50,13 +50,32 @@ impl Gate {
         }
     }
 
+    /// [`account`](Self::account) where that takes no lock and makes nothing: this thread has cells for it. `None`:
+    /// nothing is counted. True: [`announce`](Self::announce) is due.
+    #[inline(always)]
+    pub(crate) fn account_at_hand(&self, spine: Spine, stat: Stat, delta: i64) -> Option<bool> {
+        match self.add_to(spine, stat, delta) {
+            Added::Nowhere => None,
+            added => Some(added == Added::Due),
+        }
+    }
+
+    /// The rest of what was added with [`account_at_hand`](Self::account_at_hand), where that was due.
+    #[cold]
+    pub(crate) fn announce(&self, spine: Spine) {
+        let group = self.node().keeper();
+        if let Some(stats) = &group.tree().stats {
+            group.attend(stats, spine);
+        }
+    }
+
     #[inline(always)]
     fn add_to(&self, spine: Spine, stat: Stat, delta: i64) -> Added {
         let find = |local: &Local| {
             let block = local.fast_block()?;
             match spine {
                 Spine::Group => block.cells_behind(self),
-                Spine::On(node) => block.cells_on_behind(self, node),
+                Spine::On(node) => block.cells_on_behind(self, node.into()),
             }
         };
         crate::sync::with_local(find).map_or(Added::Nowhere, |cells| cells.add(stat, delta))
@@ -150,7 +169,7 @@ impl Node {
         if stats.nodes == 1 {
             return OnNodes { nodes: smallvec![of(Spine::Group)], unplaced: [0; 2], max_error };
         }
-        let nodes = (0..stats.nodes).map(|node| of(Spine::On(node))).collect();
+        let nodes = (0..stats.nodes).map(|node| of(Spine::On(node as u16))).collect();
         OnNodes { nodes, unplaced: of(Spine::Group), max_error }
     }
 

@@ -49,7 +49,7 @@ pub(crate) enum Spine {
     /// The group's own.
     Group,
     /// Those of its memory on a node.
-    On(usize),
+    On(u16),
 }
 
 /// What is added to which item.
@@ -71,7 +71,7 @@ impl Node {
     pub(super) fn part_of(&self, spine: Spine) -> Option<&Part> {
         match spine {
             Spine::Group => self.stat_part(),
-            Spine::On(node) => self.part_on(node),
+            Spine::On(node) => self.part_on(node.into()),
         }
     }
 
@@ -83,7 +83,7 @@ impl Node {
                 let above = level.life().parent.and_then(|above| above.part_of(spine));
                 match spine {
                     Spine::Group => stats.attach(&level.stats, above),
-                    Spine::On(node) => level.attach_on(stats, node, above),
+                    Spine::On(node) => level.attach_on(stats, node.into(), above),
                 }
             }
         }
@@ -94,7 +94,7 @@ impl Node {
     pub(super) fn cells(&self, block: &Block, spine: Spine) -> Option<Cells> {
         match spine {
             Spine::Group => block.cells(self.index)?.cells(),
-            Spine::On(node) => block.row(self.index)?.places()?.get(node)?.cells(),
+            Spine::On(node) => block.row(self.index)?.places()?.get(usize::from(node))?.cells(),
         }
     }
 
@@ -147,7 +147,7 @@ impl Node {
     fn first_touch(&self, stats: &Coordinator, block: &Block, spine: Spine) -> Option<(Cells, &Part)> {
         let place = match spine {
             Spine::Group => block.cells_or_page(self.index)?,
-            Spine::On(node) => block.row_or_page(self.index)?.places_or_make(stats.nodes).get(node)?,
+            Spine::On(node) => block.row_or_page(self.index)?.places_or_make(stats.nodes).get(usize::from(node))?,
         };
         let part = self.part_or_make(stats, spine)?;
         let cells = stats.cells(part);

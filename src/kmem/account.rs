@@ -34,17 +34,20 @@ use crate::sync::slots::Gate;
 pub struct Kmem {
     pub(super) charge: Charge,
     pub(super) stat: Stat,
-    pub(super) accounts: SmallVec<[Account; 2]>,
+    pub(super) accounts: Accounts,
     pub(super) tiers: Tiers,
 }
 
-/// Bytes accounted in one place.
+/// Two nodes, and one for metadata, need no allocation.
+pub(super) type Accounts = SmallVec<[Account; 3]>;
+
+/// Bytes accounted in one place. Two words: what holds many of these is moved about.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Account {
+    pub(super) bytes: u64,
     pub(super) spine: Spine,
     /// `None`: nowhere, for it was inside another slow path.
     pub(super) above: Option<Above>,
-    pub(super) bytes: u64,
 }
 
 impl Kmem {
@@ -87,7 +90,7 @@ impl Kmem {
     pub(super) fn spine(&self, node: Option<NodeId>) -> Spine {
         let topology = &numa(self.charge.gate().node()).topology;
         match node.and_then(|node| topology.index_of(node)) {
-            Some(index) if !topology.is_one_node() => Spine::On(index),
+            Some(index) if !topology.is_one_node() => Spine::On(index as u16),
             _ => Spine::Group,
         }
     }
@@ -214,7 +217,7 @@ impl Kmem {
         let mut placement = Placement::new();
         for account in &self.accounts {
             let node = match account.spine {
-                Spine::On(index) => Some(topology.node_at(index)),
+                Spine::On(index) => Some(topology.node_at(index.into())),
                 Spine::Group => topology.is_one_node().then(|| topology.node_at(0)),
             };
             placement.add(node, account.bytes);

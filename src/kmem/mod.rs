@@ -13,10 +13,12 @@
 //! of real memory.
 
 mod account;
+mod at_hand;
 mod error;
 mod mapping;
 mod member;
 mod owner;
+mod percpu;
 mod placement;
 mod precharge;
 mod slab;
@@ -26,6 +28,7 @@ mod vec;
 pub use account::Kmem;
 pub use error::{KmemError, NotStored};
 pub use member::{Member, Mover};
+pub use percpu::{PerCpu, PerCpuAllocator, PerCpuBytes, PerCpuShape};
 pub use placement::{Bound, Placement};
 pub use precharge::Precharge;
 pub use slab::{KmemBox, KmemSlab};

@@ -35,7 +35,7 @@ impl Owner {
         debug_assert_eq!(kmem.accounts.len(), 1, "an object of some bytes on one node");
         let (gate, account) = (kmem.charge.gate(), kmem.accounts.first().copied());
         let node = match account.map(|account| account.spine) {
-            Some(Spine::On(node)) => u16::try_from(node).unwrap_or(NOWHERE),
+            Some(Spine::On(node)) => node,
             _ => NOWHERE,
         };
         let is_placed = node != NOWHERE || numa(gate.node()).topology.is_one_node();
@@ -54,7 +54,7 @@ impl Owner {
     /// What it was made of: an object of so many bytes.
     #[inline]
     pub(super) fn into_kmem(self, stat: Stat, bytes: u64) -> Kmem {
-        let spine = if self.node == NOWHERE { Spine::Group } else { Spine::On(self.node.into()) };
+        let spine = if self.node == NOWHERE { Spine::Group } else { Spine::On(self.node) };
         let account = Account { spine, above: self.above, bytes };
         let tiers = self.tiers(spine, bytes);
         Kmem { charge: Charge::new(self.gate, bytes), stat, accounts: smallvec![account], tiers }
@@ -69,7 +69,7 @@ impl Owner {
             return tiers;
         }
         let node = match spine {
-            Spine::On(node) => numa.topology.node_at(node),
+            Spine::On(node) => numa.topology.node_at(node.into()),
             Spine::Group if numa.topology.is_one_node() => numa.topology.node_at(0),
             Spine::Group => return tiers,
         };
@@ -104,7 +104,7 @@ impl Kmem {
     fn has_part(&self, spine: Spine) -> bool {
         match spine {
             Spine::Group => true,
-            Spine::On(node) => self.node().has_part_on(node),
+            Spine::On(node) => self.node().has_part_on(node.into()),
         }
     }
 

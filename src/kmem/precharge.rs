@@ -1,7 +1,5 @@
 //! Admission before the memory is there.
 
-use smallvec::SmallVec;
-
 use super::Kmem;
 use super::placement::{Bound, Placement};
 use crate::charge::page_counter::Node;
@@ -33,8 +31,8 @@ pub struct Precharge {
     pub(super) tiers: Tiers,
 }
 
-/// What is held of the counters of tiers.
-pub(super) type Tiers = SmallVec<[OfTier; 1]>;
+/// What is held of the counters of tiers. Most runtimes have none, and then this allocates nothing.
+pub(super) type Tiers = Vec<OfTier>;
 
 /// A charge of a tier's counter, and which one.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! What a runtime knows of its nodes.
 
+use std::any::Any;
 use std::fmt;
-
 use std::sync::{Arc, OnceLock};
 
 use super::{MovePages, NodeId, NodeOf, NodeTable, OneNode, Topology, TopologyError};
@@ -11,6 +11,8 @@ pub(crate) struct Numa {
     pub(crate) topology: Topology,
     pub(crate) node_of: Arc<dyn NodeOf>,
     pub(crate) tiers: Box<[Tier]>,
+    /// The runtime's allocator of per-processor memory, which the layer above makes on first use.
+    pub(crate) percpu: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 /// The same as it is configured.
@@ -44,7 +46,7 @@ impl NumaConfig {
             // Nobody can tell: everything is on no node.
             Err(_) => Arc::new(NodeTable::new(OneNode::new(first).page_size())),
         });
-        Ok(Numa { topology, node_of, tiers: self.tiers.into() })
+        Ok(Numa { topology, node_of, tiers: self.tiers.into(), percpu: OnceLock::new() })
     }
 }
 

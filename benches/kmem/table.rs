@@ -1,0 +1,197 @@
+//! Ours beside the letter's.
+
+#![cfg(not(loom))]
+#![allow(unsafe_code, reason = "the plain loop that the allocator is compared with writes through addresses")]
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use comfy_table::Table;
+use comfy_table::presets::ASCII_MARKDOWN;
+use memcg::MovePages;
+
+use super::machine::{MODELS, Machine, Model, NODES1, NODES2};
+use super::turns::{Cost, costs};
+use super::variant::Variant;
+use super::{SIZES, end_to_end, letter};
+
+/// Ours at most, in per cent, by size: with one node, and with more.
+const ONE_NODE_MAX: [f64; 5] = [6.0, 6.0, 3.0, 2.0, 2.0];
+const NODES_MAX: [f64; 5] = [40.0, 20.0, 8.0, 3.0, 3.0];
+
+/// None, against a bitmap and the same zeroes.
+const PLAIN_MAX: f64 = 3.0;
+
+/// What 176 processors may cost, against 16.
+const SCALE_MAX: f64 = 1.5;
+
+struct Goals {
+    met: usize,
+    missed: Vec<String>,
+}
+
+impl Goals {
+    fn at_most(&mut self, what: String, measured: f64, most: f64) {
+        if measured <= most {
+            self.met += 1;
+        } else {
+            self.missed.push(format!("{what}: {measured:.2}, at most {most}"));
+        }
+    }
+}
+
+pub(crate) fn print(turns: usize) {
+    println!(
+        "Cost of accounting an allocation for each processor and its end, over none, in per cent.\n\
+         The machines are simulated: processors and nodes of {}, nodes of pages by table. The memory is this machine's,\n\
+         the library and its allocator are what they would be there; `per_page` and `per_node` pay for a walk of page\n\
+         tables in memory for each processor. The letter: {}, measured in the kernel.\n",
+        MODELS.map(|model| format!("{} on {}", model.processors, model.nodes)).join(", "),
+        letter::SOURCE,
+    );
+    let mut goals = Goals { met: 0, missed: Vec::new() };
+    for model in MODELS {
+        model_table(model, turns, &mut goals);
+    }
+    asking(turns);
+    scale(turns, &mut goals);
+    whole(turns, &mut goals);
+    println!("{} goals met, {} missed", goals.met, goals.missed.len());
+    goals.missed.iter().for_each(|missed| println!("  missed: {missed}"));
+}
+
+fn model_table(model: Model, turns: usize, goals: &mut Goals) {
+    let machine = Machine::new(model);
+    let addresses: Vec<usize> = (0..model.processors).map(|unit| machine.data + unit * machine.unit).collect();
+    println!(
+        "nodes{}: {} processors (simulated); a walk to the node of a page takes {:.1} ns (measured)",
+        model.nodes,
+        model.processors,
+        machine.walk.nanos(&addresses)
+    );
+    let mut table = Table::new();
+    table
+        .load_style(ASCII_MARKDOWN)
+        .set_header(["way", ""].into_iter().map(str::to_owned).chain(SIZES.map(|size| format!("{size} B"))));
+    let measured: Vec<(Vec<Cost>, f64)> = SIZES.map(|size| measure(&machine, size, turns)).into();
+    let row = |name: &str, what: &str, cells: &mut dyn Iterator<Item = String>| {
+        [name.to_owned(), what.to_owned()].into_iter().chain(cells).collect::<Vec<_>>()
+    };
+    let ours = Variant::ALL.len() - 1;
+    table.add_row(row("none", "ns", &mut measured.iter().map(|(costs, _)| format!("{:.0}", costs[ours].none))));
+    table.add_row(row("bitmap and zeroes", "ns", &mut measured.iter().map(|(_, plain)| format!("{plain:.0}"))));
+    for (place, variant) in Variant::ALL.into_iter().enumerate() {
+        let cost = |at: usize| measured[at].0[place];
+        let cells = (0..SIZES.len()).map(cost);
+        table.add_row(row(
+            variant.name(),
+            "%",
+            &mut cells.clone().map(|cost| format!("{:+.1} +-{:.1}", cost.percent, cost.spread)),
+        ));
+        table.add_row(row("", "ns", &mut cells.map(|cost| format!("{:+.0}", cost.nanos))));
+        if SIZES.iter().any(|size| letter::percent(model.nodes, variant, *size).is_some()) {
+            let of = |size| letter::percent(model.nodes, variant, size).map_or(String::new(), |of| format!("{of:+.1}"));
+            table.add_row(row("", "letter, %", &mut SIZES.into_iter().map(of)));
+        }
+    }
+    let most = if model.nodes == 1 { ONE_NODE_MAX } else { NODES_MAX };
+    table.add_row(row("", "at most, %", &mut most.iter().map(|most| format!("{most:+.1}"))));
+    println!("{}\n", table.trim_fmt());
+    for ((size, most), (costs, plain)) in SIZES.into_iter().zip(most).zip(&measured) {
+        let id = format!("kmem/ours/size{size}/nodes{}", model.nodes);
+        goals.at_most(format!("{id}, %"), costs[ours].percent, most);
+        goals.at_most(format!("{id}: none / bitmap and zeroes"), costs[ours].none / plain, PLAIN_MAX);
+    }
+}
+
+/// What each way costs, and nanoseconds of a plain loop that does what an allocator must.
+fn measure(machine: &Machine, size: usize, turns: usize) -> (Vec<Cost>, f64) {
+    let held = machine.allocator.allocate_uncharged(Machine::layout(size)).expect("memory");
+    let first = held.as_ptr(0).expect("a processor").as_ptr();
+    let plain = |times: u64| {
+        let mut bits = [0_u64; 64];
+        let start = Instant::now();
+        for _ in 0..times {
+            let word = black_box(&mut bits).iter_mut().find(|word| **word != u64::MAX).expect("a free one");
+            *word |= 1 << word.trailing_ones();
+            for unit in 0..machine.model.processors {
+                // SAFETY: the copy of that unit, which has so many bytes; nobody else has the object.
+                unsafe { first.wrapping_add(unit * machine.unit).write_bytes(0, black_box(size)) };
+            }
+            *black_box(word) = 0;
+        }
+        start.elapsed()
+    };
+    let ways = Variant::ALL.len();
+    let run = |way: usize, times: u64| -> Duration {
+        match way {
+            way if way < ways => machine.run(Variant::ALL[way], size, times),
+            way if way == ways => plain(times),
+            _ => machine.run(Variant::None, size, times),
+        }
+    };
+    let mut costs = costs(turns, ways + 1, run);
+    let plain = costs.pop().map_or(0.0, |cost| cost.none + cost.nanos);
+    (costs, plain)
+}
+
+/// One row that asks this machine.
+fn asking(turns: usize) {
+    let machine = Machine::new(NODES1);
+    let node_of = match MovePages::new() {
+        Ok(node_of) => node_of,
+        Err(error) => return println!("kmem/per_page/move_pages: left out, {error}\n"),
+    };
+    let of = |way: usize, times: u64| match way {
+        0 => machine.run_asking(&node_of, SIZES[0], times),
+        _ => machine.run(Variant::None, SIZES[0], times),
+    };
+    for cost in costs(turns, 1, of) {
+        println!(
+            "kmem/per_page/move_pages/size{}/nodes1: {:+.1} % +-{:.1}, {:+.0} ns over {:.0} ns: this machine's kernel is\n\
+             asked for the pages of all {} processors, one call for an allocation and one for its end\n",
+            SIZES[0], cost.percent, cost.spread, cost.nanos, cost.none, machine.model.processors
+        );
+    }
+}
+
+/// What ours costs with more processors.
+fn scale(turns: usize, goals: &mut Goals) {
+    let mut of_sixteen = f64::NAN;
+    for processors in [8, 16, 80, 176] {
+        let machine = Machine::new(Model::with_processors(processors));
+        let run =
+            |way: usize, times: u64| machine.run(if way == 0 { Variant::Ours } else { Variant::None }, SIZES[0], times);
+        for cost in costs(turns * 4, 1, run) {
+            println!(
+                "kmem/scale/processors{processors}: {:+.1} ns +-{:.1} over {:.0} ns, 2 nodes (simulated), {} B",
+                cost.nanos,
+                cost.error(turns * 4) * cost.none / 100.0,
+                cost.none,
+                SIZES[0]
+            );
+            if processors == 16 {
+                of_sixteen = cost.nanos;
+            }
+            if processors == 176 {
+                goals.at_most("kmem/scale: 176 processors / 16".to_owned(), cost.nanos / of_sixteen, SCALE_MAX);
+            }
+        }
+    }
+    println!();
+}
+
+/// None against none has a spread, too.
+fn whole(turns: usize, goals: &mut Goals) {
+    let machine = Machine::new(NODES2);
+    for size in SIZES {
+        let costs = costs(turns, 2, |way, times| end_to_end::run(&machine, way == 0, size, times));
+        let [ours, none] = [costs[0], costs[1]];
+        println!(
+            "kmem/end_to_end/size{size}: {:+.2} % +-{:.2} over {:.0} ns, none against none {:+.2} % +-{:.2}",
+            ours.percent, ours.spread, ours.none, none.percent, none.spread
+        );
+        goals.at_most(format!("kmem/end_to_end/size{size}, %"), ours.percent, none.percent.abs() + none.spread);
+    }
+    println!();
+}

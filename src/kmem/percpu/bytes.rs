@@ -1,0 +1,200 @@
+//! An object of run-time size.
+
+use std::alloc::Layout;
+use std::fmt;
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use super::allocator::{PerCpuAllocator, owner};
+use super::pool::{Pool, Taken};
+use crate::group::Group;
+use crate::kmem::at_hand::Whole;
+use crate::kmem::error::KmemError;
+use crate::kmem::placement::Placement;
+use crate::sync::Arc;
+
+/// Bytes for each processor, as [`PerCpuAllocator::allocate`] makes them. Dropped on whatever thread, they go back, and
+/// from each node what was accounted there.
+///
+/// What is in them is the user's: this hands out addresses and never looks.
+pub struct PerCpuBytes {
+    pool: Arc<Pool>,
+    /// The copy in the first unit.
+    first: NonNull<u8>,
+    chunk: u32,
+    at: u32,
+    granules: u32,
+    account: Account,
+}
+
+/// Where the account is.
+enum Account {
+    /// Charged to nobody.
+    None,
+    /// One node: nobody moves it.
+    Here(Whole),
+    /// In the chunk, under that number.
+    Kept(u32),
+}
+
+// SAFETY: addresses of memory that is this object's own, and what is kept about it, which is `Send` and `Sync`.
+#[allow(unsafe_code)]
+unsafe impl Send for PerCpuBytes {}
+// SAFETY: as above; `&PerCpuBytes` gives out addresses and figures alone.
+#[allow(unsafe_code)]
+unsafe impl Sync for PerCpuBytes {}
+
+impl PerCpuBytes {
+    #[inline]
+    pub(super) fn new(
+        allocator: &PerCpuAllocator,
+        layout: Layout,
+        group: Option<&Group>,
+        zeroed: bool,
+    ) -> Result<PerCpuBytes, KmemError> {
+        let pool = &allocator.pool;
+        let (granules, align) = pool.plan.granules(layout)?;
+        let Some(group) = group else {
+            let taken = pool.take(granules, align, std::ptr::null())?;
+            return Ok(PerCpuBytes::of(pool, &taken, granules, Account::None, zeroed));
+        };
+        let precharge = group.precharge(pool.plan.full_size(granules))?;
+        let (taken, account) = if pool.one_node.is_some() {
+            let taken = pool.take(granules, align, owner(group))?;
+            let account = match Whole::new(precharge) {
+                Ok(whole) => Account::Here(whole),
+                Err(precharge) => Account::Kept(pool.account_slow(&taken, granules as u32, precharge)),
+            };
+            (taken, account)
+        } else {
+            let (taken, number) = pool.take_accounted(granules, align, group, precharge)?;
+            (taken, Account::Kept(number))
+        };
+        Ok(PerCpuBytes::of(pool, &taken, granules, account, zeroed))
+    }
+
+    #[inline]
+    fn of(pool: &Arc<Pool>, taken: &Taken, granules: usize, account: Account, zeroed: bool) -> PerCpuBytes {
+        let Taken { chunk, at, first, .. } = *taken;
+        let bytes = PerCpuBytes { pool: Arc::clone(pool), first, chunk, at, granules: granules as u32, account };
+        if zeroed {
+            bytes.zero();
+        }
+        bytes
+    }
+
+    #[inline]
+    #[allow(unsafe_code)]
+    fn zero(&self) {
+        for unit in 0..self.units() {
+            // SAFETY: the granules are this object's own in each unit, and nobody has seen them yet.
+            unsafe { self.copy(unit).write_bytes(0, self.size()) };
+        }
+    }
+
+    pub(super) fn units(&self) -> usize {
+        self.pool.plan.units.len()
+    }
+
+    /// The copy in a unit, below [`units`](Self::units).
+    #[inline]
+    pub(super) fn copy(&self, unit: usize) -> NonNull<u8> {
+        let copy = self.first.as_ptr().wrapping_add(unit * self.pool.plan.shape.unit());
+        // Within the mapping, which is not at zero.
+        NonNull::new(copy).unwrap_or(self.first)
+    }
+
+    #[inline]
+    pub(super) fn unit_of(&self, processor: usize) -> Option<usize> {
+        self.pool.plan.unit_of(processor)
+    }
+
+    #[inline]
+    pub(super) fn unit_of_any(&self, processor: usize) -> usize {
+        self.pool.plan.unit_of_any(processor)
+    }
+
+    /// The copy of a processor: [`size`](Self::size) bytes, aligned as they were asked for. `None`: the topology has no
+    /// such processor.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let allocator = memcg::PerCpuAllocator::of(&runtime.root())?;
+    /// let bytes = allocator.allocate(std::alloc::Layout::new::<[u8; 20]>(), &runtime.root())?;
+    /// // SAFETY: as many bytes, and nobody else has them.
+    /// let copy = unsafe { std::slice::from_raw_parts(bytes.as_ptr(0).unwrap().as_ptr(), 20) };
+    /// assert_eq!(copy, [0; 20]);
+    /// assert!(bytes.as_ptr(bytes.processors()).is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn as_ptr(&self, processor: usize) -> Option<NonNull<u8>> {
+        Some(self.copy(self.unit_of(processor)?))
+    }
+
+    /// Processors of the topology: numbers from here on have no copy.
+    pub fn processors(&self) -> usize {
+        self.pool.plan.processors()
+    }
+
+    /// Bytes of each copy: what was asked for, rounded up to granules.
+    #[inline]
+    pub fn size(&self) -> usize {
+        self.granules as usize * self.pool.plan.shape.granule()
+    }
+
+    /// Addresses of this object's words of metadata.
+    pub fn metadata(&self) -> Range<usize> {
+        let start = self.pool.addresses(self.chunk).map_or(0, |addresses| addresses.words);
+        let Range { start: from, end } = self.pool.plan.in_words(self.at as usize, self.granules as usize);
+        start + from..start + end
+    }
+
+    /// Bytes that are charged for it: all copies and its words; 0 for what is charged to nobody.
+    pub fn charged(&self) -> u64 {
+        match &self.account {
+            Account::None => 0,
+            _ => self.pool.plan.full_size(self.granules as usize),
+        }
+    }
+
+    /// Where the allocator has found it to lie: what its account says.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let allocator = memcg::PerCpuAllocator::of(&runtime.root())?;
+    /// let bytes = allocator.allocate(std::alloc::Layout::new::<u64>(), &runtime.root())?;
+    /// assert_eq!(bytes.placement().bytes(), bytes.charged());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn placement(&self) -> Placement {
+        let all = self.pool.plan.full_size(self.granules as usize);
+        match self.pool.one_node {
+            Some(node) => Placement::on(node, all),
+            None => self.pool.placement(self.chunk, self.at, self.granules).unwrap_or_default(),
+        }
+    }
+
+    /// Who is charged.
+    pub fn group(&self) -> Option<Group> {
+        match &self.account {
+            Account::None => None,
+            Account::Here(whole) => Some(whole.group()),
+            Account::Kept(_) => PerCpuAllocator { pool: Arc::clone(&self.pool) }.owner_of(self.first.addr().get()),
+        }
+    }
+}
+
+impl Drop for PerCpuBytes {
+    #[inline]
+    fn drop(&mut self) {
+        let kept = if let Account::Kept(number) = self.account { Some(number) } else { None };
+        self.pool.give_back(self.chunk, self.at, self.granules, kept);
+    }
+}
+
+impl fmt::Debug for PerCpuBytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PerCpuBytes").field("size", &self.size()).field("charged", &self.charged()).finish()
+    }
+}

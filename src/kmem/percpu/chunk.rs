@@ -1,0 +1,162 @@
+//! A chunk: a unit of memory for each processor, and what is kept about its granules.
+//!
+//! ```text
+//! data    unit of processor 0 | unit of processor 1 | ...    each on its processor's node
+//! words   who owns what starts in granule 0, 1, ...          on whatever node they came to lie
+//! ```
+//!
+//! Source: `struct pcpu_chunk` and its `obj_exts` in `mm/percpu-internal.h`.
+
+use std::ptr::NonNull;
+
+use super::bits::Bits;
+use super::nodes::{Addresses, Found, PageNodes};
+use super::records::Records;
+use super::shape::{Owner, Plan};
+use crate::kmem::error::KmemError;
+use crate::kmem::mapping::Mapping;
+use crate::kmem::placement::Placement;
+
+pub(super) struct Chunk {
+    data: Mapping,
+    words: Mapping,
+    bits: Bits,
+    /// With one node there is nothing to know.
+    nodes: Option<PageNodes>,
+    /// Not on so many nodes that a list of them allocates.
+    near: bool,
+    /// How often they were found elsewhere.
+    generation: u64,
+    /// How many look-ups have begun.
+    asked: u64,
+    pub(super) records: Records,
+    /// No other chunk of the allocator ever has the same.
+    pub(super) serial: u64,
+}
+
+impl Chunk {
+    /// Mapped and touched. The system is asked: the caller has no lock.
+    pub(super) fn map(plan: &Plan, one_node: bool) -> Result<Chunk, KmemError> {
+        let (mut data, mut words) = (Mapping::new(plan.data_len)?, Mapping::new(plan.words_len)?);
+        if !one_node {
+            let (start, unit) = (data.range().start, plan.shape.unit());
+            for (number, node) in plan.units.iter().enumerate() {
+                data.bind(start + number * unit..start + (number + 1) * unit, *node);
+            }
+        }
+        data.touch(data.range());
+        words.touch(words.range());
+        Ok(Chunk {
+            data,
+            words,
+            bits: Bits::new(plan.shape.unit() / plan.shape.granule()),
+            nodes: None,
+            near: false,
+            generation: 0,
+            asked: 0,
+            records: Records::default(),
+            serial: 0,
+        })
+    }
+
+    pub(super) fn addresses(&self) -> Addresses {
+        Addresses { data: self.data.range().start, words: self.words.range().start }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.bits.is_empty()
+    }
+
+    /// The first free granules that fit, owned from here on. `None`: there are none.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(super) fn take(&mut self, plan: &Plan, granules: usize, align: usize, owner: Owner) -> Option<usize> {
+        let at = self.bits.take(granules, align)?;
+        if !owner.is_null() {
+            // SAFETY: `word` says that it is within the mapping and aligned; the chunk is the caller's alone.
+            unsafe { self.word(plan, at).write(owner) };
+        }
+        Some(at)
+    }
+
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(super) fn give_back(&mut self, plan: &Plan, at: usize, granules: usize) {
+        // SAFETY: as in `take`.
+        unsafe { self.word(plan, at).write(std::ptr::null()) };
+        self.bits.give_back(at, granules);
+    }
+
+    /// Who owns what starts at an address; null for nobody. `None`: it is not an address of this chunk's data.
+    #[allow(unsafe_code)]
+    pub(super) fn owner_at(&self, plan: &Plan, address: usize) -> Option<Owner> {
+        let offset = address.checked_sub(self.data.range().start).filter(|&offset| offset < plan.data_len)?;
+        let in_unit = offset % plan.shape.unit();
+        if !in_unit.is_multiple_of(plan.shape.granule()) {
+            return Some(std::ptr::null());
+        }
+        // SAFETY: as in `take`.
+        Some(unsafe { self.word(plan, in_unit / plan.shape.granule()).read() })
+    }
+
+    /// The word of a granule: within the mapping, which has one for each granule of a unit, and at a multiple of the
+    /// size of a word.
+    fn word(&self, plan: &Plan, granule: usize) -> *mut Owner {
+        self.words.start().as_ptr().wrapping_add(granule * plan.shape.word()).cast()
+    }
+
+    /// The copy in the first unit of what starts at a granule.
+    #[inline]
+    pub(super) fn first_copy(&self, plan: &Plan, at: usize) -> NonNull<u8> {
+        // The mapping is not at zero, and so is nothing in it.
+        let first = self.data.start().as_ptr().wrapping_add(at * plan.shape.granule());
+        NonNull::new(first).unwrap_or(self.data.start())
+    }
+
+    // === Where it lies ===
+
+    /// A look-up begins.
+    pub(super) fn ask(&mut self) -> u64 {
+        self.asked += 1;
+        self.asked
+    }
+
+    /// A look-up has found that. Returns what nobody needs any more.
+    pub(super) fn found(&mut self, plan: &Plan, found: Found) -> Option<Found> {
+        self.generation += 1;
+        let (nodes, old) = match self.nodes.take() {
+            Some(mut nodes) => {
+                let old = nodes.replace(found);
+                (nodes, Some(old))
+            }
+            None => (PageNodes::new(plan, found), None),
+        };
+        self.near = nodes.are_few();
+        self.nodes = Some(nodes);
+        old
+    }
+
+    /// Its placements need no allocation.
+    #[inline]
+    pub(super) fn is_near(&self) -> bool {
+        self.near
+    }
+
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Where an object lies, as it was found last.
+    #[inline]
+    pub(super) fn placement(&self, plan: &Plan, at: usize, granules: usize) -> Placement {
+        match &self.nodes {
+            Some(nodes) => nodes.placement(plan, at, granules),
+            // Nobody has looked.
+            None => {
+                let mut unplaced = Placement::new();
+                unplaced.add(None, plan.full_size(granules));
+                unplaced
+            }
+        }
+    }
+}

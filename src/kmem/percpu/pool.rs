@@ -1,0 +1,342 @@
+//! The chunks of an allocator, and what becomes of them.
+
+use std::ops::Range;
+use std::ptr::NonNull;
+
+use super::allocator::owner;
+use super::chunk::Chunk;
+use super::nodes::{Addresses, Found};
+use super::records::{Account, Room};
+use super::shape::{Owner, Plan};
+use crate::charge::pool::slow_path;
+use crate::group::Group;
+use crate::kmem::at_hand::announce;
+use crate::kmem::error::KmemError;
+use crate::kmem::placement::Placement;
+use crate::kmem::{Kmem, Precharge};
+use crate::numa::{NodeId, NodeOf};
+use crate::stat::Stat;
+use crate::sync::Arc;
+use crate::sync::lock::{Lock, Rank};
+
+/// What an allocator is. The lock is held over a look into bits and tables, and over nothing that is foreign.
+pub(super) struct Pool {
+    pub(super) plan: Plan,
+    /// The node of everything, where there is but one.
+    pub(super) one_node: Option<NodeId>,
+    pub(super) node_of: Arc<dyn NodeOf>,
+    chunks: Lock<Chunks>,
+}
+
+#[derive(Default)]
+struct Chunks {
+    /// By number.
+    chunks: Vec<Option<Box<Chunk>>>,
+    /// Chunks of which nothing is taken.
+    empty: usize,
+    serial: u64,
+    /// How often somebody has said that pages have moved.
+    moves: u64,
+}
+
+/// Granules that were taken.
+pub(super) struct Taken {
+    pub(super) chunk: u32,
+    pub(super) at: u32,
+    pub(super) first: NonNull<u8>,
+}
+
+impl Pool {
+    pub(super) fn new(plan: Plan, one_node: Option<NodeId>, node_of: Arc<dyn NodeOf>) -> Pool {
+        Pool { plan, one_node, node_of, chunks: Lock::new(Rank::Bookkeeping, Chunks::default()) }
+    }
+
+    /// Granules that nobody has, from a new chunk where there are none.
+    #[inline]
+    pub(super) fn take(&self, granules: usize, align: usize, owner: Owner) -> Result<Taken, KmemError> {
+        loop {
+            if let Some((taken, _)) = self.chunks.lock().take(&self.plan, granules, align, owner) {
+                return Ok(taken);
+            }
+            self.add_chunk()?;
+        }
+    }
+
+    /// The same, accounted to the nodes where they lie. The account is kept where whoever moves its pages finds it, under
+    /// the number that this returns.
+    #[inline]
+    pub(super) fn take_accounted(
+        &self,
+        granules: usize,
+        align: usize,
+        group: &Group,
+        mut precharge: Precharge,
+    ) -> Result<(Taken, u32), KmemError> {
+        loop {
+            let mut chunks = self.chunks.lock();
+            if let Some((taken, chunk)) = chunks.take(&self.plan, granules, align, owner(group)) {
+                if chunk.is_near() && chunk.records.has_room() {
+                    let placement = chunk.placement(&self.plan, taken.at as usize, granules);
+                    match Kmem::at_hand(precharge, Stat::PERCPU, &placement) {
+                        Ok((kmem, due)) => {
+                            let (at, generation) = (taken.at, chunk.generation());
+                            let account = Account { kmem, at, granules: granules as u32, generation };
+                            // There is room.
+                            let number = chunk.records.keep(account).unwrap_or(u32::MAX);
+                            drop(chunks);
+                            if due {
+                                announce(group, &placement);
+                            }
+                            return Ok((taken, number));
+                        }
+                        Err(back) => precharge = back,
+                    }
+                }
+                drop(chunks);
+                let number = self.account_slow(&taken, granules as u32, precharge);
+                return Ok((taken, number));
+            }
+            drop(chunks);
+            self.add_chunk()?;
+        }
+    }
+
+    /// Without the lock: to account makes cells, or allocates, or tells others.
+    #[cold]
+    pub(super) fn account_slow(&self, taken: &Taken, granules: u32, precharge: Precharge) -> u32 {
+        let (chunk, at) = (taken.chunk as usize, taken.at);
+        let (placement, generation) = match self.one_node {
+            Some(node) => (Placement::on(node, precharge.bytes()), 0),
+            // The chunk is there for as long as anything of it is taken.
+            None => self.found(chunk, at, granules).unwrap_or_default(),
+        };
+        let kmem = precharge.account_as(Stat::PERCPU, &placement);
+        self.keep(chunk, Account { kmem, at, granules, generation })
+    }
+
+    #[cold]
+    fn add_chunk(&self) -> Result<(), KmemError> {
+        let mut chunk = Box::new(Chunk::map(&self.plan, self.one_node.is_some())?);
+        loop {
+            let moves = self.chunks.lock().moves;
+            if self.one_node.is_none() {
+                let asked = chunk.ask();
+                let found = Found::look_up(&self.plan, chunk.addresses(), &(0..usize::MAX), &*self.node_of, asked);
+                drop(chunk.found(&self.plan, found));
+            }
+            // The list may grow.
+            let refused = slow_path(|_, _| {
+                let mut chunks = self.chunks.lock();
+                if chunks.moves != moves {
+                    return Some(chunk);
+                }
+                chunks.add(chunk);
+                None
+            });
+            match refused {
+                Some(again) => chunk = again,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Keeps an account, as it is by now. Returns its number.
+    fn keep(&self, chunk: usize, mut account: Account) -> u32 {
+        loop {
+            let mut chunks = self.chunks.lock();
+            let Some(of) = chunks.get(chunk) else { return u32::MAX };
+            if self.one_node.is_none() && of.generation() != account.generation {
+                drop(chunks);
+                self.relocate(chunk, &mut account);
+                continue;
+            }
+            match of.records.keep(account) {
+                Ok(number) => return number,
+                Err(back) => account = back,
+            }
+            let room = of.records.room();
+            drop(chunks);
+            let room = Room::new((room * 2).max(32));
+            let old = self.chunks.lock().get(chunk).map(|chunk| chunk.records.grow(room));
+            drop(old);
+        }
+    }
+
+    /// Where an object lies, and since which of the chunk's generations.
+    fn found(&self, chunk: usize, at: u32, granules: u32) -> Option<(Placement, u64)> {
+        // A placement of many nodes allocates.
+        slow_path(|_, _| {
+            let mut chunks = self.chunks.lock();
+            let chunk = chunks.get(chunk)?;
+            Some((chunk.placement(&self.plan, at as usize, granules as usize), chunk.generation()))
+        })
+    }
+
+    /// Moves an account to where its object lies by now.
+    fn relocate(&self, chunk: usize, account: &mut Account) {
+        if let Some((placement, generation)) = self.found(chunk, account.at, account.granules) {
+            account.kmem.relocate(&placement);
+            account.generation = generation;
+        }
+    }
+
+    /// Gives granules back, with the account that was kept under `number`.
+    pub(super) fn give_back(&self, chunk: u32, at: u32, granules: u32, number: Option<u32>) {
+        let gone = self.chunks.lock().give_back(&self.plan, chunk as usize, (at, granules), number);
+        // Uncharged and unmapped where nobody waits.
+        drop(gone);
+    }
+
+    pub(super) fn placement(&self, chunk: u32, at: u32, granules: u32) -> Option<Placement> {
+        Some(self.found(chunk as usize, at, granules)?.0)
+    }
+
+    /// Addresses of the words of a chunk.
+    pub(super) fn addresses(&self, chunk: u32) -> Option<Addresses> {
+        Some(self.chunks.lock().get(chunk as usize)?.addresses())
+    }
+
+    pub(super) fn chunks(&self) -> usize {
+        self.chunks.lock().chunks.iter().flatten().count()
+    }
+
+    /// Unmaps the chunks of which nothing is taken.
+    pub(super) fn trim(&self) -> usize {
+        let mut trimmed = 0;
+        loop {
+            let chunk = self.chunks.lock().take_empty();
+            if chunk.is_none() {
+                return trimmed;
+            }
+            trimmed += 1;
+        }
+    }
+
+    /// With `see`, under the lock: whoever owns it stays until then.
+    pub(super) fn owner_at<R>(&self, address: usize, see: impl FnOnce(Owner) -> R) -> Option<R> {
+        let chunks = self.chunks.lock();
+        let owner = chunks.chunks.iter().flatten().find_map(|chunk| chunk.owner_at(&self.plan, address))?;
+        (!owner.is_null()).then(|| see(owner))
+    }
+}
+
+// === Pages that move ===
+
+impl Pool {
+    pub(super) fn moved(&self, moved: &Range<usize>) {
+        if self.one_node.is_some() {
+            return;
+        }
+        self.chunks.lock().moves += 1;
+        for number in 0.. {
+            let asked = {
+                let mut chunks = self.chunks.lock();
+                if number >= chunks.chunks.len() {
+                    return;
+                }
+                chunks.chunks[number].as_mut().map(|chunk| (chunk.serial, chunk.addresses(), chunk.ask()))
+            };
+            let Some((serial, addresses, asked)) = asked else { continue };
+            let found = Found::look_up(&self.plan, addresses, moved, &*self.node_of, asked);
+            if found.is_empty() {
+                continue;
+            }
+            let old = self.with(number, serial, |chunk| chunk.found(&self.plan, found));
+            drop(old);
+            self.move_accounts(number, serial);
+        }
+    }
+
+    fn with<R>(&self, number: usize, serial: u64, work: impl FnOnce(&mut Chunk) -> R) -> Option<R> {
+        let mut chunks = self.chunks.lock();
+        let chunk = chunks.get(number)?;
+        (chunk.serial == serial).then(|| work(chunk))
+    }
+
+    /// To where the chunk was found to lie last. Whoever frees an object meanwhile leaves its account to us.
+    fn move_accounts(&self, chunk: usize, serial: u64) {
+        let mut from = 0;
+        loop {
+            let out = self.with(chunk, serial, |chunk| chunk.records.take_out(from, chunk.generation()));
+            let Some(Some((number, mut account))) = out else { return };
+            from = number + 1;
+            loop {
+                self.relocate(chunk, &mut account);
+                let mut back = Some(account);
+                let again = self.with(chunk, serial, |chunk| {
+                    let account = back.take()?;
+                    if chunk.generation() != account.generation {
+                        // Moved again: who found that passed this one over.
+                        return Some(account);
+                    }
+                    back = chunk.records.bring_back(number, account);
+                    None
+                });
+                // The object has gone, or the chunk with it.
+                drop(back);
+                match again.flatten() {
+                    Some(again) => account = again,
+                    None => break,
+                }
+            }
+        }
+    }
+}
+
+impl Chunks {
+    fn get(&mut self, number: usize) -> Option<&mut Chunk> {
+        self.chunks.get_mut(number)?.as_deref_mut()
+    }
+
+    #[inline]
+    fn take(&mut self, plan: &Plan, granules: usize, align: usize, owner: Owner) -> Option<(Taken, &mut Chunk)> {
+        for (number, chunk) in self.chunks.iter_mut().enumerate() {
+            let Some(chunk) = chunk else { continue };
+            let was_empty = chunk.is_empty();
+            if let Some(at) = chunk.take(plan, granules, align, owner) {
+                self.empty -= usize::from(was_empty);
+                let first = chunk.first_copy(plan, at);
+                return Some((Taken { chunk: number as u32, at: at as u32, first }, chunk));
+            }
+        }
+        None
+    }
+
+    fn add(&mut self, mut chunk: Box<Chunk>) {
+        self.serial += 1;
+        chunk.serial = self.serial;
+        self.empty += 1;
+        match self.chunks.iter_mut().find(|chunk| chunk.is_none()) {
+            Some(place) => *place = Some(chunk),
+            None => self.chunks.push(Some(chunk)),
+        }
+    }
+
+    /// Returns what is left to be dropped.
+    #[inline]
+    fn give_back(
+        &mut self,
+        plan: &Plan,
+        number: usize,
+        (at, granules): (u32, u32),
+        account: Option<u32>,
+    ) -> (Option<Account>, Option<Box<Chunk>>) {
+        let Some(Some(chunk)) = self.chunks.get_mut(number) else { return (None, None) };
+        chunk.give_back(plan, at as usize, granules as usize);
+        let account = account.and_then(|number| chunk.records.end(number));
+        if !chunk.is_empty() {
+            return (account, None);
+        }
+        // One stays for whoever comes next.
+        self.empty += 1;
+        let spare = (self.empty > 1).then(|| self.chunks[number].take()).flatten();
+        self.empty -= usize::from(spare.is_some());
+        (account, spare)
+    }
+
+    fn take_empty(&mut self) -> Option<Box<Chunk>> {
+        let place = self.chunks.iter_mut().find(|place| place.as_ref().is_some_and(|chunk| chunk.is_empty()))?;
+        self.empty -= 1;
+        place.take()
+    }
+}

@@ -1,0 +1,184 @@
+//! The measures of a per-processor allocator, and where in a chunk everything is.
+
+use std::alloc::Layout;
+use std::ops::Range;
+
+use crate::kmem::error::KmemError;
+use crate::kmem::mapping::{page_size, pages_for};
+use crate::numa::{NodeId, Topology};
+
+/// What a granule's place in the metadata holds: the group that owns the object that starts there.
+pub(super) type Owner = *const ();
+
+/// Measures of a [`PerCpuAllocator`](crate::PerCpuAllocator): how much of an object one processor may have, in what
+/// steps, and what is kept about each step. What is asked for is rounded up to what is possible.
+///
+/// ```
+/// let shape = memcg::PerCpuShape::new();
+/// assert_eq!((shape.unit(), shape.granule(), shape.word()), (32 << 10, 8, size_of::<usize>()));
+/// assert_eq!(memcg::PerCpuShape::new().with_granule(3).granule(), 4);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerCpuShape {
+    unit: usize,
+    granule: usize,
+    word: usize,
+}
+
+impl Default for PerCpuShape {
+    /// As [`new`](PerCpuShape::new).
+    fn default() -> Self {
+        PerCpuShape::new()
+    }
+}
+
+impl PerCpuShape {
+    /// Units of 32 KiB, as PCPU_MIN_UNIT_SIZE in `mm/percpu-internal.h`; granules of a pointer's size; a word of
+    /// ownership for each.
+    #[must_use]
+    pub const fn new() -> Self {
+        PerCpuShape { unit: 32 << 10, granule: size_of::<Owner>(), word: size_of::<Owner>() }
+    }
+
+    /// Bytes of one processor in a chunk, and so of the largest object: whole pages.
+    #[must_use]
+    pub fn with_unit(mut self, bytes: usize) -> Self {
+        // A gibibyte: offsets are kept in 32 bits.
+        self.unit = bytes.clamp(1, 1 << 30).next_multiple_of(page_size());
+        self
+    }
+
+    /// Objects start and end at multiples of so many bytes: a power of two, at most a page.
+    #[must_use]
+    pub fn with_granule(mut self, bytes: usize) -> Self {
+        self.granule = bytes.clamp(1, page_size()).next_power_of_two();
+        self
+    }
+
+    /// Bytes of metadata for each granule: the word that says who owns it, at least, and what a debugging allocator keeps
+    /// beside it.
+    #[must_use]
+    pub fn with_word(mut self, bytes: usize) -> Self {
+        self.word = bytes.clamp(size_of::<Owner>(), 4_096).next_multiple_of(align_of::<Owner>());
+        self
+    }
+
+    /// Bytes of one processor in a chunk.
+    #[must_use]
+    pub fn unit(&self) -> usize {
+        self.unit
+    }
+
+    /// Bytes of a granule.
+    #[must_use]
+    pub fn granule(&self) -> usize {
+        self.granule
+    }
+
+    /// Bytes of metadata for a granule.
+    #[must_use]
+    pub fn word(&self) -> usize {
+        self.word
+    }
+}
+
+/// The shape for the processors of a topology.
+pub(super) struct Plan {
+    pub(super) shape: PerCpuShape,
+    /// The node of each unit's processor.
+    pub(super) units: Box<[NodeId]>,
+    /// Unit of each processor; `NONE` for numbers that no processor has.
+    unit_of: Box<[u32]>,
+    /// Of a chunk.
+    pub(super) data_len: usize,
+    pub(super) words_len: usize,
+    /// Bytes for which one answer about nodes holds.
+    pub(super) page: usize,
+    /// Objects start at multiples of no more.
+    align_max: usize,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl Plan {
+    pub(super) fn new(shape: PerCpuShape, topology: &Topology, looked_up: usize) -> Result<Plan, KmemError> {
+        let mut units = Vec::new();
+        let mut unit_of = Vec::new();
+        for processor in 0..topology.processors() {
+            let node = topology.node_of_processor(processor);
+            unit_of.push(if node.is_some() { units.len() as u32 } else { NONE });
+            units.extend(node);
+        }
+        if units.is_empty() {
+            units.extend(topology.nodes().next());
+            unit_of = vec![0];
+        }
+        let unit = pages_for(shape.unit)?;
+        let shape = PerCpuShape { unit, ..shape };
+        let too_large = || KmemError::Capacity { bytes: u64::MAX, max: isize::MAX as u64 };
+        let data_len = unit.checked_mul(units.len()).ok_or_else(too_large)?;
+        let words_len = (unit / shape.granule).checked_mul(shape.word).ok_or_else(too_large)?;
+        // A power of two, so that pages of the mapping begin at multiples of it.
+        let page = looked_up.max(1).next_power_of_two().clamp(shape.granule, page_size());
+        Ok(Plan {
+            shape,
+            units: units.into(),
+            unit_of: unit_of.into(),
+            data_len,
+            words_len,
+            page,
+            align_max: page_size(),
+        })
+    }
+
+    /// Granules for a layout, and the granules of which they must start at a multiple.
+    #[inline]
+    pub(super) fn granules(&self, layout: Layout) -> Result<(usize, usize), KmemError> {
+        let PerCpuShape { unit, granule, .. } = self.shape;
+        let bytes = layout.size().max(1);
+        if bytes > unit || layout.align() > self.align_max {
+            return Err(KmemError::Capacity { bytes: bytes.max(layout.align()) as u64, max: unit as u64 });
+        }
+        // Powers of two, both.
+        Ok((bytes.div_ceil(granule), layout.align().max(granule) / granule))
+    }
+
+    pub(super) fn processors(&self) -> usize {
+        self.unit_of.len()
+    }
+
+    #[inline]
+    pub(super) fn unit_of(&self, processor: usize) -> Option<usize> {
+        self.unit_of.get(processor).filter(|&&unit| unit != NONE).map(|&unit| unit as usize)
+    }
+
+    /// Of a thread on a processor that the topology may not have.
+    pub(super) fn unit_of_any(&self, processor: usize) -> usize {
+        self.unit_of(processor).unwrap_or(processor % self.units.len())
+    }
+
+    /// What an object of so many granules is charged: its copies, and its own words.
+    pub(super) fn full_size(&self, granules: usize) -> u64 {
+        let data = (granules * self.shape.granule) as u64 * self.units.len() as u64;
+        data + (granules * self.shape.word) as u64
+    }
+
+    /// Bytes of an object in each unit.
+    pub(super) fn in_unit(&self, at: usize, granules: usize) -> Range<usize> {
+        at * self.shape.granule..(at + granules) * self.shape.granule
+    }
+
+    /// Bytes of its words in the metadata.
+    pub(super) fn in_words(&self, at: usize, granules: usize) -> Range<usize> {
+        at * self.shape.word..(at + granules) * self.shape.word
+    }
+
+    /// Pages that have a part of a range, each with the bytes of it that it has.
+    pub(super) fn pages(&self, range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
+        let size = self.page;
+        (range.start / size..range.end.div_ceil(size)).map(move |page| {
+            let bytes = range.end.min((page + 1) * size) - range.start.max(page * size);
+            (page, bytes as u64)
+        })
+    }
+}
