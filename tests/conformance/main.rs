@@ -12,6 +12,7 @@ mod processes;
 mod reclaimers;
 
 mod high;
+mod kmem;
 mod lifecycle;
 mod oom;
 mod page_counter;
