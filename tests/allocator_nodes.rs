@@ -73,7 +73,7 @@ fn account(bytes: usize) {
     let number = CALLS.fetch_add(1, Ordering::Relaxed) as usize;
     NESTED.fetch_add(IN_CALL.get().into(), Ordering::Relaxed);
     let of = number % NODES;
-    let fresh = if number % 4 == 0 { FRESH.try_lock().ok().and_then(|fresh| fresh.clone()) } else { None };
+    let fresh = if number.is_multiple_of(4) { FRESH.try_lock().ok().and_then(|fresh| fresh.clone()) } else { None };
     let group = fresh.as_ref().unwrap_or(group);
     // Nothing of this allocates by itself: one node is within a placement and a guard.
     let placement = Placement::on(NodeId::new(of as u16), bytes as u64);

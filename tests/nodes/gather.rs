@@ -203,7 +203,36 @@ fn a_node_that_the_machine_does_not_have() {
 #[test]
 fn one_node_looks_at_no_page() {
     let runtime = build(Runtime::builder());
-    // Were it looked at page by page, that would be felt.
-    let placement = of(0..1 << 32, runtime.node_of());
-    assert_eq!(placement, placed(&[(0, 1 << 32)]));
+    // Page by page it would take years.
+    let placement = of(0..usize::MAX, runtime.node_of());
+    assert_eq!(placement, placed(&[(0, usize::MAX as u64)]));
+}
+
+/// Whoever says that there is one node is asked for no page, however he is handed on.
+#[test]
+fn who_knows_one_node_is_not_asked() {
+    struct Only(Table);
+    impl NodeOf for Only {
+        fn page_size(&self) -> usize {
+            self.0.page_size()
+        }
+
+        fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
+            self.0.look_up(pages, found);
+        }
+
+        fn only_node(&self) -> Option<NodeId> {
+            Some(node(6))
+        }
+    }
+    let only = Only(Table::new(PAGE, [(1, lies_on(0))]));
+    let asked = only.0.clone();
+    let boxed: Box<dyn NodeOf> = Box::new(&only);
+    let range = PAGE - 10..3 * PAGE;
+    let expected = placed(&[(6, range.len() as u64)]);
+    assert_eq!((of(range.clone(), &only), of(range.clone(), &boxed)), (expected.clone(), expected.clone()));
+    drop(boxed);
+    let runtime = build(Runtime::builder().topology(super::machine(&[6])).node_of(only));
+    assert_eq!(of(range, runtime.node_of()), expected);
+    assert_eq!(asked.asked(), (0, Vec::new()));
 }

@@ -1,211 +1,28 @@
-//! Any allocations, frees, migrations, transfers and offlines, on any machine, against a naive twin.
-//!
-//! The twin has for each guard the bytes in each place, and for each group a flag for each node on which it or a group
-//! below ever had memory. After each operation: a charge is admitted exactly when there is room; what a guard says it
-//! holds is what the twin has; stale figures are off by no more than they say. On reading, and in the end: for every group
-//! each node is what the guards have there, the nodes sum to the account, the account is no more than the charge, and
-//! the tier holds what lies on it and what is promised. When all is gone all is zero.
+//! The library and its twin side by side: one operation after the other, by threads that take turns, and what must hold
+//! after each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use memcg::{Bound, Bytes, Counter, Group, Kmem, Limit, NodeId, Placement, Precharge, Runtime, Stat};
-use proptest::prelude::*;
-use proptest::sample::select;
 
-use super::{Other, assert_empty, machine, node};
+use super::super::{Other, assert_empty, machine, node};
+use super::twin::{Spot, Twin, TwinGroup, TwinKmem};
+use super::{Action, Op, Setup, Spots, THREADS};
 use crate::trees::{assert_sound, build, limited};
 
 const GROUPS_MAX: usize = 24;
 const HELD_MAX: usize = 16;
-const THREADS: usize = 2;
 
-#[derive(Clone, Debug)]
-struct Setup {
-    nodes: BTreeSet<u16>,
-    batch: u64,
-    adaptive: bool,
-    stat_batch: Option<u64>,
-    max: u64,
-    tier_max: u64,
+/// Drives a new runtime through all of `ops`, then drops what is left.
+pub(super) fn run(setup: &Setup, ops: &[Op]) {
+    let mut run = Run::new(setup);
+    for (number, op) in ops.iter().enumerate() {
+        run.at = format!("step {number}, {op:?}");
+        run.step(op);
+        run.look();
+    }
+    run.finish(ops.len().is_multiple_of(3));
 }
-
-/// Nodes by their place in the machine; beyond it none, or one that is not there.
-type Spots = Vec<(u8, u64)>;
-
-#[derive(Clone, Debug)]
-enum Action {
-    Create { max: u64 },
-    Offline,
-    OfflineTree,
-    DropHandle,
-    Precharge { bytes: u64, is_within: bool },
-    DropPrecharge,
-    Account(Spots),
-    Migrate { from: u8, to: u8, bytes: u64 },
-    TryMigrate { from: u8, to: u8, bytes: u64 },
-    Relocate(Spots),
-    Shrink(Spots),
-    Merge(u8),
-    Transfer(u8),
-    Free,
-    Read,
-    Drain,
-    Exit,
-}
-
-#[derive(Clone, Debug)]
-struct Op {
-    thread: u8,
-    subject: u8,
-    action: Action,
-}
-
-// === The twin ===
-
-/// Where bytes may be: `None` for no node.
-type Spot = Option<u16>;
-
-struct TwinGroup {
-    parent: Option<usize>,
-    online: bool,
-    max: u64,
-    /// Has memory there, or has had, or one below.
-    parts: BTreeSet<u16>,
-}
-
-#[derive(Clone, Default)]
-struct TwinKmem {
-    group: usize,
-    /// By spot and by the group that is accounted for it.
-    places: BTreeMap<(Spot, usize), u64>,
-    promised: u64,
-}
-
-impl TwinKmem {
-    fn on(&self, spot: Spot) -> u64 {
-        self.places.iter().filter(|((of, _), _)| *of == spot).map(|(_, bytes)| bytes).sum()
-    }
-
-    fn bytes(&self) -> u64 {
-        self.places.values().sum()
-    }
-
-    fn take(&mut self, spot: Spot, bytes: u64) -> u64 {
-        let mut left = bytes;
-        for (_, here) in self.places.iter_mut().filter(|((of, _), _)| *of == spot) {
-            let gone = left.min(*here);
-            *here -= gone;
-            left -= gone;
-        }
-        bytes - left
-    }
-}
-
-struct Twin {
-    numbers: Vec<u16>,
-    groups: Vec<TwinGroup>,
-    precharges: Vec<(usize, u64, bool)>,
-    held: Vec<TwinKmem>,
-    tier_max: u64,
-}
-
-impl Twin {
-    fn new(setup: &Setup) -> Self {
-        let root = TwinGroup { parent: None, online: true, max: setup.max, parts: BTreeSet::new() };
-        let numbers: Vec<u16> = setup.nodes.iter().copied().collect();
-        Twin { numbers, groups: vec![root], precharges: Vec::new(), held: Vec::new(), tier_max: setup.tier_max }
-    }
-
-    fn levels(&self, group: usize) -> impl Iterator<Item = usize> {
-        std::iter::successors(Some(group), |&group| self.groups[group].parent)
-    }
-
-    fn is_within(&self, group: usize, top: usize) -> bool {
-        self.levels(group).any(|level| level == top)
-    }
-
-    /// As the machine sees it: with one node all is there.
-    fn spot(&self, at: u8) -> Spot {
-        if self.numbers.len() == 1 { Some(self.numbers[0]) } else { self.numbers.get(usize::from(at)).copied() }
-    }
-
-    /// The first half.
-    fn is_fast(&self, spot: Spot) -> bool {
-        let fast = &self.numbers[..self.numbers.len().div_ceil(2)];
-        spot.is_some_and(|of| fast.contains(&of))
-    }
-
-    fn live(&self, top: usize) -> u64 {
-        let held: u64 = self.held.iter().filter(|kmem| self.is_within(kmem.group, top)).map(TwinKmem::bytes).sum();
-        let ahead: u64 =
-            self.precharges.iter().filter(|(group, ..)| self.is_within(*group, top)).map(|(_, bytes, _)| bytes).sum();
-        held + ahead
-    }
-
-    fn on_tier(&self, kmem: &TwinKmem) -> u64 {
-        kmem.places.iter().filter(|((spot, _), _)| self.is_fast(*spot)).map(|(_, bytes)| bytes).sum()
-    }
-
-    fn tier(&self) -> u64 {
-        let ahead: u64 = self.precharges.iter().filter(|(.., asked)| *asked).map(|(_, bytes, _)| bytes).sum();
-        ahead + self.held.iter().map(|kmem| self.on_tier(kmem) + kmem.promised).sum::<u64>()
-    }
-
-    fn has_room(&self, group: usize, bytes: u64, below: Option<usize>) -> bool {
-        let levels: Vec<usize> = self.levels(group).take_while(|level| Some(*level) != below).collect();
-        levels.into_iter().all(|level| bytes == 0 || self.live(level) + bytes <= self.groups[level].max)
-    }
-
-    fn common(&self, a: usize, b: usize) -> usize {
-        self.levels(a).find(|&level| self.is_within(b, level)).unwrap_or(0)
-    }
-
-    /// Who is accounted: the nearest that has a part there, or may make one.
-    fn put(&mut self, kmem: &mut TwinKmem, spot: Spot, bytes: u64) {
-        if bytes == 0 {
-            return;
-        }
-        let is_one_node = self.numbers.len() == 1;
-        let at = match spot {
-            Some(of) if !is_one_node => {
-                let takes = |&level: &usize| {
-                    let level = &self.groups[level];
-                    level.online || level.parent.is_none() || level.parts.contains(&of)
-                };
-                let at = self.levels(kmem.group).find(takes).unwrap_or(0);
-                let levels: Vec<usize> = self.levels(at).collect();
-                for level in levels {
-                    self.groups[level].parts.insert(of);
-                }
-                at
-            }
-            _ => kmem.group,
-        };
-        *kmem.places.entry((spot, at)).or_default() += bytes;
-    }
-
-    /// What is promised of a tier after something has moved.
-    fn settle(&self, kmem: &mut TwinKmem, before: &TwinKmem) {
-        let (was, is) = (self.on_tier(before), self.on_tier(kmem));
-        let (nowhere, still) = (before.on(None), kmem.on(None));
-        let taken_up = is.saturating_sub(was).min(nowhere.saturating_sub(still));
-        let given_up = was.saturating_sub(is).min(still.saturating_sub(nowhere));
-        kmem.promised = (kmem.promised.saturating_sub(taken_up) + given_up).min(still);
-    }
-
-    /// Bytes by node of a group alone, or of all below it.
-    fn figures(&self, top: usize, is_local: bool) -> BTreeMap<Spot, i64> {
-        let mut figures = BTreeMap::new();
-        for ((spot, at), bytes) in self.held.iter().flat_map(|kmem| &kmem.places) {
-            if *at == top || !is_local && self.is_within(*at, top) {
-                *figures.entry(*spot).or_default() += bytes.cast_signed();
-            }
-        }
-        figures
-    }
-}
-
-// === Side by side ===
 
 struct Run {
     twin: Twin,
@@ -254,7 +71,7 @@ impl Run {
     fn node(&self, at: u8) -> Option<NodeId> {
         match self.twin.numbers.get(usize::from(at)) {
             Some(&number) => Some(node(number)),
-            None if at % 2 == 0 => None,
+            None if at.is_multiple_of(2) => None,
             None => Some(node(5_000)),
         }
     }
@@ -427,7 +244,7 @@ impl Run {
                         .for_each(|(at, bytes)| *theirs.places.entry(at).or_default() += bytes);
                     theirs.promised += theirs_too.promised;
                 }
-                (self.held.push(kmem), self.twin.held.push(theirs));
+                self.put_back(kmem, theirs);
                 return;
             }
             Action::Transfer(to) => {
@@ -449,7 +266,12 @@ impl Run {
         }
         self.twin.settle(&mut theirs, &before);
         theirs.places.retain(|_, bytes| *bytes > 0);
-        (self.held.push(kmem), self.twin.held.push(theirs));
+        self.put_back(kmem, theirs);
+    }
+
+    fn put_back(&mut self, kmem: Kmem, theirs: TwinKmem) {
+        self.held.push(kmem);
+        self.twin.held.push(theirs);
     }
 
     fn migrate(&mut self, kmem: &mut TwinKmem, from: u8, to: u8, bytes: u64) -> u64 {
@@ -568,98 +390,5 @@ impl Run {
         threads[1].run(move || drop(held));
         drop(handles);
         assert_empty(&runtime);
-    }
-}
-
-fn run(setup: &Setup, ops: &[Op]) {
-    let mut run = Run::new(setup);
-    for (number, op) in ops.iter().enumerate() {
-        run.at = format!("step {number}, {op:?}");
-        run.step(op);
-        run.look();
-    }
-    run.finish(ops.len() % 3 == 0);
-}
-
-// === Any operations ===
-
-fn spots() -> impl Strategy<Value = Spots> {
-    let bytes = prop_oneof![8 => 0..3_000_u64, 1 => Just(4_096), 1 => 0..100_000_u64];
-    prop::collection::vec((0..11_u8, bytes), 0..5)
-}
-
-fn actions() -> impl Strategy<Value = Action> {
-    let max = prop_oneof![3 => 0..20_000_u64, 4 => Just(u64::MAX)];
-    let groups = prop_oneof![
-        4 => max.prop_map(|max| Action::Create { max }),
-        2 => Just(Action::Offline),
-        1 => Just(Action::OfflineTree),
-        2 => Just(Action::DropHandle),
-        2 => Just(Action::Read),
-        1 => Just(Action::Drain),
-        1 => Just(Action::Exit),
-    ];
-    let bytes = || prop_oneof![6 => 0..4_000_u64, 1 => Just(u64::MAX)];
-    let moves = || (0..11_u8, 0..11_u8, bytes());
-    let kmem = prop_oneof![
-        8 => (1..8_000_u64, any::<bool>()).prop_map(|(bytes, is_within)| Action::Precharge { bytes, is_within }),
-        1 => Just(Action::DropPrecharge),
-        8 => spots().prop_map(Action::Account),
-        3 => moves().prop_map(|(from, to, bytes)| Action::Migrate { from, to, bytes }),
-        3 => moves().prop_map(|(from, to, bytes)| Action::TryMigrate { from, to, bytes }),
-        2 => spots().prop_map(Action::Relocate),
-        2 => spots().prop_map(Action::Shrink),
-        2 => any::<u8>().prop_map(Action::Merge),
-        3 => any::<u8>().prop_map(Action::Transfer),
-        3 => Just(Action::Free),
-    ];
-    prop_oneof![1 => groups, 3 => kmem]
-}
-
-fn ops(length: usize) -> impl Strategy<Value = Vec<Op>> {
-    let op =
-        (0..THREADS as u8, any::<u8>(), actions()).prop_map(|(thread, subject, action)| Op { thread, subject, action });
-    prop::collection::vec(op, 0..length)
-}
-
-fn setups() -> impl Strategy<Value = Setup> {
-    let nodes = prop_oneof![
-        1 => Just(BTreeSet::from([0])),
-        4 => prop::collection::btree_set(0..200_u16, 1..9),
-        1 => (1..9_u16).prop_map(|nodes| (0..nodes).collect()),
-    ];
-    let max = || prop_oneof![3 => Just(u64::MAX >> 1), 2 => 1_000..60_000_u64];
-    let batches = select(&[None, Some(0), Some(2), Some(64)][..]);
-    (nodes, select(&[0_u64, 512, 4_096, 65_536][..]), any::<bool>(), batches, max(), max()).prop_map(
-        |(nodes, batch, adaptive, stat_batch, max, tier_max)| Setup {
-            nodes,
-            batch,
-            adaptive,
-            stat_batch,
-            max,
-            tier_max,
-        },
-    )
-}
-
-fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig { cases, max_shrink_iters: 8_192, failure_persistence: None, ..ProptestConfig::default() }
-}
-
-proptest! {
-    #![proptest_config(config(160))]
-
-    #[test]
-    fn any_operations_agree_with_the_twin(setup in setups(), ops in ops(80)) {
-        run(&setup, &ops);
-    }
-}
-
-proptest! {
-    #![proptest_config(config(8))]
-
-    #[test]
-    fn a_long_life_agrees_with_the_twin(setup in setups(), ops in ops(800)) {
-        run(&setup, &ops);
     }
 }
