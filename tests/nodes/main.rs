@@ -6,7 +6,7 @@
 //! * `moving`: migration, and a part that goes; `transfer`: another group's;
 //! * `figures`: what is read, by whom, how exactly; `items`: which items; `updates`: how much is written for it;
 //! * `offline`: groups that go meanwhile; `burial`: what the dead leave, and who comes into their objects;
-//! * `tiers`: counters of some nodes; `members`: threads that others move;
+//! * `tiers`: counters of some nodes; `reclaim`: what gives way; `members`: threads that others move;
 //! * `seed`: two nodes with processors, six without; `model`: any operations on any machine, against a naive twin;
 //! * `threads`: many threads at once.
 
@@ -23,6 +23,7 @@ mod model;
 mod moving;
 mod offline;
 mod precharge;
+mod reclaim;
 mod seed;
 mod threads;
 mod tiers;
