@@ -1,9 +1,9 @@
 //! What is read of memory on nodes: sums, by whom, how exactly, on which nodes.
 
-use memcg::{Group, NodeStats, Runtime, Stat};
+use memcg::{BuildError, Group, NodeStats, Runtime, Stat};
 
 use super::{Other, assert_empty, assert_sums, hold, machine, node, placed, scattered};
-use crate::trees::{build, create, stocked};
+use crate::trees::{bare, build, create, stocked};
 
 /// What the root has on each node is what all groups have there for themselves.
 #[track_caller]
@@ -162,4 +162,41 @@ fn the_flusher_comes_by_the_nodes() {
     runtime.stop_flusher();
     drop((kmem, group));
     assert_empty(&runtime);
+}
+
+/// More than there may be, and none.
+#[test]
+fn machines_that_there_are_not() {
+    for nodes in [0, 65, 1 << 16, (1 << 16) + 1, usize::MAX] {
+        let found = bare().nodes(nodes).build();
+        assert!(matches!(found, Err(BuildError::Topology(_))), "{nodes} nodes: {found:?}");
+    }
+    assert!(bare().nodes(65).nodes(2).build().is_ok(), "the last one counts");
+}
+
+/// The columns of the tree, and every other read, have what lies on all nodes.
+#[test]
+fn other_reads_have_all_nodes() {
+    for builder in super::kinds(4) {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let group = create(&root, "q");
+        let other = Other::spawn();
+        let kmem = other.hold(&group, &scattered(&[(0, 1), (1, 20), (3, 300)], 4_000));
+        let table = runtime.tree();
+        assert!(table.rows().iter().all(|row| row.stats.get("kernel") == Some(&4_321)), "{table}");
+        let (exact, within) = (group.read_exact(), group.read_within(0));
+        assert_eq!((exact.get(Stat::KERNEL), exact.local(Stat::KERNEL), exact.max_error()), (4_321, 4_321, 0));
+        assert_eq!((within.get(Stat::KERNEL), within.max_error()), (4_321, 0));
+        assert_eq!((root.read_exact().get(Stat::KERNEL), root.read_exact().local(Stat::KERNEL)), (4_321, 0));
+        group.flush();
+        assert_eq!(root.read_stale().get(Stat::KERNEL), 4_321, "published to the top");
+        // A batch for each node that a thread writes, at most.
+        let read = group.read();
+        assert!(4_321_u64.abs_diff(read.get(Stat::KERNEL).cast_unsigned()) <= read.max_error_of(Stat::KERNEL));
+        other.run(move || drop(kmem));
+        assert!(runtime.tree().rows().iter().all(|row| !row.stats.contains_key("kernel")));
+        drop(group);
+        assert_empty(&runtime);
+    }
 }

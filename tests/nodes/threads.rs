@@ -304,6 +304,11 @@ fn a_reader_beside_writers() {
                             (0..3).all(|at| before[at] <= now[at] && now[at] <= after[at]),
                             "{before:?} {now:?} {after:?}"
                         );
+                        // What only grows is never less above, on any node, nor in all.
+                        let (below, above) = (group.numa_stat_stale(Stat::KERNEL), root.numa_stat_stale(Stat::KERNEL));
+                        assert!(below.iter().all(|(node, bytes)| above.get(node) >= bytes), "{below} below {above}");
+                        let (below, above) = (group.read_stale(), root.read_stale());
+                        assert!(above.get(Stat::KERNEL) >= below.get(Stat::KERNEL));
                         let before = done.each_ref().map(|sum| sum.load(Ordering::SeqCst));
                         let stale = of.numa_stat_stale(Stat::KERNEL);
                         let missing = stale.max_error().saturating_mul(4_096).cast_signed();
