@@ -10,6 +10,7 @@ mod loom_kmem;
 mod loom_level;
 mod loom_lifecycle;
 mod loom_numa;
+mod loom_owners;
 mod loom_reclaim;
 mod loom_stat;
 mod loom_thread;

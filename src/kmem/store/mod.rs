@@ -1,4 +1,4 @@
-//! `KmemStore`: byte strings in pages of an arena, where compressed memory is kept.
+//! `KmemStore`: byte strings in pages of an arena.
 //!
 //! ```text
 //! insert    precharge ──> room in a page, under the lock: the page is pinned ──> the bytes, and the account to the
@@ -82,6 +82,15 @@ pub struct KmemStore {
 }
 
 /// Names what a store keeps. A key of what was removed leads nowhere; one of another store is not noticed.
+///
+/// ```
+/// # let runtime = memcg::Runtime::builder().build()?;
+/// let store = memcg::KmemStore::new_in(&runtime.root());
+/// let key = store.insert(&runtime.root(), b"compressed")?;
+/// let again: memcg::StoreKey = key; // to be kept wherever what it names is known
+/// assert!(store.remove(key) && !store.remove(again));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StoreKey {
     entry: u32,

@@ -1,0 +1,122 @@
+//! Owners of memory on nodes: pages move, and objects with them, while those come and go. An account is moved by one
+//! thread with no lock held; whoever publishes or removes the object meanwhile must not leave it behind, nor take it
+//! twice.
+
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use super::loom_lifecycle::beside;
+use super::model;
+use crate::group::Group;
+use crate::sync::Arc;
+use crate::{Bytes, KmemSlab, KmemStore, NodeId, NodeOf, PageNode, Runtime, Stat};
+
+/// Everything lies where it was said last.
+#[derive(Clone, Default)]
+struct Everything(Arc<AtomicU16>);
+
+impl Everything {
+    fn lies_on(&self, node: u16) {
+        self.0.store(node, Ordering::Relaxed);
+    }
+}
+
+impl NodeOf for Everything {
+    fn page_size(&self) -> usize {
+        4_096
+    }
+
+    fn look_up(&self, _: &[usize], found: &mut [PageNode]) {
+        found.fill(PageNode::On(NodeId::new(self.0.load(Ordering::Relaxed))));
+    }
+}
+
+fn runtime(nodes: &Everything) -> Runtime {
+    Runtime::builder().batch(Bytes(0)).stat_batch(4).nodes(2).node_of(nodes.clone()).build().unwrap()
+}
+
+fn on(group: &Group, stat: Stat) -> [i64; 2] {
+    let stats = group.numa_stat(stat);
+    [0, 1].map(|node| stats.get(NodeId::new(node)))
+}
+
+/// An object ends while the account of its page is moved: its account ends once.
+#[test]
+fn loom_slab_move_vs_drop() {
+    model(|| {
+        let nodes = Everything::default();
+        let runtime = runtime(&nodes);
+        let root = runtime.root();
+        let slab = KmemSlab::new_in(&root);
+        let object = slab.insert(&root, 7_u64).unwrap();
+        nodes.lies_on(1);
+        let other = beside(object, drop);
+        slab.relocate();
+        other.join().unwrap();
+        assert_eq!((root.live(), on(&root, Stat::SLAB)), (0, [0, 0]));
+        let next = slab.insert(&root, 8).unwrap();
+        assert_eq!(on(&root, Stat::SLAB), [0, slab.object_bytes() as i64], "its slot is free");
+        drop(next);
+    });
+}
+
+/// An object comes while its page is found to lie elsewhere: it is accounted where the page is.
+#[test]
+fn loom_slab_move_vs_insert() {
+    model(|| {
+        let nodes = Everything::default();
+        let runtime = runtime(&nodes);
+        let root = runtime.root();
+        let slab = Arc::new(KmemSlab::new_in(&root));
+        let first = slab.insert(&root, 7_u64).unwrap();
+        nodes.lies_on(1);
+        let other = beside((Arc::clone(&slab), root.clone()), |(slab, root)| slab.insert(&root, 8).unwrap());
+        slab.relocate();
+        let second = other.join().unwrap();
+        assert_eq!(on(&root, Stat::SLAB), [0, 2 * slab.object_bytes() as i64]);
+        drop((first, second));
+        assert_eq!((root.live(), on(&root, Stat::SLAB)), (0, [0, 0]));
+    });
+}
+
+/// A string is removed while it is moved to a page on another node: its account ends once.
+#[test]
+fn loom_store_compact_vs_remove() {
+    model(|| {
+        let nodes = Everything::default();
+        let runtime = runtime(&nodes);
+        let root = runtime.root();
+        let store = Arc::new(KmemStore::new_in(&root));
+        let key = store.insert_on(&root, NodeId::new(0), &[1; 8]).unwrap();
+        nodes.lies_on(1);
+        store.insert_on(&root, NodeId::new(1), &[2; 64]).unwrap();
+        let other = beside((Arc::clone(&store), key), |(store, key)| assert!(store.remove(key)));
+        store.compact();
+        other.join().unwrap();
+        let left = KmemStore::object_bytes(64);
+        assert_eq!((store.len(), root.live(), on(&root, Stat::KERNEL)), (1, left, [0, left as i64]));
+    });
+}
+
+/// A string is read while it is to be moved: it stands where it stood, whole.
+#[test]
+fn loom_store_compact_vs_read() {
+    model(|| {
+        let nodes = Everything::default();
+        let runtime = runtime(&nodes);
+        let root = runtime.root();
+        let store = Arc::new(KmemStore::new_in(&root));
+        let key = store.insert_on(&root, NodeId::new(0), &[1; 8]).unwrap();
+        nodes.lies_on(1);
+        store.insert_on(&root, NodeId::new(1), &[2; 64]).unwrap();
+        let reads = beside((Arc::clone(&store), key), |(store, key)| {
+            store.get(key, |bytes| {
+                loom::thread::yield_now();
+                assert_eq!((bytes, store.len()), (&[1; 8][..], 2));
+            })
+        });
+        store.compact();
+        assert_eq!(reads.join().unwrap(), Some(()));
+        assert_eq!(store.get(key, <[u8]>::to_vec), Some(vec![1; 8]));
+        assert_eq!(on(&root, Stat::KERNEL).iter().sum::<i64>() as u64, root.live());
+    });
+}
