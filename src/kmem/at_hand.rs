@@ -1,16 +1,14 @@
-//! Accounts of owners who know more than a guard may: that there is one node, or that this thread has been there before.
+//! Accounts of owners who know more than a guard may: that there is one node, or where each byte lies.
 
-use super::account::{Account, Accounts, Kmem};
-use super::placement::Placement;
-use super::precharge::{Precharge, numa};
+use super::account::{Account, Kmem};
 use crate::charge::stat::Spine;
 use crate::group::{Charge, Group};
-use crate::numa::Topology;
 use crate::stat::Stat;
 use crate::sync::model_failed;
+use crate::sync::slots::Gate;
 
-/// All that was precharged, accounted to the group itself as per-processor memory: what there is to an account with one
-/// node. As a [`Kmem`], and a fifth of its size.
+/// A charge that is accounted to its group itself as per-processor memory: what there is to an account with one node. As
+/// a [`Kmem`], and a fifth of its size.
 pub(super) struct Whole {
     charge: Charge,
     /// Not where it was made inside another slow path.
@@ -20,15 +18,10 @@ pub(super) struct Whole {
 const STAT: Stat = Stat::PERCPU;
 
 impl Whole {
-    /// Back where a tier has a part in it.
     #[inline]
-    pub(super) fn new(precharge: Precharge) -> Result<Whole, Precharge> {
-        if !precharge.tiers.is_empty() {
-            return Err(precharge);
-        }
-        let Precharge { charge, .. } = precharge;
+    pub(super) fn new(charge: Charge) -> Whole {
         let counted = charge.gate().account(Spine::Group, STAT, charge.bytes().cast_signed()).is_some();
-        Ok(Whole { charge, counted })
+        Whole { charge, counted }
     }
 
     pub(super) fn group(&self) -> Group {
@@ -46,48 +39,99 @@ impl Drop for Whole {
     }
 }
 
-impl Kmem {
-    /// As [`Precharge::account_as`] where that changes nothing but cells of this thread that are there, so that a lock may
-    /// be held over it: the placement is all that was precharged, and no tier has a part in it. The account, and whether
-    /// to [`announce`] it once no lock is held.
-    #[inline]
-    pub(super) fn at_hand(precharge: Precharge, stat: Stat, placement: &Placement) -> Result<(Kmem, bool), Precharge> {
-        if !precharge.tiers.is_empty() || placement.bytes() != precharge.bytes() {
-            return Err(precharge);
+/// Bytes in one place.
+#[derive(Clone, Copy)]
+pub(super) struct Share {
+    pub(super) bytes: u64,
+    pub(super) spine: Spine,
+}
+
+/// Bytes by place, in few: no allocation.
+#[derive(Clone, Copy)]
+pub(super) struct Shares {
+    list: [Share; SHARES_MAX],
+    len: usize,
+}
+
+/// Two nodes, and one for metadata.
+pub(super) const SHARES_MAX: usize = 3;
+
+impl Shares {
+    #[inline(always)]
+    pub(super) fn new() -> Shares {
+        Shares { list: [Share { bytes: 0, spine: Spine::Group }; SHARES_MAX], len: 0 }
+    }
+
+    /// What does not fit is lost: the caller knows that all does.
+    #[inline(always)]
+    pub(super) fn add(&mut self, spine: Spine, bytes: u64) {
+        for share in &mut self.list[..self.len] {
+            if share.spine == spine {
+                share.bytes += bytes;
+                return;
+            }
         }
-        let gate = precharge.charge.gate();
-        let mut accounts = Accounts::new();
+        if let Some(share) = self.list.get_mut(self.len) {
+            *share = Share { bytes, spine };
+            self.len += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn iter(&self) -> impl Iterator<Item = &Share> {
+        self.list.iter().take(self.len)
+    }
+}
+
+/// A charge that is accounted as per-processor memory in a few places, all its group's own.
+pub(super) struct Shared {
+    pub(super) charge: Charge,
+    pub(super) shares: Shares,
+}
+
+impl Shared {
+    /// Where that changes nothing but cells of this thread that are there, so that a lock may be held over it. Returns
+    /// whether to [`announce`](Self::announce) once none is held; `None`: nothing is accounted.
+    #[inline(always)]
+    pub(super) fn account(charge: &Charge, shares: &Shares) -> Option<bool> {
+        let gate = charge.gate();
         let mut due = false;
-        for (spine, bytes) in spines(&numa(gate.node()).topology, placement) {
-            // Longer, the list would allocate.
-            let fits = accounts.len() < accounts.inline_size();
-            let counted = if fits { gate.account_at_hand(spine, stat, bytes.cast_signed()) } else { None };
-            let Some(is_due) = counted else {
-                for Account { bytes, spine, .. } in accounts {
-                    gate.account_at_hand(spine, stat, bytes.cast_signed().wrapping_neg());
+        for (number, share) in shares.iter().enumerate() {
+            let Some(is_due) = gate.account_at_hand(share.spine, STAT, share.bytes.cast_signed()) else {
+                for share in shares.iter().take(number) {
+                    gate.account_at_hand(share.spine, STAT, share.bytes.cast_signed().wrapping_neg());
                 }
-                return Err(precharge);
+                return None;
             };
             due |= is_due;
-            accounts.push(Account { bytes, spine, above: Some(0) });
         }
-        Ok((Kmem { charge: precharge.charge, stat, accounts, tiers: precharge.tiers }, due))
+        Some(due)
+    }
+
+    /// So much was added that others must be told.
+    #[cold]
+    pub(super) fn announce(gate: &Gate, shares: &Shares) {
+        shares.iter().for_each(|share| gate.announce(share.spine));
+    }
+
+    /// The same as one that can be relocated.
+    pub(super) fn into_kmem(self) -> Kmem {
+        let mut this = self;
+        let shares = std::mem::replace(&mut this.shares, Shares::new());
+        let of = |share: &Share| Account { bytes: share.bytes, spine: share.spine, above: Some(0) };
+        let accounts = shares.iter().map(of).collect();
+        Kmem { charge: this.charge.take(), stat: STAT, accounts, tiers: Vec::new() }
     }
 }
 
-/// What was accounted [at hand](Kmem::at_hand) has become so much that others must be told.
-#[cold]
-pub(super) fn announce(group: &Group, placement: &Placement) {
-    let node = group.node();
-    for (spine, _) in spines(&numa(node).topology, placement) {
-        node.gate.announce(spine);
+impl Drop for Shared {
+    #[inline]
+    fn drop(&mut self) {
+        if model_failed() {
+            return;
+        }
+        for share in self.shares.iter() {
+            self.charge.gate().unaccount(share.spine, 0, STAT, share.bytes.cast_signed());
+        }
     }
-}
-
-/// A placement as it is accounted where there are several nodes.
-#[inline]
-fn spines(topology: &Topology, placement: &Placement) -> impl Iterator<Item = (Spine, u64)> {
-    let of = |node| topology.index_of(node).map_or(Spine::Group, |index| Spine::On(index as u16));
-    let unplaced = Some((Spine::Group, placement.unplaced())).filter(|(_, bytes)| *bytes > 0);
-    placement.nodes().map(move |(node, bytes)| (of(node), bytes)).chain(unplaced)
 }

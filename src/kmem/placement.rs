@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::numa::{NodeId, NodeOf, PageNode};
 
 /// Nodes of a placement that need no allocation.
-pub(super) const NODES_COMMON: usize = 4;
+const NODES_COMMON: usize = 4;
 
 /// Pages that are looked up at a time.
 const BATCH: usize = 64;

@@ -22,7 +22,7 @@ impl Bits {
         self.taken == 0
     }
 
-    /// Takes the first run of `many` free granules that starts at a multiple of `align`. `None`: there is none.
+    /// Takes the first run of `many` free granules that starts at a multiple of `align`, a power of two. `None`: there is none.
     pub(super) fn take(&mut self, many: usize, align: usize) -> Option<usize> {
         if many > self.longest {
             return None;
@@ -31,7 +31,7 @@ impl Bits {
         self.first = first;
         let mut at = first;
         let found = loop {
-            at = at.next_multiple_of(align);
+            at = (at + align - 1) & !(align - 1);
             let end = at + many;
             if end > self.len {
                 break None;

@@ -58,16 +58,19 @@ impl PerCpuBytes {
             let taken = pool.take(granules, align, std::ptr::null())?;
             return Ok(PerCpuBytes::of(pool, &taken, granules, Account::None, zeroed));
         };
-        let precharge = group.precharge(pool.plan.full_size(granules))?;
-        let (taken, account) = if pool.one_node.is_some() {
+        let full = pool.plan.full_size(granules);
+        let numa = group.node().tree().numa();
+        let (taken, account) = if !numa.tiers.is_empty() || numa.topology != pool.plan.topology {
+            let precharge = group.precharge(full)?;
             let taken = pool.take(granules, align, owner(group))?;
-            let account = match Whole::new(precharge) {
-                Ok(whole) => Account::Here(whole),
-                Err(precharge) => Account::Kept(pool.account_slow(&taken, granules as u32, precharge)),
-            };
-            (taken, account)
+            let number = pool.account_slow(&taken, granules as u32, precharge);
+            (taken, Account::Kept(number))
+        } else if pool.one_node.is_some() {
+            let charge = group.try_charge(full)?;
+            let taken = pool.take(granules, align, owner(group))?;
+            (taken, Account::Here(Whole::new(charge)))
         } else {
-            let (taken, number) = pool.take_accounted(granules, align, group, precharge)?;
+            let (taken, number) = pool.take_accounted(granules, align, group, group.try_charge(full)?)?;
             (taken, Account::Kept(number))
         };
         Ok(PerCpuBytes::of(pool, &taken, granules, account, zeroed))

@@ -13,6 +13,7 @@ use super::bits::Bits;
 use super::nodes::{Addresses, Found, PageNodes};
 use super::records::Records;
 use super::shape::{Owner, Plan};
+use crate::kmem::at_hand::Shares;
 use crate::kmem::error::KmemError;
 use crate::kmem::mapping::Mapping;
 use crate::kmem::placement::Placement;
@@ -23,7 +24,7 @@ pub(super) struct Chunk {
     bits: Bits,
     /// With one node there is nothing to know.
     nodes: Option<PageNodes>,
-    /// Not on so many nodes that a list of them allocates.
+    /// In so few places that they need no allocation.
     near: bool,
     /// How often they were found elsewhere.
     generation: u64,
@@ -136,10 +137,10 @@ impl Chunk {
         old
     }
 
-    /// Its placements need no allocation.
+    /// Where an object lies, as it was found last. `None`: in more places than fit.
     #[inline]
-    pub(super) fn is_near(&self) -> bool {
-        self.near
+    pub(super) fn shares(&self, plan: &Plan, at: usize, granules: usize) -> Option<Shares> {
+        self.nodes.as_ref().filter(|_| self.near).map(|nodes| nodes.shares(plan, at, granules))
     }
 
     pub(super) fn generation(&self) -> u64 {

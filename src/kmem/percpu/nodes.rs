@@ -8,8 +8,10 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::shape::Plan;
-use crate::kmem::placement::{NODES_COMMON, Placement};
-use crate::numa::{NodeId, NodeOf, PageNode};
+use crate::charge::stat::Spine;
+use crate::kmem::at_hand::{SHARES_MAX, Shares};
+use crate::kmem::placement::Placement;
+use crate::numa::{NodeOf, PageNode, Topology};
 
 /// Pages that are looked up at a time.
 const BATCH: usize = 64;
@@ -17,7 +19,8 @@ const BATCH: usize = 64;
 /// Copies of one page by node.
 #[derive(Clone, Default)]
 pub(super) struct Copies {
-    nodes: SmallVec<[(NodeId, u32); 2]>,
+    /// By place among the topology's nodes.
+    nodes: SmallVec<[(u16, u32); 3]>,
     /// On no node that anybody knows.
     unplaced: u32,
     /// The look-up that found this.
@@ -44,8 +47,9 @@ pub(super) struct Found {
 }
 
 impl Copies {
-    fn add(&mut self, found: PageNode) {
-        let PageNode::On(node) = found else {
+    fn add(&mut self, found: PageNode, topology: &Topology) {
+        let node = if let PageNode::On(node) = found { topology.index_of(node) } else { None };
+        let Some(node) = node.map(|node| node as u16) else {
             self.unplaced += 1;
             return;
         };
@@ -55,12 +59,21 @@ impl Copies {
         }
     }
 
-    #[inline]
-    fn add_to(&self, placement: &mut Placement, bytes: u64) {
+    #[inline(always)]
+    fn share(&self, bytes: u64, shares: &mut Shares) {
         for (node, copies) in &self.nodes {
-            placement.add(Some(*node), bytes * u64::from(*copies));
+            shares.add(Spine::On(*node), bytes * u64::from(*copies));
         }
-        placement.add(None, bytes * u64::from(self.unplaced));
+        if self.unplaced > 0 {
+            shares.add(Spine::Group, bytes * u64::from(self.unplaced));
+        }
+    }
+
+    /// Bytes in each place where so many bytes of each copy are.
+    fn spread(&self, bytes: u64) -> impl Iterator<Item = (Spine, u64)> {
+        let on = move |(node, copies): &(u16, u32)| (Spine::On(*node), bytes * u64::from(*copies));
+        let unplaced = (self.unplaced > 0).then(|| (Spine::Group, bytes * u64::from(self.unplaced)));
+        self.nodes.iter().map(on).chain(unplaced)
     }
 }
 
@@ -74,7 +87,7 @@ impl Found {
             for page in 0..pages {
                 let addresses = (0..copies).map(|copy| first + page * plan.page + copy * unit);
                 if addresses.clone().any(has_moved) {
-                    found.push((page, Found::copies(addresses, node_of, asked)));
+                    found.push((page, Found::copies(addresses, (node_of, &plan.topology), asked)));
                 }
             }
             found
@@ -85,7 +98,11 @@ impl Found {
         }
     }
 
-    fn copies(mut addresses: impl Iterator<Item = usize>, node_of: &dyn NodeOf, asked: u64) -> Copies {
+    fn copies(
+        mut addresses: impl Iterator<Item = usize>,
+        (node_of, topology): (&dyn NodeOf, &Topology),
+        asked: u64,
+    ) -> Copies {
         let size = node_of.page_size().max(1);
         let mut copies = Copies { asked, ..Copies::default() };
         loop {
@@ -100,7 +117,7 @@ impl Found {
                 return copies;
             }
             node_of.look_up(&pages[..many], &mut found[..many]);
-            found[..many].iter().for_each(|found| copies.add(*found));
+            found[..many].iter().for_each(|found| copies.add(*found, topology));
         }
     }
 
@@ -131,30 +148,46 @@ impl PageNodes {
         found
     }
 
-    /// All of them are on so few nodes that no list of those allocates.
+    /// All of them are in so few places that [`Shares`] has room for them.
     pub(super) fn are_few(&self) -> bool {
-        let mut seen = SmallVec::<[NodeId; NODES_COMMON]>::new();
-        for (node, _) in self.data.iter().chain(&self.words).flat_map(|copies| &copies.nodes) {
-            if !seen.contains(node) {
-                if seen.len() == NODES_COMMON {
+        let mut seen = SmallVec::<[Spine; SHARES_MAX]>::new();
+        for (spine, _) in self.data.iter().chain(&self.words).flat_map(|copies| copies.spread(1)) {
+            if !seen.contains(&spine) {
+                if seen.len() == SHARES_MAX {
                     return false;
                 }
-                seen.push(*node);
+                seen.push(spine);
             }
         }
         true
     }
 
-    /// Where an object lies, to the byte.
-    #[inline]
-    pub(super) fn placement(&self, plan: &Plan, at: usize, granules: usize) -> Placement {
-        let mut placement = Placement::new();
+    /// Where an object lies, to the byte; all pages are in [few](Self::are_few) places.
+    #[inline(always)]
+    pub(super) fn shares(&self, plan: &Plan, at: usize, granules: usize) -> Shares {
+        let mut shares = Shares::new();
         for (page, bytes) in plan.pages(plan.in_unit(at, granules)) {
-            self.data[page].add_to(&mut placement, bytes);
+            self.data[page].share(bytes, &mut shares);
         }
         for (page, bytes) in plan.pages(plan.in_words(at, granules)) {
-            self.words[page].add_to(&mut placement, bytes);
+            self.words[page].share(bytes, &mut shares);
         }
+        shares
+    }
+
+    fn spread(&self, plan: &Plan, at: usize, granules: usize) -> impl Iterator<Item = (Spine, u64)> {
+        let data = plan.pages(plan.in_unit(at, granules)).flat_map(|(page, bytes)| self.data[page].spread(bytes));
+        let words = plan.pages(plan.in_words(at, granules)).flat_map(|(page, bytes)| self.words[page].spread(bytes));
+        data.chain(words)
+    }
+
+    /// Where an object lies, to the byte.
+    pub(super) fn placement(&self, plan: &Plan, at: usize, granules: usize) -> Placement {
+        let mut placement = Placement::new();
+        self.spread(plan, at, granules).for_each(|(spine, bytes)| {
+            let node = if let Spine::On(node) = spine { Some(plan.topology.node_at(node.into())) } else { None };
+            placement.add(node, bytes);
+        });
         placement
     }
 }

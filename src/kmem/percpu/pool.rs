@@ -6,14 +6,14 @@ use std::ptr::NonNull;
 use super::allocator::owner;
 use super::chunk::Chunk;
 use super::nodes::{Addresses, Found};
-use super::records::{Account, Room};
+use super::records::{Account, Held, Room};
 use super::shape::{Owner, Plan};
 use crate::charge::pool::slow_path;
-use crate::group::Group;
-use crate::kmem::at_hand::announce;
+use crate::group::{Charge, Group};
+use crate::kmem::Precharge;
+use crate::kmem::at_hand::Shared;
 use crate::kmem::error::KmemError;
 use crate::kmem::placement::Placement;
-use crate::kmem::{Kmem, Precharge};
 use crate::numa::{NodeId, NodeOf};
 use crate::stat::Stat;
 use crate::sync::Arc;
@@ -62,7 +62,7 @@ impl Pool {
         }
     }
 
-    /// The same, accounted to the nodes where they lie. The account is kept where whoever moves its pages finds it, under
+    /// The same, accounted to the nodes where they lie: a charge of no tier. The account is kept where whoever moves its pages finds it, under
     /// the number that this returns.
     #[inline]
     pub(super) fn take_accounted(
@@ -70,30 +70,29 @@ impl Pool {
         granules: usize,
         align: usize,
         group: &Group,
-        mut precharge: Precharge,
+        charge: Charge,
     ) -> Result<(Taken, u32), KmemError> {
         loop {
             let mut chunks = self.chunks.lock();
             if let Some((taken, chunk)) = chunks.take(&self.plan, granules, align, owner(group)) {
-                if chunk.is_near() && chunk.records.has_room() {
-                    let placement = chunk.placement(&self.plan, taken.at as usize, granules);
-                    match Kmem::at_hand(precharge, Stat::PERCPU, &placement) {
-                        Ok((kmem, due)) => {
-                            let (at, generation) = (taken.at, chunk.generation());
-                            let account = Account { kmem, at, granules: granules as u32, generation };
-                            // There is room.
-                            let number = chunk.records.keep(account).unwrap_or(u32::MAX);
-                            drop(chunks);
-                            if due {
-                                announce(group, &placement);
-                            }
-                            return Ok((taken, number));
-                        }
-                        Err(back) => precharge = back,
+                let shares = chunk.shares(&self.plan, taken.at as usize, granules);
+                if let Some(shares) = shares.filter(|_| chunk.records.has_room())
+                    && let Some(due) = Shared::account(&charge, &shares)
+                {
+                    let gate = charge.gate();
+                    let held = Held::Shared(Shared { charge, shares });
+                    let (at, generation) = (taken.at, chunk.generation());
+                    // There is room.
+                    let account = Account { held, at, granules: granules as u32, generation };
+                    let number = chunk.records.keep(account).unwrap_or(u32::MAX);
+                    drop(chunks);
+                    if due {
+                        Shared::announce(gate, &shares);
                     }
+                    return Ok((taken, number));
                 }
                 drop(chunks);
-                let number = self.account_slow(&taken, granules as u32, precharge);
+                let number = self.account_slow(&taken, granules as u32, Precharge { charge, tiers: Vec::new() });
                 return Ok((taken, number));
             }
             drop(chunks);
@@ -110,8 +109,8 @@ impl Pool {
             // The chunk is there for as long as anything of it is taken.
             None => self.found(chunk, at, granules).unwrap_or_default(),
         };
-        let kmem = precharge.account_as(Stat::PERCPU, &placement);
-        self.keep(chunk, Account { kmem, at, granules, generation })
+        let held = Held::Kmem(precharge.account_as(Stat::PERCPU, &placement));
+        self.keep(chunk, Account { held, at, granules, generation })
     }
 
     #[cold]
@@ -147,7 +146,7 @@ impl Pool {
             let Some(of) = chunks.get(chunk) else { return u32::MAX };
             if self.one_node.is_none() && of.generation() != account.generation {
                 drop(chunks);
-                self.relocate(chunk, &mut account);
+                account = self.relocate(chunk, account);
                 continue;
             }
             match of.records.keep(account) {
@@ -173,11 +172,17 @@ impl Pool {
     }
 
     /// Moves an account to where its object lies by now.
-    fn relocate(&self, chunk: usize, account: &mut Account) {
-        if let Some((placement, generation)) = self.found(chunk, account.at, account.granules) {
-            account.kmem.relocate(&placement);
-            account.generation = generation;
-        }
+    fn relocate(&self, chunk: usize, account: Account) -> Account {
+        let Account { held, at, granules, generation } = account;
+        let mut kmem = match held {
+            Held::Kmem(kmem) => kmem,
+            Held::Shared(shared) => shared.into_kmem(),
+        };
+        let Some((placement, generation)) = self.found(chunk, at, granules) else {
+            return Account { held: Held::Kmem(kmem), at, granules, generation };
+        };
+        kmem.relocate(&placement);
+        Account { held: Held::Kmem(kmem), at, granules, generation }
     }
 
     /// Gives granules back, with the account that was kept under `number`.
@@ -261,7 +266,7 @@ impl Pool {
             let Some(Some((number, mut account))) = out else { return };
             from = number + 1;
             loop {
-                self.relocate(chunk, &mut account);
+                account = self.relocate(chunk, account);
                 let mut back = Some(account);
                 let again = self.with(chunk, serial, |chunk| {
                     let account = back.take()?;

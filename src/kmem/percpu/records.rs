@@ -2,14 +2,21 @@
 //! does not have the object.
 
 use crate::kmem::Kmem;
+use crate::kmem::at_hand::Shared;
 
 /// The account of an object, and which one that is.
 pub(super) struct Account {
-    pub(super) kmem: Kmem,
+    pub(super) held: Held,
     pub(super) at: u32,
     pub(super) granules: u32,
     /// Of the chunk's nodes that it stands for.
     pub(super) generation: u64,
+}
+
+/// What an account is.
+pub(super) enum Held {
+    Shared(Shared),
+    Kmem(Kmem),
 }
 
 enum Record {

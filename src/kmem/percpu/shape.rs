@@ -85,6 +85,7 @@ impl PerCpuShape {
 /// The shape for the processors of a topology.
 pub(super) struct Plan {
     pub(super) shape: PerCpuShape,
+    pub(super) topology: Topology,
     /// The node of each unit's processor.
     pub(super) units: Box<[NodeId]>,
     /// Unit of each processor; `NONE` for numbers that no processor has.
@@ -122,6 +123,7 @@ impl Plan {
         let page = looked_up.max(1).next_power_of_two().clamp(shape.granule, page_size());
         Ok(Plan {
             shape,
+            topology: topology.clone(),
             units: units.into(),
             unit_of: unit_of.into(),
             data_len,
@@ -139,8 +141,9 @@ impl Plan {
         if bytes > unit || layout.align() > self.align_max {
             return Err(KmemError::Capacity { bytes: bytes.max(layout.align()) as u64, max: unit as u64 });
         }
-        // Powers of two, both.
-        Ok((bytes.div_ceil(granule), layout.align().max(granule) / granule))
+        // Powers of two, all of them, and divisions are dear.
+        let shift = granule.trailing_zeros();
+        Ok(((bytes + granule - 1) >> shift, layout.align().max(granule) >> shift))
     }
 
     pub(super) fn processors(&self) -> usize {
@@ -174,10 +177,12 @@ impl Plan {
     }
 
     /// Pages that have a part of a range, each with the bytes of it that it has.
+    #[inline(always)]
     pub(super) fn pages(&self, range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
-        let size = self.page;
-        (range.start / size..range.end.div_ceil(size)).map(move |page| {
-            let bytes = range.end.min((page + 1) * size) - range.start.max(page * size);
+        // A power of two, and divisions are dear.
+        let shift = self.page.trailing_zeros();
+        (range.start >> shift..(range.end + self.page - 1) >> shift).map(move |page| {
+            let bytes = range.end.min((page + 1) << shift) - range.start.max(page << shift);
             (page, bytes as u64)
         })
     }
