@@ -20,8 +20,10 @@ use crate::sync::Ordering;
 use crate::sync::per_thread::Local;
 use crate::sync::slots::Gate;
 
-/// Where an account is kept: at the group, or so many levels above it.
+/// Where an account is kept: at the group, so many levels above it, or at the root.
 pub(crate) type Above = u16;
+
+const ROOT: Above = Above::MAX;
 
 // === The write path ===
 
@@ -100,7 +102,8 @@ impl Gate {
             let may_make = spine == Spine::Group || !level.state().is_offline() || level.life().parent.is_none();
             level.part_of(spine).is_some() || may_make
         };
-        let (above, level) = (0..).zip(group.levels()).find(|(_, level)| takes(level))?;
+        let near = (0..ROOT).zip(group.levels()).find(|(_, level)| takes(level));
+        let (above, level) = near.or_else(|| Some((ROOT, group.levels().last()?)))?;
         if level.count_slow(stats, Addition { spine, stat, delta }).is_none() {
             stats.counts.nested.fetch_add(1, Ordering::Relaxed);
             return None;
@@ -111,7 +114,8 @@ impl Gate {
     #[cold]
     fn unaccount_above(&self, spine: Spine, above: Above, stat: Stat, delta: i64) {
         let group = self.node().keeper();
-        if let (Some(stats), Some(level)) = (&group.tree().stats, group.levels().nth(above.into())) {
+        let level = if above == ROOT { group.levels().last() } else { group.levels().nth(above.into()) };
+        if let (Some(stats), Some(level)) = (&group.tree().stats, level) {
             level.count_slow(stats, Addition { spine, stat, delta });
         }
     }

@@ -69,7 +69,8 @@
 //!
 //! A grain is 1 event, 4,096 bytes or 65,536 ns; each addition counts as its magnitude, rounded up, so +1 and -1 make 2,
 //! and one bound holds for all items together. `batch` is the builder's `stat_batch`, 1,024 grains unless configured. A
-//! *writer* is a pair of a thread and a group of the subtree that has written since it was last unlisted. Pairs are
+//! *writer* is a pair of a thread and a group of the subtree that has written since it was last unlisted; with several
+//! memory nodes, one more for each node on which the thread has accounted for the group. Pairs are
 //! unlisted once four flushes in a row have found them idle: by the periodic flusher, or by any flush that finds 64 or
 //! more such, which must be most of what it visits. So without a flusher a few idle pairs stay writers: their half batches
 //! stay in the bound of stale reads, and a `read_within` that asks for less flushes each time. An addition that leaves
@@ -108,10 +109,13 @@
 //! charged by force, and shows in `forced`. Bytes that were charged and could not be accounted (inside another slow path,
 //! where the group has no part) are in `live` and on no node.
 //!
+//! An item of a runtime with several nodes, and the sum of its nodes, is read part by part: what moves from node to node
+//! meanwhile may be in it twice, or not at all. Each node's own figure is a value that it had.
+//!
 //! A tier's counter holds the bytes on its nodes, and those on none yet that were admitted for it. `migrate` and `relocate` tell
 //! what has happened already and force a tier; `try_migrate` asks it.
 //!
-//! # Limits
+//! # Limits and statistics
 //!
 //! Limits never decide on statistics; they decide on counters. A limit that somebody keeps on a statistic, with
 //! `read_exact` before each addition, overshoots by no more than the additions under way.

@@ -5,8 +5,8 @@ use crate::group::Counter;
 use crate::numa::{NodeId, NodeOf, Topology};
 
 impl RuntimeBuilder {
-    /// The memory nodes to account for: one by default, whatever the machine has; nothing is read unless
-    /// [`Topology::detect`] is asked. With one node nothing is looked up, and nothing costs anything.
+    /// The memory nodes to account for: by default [`Topology::one_node`], whatever the machine has, and once in a process
+    /// the number of its processors is read. With one node no page is looked up, and nothing costs anything.
     ///
     /// ```
     /// use memcg::{NodeId, Runtime, Topology};
