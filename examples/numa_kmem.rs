@@ -22,7 +22,7 @@ use clap::{Parser, ValueEnum};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use memcg::{
-    Bytes, KmemStore, Group, KmemSlab, KmemVec, Limits, NodeId, NodeOf, PageNode, PerCpu, Runtime, Stat, Topology,
+    Bytes, Group, KmemSlab, KmemStore, KmemVec, Limits, NodeId, NodeOf, PageNode, PerCpu, Runtime, Stat, Topology,
 };
 
 #[derive(Parser)]

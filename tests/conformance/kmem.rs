@@ -3,9 +3,10 @@
 //! The kernel charges pages and parks the rest of a page with a processor; here every object is charged and accounted to
 //! the byte, and only the stock is in batches. So nothing is approximate where the statements allow an error.
 
+use std::alloc::Layout;
 use std::thread::available_parallelism;
 
-use memcg::{Bytes, Group, Kmem, Limits, NodeId, Placement, Runtime, Stat, Topology, Unit};
+use memcg::{Bound, Bytes, Group, Kmem, Limits, NodeId, Placement, Runtime, Stat, Topology, Unit};
 
 use crate::{Other, adaptive_groups, assert_groups_sound, bare_groups, create};
 
@@ -142,6 +143,37 @@ fn s077_parked_remainders_are_found() {
         assert_eq!((root.usage(), runtime.dying(), root.numa_stat(Stat::KERNEL).sum()), (0, 0, 0));
         assert_groups_sound(&runtime);
     }
+}
+
+/// 2 nodes, 4 processors by halves, units of 64 bytes, 16 bytes kept for every 4 of them: 64 x 4 + 16 x 16 = 512 bytes. The
+/// kernel precharges ceil(512 / page) + a page for each node, 3 pages. Here the bound is what it says, 512 bytes; also of 3
+/// pages all but 512 bytes go back. The metadata is where it lives, and after the free all nodes are at 0.
+#[test]
+fn s078_percpu_by_node() {
+    let machine = Topology::fixed([(node(0), [0, 1]), (node(1), [2, 3])]).expect("nodes that differ");
+    let runtime = bare_groups().topology(machine.clone()).build().expect("a configuration");
+    let group = create(&runtime.root(), "q", Limits::new());
+    let bound = Placement::bound(Layout::new::<[u8; 64 * 4]>()).with_metadata(64 / 4 * 16);
+    assert_eq!((bound.bytes(), 512_u64.div_ceil(PAGE) + 2), (512, 3));
+    for (bound, metadata) in [(bound.clone(), 0), (bound, 1), (Bound::from(3 * PAGE), 1)] {
+        let precharge = group.precharge(bound.clone()).expect("no limits");
+        assert_eq!((group.usage(), group.numa_stat(Stat::PERCPU).sum()), (bound.bytes(), 0), "admitted, and no more");
+        let mut placement = Placement::new();
+        for processor in 0..machine.processors() {
+            placement.add(machine.node_of_processor(processor), 64);
+        }
+        placement.add(Some(node(metadata)), 256);
+        let kmem = precharge.account_as(Stat::PERCPU, &placement);
+        let mut expected = [128, 128];
+        expected[usize::from(metadata)] += 256;
+        let now = group.numa_stat(Stat::PERCPU);
+        assert_eq!(([node(0), node(1)].map(|of| now.get(of)), now.sum()), (expected, 512));
+        assert_eq!((kmem.bytes(), group.usage()), (512, 512), "the rest went back");
+        drop(kmem);
+        let now = group.numa_stat(Stat::PERCPU);
+        assert_eq!(([node(0), node(1)].map(|of| now.get(of)), group.usage()), ([0, 0], 0));
+    }
+    assert_groups_sound(&runtime);
 }
 
 /// A node without processors that holds nothing but metadata shows its bytes, and goes back to 0.
