@@ -137,6 +137,10 @@ impl Node {
     }
 
     pub(super) fn attach_on(&self, stats: &Coordinator, node: usize, above: Option<&Part>) {
+        if above.is_none() {
+            // The first part of all is the root's own.
+            stats.attach(&self.stats, None);
+        }
         if self.parts().is_none() {
             stats.attach_parts(&self.parts);
         }

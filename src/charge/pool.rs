@@ -12,6 +12,7 @@ use std::ptr;
 use super::life::Generation;
 use super::page_counter::{Life, Node};
 use super::service::serve_all;
+use crate::sync::foreign::drop_contained;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{Ordering, POOL_CHUNK, per_thread, process_wide, registry};
 
@@ -139,13 +140,17 @@ pub(super) fn bury_all() {
 #[cold]
 #[allow(unsafe_code)]
 fn bury_slow(first: *const ()) {
-    per_thread::slow_path(|_, _| {
-        let mut next = first.cast::<Node>();
-        // SAFETY: queued by `Node::claim_slow`, whose exchange made the object this thread's; objects are never freed.
-        while let Some(node) = unsafe { next.as_ref::<'static>() } {
-            next = node.next_grave.load(Ordering::Relaxed);
+    let mut next = first.cast::<Node>();
+    // SAFETY: queued by `Node::claim_slow`, whose exchange made the object this thread's; objects are never freed.
+    while let Some(node) = unsafe { next.as_ref::<'static>() } {
+        next = node.next_grave.load(Ordering::Relaxed);
+        let gone = per_thread::slow_path(|_, _| {
+            let tree = node.life().tree.clone();
             // Its parent may follow: the list starts anew with it.
-            drop(node.life().tree.clone().bury(node));
-        }
-    });
+            let life = tree.bury(node);
+            (tree, life)
+        });
+        // With the last group goes its tree, and what is foreign of that: outside of any slow path.
+        let _ = drop_contained(gone);
+    }
 }

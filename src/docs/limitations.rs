@@ -1,7 +1,8 @@
 //! What it does not do.
 //!
 //! * **Signal handlers do not charge**, as they do not allocate.
-//! * **A global allocator may call `charge`, `try_charge`, `uncharge` and `stat_add`, and drop a `Charge`, nothing else.** Inside
+//! * **A global allocator may call `charge`, `try_charge`, `uncharge`, `stat_add`, `precharge` and `account`, and drop what those make,
+//!   nothing else**; an account on more than three nodes allocates itself. Inside
 //!   another slow path of the same thread these walk without stock and are refused without a drain; reading `stocked`
 //!   there, or changing a limit, would wait for a lock that the thread may hold.
 //! * **After fork without exec** the child has one thread and a copy of everything. Credit of the other threads is
@@ -28,6 +29,7 @@
 //! * **Where memory lies is the caller's to say.** Nothing watches pages: what the system migrates on its own stays accounted
 //!   where it was until its owner looks again (`Kmem::relocate`).
 //! * **A group that is offline gets no new part on a node**: what comes to lie there is the nearest group's above that has one.
+//! * **A `NodeOf` that keeps a handle of its own runtime is never dropped**, nor is that runtime's tree.
 //! * **On a node is what is accounted there**: `stat_add` does not say where, and counts as on no node where there are several.
 //! * **A page that is looked up through a huge page is one answer for all of it.**
 //! * **A reclaimer runs on the thread whose charge does not fit**, with whatever locks of yours that thread holds. It should

@@ -26,14 +26,14 @@
 //! | E19 | a reader takes a ticket | a flush begins: count the tickets, then read | release/acquire | `loom_two_readers_share_a_flush` |
 //! | E20 | announce at the levels, then in the cells | gather: the cells' announced, then their counts | release/acquire | `loom_bound_vs_announcement` |
 //! | E21 | publish figures, then take off the bound | a stale read: the bound, then the figures | release/acquire | `loom_bound_vs_flush`, `loom_bound_vs_unlist` |
-//! | E22 | publish the parent, then the child | read the child, then the parent | release/acquire | `loom_parent_never_below_child` |
+//! | E22 | publish the parent, then the child | read the child, then the parent | release/acquire | `loom_parent_never_below_child`, `loom_nested_account_vs_flush` |
 //! | E23 | usage or a soft limit changes: exchange it, read the mark | `cross`: exchange the mark, read usage again | store buffering | `loom_crossing_vs_crossing`, `loom_crossing_vs_soft_limit`, `loom_crossing_vs_offline`, `loom_crossing_vs_last_uncharge` |
 //! | E24 | a walk counts its call, then looks whether the registration is gone | a registration is dropped: mark it gone, then read the calls | the exchanges of one word | `loom_registration_vs_walk`, `loom_event_vs_listener_dropped` |
 //! | E25 | a charge stands in line: mark the level, then look at usage | bytes are given back: exchange usage, read the mark, list the level | the exchanges of usage; of the mark, between who lists and who serves | `loom_waiter_vs_uncharge`, `loom_waiter_vs_two_uncharges`, `loom_waiter_vs_set_max` |
 //! | E26 | somebody waits for an event: mark the level, then read the count | the event happens: count, then read the mark | store buffering | `loom_event_vs_waiter` |
 //! | E27 | a charge stands in line: mark the group, then read whether it is offline | it goes offline: say so, then read the mark | the tree's lock | `loom_waiter_vs_offline` |
 //! | E28 | a page has moved, then its word is invalidated | a look-up claims the word, asks, then settles it | the exchanges of one word | `loom_cache_fill_vs_invalidate`, `loom_cache_two_fills_vs_two_invalidates`, `loom_cache_fill_vs_second_fill` |
-//! | E29 | a member is moved: its group, then the count of moves | it looks: note the count, then read the group | release/acquire | `loom_move_vs_refresh` |
+//! | E29 | a member is moved: its group, then the count of moves | it looks: note the count, then read the group | the order of either side, and the lock of the group | `loom_move_vs_refresh` |
 //!
 //! What is not in the table is not an edge: the peak of a counter's life, published bounds, settings of the OOM policy and
 //! the mark *tight* are relaxed, and nothing is concluded from their order. (Who relies on nothing below being open has

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::Group;
 use crate::charge::stat::Fresh;
 use crate::numa::NodeId;
-use crate::stat::{Stat, Unit};
+use crate::stat::{Item, Stat, Unit};
 
 /// One item of a group by node, as it was read: of its subtree, and of the group alone.
 ///
@@ -152,8 +152,8 @@ impl fmt::Display for NumaTable {
 }
 
 impl Group {
-    /// An item by node, exact: everything written before the call is in it. Costs a flush of each node's statistics
-    /// below this group, and no barrier. Of the root: of the whole runtime.
+    /// An item by node, exact: everything written before the call is in it. Costs a flush of the statistics on each node
+    /// below this group. Of the root: of the whole runtime.
     ///
     /// Source: `memory_numa_stat_show` in `mm/memcontrol.c`, and NR_KMEM by node in "per-memcg-per-node kmem accounting"
     /// (Ghiti, 2026, patch 5).
@@ -197,7 +197,11 @@ impl Group {
     /// ```
     pub fn numa_table(&self) -> NumaTable {
         let items = self.node().coordinator().items.iter();
-        let rows = items.filter(|item| item.per_node && item.unit == Unit::Bytes);
-        NumaTable(rows.map(|item| (item.name.to_owned(), self.numa_stat(item.stat))).collect())
+        let mut fresh = Fresh::Exact;
+        // Flushed once: what the first row finds the others find.
+        let row = |item: Item<'_>| {
+            (item.name.to_owned(), self.node_stats(item.stat, std::mem::replace(&mut fresh, Fresh::Stale)))
+        };
+        NumaTable(items.filter(|item| item.per_node && item.unit == Unit::Bytes).map(row).collect())
     }
 }

@@ -74,7 +74,7 @@ impl Member {
     /// ```
     #[inline]
     pub fn group(&mut self) -> &Group {
-        // Acquire (E29): pairs with `move_to`. Whoever knows of a move sees it counted.
+        // Acquire (E29): whoever knows of a move sees it counted.
         if self.shared.moves.load(Ordering::Acquire) != self.seen {
             self.refresh();
         }

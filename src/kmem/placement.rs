@@ -60,7 +60,7 @@ impl Bound {
         self
     }
 
-    /// All of it comes to lie on these nodes: tiers without any of them are not asked.
+    /// All of it comes to lie on these nodes: tiers without any of them are not asked. No node: on any.
     ///
     /// ```
     /// use memcg::{Bound, NodeId};

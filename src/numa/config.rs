@@ -40,12 +40,16 @@ impl NumaConfig {
     pub(crate) fn build(self) -> Result<Numa, TopologyError> {
         let topology = self.topology?;
         let first = topology.node_at(0);
-        let node_of = self.node_of.unwrap_or_else(|| match MovePages::new() {
+        let node_of: Arc<dyn NodeOf> = match self.node_of {
+            // Whoever could be asked: there is nothing to ask.
             _ if topology.is_one_node() => Arc::new(OneNode::new(first)),
-            Ok(kernel) => Arc::new(kernel),
-            // Nobody can tell: everything is on no node.
-            Err(_) => Arc::new(NodeTable::new(OneNode::new(first).page_size())),
-        });
+            Some(node_of) => node_of,
+            None => match MovePages::new() {
+                Ok(kernel) => Arc::new(kernel),
+                // Nobody can tell: everything is on no node.
+                Err(_) => Arc::new(NodeTable::new(OneNode::new(first).page_size())),
+            },
+        };
         Ok(Numa { topology, node_of, tiers: self.tiers.into(), percpu: OnceLock::new() })
     }
 }

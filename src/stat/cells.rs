@@ -93,8 +93,9 @@ impl Row {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn places(&self) -> Option<&[Place]> {
-        // Acquire (E7): another thread, who buries the group, sees the places made.
-        let places = self.0.load(Ordering::Acquire);
+        // Relaxed: the thread's own store, or handed over with the block (E8); who buries the group comes after every use
+        // of it (E12).
+        let places = self.0.load(Ordering::Relaxed);
         // SAFETY: from `Box::into_raw` in `places_or_make`; given back with the row only.
         unsafe { places.as_ref() }.map(SmallVec::as_slice)
     }
@@ -103,8 +104,7 @@ impl Row {
     pub(crate) fn places_or_make(&self, nodes: usize) -> &[Place] {
         if self.places().is_none_or(|places| places.len() < nodes) {
             let made = Box::new((0..nodes).map(|_| Place::empty()).collect());
-            // Release (E7): pairs with `places`.
-            let small = self.0.swap(Box::into_raw(made), Ordering::AcqRel);
+            let small = self.0.swap(Box::into_raw(made), Ordering::Relaxed);
             // Made for a tree with fewer nodes, whose group has been buried: empty, and in nobody's hands.
             Row::give_back(small);
         }

@@ -69,11 +69,17 @@ fn loom_account_moves_vs_flush() {
         let runtime = bare().nodes(2).build().unwrap();
         let root = runtime.root();
         let kmem = root.precharge(4_096).unwrap().account(&Placement::on(FAR, 4_096));
-        let other = loom::thread::spawn(move || drop(kmem));
+        let other = beside(root.clone(), move |root| {
+            let stays = root.precharge(8_192).unwrap().account(&Placement::on(FAR, 8_192));
+            drop(kmem);
+            stays
+        });
         let read = on(&root, FAR);
-        assert!(read == 0 || read == 4_096, "{read}");
-        other.join().unwrap();
-        assert_eq!([on(&root, FAR), root.read_exact().get(Stat::KERNEL)], [0, 0]);
+        assert!([4_096, 12_288, 8_192].contains(&read), "{read}");
+        let stays = other.join().unwrap();
+        assert_eq!([on(&root, FAR), root.read_exact().get(Stat::KERNEL)], [8_192, 8_192]);
+        drop(stays);
+        assert_eq!(on(&root, FAR), 0);
     });
 }
 
@@ -115,5 +121,29 @@ fn loom_move_vs_refresh() {
         drop(member.group().try_charge(1));
         other.join().unwrap();
         assert_eq!(*member.group(), second);
+    });
+}
+
+/// Inside another slow path, where the thread has no cells: published at once, the parent before the child, beside a flush.
+#[test]
+fn loom_nested_account_vs_flush() {
+    model(|| {
+        let runtime = bare().nodes(2).build().unwrap();
+        let root = runtime.root();
+        let query = group(&root, "q");
+        let first = query.precharge(4_096).unwrap().account(&Placement::on(FAR, 4_096));
+        let other = beside(query.clone(), |query| {
+            crate::charge::pool::slow_path(|_, _| query.precharge(8_192).unwrap().account(&Placement::on(FAR, 8_192)))
+        });
+        let below = query.numa_stat_stale(Stat::KERNEL).get(FAR);
+        let above = root.numa_stat_stale(Stat::KERNEL).get(FAR);
+        assert!(below <= above, "{below} {above}");
+        let read = on(&query, FAR);
+        assert!(read == 4_096 || read == 12_288, "{read}");
+        let second = other.join().unwrap();
+        assert_eq!([on(&query, FAR), on(&root, FAR)], [12_288, 12_288]);
+        assert_eq!(runtime.counts().nested_stats, 0);
+        drop((first, second));
+        assert_eq!([on(&query, FAR), on(&root, FAR)], [0, 0]);
     });
 }
