@@ -9,4 +9,5 @@ mod slab_moves;
 mod store;
 mod store_model;
 mod store_moves;
+mod together;
 mod vec;

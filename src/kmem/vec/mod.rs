@@ -425,6 +425,24 @@ impl<T> DerefMut for KmemVec<T> {
     }
 }
 
+impl<'a, T> IntoIterator for &'a KmemVec<T> {
+    type Item = &'a T;
+    type IntoIter = std::slice::Iter<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl<'a, T> IntoIterator for &'a mut KmemVec<T> {
+    type Item = &'a mut T;
+    type IntoIter = std::slice::IterMut<'a, T>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter_mut()
+    }
+}
+
 impl<T> Drop for KmemVec<T> {
     fn drop(&mut self) {
         // Should an element panic, the fields are dropped all the same.
