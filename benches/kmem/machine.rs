@@ -8,9 +8,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use memcg::{Group, Limits, NodeId, NodeOf, PageNode, PerCpuAllocator, PerCpuBytes, Runtime, Topology};
+use memcg::{Bytes, Group, Limits, NodeId, NodeOf, PageNode, PerCpuAllocator, PerCpuBytes, Runtime, Topology};
 
 use super::walk::Walk;
+
+/// Credit that a thread keeps: objects of such machines are charged 6 KiB to 1.4 MiB, and what is beyond a batch always
+/// goes up the tree, accounted by node or not.
+pub(crate) const BATCH: Bytes = Bytes(4 << 20);
 
 /// What a machine has.
 #[derive(Clone, Copy, PartialEq)]
@@ -85,7 +89,8 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(model: Model) -> Machine {
         let said = Said::default();
-        let runtime = Runtime::builder().topology(model.topology()).node_of(said.clone()).build().expect("no limit");
+        let machine = Runtime::builder().topology(model.topology()).node_of(said.clone());
+        let runtime = machine.batch(BATCH).build().expect("no limit");
         let group = runtime.root().create("tenant", Limits::new()).expect("a name");
         let allocator = PerCpuAllocator::of(&group).expect("a default shape");
         let (shape, unit) = (allocator.shape(), allocator.shape().unit());

@@ -22,7 +22,7 @@ pub(crate) fn run() {
         for (id, variant) in [("scale", Variant::Ours), ("scale_none", Variant::None)] {
             let model = Model::with_processors(processors);
             rows.timed(&format!("kmem/{id}/processors{processors}"), || {
-                team(model, move |machine, times| machine.run(variant, 64, times))
+                team(model, move |machine, times| machine.run(variant, SIZES[2], times))
             });
         }
     }

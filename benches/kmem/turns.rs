@@ -17,6 +17,8 @@ const SLICE: Duration = Duration::from_micros(400);
 pub(crate) struct Cost {
     /// Nanoseconds of an allocation and its end without it.
     pub(crate) none: f64,
+    /// Half of what lies between the quartiles of that.
+    pub(crate) none_spread: f64,
     /// Nanoseconds that it adds.
     pub(crate) nanos: f64,
     /// The same in per cent.
@@ -53,17 +55,21 @@ pub(crate) fn costs(turns: usize, ways: usize, run: impl Fn(usize, u64) -> Durat
             before = after;
         }
     }
-    let cost = |way: usize| {
-        let mut sorted = percent[way].clone();
-        sorted.sort_by(f64::total_cmp);
-        Cost {
-            none: median(none[way].clone()).unwrap_or_default(),
-            nanos: median(added[way].clone()).unwrap_or_default(),
-            percent: median(sorted.clone()).unwrap_or_default(),
-            spread: (sorted[sorted.len() * 3 / 4] - sorted[sorted.len() / 4]) / 2.0,
-        }
+    let cost = |way: usize| Cost {
+        none: median(none[way].clone()).unwrap_or_default(),
+        none_spread: spread(&none[way]),
+        nanos: median(added[way].clone()).unwrap_or_default(),
+        percent: median(percent[way].clone()).unwrap_or_default(),
+        spread: spread(&percent[way]),
     };
     (0..ways).map(cost).collect()
+}
+
+/// Half of what lies between the quartiles.
+fn spread(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    (sorted[sorted.len() * 3 / 4] - sorted[sorted.len() / 4]) / 2.0
 }
 
 /// How many times fit into a slice.

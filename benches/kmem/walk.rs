@@ -21,13 +21,13 @@ struct Descriptor {
 }
 
 pub(crate) struct Walk {
-    tables: Vec<Box<Table>>,
+    tables: Vec<Table>,
     descriptors: Vec<Descriptor>,
 }
 
 impl Walk {
     pub(crate) fn new() -> Self {
-        Walk { tables: vec![Box::new([0; 1 << BITS])], descriptors: vec![Descriptor { flags: 0 }] }
+        Walk { tables: vec![[0; 1 << BITS]], descriptors: vec![Descriptor { flags: 0 }] }
     }
 
     pub(crate) fn set(&mut self, range: Range<usize>, node: u16) {
@@ -38,7 +38,7 @@ impl Walk {
                 table = match next {
                     0 => {
                         let made = self.tables.len();
-                        self.tables.push(Box::new([0; 1 << BITS]));
+                        self.tables.push([0; 1 << BITS]);
                         self.tables[table][index(page, level)] = made as u32;
                         made
                     }

@@ -62,6 +62,11 @@ impl Shares {
         Shares { list: [Share { bytes: 0, spine: Spine::Group }; SHARES_MAX], len: 0 }
     }
 
+    #[inline(always)]
+    pub(super) fn clear(&mut self) {
+        self.len = 0;
+    }
+
     /// What does not fit is lost: the caller knows that all does.
     #[inline(always)]
     pub(super) fn add(&mut self, spine: Spine, bytes: u64) {
@@ -94,12 +99,22 @@ impl Shared {
     /// whether to [`announce`](Self::announce) once none is held; `None`: nothing is accounted.
     #[inline(always)]
     pub(super) fn account(charge: &Charge, shares: &Shares) -> Option<bool> {
-        let gate = charge.gate();
+        Shared::add(charge.gate(), shares, 1)
+    }
+
+    /// The end of it, as easily done.
+    #[inline(always)]
+    pub(super) fn unaccount(charge: &Charge, shares: &Shares) -> Option<bool> {
+        Shared::add(charge.gate(), shares, -1)
+    }
+
+    #[inline(always)]
+    fn add(gate: &Gate, shares: &Shares, sign: i64) -> Option<bool> {
         let mut due = false;
         for (number, share) in shares.iter().enumerate() {
-            let Some(is_due) = gate.account_at_hand(share.spine, STAT, share.bytes.cast_signed()) else {
+            let Some(is_due) = gate.account_at_hand(share.spine, STAT, share.bytes.cast_signed() * sign) else {
                 for share in shares.iter().take(number) {
-                    gate.account_at_hand(share.spine, STAT, share.bytes.cast_signed().wrapping_neg());
+                    gate.account_at_hand(share.spine, STAT, share.bytes.cast_signed() * -sign);
                 }
                 return None;
             };

@@ -24,18 +24,13 @@ pub struct PerCpuBytes {
     chunk: u32,
     at: u32,
     granules: u32,
-    account: Account,
+    /// Where the account is: in the chunk, under this number, or `NONE`.
+    kept: u32,
+    /// One node: nobody moves it. Without either it is charged to nobody.
+    whole: Option<Whole>,
 }
 
-/// Where the account is.
-enum Account {
-    /// Charged to nobody.
-    None,
-    /// One node: nobody moves it.
-    Here(Whole),
-    /// In the chunk, under that number.
-    Kept(u32),
-}
+const NONE: u32 = u32::MAX;
 
 // SAFETY: addresses of memory that is this object's own, and what is kept about it, which is `Send` and `Sync`.
 #[allow(unsafe_code)]
@@ -56,37 +51,41 @@ impl PerCpuBytes {
         let (granules, align) = pool.plan.granules(layout)?;
         let Some(group) = group else {
             let taken = pool.take(granules, align, std::ptr::null())?;
-            return Ok(PerCpuBytes::of(pool, &taken, granules, Account::None, zeroed));
+            return Ok(PerCpuBytes::of(pool, &taken, granules, NONE, None).zeroed(zeroed));
         };
         let full = pool.plan.full_size(granules);
         let numa = group.node().tree().numa();
-        let (taken, account) = if !numa.tiers.is_empty() || numa.topology != pool.plan.topology {
+        if !numa.tiers.is_empty() || numa.topology != pool.plan.topology {
             let precharge = group.precharge(full)?;
             let taken = pool.take(granules, align, owner(group))?;
             let number = pool.account_slow(&taken, granules as u32, precharge);
-            (taken, Account::Kept(number))
-        } else if pool.one_node.is_some() {
-            let charge = group.try_charge(full)?;
-            let taken = pool.take(granules, align, owner(group))?;
-            (taken, Account::Here(Whole::new(charge)))
-        } else {
-            let (taken, number) = pool.take_accounted(granules, align, group, group.try_charge(full)?)?;
-            (taken, Account::Kept(number))
-        };
-        Ok(PerCpuBytes::of(pool, &taken, granules, account, zeroed))
-    }
-
-    #[inline]
-    fn of(pool: &Arc<Pool>, taken: &Taken, granules: usize, account: Account, zeroed: bool) -> PerCpuBytes {
-        let Taken { chunk, at, first, .. } = *taken;
-        let bytes = PerCpuBytes { pool: Arc::clone(pool), first, chunk, at, granules: granules as u32, account };
-        if zeroed {
-            bytes.zero();
+            return Ok(PerCpuBytes::of(pool, &taken, granules, number, None).zeroed(zeroed));
         }
-        bytes
+        let charge = group.try_charge(full)?;
+        if pool.one_node.is_some() {
+            let taken = pool.take(granules, align, owner(group))?;
+            return Ok(PerCpuBytes::of(pool, &taken, granules, NONE, Some(Whole::new(charge))).zeroed(zeroed));
+        }
+        let (taken, number) = pool.take_accounted(granules, align, group, charge)?;
+        Ok(PerCpuBytes::of(pool, &taken, granules, number, None).zeroed(zeroed))
     }
 
-    #[inline]
+    #[inline(always)]
+    fn of(pool: &Arc<Pool>, taken: &Taken, granules: usize, kept: u32, whole: Option<Whole>) -> PerCpuBytes {
+        let Taken { chunk, at, first } = *taken;
+        PerCpuBytes { pool: Arc::clone(pool), first, chunk, at, granules: granules as u32, kept, whole }
+    }
+
+    #[inline(always)]
+    fn zeroed(self, zeroed: bool) -> PerCpuBytes {
+        if zeroed {
+            self.zero();
+        }
+        self
+    }
+
+    /// One loop for whoever is charged, and for whoever is not: how fast it is depends on how it is compiled.
+    #[inline(never)]
     #[allow(unsafe_code)]
     fn zero(&self) {
         for unit in 0..self.units() {
@@ -155,10 +154,10 @@ impl PerCpuBytes {
 
     /// Bytes that are charged for it: all copies and its words; 0 for what is charged to nobody.
     pub fn charged(&self) -> u64 {
-        match &self.account {
-            Account::None => 0,
-            _ => self.pool.plan.full_size(self.granules as usize),
+        if self.kept == NONE && self.whole.is_none() {
+            return 0;
         }
+        self.pool.plan.full_size(self.granules as usize)
     }
 
     /// Where the allocator has found it to lie: what its account says.
@@ -180,10 +179,9 @@ impl PerCpuBytes {
 
     /// Who is charged.
     pub fn group(&self) -> Option<Group> {
-        match &self.account {
-            Account::None => None,
-            Account::Here(whole) => Some(whole.group()),
-            Account::Kept(_) => PerCpuAllocator { pool: Arc::clone(&self.pool) }.owner_of(self.first.addr().get()),
+        match &self.whole {
+            Some(whole) => Some(whole.group()),
+            None => PerCpuAllocator { pool: Arc::clone(&self.pool) }.owner_of(self.first.addr().get()),
         }
     }
 }
@@ -191,7 +189,7 @@ impl PerCpuBytes {
 impl Drop for PerCpuBytes {
     #[inline]
     fn drop(&mut self) {
-        let kept = if let Account::Kept(number) = self.account { Some(number) } else { None };
+        let kept = (self.kept != NONE).then_some(self.kept);
         self.pool.give_back(self.chunk, self.at, self.granules, kept);
     }
 }

@@ -13,6 +13,7 @@ use super::bits::Bits;
 use super::nodes::{Addresses, Found, PageNodes};
 use super::records::Records;
 use super::shape::{Owner, Plan};
+use crate::group::Charge;
 use crate::kmem::at_hand::Shares;
 use crate::kmem::error::KmemError;
 use crate::kmem::mapping::Mapping;
@@ -137,10 +138,23 @@ impl Chunk {
         old
     }
 
-    /// Where an object lies, as it was found last. `None`: in more places than fit.
-    #[inline]
-    pub(super) fn shares(&self, plan: &Plan, at: usize, granules: usize) -> Option<Shares> {
-        self.nodes.as_ref().filter(|_| self.near).map(|nodes| nodes.shares(plan, at, granules))
+    /// Accounts a charge for an object where it lies, in the records: see [`Records::account`]. Back also where the object
+    /// may lie in more places than fit, or there is no room.
+    #[inline(always)]
+    pub(super) fn account(
+        &mut self,
+        plan: &Plan,
+        (at, granules): (usize, usize),
+        charge: Charge,
+        due: &mut Option<Shares>,
+    ) -> Result<u32, Charge> {
+        match &self.nodes {
+            Some(nodes) if self.near && self.records.has_room() => {
+                let of = (at as u32, granules as u32, self.generation);
+                self.records.account(charge, of, |shares| nodes.share(plan, at, granules, shares), due)
+            }
+            _ => Err(charge),
+        }
     }
 
     pub(super) fn generation(&self) -> u64 {

@@ -164,15 +164,13 @@ impl PageNodes {
 
     /// Where an object lies, to the byte; all pages are in [few](Self::are_few) places.
     #[inline(always)]
-    pub(super) fn shares(&self, plan: &Plan, at: usize, granules: usize) -> Shares {
-        let mut shares = Shares::new();
+    pub(super) fn share(&self, plan: &Plan, at: usize, granules: usize, shares: &mut Shares) {
         for (page, bytes) in plan.pages(plan.in_unit(at, granules)) {
-            self.data[page].share(bytes, &mut shares);
+            self.data[page].share(bytes, shares);
         }
         for (page, bytes) in plan.pages(plan.in_words(at, granules)) {
-            self.words[page].share(bytes, &mut shares);
+            self.words[page].share(bytes, shares);
         }
-        shares
     }
 
     fn spread(&self, plan: &Plan, at: usize, granules: usize) -> impl Iterator<Item = (Spine, u64)> {

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use super::allocator::owner;
 use super::chunk::Chunk;
 use super::nodes::{Addresses, Found};
-use super::records::{Account, Held, Room};
+use super::records::{Account, Ended, Room};
 use super::shape::{Owner, Plan};
 use crate::charge::pool::slow_path;
 use crate::group::{Charge, Group};
@@ -52,7 +52,7 @@ impl Pool {
     }
 
     /// Granules that nobody has, from a new chunk where there are none.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&self, granules: usize, align: usize, owner: Owner) -> Result<Taken, KmemError> {
         loop {
             if let Some((taken, _)) = self.chunks.lock().take(&self.plan, granules, align, owner) {
@@ -62,9 +62,9 @@ impl Pool {
         }
     }
 
-    /// The same, accounted to the nodes where they lie: a charge of no tier. The account is kept where whoever moves its pages finds it, under
-    /// the number that this returns.
-    #[inline]
+    /// The same, accounted to the nodes where they lie: a charge of no tier. The account is kept where whoever moves its
+    /// pages finds it, under the number that this returns.
+    #[inline(always)]
     pub(super) fn take_accounted(
         &self,
         granules: usize,
@@ -75,24 +75,15 @@ impl Pool {
         loop {
             let mut chunks = self.chunks.lock();
             if let Some((taken, chunk)) = chunks.take(&self.plan, granules, align, owner(group)) {
-                let shares = chunk.shares(&self.plan, taken.at as usize, granules);
-                if let Some(shares) = shares.filter(|_| chunk.records.has_room())
-                    && let Some(due) = Shared::account(&charge, &shares)
-                {
-                    let gate = charge.gate();
-                    let held = Held::Shared(Shared { charge, shares });
-                    let (at, generation) = (taken.at, chunk.generation());
-                    // There is room.
-                    let account = Account { held, at, granules: granules as u32, generation };
-                    let number = chunk.records.keep(account).unwrap_or(u32::MAX);
-                    drop(chunks);
-                    if due {
-                        Shared::announce(gate, &shares);
-                    }
-                    return Ok((taken, number));
-                }
+                let gate = charge.gate();
+                let mut due = None;
+                let accounted = chunk.account(&self.plan, (taken.at as usize, granules), charge, &mut due);
                 drop(chunks);
-                let number = self.account_slow(&taken, granules as u32, Precharge { charge, tiers: Vec::new() });
+                if let Some(shares) = due {
+                    Shared::announce(gate, &shares);
+                }
+                let slow = |charge| self.account_slow(&taken, granules as u32, Precharge { charge, tiers: Vec::new() });
+                let number = accounted.unwrap_or_else(slow);
                 return Ok((taken, number));
             }
             drop(chunks);
@@ -109,8 +100,8 @@ impl Pool {
             // The chunk is there for as long as anything of it is taken.
             None => self.found(chunk, at, granules).unwrap_or_default(),
         };
-        let held = Held::Kmem(precharge.account_as(Stat::PERCPU, &placement));
-        self.keep(chunk, Account { held, at, granules, generation })
+        let kmem = Box::new(precharge.account_as(Stat::PERCPU, &placement));
+        self.keep(chunk, Account { kmem, at, granules, generation })
     }
 
     #[cold]
@@ -146,12 +137,11 @@ impl Pool {
             let Some(of) = chunks.get(chunk) else { return u32::MAX };
             if self.one_node.is_none() && of.generation() != account.generation {
                 drop(chunks);
-                account = self.relocate(chunk, account);
+                self.relocate(chunk, &mut account);
                 continue;
             }
-            match of.records.keep(account) {
-                Ok(number) => return number,
-                Err(back) => account = back,
+            if of.records.has_room() {
+                return of.records.keep(account);
             }
             let room = of.records.room();
             drop(chunks);
@@ -172,24 +162,26 @@ impl Pool {
     }
 
     /// Moves an account to where its object lies by now.
-    fn relocate(&self, chunk: usize, account: Account) -> Account {
-        let Account { held, at, granules, generation } = account;
-        let mut kmem = match held {
-            Held::Kmem(kmem) => kmem,
-            Held::Shared(shared) => shared.into_kmem(),
-        };
-        let Some((placement, generation)) = self.found(chunk, at, granules) else {
-            return Account { held: Held::Kmem(kmem), at, granules, generation };
-        };
-        kmem.relocate(&placement);
-        Account { held: Held::Kmem(kmem), at, granules, generation }
+    fn relocate(&self, chunk: usize, account: &mut Account) {
+        if let Some((placement, generation)) = self.found(chunk, account.at, account.granules) {
+            account.kmem.relocate(&placement);
+            account.generation = generation;
+        }
     }
 
     /// Gives granules back, with the account that was kept under `number`.
+    #[inline]
     pub(super) fn give_back(&self, chunk: u32, at: u32, granules: u32, number: Option<u32>) {
-        let gone = self.chunks.lock().give_back(&self.plan, chunk as usize, (at, granules), number);
-        // Uncharged and unmapped where nobody waits.
-        drop(gone);
+        let mut ended = Ended::default();
+        let spare = {
+            let mut chunks = self.chunks.lock();
+            chunks.give_back(&self.plan, chunk as usize, (at, granules), number, &mut ended)
+        };
+        // Told, uncharged and unmapped where nobody waits.
+        if let Some((charge, shares)) = ended.charge.as_ref().zip(ended.due.as_ref()) {
+            Shared::announce(charge.gate(), shares);
+        }
+        drop(spare);
     }
 
     pub(super) fn placement(&self, chunk: u32, at: u32, granules: u32) -> Option<Placement> {
@@ -263,10 +255,12 @@ impl Pool {
         let mut from = 0;
         loop {
             let out = self.with(chunk, serial, |chunk| chunk.records.take_out(from, chunk.generation()));
-            let Some(Some((number, mut account))) = out else { return };
+            let Some(Some(outed)) = out else { return };
+            let number = outed.number;
             from = number + 1;
+            let Some(mut account) = outed.into_account() else { continue };
             loop {
-                account = self.relocate(chunk, account);
+                self.relocate(chunk, &mut account);
                 let mut back = Some(account);
                 let again = self.with(chunk, serial, |chunk| {
                     let account = back.take()?;
@@ -293,7 +287,7 @@ impl Chunks {
         self.chunks.get_mut(number)?.as_deref_mut()
     }
 
-    #[inline]
+    #[inline(always)]
     fn take(&mut self, plan: &Plan, granules: usize, align: usize, owner: Owner) -> Option<(Taken, &mut Chunk)> {
         for (number, chunk) in self.chunks.iter_mut().enumerate() {
             let Some(chunk) = chunk else { continue };
@@ -317,26 +311,31 @@ impl Chunks {
         }
     }
 
-    /// Returns what is left to be dropped.
-    #[inline]
+    /// Returns a chunk that nobody needs.
+    #[inline(always)]
     fn give_back(
         &mut self,
         plan: &Plan,
         number: usize,
         (at, granules): (u32, u32),
         account: Option<u32>,
-    ) -> (Option<Account>, Option<Box<Chunk>>) {
-        let Some(Some(chunk)) = self.chunks.get_mut(number) else { return (None, None) };
+        ended: &mut Ended,
+    ) -> Option<Box<Chunk>> {
+        let chunk = self.chunks.get_mut(number)?.as_deref_mut()?;
         chunk.give_back(plan, at as usize, granules as usize);
-        let account = account.and_then(|number| chunk.records.end(number));
+        if let Some(account) = account {
+            chunk.records.end(account, ended);
+        }
         if !chunk.is_empty() {
-            return (account, None);
+            return None;
         }
         // One stays for whoever comes next.
         self.empty += 1;
-        let spare = (self.empty > 1).then(|| self.chunks[number].take()).flatten();
-        self.empty -= usize::from(spare.is_some());
-        (account, spare)
+        if self.empty == 1 {
+            return None;
+        }
+        self.empty -= 1;
+        self.chunks[number].take()
     }
 
     fn take_empty(&mut self) -> Option<Box<Chunk>> {

@@ -1,32 +1,45 @@
 //! The accounts of a chunk's objects, where there are several nodes: who moves an object's pages moves its account, and
 //! does not have the object.
+//!
+//! Most are a charge and its [`Shares`], made and ended in their place under the chunk's lock. What takes more than cells
+//! that are at hand is done without it, on an account that is taken out.
 
+use crate::group::Charge;
 use crate::kmem::Kmem;
-use crate::kmem::at_hand::Shared;
+use crate::kmem::at_hand::{Shared, Shares};
 
-/// The account of an object, and which one that is.
+/// The account of an object that somebody has taken out, and which one that is.
 pub(super) struct Account {
-    pub(super) held: Held,
+    /// Boxed: the list is of those that need none.
+    pub(super) kmem: Box<Kmem>,
     pub(super) at: u32,
     pub(super) granules: u32,
     /// Of the chunk's nodes that it stands for.
     pub(super) generation: u64,
 }
 
-/// What an account is.
-pub(super) enum Held {
-    Shared(Shared),
-    Kmem(Kmem),
-}
-
-enum Record {
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
     /// The next vacant one, plus 1.
     Vacant(u32),
-    Kept(Account),
-    /// Somebody moves it, without the lock.
+    /// `charge` and `shares`.
+    Shared,
+    /// `kmem`.
+    Kmem,
+    /// Somebody has it out, without the lock.
     Out,
     /// The same, and the object is gone: whoever has it gives it up.
     Orphan,
+}
+
+struct Record {
+    charge: Option<Charge>,
+    shares: Shares,
+    kmem: Option<Box<Kmem>>,
+    generation: u64,
+    at: u32,
+    granules: u32,
+    state: State,
 }
 
 /// Accounts by number.
@@ -37,26 +50,20 @@ pub(super) struct Records {
     vacant: u32,
 }
 
-impl Records {
-    /// Takes a number for an account. Gives it back where there is no room: [`grow`](Self::grow) first.
-    #[inline]
-    #[expect(clippy::result_large_err, reason = "under a lock, where a box would allocate")]
-    pub(super) fn keep(&mut self, account: Account) -> Result<u32, Account> {
-        if let Some(number) = self.vacant.checked_sub(1)
-            && let Some(record) = self.records.get_mut(number as usize)
-            && let Record::Vacant(next) = *record
-        {
-            self.vacant = next;
-            *record = Record::Kept(account);
-            return Ok(number);
-        }
-        if self.records.len() == self.records.capacity() {
-            return Err(account);
-        }
-        self.records.push(Record::Kept(account));
-        Ok((self.records.len() - 1) as u32)
-    }
+/// What is left of an account when its object goes, to be dropped where nobody waits. Written where it lies: nothing of
+/// this is moved.
+#[derive(Default)]
+pub(super) struct Ended {
+    /// It is accounted nowhere any more.
+    pub(super) charge: Option<Charge>,
+    /// Others must be told so.
+    pub(super) due: Option<Shares>,
+    shared: Option<Shared>,
+    kmem: Option<Box<Kmem>>,
+}
 
+impl Records {
+    /// A number is free without an allocation.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         self.vacant > 0 || self.records.len() < self.records.capacity()
@@ -76,34 +83,104 @@ impl Records {
         Room(records)
     }
 
-    #[inline]
+    /// A free number; where there is no [room](Self::has_room) this allocates.
+    #[inline(always)]
+    fn number(&mut self) -> u32 {
+        if let Some(number) = self.vacant.checked_sub(1)
+            && let Some(State::Vacant(next)) = self.records.get(number as usize).map(|record| record.state)
+        {
+            self.vacant = next;
+            return number;
+        }
+        let state = State::Vacant(0);
+        let record =
+            Record { charge: None, shares: Shares::new(), kmem: None, generation: 0, at: 0, granules: 0, state };
+        self.records.push(record);
+        (self.records.len() - 1) as u32
+    }
+
+    #[inline(always)]
     fn vacate(&mut self, number: u32) {
         if let Some(record) = self.records.get_mut(number as usize) {
-            *record = Record::Vacant(self.vacant);
+            record.state = State::Vacant(self.vacant);
             self.vacant = number + 1;
         }
     }
 
-    /// The object goes. Its account, for the caller to give up; `None`: whoever has it will.
-    #[inline]
-    pub(super) fn end(&mut self, number: u32) -> Option<Account> {
-        let record = self.records.get_mut(number as usize)?;
-        match std::mem::replace(record, Record::Orphan) {
-            Record::Kept(account) => {
-                self.vacate(number);
-                Some(account)
-            }
-            _ => None,
+    /// Accounts a charge in its place, under a number of its own. `due`: others must be told. Back where cells are not at
+    /// hand.
+    #[inline(always)]
+    pub(super) fn account(
+        &mut self,
+        charge: Charge,
+        (at, granules, generation): (u32, u32, u64),
+        share: impl FnOnce(&mut Shares),
+        due: &mut Option<Shares>,
+    ) -> Result<u32, Charge> {
+        let number = self.number();
+        let Some(record) = self.records.get_mut(number as usize) else { return Err(charge) };
+        record.shares.clear();
+        share(&mut record.shares);
+        let Some(is_due) = Shared::account(&charge, &record.shares) else {
+            self.vacate(number);
+            return Err(charge);
+        };
+        record.charge = Some(charge);
+        record.generation = generation;
+        record.at = at;
+        record.granules = granules;
+        record.state = State::Shared;
+        if is_due {
+            *due = Some(record.shares);
         }
+        Ok(number)
     }
 
-    /// The account with the lowest number from `number` on that stands for older nodes, with its number.
-    pub(super) fn take_out(&mut self, number: u32, generation: u64) -> Option<(u32, Account)> {
+    /// Takes a number for an account. Where there is no [room](Self::has_room) it allocates.
+    pub(super) fn keep(&mut self, account: Account) -> u32 {
+        let number = self.number();
+        if let Some(record) = self.records.get_mut(number as usize) {
+            record.put(account);
+        }
+        number
+    }
+
+    /// The object goes, and its account, as far as that is at hand. Where somebody has it out, he gives it up.
+    #[inline(always)]
+    pub(super) fn end(&mut self, number: u32, ended: &mut Ended) {
+        let Some(record) = self.records.get_mut(number as usize) else { return };
+        match (record.state, record.charge.take()) {
+            (State::Shared, Some(charge)) => match Shared::unaccount(&charge, &record.shares) {
+                Some(is_due) => {
+                    ended.charge = Some(charge);
+                    if is_due {
+                        ended.due = Some(record.shares);
+                    }
+                }
+                None => ended.shared = Some(Shared { charge, shares: record.shares }),
+            },
+            (State::Kmem, _) => ended.kmem = record.kmem.take(),
+            _ => {
+                record.state = State::Orphan;
+                return;
+            }
+        }
+        self.vacate(number);
+    }
+
+    /// The account with the lowest number from `number` on that stands for older nodes, for the caller to
+    /// [move](Outed::into_account).
+    pub(super) fn take_out(&mut self, number: u32, generation: u64) -> Option<Outed> {
         for (number, record) in self.records.iter_mut().enumerate().skip(number as usize) {
-            if matches!(record, Record::Kept(account) if account.generation != generation)
-                && let Record::Kept(account) = std::mem::replace(record, Record::Out)
-            {
-                return Some((number as u32, account));
+            let is_kept = matches!(record.state, State::Shared | State::Kmem);
+            if is_kept && record.generation != generation {
+                record.state = State::Out;
+                return Some(Outed {
+                    number: number as u32,
+                    shared: record.charge.take().map(|charge| Shared { charge, shares: record.shares }),
+                    kmem: record.kmem.take(),
+                    of: (record.at, record.granules, record.generation),
+                });
             }
         }
         None
@@ -112,16 +189,42 @@ impl Records {
     /// Brings it back; gives it back to the caller where the object has gone meanwhile.
     pub(super) fn bring_back(&mut self, number: u32, account: Account) -> Option<Account> {
         match self.records.get_mut(number as usize) {
-            Some(record @ Record::Out) => {
-                *record = Record::Kept(account);
+            Some(record) if record.state == State::Out => {
+                record.put(account);
                 None
             }
-            Some(Record::Orphan) => {
+            Some(record) if record.state == State::Orphan => {
                 self.vacate(number);
                 Some(account)
             }
             _ => Some(account),
         }
+    }
+}
+
+impl Record {
+    fn put(&mut self, account: Account) {
+        let Account { kmem, at, granules, generation } = account;
+        (self.at, self.granules, self.generation) = (at, granules, generation);
+        self.kmem = Some(kmem);
+        self.state = State::Kmem;
+    }
+}
+
+/// An account that has been taken out, as it was.
+pub(super) struct Outed {
+    pub(super) number: u32,
+    shared: Option<Shared>,
+    kmem: Option<Box<Kmem>>,
+    of: (u32, u32, u64),
+}
+
+impl Outed {
+    /// One that can be moved. Allocates.
+    pub(super) fn into_account(self) -> Option<Account> {
+        let (at, granules, generation) = self.of;
+        let kmem = self.kmem.or_else(|| Some(Box::new(self.shared?.into_kmem())))?;
+        Some(Account { kmem, at, granules, generation })
     }
 }
 
