@@ -65,7 +65,8 @@
 //! * **A panic of a reclaimer is contained only where panics unwind.**
 //! * **A cache that owns its own `Registration` is never dropped**: the registration keeps the reclaimer.
 //! * **Statistics take memory where they are written**: with the built-in items about half a kilobyte for each pair of a
-//!   thread and a group, and as much for each group and each of its ancestors; 64 items take three times that. Once a
+//!   thread and a group, and as much for each group and each of its ancestors; 64 items take three times that. With several memory
+//!   nodes the same again for each node on which anything is accounted. Once a
 //!   group is gone the next one gets it; it goes back to the system with the tree.
 //! * **With a degraded barrier nothing is unlisted**: whoever has written once is visited by every flush from then on.
 //! * **Where a hit pays a fence** (`BarrierMode::Fence`) an addition to the statistics takes some 20 ns.
