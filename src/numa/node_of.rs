@@ -97,47 +97,26 @@ pub trait NodeOf: Send + Sync {
     }
 }
 
-impl<N: NodeOf + ?Sized> NodeOf for &N {
-    fn page_size(&self) -> usize {
-        (**self).page_size()
-    }
+/// Whoever keeps one somewhere else asks it there.
+macro_rules! asks_it {
+    ($($keeper:ty),*) => {$(
+        impl<N: NodeOf + ?Sized> NodeOf for $keeper {
+            fn page_size(&self) -> usize {
+                (**self).page_size()
+            }
 
-    fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
-        (**self).look_up(pages, found);
-    }
+            fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
+                (**self).look_up(pages, found);
+            }
 
-    fn only_node(&self) -> Option<NodeId> {
-        (**self).only_node()
-    }
+            fn only_node(&self) -> Option<NodeId> {
+                (**self).only_node()
+            }
+        }
+    )*};
 }
 
-impl<N: NodeOf + ?Sized> NodeOf for Box<N> {
-    fn page_size(&self) -> usize {
-        (**self).page_size()
-    }
-
-    fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
-        (**self).look_up(pages, found);
-    }
-
-    fn only_node(&self) -> Option<NodeId> {
-        (**self).only_node()
-    }
-}
-
-impl<N: NodeOf + ?Sized> NodeOf for Arc<N> {
-    fn page_size(&self) -> usize {
-        (**self).page_size()
-    }
-
-    fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
-        (**self).look_up(pages, found);
-    }
-
-    fn only_node(&self) -> Option<NodeId> {
-        (**self).only_node()
-    }
-}
+asks_it!(&N, Box<N>, Arc<N>);
 
 /// Everything lies on one node. Asks nobody.
 ///
