@@ -5,51 +5,15 @@
 //! short and closed: a refusal, a lowered limit, a forced charge above a limit, a switch of the batch, the first
 //! child, an explicit call. `counts()` is read before and after each of many operations.
 
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
+#[path = "workers/mod.rs"]
+mod workers;
 
 use memcg::{CounterConfig, Counts, PageCounter};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use workers::Other;
 
 const BATCH: u64 = 64;
-
-/// A thread that keeps its stock until it is dropped and does one job at a time.
-struct Other {
-    jobs: Option<Sender<Box<dyn FnOnce() + Send>>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Other {
-    fn spawn() -> Self {
-        let (jobs, inbox) = channel::<Box<dyn FnOnce() + Send>>();
-        let thread = std::thread::spawn(move || inbox.into_iter().for_each(|job| job()));
-        Self { jobs: Some(jobs), thread: Some(thread) }
-    }
-
-    /// Runs `job` with the counter there and waits for it.
-    fn run(&self, counter: &PageCounter, job: impl FnOnce(&PageCounter) + Send + 'static) {
-        let (answer, done) = channel();
-        let counter = counter.clone();
-        let job = Box::new(move || {
-            job(&counter);
-            drop(counter);
-            answer.send(()).expect("the caller waits");
-        });
-        self.jobs.as_ref().expect("alive until dropped").send(job).expect("the thread takes jobs");
-        done.recv().expect("the job does not panic");
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        drop(self.jobs.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic has been reported where the answer was missing.
-            let _ = thread.join();
-        }
-    }
-}
 
 /// R{A{B}, C}: B and C are charged, A has a distant limit. Both of the first children are born, and nothing else
 /// that drains has happened.
@@ -76,7 +40,7 @@ impl Tree {
         // An adaptive stock opens with the first charge and is filled by the next.
         for _ in 0..2 {
             self.b.try_charge(1).expect("far from the limit");
-            self.other.run(&self.b, |b| b.try_charge(1).expect("far from the limit"));
+            self.other.with(&self.b, |b| b.try_charge(1).expect("far from the limit"));
             self.c.try_charge(1).expect("unlimited");
         }
     }
@@ -122,7 +86,7 @@ fn configs() -> [CounterConfig; 2] {
 fn charging_within_the_limit_drains_nothing() {
     for tree in configs().map(Tree::new) {
         tree.assert_quiet("a thread's first charge", |t| t.b.try_charge(1).expect("room"));
-        tree.assert_quiet("another thread's first charge", |t| t.other.run(&t.b, |b| b.try_charge(1).expect("room")));
+        tree.assert_quiet("another thread's first charge", |t| t.other.with(&t.b, |b| b.try_charge(1).expect("room")));
         tree.assert_quiet("a hit", |t| t.b.try_charge(1).expect("room"));
         tree.assert_quiet("a refill", |t| (0..3 * BATCH).for_each(|_| t.b.try_charge(1).expect("room")));
         tree.assert_quiet("a charge of a batch", |t| t.b.try_charge(BATCH).expect("room"));
@@ -142,7 +106,7 @@ fn uncharging_drains_nothing() {
         tree.assert_quiet("an uncharge of nothing", |t| t.b.uncharge(0));
         tree.assert_quiet("uncharges above two batches", |t| (0..3 * BATCH).for_each(|_| t.b.uncharge(1)));
         tree.assert_quiet("one uncharge above two batches", |t| t.b.uncharge(3 * BATCH));
-        tree.assert_quiet("an uncharge by another thread", |t| t.other.run(&t.b, |b| b.uncharge(3 * BATCH)));
+        tree.assert_quiet("an uncharge by another thread", |t| t.other.with(&t.b, |b| b.uncharge(3 * BATCH)));
     }
 }
 
@@ -256,7 +220,7 @@ fn thousands_of_ordinary_operations_drain_nothing() {
                 }
                 1 => counter.set_min(units),
                 2..7 if elsewhere => {
-                    tree.other.run(&counter, move |counter| counter.try_charge(units).expect("room"));
+                    tree.other.with(&counter, move |counter| counter.try_charge(units).expect("room"));
                     held.push((counter, units));
                 }
                 2..7 => {
@@ -266,7 +230,7 @@ fn thousands_of_ordinary_operations_drain_nothing() {
                 _ if held.is_empty() => {}
                 _ => {
                     let (counter, units) = held.swap_remove(rng.random_range(0..held.len()));
-                    tree.other.run(&counter, move |counter| counter.uncharge(units));
+                    tree.other.with(&counter, move |counter| counter.uncharge(units));
                 }
             }
             let after = tree.r.counts();
@@ -362,7 +326,7 @@ fn an_explicit_call_drains_with_one_barrier() {
         let more: Vec<PageCounter> = (0..50).map(|_| tree.a.child()).collect();
         for counter in more.iter().chain(&more) {
             counter.try_charge(1).expect("room");
-            tree.other.run(counter, |counter| counter.try_charge(1).expect("room"));
+            tree.other.with(counter, |counter| counter.try_charge(1).expect("room"));
         }
         tree.assert_drains_a("an explicit drain", |t| {
             let counts = t.drained_by(|t| assert!(t.a.drain() > 0));
@@ -380,7 +344,7 @@ fn the_first_child_drains_its_parent() {
         let other = Other::spawn();
         for _ in 0..2 {
             a.try_charge(1).expect("unlimited");
-            other.run(&a, |a| a.try_charge(1).expect("unlimited"));
+            other.with(&a, |a| a.try_charge(1).expect("unlimited"));
         }
         let (stocked, before) = (a.stocked(), r.counts());
         assert!(stocked > 0);

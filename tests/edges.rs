@@ -4,8 +4,14 @@
 //! Fork and seccomp stand in `edges/system.rs`: each runs in a process of its own.
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[path = "denials/mod.rs"]
+mod denials;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[path = "edges/system.rs"]
 mod system;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[path = "workers/mod.rs"]
+mod workers;
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};

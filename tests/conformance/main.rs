@@ -10,6 +10,8 @@
 mod processes;
 #[path = "../reclaimers/mod.rs"]
 mod reclaimers;
+#[path = "../workers/mod.rs"]
+mod workers;
 
 mod high;
 mod kmem;
@@ -24,11 +26,11 @@ mod stats;
 mod stock;
 mod swap;
 
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use memcg::{Bytes, CounterConfig, Group, Limits, PageCounter, Runtime, RuntimeBuilder};
+
+pub(crate) use workers::Other;
 
 /// A batch of 64 that stays as it is: exact numbers.
 pub(crate) fn fixed() -> CounterConfig {
@@ -73,37 +75,4 @@ pub(crate) fn assert_sound(root: &PageCounter) {
     let verdict = root.verify();
     assert!(verdict.is_ok(), "{verdict}");
     assert!(verdict.audited());
-}
-
-/// Another thread that does one job at a time and keeps its stock until it is dropped.
-pub(crate) struct Other {
-    jobs: Option<Sender<Box<dyn FnOnce() + Send>>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Other {
-    pub(crate) fn spawn() -> Self {
-        let (jobs, inbox) = channel::<Box<dyn FnOnce() + Send>>();
-        let thread = std::thread::spawn(move || inbox.into_iter().for_each(|job| job()));
-        Self { jobs: Some(jobs), thread: Some(thread) }
-    }
-
-    /// Runs `job` there and waits for its result; what the job owned is dropped by then.
-    pub(crate) fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
-        let (answer, result) = channel();
-        let job = Box::new(move || answer.send(job()).expect("the caller waits"));
-        self.jobs.as_ref().expect("alive until dropped").send(job).expect("the thread takes jobs");
-        result.recv().expect("the job does not panic")
-    }
-}
-
-impl Drop for Other {
-    /// Waits for the end of the thread, thread-local destructors included.
-    fn drop(&mut self) {
-        drop(self.jobs.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic has been reported where the answer was missing.
-            let _ = thread.join();
-        }
-    }
 }

@@ -8,10 +8,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
 
 use memcg::{BarrierMode, BarrierState, CounterConfig, PageCounter};
+
+use crate::denials::deny;
+use crate::workers::Other;
 
 /// Set in the process that a test started for itself.
 const ALONE: &str = "MEMCG_EDGES_ALONE";
@@ -31,42 +32,6 @@ fn alone(name: &str, body: impl FnOnce()) {
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{name}: {}\n{stdout}\n{stderr}", output.status);
     assert!(stdout.contains("1 passed"), "{name} did not run:\n{stdout}");
-}
-
-/// A thread that keeps its stock and does one job at a time.
-struct Other {
-    jobs: Option<Sender<Box<dyn FnOnce() + Send>>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Other {
-    fn spawn() -> Self {
-        let (jobs, inbox) = channel::<Box<dyn FnOnce() + Send>>();
-        let thread = std::thread::spawn(move || inbox.into_iter().for_each(|job| job()));
-        Self { jobs: Some(jobs), thread: Some(thread) }
-    }
-
-    fn run<R: Send + 'static>(&self, counter: &PageCounter, job: impl FnOnce(&PageCounter) -> R + Send + 'static) -> R {
-        let (answer, result) = channel();
-        let counter = counter.clone();
-        let job = Box::new(move || {
-            let value = job(&counter);
-            drop(counter);
-            answer.send(value).expect("the caller waits");
-        });
-        self.jobs.as_ref().expect("alive until dropped").send(job).expect("the thread takes jobs");
-        result.recv().expect("the job does not panic")
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        drop(self.jobs.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic has been reported where the answer was missing.
-            let _ = thread.join();
-        }
-    }
 }
 
 // === Fork ===
@@ -99,7 +64,7 @@ fn fork_and_go_on(config: CounterConfig) {
     let root = PageCounter::root(config.audit(true));
     let a = root.child();
     let other = Other::spawn();
-    other.run(&a, |a| a.try_charge(2)).expect("unlimited");
+    other.with(&a, |a| a.try_charge(2)).expect("unlimited");
     a.try_charge(1).expect("unlimited");
     let (usage, stocked) = (root.usage(), root.stocked());
     // SAFETY: the other thread waits on a channel and holds no lock; the child calls nothing but the counters and what
@@ -120,7 +85,7 @@ fn fork_and_go_on(config: CounterConfig) {
     assert_eq!(waited, child);
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the child ended with {status}");
     assert_eq!((root.usage(), root.stocked(), root.live()), (usage, stocked, 3), "the parent saw nothing of it");
-    other.run(&a, |a| a.uncharge(3));
+    other.with(&a, |a| a.uncharge(3));
     root.drain();
     assert_eq!(root.usage(), 0);
 }
@@ -136,32 +101,10 @@ fn fork_without_exec() {
 
 // === A barrier that fails later ===
 
-#[cfg(target_arch = "x86_64")]
-const AUDIT_ARCH: u32 = 0xC000_003E;
-#[cfg(target_arch = "aarch64")]
-const AUDIT_ARCH: u32 = 0xC000_00B7;
-
 /// From here on `membarrier` fails with EPERM on this thread and those it spawns.
 fn deny_membarrier() {
-    let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    let equal = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    let ret = (libc::BPF_RET | libc::BPF_K) as u16;
-    let line = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
-    let mut filter = [
-        line(load, std::mem::offset_of!(libc::seccomp_data, arch) as u32, 0, 0),
-        line(equal, AUDIT_ARCH, 0, 3),
-        line(load, std::mem::offset_of!(libc::seccomp_data, nr) as u32, 0, 0),
-        line(equal, libc::SYS_membarrier as u32, 0, 1),
-        line(ret, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0, 0),
-        line(ret, libc::SECCOMP_RET_ALLOW, 0, 0),
-    ];
-    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: no pointers; without this an unprivileged process may not set a filter.
-    let quiet = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-    assert_eq!(quiet, 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: the kernel copies the program, which outlives the call.
-    let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
-    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+    let denied = deny(libc::SYS_membarrier, libc::EPERM);
+    assert!(denied, "{}", std::io::Error::last_os_error());
 }
 
 /// One thread holds credit, another one that may not call the barrier wants it.
@@ -175,13 +118,13 @@ fn barrier_fails_later(config: CounterConfig) {
     a.set_max(1_000).expect("nothing is charged yet");
     let (owner, denied) = (Other::spawn(), Other::spawn());
     // An adaptive stock opens with the first charge and is filled by the next.
-    owner.run(&a, |a| a.try_charge(5)).expect("5 of 1000");
-    owner.run(&a, |a| a.try_charge(1)).expect("6 of 1000");
-    owner.run(&a, |a| a.uncharge(5));
-    denied.run(&a, |_| deny_membarrier());
+    owner.with(&a, |a| a.try_charge(5)).expect("5 of 1000");
+    owner.with(&a, |a| a.try_charge(1)).expect("6 of 1000");
+    owner.with(&a, |a| a.uncharge(5));
+    denied.with(&a, |_| deny_membarrier());
     let before = (root.usage(), root.stocked());
 
-    denied.run(&a, PageCounter::drain);
+    denied.with(&a, PageCounter::drain);
     // Without a stock nothing was to be drained, and the barrier is not missed.
     let state = if before.1 > 0 { BarrierState::Degraded } else { BarrierState::Membarrier };
     assert_eq!(root.barrier(), state);
@@ -189,31 +132,31 @@ fn barrier_fails_later(config: CounterConfig) {
     assert!(root.verify().is_ok(), "{}", root.verify());
 
     // What is asked for fits without the owner's credit only, which may stay out of reach.
-    let charged = denied.run(&a, |a| a.try_charge(999)).map_or(0, |()| 999);
+    let charged = denied.with(&a, |a| a.try_charge(999)).map_or(0, |()| 999);
     assert_eq!((root.live(), a.live()), (1 + charged, 1 + charged));
     assert_eq!(root.usage(), root.live() + root.stocked());
-    denied.run(&a, |a| a.try_charge(1_000)).expect_err("1001 of 1000, whatever the barrier does");
+    denied.with(&a, |a| a.try_charge(1_000)).expect_err("1001 of 1000, whatever the barrier does");
     assert!(root.usage() <= 1_000, "limits hold");
-    denied.run(&a, |a| a.charge(5_000));
+    denied.with(&a, |a| a.charge(5_000));
     assert_eq!(a.live(), 5_001 + charged);
     assert!(a.usage() - a.forced() <= 1_000);
-    denied.run(&a, move |a| a.uncharge(5_000 + charged));
+    denied.with(&a, move |a| a.uncharge(5_000 + charged));
     assert_eq!(a.live(), 1);
     assert!(root.verify().is_ok(), "{}", root.verify());
 
     // The owner gives its credit back by itself, the next time it charges and frees.
     for _ in 0..3 {
-        owner.run(&a, |a| {
+        owner.with(&a, |a| {
             a.try_charge(100).expect("room");
             a.uncharge(100);
         });
     }
-    denied.run(&a, |a| a.set_batch(0));
-    owner.run(&a, |a| {
+    denied.with(&a, |a| a.set_batch(0));
+    owner.with(&a, |a| {
         a.try_charge(100).expect("room");
         a.uncharge(100);
     });
-    owner.run(&a, |a| a.uncharge(1));
+    owner.with(&a, |a| a.uncharge(1));
     assert_eq!(root.live(), 0);
     drop((owner, denied));
     let verdict = root.verify();

@@ -9,6 +9,9 @@
 //! * `verbs`: what a charge may become; `transfer`: whose it may become;
 //! * `limits`, `counters`: what a group may hold, of memory and of the rest.
 
+#[path = "../workers/mod.rs"]
+mod workers;
+
 mod counters;
 mod dying;
 mod limits;
@@ -19,10 +22,9 @@ mod transfer;
 mod tree;
 mod verbs;
 
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
-
 use memcg::{BarrierMode, Bytes, Charge, Group, Limits, Runtime, RuntimeBuilder};
+
+pub(crate) use workers::Other;
 
 /// No stock: usage is what is live.
 pub(crate) fn bare() -> RuntimeBuilder {
@@ -75,43 +77,4 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
     root.drain();
     assert_eq!((root.usage(), root.forced(), runtime.dying()), (0, 0, 0));
     assert_sound(runtime);
-}
-
-/// Another thread that does one job at a time and keeps its stock until it is dropped.
-pub(crate) struct Other {
-    jobs: Option<Sender<Box<dyn FnOnce() + Send>>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Other {
-    pub(crate) fn spawn() -> Self {
-        let (jobs, inbox) = channel::<Box<dyn FnOnce() + Send>>();
-        let thread = std::thread::spawn(move || inbox.into_iter().for_each(|job| job()));
-        Self { jobs: Some(jobs), thread: Some(thread) }
-    }
-
-    /// Runs `job` there and waits for its result; what the job owned is dropped by then.
-    pub(crate) fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
-        let (answer, result) = channel();
-        let job = Box::new(move || answer.send(job()).expect("the caller waits"));
-        self.jobs.as_ref().expect("alive until dropped").send(job).expect("the thread takes jobs");
-        result.recv().expect("the job does not panic")
-    }
-
-    /// Runs `job` with the group there.
-    pub(crate) fn with<R: Send + 'static>(&self, group: &Group, job: impl FnOnce(&Group) -> R + Send + 'static) -> R {
-        let group = group.clone();
-        self.run(move || job(&group))
-    }
-}
-
-impl Drop for Other {
-    /// Waits for the end of the thread, thread-local destructors included.
-    fn drop(&mut self) {
-        drop(self.jobs.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic has been reported where the answer was missing.
-            let _ = thread.join();
-        }
-    }
 }

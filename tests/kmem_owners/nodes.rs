@@ -88,6 +88,19 @@ impl NodeOf for Nodes {
     }
 }
 
+/// Panics when it is asked.
+pub(crate) struct Panics;
+
+impl NodeOf for Panics {
+    fn page_size(&self) -> usize {
+        4_096
+    }
+
+    fn look_up(&self, _: &[usize], _: &mut [PageNode]) {
+        panic!("as it was to");
+    }
+}
+
 pub(crate) fn runtime(count: usize, nodes: &Arc<Nodes>) -> Runtime {
     Runtime::builder().nodes(count).node_of(Arc::clone(nodes)).build().unwrap()
 }

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use memcg::{ChargeError, KmemError, KmemStore, Limit, Limits, PageNode, Runtime, Stat};
 
-use crate::nodes::{Next, Nodes, assert_clean, local, node, on, page, runtime};
+use crate::nodes::{Next, Nodes, Panics, assert_clean, local, node, on, page, runtime};
 
 const STAT: Stat = Stat::KERNEL;
 
@@ -132,15 +132,6 @@ fn a_reader_that_panics_lets_go() {
 
 #[test]
 fn a_foreign_panic_leaves_nothing_behind() {
-    struct Panics;
-    impl memcg::NodeOf for Panics {
-        fn page_size(&self) -> usize {
-            4_096
-        }
-        fn look_up(&self, _: &[usize], _: &mut [PageNode]) {
-            panic!("as it was to");
-        }
-    }
     let runtime = Runtime::builder().nodes(2).node_of(Panics).build().unwrap();
     let root = runtime.root();
     let store = KmemStore::new_in(&root);

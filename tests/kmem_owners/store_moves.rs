@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use memcg::{Group, KmemStore, Limits, PageNode, Stat, StoreKey};
+use memcg::{Group, KmemStore, Limits, PageNode, Runtime, Stat, StoreKey};
 
 use crate::nodes::{Next, Nodes, assert_clean, local, node, on, page, runtime};
 
@@ -23,15 +23,21 @@ fn two_pages(store: &KmemStore, nodes: &Nodes, root: &Group, tenant: &Group) -> 
     (small, fill(store, root, 1, page() / 2))
 }
 
+/// Those two pages, in a store of their own: the tenant, the store, the small object.
+fn one_of_two_pages(runtime: &Runtime, nodes: &Nodes) -> (Group, KmemStore, StoreKey) {
+    let root = runtime.root();
+    let tenant = root.create("tenant", Limits::new()).unwrap();
+    let store = KmemStore::new_in(&root);
+    let (small, _) = two_pages(&store, nodes, &root, &tenant);
+    (tenant, store, small)
+}
+
 #[test]
 fn the_node_of_the_new_page_is_charged() {
     let nodes = Nodes::new(Next::All(PageNode::Untouched));
     let runtime = runtime(2, &nodes);
-    let root = runtime.root();
-    let tenant = root.create("tenant", Limits::new()).unwrap();
-    let store = KmemStore::new_in(&root);
+    let (tenant, store, small) = one_of_two_pages(&runtime, &nodes);
     let object = KmemStore::object_bytes(100) as i64;
-    let (small, _) = two_pages(&store, &nodes, &root, &tenant);
     assert_eq!(local(&tenant, STAT), [object, 0]);
     let done = store.compact();
     assert_eq!((done.moved, done.moved_nodes, done.freed), (1, 1, page()));
@@ -45,11 +51,8 @@ fn the_node_of_the_new_page_is_charged() {
 fn of_an_offline_group_the_page_that_it_leaves_is_charged() {
     let nodes = Nodes::new(Next::All(PageNode::Untouched));
     let runtime = runtime(2, &nodes);
-    let root = runtime.root();
-    let tenant = root.create("tenant", Limits::new()).unwrap();
-    let store = KmemStore::new_in(&root);
+    let (tenant, store, small) = one_of_two_pages(&runtime, &nodes);
     let object = KmemStore::object_bytes(100) as i64;
-    let (small, _) = two_pages(&store, &nodes, &root, &tenant);
     tenant.offline().unwrap();
     assert_eq!(store.compact().moved_nodes, 1);
     assert_eq!((local(&tenant, STAT), tenant.live()), (vec![object, 0], object as u64));
@@ -61,11 +64,8 @@ fn of_an_offline_group_the_page_that_it_leaves_is_charged() {
 fn an_offline_group_with_a_part_there_is_charged_there() {
     let nodes = Nodes::new(Next::All(PageNode::Untouched));
     let runtime = runtime(2, &nodes);
-    let root = runtime.root();
-    let tenant = root.create("tenant", Limits::new()).unwrap();
-    let store = KmemStore::new_in(&root);
+    let (tenant, store, small) = one_of_two_pages(&runtime, &nodes);
     let object = KmemStore::object_bytes(100) as i64;
-    let (small, _) = two_pages(&store, &nodes, &root, &tenant);
     let other = fill(&store, &tenant, 1, 10);
     assert!(store.remove(other));
     tenant.offline().unwrap();
@@ -73,7 +73,7 @@ fn an_offline_group_with_a_part_there_is_charged_there() {
     assert_eq!(local(&tenant, STAT), [0, object], "its part there has no bytes, and is there");
     assert!(store.remove(small));
     drop(store);
-    assert_clean(&root, STAT);
+    assert_clean(&runtime.root(), STAT);
 }
 
 #[test]

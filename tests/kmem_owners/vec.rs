@@ -8,7 +8,7 @@ use memcg::{
     ChargeError, KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, Limit, Limits, PageNode, Placement, Runtime, Stat,
 };
 
-use crate::nodes::{Next, Nodes, assert_clean, local, node, on, page, runtime};
+use crate::nodes::{Next, Nodes, Panics, assert_clean, local, node, on, page, runtime};
 
 const STAT: Stat = Stat::KERNEL;
 
@@ -352,15 +352,6 @@ fn elements_of_no_size_take_no_page() {
 
 #[test]
 fn a_foreign_panic_leaves_the_element_and_the_account() {
-    struct Panics;
-    impl memcg::NodeOf for Panics {
-        fn page_size(&self) -> usize {
-            4_096
-        }
-        fn look_up(&self, _: &[usize], _: &mut [PageNode]) {
-            panic!("as it was to");
-        }
-    }
     let runtime = Runtime::builder().nodes(2).node_of(Panics).build().unwrap();
     let mut vec = KmemVec::new_in(&runtime.root());
     vec.push(1).unwrap();

@@ -12,6 +12,8 @@
 
 #[path = "../trees/mod.rs"]
 mod trees;
+#[path = "../workers/mod.rs"]
+mod workers;
 
 mod account;
 mod burial;
@@ -30,10 +32,9 @@ mod tiers;
 mod transfer;
 mod updates;
 
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
-
 use memcg::{Group, Kmem, NodeId, NodeStats, Placement, Runtime, RuntimeBuilder, Stat, Topology};
+
+pub(crate) use workers::Other;
 
 pub(crate) const fn node(number: u16) -> NodeId {
     NodeId::new(number)
@@ -125,41 +126,10 @@ pub(crate) fn kinds(nodes: usize) -> impl Iterator<Item = RuntimeBuilder> {
     })
 }
 
-/// Another thread that does one job at a time until it is dropped.
-pub(crate) struct Other {
-    jobs: Option<Sender<Box<dyn FnOnce() + Send>>>,
-    thread: Option<JoinHandle<()>>,
-}
-
 impl Other {
-    pub(crate) fn spawn() -> Self {
-        let (jobs, inbox) = channel::<Box<dyn FnOnce() + Send>>();
-        let thread = std::thread::spawn(move || inbox.into_iter().for_each(|job| job()));
-        Self { jobs: Some(jobs), thread: Some(thread) }
-    }
-
-    /// Runs `job` there and waits for its result; what the job owned is dropped by then.
-    pub(crate) fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
-        let (answer, result) = channel();
-        let job = Box::new(move || answer.send(job()).expect("the caller waits"));
-        self.jobs.as_ref().expect("alive until dropped").send(job).expect("the thread takes jobs");
-        result.recv().expect("the job does not panic")
-    }
-
     /// Holds there.
     pub(crate) fn hold(&self, group: &Group, placement: &Placement) -> Kmem {
         let (group, placement) = (group.clone(), placement.clone());
         self.run(move || hold(&group, &placement))
-    }
-}
-
-impl Drop for Other {
-    /// Waits for the end of the thread, thread-local destructors included.
-    fn drop(&mut self) {
-        drop(self.jobs.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic has been reported where the answer was missing.
-            let _ = thread.join();
-        }
     }
 }

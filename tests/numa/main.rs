@@ -1,6 +1,10 @@
 #![cfg(not(loom))]
 //! Which nodes there are, where a page lies, and who remembers it.
 
+#[cfg(target_os = "linux")]
+#[path = "../denials/mod.rs"]
+mod denials;
+
 mod cache;
 mod fixture;
 #[cfg(target_os = "linux")]

@@ -3,7 +3,8 @@
 use memcg::{MovePages, MovePagesError, NodeCache, NodeOf, PageNode, Topology};
 
 use crate::ask;
-use crate::mapping::{Mapping, deny, page_size};
+use crate::denials::deny;
+use crate::mapping::{Mapping, page_size};
 
 /// The kernel, where it answers.
 fn kernel() -> Option<MovePages> {

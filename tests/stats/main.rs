@@ -11,6 +11,9 @@
 //! * `bounds`: how far a read may be off, reached and attacked;
 //! * `visits`: what a flush looks at, and when a barrier runs; `table`: the columns of the tree.
 
+#[path = "../workers/mod.rs"]
+mod workers;
+
 mod bounds;
 mod charges;
 mod extremes;
@@ -24,11 +27,11 @@ mod table;
 mod threads;
 mod visits;
 
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use memcg::{BarrierMode, Bytes, Charge, Group, Limits, Runtime, RuntimeBuilder, Stat};
+
+pub(crate) use workers::Other;
 
 /// Every kind of runtime that treats statistics in its own way.
 pub(crate) fn kinds() -> [RuntimeBuilder; 7] {
@@ -94,27 +97,7 @@ pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Another thread that does one job at a time until it is dropped.
-pub(crate) struct Other {
-    jobs: Option<Sender<Box<dyn FnOnce() + Send>>>,
-    thread: Option<JoinHandle<()>>,
-}
-
 impl Other {
-    pub(crate) fn spawn() -> Self {
-        let (jobs, inbox) = channel::<Box<dyn FnOnce() + Send>>();
-        let thread = std::thread::spawn(move || inbox.into_iter().for_each(|job| job()));
-        Self { jobs: Some(jobs), thread: Some(thread) }
-    }
-
-    /// Runs `job` there and waits for its result; what the job owned is dropped by then.
-    pub(crate) fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
-        let (answer, result) = channel();
-        let job = Box::new(move || answer.send(job()).expect("the caller waits"));
-        self.jobs.as_ref().expect("alive until dropped").send(job).expect("the thread takes jobs");
-        result.recv().expect("the job does not panic")
-    }
-
     /// Adds there.
     pub(crate) fn add(&self, group: &Group, stat: Stat, delta: i64) {
         let group = group.clone();
@@ -125,16 +108,5 @@ impl Other {
     pub(crate) fn add_units(&self, group: &Group, stat: Stat, units: u64) {
         let group = group.clone();
         self.run(move || (0..units).for_each(|_| group.stat_add(stat, 1)));
-    }
-}
-
-impl Drop for Other {
-    /// Waits for the end of the thread, thread-local destructors included.
-    fn drop(&mut self) {
-        drop(self.jobs.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic has been reported where the answer was missing.
-            let _ = thread.join();
-        }
     }
 }
