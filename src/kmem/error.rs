@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use crate::group::ChargeError;
+use crate::numa::mapping::MapError;
 use crate::units::Bytes;
 
 /// Memory that an owner of memory did not get. Nothing has changed.
@@ -38,6 +39,15 @@ pub enum KmemError {
         /// The most.
         max: u64,
     },
+}
+
+impl From<MapError> for KmemError {
+    fn from(error: MapError) -> Self {
+        match error {
+            MapError::System { bytes, source } => KmemError::System { bytes, source },
+            MapError::Capacity { bytes, max } => KmemError::Capacity { bytes: bytes as u64, max: max as u64 },
+        }
+    }
 }
 
 /// A value that was not stored, with the reason.

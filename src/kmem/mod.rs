@@ -15,7 +15,6 @@
 mod account;
 mod at_hand;
 mod error;
-mod mapping;
 mod member;
 mod owner;
 mod percpu;

@@ -6,7 +6,8 @@
 //! node_of    who finds the node of a page: the trait, one node for all, a table
 //! move_pages asks the kernel
 //! cache      asks once for each page, and again after an invalidation
-//! system     the three system calls behind it
+//! system     the system calls behind it
+//! mapping    whole pages of the system's, for whoever places memory himself
 //! ```
 //!
 //! A node's number is the system's and may be sparse; inside the crate a node is its place among the possible ones
@@ -15,6 +16,7 @@
 
 mod cache;
 pub(crate) mod config;
+pub(crate) mod mapping;
 mod move_pages;
 mod node_of;
 mod sysfs;

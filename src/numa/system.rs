@@ -1,6 +1,6 @@
 //! What the system is asked for: the size of a page, the nodes of pages, whether an address is mapped.
 //!
-//! Three calls without a safe form; elsewhere than on Linux the last two do not exist.
+//! Two calls without a safe form, which exist on Linux alone.
 
 /// What `mincore(2)` knows of a page.
 #[cfg_attr(not(all(target_os = "linux", not(miri))), allow(dead_code))]
@@ -14,11 +14,17 @@ pub(super) enum Residence {
     Present,
 }
 
+/// Bytes of a base page.
 #[cfg(all(target_os = "linux", not(miri)))]
-pub(super) use linux::{EACCES, EFAULT, ENOENT, ENOSYS, EPERM, nodes_of, page_size, residence};
+pub(crate) use linux::page_size;
+#[cfg(all(target_os = "linux", not(miri)))]
+pub(super) use linux::{EACCES, EFAULT, ENOENT, ENOSYS, EPERM, nodes_of, residence};
 
+/// Bytes of a base page.
 #[cfg(not(all(target_os = "linux", not(miri))))]
-pub(super) use elsewhere::{EACCES, EFAULT, ENOENT, ENOSYS, EPERM, nodes_of, page_size, residence};
+pub(crate) use elsewhere::page_size;
+#[cfg(not(all(target_os = "linux", not(miri))))]
+pub(super) use elsewhere::{EACCES, EFAULT, ENOENT, ENOSYS, EPERM, nodes_of, residence};
 
 #[cfg(all(target_os = "linux", not(miri)))]
 mod linux {
@@ -28,13 +34,7 @@ mod linux {
 
     use super::Residence;
 
-    /// Bytes of a base page.
-    #[allow(unsafe_code)]
-    pub(crate) fn page_size() -> usize {
-        // SAFETY: reads a constant of the process.
-        let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        usize::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(4_096)
-    }
+    pub(crate) use rustix::param::page_size;
 
     /// Has the kernel fill `status` with the node of each page, or the negative number of an error. Moves nothing. An
     /// error of the whole call is its number.

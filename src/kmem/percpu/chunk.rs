@@ -16,8 +16,8 @@ use super::shape::{Owner, Plan};
 use crate::group::Charge;
 use crate::kmem::at_hand::Shares;
 use crate::kmem::error::KmemError;
-use crate::kmem::mapping::Mapping;
 use crate::kmem::placement::Placement;
+use crate::numa::mapping::Mapping;
 
 pub(super) struct Chunk {
     data: Mapping,

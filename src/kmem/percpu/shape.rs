@@ -4,7 +4,7 @@ use std::alloc::Layout;
 use std::ops::Range;
 
 use crate::kmem::error::KmemError;
-use crate::kmem::mapping::{page_size, pages_for};
+use crate::numa::mapping::{page_size, pages_for};
 use crate::numa::{NodeId, Topology};
 
 /// What a granule's place in the metadata holds: the group that owns the object that starts there.

@@ -10,10 +10,10 @@
 use std::ptr::NonNull;
 
 use super::super::error::KmemError;
-use super::super::mapping::{Mapping, page_size};
 use super::super::owner::Owner;
 use super::Shared;
 use crate::numa::NodeId;
+use crate::numa::mapping::{Mapping, page_size};
 use crate::sync::Arc;
 
 /// Slots that a page has at least, where a page of moderate size can.

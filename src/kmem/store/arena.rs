@@ -13,9 +13,9 @@
 
 use std::ptr::NonNull;
 
-use super::super::mapping::Mapping;
 use super::super::owner::Owner;
 use crate::numa::NodeId;
+use crate::numa::mapping::Mapping;
 
 /// Ends a list; no entry, no page.
 pub(super) const NONE: u32 = u32::MAX;

@@ -27,10 +27,10 @@ use std::ptr::{self, NonNull};
 
 use super::account::Kmem;
 use super::error::{KmemError, NotStored};
-use super::mapping::{Mapping, Resized, pages_for};
 use super::placement::Placement;
 use super::precharge::{Precharge, Tiers};
 use crate::group::Group;
+use crate::numa::mapping::{Mapping, Resized, pages_for};
 
 /// A vector in pages of its own: charged to a group for its capacity, and accounted as [`Stat::KERNEL`](crate::Stat::KERNEL)
 /// to the nodes where the pages lie.
@@ -378,7 +378,7 @@ impl<T> KmemVec<T> {
     /// ```
     pub fn shrink_to_fit(&mut self) {
         let before = self.mapping.len();
-        let resized = pages_for_elements::<T>(self.len).and_then(|bytes| self.mapping.resize(bytes));
+        let resized = pages_for_elements::<T>(self.len).and_then(|bytes| Ok(self.mapping.resize(bytes)?));
         let gone = before - self.mapping.len();
         if resized.is_err() || gone == 0 {
             return;
@@ -401,7 +401,7 @@ impl<T> KmemVec<T> {
 
 /// Whole pages for so many elements; none where they are of no size.
 fn pages_for_elements<T>(elements: usize) -> Result<usize, KmemError> {
-    pages_for(elements.checked_mul(size_of::<T>()).ok_or_else(too_many::<T>)?)
+    Ok(pages_for(elements.checked_mul(size_of::<T>()).ok_or_else(too_many::<T>)?)?)
 }
 
 fn too_many<T>() -> KmemError {

@@ -3,15 +3,16 @@
 //! Anonymous and private, zeroed, a page-aligned range of addresses that is given back on drop. On Linux they are mapped,
 //! and grow by moving the pages and not what they hold; elsewhere they come from the allocator.
 
+use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use super::error::KmemError;
-use crate::numa::NodeId;
+use super::NodeId;
+pub(crate) use super::system::page_size;
 
 /// What became of the pages at a change of size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Resized {
+pub(crate) enum Resized {
     /// They are the same.
     Kept,
     /// Others have their content: nobody knows yet where those lie.
@@ -19,7 +20,7 @@ pub(super) enum Resized {
 }
 
 /// Whole pages, or none.
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
 }
@@ -31,57 +32,71 @@ unsafe impl Send for Mapping {}
 #[allow(unsafe_code)]
 unsafe impl Sync for Mapping {}
 
-/// Bytes of the system's base page.
-pub(super) fn page_size() -> usize {
-    system::page_size()
+/// Why there are no such pages.
+#[derive(Debug)]
+pub(crate) enum MapError {
+    /// The system gives none.
+    System {
+        /// Asked for.
+        bytes: usize,
+        /// What it said.
+        source: io::Error,
+    },
+    /// More than there are addresses for.
+    Capacity {
+        /// Asked for.
+        bytes: usize,
+        /// The most.
+        max: usize,
+    },
 }
 
 /// Whole pages for so many bytes.
-pub(super) fn pages_for(bytes: usize) -> Result<usize, KmemError> {
-    let most = isize::MAX.unsigned_abs() & !(page_size() - 1);
+pub(crate) fn pages_for(bytes: usize) -> Result<usize, MapError> {
+    let max = isize::MAX.unsigned_abs() & !(page_size() - 1);
     match bytes.checked_next_multiple_of(page_size()) {
-        Some(whole) if whole <= most => Ok(whole),
-        _ => Err(KmemError::Capacity { bytes: bytes as u64, max: most as u64 }),
+        Some(whole) if whole <= max => Ok(whole),
+        _ => Err(MapError::Capacity { bytes, max }),
     }
 }
 
 impl Mapping {
     /// Of whole pages for so many bytes; of none for none, without a call.
-    pub(super) fn new(bytes: usize) -> Result<Mapping, KmemError> {
+    pub(crate) fn new(bytes: usize) -> Result<Mapping, MapError> {
         let len = pages_for(bytes)?;
         if len == 0 {
             return Ok(Mapping::empty());
         }
-        let start = system::map(len).map_err(|source| KmemError::System { bytes: len, source })?;
+        let start = system::map(len).map_err(|source| MapError::System { bytes: len, source })?;
         Ok(Mapping { start, len })
     }
 
     /// Of no pages.
-    pub(super) fn empty() -> Mapping {
+    pub(crate) fn empty() -> Mapping {
         // Aligned for whatever a page is aligned for.
         let start = std::ptr::without_provenance_mut(page_size());
         Mapping { start: NonNull::new(start).unwrap_or(NonNull::dangling()), len: 0 }
     }
 
     /// The first byte.
-    pub(super) fn start(&self) -> NonNull<u8> {
+    pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
 
     /// Bytes.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Of addresses.
-    pub(super) fn range(&self) -> Range<usize> {
+    pub(crate) fn range(&self) -> Range<usize> {
         let start = self.start.addr().get();
         start..start + self.len
     }
 
     /// Asks for what is not yet touched of the pages of a range to come to lie on a node. Whether they do is not promised:
     /// whoever wants to know where memory lies asks for that. Nothing happens where the system has no such node.
-    pub(super) fn bind(&self, range: Range<usize>, node: NodeId) {
+    pub(crate) fn bind(&self, range: Range<usize>, node: NodeId) {
         let own = self.range();
         let start = range.start.max(own.start).next_multiple_of(page_size());
         let end = range.end.min(own.end) / page_size() * page_size();
@@ -92,7 +107,7 @@ impl Mapping {
 
     /// Writes to each page of a range of it, so that it lies somewhere. Nobody else has the mapping.
     #[allow(unsafe_code)]
-    pub(super) fn touch(&mut self, range: Range<usize>) {
+    pub(crate) fn touch(&mut self, range: Range<usize>) {
         let own = self.range();
         for page in (range.start.max(own.start)..range.end.min(own.end)).step_by(page_size()) {
             // SAFETY: within the mapping, which is the caller's alone; what is not touched yet is zero.
@@ -104,7 +119,7 @@ impl Mapping {
     }
 
     /// Of whole pages for so many bytes from here on: what both sizes have stays as it is, what is new is zeroed.
-    pub(super) fn resize(&mut self, bytes: usize) -> Result<Resized, KmemError> {
+    pub(crate) fn resize(&mut self, bytes: usize) -> Result<Resized, MapError> {
         let len = pages_for(bytes)?;
         if len == self.len {
             return Ok(Resized::Kept);
@@ -113,7 +128,7 @@ impl Mapping {
             *self = Mapping::new(len)?;
             return Ok(Resized::Kept);
         }
-        let failed = |source| KmemError::System { bytes: len, source };
+        let failed = |source| MapError::System { bytes: len, source };
         let (start, resized) = system::remap(self.start, self.len, len).map_err(failed)?;
         (self.start, self.len) = (start, len);
         Ok(resized)
@@ -141,10 +156,6 @@ mod system {
 
     /// Of nodes that the kernel may be configured for.
     const NODES: usize = 1_024;
-
-    pub(super) fn page_size() -> usize {
-        rustix::param::page_size()
-    }
 
     fn error(of: rustix::io::Errno) -> io::Error {
         io::Error::from_raw_os_error(of.raw_os_error())
@@ -205,12 +216,8 @@ mod system {
     use super::Resized;
     use crate::numa::NodeId;
 
-    pub(super) fn page_size() -> usize {
-        4_096
-    }
-
     fn layout(len: usize) -> io::Result<Layout> {
-        Layout::from_size_align(len, page_size()).map_err(|_| io::ErrorKind::OutOfMemory.into())
+        Layout::from_size_align(len, super::page_size()).map_err(|_| io::ErrorKind::OutOfMemory.into())
     }
 
     #[allow(unsafe_code)]
