@@ -29,6 +29,7 @@ pub(crate) mod error;
 pub(crate) mod group;
 pub(crate) mod kmem;
 mod numa;
+mod pool;
 pub(crate) mod pressure;
 mod reclaim;
 pub(crate) mod runtime;
@@ -55,6 +56,7 @@ pub use kmem::{
 pub use numa::{
     MovePages, MovePagesError, NodeCache, NodeId, NodeOf, NodeTable, OneNode, PageNode, Topology, TopologyError,
 };
+pub use pool::PoolAlign;
 pub use pressure::{Cancel, OnExhausted, OomPolicy, ParseOnExhaustedError};
 pub use reclaim::{
     Event, Happened, Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass, ReclaimReport,

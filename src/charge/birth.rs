@@ -11,22 +11,27 @@
 use super::config::CounterConfig;
 use super::drain::Stuck;
 use super::knob::Knob;
-use super::page_counter::{Beside, Life, Node};
+use super::page_counter::{Life, Node};
 use super::places::Places;
-use super::pool::pool;
 use super::protection::Protection;
 use super::stock::Slot;
 use super::tree::Tree;
 use super::watch::WAITS;
 use crate::error::CounterId;
+use crate::pool::NoMemory;
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
 use crate::sync::{Arc, DEATHS, Ordering, fence_after_exchange, per_thread};
+
+impl<E> From<NoMemory> for NotCreated<E> {
+    fn from(refused: NoMemory) -> Self {
+        NotCreated::Memory(refused.bytes)
+    }
+}
 
 /// What a counter is made from.
 pub(super) struct Birth<'a> {
     pub(super) parent: Option<&'static Node>,
     pub(super) members: Box<[&'static Node]>,
-    pub(super) beside: Beside,
     pub(super) name: &'a str,
     pub(super) batch: u64,
     pub(super) max: u64,
@@ -39,7 +44,6 @@ impl Birth<'_> {
         Birth {
             parent: None,
             members: Box::default(),
-            beside: Beside::Others(Box::default()),
             name: "",
             batch: config.batch,
             max: config.max,
@@ -69,6 +73,8 @@ pub(crate) enum NotCreated<E> {
     Full(u32),
     /// Its settings do not hold.
     Settings(E),
+    /// The system gives no memory: so many bytes were asked for.
+    Memory(usize),
 }
 
 // === impl Tree: counters ===
@@ -91,17 +97,14 @@ impl Tree {
     }
 
     fn attach(self: &Arc<Self>, birth: Birth<'_>) -> &'static Node {
-        let node = self.bear(birth);
+        let node = self.take_object().unwrap_or_else(|refused| refused.abort());
+        self.bear(node, birth);
         self.link(&mut self.places.lock(), node);
         node
     }
 
     /// Start a life, which nobody sees yet.
-    fn bear(self: &Arc<Self>, birth: Birth<'_>) -> &'static Node {
-        self.bear_in(pool().take(), birth)
-    }
-
-    fn bear_in(self: &Arc<Self>, node: &'static Node, birth: Birth<'_>) -> &'static Node {
+    fn bear(self: &Arc<Self>, node: &'static Node, birth: Birth<'_>) {
         static NEXT: StatU64 = StatU64::new(1);
         let fenced = self.barrier.fenced();
         let life = Life {
@@ -109,7 +112,6 @@ impl Tree {
             tree: Arc::clone(self),
             parent: birth.parent,
             members: birth.members,
-            beside: birth.beside,
             name: birth.name.into(),
             stock: birth.stock,
             careful: fenced || self.audited,
@@ -117,15 +119,14 @@ impl Tree {
             budget: birth.budget,
         };
         node.begin(life, birth.batch, birth.max);
-        node
     }
 
     /// Into the tree. From here on its ancestors are pinned.
     fn link(&self, places: &mut Places, node: &'static Node) {
-        let Life { parent, members, beside, .. } = node.life();
+        let Life { parent, members, .. } = node.life();
         if let Some(parent) = parent {
             // For all counters of a group.
-            if let Beside::Others(_) = beside {
+            if node.is_memory() {
                 parent.state().pin();
             }
             if parent.children.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -170,7 +171,7 @@ impl Tree {
             tree.uncount(node);
         }
         drop(places);
-        pool().give_back(node);
+        tree.give_back(node);
     }
 
     /// Make the slots of a counter that nobody uses any more vacant. Returns the credit that was in them.
@@ -178,7 +179,7 @@ impl Tree {
         let mut credit = 0;
         for block in self.registry.blocks() {
             // E12: no barrier. The last handle's drop, or the last uncharge, orders every use of the counter before
-            // this, and the pool's mutex orders this before the next counter with the object.
+            // this, and the pool's locks order this before the next counter with the object.
             credit += block.slot(node.index).map_or(0, Slot::vacate);
             if let Some(cell) = block.audit(node.index) {
                 cell.reset();
@@ -192,10 +193,10 @@ impl Tree {
 
 impl Tree {
     /// The root group: one counter for each configuration, the first of which has the caller's handle.
-    pub(crate) fn root_group(self: &Arc<Self>, configs: &[CounterConfig]) -> &'static Node {
-        let group = self.bear_group(configs.iter().map(|config| Birth::root(config, true)).collect());
+    pub(crate) fn root_group(self: &Arc<Self>, configs: &[CounterConfig]) -> Result<&'static Node, NoMemory> {
+        let group = self.bear_group(configs.iter().map(|config| Birth::root(config, true)))?;
         self.link_group(&mut self.places.lock(), group);
-        group
+        Ok(group)
     }
 
     /// A group below `parent`, as the caller `sets` its counters up. With a handle for the caller.
@@ -206,8 +207,7 @@ impl Tree {
         percents: bool,
         set: impl FnOnce(&Node) -> Result<(), E>,
     ) -> Result<&'static Node, NotCreated<E>> {
-        let births = parent.group().map(|counter| Birth { name, ..Birth::below(counter) });
-        let group = self.bear_group(births.collect());
+        let group = self.bear_group(parent.group().map(|counter| Birth { name, ..Birth::below(counter) }))?;
         let mut places = self.places.lock();
         let refused = if parent.state().is_offline() {
             Some(NotCreated::Offline)
@@ -220,9 +220,7 @@ impl Tree {
         };
         if let Some(refused) = refused {
             drop(places);
-            let others: Vec<_> = group.group().skip(1).collect();
-            others.into_iter().for_each(|other| pool().give_back(other));
-            pool().give_back(group);
+            self.give_back(group);
             return Err(refused);
         }
         places.percents |= percents;
@@ -232,15 +230,11 @@ impl Tree {
         Ok(group)
     }
 
-    /// Objects for all counters of a group; the first knows the others.
-    fn bear_group(self: &Arc<Self>, births: Vec<Birth<'_>>) -> &'static Node {
-        let mut births = births.into_iter();
-        let first = births.next().expect("a group has a memory counter");
-        // The first object's address is known before its life begins: the others are told.
-        let object = pool().take();
-        let others = births.map(|birth| self.bear_in(pool().take(), Birth { beside: Beside::First(object), ..birth }));
-        let others = others.collect();
-        self.bear_in(object, Birth { beside: Beside::Others(others), ..first })
+    /// One life for each counter of a group.
+    fn bear_group<'a>(self: &Arc<Self>, births: impl Iterator<Item = Birth<'a>>) -> Result<&'static Node, NoMemory> {
+        let group = self.take_object()?;
+        group.group().zip(births).for_each(|(counter, birth)| self.bear(counter, birth));
+        Ok(group)
     }
 
     fn link_group(&self, places: &mut Places, group: &'static Node) {
@@ -363,11 +357,10 @@ impl Tree {
         places.groups -= 1;
         places.dying_groups -= 1;
         self.drop_ring(group);
-        let (parent, others): (_, Vec<_>) = (group.life().parent, group.group().skip(1).collect());
+        let parent = group.life().parent;
         drop(places);
         group.bury_stats();
-        others.into_iter().for_each(|counter| pool().give_back(counter));
-        let life = pool().recycle(group);
+        let life = self.recycle(group);
         if let Some(parent) = parent
             && let Some(of) = parent.unpin()
         {

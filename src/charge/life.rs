@@ -65,7 +65,7 @@ impl State {
 
     /// Taken from the pool: online, with one handle. Nobody else has the object.
     pub(super) fn begin(&self) {
-        // Relaxed: nobody else writes the word of an object in the pool; its mutex handed the object over.
+        // Relaxed: nobody else writes the word of an object in the pool; its locks handed the object over.
         let word = self.0.load(Ordering::Relaxed);
         // Release (E16): whoever pins this generation sees the object made.
         self.0.store((word & !(OFFLINE | HANDLES)) | 1, Ordering::Release);
@@ -159,7 +159,7 @@ impl Node {
     /// The counter that has the state word of the group that this is one of.
     #[inline]
     pub(crate) fn keeper(&self) -> &'static Node {
-        self.gate.node().first()
+        self.first()
     }
 
     /// After a step that may have been the last, and a fence; `of` was read before it. Whoever is last queues the
@@ -186,7 +186,7 @@ impl Node {
             if used.is_none()
                 && state.compare_exchange(word | CLAIMED, next_life(word), Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {
-                // Relaxed: from here on the object is this thread's; the pool's mutex hands it on.
+                // Relaxed: from here on the object is this thread's; the pool's locks hand it on.
                 self.spent.store(!has_next(word), Ordering::Relaxed);
                 let after = per_thread::exchange_graves(ptr::from_ref(self).cast());
                 self.next_grave.store(after.cast_mut().cast(), Ordering::Relaxed);

@@ -19,11 +19,11 @@ use crate::sync::{Arc, fence_after_exchange, model_failed, per_thread};
 /// Listeners inside listeners: deeper ones are told with the next event.
 const DEPTH_MAX: u32 = 4;
 
-/// Everybody who waits for an event in a tree, by the number of the level.
+/// Everybody who waits for an event in a tree, by the key of the level.
 #[derive(Default)]
 pub(crate) struct Listeners {
     ears: u64,
-    levels: BTreeMap<u32, BTreeMap<u64, Ear>>,
+    levels: BTreeMap<u64, BTreeMap<u64, Ear>>,
 }
 
 struct Ear {
@@ -100,7 +100,7 @@ impl Node {
             let mut listeners = self.tree().listeners.lock();
             listeners.ears += 1;
             let number = listeners.ears;
-            listeners.levels.entry(self.number).or_default().insert(number, ear);
+            listeners.levels.entry(self.key()).or_default().insert(number, ear);
             // E26: among them, then the mark, then a look at the counts.
             self.watch(LISTENS);
             number
@@ -126,7 +126,7 @@ impl Hearing {
     fn with<R>(&self, work: impl FnOnce(&mut Ear) -> R) -> Option<R> {
         slow_path(|_, _| {
             let mut listeners = self.node.tree().listeners.lock();
-            listeners.levels.get_mut(&self.node.number)?.get_mut(&self.ear).map(work)
+            listeners.levels.get_mut(&self.node.key())?.get_mut(&self.ear).map(work)
         })
     }
 
@@ -157,10 +157,10 @@ impl Drop for Hearing {
         }
         let gone = slow_path(|_, _| {
             let mut listeners = self.node.tree().listeners.lock();
-            let ears = listeners.levels.get_mut(&self.node.number)?;
+            let ears = listeners.levels.get_mut(&self.node.key())?;
             let gone = ears.remove(&self.ear);
             if ears.is_empty() {
-                listeners.levels.remove(&self.node.number);
+                listeners.levels.remove(&self.node.key());
                 self.node.unwatch(LISTENS);
             }
             gone
@@ -184,7 +184,7 @@ impl Tree {
             return;
         }
         let mut listeners = self.listeners.lock();
-        for ear in listeners.levels.get_mut(&level.number).into_iter().flat_map(BTreeMap::values_mut) {
+        for ear in listeners.levels.get_mut(&level.key()).into_iter().flat_map(BTreeMap::values_mut) {
             let count = level.event_count(ear.event, ear.local);
             if count == ear.seen {
                 continue;

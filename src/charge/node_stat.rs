@@ -15,7 +15,7 @@ use super::stat::{Addition, Fresh, Spine};
 use crate::stat::Stat;
 use crate::stat::cells::{Added, Row};
 use crate::stat::coordinator::Coordinator;
-use crate::stat::part::{Part, Parts};
+use crate::stat::part::Part;
 use crate::sync::Ordering;
 use crate::sync::per_thread::Local;
 use crate::sync::slots::Gate;
@@ -122,18 +122,11 @@ impl Gate {
 }
 
 impl Node {
-    #[allow(unsafe_code)]
-    fn parts(&self) -> Option<&Parts> {
-        // SAFETY: from `Box::into_raw` in `Coordinator::attach_parts`, given back at the burial of the group; who has
-        // the node keeps the group.
-        unsafe { self.parts.load(Ordering::Acquire).as_ref() }
-    }
-
     /// The group's statistics of its memory on a node, if it or a group below has any there.
     #[allow(unsafe_code)]
     pub(super) fn part_on(&self, node: usize) -> Option<&Part> {
         // SAFETY: as for `stat_part`.
-        unsafe { self.parts()?.place(node)?.load(Ordering::Acquire).as_ref() }
+        unsafe { self.parts().get(node)?.load(Ordering::Acquire).as_ref() }
     }
 
     pub(super) fn attach_on(&self, stats: &Coordinator, node: usize, above: Option<&Part>) {
@@ -141,18 +134,14 @@ impl Node {
             // The first part of all is the root's own.
             stats.attach(&self.stats, None);
         }
-        if self.parts().is_none() {
-            stats.attach_parts(&self.parts);
-        }
-        if let Some(place) = self.parts().and_then(|parts| parts.place(node)) {
+        if let Some(place) = self.parts().get(node) {
             stats.attach(place, above);
         }
     }
 
     #[inline]
     pub(super) fn parts_on_nodes(&self) -> impl Iterator<Item = &Part> {
-        let nodes = self.parts().map_or(0, Parts::len);
-        (0..nodes).filter_map(|node| self.part_on(node))
+        (0..self.parts().len()).filter_map(|node| self.part_on(node))
     }
 }
 
@@ -191,20 +180,19 @@ impl Node {
 
 impl Node {
     /// Nobody has the group any more: what is accounted on its nodes goes to its ancestors.
-    #[allow(unsafe_code)]
     pub(super) fn bury_parts(&self) {
-        let Some(parts) = self.parts() else { return };
+        if self.parts_on_nodes().next().is_none() {
+            return;
+        }
         for block in self.tree().registry.blocks() {
             // As with the cells of the group's own statistics.
             for place in block.row(self.index).and_then(Row::places).unwrap_or_default() {
                 place.set(None);
             }
         }
-        for part in (0..parts.len()).filter_map(|node| self.part_on(node)) {
-            self.coordinator().bury(part);
+        self.parts_on_nodes().for_each(|part| self.coordinator().bury(part));
+        for place in self.parts() {
+            place.store(std::ptr::null_mut(), Ordering::Relaxed);
         }
-        let parts = self.parts.swap(std::ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: from `Box::into_raw` in `Coordinator::attach_parts`; nobody has the group, so nobody has them.
-        drop(unsafe { Box::from_raw(parts) });
     }
 }

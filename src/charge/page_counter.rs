@@ -4,6 +4,7 @@
 //! alive in `life`, what credit is and how it moves in `stock` and `drain`. After `mm/page_counter.c`.
 
 use std::cell::UnsafeCell;
+use std::ops::Deref;
 use std::ptr;
 
 use super::audit::Cell as AuditCell;
@@ -15,13 +16,14 @@ use super::ring::NO_RING;
 use super::tree::Tree;
 use super::watch::LISTENS;
 use crate::error::CounterId;
+use crate::pool::PoolAlign;
 use crate::reclaim::Event;
 use crate::reclaim::event::EventCounts;
-use crate::stat::part::{Part, Parts};
+use crate::stat::part::Part;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::slots::{Gate, SlotIndex};
 use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU8, AtomicU32, AtomicU64 as StatU64};
-use crate::sync::{Arc, AtomicI64, AtomicU64, CachePadded, Ordering, fence_after_exchange};
+use crate::sync::{Arc, AtomicI64, AtomicU64, Ordering, fence_after_exchange};
 
 /// The most units a counter may hold.
 pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
@@ -31,23 +33,30 @@ pub(crate) const OPENED: u64 = (1 << 32) | 1;
 pub(crate) const CLOSED: u64 = (1 << 32) - 1;
 
 /// A counter: its stock, its level, its place in the tree. Objects are the pool's, for ever of this type; a counter is
-/// one life of one. In this order: what never changes, with usage on a line of its own, limits on a third.
+/// one life of one. In this order: usage on a line of its own, limits from the next line on, what never changes.
+/// Lines are those of the object; whether they are lines of the processor's is up to the pool.
 ///
 /// A `&Node` is in the hands of those only who keep the object alive: by a handle, by live charge, or under the tree's
 /// lock by its place. After the step that may be the last, only words are read that stay what they are: see `life`.
-#[repr(C, align(128))]
+#[repr(C)]
 pub(crate) struct Node {
+    pub(super) usage: Line<Usage, { line_rest(size_of::<Usage>()) }>,
+    pub(crate) limits: Limits,
+
     // Read by every walk.
-    /// State of the stock, and what the hit path reads.
+    /// State of the stock, and what the hit path reads. Not null from the object's first use on.
     pub(crate) gate: &'static Gate,
     /// Slot index in every thread's block.
     pub(crate) index: SlotIndex,
-    /// Place in the pool.
+    /// The object in which it is, and so the first counter of its group: see `pool`.
+    pub(super) object: *const Node,
+    /// Of that object.
     pub(crate) number: u32,
+    /// Its place among the counters of its group.
+    pub(super) position: u16,
+    /// How many those are.
+    pub(super) counters: u16,
     life: UnsafeCell<Option<Life>>,
-
-    pub(super) usage: CachePadded<Usage>,
-    pub(crate) limits: CachePadded<Limits>,
 
     // Rarely touched.
     /// Where the tree keeps it; written under the lock.
@@ -77,8 +86,6 @@ pub(crate) struct Node {
     pub(crate) audit_shared: AuditCell,
     /// Of the first counter of a group: the group's statistics, null until it or a group below is written.
     pub(super) stats: StatPtr<Part>,
-    /// Of the same: its parts on nodes, null until it or a group below has memory on one; see `node_stat`.
-    pub(super) parts: StatPtr<Parts>,
     /// The next one that the same thread has to bury.
     pub(super) next_grave: StatPtr<Node>,
     /// The next one that the same thread has to serve.
@@ -100,7 +107,7 @@ pub(crate) struct Node {
 }
 
 // SAFETY: `life` is written by `begin` and `end` alone, for whoever took the object from the pool and has shown it to
-// nobody, or has won its burial; all else is atomic.
+// nobody, or has won its burial; `object` never changes; all else is atomic.
 #[allow(unsafe_code)]
 unsafe impl Sync for Node {}
 // SAFETY: nothing in it is tied to a thread.
@@ -114,8 +121,6 @@ pub(crate) struct Life {
     pub(crate) parent: Option<&'static Node>,
     /// The front of a counter set with shared stock charges these and is no level itself. Empty otherwise.
     pub(crate) members: Box<[&'static Node]>,
-    /// The counters beside this one, of which it is the first; or, of another, the first.
-    pub(crate) beside: Beside,
     /// Among its siblings; empty where counters have no names.
     pub(crate) name: Box<str>,
     /// Whether it has a stock of its own.
@@ -127,16 +132,34 @@ pub(crate) struct Life {
     pub(crate) budget: Option<u64>,
 }
 
-/// Counters of one group.
-pub(crate) enum Beside {
-    /// This is the group's first; these are the others.
-    Others(Box<[&'static Node]>),
-    /// That is the group's first, which keeps this one.
-    First(&'static Node),
-}
-
 /// More threads than one have charged here.
 pub(crate) const SHARED: u64 = u64::MAX;
+
+/// From the start of one line of the object to that of another.
+#[repr(C)]
+pub(crate) struct Line<T, const REST: usize> {
+    value: T,
+    rest: [u8; REST],
+}
+
+const fn line_rest(size: usize) -> usize {
+    size.next_multiple_of(PoolAlign::LINE) - size
+}
+
+impl<T, const REST: usize> Line<T, REST> {
+    fn new(value: T) -> Self {
+        Line { value, rest: [0; REST] }
+    }
+}
+
+impl<T, const REST: usize> Deref for Line<T, REST> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
 
 pub(super) struct Usage {
     /// What keeps the object. In a further counter of a group: generation and offline only, the first one's keeps them
@@ -145,6 +168,15 @@ pub(super) struct Usage {
     /// Live charge and credit of the whole subtree. Signed: an underflow is seen, not wrapped.
     pub(super) units: AtomicI64,
     pub(super) peaks: Peaks,
+}
+
+/// Where a counter is made.
+#[derive(Clone, Copy)]
+pub(super) struct InGroup {
+    pub(super) object: *const Node,
+    pub(super) number: u32,
+    pub(super) position: u16,
+    pub(super) counters: u16,
 }
 
 pub(crate) struct Limits {
@@ -180,14 +212,11 @@ pub(crate) struct Limits {
 
 impl Node {
     /// An object of the pool, without a life.
-    pub(super) fn new(index: SlotIndex, gate: &'static Gate, number: u32) -> Node {
+    pub(super) fn new(place: InGroup, index: SlotIndex, gate: &'static Gate) -> Node {
+        let InGroup { object, number, position, counters } = place;
         Node {
-            gate,
-            index,
-            number,
-            life: UnsafeCell::new(None),
-            usage: CachePadded::new(Usage { state: State::new(), units: AtomicI64::new(0), peaks: Peaks::new() }),
-            limits: CachePadded::new(Limits {
+            usage: Line::new(Usage { state: State::new(), units: AtomicI64::new(0), peaks: Peaks::new() }),
+            limits: Limits {
                 max: AtomicU64::new(u64::MAX),
                 min: AtomicU64::new(0),
                 low: AtomicU64::new(0),
@@ -203,7 +232,14 @@ impl Node {
                 in_excess: AtomicU64::new(0),
                 reserve: StatU64::new(0),
                 reserve_wanted: StatU64::new(0),
-            }),
+            },
+            gate,
+            index,
+            object,
+            number,
+            position,
+            counters,
+            life: UnsafeCell::new(None),
             place: AtomicU32::new(u32::MAX),
             charger: AtomicU64::new(0),
             batch: StatU64::new(0),
@@ -220,7 +256,6 @@ impl Node {
             underflowed: StatU64::new(0),
             audit_shared: AuditCell::new(),
             stats: StatPtr::new(ptr::null_mut()),
-            parts: StatPtr::new(ptr::null_mut()),
             next_grave: StatPtr::new(ptr::null_mut()),
             next_served: StatPtr::new(ptr::null_mut()),
             observed_max: StatU64::new(u64::MAX),
@@ -256,7 +291,7 @@ impl Node {
         drop(forcing);
         self.usage.units.store(0, Ordering::Relaxed);
         self.usage.peaks.forget();
-        let Limits { min, low, open, watched, in_excess, .. } = &*self.limits;
+        let Limits { min, low, open, watched, in_excess, .. } = &self.limits;
         for word in [min, low, open, watched, in_excess, &self.charger] {
             word.store(0, Ordering::Relaxed);
         }
@@ -273,7 +308,7 @@ impl Node {
             percent.store(0, Ordering::Relaxed);
         }
         let figures = [&self.touched, &self.bound, &self.failcnt, &self.underflows, &self.underflowed];
-        let Limits { forced_total, reserve, reserve_wanted, .. } = &*self.limits;
+        let Limits { forced_total, reserve, reserve_wanted, .. } = &self.limits;
         for figure in figures.into_iter().chain([forced_total, reserve, reserve_wanted]) {
             figure.store(0, Ordering::Relaxed);
         }
@@ -317,17 +352,22 @@ impl Node {
         }
     }
 
-    /// The first counter of the group that this is one of.
-    pub(crate) fn first(&'static self) -> &'static Node {
-        match self.life().beside {
-            Beside::First(first) => first,
-            Beside::Others(_) => self,
-        }
+    /// The first counter of the group that this is one of. It stays that, whoever's the object is.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) fn first(&self) -> &'static Node {
+        // SAFETY: made before this one, in the same object; objects are never freed.
+        unsafe { &*self.object }
     }
 
     /// Not a further counter of a group.
     pub(crate) fn is_memory(&self) -> bool {
-        matches!(self.life().beside, Beside::Others(_))
+        self.position == 0
+    }
+
+    /// Names it among all counters there are, for as long as it is in use.
+    pub(super) fn key(&self) -> u64 {
+        u64::from(self.number) << u16::BITS | u64::from(self.position)
     }
 
     /// An event of this group, counted here and at all above. Takes no lock, allocates nothing; who waits for it is
@@ -342,14 +382,5 @@ impl Node {
                 level.list();
             }
         }
-    }
-
-    /// The counters of the group that this is the first of; this one is number 0.
-    pub(crate) fn group(&'static self) -> impl Iterator<Item = &'static Node> {
-        let others: &'static [&'static Node] = match &self.life().beside {
-            Beside::Others(others) => others,
-            Beside::First(_) => &[],
-        };
-        std::iter::once(self).chain(others.iter().copied())
     }
 }

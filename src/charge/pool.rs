@@ -1,99 +1,189 @@
-//! The pool of counters' objects: type-stable, of the process, recycled across trees.
+//! Groups' objects: type-stable, of the process, recycled across trees.
 //!
-//! An object keeps its memory, its slot index and its gate for ever; what changes is its life (`life`). So a late look
-//! at a gate or a state word finds a gate or a state word, and a stale id finds another generation. Chunks come from
-//! the system as they are needed and never go back. The pool is reached from one place in the process, made before
-//! whoever asks for it can use it: no counter exists without it.
+//! ```text
+//! counter 0 (memory) | counter 1 | … | counter n - 1 | a place for the part on each node
+//! ```
+//!
+//! A group is one object of its tree's cache (`crate::pool`): its counters one behind the other, each from a line on,
+//! then, where the tree has more memory nodes than one, places for the group's parts on them. A counter alone is a group
+//! of one. Whose counters they are can be told from where they lie.
+//!
+//! An object keeps its memory, its slot indices and its gates for ever; what changes is its life (`life`). So a late
+//! look at a gate or a state word finds a gate or a state word, and a stale id finds another generation. The cache is
+//! there before the tree is: no counter exists without it.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::ptr;
+use std::mem::offset_of;
+use std::ptr::{self, NonNull};
 
 use super::life::Generation;
-use super::page_counter::{Life, Node};
+use super::page_counter::{InGroup, Life, Node};
 use super::service::serve_all;
+use super::tree::Tree;
+use crate::pool::shape::{Kind, Shape};
+use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
+use crate::stat::part::Part;
 use crate::sync::foreign::drop_contained;
-use crate::sync::lock::{Lock, Rank};
-use crate::sync::{Ordering, POOL_CHUNK, per_thread, process_wide, registry};
+use crate::sync::slots::Gate;
+use crate::sync::stat_atomic::AtomicPtr as StatPtr;
+use crate::sync::{Ordering, Shared, per_thread, registry};
 
-/// All counters' objects.
-pub(crate) struct Pool(Lock<Objects>);
+/// Bytes from one counter of a group to the next.
+const STRIDE: usize = size_of::<Node>().next_multiple_of(PoolAlign::LINE);
 
-struct Objects {
-    /// By number. The boxes never go but with the pool, which is the process's.
-    chunks: Vec<Box<[Node]>>,
-    /// Lowest first keeps the slots of what is alive together.
-    free: BinaryHeap<Reverse<u32>>,
+const _: () = assert!(align_of::<Node>() <= PoolAlign::WORD && size_of::<Node>().is_multiple_of(PoolAlign::WORD));
+
+/// The cache of groups of so many counters, with a place for a part on each of so many nodes where there are more than
+/// one.
+pub(crate) fn group_cache(counters: usize, nodes: usize, align: PoolAlign) -> Shared<Cache> {
+    let nodes = places_for(nodes);
+    let asked = parts_at(counters) + nodes * size_of::<StatPtr<Part>>();
+    cache(Shape { kind: Kind::Group { counters, nodes }, asked, align, node: None }, unmake)
 }
 
-process_wide!(pool: Pool = Pool::new);
+/// With one node all is the group's own.
+fn places_for(nodes: usize) -> usize {
+    if nodes > 1 { nodes } else { 0 }
+}
 
-impl Pool {
-    fn new() -> Self {
-        Pool(Lock::new(Rank::Bookkeeping, Objects { chunks: Vec::new(), free: BinaryHeap::new() }))
+/// Where in an object the places for parts lie.
+fn parts_at(counters: usize) -> usize {
+    (counters - 1) * STRIDE + size_of::<Node>()
+}
+
+/// Drops the counters of an object that have been made.
+#[allow(unsafe_code)]
+unsafe fn unmake(object: NonNull<u8>) {
+    let mut counter = object.cast::<Node>();
+    // SAFETY: the caller's object, which nobody uses; its first counter, where it is made, tells how many there are.
+    unsafe {
+        let mut left = if is_made(counter) { counter.as_ref().counters } else { 0 };
+        while left > 0 && is_made(counter) {
+            counter.drop_in_place();
+            counter = counter.byte_add(STRIDE);
+            left -= 1;
+        }
     }
+}
 
-    /// An object that nobody else has. Clean.
-    pub(crate) fn take(&self) -> &'static Node {
-        loop {
-            if let Some(node) = self.0.lock().take() {
-                return node;
+/// Whether there is a counter yet, or zeroed memory for one.
+///
+/// # Safety
+///
+/// A place for a counter in an object of the caller's, which is zeroed or made.
+#[allow(unsafe_code)]
+unsafe fn is_made(counter: NonNull<Node>) -> bool {
+    // SAFETY: as above: a pointer that is null or a gate.
+    unsafe { !counter.byte_add(offset_of!(Node, gate)).cast::<*const Gate>().read().is_null() }
+}
+
+// === impl Tree ===
+
+impl Tree {
+    /// A group's object that nobody else has. Clean.
+    pub(super) fn take_object(&self) -> Result<&'static Node, NoMemory> {
+        let object = self.pool.take()?;
+        let first = object.start.cast::<Node>();
+        let counters = 1 + self.further.len();
+        for position in 0..counters {
+            let place = InGroup {
+                object: first.as_ptr(),
+                number: object.number,
+                position: position as u16,
+                counters: counters as u16,
+            };
+            if let Err(refused) = make(place) {
+                // Whoever takes it next goes on with it.
+                self.pool.put(object.number);
+                return Err(refused);
             }
-            // Outside the lock: the registry has one of the same rank. Two threads that come here at once make two
-            // chunks.
-            let parts: Vec<_> = (0..POOL_CHUNK).map(|_| registry().take_index()).collect();
-            self.0.lock().grow(parts);
+        }
+        Ok(node(first))
+    }
+
+    /// Give an object back that was never shown to anybody, or whose last user is the caller. Drops what its lives
+    /// held.
+    pub(crate) fn give_back(&self, group: &'static Node) {
+        let mut usable = true;
+        for counter in group.group() {
+            drop(counter.end());
+            usable &= counter.state().end();
+        }
+        if usable {
+            self.pool.put(group.number);
         }
     }
 
-    /// Give an object back that was never shown to anybody, or whose last user is the caller. Drops what its life held.
-    pub(crate) fn give_back(&self, node: &'static Node) {
-        let life = node.end();
-        if node.state().end() {
-            self.0.lock().free.push(Reverse(node.number));
-        }
-        drop(life);
+    #[allow(dead_code)]
+    /// Objects of this tree, and of others of its shape.
+    pub(crate) fn live_objects(&self) -> u64 {
+        self.pool.live()
     }
 
     /// Give a buried object back; its state word is in the next generation already.
-    pub(super) fn recycle(&self, node: &'static Node) -> Option<Life> {
-        let life = node.end();
-        if !node.spent.load(Ordering::Relaxed) {
-            self.0.lock().free.push(Reverse(node.number));
+    pub(super) fn recycle(&self, group: &'static Node) -> Option<Life> {
+        let life = group.end();
+        for counter in group.group().skip(1) {
+            drop(counter.end());
+            counter.state().end();
+        }
+        if !group.spent.load(Ordering::Relaxed) {
+            self.pool.put(group.number);
         }
         life
     }
-
-    /// The object of an id, with a handle for the caller, if it is still in that life.
-    pub(crate) fn pin(&self, number: u32, of: Generation) -> Option<&'static Node> {
-        let node = self.0.lock().node(number)?;
-        node.state().try_pin(of).then_some(node)
-    }
 }
 
-impl Objects {
-    fn take(&mut self) -> Option<&'static Node> {
-        let Reverse(number) = self.free.pop()?;
-        self.node(number)
-    }
+/// The object of an id, with a handle for the caller, if it is still in that life. `number` is that of a group which is
+/// there or was. Takes no lock.
+pub(crate) fn pin(number: u32, of: Generation) -> Option<&'static Node> {
+    let group = node(directory().object(number)?.cast());
+    group.state().try_pin(of).then_some(group)
+}
 
-    #[allow(unsafe_code)]
-    fn node(&self, number: u32) -> Option<&'static Node> {
-        let number = number as usize;
-        let node = self.chunks.get(number / POOL_CHUNK)?.get(number % POOL_CHUNK)?;
-        // SAFETY: a chunk is never freed while a counter may be used: the pool is the process's, or the model's.
-        Some(unsafe { &*ptr::from_ref(node) })
-    }
-
-    fn grow(&mut self, parts: Vec<(crate::sync::slots::SlotIndex, &'static crate::sync::slots::Gate)>) {
-        let first = (self.chunks.len() * POOL_CHUNK) as u32;
-        let chunk: Box<[Node]> =
-            parts.into_iter().zip(first..).map(|((index, gate), number)| Node::new(index, gate, number)).collect();
-        for node in &chunk {
-            node.gate.bind(ptr::from_ref(node).cast());
-            self.free.push(Reverse(node.number));
+/// Make a counter, unless somebody has.
+#[allow(unsafe_code)]
+fn make(place: InGroup) -> Result<(), NoMemory> {
+    // SAFETY: an object of the caller's has so many places for counters.
+    unsafe {
+        let counter = NonNull::new_unchecked(place.object.cast_mut()).byte_add(usize::from(place.position) * STRIDE);
+        if !is_made(counter) {
+            let (index, gate) = registry().take_index().map_err(|bytes| NoMemory { bytes })?;
+            gate.bind(counter.as_ptr().cast());
+            counter.write(Node::new(place, index, gate));
         }
-        self.chunks.push(chunk);
+    }
+    Ok(())
+}
+
+/// What is made of an object is a counter for ever.
+#[allow(unsafe_code)]
+fn node(made: NonNull<Node>) -> &'static Node {
+    // SAFETY: made, of a chunk that is never given back while a counter may be used: the cache is the process's, or the
+    // model's.
+    unsafe { made.as_ref() }
+}
+
+// === impl Node ===
+
+impl Node {
+    /// The counters of the group that this is one of, the first first.
+    #[allow(unsafe_code)]
+    pub(crate) fn group(&self) -> impl Iterator<Item = &'static Node> + use<> {
+        let first = self.object;
+        // SAFETY: all counters of an object are made before the first is shown to anybody, and stay.
+        (0..usize::from(self.counters)).map(move |position| unsafe { &*first.byte_add(position * STRIDE) })
+    }
+
+    /// Places for the parts on nodes of the group that this is the first counter of, null where there is none; empty
+    /// where its tree has one node.
+    #[allow(unsafe_code)]
+    pub(crate) fn parts(&self) -> &'static [StatPtr<Part>] {
+        let nodes = self.tree().stats.as_ref().map_or(0, |stats| places_for(stats.nodes));
+        // SAFETY: the object was asked for with so many places behind its counters; as it came they are null pointers.
+        unsafe {
+            let places = self.object.byte_add(parts_at(self.counters.into()));
+            std::slice::from_raw_parts(places.cast(), nodes)
+        }
     }
 }
 
@@ -152,5 +242,22 @@ fn bury_slow(first: *const ()) {
         });
         // With the last group goes its tree, and what is foreign of that: outside of any slow path.
         let _ = drop_contained(gone);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        println!(
+            "node {} usage at {} limits {} gate {} place {}",
+            size_of::<Node>(),
+            offset_of!(Node, usage),
+            offset_of!(Node, limits),
+            offset_of!(Node, gate),
+            offset_of!(Node, place)
+        );
     }
 }

@@ -6,18 +6,20 @@ use super::listeners::Listeners;
 use super::oom::Oom;
 use super::page_counter::{Node, USAGE_MAX};
 use super::places::Places;
+use super::pool::group_cache;
 use super::reclaim::ReclaimConfig;
 use super::ring::Rings;
 use super::stock::Slot;
 use super::waiting::Waiting;
 use crate::numa::config::Numa;
+use crate::pool::{Cache, PoolAlign};
 use crate::reclaim::entry::Entry;
 use crate::stat::coordinator::Coordinator;
 use crate::sync::barrier::{Barrier, BarrierState};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::slots::SlotIndex;
 use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
-use crate::sync::{Arc, Ordering, Registrar, registry};
+use crate::sync::{Arc, Ordering, Registrar, Shared, registry};
 
 /// What all counters of a tree share.
 pub(crate) struct Tree {
@@ -28,6 +30,8 @@ pub(crate) struct Tree {
     pub(crate) adaptive: bool,
     pub(crate) audited: bool,
     pub(crate) config: CounterConfig,
+    /// Where its groups come from.
+    pub(super) pool: Shared<Cache>,
     /// The counters that each of its groups has beside memory.
     pub(crate) further: Box<[Further]>,
     /// Most groups at a time.
@@ -73,22 +77,26 @@ pub(crate) struct TreeCounts {
 
 impl Tree {
     pub(crate) fn new(config: CounterConfig) -> Arc<Tree> {
-        Tree::make(config, None, Box::default(), u32::MAX, ReclaimConfig::default(), None)
+        let pool = group_cache(1, 1, PoolAlign::default());
+        Tree::make(config, pool, None, Box::default(), u32::MAX, ReclaimConfig::default(), None)
     }
 
     pub(crate) fn of_groups(
         config: CounterConfig,
+        pool_align: PoolAlign,
         further: Box<[Further]>,
         groups_max: u32,
         stats: Coordinator,
         reclaim: ReclaimConfig,
         numa: Numa,
     ) -> Arc<Tree> {
-        Tree::make(config, Some(stats), further, groups_max, reclaim, Some(numa))
+        let pool = group_cache(1 + further.len(), stats.nodes, pool_align);
+        Tree::make(config, pool, Some(stats), further, groups_max, reclaim, Some(numa))
     }
 
     fn make(
         config: CounterConfig,
+        pool: Shared<Cache>,
         stats: Option<Coordinator>,
         further: Box<[Further]>,
         groups_max: u32,
@@ -103,6 +111,7 @@ impl Tree {
             adaptive: config.adaptive,
             audited: config.audit,
             config,
+            pool,
             further,
             groups_max,
             stats,
@@ -141,8 +150,8 @@ impl Tree {
 
 impl Node {
     /// Its place among the counters of its group; 0 for a counter alone.
-    pub(crate) fn number_in_group(&'static self) -> usize {
-        self.first().group().position(|counter| std::ptr::eq(counter, self)).unwrap_or(0)
+    pub(crate) fn number_in_group(&self) -> usize {
+        self.position.into()
     }
 
     /// The name of a further counter of a group; `None` for its first, and for a counter alone.

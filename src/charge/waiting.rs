@@ -31,10 +31,10 @@ pub(crate) struct Waiting {
     /// Tickets that were given out.
     tickets: u64,
     seats: BTreeMap<u64, Seat>,
-    /// By the number of the level.
-    lines: BTreeMap<u32, Line>,
-    /// Charges that each group waits with, by its number.
-    groups: BTreeMap<u32, usize>,
+    /// By the key of the level.
+    lines: BTreeMap<u64, Line>,
+    /// Charges that each group waits with, by its key.
+    groups: BTreeMap<u64, usize>,
 }
 
 #[derive(Default)]
@@ -128,7 +128,7 @@ impl Node {
         if !self.is_watched_for(WAITING) {
             return 0;
         }
-        slow_path(|_, _| self.tree().waiting.lock().lines.get(&self.number).map_or(0, |line| line.tickets.len()))
+        slow_path(|_, _| self.tree().waiting.lock().lines.get(&self.key()).map_or(0, |line| line.tickets.len()))
     }
 
     /// Bytes of who is first in line here.
@@ -163,7 +163,7 @@ impl Node {
 
 impl Waiting {
     fn stand_in_line(&mut self, ticket: u64, level: &'static Node) {
-        let line = self.lines.entry(level.number).or_default();
+        let line = self.lines.entry(level.key()).or_default();
         line.tickets.insert(ticket);
         if self.seats.get(&ticket).is_some_and(|seat| seat.bytes > level.admits()) {
             // Lowered meanwhile: all are looked at again.
@@ -175,7 +175,7 @@ impl Waiting {
     }
 
     fn leave_line(&mut self, ticket: u64, level: &'static Node) {
-        if let Some(line) = self.lines.get_mut(&level.number) {
+        if let Some(line) = self.lines.get_mut(&level.key()) {
             line.tickets.remove(&ticket);
             self.note_first(level);
         }
@@ -184,7 +184,7 @@ impl Waiting {
     /// Another one may be first: who was takes what is left of his allowance with him, to another line or to his next
     /// turn.
     fn note_first(&mut self, level: &'static Node) {
-        let Some(line) = self.lines.get_mut(&level.number) else { return };
+        let Some(line) = self.lines.get_mut(&level.key()) else { return };
         let first = line.tickets.first().and_then(|first| Some((*first, self.seats.get(first)?)));
         if first.is_some_and(|(ticket, _)| ticket == line.first) {
             return;
@@ -198,7 +198,7 @@ impl Waiting {
             was.pass = left;
         }
         if ticket == 0 {
-            self.lines.remove(&level.number);
+            self.lines.remove(&level.key());
             level.unwatch(WAITING);
         }
     }
@@ -214,10 +214,10 @@ impl Waiting {
 
     /// One charge less that this group waits with.
     fn forget(&mut self, node: &'static Node) {
-        if let Some(waits) = self.groups.get_mut(&node.number) {
+        if let Some(waits) = self.groups.get_mut(&node.key()) {
             *waits -= 1;
             if *waits == 0 {
-                self.groups.remove(&node.number);
+                self.groups.remove(&node.key());
                 node.unwatch(WAITS);
             }
         }
@@ -227,12 +227,12 @@ impl Waiting {
     /// elsewhere moves there.
     fn serve(&mut self, level: &'static Node, service: &mut Service<'_>) {
         self.turn_away(level, service.due);
-        while let Some(first) = self.lines.get(&level.number).and_then(|line| line.tickets.first().copied()) {
+        while let Some(first) = self.lines.get(&level.key()).and_then(|line| line.tickets.first().copied()) {
             if !self.try_serve(first, level, service) {
                 break;
             }
         }
-        let Some(line) = self.lines.get(&level.number) else { return };
+        let Some(line) = self.lines.get(&level.key()) else { return };
         let behind: SmallVec<[u64; WINDOW]> = line.tickets.iter().skip(1).take(WINDOW).copied().collect();
         for ticket in behind {
             let bytes = self.seats.get(&ticket).map_or(u64::MAX, |seat| seat.bytes);
@@ -249,7 +249,7 @@ impl Waiting {
     /// Who asks for more than the level admits by now can never be served, wherever he stands.
     fn turn_away(&mut self, level: &'static Node, due: &mut Due) {
         let admits = level.admits();
-        let Some(line) = self.lines.get_mut(&level.number) else { return };
+        let Some(line) = self.lines.get_mut(&level.key()) else { return };
         if std::mem::replace(&mut line.admits, admits) <= admits {
             return;
         }
@@ -350,7 +350,7 @@ impl Node {
             let number = waiting.tickets;
             let seat = Seat { node: self, bytes, level, pass: bytes, decided: None, over_high: 0, waker: None };
             waiting.seats.insert(number, seat);
-            *waiting.groups.entry(self.number).or_default() += 1;
+            *waiting.groups.entry(self.key()).or_default() += 1;
             // E27: marked, then a look whether the group is offline, after the tree's lock.
             self.watch(WAITS);
             waiting.stand_in_line(number, level);

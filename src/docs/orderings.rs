@@ -34,6 +34,7 @@
 //! | E27 | a charge stands in line: mark the group, then read whether it is offline | it goes offline: say so, then read the mark | the tree's lock | `loom_waiter_vs_offline` |
 //! | E28 | a page has moved, then its word is invalidated | a look-up claims the word, asks, then settles it | the exchanges of one word | `loom_cache_fill_vs_invalidate`, `loom_cache_two_fills_vs_two_invalidates`, `loom_cache_fill_vs_second_fill` |
 //! | E29 | a member is moved: its group, then the count of moves | it looks: note the count, then read the group | the order of either side, and the lock of the group | `loom_move_vs_refresh` |
+//! | E30 | a chunk of a pool gets its number: its layout, then its start | an object is looked up by number | release/acquire | `loom_chunk_vs_look_up` |
 //!
 //! What is not in the table is not an edge: the peak of a counter's life, published bounds, settings of the OOM policy and
 //! the mark *tight* are relaxed, and nothing is concluded from their order. (Who relies on nothing below being open has

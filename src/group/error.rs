@@ -359,6 +359,17 @@ pub enum CreateError {
         /// The configured most.
         most: u32,
     },
+    /// The system gives no memory for it, and no object of another group is free. Nothing is lost: once something is
+    /// given back, the same call succeeds.
+    #[error("no group {name:?} in {}: the system gives no {}", .parent.path(), Bytes(*.bytes as u64))]
+    Memory {
+        /// Where it was to be.
+        parent: Group,
+        /// The name; empty where there is no memory even for a copy of it.
+        name: String,
+        /// Bytes asked for.
+        bytes: usize,
+    },
     /// Its limits do not hold.
     #[error(transparent)]
     Limit(#[from] LimitError),

@@ -103,7 +103,7 @@ impl fmt::Display for GroupId {
 impl GroupId {
     /// The group's first counter, with a handle for the caller.
     pub(crate) fn pin(self) -> Option<&'static Node> {
-        crate::charge::pool::pool().pin(self.number, self.generation)
+        crate::charge::pool::pin(self.number, self.generation)
     }
 }
 

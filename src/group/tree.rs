@@ -27,8 +27,8 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`CreateError`]: the name is no name or taken, this group is offline, the configured most groups exist, a limit
-    /// does not hold. Nothing is made then.
+    /// [`CreateError`]: the name is no name or taken, this group is offline, the configured most groups exist, the system
+    /// gives no memory, a limit does not hold. Nothing is made then.
     ///
     /// ```
     /// use memcg::{Limits, Runtime};
@@ -54,7 +54,7 @@ impl Group {
         let percents = knobs.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
         let create = || slow_path(|_, _| node.life().tree.create(node, name, percents, set));
         let mut created = create();
-        if let Err(NotCreated::Full(_)) = created {
+        if let Err(NotCreated::Full(_) | NotCreated::Memory(_)) = created {
             // What is in the way may have nothing but credit: it is buried at the end of this slow path.
             slow_path(|_, _| node.tree().settle());
             created = create();
@@ -63,6 +63,7 @@ impl Group {
             NotCreated::Offline => CreateError::Offline { parent: parent(), name: name.into() },
             NotCreated::Taken => CreateError::Taken { parent: parent(), name: name.into() },
             NotCreated::Full(most) => CreateError::Full { parent: parent(), name: name.into(), most },
+            NotCreated::Memory(bytes) => CreateError::Memory { parent: parent(), name: copy_of(name), bytes },
             NotCreated::Settings((knob, none)) => self.limit_error(knob, none).into(),
         })
     }
@@ -220,6 +221,15 @@ impl Group {
     pub fn is_offline(&self) -> bool {
         self.node().state().is_offline()
     }
+}
+
+/// Where there is memory for it.
+fn copy_of(name: &str) -> String {
+    let mut copy = String::new();
+    if copy.try_reserve_exact(name.len()).is_ok() {
+        copy.push_str(name);
+    }
+    copy
 }
 
 fn fault_of(name: &str) -> Option<NameFault> {

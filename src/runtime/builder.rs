@@ -10,6 +10,7 @@ use crate::charge::{BATCH_MAX, CounterConfig};
 use crate::group::{Counter, Group};
 use crate::numa::config::NumaConfig;
 use crate::numa::{NodeId, TopologyError};
+use crate::pool::{NoMemory, PoolAlign};
 use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
 use crate::stat::item::{ITEMS_MAX, Items};
 use crate::stat::{Stat, Unit};
@@ -21,6 +22,9 @@ use crate::units::{Bytes, Limit};
 /// Bytes that a thread charges in advance, unless configured otherwise: 64 pages of 4 KiB, the kernel's
 /// MEMCG_CHARGE_BATCH.
 const BATCH: u64 = 64 * 4096;
+
+/// Counters of a group, that of memory included: they are one object.
+const COUNTERS_MAX: usize = 1_024;
 
 /// Configuration of a [`Runtime`]. The defaults are good: no max, batches of 256 KiB, a sixteenth of max for credit.
 ///
@@ -45,6 +49,7 @@ pub struct RuntimeBuilder {
     audit: bool,
     barrier: BarrierMode,
     groups_max: u32,
+    pub(super) pool_align: PoolAlign,
     pub(super) counters: Vec<Further>,
     items: Items,
     stat_batch: u64,
@@ -102,6 +107,17 @@ pub enum BuildError {
     /// Groups were to be weighed by an item that another builder declared.
     #[error("reclaim is weighed by an item of another builder")]
     ForeignStat,
+    /// Too many counters for one group.
+    #[error("{counters} counters for each group, memory included; at most {most}")]
+    TooManyCounters {
+        /// Declared, and that of memory.
+        counters: usize,
+        /// The most.
+        most: usize,
+    },
+    /// The system gives no memory for the root.
+    #[error("the system gives no {0} for the root")]
+    Memory(Bytes),
     /// The nodes do not make a topology.
     #[error(transparent)]
     Topology(#[from] TopologyError),
@@ -146,6 +162,7 @@ impl RuntimeBuilder {
             audit: false,
             barrier: BarrierMode::Auto,
             groups_max: u32::MAX,
+            pool_align: PoolAlign::default(),
             counters: Vec::new(),
             items: Items::default(),
             stat_batch: STAT_BATCH,
@@ -436,8 +453,9 @@ impl RuntimeBuilder {
                 return Err(BuildError::ForeignStat);
             }
             let further = self.counters.into();
-            let tree = Tree::of_groups(configs[0].clone(), further, self.groups_max, stats, self.reclaim, numa);
-            Ok(tree.root_group(&configs))
+            let config = configs[0].clone();
+            let tree = Tree::of_groups(config, self.pool_align, further, self.groups_max, stats, self.reclaim, numa);
+            tree.root_group(&configs).map_err(|NoMemory { bytes }| BuildError::Memory(Bytes(bytes as u64)))
         })?;
         Ok(Runtime::new(Group::from_handle(root)))
     }
@@ -462,6 +480,9 @@ impl RuntimeBuilder {
             if taken || name.is_empty() || **name == *"memory" {
                 return Err(BuildError::CounterName(name.to_string()));
             }
+        }
+        if self.counters.len() >= COUNTERS_MAX {
+            return Err(BuildError::TooManyCounters { counters: 1 + self.counters.len(), most: COUNTERS_MAX });
         }
         if self.items.len() > ITEMS_MAX {
             return Err(BuildError::TooManyStats { items: self.items.len(), most: ITEMS_MAX });

@@ -3,6 +3,7 @@
 mod builder;
 mod flusher;
 mod nodes;
+mod pools;
 mod table;
 
 pub use builder::{BuildError, RuntimeBuilder};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::cells::{Added, Cells};
 use super::item::{Items, Stat};
 use super::list::NONE;
-use super::part::{Bound, ENDLESS, Part, Parts};
+use super::part::{Bound, ENDLESS, Part};
 use super::state::{Entry, State};
 use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, Rank};
@@ -93,16 +93,6 @@ impl Coordinator {
             let part = Arc::as_ptr(&state.groups[number as usize].part);
             // Release: whoever sees it sees it made.
             place.store(part.cast_mut(), Ordering::Release);
-        }
-    }
-
-    /// Make a group's places for its parts on nodes, unless somebody else has meanwhile.
-    pub(crate) fn attach_parts(&self, place: &StatPtr<Parts>) {
-        let made = Box::new(Parts::new(self.nodes));
-        let _state = self.state.lock();
-        if place.load(Ordering::Relaxed).is_null() {
-            // Release: whoever sees them sees them made.
-            place.store(Box::into_raw(made), Ordering::Release);
         }
     }
 

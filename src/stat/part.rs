@@ -1,7 +1,5 @@
 //! The statistics of one group: what has been published, and how much may be missing from it.
 
-use smallvec::SmallVec;
-
 use super::cells::Bits;
 use super::flush::Row;
 use super::item::Stat;
@@ -29,27 +27,6 @@ pub(crate) struct Part {
     /// Published: the group and all below it, and the group alone.
     subtree: Box<[AtomicU64]>,
     local: Box<[AtomicU64]>,
-}
-
-/// Nodes of a group that need no second allocation.
-const NODES_COMMON: usize = 8;
-
-/// The parts of one group on nodes: each with the figures of the memory that lies there, below the parent's part on the
-/// same node. Null where there are none yet.
-pub(crate) struct Parts(SmallVec<[StatPtr<Part>; NODES_COMMON]>);
-
-impl Parts {
-    pub(super) fn new(nodes: usize) -> Parts {
-        Parts((0..nodes).map(|_| StatPtr::new(std::ptr::null_mut())).collect())
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(crate) fn place(&self, node: usize) -> Option<&StatPtr<Part>> {
-        self.0.get(node)
-    }
 }
 
 /// What may be missing from published figures.

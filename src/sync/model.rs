@@ -25,13 +25,24 @@ impl<T> Mutex<T> {
 }
 
 /// Small, so that models reach them.
-pub(crate) const POOL_CHUNK: usize = 2;
+pub(crate) const POOL_OBJECTS: usize = 2;
+pub(crate) const POOL_STASH: usize = 1;
+pub(crate) const POOL_PAGES: usize = 4;
+pub(crate) const POOL_PAGE: usize = 2;
 pub(crate) const DEATHS: usize = 2;
 pub(crate) const SLICE: usize = 1;
 pub(crate) const IDLE_VISITS: u32 = 1;
 
 /// One for each run of a model, counted: loom drops its statics before the main thread's thread-locals.
 pub(crate) type Shared<T> = Arc<T>;
+
+pub(crate) fn share<T>(value: T) -> Shared<T> {
+    Arc::new(value)
+}
+
+pub(crate) fn pool_stashes() -> usize {
+    2
+}
 
 pub(crate) type Registrar = Shared<Registry>;
 

@@ -250,6 +250,11 @@ pub(crate) fn with_block<R>(read: impl FnOnce(Option<&Block>) -> R) -> R {
     super::with_local(|local| read(local.block()))
 }
 
+/// The number of this thread's block, given out again when the thread has ended; 0 where it has none.
+pub(crate) fn number() -> u32 {
+    with_block(|block| block.map_or(0, |block| block.id))
+}
+
 /// Puts `first` in front of what this thread has to bury; returns what stood there.
 pub(crate) fn exchange_graves(first: *const ()) -> *const () {
     super::with_local(|local| local.graves.replace(first))
@@ -413,19 +418,26 @@ impl Registry {
     }
 
     /// A slot index and its gate, for ever the caller's. [`SlotIndex::NONE`] when all are taken: what gets that goes
-    /// without stock, behind a gate that never opens.
-    pub(crate) fn take_index(&self) -> (SlotIndex, &'static Gate) {
+    /// without stock, behind a gate that never opens. `Err`: the bytes that there are not.
+    pub(crate) fn take_index(&self) -> Result<(SlotIndex, &'static Gate), usize> {
         let mut free = self.state.lock();
+        let (gate, rest) = match free.gates.split_first() {
+            Some(split) => split,
+            // A page of gates at a time, so that they lie densely.
+            None => page_of_gates()?.split_first().expect("a page has gates"),
+        };
         let index = free.fresh;
         free.fresh = index.next();
-        if free.gates.is_empty() {
-            free.gates = (0..PAGE_SLOTS).map(|_| Gate::new()).collect::<Vec<_>>().leak();
-        }
-        // A page of gates at a time, so that they lie densely.
-        let (gate, rest) = free.gates.split_first().expect("a page was made where there was none");
         free.gates = rest;
-        (index, gate)
+        Ok((index, gate))
     }
+}
+
+fn page_of_gates() -> Result<&'static [Gate], usize> {
+    let mut gates = Vec::new();
+    gates.try_reserve_exact(PAGE_SLOTS).map_err(|_| PAGE_SLOTS * size_of::<Gate>())?;
+    gates.extend((0..PAGE_SLOTS).map(|_| Gate::new()));
+    Ok(gates.leak())
 }
 
 impl Drop for Registry {

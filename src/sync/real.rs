@@ -9,8 +9,20 @@ pub(crate) use parking_lot::{Mutex, MutexGuard};
 
 use super::per_thread::{Local, Owner, Registry};
 
-/// Counters' objects that are made at a time.
-pub(crate) const POOL_CHUNK: usize = 32;
+/// Most objects of a pool's chunk.
+pub(crate) const POOL_OBJECTS: usize = 4_096;
+
+/// Free objects of a pool that are kept at hand for one number of threads.
+pub(crate) const POOL_STASH: usize = 32;
+
+/// Of the directory of pools' chunks: pages, and chunks of a page.
+pub(crate) const POOL_PAGES: usize = 4_096;
+pub(crate) const POOL_PAGE: usize = 256;
+
+/// Threads that run at once, for which a pool keeps objects at hand.
+pub(crate) fn pool_stashes() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from).min(64)
+}
 
 /// Deaths of groups that one barrier serves.
 pub(crate) const DEATHS: usize = 64;
@@ -23,6 +35,11 @@ pub(crate) const IDLE_VISITS: u32 = 4;
 
 /// How the engine refers to what belongs to the process and is never dropped.
 pub(crate) type Shared<T> = &'static T;
+
+/// For ever.
+pub(crate) fn share<T>(value: T) -> Shared<T> {
+    Box::leak(Box::new(value))
+}
 
 pub(crate) type Registrar = Shared<Registry>;
 

@@ -11,6 +11,7 @@ mod loom_level;
 mod loom_lifecycle;
 mod loom_numa;
 mod loom_owners;
+mod loom_pool;
 mod loom_reclaim;
 mod loom_stat;
 mod loom_thread;

@@ -1,0 +1,175 @@
+//! A dedicated cache: stashes in front of a depot.
+
+use std::ptr::NonNull;
+
+use super::NoMemory;
+use super::depot::{Depot, Unmake};
+use super::directory::directory;
+use super::shape::Shape;
+use super::stash::{Free, Stash};
+use crate::sync::lock::{Lock, Rank};
+use crate::sync::{CachePadded, Shared, per_thread, pool_stashes, process_wide, share};
+
+/// Objects of one shape.
+pub(crate) struct Cache {
+    pub(crate) shape: Shape,
+    /// A power of two. Threads of one number share one; numbers of ended threads are given out again, so that as many
+    /// threads as there are processors have one each.
+    stashes: Box<[CachePadded<Lock<Stash>>]>,
+    depot: Lock<Depot>,
+}
+
+/// An object that nobody else has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Object {
+    /// Of the process, for ever.
+    pub(crate) number: u32,
+    /// Aligned as its shape says; all zero until somebody has written to it.
+    pub(crate) start: NonNull<u8>,
+    /// Somebody has had it before.
+    #[cfg_attr(not(test), expect(dead_code, reason = "told by events alone"))]
+    pub(crate) recycled: bool,
+}
+
+process_wide!(caches: Lock<Vec<Shared<Cache>>> = || Lock::new(Rank::Bookkeeping, Vec::new()));
+
+/// The cache of a shape: found, or made. Its objects are made by whoever takes one first, and dropped by `unmake` in
+/// models.
+pub(crate) fn cache(shape: Shape, unmake: Unmake) -> Shared<Cache> {
+    let caches = caches();
+    let mut caches = caches.lock();
+    if let Some(found) = caches.iter().find(|cache| cache.shape == shape) {
+        return Shared::clone(found);
+    }
+    let made = share(Cache::new(shape, unmake));
+    caches.push(Shared::clone(&made));
+    made
+}
+
+impl Cache {
+    fn new(shape: Shape, unmake: Unmake) -> Cache {
+        let stash = |_| CachePadded::new(Lock::new(Rank::Stash, Stash::default()));
+        Cache {
+            shape,
+            stashes: (0..pool_stashes().next_power_of_two()).map(stash).collect(),
+            depot: Lock::new(Rank::Depot, Depot::new(shape, unmake)),
+        }
+    }
+
+    /// An object that nobody else has, as it was put back: type-stable memory is clean only if its last user cleaned it.
+    pub(crate) fn take(&self) -> Result<Object, NoMemory> {
+        let Free { number, recycled } = match self.take_own() {
+            Ok(free) => free,
+            Err(refused) => self.stashes.iter().find_map(|stash| stash.lock().take()).ok_or(refused)?,
+        };
+        let start = directory().object(number).ok_or(NoMemory { bytes: self.shape.given() })?;
+        Ok(Object { number, start, recycled })
+    }
+
+    fn take_own(&self) -> Result<Free, NoMemory> {
+        // Acquire (E12): the lock's, here and in `put`: what was done to the object before it was put back is seen.
+        let mut stash = self.own().lock();
+        if let Some(free) = stash.take() {
+            return Ok(free);
+        }
+        self.depot.lock().fill(&mut stash)?;
+        stash.take().ok_or(NoMemory { bytes: self.shape.chunk() })
+    }
+
+    /// Take an object back from its last user.
+    pub(crate) fn put(&self, number: u32) {
+        let mut stash = self.own().lock();
+        let too_many = stash.put(number);
+        if !too_many.is_empty() {
+            self.depot.lock().put(&too_many);
+        }
+    }
+
+    /// Objects that are taken: exact while nobody takes or puts one.
+    pub(crate) fn live(&self) -> u64 {
+        self.stashes.iter().map(|stash| stash.lock().live).fold(0, u64::wrapping_add)
+    }
+
+    fn own(&self) -> &Lock<Stash> {
+        &self.stashes[per_thread::number() as usize & (self.stashes.len() - 1)]
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::pool::shape::{Kind, PoolAlign};
+    use crate::pool::stash::BATCH;
+    use crate::sync::POOL_STASH;
+
+    #[allow(unsafe_code)]
+    unsafe fn nothing(_: NonNull<u8>) {}
+
+    fn small(asked: usize, align: PoolAlign) -> Cache {
+        Cache::new(Shape { kind: Kind::Part { items: 0 }, asked, align, node: None }, nothing)
+    }
+
+    /// Writes to all of an object, which was all zero or all ones.
+    #[allow(unsafe_code)]
+    fn fill(object: &Object, asked: usize) {
+        // SAFETY: so many bytes, and nobody else has them.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(object.start.as_ptr(), asked) };
+        let before = if object.recycled { 1 } else { 0 };
+        assert!(bytes.iter().all(|&byte| byte == before), "memory of {object:?} is somebody else's");
+        bytes.fill(1);
+    }
+
+    #[test]
+    fn objects_do_not_overlap_and_come_back_as_they_were() {
+        for (asked, align) in [(1, PoolAlign::Packed), (2_312, PoolAlign::CacheLine), (70_000, PoolAlign::Packed)] {
+            let cache = small(asked, align);
+            let count = 3 * cache.shape.objects_per_chunk().min(500) + 1;
+            for round in 0..2 {
+                let taken: Vec<_> = (0..count).map(|_| cache.take().unwrap()).collect();
+                let fresh = taken.iter().filter(|object| !object.recycled).count();
+                assert!(if round == 0 { fresh == count } else { fresh <= BATCH }, "new ones only where none is back");
+                for object in &taken {
+                    fill(object, asked);
+                    assert_eq!(object.start.addr().get() % align.bytes(), 0);
+                    assert_eq!(directory().object(object.number), Some(object.start));
+                }
+                let numbers: BTreeSet<_> = taken.iter().map(|object| object.number).collect();
+                assert_eq!(numbers.len(), count);
+                numbers.into_iter().for_each(|number| cache.put(number));
+            }
+        }
+    }
+
+    #[test]
+    fn the_lowest_are_taken_first() {
+        let cache = small(64, PoolAlign::Packed);
+        let taken: Vec<_> = (0..1_000).map(|_| cache.take().unwrap()).collect();
+        // Of all those that went back to the depot.
+        taken.iter().rev().for_each(|object| cache.put(object.number));
+        for _ in 0..POOL_STASH {
+            cache.take().unwrap();
+        }
+        let mut next: Vec<_> = (0..16).map(|_| cache.take().unwrap().number).collect();
+        next.sort_unstable();
+        assert!(next.iter().zip(&taken[POOL_STASH..]).all(|(&number, object)| number <= object.number), "{next:?}");
+    }
+
+    #[test]
+    fn what_others_keep_at_hand_is_taken_before_anything_is_refused() {
+        let cache = small(64, PoolAlign::Packed);
+        let object = cache.take().unwrap();
+        // The stash of another thread.
+        let number = cache.stashes[0].lock().put(object.number);
+        assert!(number.is_empty());
+        assert!(cache.stashes.iter().any(|stash| stash.lock().take().is_some()));
+    }
+
+    #[test]
+    fn a_shape_has_one_cache() {
+        let shape = |asked| Shape { kind: Kind::Part { items: 0 }, asked, align: PoolAlign::Packed, node: None };
+        assert!(std::ptr::eq(cache(shape(24), nothing), cache(shape(24), nothing)));
+        assert!(!std::ptr::eq(cache(shape(24), nothing), cache(shape(32), nothing)));
+    }
+}

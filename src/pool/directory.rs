@@ -1,0 +1,127 @@
+//! The object of a number, without a lock.
+//!
+//! Chunks of all caches are numbered in turn, for ever; an object's number is that of its chunk and its index in it. So
+//! a number names one object of the process, whatever cache it is of.
+
+use std::ptr::{self, NonNull};
+
+use super::NoMemory;
+use crate::sync::lock::{Lock, Rank};
+use crate::sync::stat_atomic::AtomicU32 as StatU32;
+use crate::sync::{AtomicPtr, AtomicU64, Ordering, POOL_PAGE, POOL_PAGES, process_wide};
+
+/// Low bits of a number: the index in the chunk.
+const INDEX: u32 = 12;
+
+const _: () = assert!(crate::sync::POOL_OBJECTS <= 1 << INDEX && POOL_PAGES * POOL_PAGE <= 1 << (u32::BITS - INDEX));
+
+/// All chunks of the process, by number: pages of them, made as they are needed.
+pub(crate) struct Directory {
+    pages: [AtomicPtr<Entry>; POOL_PAGES],
+    made: Lock<Made>,
+}
+
+#[derive(Default)]
+struct Made {
+    /// Chunks that have a number.
+    chunks: usize,
+    /// What `Directory::pages` points to.
+    pages: Vec<Vec<Entry>>,
+}
+
+/// One chunk. All but `start` is written before that, and once.
+struct Entry {
+    start: AtomicPtr<u8>,
+    /// Bytes of an object (48), objects (16).
+    layout: AtomicU64,
+    /// Place of its first object among those of its cache.
+    first: StatU32,
+}
+
+const OBJECTS: u32 = 16;
+
+/// A chunk as it is found.
+struct Found {
+    start: NonNull<u8>,
+    given: usize,
+    first: usize,
+    index: usize,
+}
+
+process_wide!(directory: Directory = Directory::new);
+
+/// The number of an object in a chunk.
+pub(super) fn number(chunk: u32, index: usize) -> u32 {
+    chunk << INDEX | index as u32
+}
+
+impl Directory {
+    fn new() -> Self {
+        let pages = std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut()));
+        Directory { pages, made: Lock::new(Rank::Chunks, Made::default()) }
+    }
+
+    /// Number a chunk that is never given back.
+    pub(super) fn add(&self, start: NonNull<u8>, given: usize, objects: usize, first: usize) -> Result<u32, NoMemory> {
+        let mut made = self.made.lock();
+        let chunk = made.chunks;
+        let refused = NoMemory { bytes: POOL_PAGE * size_of::<Entry>() };
+        let page = self.pages.get(chunk / POOL_PAGE).ok_or(refused)?;
+        if made.pages.len() == chunk / POOL_PAGE {
+            let mut entries = Vec::new();
+            entries.try_reserve_exact(POOL_PAGE).map_err(|_| refused)?;
+            made.pages.try_reserve(1).map_err(|_| refused)?;
+            entries.extend((0..POOL_PAGE).map(|_| Entry::new()));
+            // Release (E30): pairs with `entry`.
+            page.store(entries.as_mut_ptr(), Ordering::Release);
+            made.pages.push(entries);
+        }
+        let Some(entry) = self.entry(chunk) else { return Err(refused) };
+        entry.layout.store((given << OBJECTS | objects) as u64, Ordering::Relaxed);
+        entry.first.store(first as u32, Ordering::Relaxed);
+        // Release (E30): after what else there is about the chunk; pairs with `find`.
+        entry.start.store(start.as_ptr(), Ordering::Release);
+        made.chunks += 1;
+        Ok(chunk as u32)
+    }
+
+    #[allow(unsafe_code)]
+    fn entry(&self, chunk: usize) -> Option<&Entry> {
+        // Acquire (E30): pairs with `add`.
+        let page = self.pages.get(chunk / POOL_PAGE)?.load(Ordering::Acquire);
+        if page.is_null() {
+            return None;
+        }
+        // SAFETY: a page has so many entries, is published with all of them made, and lives as long as the directory.
+        Some(unsafe { &*page.add(chunk % POOL_PAGE) })
+    }
+
+    fn find(&self, number: u32) -> Option<Found> {
+        let entry = self.entry((number >> INDEX) as usize)?;
+        // Acquire (E30): pairs with `add`.
+        let start = NonNull::new(entry.start.load(Ordering::Acquire))?;
+        let layout = entry.layout.load(Ordering::Relaxed) as usize;
+        let (given, objects) = (layout >> OBJECTS, layout & ((1 << OBJECTS) - 1));
+        let (index, first) = ((number & ((1 << INDEX) - 1)) as usize, entry.first.load(Ordering::Relaxed) as usize);
+        (index < objects).then_some(Found { start, given, first, index })
+    }
+
+    /// The object of that number, whether or not it is taken; `None` where there is none of it.
+    #[allow(unsafe_code)]
+    pub(crate) fn object(&self, number: u32) -> Option<NonNull<u8>> {
+        let Found { start, given, index, .. } = self.find(number)?;
+        // SAFETY: the chunk has more objects than `index`, of `given` bytes each, and is never given back.
+        Some(unsafe { start.add(index * given) })
+    }
+
+    /// Its place among all objects of its cache.
+    pub(super) fn place(&self, number: u32) -> Option<usize> {
+        self.find(number).map(|found| found.first + found.index)
+    }
+}
+
+impl Entry {
+    fn new() -> Entry {
+        Entry { start: AtomicPtr::new(ptr::null_mut()), layout: AtomicU64::new(0), first: StatU32::new(0) }
+    }
+}

@@ -1,0 +1,119 @@
+//! A set of numbers that gives out the lowest.
+//!
+//! A tree of words: a bit of the lowest level stands for a number, one of a level above for a word below that is not
+//! zero. Five levels of 64 are 2^30 numbers; adding one and taking the lowest look at one word of each level.
+
+use super::NoMemory;
+
+const BITS: usize = u64::BITS as usize;
+const LEVELS: usize = 5;
+
+/// More numbers than it can hold.
+const MOST: usize = BITS.pow(LEVELS as u32);
+
+#[derive(Default)]
+pub(super) struct Lowest([Vec<u64>; LEVELS]);
+
+impl Lowest {
+    /// Room for the numbers below `most`. Nothing has changed where it is refused.
+    pub(super) fn reserve(&mut self, most: usize) -> Result<(), NoMemory> {
+        if most > MOST {
+            return Err(NoMemory { bytes: most / u8::BITS as usize });
+        }
+        let mut words = most;
+        for level in &mut self.0 {
+            words = words.div_ceil(BITS);
+            let more = words.saturating_sub(level.len());
+            level.try_reserve(more).map_err(|_| NoMemory { bytes: more * size_of::<u64>() })?;
+        }
+        words = most;
+        for level in &mut self.0 {
+            words = words.div_ceil(BITS);
+            level.resize(words.max(level.len()), 0);
+        }
+        Ok(())
+    }
+
+    /// Add a number, for which there is room, and which is not there.
+    pub(super) fn insert(&mut self, number: usize) {
+        let mut at = number;
+        for level in &mut self.0 {
+            let word = &mut level[at / BITS];
+            let was_empty = *word == 0;
+            debug_assert!(*word & (1 << (at % BITS)) == 0 || !was_empty);
+            *word |= 1 << (at % BITS);
+            if !was_empty {
+                return;
+            }
+            at /= BITS;
+        }
+    }
+
+    /// Take the lowest out.
+    pub(super) fn take(&mut self) -> Option<usize> {
+        let mut at = 0;
+        for level in self.0.iter().rev() {
+            let word = *level.get(at)?;
+            if word == 0 {
+                return None;
+            }
+            at = at * BITS + word.trailing_zeros() as usize;
+        }
+        let number = at;
+        for level in &mut self.0 {
+            let word = &mut level[at / BITS];
+            *word &= !(1 << (at % BITS));
+            if *word != 0 {
+                break;
+            }
+            at /= BITS;
+        }
+        Some(number)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_lowest_comes_first() {
+        let mut set = Lowest::default();
+        assert_eq!(set.take(), None);
+        set.reserve(300_000).unwrap();
+        assert_eq!(set.take(), None);
+        for number in [299_999, 4_096, 64, 63, 0] {
+            set.insert(number);
+        }
+        // More room changes nothing.
+        set.reserve(17_000_000).unwrap();
+        set.insert(16_777_216);
+        let taken: Vec<_> = std::iter::from_fn(|| set.take()).collect();
+        assert_eq!(taken, [0, 63, 64, 4_096, 299_999, 16_777_216]);
+    }
+
+    #[test]
+    fn it_is_an_ordered_set() {
+        let mut set = Lowest::default();
+        let mut twin = BTreeSet::new();
+        set.reserve(10_000).unwrap();
+        let mut random = 1_u64;
+        for _ in 0..100_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let number = (random >> 33) as usize % 10_000;
+            if random >> 63 == 0 && twin.insert(number) {
+                set.insert(number);
+            } else if random >> 63 == 1 {
+                assert_eq!(set.take(), twin.pop_first());
+            }
+        }
+    }
+
+    #[test]
+    fn more_than_it_can_hold_is_refused() {
+        let mut set = Lowest::default();
+        assert!(set.reserve(MOST + 1).is_err());
+    }
+}

@@ -1,0 +1,56 @@
+//! Dedicated caches: memory for objects of one type, of the process, straight from the system.
+//!
+//! ```text
+//! take ──> stash of this thread ── empty ──> depot: the lowest that are back, else new ones ── none ──> a new chunk
+//! put  ──> stash of this thread ── full ───> depot: half of them                               refused ──> other stashes
+//! ```
+//!
+//! After the kernel's `kmem_cache`, and "use kmem_cache for memcg alloc" (H. Yang, linux-mm, 2025): sizes are computed
+//! once, from what a runtime is configured for; objects lie at their own size or at whole cache lines, not at that of a
+//! size class. A cache belongs to the process: it is found or made by its [`Shape`](shape::Shape) when a runtime is
+//! built, before anything can ask it for an object, and shared by all runtimes of that shape. Its memory never goes
+//! back and stays what it is, so a late look at an object finds an object of the same type (`charge::life`).
+//!
+//! ```text
+//! shape      what is asked, what is given, how much is a chunk: arithmetic
+//! directory  the object of a number, without a lock
+//! stash      a few free objects in front of a depot, for the threads of one number
+//! depot      chunks, and what of them lies in no stash
+//! lowest     a set of numbers that gives out the lowest
+//! cache      the two together
+//! ```
+//!
+//! An object is taken and put in constant time: a lock that other threads rarely take, a few words. Nothing here goes
+//! through the process's allocator but tables of a few words for each chunk, so that one which charges is hardly ever
+//! entered, and all of it may be refused: [`NoMemory`].
+//!
+//! Edges: E12 (put/taken elsewhere), E30 (a chunk is published/its number is looked up).
+
+pub(crate) mod cache;
+mod depot;
+mod directory;
+mod lowest;
+pub(crate) mod shape;
+mod stash;
+
+use std::alloc::Layout;
+
+pub use shape::PoolAlign;
+
+pub(crate) use cache::{Cache, cache};
+pub(crate) use directory::directory;
+
+/// The system gives no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoMemory {
+    /// Bytes asked for.
+    pub(crate) bytes: usize,
+}
+
+impl NoMemory {
+    /// Where there is no way to say so.
+    pub(crate) fn abort(self) -> ! {
+        let words = self.bytes.div_ceil(size_of::<u64>()).max(1);
+        std::alloc::handle_alloc_error(Layout::array::<u64>(words).unwrap_or(Layout::new::<u64>()))
+    }
+}

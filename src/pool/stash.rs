@@ -1,0 +1,49 @@
+//! A few free objects in front of a depot, for the threads of one number.
+
+use std::ops::Range;
+
+use smallvec::SmallVec;
+
+use crate::sync::POOL_STASH;
+
+/// What moves between a stash and a depot at a time.
+pub(super) const BATCH: usize = POOL_STASH.div_ceil(2);
+
+/// Numbers of objects, as many as fit without an allocation.
+pub(super) type Numbers = SmallVec<[u32; POOL_STASH]>;
+
+/// Free objects.
+#[derive(Default)]
+pub(super) struct Stash {
+    /// Put back by somebody; the last is the warmest.
+    pub(super) back: Numbers,
+    /// Never taken.
+    pub(super) fresh: Range<u32>,
+    /// Objects taken by these threads beyond those that they have put back; wraps.
+    pub(super) live: u64,
+}
+
+/// A free object, and whether somebody has had it before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Free {
+    pub(super) number: u32,
+    pub(super) recycled: bool,
+}
+
+impl Stash {
+    /// A free object is taken.
+    pub(super) fn take(&mut self) -> Option<Free> {
+        let recycled = self.back.pop().map(|number| Free { number, recycled: true });
+        let free = recycled.or_else(|| self.fresh.next().map(|number| Free { number, recycled: false }))?;
+        self.live = self.live.wrapping_add(1);
+        Some(free)
+    }
+
+    /// An object is put back. Where there are too many: the coldest, for the depot.
+    pub(super) fn put(&mut self, number: u32) -> Numbers {
+        let too_many = if self.back.len() < POOL_STASH { Numbers::new() } else { self.back.drain(..BATCH).collect() };
+        self.back.push(number);
+        self.live = self.live.wrapping_sub(1);
+        too_many
+    }
+}

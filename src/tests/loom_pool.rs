@@ -1,0 +1,134 @@
+//! Dedicated caches: an object has one user at a time, who finds it as the last one left it.
+
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::model;
+use crate::pool::shape::{Kind, Shape};
+use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
+use crate::sync::{AtomicU64, Ordering, POOL_OBJECTS, POOL_PAGE, POOL_PAGES, per_thread};
+
+/// Under the crate's own rules: a thread has a number once it has been in a slow path.
+fn take(cache: &Cache) -> Result<Taken, NoMemory> {
+    per_thread::slow_path(|_, _| cache.take()).map(|object| {
+        let word = object.start.cast::<AtomicU64>();
+        if !object.recycled {
+            // SAFETY: an object of the caller's, of so many bytes, that nobody has had.
+            unsafe { word.write(AtomicU64::new(0)) };
+        }
+        Taken { number: object.number, word }
+    })
+}
+
+/// One word, 0 while nobody has it.
+struct Taken {
+    number: u32,
+    word: NonNull<AtomicU64>,
+}
+
+// SAFETY: the word is made, and lives as long as its cache.
+unsafe impl Send for Taken {}
+
+impl Taken {
+    fn use_it(&self) {
+        // SAFETY: as above.
+        let word = unsafe { self.word.as_ref() };
+        assert_eq!(word.load(Ordering::Relaxed), 0, "an object is clean, and one user's");
+        word.store(1, Ordering::Relaxed);
+        loom::thread::yield_now();
+        word.store(0, Ordering::Relaxed);
+    }
+
+    fn put(self, cache: &Cache) {
+        per_thread::slow_path(|_, _| cache.put(self.number));
+    }
+}
+
+unsafe fn nothing(_: NonNull<u8>) {}
+
+fn words() -> Arc<Cache> {
+    let shape =
+        Shape { kind: Kind::Part { items: 1 }, asked: size_of::<AtomicU64>(), align: PoolAlign::Packed, node: None };
+    cache(shape, nothing)
+}
+
+/// E12. Two threads take, use and put; one of them twice, so that it takes what the other has put.
+#[test]
+fn loom_take_vs_put() {
+    model(|| {
+        let cache = words();
+        let other = {
+            let cache = Arc::clone(&cache);
+            loom::thread::spawn(move || {
+                let taken = take(&cache).unwrap();
+                taken.use_it();
+                taken.put(&cache);
+            })
+        };
+        for _ in 0..2 {
+            let taken = take(&cache).unwrap();
+            taken.use_it();
+            taken.put(&cache);
+        }
+        other.join().unwrap();
+        let left: Vec<_> = (0..3).map(|_| take(&cache).unwrap()).collect();
+        left.iter().for_each(Taken::use_it);
+        assert!(left.iter().all(|one| left.iter().filter(|other| other.number == one.number).count() == 1));
+    });
+}
+
+/// E12. What one thread has put is another's: neither stash has room for all, so they go through the depot.
+#[test]
+fn loom_put_vs_take_elsewhere() {
+    model(|| {
+        let cache = words();
+        let all: Vec<_> = (0..3).map(|_| take(&cache).unwrap()).collect();
+        let other = {
+            let cache = Arc::clone(&cache);
+            loom::thread::spawn(move || {
+                all.into_iter().for_each(|taken| {
+                    taken.use_it();
+                    taken.put(&cache);
+                })
+            })
+        };
+        let mine: Vec<_> = (0..2).map(|_| take(&cache).unwrap()).collect();
+        mine.iter().for_each(Taken::use_it);
+        assert_ne!(mine[0].number, mine[1].number);
+        other.join().unwrap();
+    });
+}
+
+/// Nothing is refused while another thread has an object at hand.
+#[test]
+fn loom_refused_chunk_vs_put() {
+    model(|| {
+        let cache = words();
+        let mut all: Vec<_> = (0..POOL_PAGES * POOL_PAGE * POOL_OBJECTS).map(|_| take(&cache).unwrap()).collect();
+        assert!(take(&cache).is_err(), "there are no numbers for more chunks");
+        let last = all.pop().unwrap();
+        let other = {
+            let cache = Arc::clone(&cache);
+            loom::thread::spawn(move || last.put(&cache))
+        };
+        let early = take(&cache);
+        other.join().unwrap();
+        let late = take(&cache);
+        assert!(early.is_ok() ^ late.is_ok(), "the one that is back is taken once");
+    });
+}
+
+/// E30. Whoever finds a chunk finds where its objects lie.
+#[test]
+fn loom_chunk_vs_look_up() {
+    model(|| {
+        let cache = words();
+        let other = loom::thread::spawn(|| [0, 1].map(|number| directory().object(number)));
+        let taken = [(); POOL_OBJECTS].map(|()| take(&cache).unwrap());
+        for (found, taken) in other.join().unwrap().into_iter().zip(taken) {
+            assert!(found.is_none_or(|start| start == taken.word.cast()));
+        }
+    });
+}
