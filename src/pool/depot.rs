@@ -8,14 +8,15 @@ use std::ptr::NonNull;
 use super::NoMemory;
 use super::directory::{directory, number};
 use super::lowest::Lowest;
+use super::pages::PageVec;
 use super::shape::Shape;
 use super::stash::{BATCH, Stash};
-use crate::numa::mapping::{MapError, Mapping};
+use crate::numa::mapping::Mapping;
 
 pub(super) struct Depot {
     shape: Shape,
     /// By age. Given back in models only.
-    chunks: Vec<Chunk>,
+    chunks: PageVec<Chunk>,
     /// Places of objects that are back.
     back: Lowest,
     /// Place of the first object that nobody has had.
@@ -33,7 +34,7 @@ struct Chunk {
 
 impl Depot {
     pub(super) fn new(shape: Shape, unmake: Unmake) -> Depot {
-        Depot { shape, chunks: Vec::new(), back: Lowest::default(), fresh: 0, unmake }
+        Depot { shape, chunks: PageVec::new(), back: Lowest::new(), fresh: 0, unmake }
     }
 
     /// Fill an empty stash.
@@ -75,10 +76,8 @@ impl Depot {
         let (objects, bytes) = (shape.objects_per_chunk(), shape.chunk());
         let first = self.chunks.len() * objects;
         self.back.reserve(first + objects)?;
-        self.chunks.try_reserve(1).map_err(|_| NoMemory { bytes: size_of::<Chunk>() })?;
-        let pages = Mapping::new(bytes).map_err(|refused| match refused {
-            MapError::System { bytes, .. } | MapError::Capacity { bytes, .. } => NoMemory { bytes },
-        })?;
+        self.chunks.reserve(1)?;
+        let pages = Mapping::new(bytes)?;
         if let Some(node) = shape.node {
             pages.bind(pages.range(), node);
         }

@@ -6,6 +6,8 @@
 use std::ptr::{self, NonNull};
 
 use super::NoMemory;
+use super::pages::PageVec;
+use crate::numa::mapping::Mapping;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU32 as StatU32;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, POOL_PAGE, POOL_PAGES, process_wide};
@@ -21,12 +23,11 @@ pub(crate) struct Directory {
     made: Lock<Made>,
 }
 
-#[derive(Default)]
 struct Made {
     /// Chunks that have a number.
     chunks: usize,
     /// What `Directory::pages` points to.
-    pages: Vec<Vec<Entry>>,
+    pages: PageVec<Mapping>,
 }
 
 /// One chunk. All but `start` is written before that, and once.
@@ -58,23 +59,27 @@ pub(super) fn number(chunk: u32, index: usize) -> u32 {
 impl Directory {
     fn new() -> Self {
         let pages = std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut()));
-        Directory { pages, made: Lock::new(Rank::Chunks, Made::default()) }
+        Directory { pages, made: Lock::new(Rank::Chunks, Made { chunks: 0, pages: PageVec::new() }) }
     }
 
     /// Number a chunk that is never given back.
+    #[allow(unsafe_code)]
     pub(super) fn add(&self, start: NonNull<u8>, given: usize, objects: usize, first: usize) -> Result<u32, NoMemory> {
         let mut made = self.made.lock();
         let chunk = made.chunks;
         let refused = NoMemory { bytes: POOL_PAGE * size_of::<Entry>() };
         let page = self.pages.get(chunk / POOL_PAGE).ok_or(refused)?;
         if made.pages.len() == chunk / POOL_PAGE {
-            let mut entries = Vec::new();
-            entries.try_reserve_exact(POOL_PAGE).map_err(|_| refused)?;
-            made.pages.try_reserve(1).map_err(|_| refused)?;
-            entries.extend((0..POOL_PAGE).map(|_| Entry::new()));
+            made.pages.reserve(1)?;
+            let memory = Mapping::new(POOL_PAGE * size_of::<Entry>())?;
+            let entries = memory.start().cast::<Entry>().as_ptr();
+            for at in 0..POOL_PAGE {
+                // SAFETY: within the mapping, which is aligned to pages, has room for so many and is nobody else's yet.
+                unsafe { entries.add(at).write(Entry::new()) };
+            }
             // Release (E30): pairs with `entry`.
-            page.store(entries.as_mut_ptr(), Ordering::Release);
-            made.pages.push(entries);
+            page.store(entries, Ordering::Release);
+            made.pages.push(memory);
         }
         let Some(entry) = self.entry(chunk) else { return Err(refused) };
         entry.layout.store((given << OBJECTS | objects) as u64, Ordering::Relaxed);

@@ -4,32 +4,43 @@
 //! zero. Five levels of 64 are 2^30 numbers; adding one and taking the lowest look at one word of each level.
 
 use super::NoMemory;
+use super::pages::PageVec;
 
 const BITS: usize = u64::BITS as usize;
 const LEVELS: usize = 5;
 
-/// More numbers than it can hold.
+/// So many numbers it can hold.
 const MOST: usize = BITS.pow(LEVELS as u32);
 
-#[derive(Default)]
-pub(super) struct Lowest([Vec<u64>; LEVELS]);
+/// Levels above the first that has one word are empty.
+pub(super) struct Lowest([PageVec<u64>; LEVELS]);
 
 impl Lowest {
-    /// Room for the numbers below `most`. Nothing has changed where it is refused.
+    pub(super) fn new() -> Lowest {
+        Lowest([const { () }; LEVELS].map(|()| PageVec::new()))
+    }
+
+    /// Room for the numbers below `most`. Nothing that can be seen has changed where it is refused.
     pub(super) fn reserve(&mut self, most: usize) -> Result<(), NoMemory> {
         if most > MOST {
             return Err(NoMemory { bytes: most / u8::BITS as usize });
         }
-        let mut words = most;
-        for level in &mut self.0 {
+        let mut words = most.div_ceil(BITS);
+        for at in 0..LEVELS {
+            let (below, level) = self.0.split_at_mut(at);
+            let Some(level) = level.first_mut() else { break };
+            level.reserve(words.saturating_sub(level.len()))?;
+            while level.len() < words {
+                // A level that is new has bits for what is below.
+                let first = level.len() * BITS;
+                let under = below.last().and_then(|below| below.get(first..)).unwrap_or_default();
+                let bit = |(bit, &word): (usize, &u64)| u64::from(word != 0) << bit;
+                level.push(under.iter().take(BITS).enumerate().map(bit).sum());
+            }
+            if words <= 1 {
+                break;
+            }
             words = words.div_ceil(BITS);
-            let more = words.saturating_sub(level.len());
-            level.try_reserve(more).map_err(|_| NoMemory { bytes: more * size_of::<u64>() })?;
-        }
-        words = most;
-        for level in &mut self.0 {
-            words = words.div_ceil(BITS);
-            level.resize(words.max(level.len()), 0);
         }
         Ok(())
     }
@@ -37,10 +48,9 @@ impl Lowest {
     /// Add a number, for which there is room, and which is not there.
     pub(super) fn insert(&mut self, number: usize) {
         let mut at = number;
-        for level in &mut self.0 {
+        for level in self.0.iter_mut().take_while(|level| !level.is_empty()) {
             let word = &mut level[at / BITS];
             let was_empty = *word == 0;
-            debug_assert!(*word & (1 << (at % BITS)) == 0 || !was_empty);
             *word |= 1 << (at % BITS);
             if !was_empty {
                 return;
@@ -52,15 +62,18 @@ impl Lowest {
     /// Take the lowest out.
     pub(super) fn take(&mut self) -> Option<usize> {
         let mut at = 0;
-        for level in self.0.iter().rev() {
+        for level in self.0.iter().rev().skip_while(|level| level.is_empty()) {
             let word = *level.get(at)?;
             if word == 0 {
                 return None;
             }
             at = at * BITS + word.trailing_zeros() as usize;
         }
+        if self.0[0].is_empty() {
+            return None;
+        }
         let number = at;
-        for level in &mut self.0 {
+        for level in self.0.iter_mut().take_while(|level| !level.is_empty()) {
             let word = &mut level[at / BITS];
             *word &= !(1 << (at % BITS));
             if *word != 0 {
@@ -80,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_lowest_comes_first() {
-        let mut set = Lowest::default();
+        let mut set = Lowest::new();
         assert_eq!(set.take(), None);
         set.reserve(300_000).unwrap();
         assert_eq!(set.take(), None);
@@ -96,13 +109,16 @@ mod tests {
 
     #[test]
     fn it_is_an_ordered_set() {
-        let mut set = Lowest::default();
+        let mut set = Lowest::new();
         let mut twin = BTreeSet::new();
-        set.reserve(10_000).unwrap();
+        set.reserve(100).unwrap();
         let mut random = 1_u64;
-        for _ in 0..100_000 {
+        for round in 0..100_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let number = (random >> 33) as usize % 10_000;
+            // Room as it comes: up to the third level.
+            let room = 100 + round / 8;
+            set.reserve(room).unwrap();
+            let number = (random >> 33) as usize % room;
             if random >> 63 == 0 && twin.insert(number) {
                 set.insert(number);
             } else if random >> 63 == 1 {
@@ -113,7 +129,7 @@ mod tests {
 
     #[test]
     fn more_than_it_can_hold_is_refused() {
-        let mut set = Lowest::default();
+        let mut set = Lowest::new();
         assert!(set.reserve(MOST + 1).is_err());
     }
 }

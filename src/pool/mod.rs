@@ -17,12 +17,13 @@
 //! stash      a few free objects in front of a depot, for the threads of one number
 //! depot      chunks, and what of them lies in no stash
 //! lowest     a set of numbers that gives out the lowest
+//! pages      an array that grows, straight from the system
 //! cache      the two together
 //! ```
 //!
 //! An object is taken and put in constant time: a lock that other threads rarely take, a few words. Nothing here goes
-//! through the process's allocator but tables of a few words for each chunk, so that one which charges is hardly ever
-//! entered, and all of it may be refused: [`NoMemory`].
+//! through the process's allocator, so that one which charges is not entered, and what the system refuses is an error:
+//! [`NoMemory`]. So an object may be taken anywhere, under any lock and inside a charge.
 //!
 //! Edges: E12 (put/taken elsewhere), E30 (a chunk is published/its number is looked up).
 
@@ -30,6 +31,7 @@ pub(crate) mod cache;
 mod depot;
 mod directory;
 mod lowest;
+mod pages;
 pub(crate) mod shape;
 mod stash;
 

@@ -5,12 +5,12 @@
 //!   Statistics      the lists of a tree's coordinator: held over at most a slice of a flush
 //!     Waiting       who waits for room: held over the walks of those who are served
 //!       Bookkeeping the registry, peak windows: held over what may allocate, and so over a charge by an allocator
-//!         Stash     a few free objects of a pool: held over what the depot does
-//!           Depot   the chunks of a pool: held over what may allocate, as above
-//!             Chunks        their numbers: the same
-//!               Forcing     the forced units of one level: held over one exchange
-//!                 Rings     who is in excess, who can be reclaimed, a table of nodes: held over a few links, never
-//!                           over what allocates
+//!         Forcing   the forced units of one level: held over one exchange
+//!           Rings   who is in excess, who can be reclaimed, a table of nodes: held over a few links, never over what
+//!                           allocates
+//!             Stash         a few free objects of a pool: held over what its depot does
+//!               Depot       the chunks of a pool: held over calls to the system, never over what allocates
+//!                 Chunks    the numbers of all chunks: the same
 //! ```
 //!
 //! A thread takes a lock only below those that it holds; debug builds assert it. Nobody waits for `Places` while in
@@ -27,11 +27,11 @@ pub(crate) enum Rank {
     Statistics = 2,
     Waiting = 3,
     Bookkeeping = 4,
-    Stash = 5,
-    Depot = 6,
-    Chunks = 7,
-    Forcing = 8,
-    Rings = 9,
+    Forcing = 5,
+    Rings = 6,
+    Stash = 7,
+    Depot = 8,
+    Chunks = 9,
 }
 
 /// A mutex that knows its place.

@@ -1,0 +1,112 @@
+//! An array that grows, in pages of the system's: nothing of it goes through the process's allocator.
+
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use super::NoMemory;
+use crate::numa::mapping::{MapError, Mapping};
+
+pub(super) struct PageVec<T> {
+    pages: Mapping,
+    len: usize,
+    of: PhantomData<T>,
+}
+
+impl From<MapError> for NoMemory {
+    fn from(refused: MapError) -> Self {
+        match refused {
+            MapError::System { bytes, .. } | MapError::Capacity { bytes, .. } => NoMemory { bytes },
+        }
+    }
+}
+
+impl<T> PageVec<T> {
+    pub(super) fn new() -> Self {
+        // As the alignment of a page serves all.
+        const { assert!(size_of::<T>() > 0 && align_of::<T>() <= 4_096) };
+        PageVec { pages: Mapping::empty(), len: 0, of: PhantomData }
+    }
+
+    /// Room for so many more. Nothing has changed where it is refused.
+    pub(super) fn reserve(&mut self, more: usize) -> Result<(), NoMemory> {
+        let bytes = self.len.saturating_add(more).saturating_mul(size_of::<T>());
+        if bytes > self.pages.len() {
+            // What is there may move; nobody has a reference to it.
+            self.pages.resize(bytes.max(self.pages.len().saturating_mul(2)))?;
+        }
+        Ok(())
+    }
+
+    /// One more, for which there is room.
+    #[allow(unsafe_code)]
+    pub(super) fn push(&mut self, value: T) {
+        assert!((self.len + 1) * size_of::<T>() <= self.pages.len(), "room is reserved before");
+        // SAFETY: within the mapping, at a multiple of the size from its start, and no value is there.
+        unsafe { self.start().add(self.len).write(value) };
+        self.len += 1;
+    }
+
+    fn start(&self) -> NonNull<T> {
+        self.pages.start().cast()
+    }
+}
+
+impl<T> Deref for PageVec<T> {
+    type Target = [T];
+
+    #[allow(unsafe_code)]
+    fn deref(&self) -> &[T] {
+        // SAFETY: so many values have been pushed, and the mapping is this array's.
+        unsafe { slice::from_raw_parts(self.start().as_ptr(), self.len) }
+    }
+}
+
+impl<T> DerefMut for PageVec<T> {
+    #[allow(unsafe_code)]
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above, and the borrow is the only one.
+        unsafe { slice::from_raw_parts_mut(self.start().as_ptr(), self.len) }
+    }
+}
+
+impl<T> Drop for PageVec<T> {
+    /// Runs in models and in tests.
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        // SAFETY: nobody uses the values after this.
+        unsafe { ptr::drop_in_place::<[T]>(&mut **self) };
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::rc::Rc;
+
+    use super::*;
+
+    #[test]
+    fn it_grows_keeps_and_drops_what_it_has() {
+        let counted = Rc::new(());
+        let mut array = PageVec::new();
+        for number in 0..10_000 {
+            array.reserve(1).unwrap();
+            array.push((number, Rc::clone(&counted)));
+        }
+        assert!(array.iter().map(|(number, _)| *number).eq(0..10_000));
+        assert_eq!(Rc::strong_count(&counted), 10_001);
+        drop(array);
+        assert_eq!(Rc::strong_count(&counted), 1);
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_refused() {
+        let mut array = PageVec::<u64>::new();
+        array.reserve(1).unwrap();
+        array.push(7);
+        assert!(array.reserve(usize::MAX).is_err());
+        assert!(array.reserve(isize::MAX as usize / 8).is_err());
+        assert_eq!(*array, [7]);
+    }
+}
