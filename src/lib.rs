@@ -41,7 +41,7 @@ pub(crate) mod units;
 mod tests;
 
 pub use charge::{
-    CounterConfig, CounterSet, Counts, Fault, FaultKind, PageCounter, PeakWindow, Pressure, SetStock, Verdict,
+    CounterConfig, CounterSet, Counts, Fault, FaultKind, OwnBytes, PageCounter, PeakWindow, Pressure, SetStock, Verdict,
 };
 pub use error::{Busy, CounterId, Refused, SetRefused};
 pub use group::{

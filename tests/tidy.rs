@@ -19,7 +19,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("numa", &["sync", "numa"]),
     ("pool", &["sync", "numa", "pool"]),
     ("error", &["sync", "units"]),
-    ("stat", &["sync", "stat"]),
+    ("stat", &["sync", "numa", "pool", "stat"]),
     // What foreign code sees, and what is pure; `charge` decides whom to ask.
     ("reclaim", &["sync", "reclaim"]),
     ("pressure", &["sync", "pressure"]),

@@ -8,9 +8,12 @@
 //!
 //! Edges: E12 (vacated slots/the next counter with the object), E14 (a second charger/offline).
 
+use std::mem;
+
 use super::config::CounterConfig;
 use super::drain::Stuck;
 use super::knob::Knob;
+use super::name::Name;
 use super::page_counter::{Life, Node};
 use super::places::Places;
 use super::protection::Protection;
@@ -29,22 +32,23 @@ impl<E> From<NoMemory> for NotCreated<E> {
 }
 
 /// What a counter is made from.
-pub(super) struct Birth<'a> {
+pub(super) struct Birth {
     pub(super) parent: Option<&'static Node>,
     pub(super) members: Box<[&'static Node]>,
-    pub(super) name: &'a str,
+    /// Of the first counter of a group, which names them all.
+    pub(super) name: Name,
     pub(super) batch: u64,
     pub(super) max: u64,
     pub(super) budget: Option<u64>,
     pub(super) stock: bool,
 }
 
-impl Birth<'_> {
+impl Birth {
     fn root(config: &CounterConfig, stock: bool) -> Self {
         Birth {
             parent: None,
             members: Box::default(),
-            name: "",
+            name: Name::NONE,
             batch: config.batch,
             max: config.max,
             budget: config.budget,
@@ -96,7 +100,7 @@ impl Tree {
         self.attach(Birth { members, ..Birth::root(&config, true) })
     }
 
-    fn attach(self: &Arc<Self>, birth: Birth<'_>) -> &'static Node {
+    fn attach(self: &Arc<Self>, birth: Birth) -> &'static Node {
         let node = self.take_object().unwrap_or_else(|refused| refused.abort());
         self.bear(node, birth);
         self.link(&mut self.places.lock(), node);
@@ -104,7 +108,7 @@ impl Tree {
     }
 
     /// Start a life, which nobody sees yet.
-    fn bear(self: &Arc<Self>, node: &'static Node, birth: Birth<'_>) {
+    fn bear(self: &Arc<Self>, node: &'static Node, birth: Birth) {
         static NEXT: StatU64 = StatU64::new(1);
         let fenced = self.barrier.fenced();
         let life = Life {
@@ -112,7 +116,7 @@ impl Tree {
             tree: Arc::clone(self),
             parent: birth.parent,
             members: birth.members,
-            name: birth.name.into(),
+            name: birth.name,
             stock: birth.stock,
             careful: fenced || self.audited,
             fenced,
@@ -195,6 +199,10 @@ impl Tree {
     /// The root group: one counter for each configuration, the first of which has the caller's handle.
     pub(crate) fn root_group(self: &Arc<Self>, configs: &[CounterConfig]) -> Result<&'static Node, NoMemory> {
         let group = self.bear_group(configs.iter().map(|config| Birth::root(config, true)))?;
+        // Counts what others have no memory for.
+        for (counter, cache) in group.group().zip(self.events.iter().cycle()) {
+            counter.make_counts(cache);
+        }
         self.link_group(&mut self.places.lock(), group);
         Ok(group)
     }
@@ -207,7 +215,10 @@ impl Tree {
         percents: bool,
         set: impl FnOnce(&Node) -> Result<(), E>,
     ) -> Result<&'static Node, NotCreated<E>> {
-        let group = self.bear_group(parent.group().map(|counter| Birth { name, ..Birth::below(counter) }))?;
+        let mut named = Name::new(name)?;
+        let births =
+            parent.group().map(|counter| Birth { name: mem::replace(&mut named, Name::NONE), ..Birth::below(counter) });
+        let group = self.bear_group(births)?;
         let mut places = self.places.lock();
         let refused = if parent.state().is_offline() {
             Some(NotCreated::Offline)
@@ -231,7 +242,7 @@ impl Tree {
     }
 
     /// One life for each counter of a group.
-    fn bear_group<'a>(self: &Arc<Self>, births: impl Iterator<Item = Birth<'a>>) -> Result<&'static Node, NoMemory> {
+    fn bear_group(self: &Arc<Self>, births: impl Iterator<Item = Birth>) -> Result<&'static Node, NoMemory> {
         let group = self.take_object()?;
         group.group().zip(births).for_each(|(counter, birth)| self.bear(counter, birth));
         Ok(group)
@@ -239,6 +250,7 @@ impl Tree {
 
     fn link_group(&self, places: &mut Places, group: &'static Node) {
         places.groups += 1;
+        self.counts.name_bytes.fetch_add(group.life().name.bytes_outside(), Ordering::Relaxed);
         group.group().for_each(|counter| self.link(places, counter));
     }
 
@@ -356,6 +368,7 @@ impl Tree {
         places.unsettled -= usize::from(places.deaths.len() < queued);
         places.groups -= 1;
         places.dying_groups -= 1;
+        self.counts.name_bytes.fetch_sub(group.life().name.bytes_outside(), Ordering::Relaxed);
         self.drop_ring(group);
         let parent = group.life().parent;
         drop(places);

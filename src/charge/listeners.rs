@@ -90,10 +90,6 @@ pub(crate) struct Hearing {
 }
 
 impl Node {
-    pub(crate) fn event_count(&self, event: Event, local: bool) -> u64 {
-        if local { self.events_local.get(event) } else { self.events.get(event) }
-    }
-
     fn hear(&'static self, ear: Ear, listener: Option<Arc<Listener>>) -> Hearing {
         self.keeper().state().pin();
         let number = slow_path(|_, _| {

@@ -11,11 +11,12 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::page_counter::Node;
+use super::pool::slow_path;
 use super::stat::{Addition, Fresh, Spine};
 use crate::stat::Stat;
 use crate::stat::cells::{Added, Row};
-use crate::stat::coordinator::Coordinator;
-use crate::stat::part::Part;
+use crate::stat::coordinator::{Coordinator, Of};
+use crate::stat::part::{Part, PartPlace};
 use crate::sync::Ordering;
 use crate::sync::per_thread::Local;
 use crate::sync::slots::Gate;
@@ -100,7 +101,7 @@ impl Gate {
         // gone: somebody must.
         let takes = |level: &Node| {
             let may_make = spine == Spine::Group || !level.state().is_offline() || level.life().parent.is_none();
-            level.part_of(spine).is_some() || may_make
+            level.part_of(spine).is_some() || may_make && level.gets_part(stats, spine)
         };
         let near = (0..ROOT).zip(group.levels()).find(|(_, level)| takes(level));
         let (above, level) = near.or_else(|| Some((ROOT, group.levels().last()?)))?;
@@ -122,21 +123,21 @@ impl Gate {
 }
 
 impl Node {
-    /// The group's statistics of its memory on a node, if it or a group below has any there.
-    #[allow(unsafe_code)]
-    pub(super) fn part_on(&self, node: usize) -> Option<&Part> {
-        // SAFETY: as for `stat_part`.
-        unsafe { self.parts().get(node)?.load(Ordering::Acquire).as_ref() }
+    /// It has a part, or can be made one. Nobody makes one inside another slow path of this thread.
+    fn gets_part(&self, stats: &Coordinator, spine: Spine) -> bool {
+        slow_path(|_, nested| nested || self.part_or_make(stats, spine).is_some())
     }
 
-    pub(super) fn attach_on(&self, stats: &Coordinator, node: usize, above: Option<&Part>) {
-        if above.is_none() {
-            // The first part of all is the root's own.
-            stats.attach(&self.stats, None);
-        }
-        if let Some(place) = self.parts().get(node) {
-            stats.attach(place, above);
-        }
+    /// The group's statistics of its memory on a node, if it or a group below has any there.
+    pub(super) fn part_on(&self, node: usize) -> Option<&Part> {
+        self.parts().get(node)?.get()
+    }
+
+    /// False where the system has no memory for it.
+    pub(super) fn attach_on(&self, stats: &Coordinator, node: usize, above: Option<&Part>) -> bool {
+        // The first part of all is the root's own.
+        let first = above.is_some() || stats.attach(&self.stats, Of::Group, None);
+        first && self.parts().get(node).is_some_and(|place| stats.attach(place, Of::Node(node), above))
     }
 
     #[inline]
@@ -191,8 +192,6 @@ impl Node {
             }
         }
         self.parts_on_nodes().for_each(|part| self.coordinator().bury(part));
-        for place in self.parts() {
-            place.store(std::ptr::null_mut(), Ordering::Relaxed);
-        }
+        self.parts().iter().for_each(PartPlace::clear);
     }
 }

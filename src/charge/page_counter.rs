@@ -10,20 +10,19 @@ use std::ptr;
 use super::audit::Cell as AuditCell;
 use super::knob::KNOBS;
 use super::life::State;
+use super::name::Name;
 use super::peak::Peaks;
 use super::protection::Propagated;
 use super::ring::NO_RING;
 use super::tree::Tree;
-use super::watch::LISTENS;
 use crate::error::CounterId;
 use crate::pool::PoolAlign;
-use crate::reclaim::Event;
 use crate::reclaim::event::EventCounts;
-use crate::stat::part::Part;
+use crate::stat::part::PartPlace;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::slots::{Gate, SlotIndex};
 use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU8, AtomicU32, AtomicU64 as StatU64};
-use crate::sync::{Arc, AtomicI64, AtomicU64, Ordering, fence_after_exchange};
+use crate::sync::{Arc, AtomicI64, AtomicU64, Ordering};
 
 /// The most units a counter may hold.
 pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
@@ -74,9 +73,8 @@ pub(crate) struct Node {
     pub(crate) poisoned: AtomicBool,
     /// Of the first counter of a group: where the rings of reclaim have it.
     pub(crate) ring: AtomicU32,
-    /// What happened to this group's limits, and in its subtree.
-    pub(crate) events_local: EventCounts,
-    pub(crate) events: EventCounts,
+    /// What happened to this group's limits, and in its subtree, null until something has; see `events`.
+    pub(super) events: StatPtr<EventCounts>,
     /// Percentages that limits were set to, plus 1; 0 where to a number.
     pub(crate) percents: [AtomicU8; KNOBS],
     pub(crate) failcnt: StatU64,
@@ -85,7 +83,7 @@ pub(crate) struct Node {
     /// Audit cell of threads that have no block.
     pub(crate) audit_shared: AuditCell,
     /// Of the first counter of a group: the group's statistics, null until it or a group below is written.
-    pub(super) stats: StatPtr<Part>,
+    pub(super) stats: PartPlace,
     /// The next one that the same thread has to bury.
     pub(super) next_grave: StatPtr<Node>,
     /// The next one that the same thread has to serve.
@@ -121,8 +119,8 @@ pub(crate) struct Life {
     pub(crate) parent: Option<&'static Node>,
     /// The front of a counter set with shared stock charges these and is no level itself. Empty otherwise.
     pub(crate) members: Box<[&'static Node]>,
-    /// Among its siblings; empty where counters have no names.
-    pub(crate) name: Box<str>,
+    /// Of a group among its siblings, with its first counter; empty where counters have no names.
+    pub(crate) name: Name,
     /// Whether it has a stock of its own.
     pub(crate) stock: bool,
     /// Audited, or with a real fence: not for the hit path.
@@ -248,14 +246,13 @@ impl Node {
             children: AtomicU32::new(0),
             poisoned: AtomicBool::new(false),
             ring: AtomicU32::new(NO_RING),
-            events_local: EventCounts::new(),
-            events: EventCounts::new(),
+            events: StatPtr::new(ptr::null_mut()),
             percents: [const { AtomicU8::new(0) }; KNOBS],
             failcnt: StatU64::new(0),
             underflows: StatU64::new(0),
             underflowed: StatU64::new(0),
             audit_shared: AuditCell::new(),
-            stats: StatPtr::new(ptr::null_mut()),
+            stats: PartPlace::empty(),
             next_grave: StatPtr::new(ptr::null_mut()),
             next_served: StatPtr::new(ptr::null_mut()),
             observed_max: StatU64::new(u64::MAX),
@@ -314,8 +311,7 @@ impl Node {
         }
         self.audit_shared.reset();
         self.ring.store(NO_RING, Ordering::Relaxed);
-        self.events_local.forget();
-        self.events.forget();
+        self.forget_events();
         // SAFETY: see `Sync`.
         unsafe { (*self.life.get()).take() }
     }
@@ -343,9 +339,14 @@ impl Node {
         self.life().id
     }
 
+    /// That of the group that this is a counter of.
+    pub(crate) fn name(&self) -> &str {
+        &self.first().life().name
+    }
+
     /// The names from the root to here. They do not change, and a counter keeps its ancestors: no lock.
     pub(crate) fn path(&self) -> String {
-        let names: Vec<&str> = self.levels().map(|level| &*level.life().name).collect();
+        let names: Vec<&str> = self.levels().map(Node::name).collect();
         match names.len() {
             0 | 1 => "/".to_string(),
             _ => names.into_iter().rev().collect::<Vec<_>>().join("/"),
@@ -368,19 +369,5 @@ impl Node {
     /// Names it among all counters there are, for as long as it is in use.
     pub(super) fn key(&self) -> u64 {
         u64::from(self.number) << u16::BITS | u64::from(self.position)
-    }
-
-    /// An event of this group, counted here and at all above. Takes no lock, allocates nothing; who waits for it is
-    /// told at the end of the slow path.
-    pub(crate) fn count_event(&self, event: Event) {
-        self.events_local.count(event);
-        for level in self.levels() {
-            // SeqCst (E26): counted, then a look for somebody who waits; pairs with `Hearing::poll`.
-            level.events.count(event);
-            fence_after_exchange();
-            if level.is_watched_for(LISTENS) {
-                level.list();
-            }
-        }
     }
 }

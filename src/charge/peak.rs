@@ -2,11 +2,13 @@
 //!
 //! One for the counter's whole life, and private windows that each reader may reset without disturbing the others, as
 //! the kernel's `memory.peak` does per open file. Windows share one running peak; resetting one folds what the running
-//! peak holds into all the others.
+//! peak holds into all the others. Few counters ever have a window, so the tree keeps them and not the counter.
 //!
 //! Edge: E13 (charge/reset).
 
-use crate::sync::lock::{Lock, Rank};
+use std::collections::BTreeMap;
+
+use super::page_counter::Node;
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
 use crate::sync::{Arc, AtomicU64, Ordering, fence_after_exchange};
 
@@ -15,12 +17,15 @@ pub(crate) struct Peaks {
     ever: StatU64,
     /// Highest usage since a window was last reset.
     running: AtomicU64,
-    windows: Lock<Vec<Arc<StatU64>>>,
 }
+
+/// The windows of a tree, by their counter.
+#[derive(Default)]
+pub(crate) struct Windows(BTreeMap<u64, Vec<Arc<StatU64>>>);
 
 impl Peaks {
     pub(crate) fn new() -> Self {
-        Peaks { ever: StatU64::new(0), running: AtomicU64::new(0), windows: Lock::new(Rank::Bookkeeping, Vec::new()) }
+        Peaks { ever: StatU64::new(0), running: AtomicU64::new(0) }
     }
 
     /// Whether `usage` is a new peak. The running one is never above the other, so one look is enough.
@@ -46,19 +51,8 @@ impl Peaks {
         self.ever.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn open_window(&self, usage: impl Fn() -> u64) -> Arc<StatU64> {
-        let window = Arc::new(StatU64::new(0));
-        self.reset(&window, usage);
-        self.windows.lock().push(Arc::clone(&window));
-        window
-    }
-
-    pub(crate) fn close_window(&self, window: &Arc<StatU64>) {
-        self.windows.lock().retain(|other| !Arc::ptr_eq(other, window));
-    }
-
-    pub(crate) fn reset(&self, window: &Arc<StatU64>, usage: impl Fn() -> u64) {
-        let windows = self.windows.lock();
+    /// Start `window` over, which is one of this level's `windows`. Under their lock.
+    fn reset(&self, windows: &[Arc<StatU64>], window: &Arc<StatU64>, usage: impl Fn() -> u64) {
         let fold = |peak: u64| {
             for other in windows.iter().filter(|other| !Arc::ptr_eq(other, window)) {
                 other.fetch_max(peak, Ordering::Relaxed);
@@ -78,5 +72,33 @@ impl Peaks {
 
     pub(crate) fn read(&self, window: &StatU64) -> u64 {
         window.load(Ordering::Relaxed).max(self.running.load(Ordering::Relaxed))
+    }
+}
+
+// === impl Node: its windows ===
+
+impl Node {
+    pub(super) fn open_window(&self) -> Arc<StatU64> {
+        let window = Arc::new(StatU64::new(0));
+        let mut windows = self.tree().windows.lock();
+        let here = windows.0.entry(self.key()).or_default();
+        self.peaks().reset(here, &window, || self.usage());
+        here.push(Arc::clone(&window));
+        window
+    }
+
+    pub(super) fn close_window(&self, window: &Arc<StatU64>) {
+        let mut windows = self.tree().windows.lock();
+        let Some(here) = windows.0.get_mut(&self.key()) else { return };
+        here.retain(|other| !Arc::ptr_eq(other, window));
+        if here.is_empty() {
+            windows.0.remove(&self.key());
+        }
+    }
+
+    pub(super) fn reset_window(&self, window: &Arc<StatU64>) {
+        let windows = self.tree().windows.lock();
+        let here = windows.0.get(&self.key()).map_or(&[][..], Vec::as_slice);
+        self.peaks().reset(here, window, || self.usage());
     }
 }

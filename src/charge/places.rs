@@ -85,6 +85,13 @@ pub(crate) enum Scope {
 // === impl Places ===
 
 impl Places {
+    /// Bytes of all this, as far as it has been written to.
+    pub(super) fn bytes(&self) -> u64 {
+        let numbers = self.free.len() + self.stocks.capacity() + self.opened.len() + self.deaths.capacity();
+        let lists = numbers * size_of::<u32>() + self.claims.capacity() * size_of::<Claim>();
+        (self.all.len() * size_of::<Place>() + lists + self.names.allocation_size()) as u64
+    }
+
     /// The counter at a place. Places handed out by this type are taken.
     pub(crate) fn node(&self, place: u32) -> &'static Node {
         self.all[place as usize].node.expect("a linked place holds a node")

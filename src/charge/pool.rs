@@ -21,10 +21,9 @@ use super::service::serve_all;
 use super::tree::Tree;
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
-use crate::stat::part::Part;
+use crate::stat::part::PartPlace;
 use crate::sync::foreign::drop_contained;
 use crate::sync::slots::Gate;
-use crate::sync::stat_atomic::AtomicPtr as StatPtr;
 use crate::sync::{Ordering, Shared, per_thread, registry};
 
 /// Bytes from one counter of a group to the next.
@@ -36,7 +35,7 @@ const _: () = assert!(align_of::<Node>() <= PoolAlign::WORD && size_of::<Node>()
 /// one.
 pub(crate) fn group_cache(counters: usize, nodes: usize, align: PoolAlign) -> Shared<Cache> {
     let nodes = places_for(nodes);
-    let asked = parts_at(counters) + nodes * size_of::<StatPtr<Part>>();
+    let asked = parts_at(counters) + nodes * size_of::<PartPlace>();
     cache(Shape { kind: Kind::Group { counters, nodes }, asked, align, node: None }, unmake)
 }
 
@@ -177,7 +176,7 @@ impl Node {
     /// Places for the parts on nodes of the group that this is the first counter of, null where there is none; empty
     /// where its tree has one node.
     #[allow(unsafe_code)]
-    pub(crate) fn parts(&self) -> &'static [StatPtr<Part>] {
+    pub(crate) fn parts(&self) -> &'static [PartPlace] {
         let nodes = self.tree().stats.as_ref().map_or(0, |stats| places_for(stats.nodes));
         // SAFETY: the object was asked for with so many places behind its counters; as it came they are null pointers.
         unsafe {

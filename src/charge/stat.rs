@@ -5,7 +5,7 @@
 use super::page_counter::Node;
 use super::pool::slow_path;
 use crate::stat::cells::{Added, Cells};
-use crate::stat::coordinator::Coordinator;
+use crate::stat::coordinator::{Coordinator, Of};
 use crate::stat::flush::Unlist;
 use crate::stat::part::{Bound, Part};
 use crate::stat::{Stat, Stats};
@@ -62,10 +62,8 @@ pub(super) struct Addition {
 
 impl Node {
     /// The group's statistics, once it or a group below has been written.
-    #[allow(unsafe_code)]
     pub(crate) fn stat_part(&self) -> Option<&Part> {
-        // SAFETY: the tree's coordinator keeps it until the group is buried; who has the node keeps the group.
-        unsafe { self.stats.load(Ordering::Acquire).as_ref() }
+        self.stats.get()
     }
 
     pub(super) fn part_of(&self, spine: Spine) -> Option<&Part> {
@@ -75,19 +73,26 @@ impl Node {
         }
     }
 
-    /// The same, made with those of its ancestors where there is none.
-    fn part_or_make(&self, stats: &Coordinator, spine: Spine) -> Option<&Part> {
+    /// The same, made with those of its ancestors where there is none. `None` where the system has no memory for one of
+    /// them.
+    pub(super) fn part_or_make(&self, stats: &Coordinator, spine: Spine) -> Option<&Part> {
         if self.part_of(spine).is_none() {
             let without: Vec<&Node> = self.levels().take_while(|level| level.part_of(spine).is_none()).collect();
-            for level in without.into_iter().rev() {
+            let attach = |level: &&Node| {
                 let above = level.life().parent.and_then(|above| above.part_of(spine));
                 match spine {
-                    Spine::Group => stats.attach(&level.stats, above),
+                    Spine::Group => stats.attach(&level.stats, Of::Group, above),
                     Spine::On(node) => level.attach_on(stats, node.into(), above),
                 }
-            }
+            };
+            let _ = without.iter().rev().all(attach);
         }
         self.part_of(spine)
+    }
+
+    /// The same, or the nearest above that there is memory for.
+    fn part_or_above(&self, stats: &Coordinator, spine: Spine) -> Option<&Part> {
+        self.part_or_make(stats, spine).or_else(|| self.levels().find_map(|level| level.part_of(spine)))
     }
 
     /// This thread's cells.
@@ -121,7 +126,7 @@ impl Node {
         if let Some((cells, part)) = found.or_else(|| self.first_touch(stats, block?, spine)) {
             Some(cells.add_known(stat, delta, fenced) == Added::Due && stats.attend(part, cells))
         } else {
-            Some(stats.add_shared(self.part_or_make(stats, spine)?, stat, delta))
+            Some(stats.add_shared(self.part_or_above(stats, spine)?, stat, delta))
         }
     }
 
@@ -147,7 +152,7 @@ impl Node {
     fn first_touch(&self, stats: &Coordinator, block: &Block, spine: Spine) -> Option<(Cells, &Part)> {
         let place = match spine {
             Spine::Group => block.cells_or_page(self.index)?,
-            Spine::On(node) => block.row_or_page(self.index)?.places_or_make(stats.nodes).get(usize::from(node))?,
+            Spine::On(node) => block.row_or_make(self.index, stats.nodes)?.get(usize::from(node))?,
         };
         let part = self.part_or_make(stats, spine)?;
         let cells = stats.cells(part);
@@ -267,6 +272,6 @@ impl Node {
             }
         }
         self.coordinator().bury(part);
-        self.stats.store(std::ptr::null_mut(), Ordering::Relaxed);
+        self.stats.clear();
     }
 }

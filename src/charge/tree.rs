@@ -2,9 +2,12 @@
 
 use super::audit::Cell as AuditCell;
 use super::config::{BUDGET_SHARE, CounterConfig};
+use super::events::event_cache;
 use super::listeners::Listeners;
 use super::oom::Oom;
+use super::own::Own;
 use super::page_counter::{Node, USAGE_MAX};
+use super::peak::Windows;
 use super::places::Places;
 use super::pool::group_cache;
 use super::reclaim::ReclaimConfig;
@@ -32,6 +35,8 @@ pub(crate) struct Tree {
     pub(crate) config: CounterConfig,
     /// Where its groups come from.
     pub(super) pool: Shared<Cache>,
+    /// Where their counts of events come from. Of a tree of groups.
+    pub(super) events: Option<Shared<Cache>>,
     /// The counters that each of its groups has beside memory.
     pub(crate) further: Box<[Further]>,
     /// Most groups at a time.
@@ -52,6 +57,9 @@ pub(crate) struct Tree {
     pub(crate) listeners: Lock<Listeners>,
     /// Who can be cancelled, and who has been.
     pub(crate) oom: Lock<Oom>,
+    /// Who looks at peaks of their own.
+    pub(super) windows: Lock<Windows>,
+    pub(super) own: Own,
 }
 
 /// A counter that every group has beside memory.
@@ -71,6 +79,10 @@ pub(crate) struct TreeCounts {
     pub(crate) underflows: AtomicU64,
     pub(crate) overflows: AtomicU64,
     pub(crate) discarded: AtomicU64,
+    /// Counters that have counts of events.
+    pub(crate) event_counts: AtomicU64,
+    /// Bytes of names that lie outside of their counters.
+    pub(crate) name_bytes: AtomicU64,
 }
 
 // === impl Tree ===
@@ -78,7 +90,7 @@ pub(crate) struct TreeCounts {
 impl Tree {
     pub(crate) fn new(config: CounterConfig) -> Arc<Tree> {
         let pool = group_cache(1, 1, PoolAlign::default());
-        Tree::make(config, pool, None, Box::default(), u32::MAX, ReclaimConfig::default(), None)
+        Tree::make(config, pool, None, None, Box::default(), u32::MAX, ReclaimConfig::default(), None)
     }
 
     pub(crate) fn of_groups(
@@ -91,12 +103,14 @@ impl Tree {
         numa: Numa,
     ) -> Arc<Tree> {
         let pool = group_cache(1 + further.len(), stats.nodes, pool_align);
-        Tree::make(config, pool, Some(stats), further, groups_max, reclaim, Some(numa))
+        let events = Some(event_cache(pool_align));
+        Tree::make(config, pool, events, Some(stats), further, groups_max, reclaim, Some(numa))
     }
 
     fn make(
         config: CounterConfig,
         pool: Shared<Cache>,
+        events: Option<Shared<Cache>>,
         stats: Option<Coordinator>,
         further: Box<[Further]>,
         groups_max: u32,
@@ -112,6 +126,7 @@ impl Tree {
             audited: config.audit,
             config,
             pool,
+            events,
             further,
             groups_max,
             stats,
@@ -124,6 +139,8 @@ impl Tree {
             waiting: Lock::new(Rank::Waiting, Waiting::default()),
             listeners: Lock::new(Rank::Bookkeeping, Listeners::default()),
             oom: Lock::new(Rank::Bookkeeping, Oom::default()),
+            windows: Lock::new(Rank::Bookkeeping, Windows::default()),
+            own: Own::new(),
         })
     }
 

@@ -59,6 +59,7 @@ impl Group {
             slow_path(|_, _| node.tree().settle());
             created = create();
         }
+        node.tree().own_may_have_changed();
         created.map(Group::from_handle).map_err(|why| match why {
             NotCreated::Offline => CreateError::Offline { parent: parent(), name: name.into() },
             NotCreated::Taken => CreateError::Taken { parent: parent(), name: name.into() },
@@ -87,7 +88,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn name(&self) -> &str {
-        &self.node().life().name
+        self.node().name()
     }
 
     /// The names from the root to here, as in `/acme/q17`; the root is `/`. Also of a group that is offline.
@@ -191,6 +192,7 @@ impl Group {
         gone.map_err(|HasChildren(children)| OfflineError { group: self.clone(), children })?;
         // What is written from here on goes up with a later flush, or with the burial.
         self.node().flush_stats(Unlist::Never);
+        self.node().tree().own_has_gone_offline(self.node());
         Ok(())
     }
 
@@ -207,6 +209,7 @@ impl Group {
     pub fn offline_tree(&self) {
         slow_path(|_, _| self.node().tree().offline_tree(self.node()));
         self.node().flush_stats(Unlist::Never);
+        self.node().tree().own_has_changed();
     }
 
     /// Whether admission has stopped. One load.

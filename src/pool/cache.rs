@@ -85,9 +85,26 @@ impl Cache {
         }
     }
 
-    /// Objects that are taken: exact while nobody takes or puts one.
+    /// Objects that are taken: exact where nobody takes or puts any.
     pub(crate) fn live(&self) -> u64 {
         self.stashes.iter().map(|stash| stash.lock().live).fold(0, u64::wrapping_add)
+    }
+
+    /// Objects that somebody has had and nobody has now: memory that the next ones take. Exact as above.
+    pub(crate) fn free(&self) -> u64 {
+        let fresh: usize = self.stashes.iter().map(|stash| stash.lock().fresh.len()).sum();
+        let had = self.depot.lock().fresh().saturating_sub(fresh) as u64;
+        had.saturating_sub(self.live())
+    }
+
+    /// Chunks that the system has given.
+    pub(crate) fn chunks(&self) -> usize {
+        self.depot.lock().chunks()
+    }
+
+    /// Bytes of so many objects in use and of those that are free.
+    pub(crate) fn bytes(&self, used: u64) -> u64 {
+        (used + self.free()) * self.shape.given() as u64
     }
 
     fn own(&self) -> &Lock<Stash> {

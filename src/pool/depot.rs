@@ -60,6 +60,15 @@ impl Depot {
         Ok(())
     }
 
+    /// Objects that have been given out.
+    pub(super) fn fresh(&self) -> usize {
+        self.fresh
+    }
+
+    pub(super) fn chunks(&self) -> usize {
+        self.chunks.len()
+    }
+
     /// Take objects back, which are of these chunks.
     pub(super) fn put(&mut self, numbers: &[u32]) {
         let directory = directory();

@@ -46,8 +46,9 @@ impl PoolAlign {
 pub(crate) enum Kind {
     /// Groups of so many counters, with places for parts on so many nodes.
     Group { counters: usize, nodes: usize },
+    /// Counts of events.
+    Events,
     /// Parts of the statistics, of so many items.
-    #[cfg_attr(not(test), expect(dead_code, reason = "parts still come from the allocator"))]
     Part { items: usize },
 }
 

@@ -4,7 +4,7 @@
 
 use crate::sync::Ordering;
 use crate::sync::slots::Gate;
-use crate::sync::stat_atomic::AtomicU64;
+use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
 
 /// What can happen. Counts only grow.
 ///
@@ -133,15 +133,12 @@ impl std::fmt::Debug for Happened {
     }
 }
 
-/// Counts of one group, or of a subtree.
-pub(crate) struct EventCounts([AtomicU64; Event::ALL.len()]);
+/// Counts of one kind.
+pub(crate) struct Counts([AtomicU64; Event::ALL.len()]);
 
-impl EventCounts {
-    pub(crate) const fn new() -> Self {
-        EventCounts([const { AtomicU64::new(0) }; Event::ALL.len()])
-    }
-
+impl Counts {
     pub(crate) fn count(&self, event: Event) {
+        // SeqCst (E26): before the look for somebody who waits.
         self.0[event as usize].fetch_add(1, Ordering::SeqCst);
     }
 
@@ -149,8 +146,21 @@ impl EventCounts {
         // SeqCst (E26): after the mark of whoever waits.
         self.0[event as usize].load(Ordering::SeqCst)
     }
+}
 
+/// What has happened to a group, and in its subtree: an object of a pool. All zero, nothing has.
+pub(crate) struct EventCounts {
+    pub(crate) local: Counts,
+    pub(crate) subtree: Counts,
+    /// Names the object in its pool.
+    pub(crate) number: AtomicU32,
+}
+
+impl EventCounts {
+    /// Nobody has it any more.
     pub(crate) fn forget(&self) {
-        self.0.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+        for Counts(counts) in [&self.local, &self.subtree] {
+            counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
+        }
     }
 }

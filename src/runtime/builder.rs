@@ -448,7 +448,8 @@ impl RuntimeBuilder {
         let configs: Vec<_> = std::iter::once(memory).chain(self.counters.iter().map(|_| config.clone())).collect();
         let numa = self.numa.build()?;
         let root = slow_path(|_, _| {
-            let stats = Coordinator::new(self.items, numa.topology.nodes().len(), self.id, self.stat_batch);
+            let nodes: Vec<_> = numa.topology.nodes().collect();
+            let stats = Coordinator::new(self.items, &nodes, self.pool_align, self.id, self.stat_batch);
             if self.reclaim.weight.is_some_and(|stat| !stats.items.knows(stat)) {
                 return Err(BuildError::ForeignStat);
             }

@@ -44,6 +44,7 @@ impl Flusher {
         let flush = move || {
             while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
                 root.node().flush_stats_periodic();
+                root.node().tree().own_has_changed();
             }
         };
         let thread = Builder::new().name("memcg-flusher".into()).spawn(flush)?;

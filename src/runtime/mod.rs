@@ -3,6 +3,7 @@
 mod builder;
 mod flusher;
 mod nodes;
+mod own;
 mod pools;
 mod table;
 
@@ -161,6 +162,7 @@ impl Runtime {
     /// ```
     pub fn settle(&self) {
         slow_path(|_, _| self.tree.settle());
+        self.tree.own_has_changed();
     }
 
     /// Groups that are online, the root included.
@@ -284,6 +286,7 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         if !crate::sync::model_failed() {
             self.stop_flusher();
+            self.tree.charge_own(None);
             self.root.offline_tree();
         }
     }

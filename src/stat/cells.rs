@@ -100,15 +100,25 @@ impl Row {
         unsafe { places.as_ref() }.map(SmallVec::as_slice)
     }
 
-    /// As many places as there are nodes. Owner only. Allocates.
-    pub(crate) fn places_or_make(&self, nodes: usize) -> &[Place] {
+    /// As many places as there are nodes, and how many bytes more the row has come to. Owner only. Allocates.
+    pub(crate) fn places_or_make(&self, nodes: usize) -> (&[Place], i64) {
+        let mut more = 0;
         if self.places().is_none_or(|places| places.len() < nodes) {
+            let before = self.bytes();
             let made = Box::new((0..nodes).map(|_| Place::empty()).collect());
             let small = self.0.swap(Box::into_raw(made), Ordering::Relaxed);
             // Made for a tree with fewer nodes, whose group has been buried: empty, and in nobody's hands.
             Row::give_back(small);
+            more = self.bytes() - before;
         }
-        self.places().unwrap_or_default()
+        (self.places().unwrap_or_default(), more)
+    }
+
+    fn bytes(&self) -> i64 {
+        let Some(places) = self.places() else { return 0 };
+        let inline = size_of::<SmallVec<[Place; NODES_COMMON]>>();
+        let spilled = if places.len() > NODES_COMMON { size_of_val(places) } else { 0 };
+        (inline + spilled) as i64
     }
 
     #[allow(unsafe_code)]
@@ -140,7 +150,16 @@ pub(crate) enum Added {
 /// Memory for the cells of so many items.
 pub(super) fn lines(items: usize) -> Arc<[Line]> {
     let line = |_| Line(std::array::from_fn(|_| AtomicU64::new(0)));
-    (0..(HEAD + items).div_ceil(WORDS)).map(line).collect()
+    (0..lines_of(items)).map(line).collect()
+}
+
+const fn lines_of(items: usize) -> usize {
+    (HEAD + items).div_ceil(WORDS)
+}
+
+/// Bytes of [`lines`]: a line more, for what counts who shares them.
+pub(super) const fn lines_bytes(items: usize) -> usize {
+    (lines_of(items) + 1) * size_of::<Line>()
 }
 
 impl Cells {

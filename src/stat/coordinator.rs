@@ -11,12 +11,14 @@ use std::time::{Duration, Instant};
 use super::cells::{Added, Cells};
 use super::item::{Items, Stat};
 use super::list::NONE;
-use super::part::{Bound, ENDLESS, Part};
+use super::part::{Bound, ENDLESS, OwnPart, Part, PartPlace, part_cache};
 use super::state::{Entry, State};
+use crate::numa::NodeId;
+use crate::pool::{Cache, PoolAlign};
 use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, Rank};
-use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
-use crate::sync::{Arc, AtomicU64, Ordering, SLICE};
+use crate::sync::stat_atomic::AtomicU64 as StatU64;
+use crate::sync::{AtomicU64, Ordering, SLICE, Shared};
 
 /// Fewer idle cells than this do not pay for a barrier; the periodic flush takes them.
 const IDLE_MANY: usize = 64;
@@ -36,6 +38,8 @@ pub(crate) struct Coordinator {
     pub(crate) items: Items,
     /// Memory nodes; with one, no group has parts on nodes.
     pub(crate) nodes: usize,
+    /// Where parts come from: those of groups, and those on nodes, each in memory of its node.
+    parts: Box<[Shared<Cache>]>,
     /// Who declared the last of them.
     builder: u64,
     /// Grains that a thread may have written to a group without announcing them: half a batch. What has been announced
@@ -54,6 +58,13 @@ pub(crate) struct Coordinator {
     pub(super) state: Lock<State>,
 }
 
+/// What a part is of: of a group, or of its memory on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    Group,
+    Node(usize),
+}
+
 /// Event counts; nothing depends on them.
 #[derive(Default)]
 pub(crate) struct Counts {
@@ -68,11 +79,14 @@ pub(crate) struct Counts {
 // === impl Coordinator: the writers' side ===
 
 impl Coordinator {
-    pub(crate) fn new(items: Items, nodes: usize, builder: u64, batch: u64) -> Coordinator {
+    pub(crate) fn new(items: Items, nodes: &[NodeId], align: PoolAlign, builder: u64, batch: u64) -> Coordinator {
         let state = State::new(items.len());
+        let on_nodes = nodes.iter().filter(|_| nodes.len() > 1).copied().map(Some);
+        let parts = std::iter::once(None).chain(on_nodes).map(|node| part_cache(items.len(), align, node)).collect();
         Coordinator {
             items,
-            nodes,
+            nodes: nodes.len(),
+            parts,
             builder,
             quantum: batch / 2,
             stack: AtomicU64::new(0),
@@ -85,15 +99,23 @@ impl Coordinator {
         }
     }
 
-    /// Make the part that belongs at `place`, below `parent`, unless somebody else has meanwhile.
-    pub(crate) fn attach(&self, place: &StatPtr<Part>, parent: Option<&Part>) {
+    /// Make the part that belongs at `place`, below `parent`, unless somebody else has meanwhile. False where the system
+    /// has no memory for it.
+    pub(crate) fn attach(&self, place: &PartPlace, of: Of, parent: Option<&Part>) -> bool {
+        let pool = match of {
+            Of::Group => 0,
+            Of::Node(node) => 1 + node,
+        };
+        let Some(cache) = self.parts.get(pool) else { return false };
+        let Ok(part) = OwnPart::take(cache, pool, self.items.len()) else { return false };
         let mut state = self.state.lock();
-        if place.load(Ordering::Relaxed).is_null() {
-            let number = state.group(parent, self.items.len());
-            let part = Arc::as_ptr(&state.groups[number as usize].part);
-            // Release: whoever sees it sees it made.
-            place.store(part.cast_mut(), Ordering::Release);
+        if place.get().is_none() {
+            place.set(state.group(parent, part));
+        } else {
+            drop(state);
+            part.give_back(cache);
         }
+        true
     }
 
     /// New cells for a thread that writes a group for the first time.
@@ -107,14 +129,14 @@ impl Coordinator {
 
     fn entry(&self, state: &mut State, part: &Part, made: Option<Entry>) -> u32 {
         let new = || made.unwrap_or_else(|| Entry::new(self.items.len()));
-        state.entry(part.number, self.builder, self.quantum, new)
+        state.entry(part.number(), self.builder, self.quantum, new)
     }
 
     /// Add for a thread that has no cells of its own: all of those share some, which the lock makes one writer's. True
     /// as for [`attend`](Self::attend).
     pub(crate) fn add_shared(&self, part: &Part, stat: Stat, delta: i64) -> bool {
         let mut state = self.state.lock();
-        let group = part.number as usize;
+        let group = part.number() as usize;
         if state.groups[group].shared == NONE {
             state.groups[group].shared = self.entry(&mut state, part, None);
         }
@@ -207,6 +229,21 @@ impl Coordinator {
         }
     }
 
+    // === What it takes ===
+
+    /// Bytes of cells and of what is kept about them and about groups. Takes the lock.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.state.lock().bytes()
+    }
+
+    /// Bytes of parts, of this tree's groups and of the process's free ones. Takes the lock.
+    pub(crate) fn part_bytes(&self) -> u64 {
+        let used = self.state.lock().parts();
+        // They are all of one size.
+        let free = self.parts.iter().skip(1).map(|cache| cache.bytes(0)).sum::<u64>();
+        self.parts.first().map_or(0, |cache| cache.bytes(used)) + free
+    }
+
     // === When flushes are due ===
 
     pub(crate) fn set_period(&self, period: Duration) {
@@ -271,11 +308,17 @@ impl Coordinator {
     pub(crate) fn bury(&self, part: &Part) {
         let mut state = self.state.lock();
         self.take_over(&mut state);
-        while !state.bury(part.number) {
+        let gone = loop {
+            if let Some(gone) = state.bury(part.number()) {
+                break gone;
+            }
             drop(state);
             std::thread::yield_now();
             state = self.state.lock();
-        }
+        };
+        drop(state);
+        let cache = &self.parts[gone.pool];
+        gone.give_back(cache);
     }
 }
 

@@ -69,6 +69,13 @@ impl Rows {
         Rows { items, slice: 0, rows: Vec::new(), changes: Vec::new(), idle: Vec::new(), visited: 0 }
     }
 
+    /// Bytes of scratch.
+    pub(super) fn bytes(&self) -> u64 {
+        let Rows { rows, changes, idle, .. } = self;
+        let all = rows.capacity() * size_of::<Row>() + changes.capacity() * size_of::<i64>();
+        (all + idle.capacity() * size_of::<u32>()) as u64
+    }
+
     pub(super) fn begin(&mut self) {
         self.slice += 1;
         self.visited = 0;
@@ -89,7 +96,7 @@ impl Coordinator {
     /// Publish what was written in the group and below it before the call. No barrier, but where cells are unlisted.
     /// Costs one visit to each listed pair of thread and group.
     pub(crate) fn flush(&self, part: &Part, barrier: &Barrier, unlist: Unlist) {
-        let root = part.number == 0;
+        let root = part.number() == 0;
         if root {
             self.note_root_flush();
         }
@@ -99,7 +106,7 @@ impl Coordinator {
         loop {
             let mut state = self.state.lock();
             let number = *flush.get_or_insert_with(|| self.begin(&mut state, asked));
-            let done = state.slice(part.number, number);
+            let done = state.slice(part.number(), number);
             met.visited += state.rows.visited;
             met.idle.append(&mut state.rows.idle);
             drop(state);
@@ -240,7 +247,7 @@ impl State {
         }
         for (row, changes) in rows.iter().zip(changes.chunks(2 * items)) {
             let (local, subtree) = changes.split_at(items);
-            self.groups[row.group as usize].part.publish(row, local, subtree);
+            self.groups[row.group as usize].part().publish(row, local, subtree);
         }
     }
 }

@@ -1,17 +1,28 @@
 //! The statistics of one group: what has been published, and how much may be missing from it.
 
+use std::ops::Deref;
+use std::ptr::{self, NonNull};
+
 use super::cells::Bits;
 use super::flush::Row;
 use super::item::Stat;
-use crate::sync::stat_atomic::AtomicPtr as StatPtr;
-use crate::sync::{AtomicU64, Ordering};
+use crate::numa::NodeId;
+use crate::pool::shape::{Kind, Shape};
+use crate::pool::{Cache, NoMemory, PoolAlign, cache};
+use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32};
+use crate::sync::{AtomicU64, Ordering, Shared};
 
 /// So much at once is flushed at once: what is announced and not flushed must not wrap.
 pub(super) const ENDLESS: u64 = 1 << 56;
 
-/// A group's part of the statistics, made when it, or a group below it, is first written. The coordinator keeps it, and
-/// whoever keeps the group may look at it.
-pub(crate) struct Part {
+/// A group's part of the statistics, made when it, or a group below it, is first written: an object of a pool, as large as
+/// the items of the runtime make it. The coordinator keeps it, and whoever keeps the group may look at it.
+#[repr(C)]
+pub(crate) struct Part<Figures: ?Sized = [AtomicU64]> {
+    /// How many there are; 0 in memory of which no part has been made yet.
+    items: u32,
+    /// Group of the coordinator. Stored before anybody else sees the part.
+    number: AtomicU32,
     /// Grains announced here and below.
     announced: AtomicU64,
     /// How many of those have been flushed.
@@ -20,14 +31,31 @@ pub(crate) struct Part {
     writers: AtomicU64,
     /// Items that have been published here, a bit each.
     touched: AtomicU64,
-    /// Group of the coordinator.
-    pub(super) number: u32,
     /// Kept by its children.
-    parent: StatPtr<Part>,
-    /// Published: the group and all below it, and the group alone.
-    subtree: Box<[AtomicU64]>,
-    local: Box<[AtomicU64]>,
+    parent: PartPlace,
+    /// Published, a pair for each item: the group and all below it, and the group alone.
+    figures: Figures,
 }
+
+/// A part of which it is not known how many items it has.
+type Head = Part<[AtomicU64; 0]>;
+
+/// Where a part is found, once there is one.
+#[repr(transparent)]
+pub(crate) struct PartPlace(StatPtr<Head>);
+
+/// A part that the coordinator has taken from a pool.
+pub(super) struct OwnPart {
+    head: NonNull<Head>,
+    /// Names the object in its pool.
+    object: u32,
+    /// Which of the coordinator's pools.
+    pub(super) pool: usize,
+}
+
+// SAFETY: atomic words in memory that never goes, and numbers.
+#[allow(unsafe_code)]
+unsafe impl Send for OwnPart {}
 
 /// What may be missing from published figures.
 #[derive(Clone, Copy, Debug)]
@@ -37,37 +65,131 @@ pub(crate) struct Bound {
     pub(crate) threshold: u64,
 }
 
-impl Part {
-    pub(super) fn new(number: u32, items: usize) -> Part {
-        let zeros = || (0..items).map(|_| AtomicU64::new(0)).collect();
-        Part {
-            announced: AtomicU64::new(0),
-            base: AtomicU64::new(0),
-            writers: AtomicU64::new(0),
-            touched: AtomicU64::new(0),
-            number,
-            parent: StatPtr::new(std::ptr::null_mut()),
-            subtree: zeros(),
-            local: zeros(),
+// === Where they come from ===
+
+/// The cache of parts of so many items, in memory of that node.
+pub(crate) fn part_cache(items: usize, align: PoolAlign, node: Option<NodeId>) -> Shared<Cache> {
+    let asked = size_of::<Head>() + 2 * items * size_of::<AtomicU64>();
+    cache(Shape { kind: Kind::Part { items }, asked, align, node }, unmake)
+}
+
+/// Drops what has been made of an object.
+#[allow(unsafe_code)]
+unsafe fn unmake(object: NonNull<u8>) {
+    let head = object.cast::<Head>();
+    // SAFETY: the caller's object, which nobody uses; zeroed, or a part.
+    unsafe {
+        if (*head.as_ptr()).items > 0 {
+            ptr::drop_in_place(whole(head));
         }
     }
+}
 
-    /// Clean, below `parent`. Nobody else has it.
-    pub(super) fn begin(&self, parent: Option<&Part>) {
-        let parent = parent.map_or(std::ptr::null(), std::ptr::from_ref);
-        self.parent.store(parent.cast_mut(), Ordering::Relaxed);
+/// The part that starts there, with its figures.
+///
+/// # Safety
+///
+/// An object of which a part has been made.
+#[allow(unsafe_code)]
+unsafe fn whole(head: NonNull<Head>) -> *mut Part {
+    // SAFETY: made, says the caller.
+    let items = unsafe { (*head.as_ptr()).items } as usize;
+    ptr::slice_from_raw_parts_mut(head.as_ptr().cast::<AtomicU64>(), 2 * items) as *mut Part
+}
+
+impl OwnPart {
+    /// Take one from a cache of parts of so many items.
+    #[allow(unsafe_code)]
+    pub(super) fn take(cache: &Cache, pool: usize, items: usize) -> Result<OwnPart, NoMemory> {
+        let object = cache.take()?;
+        let head = object.start.cast::<Head>();
+        // SAFETY: nobody else's, of that size and alignment; zeroed, or a part of as many items.
+        unsafe {
+            if (*head.as_ptr()).items == 0 {
+                head.write(Part {
+                    items: items as u32,
+                    number: AtomicU32::new(0),
+                    announced: AtomicU64::new(0),
+                    base: AtomicU64::new(0),
+                    writers: AtomicU64::new(0),
+                    touched: AtomicU64::new(0),
+                    parent: PartPlace::empty(),
+                    figures: [],
+                });
+                let figures = (&raw mut (*whole(head)).figures).cast::<AtomicU64>();
+                (0..2 * items).for_each(|at| figures.add(at).write(AtomicU64::new(0)));
+            }
+        }
+        Ok(OwnPart { head, object: object.number, pool })
+    }
+
+    /// Give it back to the cache that it came from. Nobody looks at it any more.
+    pub(super) fn give_back(self, cache: &Cache) {
+        cache.put(self.object);
+    }
+}
+
+impl Deref for OwnPart {
+    type Target = Part;
+
+    #[allow(unsafe_code)]
+    fn deref(&self) -> &Part {
+        // SAFETY: made in `take`, and this one's until `give_back`.
+        unsafe { &*whole(self.head) }
+    }
+}
+
+impl PartPlace {
+    pub(crate) const fn empty() -> PartPlace {
+        PartPlace(StatPtr::new(ptr::null_mut()))
+    }
+
+    /// The part, if there is one. Who asks keeps the group.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) fn get(&self) -> Option<&Part> {
+        // Acquire: pairs with `set`.
+        let head = NonNull::new(self.0.load(Ordering::Acquire))?;
+        // SAFETY: set by the coordinator, which gives a part back when the group is buried.
+        Some(unsafe { &*whole(head) })
+    }
+
+    pub(super) fn set(&self, part: &OwnPart) {
+        // Release: whoever sees it sees it made.
+        self.0.store(part.head.as_ptr(), Ordering::Release);
+    }
+
+    /// The group is nobody's any more.
+    pub(crate) fn clear(&self) {
+        self.0.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+}
+
+impl Part {
+    pub(super) fn number(&self) -> u32 {
+        self.number.load(Ordering::Relaxed)
+    }
+
+    /// Clean, below `parent`, and the group's of that number. Nobody else has it.
+    pub(super) fn begin(&self, parent: Option<&Part>, number: u32) {
+        let head = |part: &Part| ptr::from_ref(part).cast::<Head>().cast_mut();
+        self.parent.0.store(parent.map_or(ptr::null_mut(), head), Ordering::Relaxed);
+        self.number.store(number, Ordering::Relaxed);
         let words = [&self.announced, &self.base, &self.writers, &self.touched];
-        for word in words.into_iter().chain(&self.subtree).chain(&self.local) {
+        for word in words.into_iter().chain(&self.figures) {
             word.store(0, Ordering::Relaxed);
         }
     }
 
+    /// An item's, of the subtree and of the group alone.
+    fn pair(&self, item: usize) -> [&AtomicU64; 2] {
+        [&self.figures[2 * item], &self.figures[2 * item + 1]]
+    }
+
     /// From here to the root.
-    #[allow(unsafe_code)]
     pub(super) fn levels(&self) -> impl Iterator<Item = &Part> {
-        // SAFETY: a group keeps its ancestors, and so their parts, for as long as it is there itself.
-        let above = |part: &&Part| unsafe { part.parent.load(Ordering::Relaxed).as_ref() };
-        std::iter::successors(Some(self), above)
+        // A group keeps its ancestors, and so their parts, for as long as it is there itself.
+        std::iter::successors(Some(self), |part| part.parent.get())
     }
 
     // === What may be missing ===
@@ -110,9 +232,9 @@ impl Part {
         // Release (E22): a reader that sees a figure of a child sees those of its parents, which were stored before.
         self.touched.fetch_or(row.touched, Ordering::Release);
         for item in Bits(row.touched) {
-            for (figures, change) in [(&self.subtree[item], subtree[item]), (&self.local[item], local[item])] {
+            for (figure, change) in self.pair(item).into_iter().zip([subtree[item], local[item]]) {
                 if change != 0 {
-                    figures.fetch_add(change.cast_unsigned(), Ordering::Release);
+                    figure.fetch_add(change.cast_unsigned(), Ordering::Release);
                 }
             }
         }
@@ -128,9 +250,9 @@ impl Part {
             let Some(level) = self.levels().nth(above) else { continue };
             // Release (E22): as in `publish`.
             level.touched.fetch_or(1 << stat.number(), Ordering::Release);
-            let figures = [Some(&level.subtree), (above == 0).then_some(&level.local)];
-            for figures in figures.into_iter().flatten() {
-                figures[stat.number()].fetch_add(delta.cast_unsigned(), Ordering::Release);
+            let figures = level.pair(stat.number()).into_iter().take(if above == 0 { 2 } else { 1 });
+            for figure in figures {
+                figure.fetch_add(delta.cast_unsigned(), Ordering::Release);
             }
         }
     }
@@ -145,6 +267,6 @@ impl Part {
     #[inline]
     pub(crate) fn figures(&self, item: usize) -> [i64; 2] {
         // Acquire (E22): pairs with `publish`.
-        [&self.subtree[item], &self.local[item]].map(|figure| figure.load(Ordering::Acquire).cast_signed())
+        self.pair(item).map(|figure| figure.load(Ordering::Acquire).cast_signed())
     }
 }

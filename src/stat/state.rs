@@ -5,10 +5,10 @@
 
 use smallvec::SmallVec;
 
-use super::cells::{Cells, Line, Version, lines};
+use super::cells::{Cells, Line, Version, lines, lines_bytes};
 use super::flush::Rows;
 use super::list::{Link, Linked, List, NONE};
-use super::part::Part;
+use super::part::{OwnPart, Part};
 use crate::sync::{Arc, IDLE_VISITS, SLICE};
 
 /// Behind the lock.
@@ -29,7 +29,8 @@ pub(super) struct State {
 
 /// What the coordinator keeps about a group that has been written.
 pub(super) struct Group {
-    pub(super) part: Arc<Part>,
+    /// None while the place is free.
+    part: Option<OwnPart>,
     pub(super) parent: u32,
     /// Among the children of its parent that have listed cells, here or below; the root is nowhere.
     link: Link,
@@ -99,18 +100,16 @@ impl State {
         }
     }
 
-    /// A group's place, with the part that it had when it was another's, or with a new one.
-    pub(super) fn group(&mut self, parent: Option<&Part>, items: usize) -> u32 {
+    /// A place for a group, with its part.
+    pub(super) fn group(&mut self, parent: Option<&Part>, part: OwnPart) -> &OwnPart {
         let number = self.free_groups.pop().unwrap_or_else(|| {
-            let number = self.groups.len() as u32;
-            self.groups.push(Group::new(Arc::new(Part::new(number, items))));
-            number
+            self.groups.push(Group::FREE);
+            (self.groups.len() - 1) as u32
         });
+        part.begin(parent, number);
         let group = &mut self.groups[number as usize];
-        *group = Group::new(Arc::clone(&group.part));
-        group.parent = parent.map_or(NONE, |parent| parent.number);
-        group.part.begin(parent);
-        number
+        *group = Group { parent: parent.map_or(NONE, Part::number), ..Group::FREE };
+        group.part.insert(part)
     }
 
     /// Cells for a group: those of one that is gone, or `new` ones.
@@ -125,6 +124,20 @@ impl State {
         (entry.version, entry.group, entry.idle_visits) = (entry.cells.version(), group, 0);
         self.groups[group as usize].idle.push_front(&mut self.entries, number);
         number
+    }
+
+    /// Bytes of all this, as far as it has been written to: vectors are not, beyond their length.
+    pub(super) fn bytes(&self) -> u64 {
+        let items = self.rows.items;
+        let entry = size_of::<Entry>() + lines_bytes(items) + items * size_of::<i64>();
+        let numbers = self.free_groups.len() + self.free_entries.len() + self.taken.len();
+        let all = self.entries.len() * entry + self.groups.len() * size_of::<Group>() + numbers * size_of::<u32>();
+        all as u64 + self.rows.bytes()
+    }
+
+    /// Groups that have a place, and so a part.
+    pub(super) fn parts(&self) -> u64 {
+        (self.groups.len() - self.free_groups.len()) as u64
     }
 
     pub(super) fn has_free_entry(&self) -> bool {
@@ -176,7 +189,7 @@ impl State {
     }
 
     fn remove_writers(&self, group: u32, gone: u64) {
-        self.groups[group as usize].part.levels().for_each(|level| level.remove_writers(gone));
+        self.groups[group as usize].part().levels().for_each(|level| level.remove_writers(gone));
     }
 
     /// Groups without listed cells, here and below, leave their parents' lists.
@@ -255,11 +268,12 @@ impl State {
         }
     }
 
-    /// Free the cells of a group that is done with, at most [`SLICE`] of them, and at last its place. True then.
-    pub(super) fn bury(&mut self, number: u32) -> bool {
+    /// Free the cells of a group that is done with, at most [`SLICE`] of them, and at last its place. Returns its part
+    /// then.
+    pub(super) fn bury(&mut self, number: u32) -> Option<OwnPart> {
         self.rows.begin();
         if !self.enlist_taken() {
-            return false;
+            return None;
         }
         let mut gone = 0;
         let mut freed: SmallVec<[u32; SLICE]> = SmallVec::new();
@@ -279,11 +293,11 @@ impl State {
         self.remove_writers(number, gone);
         self.free_entries.extend(freed);
         if self.first_of(number).is_some() {
-            return false;
+            return None;
         }
         self.prune(number);
         self.free_groups.push(number);
-        true
+        self.groups[number as usize].part.take()
     }
 
     fn first_of(&self, group: u32) -> Option<(u32, bool)> {
@@ -293,20 +307,23 @@ impl State {
 }
 
 impl Group {
-    fn new(part: Arc<Part>) -> Group {
-        Group {
-            part,
-            parent: NONE,
-            link: Link::ALONE,
-            linked: false,
-            children: List::EMPTY,
-            listed: List::EMPTY,
-            idle: List::EMPTY,
-            shared: NONE,
-            done: 0,
-            row: 0,
-            slice: 0,
-        }
+    const FREE: Group = Group {
+        part: None,
+        parent: NONE,
+        link: Link::ALONE,
+        linked: false,
+        children: List::EMPTY,
+        listed: List::EMPTY,
+        idle: List::EMPTY,
+        shared: NONE,
+        done: 0,
+        row: 0,
+        slice: 0,
+    };
+
+    /// Of a place that is not free.
+    pub(super) fn part(&self) -> &Part {
+        self.part.as_ref().expect("a group has its part until it is buried")
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) use super::notes::{
     take_over_high, tell, telling, wake, walk_batch,
 };
 use super::slots::{Directory, Gate, PAGE_SLOTS, SlotIndex};
-use super::stat_atomic::AtomicU32;
+use super::stat_atomic::{AtomicU32, AtomicU64};
 use super::transit::Transit;
 use super::{AtomicPtr, Ordering, Registrar};
 use crate::charge::audit::Cell as AuditCell;
@@ -42,6 +42,8 @@ pub(crate) struct Block {
     audit: Directory<AuditCell>,
     cells: Directory<CellsPlace>,
     rows: Directory<Row>,
+    /// Bytes of what rows point to. Stored by the owner.
+    row_bytes: AtomicU64,
 }
 
 // SAFETY: `next` is written before the block is published and names a block of the same registry, which never drops one
@@ -82,6 +84,7 @@ impl Block {
             audit: Directory::new(),
             cells: Directory::new(),
             rows: Directory::new(),
+            row_bytes: AtomicU64::new(0),
         })
     }
 
@@ -141,10 +144,22 @@ impl Block {
         self.rows.get(index)
     }
 
-    pub(crate) fn row_or_page(&self, index: SlotIndex) -> Option<&Row> {
-        self.rows.get_or_make(index, Row::empty)
+    /// As many places as there are nodes for the cells of a group's parts there. Owner only. Allocates.
+    pub(crate) fn row_or_make(&self, index: SlotIndex, nodes: usize) -> Option<&[CellsPlace]> {
+        let (places, more) = self.rows.get_or_make(index, Row::empty)?.places_or_make(nodes);
+        self.row_bytes.store(self.row_bytes.load(Ordering::Relaxed).wrapping_add_signed(more), Ordering::Relaxed);
+        Some(places)
+    }
+
+    /// Bytes of memory that the block has come to: its head and what was made of its directories.
+    fn bytes(&self) -> u64 {
+        let directories = [self.slots.bytes(), self.audit.bytes(), self.cells.bytes(), self.rows.bytes()];
+        HEAD + directories.iter().sum::<u64>() + self.row_bytes.load(Ordering::Relaxed)
     }
 }
+
+/// A block without its directories: the page of the system's that its first words lie in.
+const HEAD: u64 = 4_096;
 
 /// Stands for a block where a thread has none: every look-up in it finds no page. Saves the hit path a test. All zero,
 /// so it takes address space only.
@@ -157,6 +172,7 @@ static NO_BLOCK: Block = Block {
     audit: Directory::new(),
     cells: Directory::new(),
     rows: Directory::new(),
+    row_bytes: AtomicU64::new(0),
 };
 
 #[cfg(not(loom))]
@@ -290,6 +306,11 @@ pub(crate) fn in_slow_path() -> bool {
     super::with_local(|local| local.slow.get() > 0)
 }
 
+/// Whether this thread is in a slow path inside another one: an allocator that charges, which must not be entered again.
+pub(crate) fn is_nested() -> bool {
+    super::with_local(|local| local.slow.get() > 1)
+}
+
 /// Count what this thread uncharges on a slow path.
 pub(crate) fn note_uncharged(units: u64) {
     super::with_local(|local| local.uncharged.set(local.uncharged.get().wrapping_add(units)));
@@ -415,6 +436,11 @@ impl Registry {
             next = block.next;
             Some(block)
         })
+    }
+
+    /// Bytes of memory that all blocks have come to, those of ended threads included.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.blocks().map(Block::bytes).sum()
     }
 
     /// A slot index and its gate, for ever the caller's. [`SlotIndex::NONE`] when all are taken: what gets that goes

@@ -115,17 +115,41 @@ const _: () = assert!(size_of::<CellsPlace>() == size_of::<Row>());
 struct Page<T>([T; PAGE_SLOTS]);
 
 /// The pages of one thread, by index. All zero when empty.
-pub(super) struct Directory<T>([AtomicPtr<Page<T>>; PAGES_MAX]);
+pub(super) struct Directory<T> {
+    pages: [AtomicPtr<Page<T>>; PAGES_MAX],
+    /// How many there are. Stored by the owner, as what follows.
+    made: AtomicU32,
+    /// Which parts of `pages` have been written to, a bit each: the others are address space only.
+    touched: AtomicU32,
+}
+
+/// Pointers that share a bit of `touched`: as many as fit into a page of the system's, of 4 KiB.
+const PART: usize = PAGES_MAX.div_ceil(u32::BITS as usize);
 
 impl<T> Directory<T> {
     #[cfg(not(loom))]
     pub(super) const fn new() -> Self {
-        Directory([const { AtomicPtr::new(ptr::null_mut()) }; PAGES_MAX])
+        Directory {
+            pages: [const { AtomicPtr::new(ptr::null_mut()) }; PAGES_MAX],
+            made: AtomicU32::new(0),
+            touched: AtomicU32::new(0),
+        }
     }
 
     #[cfg(loom)]
     pub(super) fn new() -> Self {
-        Directory(std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())))
+        Directory {
+            pages: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+            made: AtomicU32::new(0),
+            touched: AtomicU32::new(0),
+        }
+    }
+
+    /// Bytes of memory that this has come to.
+    pub(super) fn bytes(&self) -> u64 {
+        let pages = u64::from(self.made.load(Ordering::Relaxed)) * size_of::<Page<T>>() as u64;
+        let parts = u64::from(self.touched.load(Ordering::Relaxed).count_ones());
+        pages + parts * (PART * size_of::<*const Page<T>>()) as u64
     }
 
     /// The entry of an index, if its page exists.
@@ -133,7 +157,7 @@ impl<T> Directory<T> {
     #[allow(unsafe_code)]
     pub(super) fn get(&self, index: SlotIndex) -> Option<&T> {
         // SAFETY: the halves of an index are within their bounds, see `SlotIndex`.
-        let place = unsafe { self.0.get_unchecked(index.page as usize) };
+        let place = unsafe { self.pages.get_unchecked(index.page as usize) };
         // Acquire (E7): another thread sees the page initialised; pairs with the store in `get_or_make`.
         let page = place.load(Ordering::Acquire);
         // SAFETY: a page is published initialised and lives as long as its directory; as above for `slot`.
@@ -145,12 +169,15 @@ impl<T> Directory<T> {
         if index == SlotIndex::NONE {
             return None;
         }
-        let place = self.0.get(index.page as usize)?;
+        let place = self.pages.get(index.page as usize)?;
         // Relaxed: only the owner stores the pointer.
         if place.load(Ordering::Relaxed).is_null() {
             let page = Box::new(Page(std::array::from_fn(|_| fill())));
             // Release (E7): pairs with `get`.
             place.store(Box::into_raw(page), Ordering::Release);
+            self.made.store(self.made.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            let part = 1 << (index.page as usize / PART);
+            self.touched.store(self.touched.load(Ordering::Relaxed) | part, Ordering::Relaxed);
         }
         self.get(index)
     }
@@ -195,7 +222,7 @@ impl<T> Directory<T> {
     #[allow(unsafe_code)]
     unsafe fn at(&self, page: u32, offset: u32) -> Option<&T> {
         // SAFETY: within its bounds, says the caller.
-        let place = unsafe { self.0.get_unchecked(page as usize) };
+        let place = unsafe { self.pages.get_unchecked(page as usize) };
         // Acquire (E7): as in `get`.
         let page = place.load(Ordering::Acquire);
         if page.is_null() {
@@ -211,7 +238,7 @@ impl<T> Drop for Directory<T> {
     /// Runs in models only; the process's registry is never dropped.
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        for page in &self.0 {
+        for page in &self.pages {
             let page = page.load(Ordering::Relaxed);
             if !page.is_null() {
                 // SAFETY: the pointer came from `Box::into_raw` in `get_or_make` and dies with its directory.

@@ -361,7 +361,7 @@ pub struct PeakWindow {
 impl PeakWindow {
     /// On `node`, which `keep` keeps.
     pub(crate) fn open(node: &'static Node, keep: Box<dyn Send + Sync>) -> PeakWindow {
-        let value = slow_path(|_, _| node.peaks().open_window(|| node.usage()));
+        let value = slow_path(|_, _| node.open_window());
         PeakWindow { node, value, _keep: keep }
     }
 
@@ -380,7 +380,7 @@ impl PeakWindow {
         self.node.peaks().read(&self.value)
     }
 
-    /// Start over from the usage of now. Locks this counter's windows and visits each.
+    /// Start over from the usage of now. Locks the windows of the tree and visits those of this counter.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -393,14 +393,13 @@ impl PeakWindow {
     /// assert_eq!(window.peak(), 10);
     /// ```
     pub fn reset(&self) {
-        let peaks = self.node.peaks();
-        slow_path(|_, _| peaks.reset(&self.value, || self.node.usage()));
+        slow_path(|_, _| self.node.reset_window(&self.value));
     }
 }
 
 impl Drop for PeakWindow {
     fn drop(&mut self) {
-        slow_path(|_, _| self.node.peaks().close_window(&self.value));
+        slow_path(|_, _| self.node.close_window(&self.value));
     }
 }
 
