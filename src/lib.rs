@@ -56,7 +56,7 @@ pub use kmem::{
 pub use numa::{
     MovePages, MovePagesError, NodeCache, NodeId, NodeOf, NodeTable, OneNode, PageNode, Topology, TopologyError,
 };
-pub use pool::PoolAlign;
+pub use pool::{PoolAlign, PoolRow, PoolTable};
 pub use pressure::{Cancel, OnExhausted, OomPolicy, ParseOnExhaustedError};
 pub use reclaim::{
     Event, Happened, Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass, ReclaimReport,

@@ -21,6 +21,7 @@ use super::service::serve_all;
 use super::tree::Tree;
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
+use crate::stat::coordinator::Coordinator;
 use crate::stat::part::PartPlace;
 use crate::sync::foreign::drop_contained;
 use crate::sync::slots::Gate;
@@ -112,10 +113,10 @@ impl Tree {
         }
     }
 
-    #[allow(dead_code)]
-    /// Objects of this tree, and of others of its shape.
-    pub(crate) fn live_objects(&self) -> u64 {
-        self.pool.live()
+    /// Where the objects of this tree come from; groups first.
+    pub(crate) fn caches(&self) -> impl Iterator<Item = &Cache> {
+        let parts = self.stats.as_ref().into_iter().flat_map(Coordinator::caches);
+        std::iter::once(&*self.pool).chain(self.events.as_deref()).chain(parts)
     }
 
     /// Give a buried object back; its state word is in the next generation already.

@@ -29,6 +29,7 @@ const NONE: u8 = u8::MAX;
 /// assert!(node < NodeId::new(16));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
 pub struct NodeId(u16);
 
 impl NodeId {

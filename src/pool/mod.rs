@@ -19,6 +19,7 @@
 //! lowest     a set of numbers that gives out the lowest
 //! pages      an array that grows, straight from the system
 //! cache      the two together
+//! table      what there is, for whoever wants to know
 //! ```
 //!
 //! An object is taken and put in constant time: a lock that other threads rarely take, a few words. Nothing here goes
@@ -34,10 +35,12 @@ mod lowest;
 mod pages;
 pub(crate) mod shape;
 mod stash;
+mod table;
 
 use std::alloc::Layout;
 
 pub use shape::PoolAlign;
+pub use table::{PoolRow, PoolTable};
 
 pub(crate) use cache::{Cache, cache};
 pub(crate) use directory::directory;

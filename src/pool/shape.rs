@@ -91,3 +91,54 @@ const fn given(asked: usize, align: usize) -> usize {
     let whole = asked.next_multiple_of(align);
     if whole == 0 { align } else { whole }
 }
+
+/// What the kernel's `kmalloc` gives for so many bytes: a power of two, or one of two sizes in between.
+pub(super) const fn size_class(bytes: usize) -> usize {
+    match bytes {
+        0..=8 => 8,
+        65..=96 => 96,
+        129..=192 => 192,
+        _ => bytes.next_power_of_two(),
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// The letter: `mem_cgroup` of 2,312 bytes, `mem_cgroup_per_node` of 2,896, lines of 64, and as many of them as lie in
+    /// 32 KiB.
+    #[test]
+    fn the_arithmetic_of_the_letter() {
+        const LINE: usize = 64;
+        let (group, part) = (2_312, 2_896);
+        assert_eq!([size_class(group), size_class(part)], [4_096; 2]);
+        assert_eq!([size_class(group) - group, size_class(part) - part], [1_784, 1_200]);
+        assert_eq!([given(group, LINE), given(part, LINE)], [2_368, 2_944]);
+        assert_eq!([given(group, PoolAlign::WORD), given(part, PoolAlign::WORD)], [group, part]);
+        let in_a_slab = |bytes: usize| (32 << 10) / bytes;
+        assert_eq!([4_096, 2_368, 2_312].map(in_a_slab), [8, 13, 14]);
+        assert_eq!([2_944, 2_896].map(in_a_slab), [11; 2]);
+    }
+
+    #[test]
+    fn size_classes_are_the_kernels() {
+        let classes = [8, 16, 32, 64, 96, 128, 192, 256, 512, 1_024, 2_048, 4_096, 8_192];
+        for pair in classes.windows(2) {
+            assert_eq!((size_class(pair[0]), size_class(pair[0] + 1)), (pair[0], pair[1]));
+        }
+    }
+
+    #[test]
+    fn a_chunk_has_whole_pages_and_room_for_its_objects() {
+        for asked in (0..3_000).chain([70_000, 1 << 20]) {
+            for align in [PoolAlign::CacheLine, PoolAlign::Packed] {
+                let shape = Shape { kind: Kind::Events, asked, align, node: None };
+                let (given, objects, chunk) = (shape.given(), shape.objects_per_chunk(), shape.chunk());
+                assert!(given >= asked && given.is_multiple_of(align.bytes()) && given < asked.max(1) + align.bytes());
+                assert!((OBJECTS_LEAST..=POOL_OBJECTS).contains(&objects) && objects * given <= chunk);
+                assert!(chunk.is_multiple_of(page_size()));
+            }
+        }
+    }
+}

@@ -99,6 +99,11 @@ impl Coordinator {
         }
     }
 
+    /// Where parts come from: those of groups, then those of their memory on each node.
+    pub(crate) fn caches(&self) -> impl Iterator<Item = &Cache> {
+        self.parts.iter().map(|cache| &**cache)
+    }
+
     /// Make the part that belongs at `place`, below `parent`, unless somebody else has meanwhile. False where the system
     /// has no memory for it.
     pub(crate) fn attach(&self, place: &PartPlace, of: Of, parent: Option<&Part>) -> bool {

@@ -331,7 +331,7 @@ fn loom_runtime_drop_vs_last_charge() {
         dropper.join().unwrap();
         let next = bare().build().unwrap();
         let query = group(&next.root(), "query");
-        assert_eq!(next.root().node().tree().live_objects(), 2, "nothing of the first runtime is left");
+        assert_eq!(next.pools().rows()[0].live, 2, "nothing of the first runtime is left");
         drop(query);
     });
 }

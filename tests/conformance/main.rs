@@ -19,6 +19,7 @@ mod lifecycle;
 mod oom;
 mod page_counter;
 mod peak;
+mod pools;
 mod protection;
 mod reclaim;
 mod soft_limit;

@@ -1,0 +1,164 @@
+//! Pools as a table, as `/proc/slabinfo` has them.
+
+use std::fmt;
+
+use super::Cache;
+use super::shape::{Kind, size_class};
+use crate::numa::NodeId;
+
+/// The pools of a runtime: where its groups come from, and what belongs to a group and is made when it is needed. Prints
+/// as a table, one line each, with sizes in bytes. A pool belongs to the process: live and free objects are those of all
+/// runtimes of the same shape.
+///
+/// ```
+/// let runtime = memcg::Runtime::builder().build()?;
+/// let table = runtime.pools();
+/// let head = table.to_string().lines().next().map(str::to_string);
+/// assert_eq!(
+///     head.unwrap().split_whitespace().collect::<Vec<_>>(),
+///     ["pool", "node", "live", "free", "asked", "given", "align", "waste", "class", "per_chunk", "chunk", "chunks"],
+/// );
+/// # Ok::<(), memcg::BuildError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
+pub struct PoolTable {
+    rows: Vec<PoolRow>,
+}
+
+/// One pool in a [`PoolTable`]. Sizes are in bytes and never change; counts are exact where nobody makes groups or gives
+/// them up meanwhile.
+///
+/// ```
+/// let runtime = memcg::Runtime::builder().build()?;
+/// let table = runtime.pools();
+/// let groups = &table.rows()[0];
+/// assert_eq!((groups.name, groups.node), ("group", None));
+/// assert!(groups.live >= 1, "the root");
+/// assert_eq!(groups.given, groups.asked.next_multiple_of(groups.align));
+/// # Ok::<(), memcg::BuildError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct PoolRow {
+    /// What its objects are: `group`, all counters of one; `events`, a group's counts of them; `part`, its statistics,
+    /// its own or those of its memory on a node.
+    pub name: &'static str,
+    /// Where its memory is to lie; `None`: anywhere.
+    pub node: Option<NodeId>,
+    /// Of an object, as its owner asks for it.
+    pub asked: usize,
+    /// Of an object, as it lies there.
+    pub given: usize,
+    /// Objects begin at multiples of it.
+    pub align: usize,
+    /// Objects of one chunk.
+    pub objects_per_chunk: usize,
+    /// Of a chunk: what the system is asked for at a time.
+    pub chunk: usize,
+    /// Chunks there are.
+    pub chunks: usize,
+    /// Objects in use.
+    pub live: u64,
+    /// Objects that are not, those included that nobody has had yet.
+    pub free: u64,
+    /// In each object: what is given beyond what was asked for.
+    pub waste: usize,
+}
+
+impl PoolRow {
+    fn of(cache: &Cache) -> PoolRow {
+        let shape = cache.shape;
+        let (objects_per_chunk, chunks, live) = (shape.objects_per_chunk(), cache.chunks(), cache.live());
+        PoolRow {
+            name: match shape.kind {
+                Kind::Group { .. } => "group",
+                Kind::Events => "events",
+                Kind::Part { .. } => "part",
+            },
+            node: shape.node,
+            asked: shape.asked,
+            given: shape.given(),
+            align: shape.align.bytes(),
+            objects_per_chunk,
+            chunk: shape.chunk(),
+            chunks,
+            live,
+            free: ((chunks * objects_per_chunk) as u64).saturating_sub(live),
+            waste: shape.given() - shape.asked,
+        }
+    }
+
+    /// What an allocator of size classes gives for as much: the kernel's, of `kmalloc`, which are 8, 16, 32, 64, 96,
+    /// 128, 192, 256, and powers of two from there on.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// assert!(runtime.pools().rows().iter().all(|row| row.size_class() >= row.asked));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn size_class(&self) -> usize {
+        size_class(self.asked)
+    }
+
+    /// What it would waste in each object.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// for row in runtime.pools().rows() {
+    ///     assert_eq!(row.size_class_waste(), row.size_class() - row.asked);
+    /// }
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn size_class_waste(&self) -> usize {
+        self.size_class() - self.asked
+    }
+
+    fn cells(&self) -> [String; COLUMNS.len()] {
+        let node = self.node.map_or_else(|| "-".to_string(), |node| node.to_string());
+        let [live, free] = [self.live, self.free].map(|objects| objects.to_string());
+        let [asked, given, align, waste] =
+            [self.asked, self.given, self.align, self.waste].map(|bytes| bytes.to_string());
+        let [class, objects, chunk, chunks] =
+            [self.size_class(), self.objects_per_chunk, self.chunk, self.chunks].map(|number| number.to_string());
+        [self.name.to_string(), node, live, free, asked, given, align, waste, class, objects, chunk, chunks]
+    }
+}
+
+const COLUMNS: [&str; 12] =
+    ["pool", "node", "live", "free", "asked", "given", "align", "waste", "class", "per_chunk", "chunk", "chunks"];
+
+impl PoolTable {
+    pub(crate) fn of<'a>(caches: impl Iterator<Item = &'a Cache>) -> PoolTable {
+        PoolTable { rows: caches.map(PoolRow::of).collect() }
+    }
+
+    /// That of groups first.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// assert_eq!(runtime.pools().rows()[0].name, "group");
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn rows(&self) -> &[PoolRow] {
+        &self.rows
+    }
+}
+
+impl fmt::Display for PoolTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut lines = vec![COLUMNS.map(str::to_string)];
+        lines.extend(self.rows.iter().map(PoolRow::cells));
+        let widths: [usize; COLUMNS.len()] =
+            std::array::from_fn(|column| lines.iter().map(|line| line[column].len()).max().unwrap_or(0));
+        for [first, rest @ ..] in &lines {
+            write!(f, "{first:width$}", width = widths[0])?;
+            for (figure, width) in rest.iter().zip(&widths[1..]) {
+                write!(f, "  {figure:>width$}")?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
