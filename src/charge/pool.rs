@@ -20,7 +20,7 @@ use super::page_counter::{InGroup, Life, Node};
 use super::service::serve_all;
 use super::tree::Tree;
 use crate::pool::shape::{Kind, Shape};
-use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
+use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory, trace};
 use crate::stat::coordinator::Coordinator;
 use crate::stat::part::PartPlace;
 use crate::sync::foreign::drop_contained;
@@ -187,14 +187,15 @@ impl Node {
     }
 }
 
-/// A slow path of this thread, see [`per_thread::slow_path`]; what died in it is buried when it is over, and who waits
-/// for what it freed is served.
+/// A slow path of this thread, see [`per_thread::slow_path`]; what died in it is buried when it is over, who waits for
+/// what it freed is served, and what it took from pools is told.
 #[inline]
 pub(crate) fn slow_path<R>(work: impl FnOnce(Option<&per_thread::Block>, bool) -> R) -> R {
     let result = per_thread::slow_path(|block, nested| (work(block, nested), nested));
     if !result.1 {
         bury_all();
         serve_all();
+        trace::tell();
     }
     result.0
 }

@@ -7,6 +7,7 @@ use super::depot::{Depot, Unmake};
 use super::directory::directory;
 use super::shape::Shape;
 use super::stash::{Free, Stash};
+use super::trace;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{CachePadded, Shared, per_thread, pool_stashes, process_wide, share};
 
@@ -26,9 +27,6 @@ pub(crate) struct Object {
     pub(crate) number: u32,
     /// Aligned as its shape says; all zero until somebody has written to it.
     pub(crate) start: NonNull<u8>,
-    /// Somebody has had it before.
-    #[cfg_attr(not(test), expect(dead_code, reason = "told by events alone"))]
-    pub(crate) recycled: bool,
 }
 
 process_wide!(caches: Lock<Vec<Shared<Cache>>> = || Lock::new(Rank::Bookkeeping, Vec::new()));
@@ -63,7 +61,8 @@ impl Cache {
             Err(refused) => self.stashes.iter().find_map(|stash| stash.lock().take()).ok_or(refused)?,
         };
         let start = directory().object(number).ok_or(NoMemory { bytes: self.shape.given() })?;
-        Ok(Object { number, start, recycled })
+        trace::note(&self.shape, recycled);
+        Ok(Object { number, start })
     }
 
     fn take_own(&self) -> Result<Free, NoMemory> {
@@ -128,14 +127,15 @@ mod tests {
         Cache::new(Shape { kind: Kind::Part { items: 0 }, asked, align, node: None }, nothing)
     }
 
-    /// Writes to all of an object, which was all zero or all ones.
+    /// Writes to all of an object, which was all zero or all ones. Whether somebody had it before.
     #[allow(unsafe_code)]
-    fn fill(object: &Object, asked: usize) {
+    fn fill(object: &Object, asked: usize) -> bool {
         // SAFETY: so many bytes, and nobody else has them.
         let bytes = unsafe { std::slice::from_raw_parts_mut(object.start.as_ptr(), asked) };
-        let before = if object.recycled { 1 } else { 0 };
-        assert!(bytes.iter().all(|&byte| byte == before), "memory of {object:?} is somebody else's");
+        let before = bytes[0];
+        assert!(before <= 1 && bytes.iter().all(|&byte| byte == before), "memory of {object:?} is somebody else's");
         bytes.fill(1);
+        before == 1
     }
 
     #[test]
@@ -145,13 +145,12 @@ mod tests {
             let count = 3 * cache.shape.objects_per_chunk().min(500) + 1;
             for round in 0..2 {
                 let taken: Vec<_> = (0..count).map(|_| cache.take().unwrap()).collect();
-                let fresh = taken.iter().filter(|object| !object.recycled).count();
-                assert!(if round == 0 { fresh == count } else { fresh <= BATCH }, "new ones only where none is back");
                 for object in &taken {
-                    fill(object, asked);
                     assert_eq!(object.start.addr().get() % align.bytes(), 0);
                     assert_eq!(directory().object(object.number), Some(object.start));
                 }
+                let fresh = taken.iter().filter(|object| !fill(object, asked)).count();
+                assert!(if round == 0 { fresh == count } else { fresh <= BATCH }, "new ones only where none is back");
                 let numbers: BTreeSet<_> = taken.iter().map(|object| object.number).collect();
                 assert_eq!(numbers.len(), count);
                 numbers.into_iter().for_each(|number| cache.put(number));

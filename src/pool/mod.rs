@@ -20,6 +20,7 @@
 //! pages      an array that grows, straight from the system
 //! cache      the two together
 //! table      what there is, for whoever wants to know
+//! trace      an event for each object that is taken
 //! ```
 //!
 //! An object is taken and put in constant time: a lock that other threads rarely take, a few words. Nothing here goes
@@ -36,6 +37,7 @@ mod pages;
 pub(crate) mod shape;
 mod stash;
 mod table;
+pub(crate) mod trace;
 
 use std::alloc::Layout;
 

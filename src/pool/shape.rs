@@ -52,6 +52,16 @@ pub(crate) enum Kind {
     Part { items: usize },
 }
 
+impl Kind {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Kind::Group { .. } => "group",
+            Kind::Events => "events",
+            Kind::Part { .. } => "part",
+        }
+    }
+}
+
 /// What makes one cache different from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Cache;
-use super::shape::{Kind, size_class};
+use super::shape::size_class;
 use crate::numa::NodeId;
 
 /// The pools of a runtime: where its groups come from, and what belongs to a group and is made when it is needed. Prints
@@ -72,11 +72,7 @@ impl PoolRow {
         let shape = cache.shape;
         let (objects_per_chunk, chunks, live) = (shape.objects_per_chunk(), cache.chunks(), cache.live());
         PoolRow {
-            name: match shape.kind {
-                Kind::Group { .. } => "group",
-                Kind::Events => "events",
-                Kind::Part { .. } => "part",
-            },
+            name: shape.kind.name(),
             node: shape.node,
             asked: shape.asked,
             given: shape.given(),

@@ -2,8 +2,8 @@
 //!
 //! `real` and `model` have the same surface; which one stands behind it is the only place where `cfg(loom)` matters to
 //! the engine. `barrier` holds the light/heavy pair, `lock` the locks and their order, `per_thread` the registry of
-//! threads and their blocks, `foreign` code of others and its calls, `slots` where in a block a counter's slot lies,
-//! `transit` the word that says a thread has credit in its hands.
+//! threads and their blocks, `taken` what a thread has to tell of pools, `foreign` code of others and its calls, `slots`
+//! where in a block a counter's slot lies, `transit` the word that says a thread has credit in its hands.
 
 pub(crate) mod barrier;
 pub(crate) mod foreign;
@@ -11,6 +11,8 @@ pub(crate) mod lock;
 mod notes;
 pub(crate) mod per_thread;
 pub(crate) mod slots;
+#[cfg(feature = "tracing")]
+pub(crate) mod taken;
 pub(crate) mod transit;
 
 #[cfg(loom)]

@@ -200,6 +200,9 @@ pub(crate) struct Local {
     graves: Cell<*const ()>,
     /// What walks leave for the end of a slow path.
     pub(super) notes: Notes,
+    /// What it has taken from pools and has to tell.
+    #[cfg(feature = "tracing")]
+    pub(super) taken: super::taken::AllTaken,
     /// Rank of the innermost lock that this thread holds; kept in debug builds.
     #[cfg(debug_assertions)]
     pub(super) held: Cell<u8>,
@@ -214,6 +217,8 @@ impl Local {
             uncharged: Cell::new(0),
             graves: Cell::new(ptr::null()),
             notes: Notes::new(),
+            #[cfg(feature = "tracing")]
+            taken: super::taken::AllTaken::new(),
             #[cfg(debug_assertions)]
             held: Cell::new(0),
         }

@@ -10,22 +10,31 @@ use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
 use crate::sync::{AtomicU64, Ordering, POOL_OBJECTS, POOL_PAGE, POOL_PAGES, per_thread};
 
+/// A word that is 0 while nobody has it.
+#[repr(C)]
+struct Word {
+    /// 0 in memory in which there is none yet.
+    made: u64,
+    word: AtomicU64,
+}
+
+struct Taken {
+    number: u32,
+    word: NonNull<Word>,
+}
+
 /// Under the crate's own rules: a thread has a number once it has been in a slow path.
 fn take(cache: &Cache) -> Result<Taken, NoMemory> {
     per_thread::slow_path(|_, _| cache.take()).map(|object| {
-        let word = object.start.cast::<AtomicU64>();
-        if !object.recycled {
-            // SAFETY: an object of the caller's, of so many bytes, that nobody has had.
-            unsafe { word.write(AtomicU64::new(0)) };
+        let word = object.start.cast::<Word>();
+        // SAFETY: an object of the caller's, of so many bytes, zeroed or made.
+        unsafe {
+            if (*word.as_ptr()).made == 0 {
+                word.write(Word { made: 1, word: AtomicU64::new(0) });
+            }
         }
         Taken { number: object.number, word }
     })
-}
-
-/// One word, 0 while nobody has it.
-struct Taken {
-    number: u32,
-    word: NonNull<AtomicU64>,
 }
 
 // SAFETY: the word is made, and lives as long as its cache.
@@ -34,7 +43,7 @@ unsafe impl Send for Taken {}
 impl Taken {
     fn use_it(&self) {
         // SAFETY: as above.
-        let word = unsafe { self.word.as_ref() };
+        let word = unsafe { &self.word.as_ref().word };
         assert_eq!(word.load(Ordering::Relaxed), 0, "an object is clean, and one user's");
         word.store(1, Ordering::Relaxed);
         loom::thread::yield_now();
@@ -49,8 +58,7 @@ impl Taken {
 unsafe fn nothing(_: NonNull<u8>) {}
 
 fn words() -> Arc<Cache> {
-    let shape =
-        Shape { kind: Kind::Part { items: 1 }, asked: size_of::<AtomicU64>(), align: PoolAlign::Packed, node: None };
+    let shape = Shape { kind: Kind::Part { items: 1 }, asked: size_of::<Word>(), align: PoolAlign::Packed, node: None };
     cache(shape, nothing)
 }
 
