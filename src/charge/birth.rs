@@ -15,9 +15,10 @@ use super::drain::Stuck;
 use super::knob::Knob;
 use super::name::Name;
 use super::page_counter::{Life, Node};
-use super::places::Places;
 use super::protection::Protection;
+use super::shape::{NoRoom, Shard};
 use super::stock::Slot;
+use super::stocks::Stocks;
 use super::tree::Tree;
 use super::watch::WAITS;
 use crate::error::CounterId;
@@ -103,7 +104,8 @@ impl Tree {
     fn attach(self: &Arc<Self>, birth: Birth) -> &'static Node {
         let node = self.take_object().unwrap_or_else(|refused| refused.abort());
         self.bear(node, birth);
-        self.link(&mut self.places.lock(), node);
+        let first = self.shape.lock_for(node).link(node);
+        self.attached(node, first == Some(true));
         node
     }
 
@@ -125,23 +127,23 @@ impl Tree {
         node.begin(life, birth.batch, birth.max);
     }
 
-    /// Into the tree. From here on its ancestors are pinned.
-    fn link(&self, places: &mut Places, node: &'static Node) {
-        let Life { parent, members, .. } = node.life();
+    /// After it was linked, as its parent's `first` child or not. From here on its ancestors are pinned.
+    fn attached(&self, group: &'static Node, first: bool) {
+        let Life { parent, members, .. } = group.life();
         if let Some(parent) = parent {
-            // For all counters of a group.
-            if node.is_memory() {
-                parent.state().pin();
-            }
-            if parent.children.fetch_add(1, Ordering::Relaxed) == 0 {
-                self.before_first_child(places, parent);
-            }
+            parent.state().pin();
         }
-        let place = places.link(node);
+        if !first && self.adaptive && members.is_empty() {
+            return;
+        }
+        let mut stocks = self.stocks.lock();
+        if let Some(parent) = parent.filter(|_| first) {
+            parent.group().for_each(|counter| self.after_first_child(&mut stocks, counter));
+        }
         for member in members {
-            places.all[member.place() as usize].front = place;
+            member.set_front(Some(group));
         }
-        self.open_at_birth(places, place);
+        group.group().for_each(|counter| self.open_at_birth(&mut stocks, counter));
     }
 
     /// Nobody can charge `node` any more. Its credit and what is still charged to it leave its ancestors, its object
@@ -149,9 +151,11 @@ impl Tree {
     pub(crate) fn retire(node: &'static Node) {
         // It may be the last of its tree.
         let tree = Arc::clone(&node.life().tree);
-        let mut places = tree.places.lock();
-        let open = places.is_open(node.place());
-        places.unlink(node.place());
+        let mut stocks = tree.stocks.lock();
+        // Nobody opens it any more, and it has no children: they would keep it.
+        let barred = node.bar();
+        debug_assert!(barred.is_ok(), "a counter outlives its children");
+        tree.shape.lock_of(node).retire(node);
         // What a set's stock was charged stays charged to the counters of the set.
         let live = tree.audited_live(node);
         let credit = tree.vacate(node);
@@ -160,21 +164,21 @@ impl Tree {
         let Life { parent, members, .. } = node.life();
         for member in members {
             member.uncharge_levels(credit.min(member.usage()));
-            member.audit_shared.charged_shared(live.cast_unsigned());
-            places.all[member.place() as usize].front = super::places::NOWHERE;
+            member.usage.audit_shared.charged_shared(live.cast_unsigned());
+            member.set_front(None);
         }
         if let Some(parent) = parent {
             // The credit is part of the usage.
             parent.uncharge_levels(node.usage());
-            parent.children.fetch_sub(1, Ordering::Relaxed);
             parent.unpin();
         }
-        if open {
+        if node.is_open() {
             // E10: uncounted after its credit is back, as in `close`.
             node.gate.capacity.store(0, Ordering::Release);
             tree.uncount(node);
+            stocks.set_open(node, false);
         }
-        drop(places);
+        drop(stocks);
         tree.give_back(node);
     }
 
@@ -203,7 +207,9 @@ impl Tree {
         for (counter, cache) in group.group().zip(self.events.iter().cycle()) {
             counter.make_counts(cache);
         }
-        self.link_group(&mut self.places.lock(), group);
+        self.groups.fetch_add(1, Ordering::Relaxed);
+        self.shape.lock_for(group).link(group);
+        self.attached(group, false);
         Ok(group)
     }
 
@@ -219,26 +225,76 @@ impl Tree {
         let births =
             parent.group().map(|counter| Birth { name: mem::replace(&mut named, Name::NONE), ..Birth::below(counter) });
         let group = self.bear_group(births)?;
-        let mut places = self.places.lock();
-        let refused = if parent.state().is_offline() {
-            Some(NotCreated::Offline)
-        } else if places.child(parent.place(), name).is_some() {
-            Some(NotCreated::Taken)
-        } else if places.groups >= self.groups_max {
-            Some(NotCreated::Full(self.groups_max))
-        } else {
-            set(group).err().map(NotCreated::Settings)
-        };
-        if let Some(refused) = refused {
-            drop(places);
-            self.give_back(group);
-            return Err(refused);
+        // A max that moves finds it linked, or it finds the max moved.
+        let stocks = percents.then(|| self.stocks.lock());
+        let linked = self.link(&mut self.shape.lock_for(group), group, set);
+        if let Some(mut stocks) = stocks {
+            stocks.percents |= linked.is_ok();
         }
-        places.percents |= percents;
-        self.link_group(&mut places, group);
-        self.inherit_observed(&mut places, group);
+        match linked {
+            Ok(first) => {
+                self.count_name(group, u64::wrapping_add);
+                self.attached(group, first);
+                Ok(group)
+            }
+            Err(refused) => {
+                self.give_back(group);
+                Err(refused)
+            }
+        }
+    }
+
+    /// Into the tree, as the caller `sets` its counters up. Whether it is its parent's first child.
+    fn link<E>(
+        &self,
+        shard: &mut Shard,
+        group: &'static Node,
+        set: impl FnOnce(&Node) -> Result<(), E>,
+    ) -> Result<bool, NotCreated<E>> {
+        if group.life().parent.is_some_and(|parent| parent.is_barred()) {
+            return Err(NotCreated::Offline);
+        }
+        if shard.is_taken(group) {
+            return Err(NotCreated::Taken);
+        }
+        shard.reserve().map_err(|NoRoom(bytes)| NotCreated::Memory(bytes))?;
+        // Under the lock: whoever observes a subtree or changes its batch finds it linked, or it finds the parent's.
+        for counter in group.group() {
+            counter.batch.store(counter.life().parent.map_or(0, Node::batch), Ordering::Relaxed);
+        }
+        set(group).map_err(NotCreated::Settings)?;
+        group.follow_observed_unlinked();
         self.before_soft(group, group.knob(Knob::Soft));
-        Ok(group)
+        if !self.admit_group() {
+            return Err(NotCreated::Full(self.groups_max));
+        }
+        shard.link(group).ok_or_else(|| {
+            self.dismiss_group();
+            NotCreated::Offline
+        })
+    }
+
+    /// One group more, where there may be one.
+    fn admit_group(&self) -> bool {
+        let more = |groups: u32| (groups < self.groups_max).then_some(groups + 1);
+        self.groups_max == u32::MAX || self.groups.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    fn dismiss_group(&self) {
+        if self.groups_max < u32::MAX {
+            self.groups.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A name that takes memory of its own has come or gone.
+    fn count_name(&self, group: &Node, change: fn(u64, u64) -> u64) {
+        let bytes = group.life().name.bytes_outside();
+        if bytes > 0 {
+            let _ = self
+                .counts
+                .name_bytes
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| Some(change(all, bytes)));
+        }
     }
 
     /// One life for each counter of a group.
@@ -248,77 +304,76 @@ impl Tree {
         Ok(group)
     }
 
-    fn link_group(&self, places: &mut Places, group: &'static Node) {
-        places.groups += 1;
-        self.counts.name_bytes.fetch_add(group.life().name.bytes_outside(), Ordering::Relaxed);
-        group.group().for_each(|counter| self.link(places, counter));
-    }
-
-    /// Admission to `group` stops; it is nobody's child any more, its name is free.
+    /// Admission to `group` stops; it is nobody's child any more, its name is free. The caller has a handle. Only where
+    /// it has an open stock is the tree's lock taken.
     pub(crate) fn offline(&self, group: &'static Node) -> Result<(), HasChildren> {
-        let mut places = self.places.lock();
-        self.offline_locked(&mut places, group)?;
-        if places.unsettled >= DEATHS {
-            let _ = self.close_deaths(&mut places);
+        group.bar()?;
+        // E35: barred, then a look whether a stock is open; who opens one now sees the bar.
+        fence_after_exchange();
+        if group.group().any(|counter| counter.is_open() && !counter.is_queued()) {
+            let mut stocks = self.stocks.lock();
+            self.close_barred(&mut stocks, group);
+            if stocks.unsettled >= DEATHS {
+                let _ = self.close_deaths(&mut stocks);
+            }
         }
-        Ok(())
-    }
-
-    fn offline_locked(&self, places: &mut Places, group: &'static Node) -> Result<(), HasChildren> {
-        if group.state().is_offline() {
-            return Ok(());
-        }
-        let children = places.children(group.place()).count();
-        if children > 0 {
-            return Err(HasChildren(children));
-        }
-        places.dying_groups += 1;
-        // Going offline may be the last step, where nobody has a handle: so it is taken with one.
-        group.state().pin();
-        let queued = places.deaths.len();
-        group.group().for_each(|counter| self.die(places, counter));
-        self.inherit(group);
-        places.unsettled += usize::from(places.deaths.len() > queued);
-        if let Some(of) = group.unpin() {
-            group.part(of);
-        }
+        self.leave(&mut self.shape.lock_of(group), group);
         Ok(())
     }
 
     /// The group and everything below it, children before parents.
     pub(crate) fn offline_tree(&self, top: &'static Node) {
-        let mut places = self.places.lock();
-        let below: Vec<_> = places.subtree(top.place()).map(|place| places.node(place)).collect();
+        let mut stocks = self.stocks.lock();
+        let mut shape = self.shape.freeze();
+        let below: Vec<_> = shape.subtree(top).collect();
         for group in below.into_iter().rev() {
-            // Nobody comes between: the lock is held.
-            let gone = self.offline_locked(&mut places, group);
-            debug_assert!(gone.is_ok());
+            // Nobody comes between: the shape is frozen.
+            let barred = group.bar();
+            debug_assert!(barred.is_ok());
+            // Going offline may be the last step, where nobody has a handle: so it is taken with one.
+            group.state().pin();
+            self.close_barred(&mut stocks, group);
+            self.leave(shape.shard_of(group), group);
+            if let Some(of) = group.unpin() {
+                group.part(of);
+            }
         }
-        let _ = self.close_deaths(&mut places);
+        drop(shape);
+        let _ = self.close_deaths(&mut stocks);
     }
 
-    /// One counter of a group that goes offline.
-    fn die(&self, places: &mut Places, node: &'static Node) {
-        places.leave(node.place());
-        if let Some(parent) = node.life().parent {
-            parent.children.fetch_sub(1, Ordering::Relaxed);
+    /// The stocks of a group that is going offline: nobody opens them again.
+    fn close_barred(&self, stocks: &mut Stocks, group: &'static Node) {
+        let queued = stocks.deaths.len();
+        for counter in group.group().filter(|counter| counter.is_open() && !counter.is_queued()) {
+            self.close_dying(stocks, counter);
         }
-        node.set_protection(Protection::Min, 0);
-        node.set_protection(Protection::Low, 0);
-        node.set_soft(u64::MAX);
-        if places.is_open(node.place()) {
-            self.close_dying(places, node);
+        stocks.unsettled += usize::from(stocks.deaths.len() > queued);
+    }
+
+    /// Barred and closed: out of its parent's children, unless somebody else was first.
+    fn leave(&self, shard: &mut Shard, group: &'static Node) {
+        if group.state().is_offline() {
+            return;
         }
-        // After all this: whoever sees it finds the stock closed.
-        node.state().set_offline();
-        // E27: offline, then a look whether somebody waits; both under the tree's lock.
-        if node.is_watched_for(WAITS) {
-            node.list();
+        shard.leave(group);
+        for counter in group.group() {
+            counter.set_protection(Protection::Min, 0);
+            counter.set_protection(Protection::Low, 0);
+            counter.set_soft(u64::MAX);
+            // After all this: whoever sees it finds the stock closed.
+            counter.state().set_offline();
+            // E27: offline, then a look whether somebody waits.
+            fence_after_exchange();
+            if counter.is_watched_for(WAITS) {
+                counter.list();
+            }
         }
+        self.inherit(group);
     }
 
     /// Nobody opens its stock again. No barrier where all that was ever charged here was charged by this thread.
-    fn close_dying(&self, places: &mut Places, node: &'static Node) {
+    fn close_dying(&self, stocks: &mut Stocks, node: &'static Node) {
         // SeqCst (E14): pairs with `Node::enter`. Either a second charger reads capacity 0, or we see that there is
         // one.
         node.gate.capacity.swap(0, Ordering::SeqCst);
@@ -332,46 +387,50 @@ impl Tree {
         });
         if let Some(units) = mine {
             node.uncharge_levels(units);
-            places.set_open(node.place(), false);
             self.uncount(node);
+            stocks.set_open(node, false);
             return;
         }
         // Credit waits for the barrier and buys nothing: whoever knows that the group is offline reads capacity 0.
-        places.deaths.push(node.place());
+        node.queued.store(true, Ordering::Relaxed);
+        stocks.deaths.push(node);
     }
 
     /// Close the stocks of the dying for good, all with one barrier.
-    pub(crate) fn close_deaths(&self, places: &mut Places) -> Result<(), Stuck> {
-        if places.deaths.is_empty() { Ok(()) } else { self.close_all(places, Vec::new()) }
+    pub(crate) fn close_deaths(&self, stocks: &mut Stocks) -> Result<(), Stuck> {
+        if stocks.deaths.is_empty() { Ok(()) } else { self.close_all(stocks, Vec::new()) }
     }
 
     /// Nothing of the dying stays in a stock.
     pub(crate) fn settle(&self) {
-        let _ = self.close_deaths(&mut self.places.lock());
+        let _ = self.close_deaths(&mut self.stocks.lock());
+    }
+
+    /// Usage is zero: neither a slot nor a thread in transit has anything of these stocks.
+    fn forget_open(&self, stocks: &mut Stocks, group: &'static Node) {
+        let queued = stocks.deaths.len();
+        for counter in group.group().filter(|counter| counter.is_open()) {
+            stocks.forget_death(counter);
+            self.uncount(counter);
+            stocks.set_open(counter, false);
+        }
+        stocks.unsettled -= usize::from(stocks.deaths.len() < queued);
     }
 
     /// The last step of a group's end, by whoever won it (E15). Returns what may be dropped without a lock.
     pub(super) fn bury(&self, group: &'static Node) -> Option<Life> {
-        let mut places = self.places.lock();
-        let queued = places.deaths.len();
+        // Acquire (E36): where no stock is counted as open, nobody looks at one any more.
+        if group.group().any(Node::is_open) {
+            self.forget_open(&mut self.stocks.lock(), group);
+        }
+        self.shape.lock_of(group).bury(group);
+        self.dismiss_group();
         for counter in group.group() {
-            let place = counter.place();
-            let open = places.is_open(place);
-            places.unlink(place);
-            if open {
-                // Usage is zero: neither a slot nor a thread in transit has anything of it.
-                places.deaths.retain(|&death| death != place);
-                self.uncount(counter);
-            }
             self.vacate(counter);
         }
-        places.unsettled -= usize::from(places.deaths.len() < queued);
-        places.groups -= 1;
-        places.dying_groups -= 1;
-        self.counts.name_bytes.fetch_sub(group.life().name.bytes_outside(), Ordering::Relaxed);
+        self.count_name(group, u64::wrapping_sub);
         self.drop_ring(group);
         let parent = group.life().parent;
-        drop(places);
         group.bury_stats();
         let life = self.recycle(group);
         if let Some(parent) = parent

@@ -1,6 +1,6 @@
-//! The tree of counters, its lock, and everything that moves stranded credit: closing, draining, opening.
+//! The tree's lock, and everything that moves stranded credit: closing, draining, opening.
 //!
-//! One lock for each tree serialises drains, openings and changes of shape. Its holder waits for no other thread but
+//! One lock for each tree serialises drains and openings. Its holder waits for no other thread but
 //! through a bounded look at transit words, so whoever waits for the lock must not be in transit.
 //! Closing is the only way to be sure that no credit exists below a level:
 //!
@@ -8,12 +8,12 @@
 //!    seen,
 //! 5. settle, 6. look again until nothing is left, 7. uncount.
 //!
-//! Edges: E2 and E3 (slots), E4 (forced charge/opening), E5 and E6 (transit), E10 (open count). The protocol stands in
-//! `README.md` beside this file.
+//! Edges: E2 and E3 (slots), E4 (forced charge/opening), E5 and E6 (transit), E10 (open count), E35 (opening/offline),
+//! E36 (closing/burial). The protocol stands in `README.md` beside this file.
 
 use super::page_counter::{CLOSED, Node, OPENED};
-use super::places::{Claim, NOWHERE, Places, Scope};
 use super::refusal::Refusal;
+use super::stocks::{Claim, Scope, Stocks};
 use super::tree::Tree;
 use crate::sync::barrier::BarrierFailed;
 use crate::sync::per_thread::Block;
@@ -74,7 +74,7 @@ impl Tree {
             if refusal.without_credit() {
                 return Err(refusal);
             }
-            let mut places = self.places.lock();
+            let mut stocks = self.stocks.lock();
             // Whoever held the lock has drained: the loser of the race looks again before it drains itself.
             refusal = match node.walk_below(n, top) {
                 Ok(margin) => return Ok(margin),
@@ -82,9 +82,9 @@ impl Tree {
             };
             let level = refusal.level;
             level.limits.tight.store(true, Ordering::Relaxed);
-            let closed = self.close(&mut places, level.place(), Scope::Subtree);
+            let closed = self.close(&mut stocks, level, Scope::Subtree);
             let retried = node.walk_below(n, top);
-            self.reopen(&mut places, level);
+            self.reopen(&mut stocks, level);
             match (retried, closed) {
                 (Ok(margin), _) => return Ok(margin),
                 (Err(again), Ok(())) if std::ptr::eq(again.level, level) => return Err(again),
@@ -108,16 +108,16 @@ impl Tree {
             if level.usage() <= level.max() || level.limits.open.load(Ordering::SeqCst) as u32 == 0 {
                 continue;
             }
-            let mut places = self.places.lock();
+            let mut stocks = self.stocks.lock();
             level.limits.tight.store(true, Ordering::Relaxed);
-            let _ = self.close(&mut places, level.place(), Scope::Subtree);
-            self.reopen(&mut places, level);
+            let _ = self.close(&mut stocks, level, Scope::Subtree);
+            self.reopen(&mut stocks, level);
         }
     }
 
     /// Set a max. Credit is drained before live charge makes it busy.
     pub(crate) fn set_max(&self, level: &Node, max: u64) -> Result<(), u64> {
-        let mut places = self.places.lock();
+        let mut stocks = self.stocks.lock();
         let lowers = max < level.max();
         let mut near = self.adaptive && lowers && level.room(max) < self.close_below(level.batch());
         let mut closed = false;
@@ -127,7 +127,7 @@ impl Tree {
             let usage = level.usage();
             if near || (usage > max && !closed) {
                 level.limits.tight.store(true, Ordering::Relaxed);
-                let stuck = self.close(&mut places, level.place(), Scope::Subtree) == Err(Stuck::Transit);
+                let stuck = self.close(&mut stocks, level, Scope::Subtree) == Err(Stuck::Transit);
                 // Unlike a charge, this may wait until a thread that was preempted in transit runs again.
                 (near, closed) = (false, !stuck || turn >= PATIENCE_MAX);
                 continue;
@@ -143,29 +143,29 @@ impl Tree {
             let _ = self.wait_transits();
         }
         if level.life().parent.is_none() && level.bound.load(Ordering::Relaxed) > level.budget() {
-            let _ = self.close(&mut places, level.place(), Scope::Subtree);
+            let _ = self.close(&mut stocks, level, Scope::Subtree);
         }
-        self.reopen(&mut places, level);
+        self.reopen(&mut stocks, level);
         set
     }
 
     /// Set a max, whatever usage is. Credit is drained where usage comes near it. Returns what is above it then.
-    pub(crate) fn impose_max(&self, places: &mut Places, level: &Node, max: u64) -> u64 {
+    pub(crate) fn impose_max(&self, stocks: &mut Stocks, level: &Node, max: u64) -> u64 {
         let lowers = max < level.max();
         level.impose_max(max);
         let near = self.adaptive && level.room(max) < self.close_below(level.batch());
         if lowers && (near || level.usage() > max) {
             level.limits.tight.store(true, Ordering::Relaxed);
-            let _ = self.close(places, level.place(), Scope::Subtree);
+            let _ = self.close(stocks, level, Scope::Subtree);
         }
         if lowers {
             let _ = self.wait_transits();
         }
         level.trim_forced();
         if level.life().parent.is_none() && level.bound.load(Ordering::Relaxed) > level.budget() {
-            let _ = self.close(places, level.place(), Scope::Subtree);
+            let _ = self.close(stocks, level, Scope::Subtree);
         }
-        self.reopen(places, level);
+        self.reopen(stocks, level);
         // Whoever waits here may fit now, or never again.
         level.list_waited_for();
         level.usage().saturating_sub(max)
@@ -174,7 +174,7 @@ impl Tree {
     /// Until the walks that are under way have come to their end: what has left a lower level has left those above. The
     /// caller is not in transit.
     pub(crate) fn wait_for_walks(&self) {
-        let _drains = self.places.lock();
+        let _drains = self.stocks.lock();
         let _ = self.wait_transits();
     }
 
@@ -216,28 +216,27 @@ impl Tree {
         let tight = || node.levels().any(Node::is_tight);
         let opens = !open && margin >= self.open_above(batch) && !tight() && node.may_open();
         if (closes || opens)
-            && let Some(mut places) = self.places.try_lock()
+            && let Some(mut stocks) = self.stocks.try_lock()
         {
             if opens {
-                self.open(&mut places, node.place());
+                self.open(&mut stocks, node.gate.node());
             } else {
-                let _ = self.close(&mut places, node.place(), Scope::Own);
+                let _ = self.close(&mut stocks, node, Scope::Own);
             }
         }
     }
 
     /// Open one stock, if nothing speaks against it.
-    fn open(&self, places: &mut Places, place: u32) {
-        let node = places.node(place);
+    fn open(&self, stocks: &mut Stocks, node: &'static Node) {
         if !node.may_open() {
             return;
         }
         let capacity = 2 * node.batch();
-        if !places.is_open(place) {
+        if !node.is_open() {
             if !node.reserve(node.touched.load(Ordering::Relaxed) * capacity) {
                 return;
             }
-            places.set_open(place, true);
+            stocks.set_open(node, true);
             for level in node.levels() {
                 // SeqCst (E10): counted before the first batch; pairs with `Refusal::without_credit`.
                 level.limits.open.fetch_add(OPENED, Ordering::SeqCst);
@@ -245,12 +244,13 @@ impl Tree {
         }
         // E4: pairs with `close_crossed`. Either we see that a forced charge has put a level above its max, or it sees
         // this stock counted and closes it.
+        // E35: the same, that its group is going offline.
         fence_after_exchange();
-        if node.levels().any(|level| level.is_tight() || level.usage() > level.max()) {
+        if node.keeper().is_barred() || node.levels().any(|level| level.is_tight() || level.usage() > level.max()) {
             // Nothing can be in a stock that has had no capacity.
-            if node.gate.capacity.load(Ordering::Relaxed) == 0 && !places.all[place as usize].stuck {
-                places.set_open(place, false);
+            if node.gate.capacity.load(Ordering::Relaxed) == 0 && !node.stuck.load(Ordering::Relaxed) {
                 self.uncount(node);
+                stocks.set_open(node, false);
             }
             return;
         }
@@ -267,64 +267,61 @@ impl Tree {
     }
 
     /// Where stocks never close by margin: open everything below `level` again.
-    fn reopen(&self, places: &mut Places, level: &Node) {
+    fn reopen(&self, stocks: &mut Stocks, level: &Node) {
         if self.adaptive {
             return;
         }
         if level.usage() <= level.max() {
             level.limits.tight.store(false, Ordering::Relaxed);
         }
-        let mut at = Some(level.place());
-        while let Some(place) = at {
-            let front = places.all[place as usize].front;
-            self.open(places, place);
-            if front != NOWHERE {
-                self.open(places, front);
+        for node in self.shape.freeze().subtree(level.gate.node()) {
+            self.open(stocks, node);
+            if let Some(front) = node.front() {
+                self.open(stocks, front);
             }
-            at = places.after(place, level.place());
         }
     }
 
     /// Close every open stock in `scope` and take all its credit out, at the price of one barrier. On an error some
     /// stocks stay counted as open, with capacity 0; the next closing finds them.
-    fn close(&self, places: &mut Places, place: u32, scope: Scope) -> Result<(), Stuck> {
-        let stocks = places.open_stocks(place, scope);
+    fn close(&self, stocks: &mut Stocks, top: &Node, scope: Scope) -> Result<(), Stuck> {
+        let closing = stocks.open_in(&self.shape, top, scope);
         // The dying may hold what a limit above them lacks.
-        if stocks.is_empty() && (scope == Scope::Own || places.deaths.is_empty()) {
-            places.stocks = stocks;
+        if closing.is_empty() && (scope == Scope::Own || stocks.deaths.is_empty()) {
+            stocks.scratch = closing;
             return Ok(());
         }
-        self.close_all(places, stocks)
+        self.close_all(stocks, closing)
     }
 
     /// Close these, and the dying on the way.
-    pub(crate) fn close_all(&self, places: &mut Places, mut stocks: Vec<u32>) -> Result<(), Stuck> {
-        stocks.append(&mut places.deaths);
-        for &stock in &stocks {
+    pub(crate) fn close_all(&self, stocks: &mut Stocks, mut closing: Vec<&'static Node>) -> Result<(), Stuck> {
+        closing.append(&mut stocks.deaths);
+        for stock in &closing {
             // SeqCst (E3, E5): before the heavy barrier; a put or a transit that it does not wait for reads zero.
-            places.node(stock).gate.capacity.store(0, Ordering::SeqCst);
+            stock.gate.capacity.store(0, Ordering::SeqCst);
         }
-        let taken = self.take_out(places, &stocks, Pass::Closing);
-        for &stock in &stocks {
-            places.all[stock as usize].stuck = taken.is_err();
+        let taken = self.take_out(stocks, &closing, Pass::Closing);
+        for &stock in &closing {
+            stock.stuck.store(taken.is_err(), Ordering::Relaxed);
             if taken.is_ok() {
-                places.set_open(stock, false);
-                self.uncount(places.node(stock));
-            } else if places.all[stock as usize].dying {
-                places.deaths.push(stock);
+                self.uncount(stock);
+                stocks.set_open(stock, false);
+            } else if stock.is_queued() {
+                stocks.deaths.push(stock);
             }
         }
-        if places.deaths.is_empty() {
-            places.unsettled = 0;
+        if stocks.deaths.is_empty() {
+            stocks.unsettled = 0;
         }
-        stocks.clear();
-        places.stocks = stocks;
+        closing.clear();
+        stocks.scratch = closing;
         taken
     }
 
     /// Claim, barrier, settle, uncharge: until nothing is in sight.
     #[allow(unsafe_code)]
-    fn take_out(&self, places: &mut Places, stocks: &[u32], pass: Pass) -> Result<(), Stuck> {
+    fn take_out(&self, stocks: &mut Stocks, from: &[&'static Node], pass: Pass) -> Result<(), Stuck> {
         let mut result = Ok(());
         self.counts.drains.fetch_add(1, Ordering::Relaxed);
         let mut cut = false;
@@ -332,11 +329,11 @@ impl Tree {
             if pass == Pass::Open && turn == OPEN_PASSES {
                 break;
             }
-            places.claims.clear();
+            stocks.claims.clear();
             // Threads outermost: a thread's slots lie together.
             for block in self.registry.blocks() {
-                for &stock in stocks {
-                    places.claim(stock, block);
+                for &stock in from {
+                    stocks.claim(stock, block);
                 }
             }
             // A first closing turn needs its barrier even with nothing in sight: capacity 0 must have reached
@@ -344,29 +341,28 @@ impl Tree {
             // barrier is what it puts back in sight, or the cut in sight of it.
             let first_closing = pass == Pass::Closing && turn == 0;
             let look_again = first_closing || cut;
-            if places.claims.is_empty() && !look_again {
+            if stocks.claims.is_empty() && !look_again {
                 break;
             }
             let seen = if first_closing { self.wait_transits() } else { self.barrier.heavy().map_err(Stuck::from) };
             result = result.and(seen);
             if seen == Err(Stuck::Barrier) {
-                places.release_claims();
+                stocks.release_claims();
                 break;
             }
             cut = false;
-            let Places { claims, all, .. } = &mut *places;
-            for claim in claims.iter() {
+            for claim in &stocks.claims {
                 // SAFETY: the slot lies in a block of the registry, which is not freed.
                 let units = unsafe { &*claim.slot }.settle(claim.units);
-                all[claim.stock as usize].settled += units;
+                claim.stock.usage.settled.fetch_add(units, Ordering::Relaxed);
                 cut |= units < claim.units;
             }
         }
-        places.claims.clear();
-        for &stock in stocks {
-            let units = std::mem::take(&mut places.all[stock as usize].settled);
+        stocks.claims.clear();
+        for stock in from {
+            let units = stock.usage.settled.swap(0, Ordering::Relaxed);
             if units > 0 {
-                self.uncharge_drained(places.node(stock), units);
+                self.uncharge_drained(stock, units);
             }
         }
         result
@@ -385,85 +381,77 @@ impl Tree {
 
     /// Take all credit below `level` out and leave the stocks open.
     pub(crate) fn drain(&self, level: &Node) -> u64 {
-        let mut places = self.places.lock();
-        let _ = self.close_deaths(&mut places);
+        let mut stocks = self.stocks.lock();
+        let _ = self.close_deaths(&mut stocks);
         let before = self.counts.drained.load(Ordering::Relaxed);
-        let mut stocks = places.open_stocks(level.place(), Scope::Subtree);
-        let _ = self.take_out(&mut places, &stocks, Pass::Open);
+        let mut open = stocks.open_in(&self.shape, level, Scope::Subtree);
+        let _ = self.take_out(&mut stocks, &open, Pass::Open);
         // A counter whose credit turned out to be unbacked may not stay open.
-        for &stock in &stocks {
-            if places.node(stock).poisoned.load(Ordering::Relaxed) {
-                let _ = self.close(&mut places, stock, Scope::Own);
+        for stock in &open {
+            if stock.poisoned.load(Ordering::Relaxed) {
+                let _ = self.close(&mut stocks, stock, Scope::Own);
             }
         }
-        stocks.clear();
-        places.stocks = stocks;
+        open.clear();
+        stocks.scratch = open;
         self.counts.drained.load(Ordering::Relaxed) - before
     }
 
     /// `level` is under pressure: from here on what is given back below it goes up the tree.
     pub(crate) fn press(&self, level: &Node) {
-        let mut places = self.places.lock();
+        let mut stocks = self.stocks.lock();
         if level.limits.open.load(Ordering::Relaxed) as u32 == 0 {
             return;
         }
         level.limits.tight.store(true, Ordering::Relaxed);
-        let _ = self.close(&mut places, level.place(), Scope::Subtree);
-        self.reopen(&mut places, level);
+        let _ = self.close(&mut stocks, level, Scope::Subtree);
+        self.reopen(&mut stocks, level);
     }
 
     /// More was uncharged than charged: stop hitting on credit that may not be there.
     #[cold]
     pub(crate) fn close_poisoned(&self, node: &Node) {
-        let mut places = self.places.lock();
-        let _ = self.close(&mut places, node.place(), Scope::Own);
+        let mut stocks = self.stocks.lock();
+        let _ = self.close(&mut stocks, node, Scope::Own);
     }
 
     /// Change the batch of `level` and all below: capacity 0, barrier, drain, then the new batch. Never drain first: an
     /// in-flight charge that still believes in the stock would refill it behind the drain.
     pub(crate) fn set_batch(&self, level: &Node, batch: u64) {
-        let mut places = self.places.lock();
-        let closed = self.close(&mut places, level.place(), Scope::Subtree);
+        let mut stocks = self.stocks.lock();
+        let closed = self.close(&mut stocks, level, Scope::Subtree);
         // A stock that could not be closed keeps its batch: its bound was published for it.
         let _ = closed;
-        let mut at = Some(level.place());
-        while let Some(place) = at {
-            for place in [place, places.all[place as usize].front] {
-                if place != NOWHERE && !places.is_open(place) {
-                    places.node(place).batch.store(batch, Ordering::Relaxed);
-                }
+        for node in self.shape.freeze().subtree(level.gate.node()) {
+            for node in [Some(node), node.front()].into_iter().flatten().filter(|node| !node.is_open()) {
+                node.batch.store(batch, Ordering::Relaxed);
             }
-            at = places.after(place, level.place());
         }
-        self.reopen(&mut places, level);
+        self.reopen(&mut stocks, level);
     }
 
-    /// The first child of `parent` is coming: its own credit goes back. The root has no stock as long as it has
-    /// children.
-    pub(crate) fn before_first_child(&self, places: &mut Places, parent: &Node) {
-        let place = parent.place();
-        let _ = self.close(places, place, Scope::Own);
-        for stock in [place, places.all[place as usize].front] {
-            if stock != NOWHERE {
-                self.open_at_birth(places, stock);
-            }
+    /// `parent` has its first child: its own credit goes back. The root has no stock as long as it has children.
+    pub(crate) fn after_first_child(&self, stocks: &mut Stocks, parent: &'static Node) {
+        let _ = self.close(stocks, parent, Scope::Own);
+        for stock in [Some(parent), parent.front()].into_iter().flatten() {
+            self.open_at_birth(stocks, stock);
         }
     }
 
     /// The stock of a new counter that never closes by margin starts open.
-    pub(crate) fn open_at_birth(&self, places: &mut Places, place: u32) {
+    pub(crate) fn open_at_birth(&self, stocks: &mut Stocks, node: &'static Node) {
         if !self.adaptive {
-            self.open(places, place);
+            self.open(stocks, node);
         }
     }
 }
 
-// === impl Places: claims ===
+// === impl Stocks: claims ===
 
-impl Places {
+impl Stocks {
     /// Claim what a thread has in a stock, for the barrier to come.
-    fn claim(&mut self, stock: u32, block: &Block) {
-        let Some(slot) = block.slot(self.node(stock).index) else { return };
+    fn claim(&mut self, stock: &'static Node, block: &Block) {
+        let Some(slot) = block.slot(stock.index) else { return };
         let units = slot.claim();
         if units > 0 {
             self.claims.push(Claim { stock, slot, units });

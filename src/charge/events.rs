@@ -54,7 +54,7 @@ impl Node {
     #[allow(unsafe_code)]
     pub(super) fn counts(&self) -> Option<&EventCounts> {
         // SeqCst (E26): as for the counts themselves; pairs with `make_counts`.
-        let counts = self.events.load(Ordering::SeqCst);
+        let counts = self.usage.events.load(Ordering::SeqCst);
         // SAFETY: an object of the pool, which never goes; the group's until it is buried, and who has the group keeps it.
         unsafe { counts.as_ref() }
     }
@@ -77,7 +77,7 @@ impl Node {
             unsafe { made.as_ref() }.number.store(object.number, Ordering::Relaxed);
             // SeqCst (E26): before the count; pairs with `counts`.
             let first =
-                self.events.compare_exchange(ptr::null_mut(), made.as_ptr(), Ordering::SeqCst, Ordering::SeqCst);
+                self.usage.events.compare_exchange(ptr::null_mut(), made.as_ptr(), Ordering::SeqCst, Ordering::SeqCst);
             if first.is_ok() {
                 self.tree().counts.event_counts.fetch_add(1, Ordering::Relaxed);
             } else {
@@ -91,7 +91,7 @@ impl Node {
     pub(super) fn forget_events(&self) {
         if let (Some(cache), Some(counts)) = (&self.tree().events, self.counts()) {
             counts.forget();
-            self.events.store(ptr::null_mut(), Ordering::Relaxed);
+            self.usage.events.store(ptr::null_mut(), Ordering::Relaxed);
             cache.put(counts.number.load(Ordering::Relaxed));
             self.tree().counts.event_counts.fetch_sub(1, Ordering::Relaxed);
         }

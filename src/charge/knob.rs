@@ -4,8 +4,8 @@
 //! the tree's lock.
 
 use super::page_counter::Node;
-use super::places::Places;
 use super::protection::Protection;
+use super::stocks::Stocks;
 use super::tree::Tree;
 use super::watch::TOLD;
 use crate::sync::Ordering;
@@ -99,23 +99,27 @@ impl Node {
 impl Tree {
     /// Set a limit, and every percentage below that follows it. Returns what usage is above a max then, 0 for others.
     pub(crate) fn set(&self, node: &'static Node, knob: Knob, limit: Limit) -> Result<u64, NoLimitedAncestor> {
-        let mut places = self.places.lock();
+        let mut stocks = self.stocks.lock();
         let bytes = node.resolve(limit)?;
         node.note_percent(knob, limit);
         if matches!(limit, Limit::Percent(_)) {
-            places.percents = true;
+            stocks.percents = true;
         }
-        let excess = self.apply(&mut places, node, knob, bytes);
-        if knob == Knob::Max && places.percents {
-            self.follow(&mut places, node);
+        let excess = self.apply(&mut stocks, node, knob, bytes);
+        if knob == Knob::Max && stocks.percents {
+            self.follow(&mut stocks, node);
         }
         Ok(excess)
     }
 
-    fn apply(&self, places: &mut Places, node: &'static Node, knob: Knob, bytes: u64) -> u64 {
+    fn apply(&self, stocks: &mut Stocks, node: &'static Node, knob: Knob, bytes: u64) -> u64 {
+        if knob == Knob::Max {
+            return self.impose_max(stocks, node, bytes);
+        }
+        // It does not go offline meanwhile.
+        let _shard = self.shape.lock_of(node);
         // What is offline protects nobody any more, and is nobody's excess.
         match knob {
-            Knob::Max => return self.impose_max(places, node, bytes),
             _ if node.state().is_offline() => {}
             Knob::Min => node.set_protection(Protection::Min, bytes),
             Knob::Low => node.set_protection(Protection::Low, bytes),
@@ -124,24 +128,22 @@ impl Tree {
                 node.set_soft(bytes);
             }
             Knob::High => node.set_high(bytes),
+            Knob::Max => {}
         }
         0
     }
 
     /// The percentages below a max that has moved. One without a limited ancestor any more keeps what it was.
-    fn follow(&self, places: &mut Places, top: &Node) {
-        let mut at = places.after(top.place(), top.place());
-        while let Some(place) = at {
-            let node = places.node(place);
+    fn follow(&self, stocks: &mut Stocks, top: &'static Node) {
+        for node in self.shape.pinned_below(top).iter().skip(1) {
             for knob in [Knob::Max, Knob::Min, Knob::Low, Knob::Soft, Knob::High] {
                 if let Limit::Percent(_) = node.set_to(knob)
                     && let Ok(bytes) = node.resolve(node.set_to(knob))
                     && bytes != node.knob(knob)
                 {
-                    self.apply(places, node, knob, bytes);
+                    self.apply(stocks, node, knob, bytes);
                 }
             }
-            at = places.after(place, top.place());
         }
     }
 }

@@ -194,8 +194,8 @@ impl Node {
 
     #[cold]
     fn underflow(&self, n: u64, taken: u64) -> u64 {
-        self.underflows.fetch_add(1, Ordering::Relaxed);
-        self.underflowed.fetch_add(n - taken, Ordering::Relaxed);
+        self.usage.underflows.fetch_add(1, Ordering::Relaxed);
+        self.usage.underflowed.fetch_add(n - taken, Ordering::Relaxed);
         self.tree().counts.underflows.fetch_add(1, Ordering::Relaxed);
         self.poisoned.store(true, Ordering::Relaxed);
         taken
@@ -251,7 +251,7 @@ impl Node {
     /// What others are admitted to, and the reserve above it: at no moment more than `max` together. A level that is
     /// only observed admits everybody.
     pub(super) fn store_admitted(&self, max: u64, reserve: u64) {
-        self.observed_max.store(max, Ordering::Relaxed);
+        self.usage.observed_max.store(max, Ordering::Relaxed);
         let max = if self.is_observed() { u64::MAX } else { max };
         let reserve = if max == u64::MAX { 0 } else { reserve.min(max) };
         self.limits.reserve.fetch_min(reserve, Ordering::SeqCst);

@@ -87,14 +87,16 @@ impl State {
 
     #[inline]
     pub(crate) fn is_offline(&self) -> bool {
-        // Acquire: what was done before the object went offline is seen by whoever is refused for it.
-        self.0.load(Ordering::Acquire) & OFFLINE != 0
+        // Acquire: what was done before the object went offline is seen by whoever is refused for it. SeqCst (E27): after
+        // the mark of who stands in line.
+        self.0.load(Ordering::SeqCst) & OFFLINE != 0
     }
 
-    /// No admission from here on. Under the tree's lock.
+    /// No admission from here on. Under the lock of its shard.
     pub(crate) fn set_offline(&self) {
-        // Release: pairs with `is_offline`. An exchange, for handles come and go meanwhile.
-        self.0.fetch_or(OFFLINE, Ordering::AcqRel);
+        // Release: pairs with `is_offline`. An exchange, for handles come and go meanwhile. SeqCst (E27): before the look
+        // whether somebody stands in line.
+        self.0.fetch_or(OFFLINE, Ordering::SeqCst);
     }
 
     /// One more handle. The caller keeps the object alive meanwhile.
@@ -187,9 +189,9 @@ impl Node {
                 && state.compare_exchange(word | CLAIMED, next_life(word), Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {
                 // Relaxed: from here on the object is this thread's; the pool's locks hand it on.
-                self.spent.store(!has_next(word), Ordering::Relaxed);
+                self.usage.spent.store(!has_next(word), Ordering::Relaxed);
                 let after = per_thread::exchange_graves(ptr::from_ref(self).cast());
-                self.next_grave.store(after.cast_mut().cast(), Ordering::Relaxed);
+                self.usage.next_grave.store(after.cast_mut().cast(), Ordering::Relaxed);
                 return;
             }
             // SeqCst (E15): who took a last step meanwhile has seen the claim gone and looks itself, or we see that

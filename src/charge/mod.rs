@@ -31,7 +31,6 @@ pub(crate) mod oom;
 mod own;
 pub(crate) mod page_counter;
 mod peak;
-pub(crate) mod places;
 pub(crate) mod pool;
 pub(crate) mod protection;
 pub(crate) mod reclaim;
@@ -40,8 +39,10 @@ mod registrations;
 mod ring;
 mod service;
 mod set;
+pub(crate) mod shape;
 pub(crate) mod stat;
 pub(crate) mod stock;
+mod stocks;
 mod transfer;
 pub(crate) mod tree;
 mod verify;
@@ -223,7 +224,7 @@ impl Node {
             }
         }
         if ask == Ask::Hook {
-            refusal.level.failcnt.fetch_add(1, Ordering::Relaxed);
+            refusal.level.count_refusal();
         }
         Err(refusal)
     }
@@ -468,7 +469,7 @@ impl Node {
         if self.tree().audited {
             match block.and_then(|block| block.audit_or_page(self.index)) {
                 Some(cell) => cell.charged(n),
-                None => self.audit_shared.charged_shared(n),
+                None => self.usage.audit_shared.charged_shared(n),
             }
         }
     }
@@ -480,7 +481,7 @@ impl Node {
         if self.tree().audited {
             match block.and_then(|block| block.audit_or_page(self.index)) {
                 Some(cell) => cell.uncharged(n),
-                None => self.audit_shared.uncharged_shared(n),
+                None => self.usage.audit_shared.uncharged_shared(n),
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::oom::OBSERVES;
 use super::page_counter::Node;
-use super::places::Places;
+use super::stocks::Stocks;
 use super::tree::Tree;
 use super::watch::OBSERVED;
 use crate::sync::Ordering;
@@ -17,43 +17,51 @@ impl Node {
     fn observes(&'static self) -> bool {
         self.first().levels().any(|level| level.oom.load(Ordering::Relaxed) & OBSERVES != 0)
     }
+
+    /// Mark it as observed, or not any more. Returns its max where that changes: to be stored anew.
+    fn switch_observed(&'static self) -> Option<u64> {
+        let observed = self.observes();
+        if observed == self.is_observed() {
+            return None;
+        }
+        let max = self.max();
+        if observed {
+            // The max is kept apart before the mark says where to look for it.
+            self.usage.observed_max.store(max, Ordering::Relaxed);
+            self.watch(OBSERVED);
+        } else {
+            self.unwatch(OBSERVED);
+        }
+        Some(max)
+    }
+
+    /// Of a group that is being made, before anybody can charge it. Under the lock of its shard.
+    pub(super) fn follow_observed_unlinked(&'static self) {
+        for counter in self.group() {
+            if let Some(max) = counter.switch_observed() {
+                counter.impose_max(max);
+            }
+        }
+    }
 }
 
 impl Tree {
     /// The limits of `top` and all below it count only, or act again.
     pub(crate) fn set_observed(&self, top: &'static Node, observed: bool) {
-        let mut places = self.places.lock();
+        let mut stocks = self.stocks.lock();
         top.set_oom_bit(OBSERVES, observed);
-        let groups: Vec<u32> = places.subtree(top.place()).collect();
-        for place in groups {
-            let group = places.node(place);
+        // Who is made meanwhile is in the shape already, or finds the mark: see `follow_observed_unlinked`.
+        for group in self.shape.pinned_below(top).iter() {
             for counter in group.group() {
-                self.follow_observed(&mut places, counter);
+                self.follow_observed(&mut stocks, counter);
             }
         }
     }
 
-    /// A group that is made below one that is only observed, before anybody charges it.
-    pub(crate) fn inherit_observed(&self, places: &mut Places, group: &'static Node) {
-        for counter in group.group() {
-            self.follow_observed(places, counter);
+    fn follow_observed(&self, stocks: &mut Stocks, counter: &'static Node) {
+        if let Some(max) = counter.switch_observed() {
+            // What is above a max that acts again is set apart as if it had been forced.
+            self.impose_max(stocks, counter, max);
         }
-    }
-
-    fn follow_observed(&self, places: &mut Places, counter: &'static Node) {
-        let observed = counter.observes();
-        if observed == counter.is_observed() {
-            return;
-        }
-        let max = counter.max();
-        if observed {
-            // The max is kept apart before the mark says where to look for it.
-            counter.observed_max.store(max, Ordering::Relaxed);
-            counter.watch(OBSERVED);
-        } else {
-            counter.unwatch(OBSERVED);
-        }
-        // What is above a max that acts again is set apart as if it had been forced.
-        self.impose_max(places, counter, max);
     }
 }

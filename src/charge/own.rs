@@ -122,18 +122,21 @@ impl Drop for Pinned {
 // === impl Tree: the figure ===
 
 impl Tree {
-    /// What the tree and its threads take. Takes the tree's lock and others in turn; one visit to each thread's block.
+    /// What the tree and its threads take. Takes the tree's lock, those of its shards and others in turn; one visit to each
+    /// thread's block.
     pub(crate) fn own_bytes(&self) -> OwnBytes {
-        slow_path(|_, _| OwnBytes {
-            pools: self.pool_bytes(),
-            slots: self.registry.bytes(),
-            cells: self.stats.as_ref().map_or(0, Coordinator::bytes),
-            tables: self.places.lock().bytes(),
+        slow_path(|_, _| {
+            let (groups, tables) = self.shape.sizes();
+            OwnBytes {
+                pools: self.pool_bytes(groups),
+                slots: self.registry.bytes(),
+                cells: self.stats.as_ref().map_or(0, Coordinator::bytes),
+                tables: tables + self.stocks.lock().bytes(),
+            }
         })
     }
 
-    fn pool_bytes(&self) -> u64 {
-        let groups = u64::from(self.places.lock().groups);
+    fn pool_bytes(&self, groups: u64) -> u64 {
         let gates = (groups + self.pool.free()) * (1 + self.further.len() as u64) * size_of::<Gate>() as u64;
         let with_events = self.counts.event_counts.load(Ordering::Relaxed);
         let events = self.events.as_deref().map_or(0, |cache| cache.bytes(with_events));
@@ -261,5 +264,76 @@ impl Node {
         let charged = self.force_slow(bytes, Consume::Miss);
         per_thread::take_over_high();
         charged
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::charge::ring::NO_RING;
+    use crate::{Event, Limit, Limits, NodeId, Placement, Runtime, Stat};
+
+    /// What of a group is made on first use: its statistics, those on nodes, counts of events, a place in the rings.
+    fn made(group: &crate::Group) -> [bool; 4] {
+        let node = group.node();
+        [
+            node.stat_part().is_some(),
+            node.parts_on_nodes().next().is_some(),
+            node.counts().is_some(),
+            node.ring.load(Ordering::Relaxed) != NO_RING,
+        ]
+    }
+
+    #[test]
+    fn what_few_groups_need_comes_with_its_first_use() {
+        let runtime = Runtime::builder().nodes(2).build().unwrap();
+        let root = runtime.root();
+        assert_eq!(made(&root), [false, false, true, false], "the root counts events from the first on");
+        let tenant = root.create("tenant", Limits::new().max(Limit::Bytes(1 << 30))).unwrap();
+        let query = tenant.create("query", Limits::new().max(Limit::Bytes(1 << 20)).low(Limit::Bytes(10))).unwrap();
+        let before = runtime.own_bytes();
+        for _ in 0..2 {
+            drop(query.try_charge(64).unwrap());
+        }
+        let now = runtime.own_bytes();
+        assert_eq!((made(&tenant), made(&query)), ([false; 4], [false; 4]));
+        assert_eq!(
+            (now.cells, now.tables),
+            (before.cells, before.tables),
+            "a charge that does not refill counts nothing"
+        );
+        assert_eq!(now.pools, before.pools);
+
+        query.stat_add(Stat::ANON, 1);
+        assert_eq!((made(&tenant), made(&query)), ([true, false, false, false], [true, false, false, false]));
+        assert!(query.try_charge(2 << 20).is_err());
+        assert_eq!(made(&query), [true, false, true, false]);
+        assert_eq!(query.events_local().get(Event::Max), 1);
+        let held = query.precharge(100).unwrap().account(&Placement::on(NodeId::new(1), 100));
+        assert_eq!(made(&query), [true, true, true, false]);
+        let nodes = [0, 1].map(|node| query.node().part_on(node).is_some());
+        assert_eq!(nodes, [false, true], "on the node where there is memory");
+        drop(held);
+        query.set_soft(Limit::Bytes(0)).unwrap();
+        let _held = query.try_charge(1).unwrap();
+        assert_eq!(made(&query), [true; 4]);
+        assert_eq!(made(&tenant), [true; 4]);
+    }
+
+    #[test]
+    fn counts_of_a_group_that_is_gone_are_the_next_ones_and_clean() {
+        let runtime = Runtime::builder().build().unwrap();
+        let refused = |name: &str| {
+            let group = runtime.root().create(name, Limits::new().max(Limit::Bytes(10))).unwrap();
+            assert_eq!(group.events_local().get(Event::Max), 0);
+            assert!(group.try_charge(11).is_err());
+            assert_eq!(group.events_local().get(Event::Max), 1);
+            group.offline().unwrap();
+        };
+        refused("first");
+        let bytes = runtime.own_bytes().pools;
+        refused("second");
+        assert_eq!(runtime.own_bytes().pools, bytes);
+        assert_eq!(runtime.root().events().get(Event::Max), 2);
     }
 }

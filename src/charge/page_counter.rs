@@ -14,6 +14,7 @@ use super::name::Name;
 use super::peak::Peaks;
 use super::protection::Propagated;
 use super::ring::NO_RING;
+use super::shape::Sibling;
 use super::tree::Tree;
 use crate::error::CounterId;
 use crate::pool::PoolAlign;
@@ -21,8 +22,10 @@ use crate::reclaim::event::EventCounts;
 use crate::stat::part::PartPlace;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::slots::{Gate, SlotIndex};
-use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU8, AtomicU32, AtomicU64 as StatU64};
-use crate::sync::{Arc, AtomicI64, AtomicU64, Ordering};
+use crate::sync::stat_atomic::{
+    AtomicBool, AtomicPtr as StatPtr, AtomicU8, AtomicU32 as StatU32, AtomicU64 as StatU64,
+};
+use crate::sync::{Arc, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 /// The most units a counter may hold.
 pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
@@ -57,9 +60,24 @@ pub(crate) struct Node {
     pub(super) counters: u16,
     life: UnsafeCell<Option<Life>>,
 
-    // Rarely touched.
-    /// Where the tree keeps it; written under the lock.
-    pub(crate) place: AtomicU32,
+    // Slow paths.
+    /// Children that are online, and where it stands among its siblings: see `shape`.
+    pub(super) children: AtomicU32,
+    /// Where `Stocks::opened` has it, plus 1; 0 while its stock is not counted as open.
+    pub(super) opened: AtomicU32,
+    /// Of the first counter of a group: where the rings of reclaim have it.
+    pub(crate) ring: StatU32,
+    /// Its stock is among the deaths.
+    pub(super) queued: AtomicBool,
+    /// The last closing could not finish: credit may be on its way.
+    pub(super) stuck: AtomicBool,
+    /// More was uncharged than charged here: the stock stays closed.
+    pub(crate) poisoned: AtomicBool,
+    /// What is done about charges that do not fit: see `oom`.
+    pub(super) oom: AtomicU8,
+    /// Percentages that limits were set to, plus 1; 0 where to a number.
+    pub(crate) percents: [AtomicU8; KNOBS],
+    pub(super) sibling: Sibling,
     /// The thread that has charged here, or [`SHARED`]: see [`Node::enter`].
     pub(crate) charger: AtomicU64,
     /// Units per refill when open; 0 = stock off.
@@ -68,41 +86,20 @@ pub(crate) struct Node {
     pub(crate) touched: StatU64,
     /// Bound on the credit below this level: the sum of `touched` x capacity over open stocks.
     pub(crate) bound: StatU64,
-    pub(crate) children: AtomicU32,
-    /// More was uncharged than charged here: the stock stays closed.
-    pub(crate) poisoned: AtomicBool,
-    /// Of the first counter of a group: where the rings of reclaim have it.
-    pub(crate) ring: AtomicU32,
-    /// What happened to this group's limits, and in its subtree, null until something has; see `events`.
-    pub(super) events: StatPtr<EventCounts>,
-    /// Percentages that limits were set to, plus 1; 0 where to a number.
-    pub(crate) percents: [AtomicU8; KNOBS],
-    pub(crate) failcnt: StatU64,
-    pub(crate) underflows: StatU64,
-    pub(crate) underflowed: StatU64,
-    /// Audit cell of threads that have no block.
-    pub(crate) audit_shared: AuditCell,
-    /// Of the first counter of a group: the group's statistics, null until it or a group below is written.
-    pub(super) stats: PartPlace,
-    /// The next one that the same thread has to bury.
-    pub(super) next_grave: StatPtr<Node>,
-    /// The next one that the same thread has to serve.
-    pub(super) next_served: StatPtr<Node>,
-    /// The max as it was set, while the level is only observed and `limits.max` admits everybody.
-    pub(super) observed_max: StatU64,
     /// Usage above it delays charges; `u64::MAX`: never.
     pub(super) high: StatU64,
+    /// Of the first counter of a group: the group's statistics, null until it or a group below is written.
+    pub(super) stats: PartPlace,
     /// Who is first in line here: his ticket, 0 for nobody, his bytes, and what others may charge yet before he has.
     pub(super) first_ticket: StatU64,
     pub(super) first: StatU64,
     pub(super) pass: AtomicU64,
-    /// What is done about charges that do not fit: see `oom`.
-    pub(super) oom: AtomicU8,
     /// When the last rate-limited dump was made; 0: never.
     pub(crate) dumped: StatU64,
-    /// No generation is left: never again.
-    pub(super) spent: AtomicBool,
 }
+
+/// Four lines at most, where words have 64 bits; those of models are larger.
+const _: () = assert!(size_of::<AtomicU64>() > size_of::<u64>() || size_of::<Node>() <= 4 * PoolAlign::LINE);
 
 // SAFETY: `life` is written by `begin` and `end` alone, for whoever took the object from the pool and has shown it to
 // nobody, or has won its burial; `object` never changes; all else is atomic.
@@ -159,6 +156,7 @@ impl<T, const REST: usize> Deref for Line<T, REST> {
     }
 }
 
+/// Usage, and what hardly anybody touches: it takes no room of its own there.
 pub(super) struct Usage {
     /// What keeps the object. In a further counter of a group: generation and offline only, the first one's keeps them
     /// all.
@@ -166,6 +164,26 @@ pub(super) struct Usage {
     /// Live charge and credit of the whole subtree. Signed: an underflow is seen, not wrapped.
     pub(super) units: AtomicI64,
     pub(super) peaks: Peaks,
+    pub(super) failcnt: StatU64,
+    pub(super) underflows: StatU64,
+    pub(super) underflowed: StatU64,
+    /// Audit cell of threads that have no block.
+    pub(super) audit_shared: AuditCell,
+    /// What happened to this group's limits, and in its subtree, null until something has; see `events`.
+    pub(super) events: StatPtr<EventCounts>,
+    /// The max as it was set, while the level is only observed and `limits.max` admits everybody.
+    pub(super) observed_max: StatU64,
+    /// The front of the counter set whose member this is.
+    pub(super) front: StatPtr<Node>,
+    /// The next one that the same thread has to bury.
+    pub(super) next_grave: StatPtr<Node>,
+    /// The next one that the same thread has to serve.
+    pub(super) next_served: StatPtr<Node>,
+    /// Drained and not yet uncharged, within one drain; its number in a walk over a frozen shape.
+    pub(super) settled: StatU64,
+    pub(super) mark: StatU32,
+    /// No generation is left: never again.
+    pub(super) spent: AtomicBool,
 }
 
 /// Where a counter is made.
@@ -213,7 +231,23 @@ impl Node {
     pub(super) fn new(place: InGroup, index: SlotIndex, gate: &'static Gate) -> Node {
         let InGroup { object, number, position, counters } = place;
         Node {
-            usage: Line::new(Usage { state: State::new(), units: AtomicI64::new(0), peaks: Peaks::new() }),
+            usage: Line::new(Usage {
+                state: State::new(),
+                units: AtomicI64::new(0),
+                peaks: Peaks::new(),
+                failcnt: StatU64::new(0),
+                underflows: StatU64::new(0),
+                underflowed: StatU64::new(0),
+                audit_shared: AuditCell::new(),
+                events: StatPtr::new(ptr::null_mut()),
+                observed_max: StatU64::new(u64::MAX),
+                front: StatPtr::new(ptr::null_mut()),
+                next_grave: StatPtr::new(ptr::null_mut()),
+                next_served: StatPtr::new(ptr::null_mut()),
+                settled: StatU64::new(0),
+                mark: StatU32::new(0),
+                spent: AtomicBool::new(false),
+            }),
             limits: Limits {
                 max: AtomicU64::new(u64::MAX),
                 min: AtomicU64::new(0),
@@ -238,37 +272,32 @@ impl Node {
             position,
             counters,
             life: UnsafeCell::new(None),
-            place: AtomicU32::new(u32::MAX),
+            children: AtomicU32::new(0),
+            opened: AtomicU32::new(0),
+            ring: StatU32::new(NO_RING),
+            queued: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
+            poisoned: AtomicBool::new(false),
+            oom: AtomicU8::new(0),
+            percents: [const { AtomicU8::new(0) }; KNOBS],
+            sibling: Sibling::new(),
             charger: AtomicU64::new(0),
             batch: StatU64::new(0),
             touched: StatU64::new(0),
             bound: StatU64::new(0),
-            children: AtomicU32::new(0),
-            poisoned: AtomicBool::new(false),
-            ring: AtomicU32::new(NO_RING),
-            events: StatPtr::new(ptr::null_mut()),
-            percents: [const { AtomicU8::new(0) }; KNOBS],
-            failcnt: StatU64::new(0),
-            underflows: StatU64::new(0),
-            underflowed: StatU64::new(0),
-            audit_shared: AuditCell::new(),
-            stats: PartPlace::empty(),
-            next_grave: StatPtr::new(ptr::null_mut()),
-            next_served: StatPtr::new(ptr::null_mut()),
-            observed_max: StatU64::new(u64::MAX),
             high: StatU64::new(u64::MAX),
+            stats: PartPlace::empty(),
             first_ticket: StatU64::new(0),
             first: StatU64::new(0),
             pass: AtomicU64::new(0),
-            oom: AtomicU8::new(0),
             dumped: StatU64::new(0),
-            spent: AtomicBool::new(false),
         }
     }
 
     /// Start a life. The caller has taken the object from the pool and nobody else has seen it.
     #[allow(unsafe_code)]
     pub(super) fn begin(&self, life: Life, batch: u64, max: u64) {
+        debug_assert!(self.is_clean(), "somebody has written to an object in the pool");
         self.gate.set_index(if life.careful || !life.stock { SlotIndex::NONE } else { self.index });
         self.gate.set_cells_index(if life.fenced { SlotIndex::NONE } else { self.index });
         self.batch.store(batch, Ordering::Relaxed);
@@ -276,6 +305,15 @@ impl Node {
         // SAFETY: see `Sync`.
         unsafe { *self.life.get() = Some(life) };
         self.state().begin();
+    }
+
+    /// Nothing of an earlier life is left, and nobody has come late.
+    fn is_clean(&self) -> bool {
+        let Limits { min, low, open, watched, in_excess, .. } = &self.limits;
+        [min, low, open, watched, in_excess, &self.charger].into_iter().all(|word| word.load(Ordering::Relaxed) == 0)
+            && self.usage() == 0
+            && [&self.touched, &self.bound].into_iter().all(|figure| figure.load(Ordering::Relaxed) == 0)
+            && [&self.children, &self.opened].into_iter().all(|word| word.load(Ordering::Relaxed) == 0)
     }
 
     /// End it: as new, ready for the pool. Nobody uses the object any more. What is returned may be dropped without a
@@ -301,15 +339,18 @@ impl Node {
         self.limits.tight.store(false, Ordering::Relaxed);
         self.poisoned.store(false, Ordering::Relaxed);
         self.children.store(0, Ordering::Relaxed);
+        self.stuck.store(false, Ordering::Relaxed);
+        self.set_front(None);
         for percent in &self.percents {
             percent.store(0, Ordering::Relaxed);
         }
-        let figures = [&self.touched, &self.bound, &self.failcnt, &self.underflows, &self.underflowed];
+        let figures =
+            [&self.touched, &self.bound, &self.usage.failcnt, &self.usage.underflows, &self.usage.underflowed];
         let Limits { forced_total, reserve, reserve_wanted, .. } = &self.limits;
         for figure in figures.into_iter().chain([forced_total, reserve, reserve_wanted]) {
             figure.store(0, Ordering::Relaxed);
         }
-        self.audit_shared.reset();
+        self.usage.audit_shared.reset();
         self.ring.store(NO_RING, Ordering::Relaxed);
         self.forget_events();
         // SAFETY: see `Sync`.

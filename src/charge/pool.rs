@@ -116,7 +116,8 @@ impl Tree {
     /// Where the objects of this tree come from; groups first.
     pub(crate) fn caches(&self) -> impl Iterator<Item = &Cache> {
         let parts = self.stats.as_ref().into_iter().flat_map(Coordinator::caches);
-        std::iter::once(&*self.pool).chain(self.events.as_deref()).chain(parts)
+        let pool: &Cache = &self.pool;
+        std::iter::once(pool).chain(self.events.iter().map(|events| -> &Cache { events })).chain(parts)
     }
 
     /// Give a buried object back; its state word is in the next generation already.
@@ -126,7 +127,7 @@ impl Tree {
             drop(counter.end());
             counter.state().end();
         }
-        if !group.spent.load(Ordering::Relaxed) {
+        if !group.usage.spent.load(Ordering::Relaxed) {
             self.pool.put(group.number);
         }
         life
@@ -234,7 +235,7 @@ fn bury_slow(first: *const ()) {
     let mut next = first.cast::<Node>();
     // SAFETY: queued by `Node::claim_slow`, whose exchange made the object this thread's; objects are never freed.
     while let Some(node) = unsafe { next.as_ref::<'static>() } {
-        next = node.next_grave.load(Ordering::Relaxed);
+        next = node.usage.next_grave.load(Ordering::Relaxed);
         let gone = per_thread::slow_path(|_, _| {
             let tree = node.life().tree.clone();
             // Its parent may follow: the list starts anew with it.
@@ -253,12 +254,11 @@ mod tests {
     #[test]
     fn sizes() {
         println!(
-            "node {} usage at {} limits {} gate {} place {}",
+            "node {} usage at {} limits {} gate {}",
             size_of::<Node>(),
             offset_of!(Node, usage),
             offset_of!(Node, limits),
-            offset_of!(Node, gate),
-            offset_of!(Node, place)
+            offset_of!(Node, gate)
         );
     }
 }

@@ -42,7 +42,7 @@ fn serve_slow() {
             // SAFETY: listed with a handle by `Node::list`; objects are never freed.
             #[allow(unsafe_code)]
             while let Some(node) = unsafe { next.as_ref::<'static>() } {
-                next = node.next_served.load(Ordering::Relaxed);
+                next = node.usage.next_served.load(Ordering::Relaxed);
                 node.unlist();
                 node.tree().serve(node, block, &mut due);
                 node.tree().hear(node, &mut due);

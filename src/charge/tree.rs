@@ -8,11 +8,12 @@ use super::oom::Oom;
 use super::own::Own;
 use super::page_counter::{Node, USAGE_MAX};
 use super::peak::Windows;
-use super::places::Places;
 use super::pool::group_cache;
 use super::reclaim::ReclaimConfig;
 use super::ring::Rings;
+use super::shape::Shape;
 use super::stock::Slot;
+use super::stocks::Stocks;
 use super::waiting::Waiting;
 use crate::numa::config::Numa;
 use crate::pool::{Cache, PoolAlign};
@@ -44,7 +45,11 @@ pub(crate) struct Tree {
     /// Of a tree of groups.
     pub(crate) stats: Option<Coordinator>,
     pub(crate) counts: TreeCounts,
-    pub(crate) places: Lock<Places>,
+    /// The tree's lock.
+    pub(crate) stocks: Lock<Stocks>,
+    pub(crate) shape: Shape,
+    /// Groups there are, dying ones included, where there is a most.
+    pub(super) groups: AtomicU32,
     pub(crate) reclaim: ReclaimConfig,
     /// Of a tree of groups.
     numa: Option<Numa>,
@@ -131,7 +136,9 @@ impl Tree {
             groups_max,
             stats,
             counts: TreeCounts::default(),
-            places: Lock::new(Rank::Places, Places::default()),
+            stocks: Lock::new(Rank::Stocks, Stocks::default()),
+            shape: Shape::new(),
+            groups: AtomicU32::new(0),
             reclaim,
             numa,
             reclaimers: Lock::new(Rank::Bookkeeping, Vec::new()),
@@ -154,7 +161,7 @@ impl Tree {
     pub(crate) fn audited_live(&self, node: &Node) -> i64 {
         let cells = self.registry.blocks().filter_map(|block| block.audit(node.index)).map(AuditCell::live);
         // Cumulative counts wrap, and so do their sums: what is left is right.
-        cells.fold(node.audit_shared.live(), i64::wrapping_add)
+        cells.fold(node.usage.audit_shared.live(), i64::wrapping_add)
     }
 
     /// Credit of one counter, over all threads.
@@ -176,10 +183,6 @@ impl Node {
         Some(&self.tree().further.get(self.number_in_group().checked_sub(1)?)?.name)
     }
 
-    pub(crate) fn place(&self) -> u32 {
-        self.place.load(Ordering::Relaxed)
-    }
-
     pub(crate) fn batch(&self) -> u64 {
         self.batch.load(Ordering::Relaxed)
     }
@@ -191,7 +194,12 @@ impl Node {
 
     /// Charges refused at this level.
     pub(crate) fn refusals(&self) -> u64 {
-        self.failcnt.load(Ordering::Relaxed)
+        self.usage.failcnt.load(Ordering::Relaxed)
+    }
+
+    /// One more.
+    pub(crate) fn count_refusal(&self) {
+        self.usage.failcnt.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Room below `max`.
@@ -201,19 +209,19 @@ impl Node {
 
     pub(crate) fn max(&self) -> u64 {
         if self.is_observed() {
-            return self.observed_max.load(Ordering::Relaxed);
+            return self.usage.observed_max.load(Ordering::Relaxed);
         }
         self.limits.max.load(Ordering::Acquire).saturating_add(self.limits.reserve.load(Ordering::Relaxed))
     }
 
     /// Nothing about the counter itself keeps its stock closed.
     pub(crate) fn may_open(&self) -> bool {
-        let bare_root = |node: &Node| node.life().parent.is_some() || node.children.load(Ordering::Relaxed) == 0;
+        let bare_root = |node: &Node| node.life().parent.is_some() || node.keeper().children() == 0;
         let members = &self.life().members;
         self.index != SlotIndex::NONE
             && self.life().stock
             && self.batch() > 0
-            && !self.state().is_offline()
+            && !self.keeper().is_barred()
             && !self.poisoned.load(Ordering::Relaxed)
             && self.tree().barrier.state() != BarrierState::Degraded
             && if members.is_empty() { bare_root(self) } else { members.iter().all(|member| bare_root(member)) }

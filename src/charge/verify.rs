@@ -7,8 +7,8 @@ use std::fmt;
 
 use super::knob::Knob;
 use super::page_counter::Node;
-use super::places::{NOWHERE, Places};
 use super::protection::Protection;
+use super::stocks::Stocks;
 use super::tree::Tree;
 use crate::error::CounterId;
 use crate::sync::Ordering;
@@ -216,71 +216,69 @@ struct Sums {
 impl Tree {
     /// Credit below `top`, fronts of counter sets included.
     pub(crate) fn stocked(&self, top: &Node) -> u64 {
-        let places = self.places.lock();
-        let online = places.subtree(top.place()).map(|place| self.credit_at(&places, place));
-        online.sum::<u64>() + self.unsettled_below(&places, top)
+        let stocks = self.stocks.lock();
+        let online: u64 = self.shape.freeze().subtree(top.gate.node()).map(|node| self.credit_at(node)).sum();
+        online + self.unsettled_below(&stocks, top)
     }
 
     /// What `read` says of every counter below `top`, parents first, and the credit of its subtree. Under the lock,
     /// which keeps them.
     pub(crate) fn figures<R>(&self, top: &Node, read: impl Fn(&Node, u64) -> R) -> Vec<R> {
-        let places = self.places.lock();
-        let order: Vec<u32> = places.subtree(top.place()).collect();
-        let mut credit = vec![0_u64; places.all.len()];
-        for &death in &places.deaths {
-            if let Some(heir) = heir(places.node(death)) {
-                credit[heir.place() as usize] += self.credit_at(&places, death);
+        let stocks = self.stocks.lock();
+        let shape = self.shape.freeze();
+        let order = numbered(shape.subtree(top.gate.node()).collect());
+        let mut credit = vec![0_u64; order.len()];
+        for &death in &stocks.deaths {
+            if let Some(at) = heir(death).and_then(|heir| number(&order, heir)) {
+                credit[at] += self.credit_at(death);
             }
         }
-        for &place in order.iter().rev() {
-            credit[place as usize] += self.credit_at(&places, place);
-            if let Some(parent) = places.node(place).life().parent {
-                credit[parent.place() as usize] += credit[place as usize];
+        for (at, &node) in order.iter().enumerate().rev() {
+            credit[at] += self.credit_at(node);
+            if let Some(above) = node.life().parent.and_then(|parent| number(&order, parent)) {
+                credit[above] += credit[at];
             }
         }
-        order.into_iter().map(|place| read(places.node(place), credit[place as usize])).collect()
+        order.iter().zip(credit).map(|(node, credit)| read(node, credit)).collect()
     }
 
     /// Credit that groups below `top` went offline with.
-    fn unsettled_below(&self, places: &Places, top: &Node) -> u64 {
-        let below = |&&death: &&u32| places.node(death).levels().skip(1).any(|level| std::ptr::eq(level, top));
-        places.deaths.iter().filter(below).map(|&death| self.credit_at(places, death)).sum()
+    fn unsettled_below(&self, stocks: &Stocks, top: &Node) -> u64 {
+        let below = |death: &&&'static Node| death.levels().skip(1).any(|level| std::ptr::eq(level, top));
+        stocks.deaths.iter().filter(below).map(|&death| self.credit_at(death)).sum()
     }
 
     /// Credit of a counter's own stock, and what those went offline with that it stands for.
     pub(crate) fn stocked_local(&self, node: &Node) -> u64 {
-        let places = self.places.lock();
-        let stands_for = |&&death: &&u32| heir(places.node(death)).is_some_and(|heir| std::ptr::eq(heir, node));
-        let left = places.deaths.iter().filter(stands_for).map(|&death| self.credit_at(&places, death));
-        self.credit_at(&places, node.place()) + left.sum::<u64>()
+        let stocks = self.stocks.lock();
+        let stands_for = |death: &&&'static Node| heir(death).is_some_and(|heir| std::ptr::eq(heir, node));
+        let left = stocks.deaths.iter().filter(stands_for).map(|&death| self.credit_at(death));
+        self.credit_at(node.gate.node()) + left.sum::<u64>()
     }
 
     /// Credit of the stocks that sit directly on a counter.
-    fn credit_at(&self, places: &Places, place: u32) -> u64 {
-        stocks_at(places, place)
-            .filter(|node| node.touched.load(Ordering::Relaxed) > 0)
-            .map(|node| self.credit(node))
-            .sum()
+    fn credit_at(&self, node: &'static Node) -> u64 {
+        stocks_at(node).filter(|node| node.touched.load(Ordering::Relaxed) > 0).map(|node| self.credit(node)).sum()
     }
 
     pub(crate) fn verify(&self, top: &Node) -> Verdict {
-        let places = self.places.lock();
-        let mut sums = vec![Sums::default(); places.all.len()];
-        let mut order: Vec<u32> = places.subtree(top.place()).collect();
-        order.extend(places.dying_below(top));
+        let top = top.gate.node();
+        let _stocks = self.stocks.lock();
+        let shape = self.shape.freeze();
+        let order = numbered(shape.subtree(top).chain(shape.dying_below(top)).collect());
+        let mut sums = vec![Sums::default(); order.len()];
         let mut faults = Vec::new();
         // Children stand after their parents: from the end, each finds its own sums complete.
-        for &place in order.iter().rev() {
-            let node = places.node(place);
-            let sum = &mut sums[place as usize];
-            sum.credit = sum.credit.saturating_add(self.credit_at(&places, place));
-            let live = stocks_at(&places, place).map(|node| self.audited_live(node));
+        for (at, &node) in order.iter().enumerate().rev() {
+            let sum = &mut sums[at];
+            sum.credit = sum.credit.saturating_add(self.credit_at(node));
+            let live = stocks_at(node).map(|node| self.audited_live(node));
             sum.live = live.fold(sum.live, i64::wrapping_add);
             let sum = *sum;
             self.judge(node, &sum, &mut faults);
-            if place != top.place() {
+            if let Some(above) = node.life().parent.and_then(|parent| number(&order, parent)).filter(|_| at > 0) {
                 let usage = node.usage();
-                let above = &mut sums[node.life().parent.map_or(0, Node::place) as usize];
+                let above = &mut sums[above];
                 above.live = above.live.wrapping_add(sum.live);
                 above.credit = above.credit.saturating_add(sum.credit);
                 above.children = above.children.saturating_add(usage);
@@ -302,7 +300,7 @@ impl Tree {
             });
             faults.push(Fault { counter: node.id(), path, kind, expected, found });
         };
-        let underflowed = node.underflowed.load(Ordering::Relaxed);
+        let underflowed = node.usage.underflowed.load(Ordering::Relaxed);
         if underflowed > 0 {
             fault(FaultKind::Underflow, 0, underflowed);
         }
@@ -335,8 +333,19 @@ fn heir(node: &Node) -> Option<&Node> {
     node.levels().skip(1).find(|level| !level.state().is_offline())
 }
 
-/// The counter at a place, and the front of the counter set that it is a member of.
-fn stocks_at(places: &Places, place: u32) -> impl Iterator<Item = &'static Node> {
-    let front = places.all[place as usize].front;
-    std::iter::once(places.node(place)).chain((front != NOWHERE).then(|| places.node(front)))
+/// A counter, and the front of the counter set that it is a member of.
+fn stocks_at(node: &'static Node) -> impl Iterator<Item = &'static Node> {
+    [Some(node), node.front()].into_iter().flatten()
+}
+
+/// Each knows where it stands. Under the locks of the tree and of its whole shape.
+fn numbered(order: Vec<&'static Node>) -> Vec<&'static Node> {
+    (0..).zip(&order).for_each(|(number, node)| node.usage.mark.store(number, Ordering::Relaxed));
+    order
+}
+
+/// Where it stands, if it does.
+fn number(order: &[&'static Node], node: &Node) -> Option<usize> {
+    let at = node.usage.mark.load(Ordering::Relaxed) as usize;
+    order.get(at).is_some_and(|&there| std::ptr::eq(there, node)).then_some(at)
 }

@@ -20,7 +20,7 @@ use super::service::Due;
 use super::tree::Tree;
 use super::watch::{WAITING, WAITS};
 use crate::sync::per_thread::{self, Block};
-use crate::sync::{Ordering, model_failed};
+use crate::sync::{Ordering, fence_after_exchange, model_failed};
 
 /// How far behind the first somebody may stand who passes him.
 const WINDOW: usize = 64;
@@ -153,7 +153,7 @@ impl Node {
         walked?;
         // Not this thread's own charge: what it has freed for others it has freed.
         if self.tree().audited {
-            self.audit_shared.charged_shared(n);
+            self.usage.audit_shared.charged_shared(n);
         }
         Ok(noted)
     }
@@ -351,12 +351,13 @@ impl Node {
             let seat = Seat { node: self, bytes, level, pass: bytes, decided: None, over_high: 0, waker: None };
             waiting.seats.insert(number, seat);
             *waiting.groups.entry(self.key()).or_default() += 1;
-            // E27: marked, then a look whether the group is offline, after the tree's lock.
+            // E27: marked, then a look whether the group is offline.
             self.watch(WAITS);
             waiting.stand_in_line(number, level);
             drop(waiting);
             // From here on what is given back below goes up the tree.
             tree.press(level);
+            fence_after_exchange();
             if self.state().is_offline() {
                 self.list();
             }

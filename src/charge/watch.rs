@@ -138,7 +138,7 @@ impl Node {
         if self.limits.watched.fetch_or(LISTED, Ordering::AcqRel) & LISTED == 0 {
             self.keeper().state().pin();
             let after = per_thread::exchange_served(ptr::from_ref(self).cast());
-            self.next_served.store(after.cast_mut().cast(), Ordering::Relaxed);
+            self.usage.next_served.store(after.cast_mut().cast(), Ordering::Relaxed);
         }
     }
 

@@ -40,7 +40,8 @@
 //! * **`charge_async` needs others.** It asks reclaimers when it is polled first and when it has moved to another group's line, and
 //!   has one group cancelled; afterwards whoever gives bytes back serves it, and whoever else does not fit asks again. Where
 //!   nothing else is charged no second victim is chosen: put a time limit around it and try again.
-//! * **A delay of `charge_async` is spent yielding**: it wakes itself until it is over, for it has no timer.
+//! * **A delay of `charge_async` is spent yielding**: it wakes itself until it is over, for it has no timer; `undelayed` leaves the
+//!   delay to the caller.
 //! * **Who waits while it holds memory may wait for itself.** Two queries that each hold half and wait for more end by a time limit,
 //!   or by a victim, else never.
 //! * **Waiting, high and victims are for memory.** Further counters refuse at once; only `set_observe_only` lets through what their
@@ -66,8 +67,11 @@
 //! * **A cache that owns its own `Registration` is never dropped**: the registration keeps the reclaimer.
 //! * **Statistics take memory where they are written**: with the built-in items about half a kilobyte for each pair of a
 //!   thread and a group, and as much for each group and each of its ancestors; 64 items take three times that. With several memory
-//!   nodes the same again for each node on which anything is accounted. Once a
-//!   group is gone the next one gets it; it goes back to the system with the tree.
+//!   nodes the same again for each node on which anything is accounted. Once a group is gone the next one gets it; what threads
+//!   write goes back to the system with the tree, what is published of groups stays in its pool.
+//! * **Where the system refuses memory for a group's statistics or counts of events**, they are counted at the nearest group above
+//!   that has some; so is a group's first event where it happens inside an allocator that charges.
+//! * **`own_bytes` counts what belongs to the process in full for each of its runtimes**: slots, and free objects of pools.
 //! * **With a degraded barrier nothing is unlisted**: whoever has written once is visited by every flush from then on.
 //! * **Where a hit pays a fence** (`BarrierMode::Fence`) an addition to the statistics takes some 20 ns.
 //! * **At most 64 items**, those built in included.

@@ -31,10 +31,13 @@
 //! | E24 | a walk counts its call, then looks whether the registration is gone | a registration is dropped: mark it gone, then read the calls | the exchanges of one word | `loom_registration_vs_walk`, `loom_event_vs_listener_dropped` |
 //! | E25 | a charge stands in line: mark the level, then look at usage | bytes are given back: exchange usage, read the mark, list the level | the exchanges of usage; of the mark, between who lists and who serves | `loom_waiter_vs_uncharge`, `loom_waiter_vs_two_uncharges`, `loom_waiter_vs_set_max` |
 //! | E26 | somebody waits for an event: mark the level, then read the count | the event happens: count, then read the mark | store buffering | `loom_event_vs_waiter` |
-//! | E27 | a charge stands in line: mark the group, then read whether it is offline | it goes offline: say so, then read the mark | the tree's lock | `loom_waiter_vs_offline` |
+//! | E27 | a charge stands in line: mark the group, then read whether it is offline | it goes offline: say so, then read the mark | store buffering | `loom_waiter_vs_offline` |
 //! | E28 | a page has moved, then its word is invalidated | a look-up claims the word, asks, then settles it | the exchanges of one word | `loom_cache_fill_vs_invalidate`, `loom_cache_two_fills_vs_two_invalidates`, `loom_cache_fill_vs_second_fill` |
 //! | E29 | a member is moved: its group, then the count of moves | it looks: note the count, then read the group | the order of either side, and the lock of the group | `loom_move_vs_refresh` |
 //! | E30 | a chunk of a pool gets its number: its layout, then its start | an object is looked up by number | release/acquire | `loom_chunk_vs_look_up` |
+//! | E35 | open: count the stock, then read whether its group is barred | offline: bar the group, then read the count | store buffering | `loom_offline_vs_opening` |
+//! | E36 | a closing is done with a stock: uncount it | burial: read that, then recycle the counter | release/acquire | `loom_settle_vs_burial` |
+//! | E37 | a child comes: one more in its parent's word | the parent goes offline: bar the word | the exchanges of one word | `loom_offline_vs_create_child` |
 //!
 //! What is not in the table is not an edge: the peak of a counter's life, published bounds, settings of the OOM policy and
 //! the mark *tight* are relaxed, and nothing is concluded from their order. (Who relies on nothing below being open has

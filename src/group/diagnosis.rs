@@ -26,15 +26,13 @@ pub(super) type Holders = [Option<(Group, u64)>; HOLDERS];
 /// Who holds most below `level`. Allocates nothing: who asks may be an allocator, and then nobody is named.
 pub(super) fn holders(level: &'static Node) -> Holders {
     let mut most: [Option<(&'static Node, u64)>; HOLDERS] = [None; HOLDERS];
-    let children = level.children.load(Ordering::Relaxed);
-    if children == 0 || children > LOOKED_AT_MAX || !level.is_memory() || per_thread::in_slow_path() {
+    if !level.is_memory() || !(1..=LOOKED_AT_MAX).contains(&level.children()) || per_thread::in_slow_path() {
         return [const { None }; HOLDERS];
     }
     slow_path(|_, _| {
         // Whoever is refused does not queue for this.
-        let Some(places) = level.tree().places.try_lock() else { return [const { None }; HOLDERS] };
-        for place in places.children(level.place()) {
-            let child = places.node(place);
+        let Some(shape) = level.tree().shape.try_freeze() else { return [const { None }; HOLDERS] };
+        for child in shape.children(level) {
             let mut next = Some((child, child.usage())).filter(|&(_, usage)| usage > 0);
             for held in &mut most {
                 if next.is_some_and(|(_, usage)| held.is_none_or(|(_, most)| usage > most)) {

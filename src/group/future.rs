@@ -21,6 +21,7 @@ use crate::sync::is_over;
 pub struct ChargeFuture {
     group: Group,
     bytes: u64,
+    undelayed: bool,
     state: State,
 }
 
@@ -41,7 +42,33 @@ enum State {
 
 impl ChargeFuture {
     pub(super) fn new(group: Group, bytes: u64) -> Self {
-        ChargeFuture { group, bytes, state: State::New }
+        ChargeFuture { group, bytes, undelayed: false, state: State::New }
+    }
+
+    /// Ready as soon as it is charged, above a [high](Group::set_high), too: for who has a timer of his own, and asks
+    /// [`Group::high_delay`] how long to wait, before this charge or after it.
+    ///
+    /// ```
+    /// use memcg::{Limit, Limits, Runtime};
+    /// use std::future::Future;
+    /// use std::pin::pin;
+    /// use std::task::{Context, Poll, Waker};
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let limits = Limits::new().high(Limit::Bytes(1 << 20)).max(Limit::Bytes(4 << 20));
+    /// let acme = runtime.root().create("acme", limits)?;
+    /// let held = acme.charge(4 << 20);
+    /// let mut charge = pin!(acme.charge_async(2 << 20).undelayed());
+    /// let mut context = Context::from_waker(Waker::noop());
+    /// assert!(charge.as_mut().poll(&mut context).is_pending(), "in line");
+    /// drop(held);
+    /// let Poll::Ready(charge) = charge.poll(&mut context) else { panic!() };
+    /// assert_eq!(charge?.bytes(), 2 << 20);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn undelayed(mut self) -> Self {
+        self.undelayed = true;
+        self
     }
 
     /// The first poll that misses: what [`Group::try_charge`] does, but for waiting. `None`: in line.
@@ -104,7 +131,7 @@ impl Future for ChargeFuture {
         }
         match std::mem::replace(&mut self.state, State::Done) {
             State::Delayed { charge, until } => {
-                if until.is_some_and(is_over) || !high::holds_up(node) {
+                if self.undelayed || until.is_some_and(is_over) || !high::holds_up(node) {
                     return Poll::Ready(Ok(charge));
                 }
                 self.state = State::Delayed { charge, until };

@@ -11,7 +11,7 @@ use crate::charge::pool::slow_path;
 use crate::charge::reclaim::{Promises, Request, TIME_MAX};
 use crate::charge::refusal::Refusal as NodeRefusal;
 use crate::reclaim::{Event, ReclaimCause};
-use crate::sync::{Ordering, is_over, pause, per_thread};
+use crate::sync::{is_over, pause, per_thread};
 
 /// Rounds of reclaim for one charge, or one max: the kernel's MAX_RECLAIM_RETRIES.
 pub(super) const ROUNDS_MAX: usize = 16;
@@ -235,7 +235,7 @@ pub(super) fn refuse(
     refusal: &NodeRefusal<'_>,
     counted: bool,
 ) -> super::error::Refusal {
-    refusal.level.failcnt.fetch_add(1, Ordering::Relaxed);
+    refusal.level.count_refusal();
     if !counted {
         note(refusal.level, Event::Oom);
     }

@@ -362,9 +362,8 @@ impl Group {
     /// ```
     pub fn usage_local(&self) -> u64 {
         slow_path(|_, _| {
-            let places = self.node().tree().places.lock();
-            let children = places.children(self.node().place()).map(|place| places.node(place).usage());
-            let below: u64 = children.fold(0, u64::saturating_add);
+            let shape = self.node().tree().shape.freeze();
+            let below = shape.children(self.node()).map(|child| child.usage()).fold(0, u64::saturating_add);
             self.usage().saturating_sub(below)
         })
     }

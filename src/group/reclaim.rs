@@ -148,7 +148,7 @@ impl Group {
     /// ```
     pub fn set_reserve(&self, bytes: u64) {
         slow_path(|_, _| {
-            let _shape = self.node().tree().places.lock();
+            let _limits = self.node().tree().stocks.lock();
             self.node().set_reserve(bytes);
         });
     }
@@ -251,7 +251,7 @@ impl Group {
     pub(super) fn shrink_to_max(&self) -> u64 {
         let node = self.node();
         let mut request = Request::new(ReclaimCause::Lowered, deadline(node));
-        let percents = slow_path(|_, _| node.tree().places.lock().percents);
+        let percents = slow_path(|_, _| node.tree().stocks.lock().percents);
         if percents {
             // Those whose max or high has moved with this one.
             let follows = |node: &Node, knob| matches!(node.set_to(knob), Limit::Percent(_));

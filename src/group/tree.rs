@@ -137,10 +137,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn children(&self) -> Vec<Group> {
-        slow_path(|_, _| {
-            let places = self.node().tree().places.lock();
-            places.children(self.node().place()).map(|place| Group::pinned(places.node(place))).collect()
-        })
+        slow_path(|_, _| self.node().tree().shape.freeze().children(self.node()).map(Group::pinned).collect())
     }
 
     /// The groups below that are online, parents first. They may come and go meanwhile: each is looked up as the walk

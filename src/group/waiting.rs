@@ -354,8 +354,8 @@ impl Group {
     /// caller's timer around it. Reclaimers are asked when it is polled first, on the polling thread, and where it has
     /// moved to another group's line; where the policy chooses, one group is cancelled for it, and the next one by
     /// others that do not fit. Above a high it yields, in the place of sleeping, until the delay is over or usage is
-    /// not above high any more: where there is a timer, [`try_charge_undelayed`](Self::try_charge_undelayed) says for
-    /// how long to set it.
+    /// not above high any more: where there is a timer, [`high_delay`](Self::high_delay) says for how long to set it,
+    /// and [`undelayed`](ChargeFuture::undelayed) leaves that to the caller.
     ///
     /// # Errors
     ///

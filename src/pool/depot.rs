@@ -20,7 +20,7 @@ pub(super) struct Depot {
     /// Places of objects that are back.
     back: Lowest,
     /// Place of the first object that nobody has had.
-    fresh: usize,
+    pub(super) fresh: usize,
     unmake: Unmake,
 }
 

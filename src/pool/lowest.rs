@@ -17,7 +17,7 @@ pub(super) struct Lowest([PageVec<u64>; LEVELS]);
 
 impl Lowest {
     pub(super) fn new() -> Lowest {
-        Lowest([const { () }; LEVELS].map(|()| PageVec::new()))
+        Lowest(std::array::from_fn(|_| PageVec::new()))
     }
 
     /// Room for the numbers below `most`. Nothing that can be seen has changed where it is refused.

@@ -90,12 +90,9 @@ impl Runtime {
         if names.is_empty() {
             return Some(self.root());
         }
-        slow_path(|_, _| {
-            let places = self.tree.places.lock();
-            let top = self.root.node().place();
-            let place = names.split('/').try_fold(top, |place, name| places.child(place, name))?;
-            Some(Group::pinned(places.node(place)))
-        })
+        let child =
+            |group: Group, name| slow_path(|_, _| self.tree.shape.find(group.node(), name)).map(Group::from_handle);
+        names.split('/').try_fold(self.root(), child)
     }
 
     /// The group of an id, if it is still there: its object may be another group's by now, its id never.
@@ -173,10 +170,7 @@ impl Runtime {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn groups(&self) -> usize {
-        slow_path(|_, _| {
-            let places = self.tree.places.lock();
-            (places.groups - places.dying_groups) as usize
-        })
+        slow_path(|_, _| self.tree.shape.freeze().groups().0)
     }
 
     /// Groups that went offline and are not done with: somebody has a handle or a charge, or their credit is not
@@ -194,7 +188,7 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn dying(&self) -> usize {
-        slow_path(|_, _| self.tree.places.lock().dying_groups as usize)
+        slow_path(|_, _| self.tree.shape.freeze().groups().1)
     }
 
     /// The items of the statistics: those built in, then those that the builder declared.

@@ -1,37 +1,41 @@
 //! Locks in a written order.
 //!
 //! ```text
-//! Places            the shape of a tree, its drains: held over everything that changes a counter's stock
-//!   Statistics      the lists of a tree's coordinator: held over at most a slice of a flush
-//!     Waiting       who waits for room: held over the walks of those who are served
-//!       Bookkeeping the registry, peak windows: held over what may allocate, and so over a charge by an allocator
-//!         Forcing   the forced units of one level: held over one exchange
-//!           Rings   who is in excess, who can be reclaimed, a table of nodes: held over a few links, never over what
-//!                           allocates
-//!             Stash         a few free objects of a pool: held over what its depot does
-//!               Depot       the chunks of a pool: held over calls to the system, never over what allocates
-//!                 Chunks    the numbers of all chunks: the same
+//! Stocks              the tree's lock, its drains and limits: held over everything that changes a counter's stock
+//!   Shape             a shard of a tree's names and children, or all of them in their order: held over a few links
+//!     Statistics      the lists of a tree's coordinator: held over at most a slice of a flush
+//!       Waiting       who waits for room: held over the walks of those who are served
+//!         Bookkeeping the registry, peak windows: held over what may allocate, and so over a charge by an allocator
+//!           Forcing   the forced units of one level: held over one exchange
+//!             Rings   who is in excess, who can be reclaimed, a table of nodes: held over a few links, never over what
+//!                     allocates
+//!               Stash a few free objects of a pool: held over what its depot does
+//!                 Depot       the chunks of a pool: held over calls to the system, never over what allocates
+//!                   Chunks    the numbers of all chunks: the same
 //! ```
 //!
-//! A thread takes a lock only below those that it holds; debug builds assert it. Nobody waits for `Places` while in
+//! A thread takes a lock only below those that it holds; debug builds assert it. Nobody waits for `Stocks` while in
 //! transit, see `transit`.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Index, IndexMut};
 
-use super::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+
+use super::{Mutex, MutexGuard, SHARDS};
 
 /// Place in the order, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    Places = 1,
-    Statistics = 2,
-    Waiting = 3,
-    Bookkeeping = 4,
-    Forcing = 5,
-    Rings = 6,
-    Stash = 7,
-    Depot = 8,
-    Chunks = 9,
+    Stocks = 1,
+    Shape = 2,
+    Statistics = 3,
+    Waiting = 4,
+    Bookkeeping = 5,
+    Forcing = 6,
+    Rings = 7,
+    Stash = 8,
+    Depot = 9,
+    Chunks = 10,
 }
 
 /// A mutex that knows its place.
@@ -77,6 +81,43 @@ impl<T> DerefMut for LockGuard<'_, T> {
     }
 }
 
+/// Holds several [`Lock`]s of one rank, which everybody takes in the same order.
+pub(crate) struct LockGuards<'a, T> {
+    inner: SmallVec<[MutexGuard<'a, T>; SHARDS]>,
+    _held: Held,
+}
+
+impl<'a, T> LockGuards<'a, T> {
+    /// There is one at least, and they are of one rank.
+    pub(crate) fn lock(locks: impl Iterator<Item = &'a Lock<T>> + Clone) -> Self {
+        let held = Held::enter_all(locks.clone());
+        LockGuards { inner: locks.map(|lock| lock.inner.lock()).collect(), _held: held }
+    }
+
+    pub(crate) fn try_lock(locks: impl Iterator<Item = &'a Lock<T>> + Clone) -> Option<Self> {
+        let inner = locks.clone().map(|lock| lock.inner.try_lock()).collect::<Option<_>>()?;
+        Some(LockGuards { inner, _held: Held::enter_all(locks) })
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.inner.iter().map(|guard| &**guard)
+    }
+}
+
+impl<T> Index<usize> for LockGuards<'_, T> {
+    type Output = T;
+
+    fn index(&self, at: usize) -> &T {
+        &self.inner[at]
+    }
+}
+
+impl<T> IndexMut<usize> for LockGuards<'_, T> {
+    fn index_mut(&mut self, at: usize) -> &mut T {
+        &mut self.inner[at]
+    }
+}
+
 /// The innermost rank that this thread holds, restored on drop. Nothing in release builds.
 struct Held {
     #[cfg(debug_assertions)]
@@ -94,6 +135,10 @@ impl Held {
     #[cfg(not(debug_assertions))]
     fn enter(_: Rank) -> Self {
         Held {}
+    }
+
+    fn enter_all<'a, T: 'a>(mut locks: impl Iterator<Item = &'a Lock<T>>) -> Self {
+        Held::enter(locks.next().map_or(Rank::Rings, |first| first.rank))
     }
 }
 

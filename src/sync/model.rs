@@ -30,8 +30,12 @@ pub(crate) const POOL_STASH: usize = 1;
 pub(crate) const POOL_PAGES: usize = 4;
 pub(crate) const POOL_PAGE: usize = 2;
 pub(crate) const DEATHS: usize = 2;
+pub(crate) const SHARDS: usize = 2;
 pub(crate) const SLICE: usize = 1;
 pub(crate) const IDLE_VISITS: u32 = 1;
+
+/// The same in each run of a model.
+pub(crate) type NameHasher = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
 
 /// One for each run of a model, counted: loom drops its statics before the main thread's thread-locals.
 pub(crate) type Shared<T> = Arc<T>;

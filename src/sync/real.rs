@@ -27,6 +27,12 @@ pub(crate) fn pool_stashes() -> usize {
 /// Deaths of groups that one barrier serves.
 pub(crate) const DEATHS: usize = 64;
 
+/// Shards of the shape of a tree.
+pub(crate) const SHARDS: usize = 16;
+
+/// Of names, which may be chosen by somebody who wants them to collide.
+pub(crate) type NameHasher = std::hash::RandomState;
+
 /// Cells of the statistics that are read, unmarked or unlisted under one hold of the coordinator's lock.
 pub(crate) const SLICE: usize = 64;
 

@@ -4,12 +4,12 @@ use super::model;
 use crate::{Bytes, Counter, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 /// Units go up the tree one by one: what is explored is the end of a group, not its stock.
-fn bare() -> RuntimeBuilder {
+pub(super) fn bare() -> RuntimeBuilder {
     Runtime::builder().batch(Bytes(0))
 }
 
 /// A batch of two units, never closed by margin.
-fn stocked() -> RuntimeBuilder {
+pub(super) fn stocked() -> RuntimeBuilder {
     Runtime::builder().batch(Bytes(2)).budget(Bytes(64)).adaptive(false)
 }
 
@@ -28,7 +28,7 @@ pub(super) fn group(parent: &Group, name: &str) -> Group {
 /// Nothing is charged, nothing is dying, and every object that the pool has is there once: the next groups have one
 /// each.
 #[track_caller]
-fn assert_buried_once(runtime: &Runtime) {
+pub(super) fn assert_buried_once(runtime: &Runtime) {
     assert_eq!((runtime.root().usage(), runtime.dying()), (0, 0));
     let [first, second] = ["first", "second"].map(|name| group(&runtime.root(), name));
     assert_ne!(first, second, "an object buried twice is two groups'");
@@ -196,22 +196,6 @@ fn loom_protection_vs_uncharge() {
         drop(here);
         dropper.join().unwrap();
         assert_eq!(runtime.root().children_min_usage(), 0);
-    });
-}
-
-/// A parent that goes offline has no children, whoever is first.
-#[test]
-fn loom_offline_vs_create_child() {
-    model(|| {
-        let runtime = bare().build().unwrap();
-        let parent = group(&runtime.root(), "parent");
-        let creator = beside(parent.clone(), |parent| parent.create("child", Limits::new()).is_ok());
-        let gone = parent.offline().is_ok();
-        let created = creator.join().unwrap();
-        assert_ne!(gone, created);
-        parent.offline_tree();
-        drop(parent);
-        assert_buried_once(&runtime);
     });
 }
 

@@ -13,6 +13,7 @@ mod loom_numa;
 mod loom_owners;
 mod loom_pool;
 mod loom_reclaim;
+mod loom_shape;
 mod loom_stat;
 mod loom_thread;
 mod loom_transit;

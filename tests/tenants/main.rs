@@ -9,6 +9,8 @@ mod control_group;
 #[path = "../../examples/tenants/entry.rs"]
 #[expect(dead_code, reason = "made for the example")]
 mod entry;
+#[path = "../example/mod.rs"]
+mod example;
 #[path = "../../examples/tenants/hierarchy.rs"]
 mod hierarchy;
 #[path = "../../examples/tenants/items.rs"]
@@ -72,29 +74,9 @@ impl Drop for Folder {
     }
 }
 
-/// Where cargo puts examples: beside the folder of this test's own program.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let test = std::env::current_exe().expect("the path of this test");
-        let profile = test.parent().and_then(Path::parent).expect("a profile folder");
-        let program = profile.join("examples").join(format!("tenants{}", std::env::consts::EXE_SUFFIX));
-        // `cargo test` builds the examples, `cargo test --test tenants` does not, and leaves what is there as it was.
-        build(profile);
-        assert!(program.exists(), "no example at {}", program.display());
-        program
-    })
-}
-
-fn build(profile: &Path) {
-    let name = profile.file_name().expect("target/<profile>").to_str().expect("a profile's name");
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--example", "tenants", "--manifest-path"])
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
-        .args(["--profile", if name == "debug" { "dev" } else { name }, "--target-dir"])
-        .arg(profile.parent().expect("a target folder"))
-        .status();
-    assert!(status.expect("cargo runs").success());
+    PROGRAM.get_or_init(|| example::program("tenants"))
 }
 
 fn run(args: &[&str], traces: &[&Path]) -> Output {

@@ -3,6 +3,8 @@
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use memcg::{Event, Limit, Limits};
+
 use crate::trees;
 use crate::{BATCH, MIB, Polled, assert_empty, build, charge, kinds, with_high};
 
@@ -66,6 +68,28 @@ fn a_hit_is_ready_at_once() {
     }
 }
 
+/// Who has a timer of his own has the charge at once, whether or not he had to stand in line for it.
+#[test]
+fn undelayed_is_ready_as_soon_as_it_is_charged() {
+    for builder in kinds() {
+        let runtime = build(builder.delay_max(LONG));
+        let limits = Limits::new().high(Limit::Bytes(MIB)).max(Limit::Bytes(8 * MIB));
+        let group = runtime.root().create("q", limits).expect("a free name");
+        let mut held = group.charge(4 * MIB);
+        let Poll::Ready(more) = Polled::new(group.charge_async(4 * MIB).undelayed()).poll() else { panic!("it fits") };
+        let more = more.expect("high refuses nobody");
+        assert_eq!(group.high_delay(BATCH), LONG, "it is the caller's to serve");
+        let mut waiter = Polled::new(group.charge_async(MIB).undelayed());
+        assert!(waiter.poll().is_pending() && group.waiting() == 1);
+        held.shrink(MIB);
+        let Poll::Ready(last) = waiter.poll() else { panic!("it was served, and is far above high") };
+        assert_eq!((last.expect("room").bytes(), waiter.wakes()), (MIB, 1), "it has not woken itself");
+        assert_eq!(group.events_local().get(Event::High), 2);
+        drop((waiter, more, held, group));
+        assert_empty(&runtime);
+    }
+}
+
 /// Usage falls below high: there is nothing to wait for any more.
 #[test]
 fn it_ends_when_usage_is_below_again() {
@@ -83,7 +107,7 @@ fn it_ends_when_usage_is_below_again() {
         let held = group.charge(8 * MIB);
         let mut future = Polled::new(group.charge_async(BATCH));
         assert!(future.poll().is_pending());
-        group.set_high(memcg::Limit::Max).expect("no number");
+        group.set_high(Limit::Max).expect("no number");
         drop(future.finish().expect("high refuses nobody"));
         drop((future, held, group));
         assert_empty(&runtime);

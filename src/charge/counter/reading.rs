@@ -240,7 +240,7 @@ impl PageCounter {
     /// assert_eq!((machine.failcnt(), job.failcnt()), (1, 0));
     /// ```
     pub fn failcnt(&self) -> u64 {
-        self.node().failcnt.load(Ordering::Relaxed)
+        self.node().refusals()
     }
 
     /// The barrier pair that the tree runs on. Worth a metric: `Degraded` does not go away.

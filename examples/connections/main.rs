@@ -1,0 +1,223 @@
+//! A TCP service with a group for each connection: below one for each tenant, and gone with the connection.
+//!
+//! `service.rs` is the part to copy. A buffer is charged before it is allocated. While a tenant is above its *high* its
+//! connections are not read, so that their peers stop sending; other tenants' are. Where the budget of all is used up,
+//! requests stand in line for it. A connection that ends, however it ends, leaves nothing behind.
+//!
+//! ```text
+//! cargo run --release --example connections
+//! cargo run --release --example connections -- --at-once 5000 --in-turn 100000
+//! ```
+//!
+//! The client is a process of its own: this program, started again. First it opens 20,000 connections one after the
+//! other, then 1,000 that are open at the same time, a quarter of which send much. The run fails where there were fewer
+//! at once, where nobody was held back, where an answer is wrong, and where at the end the tree is not empty or its
+//! counts, audited, do not add up.
+
+mod client;
+mod service;
+mod system;
+
+use std::env;
+use std::error::Error;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, ValueEnum};
+use memcg::{Bytes, Event, Limit};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+use crate::service::{Service, Settings};
+
+/// The first is the one that sends much.
+const TENANTS: [&str; 4] = ["acme", "globex", "initech", "umbrella"];
+
+/// Open files beside the connections.
+const FILES: usize = 64;
+
+/// A TCP service with a group for each connection, and a client that opens many.
+#[derive(Debug, Parser)]
+#[command(name = "connections")]
+struct Options {
+    /// Connections that are opened one after the other.
+    #[arg(long, value_name = "NUMBER", default_value_t = 20_000)]
+    in_turn: usize,
+
+    /// Connections that are open at the same time afterwards.
+    #[arg(long, value_name = "NUMBER", default_value_t = 1_000)]
+    at_once: usize,
+
+    /// Requests that each of those makes.
+    #[arg(long, value_name = "NUMBER", default_value_t = 3)]
+    requests: usize,
+
+    /// Bytes of a request.
+    #[arg(long, value_name = "BYTES", default_value = "8KiB")]
+    small: Bytes,
+
+    /// Bytes of a request of the first tenant, among those at the same time.
+    #[arg(long, value_name = "BYTES", default_value = "256KiB")]
+    large: Bytes,
+
+    /// How long each of those pauses between the quarters of a request, in milliseconds: a network is slower than this.
+    #[arg(long, value_name = "MS", default_value_t = 10)]
+    pause: u64,
+
+    /// What all connections together may hold.
+    #[arg(long, value_name = "BYTES", default_value = "64MiB")]
+    budget: Limit,
+
+    /// From where on a tenant is held back.
+    #[arg(long, value_name = "BYTES", default_value = "8MiB")]
+    high: Limit,
+
+    /// The longest request.
+    #[arg(long, value_name = "BYTES", default_value = "1MiB")]
+    request_max: Limit,
+
+    /// Connections beyond that are turned away.
+    #[arg(long, value_name = "NUMBER", default_value_t = 10_000)]
+    connections_max: u32,
+
+    /// How long a request may take, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 60)]
+    patience: u64,
+
+    /// Be the client of the service at this address.
+    #[arg(long, hide = true, requires = "phase")]
+    client: Option<SocketAddr>,
+
+    /// What the client does.
+    #[arg(long, hide = true)]
+    phase: Option<Phase>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Phase {
+    InTurn,
+    AtOnce,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let ended = match (options.client, options.phase) {
+        (Some(address), Some(phase)) => be_client(&options, address, phase).map(|()| Vec::new()),
+        _ => run(&options),
+    };
+    let faults = ended.unwrap_or_else(|error| vec![error.to_string()]);
+    for fault in &faults {
+        eprintln!("connections: {fault}");
+    }
+    if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn be_client(options: &Options, address: SocketAddr, phase: Phase) -> Result<(), Box<dyn Error>> {
+    let [small, large] = [options.small, options.large].map(|Bytes(bytes)| u32::try_from(bytes));
+    let (small, large) = (small?, large?);
+    let client = tokio::runtime::Runtime::new()?;
+    match phase {
+        Phase::InTurn => client.block_on(client::in_turn(address, &TENANTS, options.in_turn, small)),
+        Phase::AtOnce => {
+            system::allow_files((options.at_once + FILES) as u64)?;
+            let (requests, pause) = (options.requests, Duration::from_millis(options.pause));
+            client.block_on(client::at_once(address, &TENANTS, options.at_once, requests, (large, small), pause))
+        }
+    }
+    .map_err(|error| format!("the client: {error}").into())
+}
+
+/// Serves the client, and returns what does not hold at the end.
+fn run(options: &Options) -> Result<Vec<String>, Box<dyn Error>> {
+    system::allow_files((options.at_once + FILES) as u64)?;
+    let Options { budget, high, request_max, connections_max, .. } = *options;
+    let patience = Duration::from_secs(options.patience);
+    let settings = Settings { budget, high, request_max, connections_max, patience };
+    let service = Arc::new(Service::new(&TENANTS, settings)?);
+    let workers = tokio::runtime::Runtime::new()?;
+    let listener = workers.block_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))?;
+    let address = listener.local_addr()?;
+    let (stop, stopped) = oneshot::channel();
+    let serving = workers.spawn(Arc::clone(&service).serve(listener, stopped));
+    println!("{address}: a budget of {budget}, a tenant is held back above {high}{}", resident());
+
+    let mut faults = Vec::new();
+    for (phase, count) in [(Phase::InTurn, options.in_turn), (Phase::AtOnce, options.at_once)] {
+        let began = Instant::now();
+        if !start_client(address, phase)? {
+            faults.push(format!("the client failed: {phase:?}"));
+        }
+        let (time, how) = (began.elapsed(), if let Phase::InTurn = phase { "in turn" } else { "at once" });
+        println!("{count} connections {how}: {time:.1?}{}", resident());
+    }
+    let _ = stop.send(());
+    let closed = workers.block_on(serving)?;
+    // No thread of the service is left.
+    drop(workers);
+    let service = Arc::into_inner(service).ok_or("a connection is still served")?;
+    print!("\n{}\n", service.runtime.tree());
+    faults.extend(look_back(options, &service, closed));
+    faults.extend(end(service)?);
+    Ok(faults)
+}
+
+/// What was to happen and did not.
+fn look_back(options: &Options, service: &Service, closed: usize) -> Vec<String> {
+    let Options { in_turn, at_once, requests, .. } = *options;
+    let root = service.runtime.root();
+    let (counted, items) = (root.read_exact(), &service.items);
+    let [connections, answered, held_back] =
+        [items.connections, items.requests, items.held_back].map(|item| counted.get(item));
+    let time = Duration::from_nanos(counted.get(items.held_back_time).unsigned_abs());
+    let (above, in_line) = (root.events().get(Event::High), root.events_local().get(Event::Max));
+    println!("{} connections were open at once", service.most_open());
+    println!(
+        "{above} charges left a tenant above its high, and {held_back} requests were not read for {time:.1?} in all"
+    );
+    println!("{in_line} requests stood in line for the budget");
+
+    let mut faults = Vec::new();
+    let mut expect = |holds: bool, fault: String| {
+        if !holds {
+            faults.push(fault);
+        }
+    };
+    expect(service.most_open() >= at_once, format!("{} connections at once, not {at_once}", service.most_open()));
+    expect(held_back > 0, "nobody was held back: no tenant was above its high".to_string());
+    expect(closed == 0, format!("{closed} connections were closed by the service"));
+    expect(connections == (in_turn + at_once) as i64, format!("{connections} connections were counted"));
+    expect(answered == (in_turn + at_once * requests) as i64, format!("{answered} answers were counted"));
+    faults
+}
+
+/// The tenants go; nothing may be left.
+fn end(service: Service) -> Result<Vec<String>, Box<dyn Error>> {
+    let runtime = service.close()?;
+    // Groups that more than one thread has charged are buried 64 at a time: the last of them need not wait for more.
+    runtime.settle();
+    let (groups, dying, usage) = (runtime.groups(), runtime.dying(), runtime.root().usage());
+    let verdict = runtime.verify();
+    println!("at the end: {groups} group, {dying} dying, {} charged{}", Bytes(usage), resident());
+    println!("verify: {verdict}");
+    let left = (groups, dying, usage) != (1, 0, 0);
+    let faults = [
+        left.then(|| format!("{groups} groups, {dying} dying and {} are left", Bytes(usage))),
+        (!verdict.is_ok()).then(|| format!("the counts do not add up: {verdict}")),
+    ];
+    Ok(faults.into_iter().flatten().collect())
+}
+
+/// This program again, with the same options.
+fn start_client(address: SocketAddr, phase: Phase) -> Result<bool, Box<dyn Error>> {
+    let phase = phase.to_possible_value().ok_or("a phase without a name")?;
+    let mut client = Command::new(env::current_exe()?);
+    client.args(env::args_os().skip(1)).args(["--client", &address.to_string(), "--phase", phase.get_name()]);
+    Ok(client.status()?.success())
+}
+
+fn resident() -> String {
+    let Some((now, most)) = system::resident() else { return String::new() };
+    format!("; resident {}, at most {}", Bytes(now), Bytes(most))
+}

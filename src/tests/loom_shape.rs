@@ -1,0 +1,133 @@
+//! Groups that come and go at the same time, each under the lock of its shard alone.
+
+use super::loom_lifecycle::{assert_buried_once, bare, beside, group, stocked};
+use super::model;
+use crate::{Bytes, Group, Limits, Runtime};
+
+/// E35. A stock opens while its group goes offline: one of the two closes it, and its credit comes back.
+#[test]
+fn loom_offline_vs_opening() {
+    model(|| {
+        // Opens by margin, with the first charge that walks.
+        let runtime = Runtime::builder().batch(Bytes(2)).budget(Bytes(64)).build().unwrap();
+        let gone = group(&runtime.root(), "gone");
+        let charger = beside(gone.clone(), |gone| drop(gone.try_charge(1)));
+        gone.offline().unwrap();
+        gone.try_charge(1).expect_err("the group is offline");
+        charger.join().unwrap();
+        drop(gone);
+        runtime.settle();
+        assert_buried_once(&runtime);
+        assert_eq!(runtime.root().stocked_bound(), 0);
+    });
+}
+
+/// E36. A barrier closes the stocks of the dying while the last handle goes: what is closed last is not looked at again.
+#[test]
+fn loom_settle_vs_burial() {
+    model(|| {
+        let runtime = stocked().build().unwrap();
+        let gone = group(&runtime.root(), "gone");
+        drop(gone.try_charge(1).unwrap());
+        // A second thread has charged here: its end waits for a barrier.
+        beside(gone.clone(), |gone| drop(gone.try_charge(1).unwrap())).join().unwrap();
+        gone.offline().unwrap();
+        let dropper = beside(gone, drop);
+        runtime.settle();
+        dropper.join().unwrap();
+        assert_buried_once(&runtime);
+        assert_eq!(runtime.root().stocked_bound(), 0);
+    });
+}
+
+/// E37. A parent that goes offline has no children, whoever is first and in whatever shard.
+#[test]
+fn loom_offline_vs_create_child() {
+    for name in ["child", "kid", "son", "heir"] {
+        model(move || {
+            let runtime = bare().build().unwrap();
+            let parent = group(&runtime.root(), "parent");
+            let creator = beside(parent.clone(), move |parent| parent.create(name, Limits::new()).is_ok());
+            let gone = parent.offline().is_ok();
+            let created = creator.join().unwrap();
+            assert_ne!(gone, created);
+            parent.offline_tree();
+            drop(parent);
+            assert_buried_once(&runtime);
+        });
+    }
+}
+
+/// Two take a group offline at once: it is offline when either is back, and leaves its parent once.
+#[test]
+fn loom_offline_vs_offline() {
+    model(|| {
+        let runtime = stocked().build().unwrap();
+        let gone = group(&runtime.root(), "gone");
+        drop(gone.try_charge(1).unwrap());
+        let off = |gone: Group| {
+            gone.offline().unwrap();
+            assert!(gone.is_offline());
+        };
+        let other = beside(gone.clone(), off);
+        off(gone);
+        other.join().unwrap();
+        runtime.settle();
+        assert_eq!((runtime.groups(), runtime.dying()), (1, 0));
+        assert_buried_once(&runtime);
+    });
+}
+
+/// Two want one name: one gets it.
+#[test]
+fn loom_create_vs_create() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let other = beside(runtime.root(), |root| root.create("name", Limits::new()).ok());
+        let mine = runtime.root().create("name", Limits::new()).ok();
+        let theirs = other.join().unwrap();
+        assert_ne!(mine.is_some(), theirs.is_some());
+        assert_eq!(runtime.root().children().len(), 1);
+    });
+}
+
+/// Whoever looks a path up while the group goes, and another comes in its object, finds the first or nobody.
+#[test]
+fn loom_path_vs_burial() {
+    model(|| {
+        let runtime = std::sync::Arc::new(bare().build().unwrap());
+        let old = group(&runtime.root(), "old");
+        let id = old.id();
+        let finder = beside(runtime.clone(), move |runtime| {
+            if let Some(found) = runtime.group("/old") {
+                assert_eq!((found.id(), found.name()), (id, "old"));
+            }
+        });
+        old.offline().unwrap();
+        drop(old);
+        let next = group(&runtime.root(), "next");
+        finder.join().unwrap();
+        assert_eq!(runtime.group("/next"), Some(next));
+        assert_eq!(runtime.group("/old"), None);
+    });
+}
+
+/// A walk sees each group as it was when it was reached, and none twice.
+#[test]
+fn loom_walk_vs_going() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let stays = group(&runtime.root(), "stays");
+        let goes = group(&runtime.root(), "goes");
+        let walker = beside(runtime.root(), |root| {
+            let names: Vec<String> = root.descendants().map(|group| group.name().to_string()).collect();
+            assert_eq!(names.iter().filter(|name| *name == "stays").count(), 1);
+            assert!(names.len() <= 3, "{names:?}");
+        });
+        goes.offline().unwrap();
+        drop(goes);
+        let next = group(&runtime.root(), "next");
+        walker.join().unwrap();
+        drop((stays, next));
+    });
+}
