@@ -98,9 +98,6 @@ pub(crate) struct Node {
     pub(crate) dumped: StatU64,
 }
 
-/// Four lines at most, where words have 64 bits; those of models are larger.
-const _: () = assert!(size_of::<AtomicU64>() > size_of::<u64>() || size_of::<Node>() <= 4 * PoolAlign::LINE);
-
 // SAFETY: `life` is written by `begin` and `end` alone, for whoever took the object from the pool and has shown it to
 // nobody, or has won its burial; `object` never changes; all else is atomic.
 #[allow(unsafe_code)]

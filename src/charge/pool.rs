@@ -115,9 +115,12 @@ impl Tree {
 
     /// Where the objects of this tree come from; groups first.
     pub(crate) fn caches(&self) -> impl Iterator<Item = &Cache> {
+        // Where the process has them they are references already, in a model they are counted.
+        fn cache(shared: &Shared<Cache>) -> &Cache {
+            shared
+        }
         let parts = self.stats.as_ref().into_iter().flat_map(Coordinator::caches);
-        let pool: &Cache = &self.pool;
-        std::iter::once(pool).chain(self.events.iter().map(|events| -> &Cache { events })).chain(parts)
+        std::iter::once(&self.pool).chain(&self.events).map(cache).chain(parts)
     }
 
     /// Give a buried object back; its state word is in the next generation already.
@@ -252,13 +255,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
-        println!(
-            "node {} usage at {} limits {} gate {}",
-            size_of::<Node>(),
-            offset_of!(Node, usage),
-            offset_of!(Node, limits),
-            offset_of!(Node, gate)
-        );
+    fn a_counter_has_four_lines() {
+        assert!(size_of::<Node>() <= 4 * PoolAlign::LINE, "{} bytes", size_of::<Node>());
+        assert_eq!(offset_of!(Node, usage), 0);
+        assert_eq!(offset_of!(Node, limits) % PoolAlign::LINE, 0, "usage has a line of its own");
+    }
+
+    #[test]
+    fn counters_of_a_group_follow_each_other() {
+        let cache = group_cache(3, 8, PoolAlign::Packed);
+        assert_eq!(cache.shape.asked, 2 * STRIDE + size_of::<Node>() + 8 * size_of::<PartPlace>());
+        assert_eq!(group_cache(1, 1, PoolAlign::Packed).shape.asked, size_of::<Node>());
     }
 }

@@ -358,8 +358,8 @@ impl Frozen<'_> {
             return None;
         }
         let same = |children: &Children| std::ptr::eq(children.of, parent);
-        let first = |shard: &Shard| shard.parents.find(spread(parent.number), same).map(|children| children.first);
-        self.0.iter().skip(from).find_map(|shard| first(shard))
+        let mut shards = self.0.iter().skip(from);
+        shards.find_map(|shard| Some(shard.parents.find(spread(parent.number), same)?.first))
     }
 
     fn next_sibling(&self, node: &Node) -> Option<&'static Node> {

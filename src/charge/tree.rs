@@ -67,6 +67,16 @@ pub(crate) struct Tree {
     pub(super) own: Own,
 }
 
+/// What makes a tree one of groups.
+pub(crate) struct OfGroups {
+    pub(crate) pool_align: PoolAlign,
+    pub(crate) further: Box<[Further]>,
+    pub(crate) groups_max: u32,
+    pub(crate) stats: Coordinator,
+    pub(crate) reclaim: ReclaimConfig,
+    pub(crate) numa: Numa,
+}
+
 /// A counter that every group has beside memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Further {
@@ -94,35 +104,23 @@ pub(crate) struct TreeCounts {
 
 impl Tree {
     pub(crate) fn new(config: CounterConfig) -> Arc<Tree> {
-        let pool = group_cache(1, 1, PoolAlign::default());
-        Tree::make(config, pool, None, None, Box::default(), u32::MAX, ReclaimConfig::default(), None)
+        Tree::make(config, group_cache(1, 1, PoolAlign::default()), None)
     }
 
-    pub(crate) fn of_groups(
-        config: CounterConfig,
-        pool_align: PoolAlign,
-        further: Box<[Further]>,
-        groups_max: u32,
-        stats: Coordinator,
-        reclaim: ReclaimConfig,
-        numa: Numa,
-    ) -> Arc<Tree> {
-        let pool = group_cache(1 + further.len(), stats.nodes, pool_align);
-        let events = Some(event_cache(pool_align));
-        Tree::make(config, pool, events, Some(stats), further, groups_max, reclaim, Some(numa))
+    pub(crate) fn of_groups(config: CounterConfig, groups: OfGroups) -> Arc<Tree> {
+        let pool = group_cache(1 + groups.further.len(), groups.stats.nodes, groups.pool_align);
+        Tree::make(config, pool, Some(groups))
     }
 
-    fn make(
-        config: CounterConfig,
-        pool: Shared<Cache>,
-        events: Option<Shared<Cache>>,
-        stats: Option<Coordinator>,
-        further: Box<[Further]>,
-        groups_max: u32,
-        reclaim: ReclaimConfig,
-        numa: Option<Numa>,
-    ) -> Arc<Tree> {
+    fn make(config: CounterConfig, pool: Shared<Cache>, groups: Option<OfGroups>) -> Arc<Tree> {
         static NUMBERS: AtomicU32 = AtomicU32::new(1);
+        let events = groups.as_ref().map(|groups| event_cache(groups.pool_align));
+        let (further, groups_max, reclaim, stats, numa) = match groups {
+            Some(OfGroups { further, groups_max, reclaim, stats, numa, .. }) => {
+                (further, groups_max, reclaim, Some(stats), Some(numa))
+            }
+            None => (Box::default(), u32::MAX, ReclaimConfig::default(), None, None),
+        };
         Arc::new(Tree {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             registry: registry(),

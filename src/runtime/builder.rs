@@ -5,15 +5,15 @@ use std::time::Duration;
 use super::Runtime;
 use crate::charge::pool::slow_path;
 use crate::charge::reclaim::ReclaimConfig;
-use crate::charge::tree::{Further, Tree};
+use crate::charge::tree::{Further, OfGroups, Tree};
 use crate::charge::{BATCH_MAX, CounterConfig};
 use crate::group::{Counter, Group};
 use crate::numa::config::NumaConfig;
 use crate::numa::{NodeId, TopologyError};
 use crate::pool::{NoMemory, PoolAlign};
+use crate::stat::Stat;
 use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
 use crate::stat::item::{ITEMS_MAX, Items};
-use crate::stat::{Stat, Unit};
 use crate::sync::Ordering;
 use crate::sync::barrier::BarrierMode;
 use crate::sync::stat_atomic::{AtomicBool, AtomicU64};
@@ -51,8 +51,8 @@ pub struct RuntimeBuilder {
     groups_max: u32,
     pub(super) pool_align: PoolAlign,
     pub(super) counters: Vec<Further>,
-    items: Items,
-    stat_batch: u64,
+    pub(super) items: Items,
+    pub(super) stat_batch: u64,
     pub(super) numa: NumaConfig,
     recursive: bool,
     reclaim: ReclaimConfig,
@@ -285,59 +285,11 @@ impl RuntimeBuilder {
     }
 
     /// What is declared next bears this.
-    fn id(&mut self) -> u64 {
+    pub(super) fn id(&mut self) -> u64 {
         if std::mem::take(self.cloned.get_mut()) {
             self.id = fresh_id();
         }
         self.id
-    }
-
-    /// Declare an item of the statistics that every group has. See [`Stat`], which has some already.
-    ///
-    /// ```
-    /// use memcg::{Runtime, Unit};
-    ///
-    /// let mut builder = Runtime::builder();
-    /// let rows = builder.stat("rows_scanned", Unit::Events);
-    /// let runtime = builder.build()?;
-    /// runtime.root().stat_add(rows, 1_000);
-    /// assert_eq!(runtime.root().read_exact().get(rows), 1_000);
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
-    pub fn stat(&mut self, name: &str, unit: Unit) -> Stat {
-        let builder = self.id();
-        self.items.declare(name, unit, false, builder)
-    }
-
-    /// [`stat`](Self::stat) for an item that counts memory which lies on nodes.
-    ///
-    /// ```
-    /// let mut builder = memcg::Runtime::builder();
-    /// let arena = builder.stat_per_node("arena", memcg::Unit::Bytes);
-    /// let runtime = builder.build()?;
-    /// assert!(runtime.items().any(|item| item.stat == arena && item.per_node));
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
-    pub fn stat_per_node(&mut self, name: &str, unit: Unit) -> Stat {
-        let builder = self.id();
-        self.items.declare(name, unit, true, builder)
-    }
-
-    /// Grains that [`Group::read`] may miss for each writer, 1,024 by default, at most 2^40: half of it before a thread
-    /// announces what it has written, half before a read flushes. More make announcements rarer, which walk the
-    /// ancestors; 0 makes every addition one.
-    ///
-    /// ```
-    /// use memcg::{Runtime, Stat};
-    ///
-    /// let runtime = Runtime::builder().stat_batch(64).build()?;
-    /// runtime.root().stat_add(Stat::WORKINGSET_REFAULT, 1);
-    /// assert_eq!(runtime.root().read().max_error(), 32);
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
-    pub fn stat_batch(mut self, grains: u64) -> Self {
-        self.stat_batch = grains;
-        self
     }
 
     /// Whether what a group's children do not claim of its min or low protects those of them that use more than they
@@ -453,9 +405,15 @@ impl RuntimeBuilder {
             if self.reclaim.weight.is_some_and(|stat| !stats.items.knows(stat)) {
                 return Err(BuildError::ForeignStat);
             }
-            let further = self.counters.into();
-            let config = configs[0].clone();
-            let tree = Tree::of_groups(config, self.pool_align, further, self.groups_max, stats, self.reclaim, numa);
+            let groups = OfGroups {
+                pool_align: self.pool_align,
+                further: self.counters.into(),
+                groups_max: self.groups_max,
+                stats,
+                reclaim: self.reclaim,
+                numa,
+            };
+            let tree = Tree::of_groups(configs[0].clone(), groups);
             tree.root_group(&configs).map_err(|NoMemory { bytes }| BuildError::Memory(Bytes(bytes as u64)))
         })?;
         Ok(Runtime::new(Group::from_handle(root)))

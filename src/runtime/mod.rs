@@ -2,6 +2,7 @@
 
 mod builder;
 mod flusher;
+mod items;
 mod nodes;
 mod own;
 mod pools;

@@ -9,7 +9,7 @@
 //!           Forcing   the forced units of one level: held over one exchange
 //!             Rings   who is in excess, who can be reclaimed, a table of nodes: held over a few links, never over what
 //!                     allocates
-//!               Stash a few free objects of a pool: held over what its depot does
+//!               Stash         a few free objects of a pool: held over what its depot does
 //!                 Depot       the chunks of a pool: held over calls to the system, never over what allocates
 //!                   Chunks    the numbers of all chunks: the same
 //! ```

@@ -130,7 +130,7 @@ fn groups_in_turn_take_no_more() {
             let group = runtime.root().create(&format!("group-{number:010}"), limits).expect("a name");
             drop(group.try_charge(4_096).expect("room"));
             group.stat_add(Stat::ANON, 1);
-            if number % 16 == 0 {
+            if number.is_multiple_of(16) {
                 assert!(group.try_charge(2 << 20).is_err());
             }
             group.offline().expect("no children");
