@@ -45,7 +45,8 @@
 //! | `Event`, `events`, `events_local` | `memory.events`, `memory.events.local` | *overcharge*, *observed* and *panic* are the library's own; *max* counts after the drain; *oom_kill* for each hook; the root counts, too |
 //! | `Charge::transfer` | `move_charge` of version 1 | atomic below the common ancestor, which is not touched |
 //! | `Runtime::dying` | `nr_dying_descendants` | goes to zero with the last charge: nothing is moved to the parent |
-//! | objects of groups | the `mem_cgroup` slab cache (2025) | one pool for the process, recycled with a generation |
+//! | pools: `PoolAlign`, `Runtime::pools` | the `mem_cgroup` and `mem_cgroup_per_node` slab caches (2025), `SLAB_HWCACHE_ALIGN`, `/proc/slabinfo` | sized for each configuration, made before the root by construction; a third one for counts of events; recycled with a generation |
+//! | feature `tracing` | `kmem:kmem_cache_alloc` | an event for each object, told once no lock is held |
 //! | further counters | memory and memsw, kmem, tcpmem of version 1 | declared at the builder, each with its own limits |
 //! | `Group::stat_add` | `mod_memcg_state`, `count_memcg_events` | own cells of each thread; no walk of ancestors, no read-modify-write |
 //! | `Stat` | the names of `memory.stat` | those that mean something here, and declared ones; `STOCK_REFILL` and `STOCK_RETURN` are the library's own |

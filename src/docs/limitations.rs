@@ -22,7 +22,10 @@
 //! * **`Charge::forget` keeps a group's object for ever**, and its bytes in every ancestor.
 //! * **A charge or a handle that is kept keeps its ancestors' objects**, about a kilobyte each, also after the runtime
 //!   is gone.
-//! * **The pool does not shrink**: objects, slots and gates are used again and never given back to the system.
+//! * **Pools do not shrink**: objects, slots and gates are used again and never given back to the system. Runtimes share
+//!   the pools of their shape: counters, nodes, items, alignment.
+//! * **A thread takes new objects while others have some at hand**: up to 32 for each processor, looked at before anything
+//!   is refused.
 //! * **With a degraded barrier** (`BarrierState::Degraded`) the credit of groups that went offline stays where it is
 //!   until its owners pass, and their charges may still hit it; and who waits for room may wait for credit that nobody brings.
 //! * **Counters of a group have a stock each.** One stock for a whole set is [`CounterSet`](crate::CounterSet)'s.

@@ -33,13 +33,12 @@ struct Made {
 /// One chunk. All but `start` is written before that, and once.
 struct Entry {
     start: AtomicPtr<u8>,
-    /// Bytes of an object (48), objects (16).
-    layout: AtomicU64,
+    /// Bytes from one object to the next.
+    given: AtomicU64,
+    objects: StatU32,
     /// Place of its first object among those of its cache.
     first: StatU32,
 }
-
-const OBJECTS: u32 = 16;
 
 /// A chunk as it is found.
 struct Found {
@@ -82,7 +81,8 @@ impl Directory {
             made.pages.push(memory);
         }
         let Some(entry) = self.entry(chunk) else { return Err(refused) };
-        entry.layout.store((given << OBJECTS | objects) as u64, Ordering::Relaxed);
+        entry.given.store(given as u64, Ordering::Relaxed);
+        entry.objects.store(objects as u32, Ordering::Relaxed);
         entry.first.store(first as u32, Ordering::Relaxed);
         // Release (E30): after what else there is about the chunk; pairs with `find`.
         entry.start.store(start.as_ptr(), Ordering::Release);
@@ -105,10 +105,13 @@ impl Directory {
         let entry = self.entry((number >> INDEX) as usize)?;
         // Acquire (E30): pairs with `add`.
         let start = NonNull::new(entry.start.load(Ordering::Acquire))?;
-        let layout = entry.layout.load(Ordering::Relaxed) as usize;
-        let (given, objects) = (layout >> OBJECTS, layout & ((1 << OBJECTS) - 1));
-        let (index, first) = ((number & ((1 << INDEX) - 1)) as usize, entry.first.load(Ordering::Relaxed) as usize);
-        (index < objects).then_some(Found { start, given, first, index })
+        let index = number & ((1 << INDEX) - 1);
+        (index < entry.objects.load(Ordering::Relaxed)).then(|| Found {
+            start,
+            given: entry.given.load(Ordering::Relaxed) as usize,
+            first: entry.first.load(Ordering::Relaxed) as usize,
+            index: index as usize,
+        })
     }
 
     /// The object of that number, whether or not it is taken; `None` where there is none of it.
@@ -127,6 +130,11 @@ impl Directory {
 
 impl Entry {
     fn new() -> Entry {
-        Entry { start: AtomicPtr::new(ptr::null_mut()), layout: AtomicU64::new(0), first: StatU32::new(0) }
+        Entry {
+            start: AtomicPtr::new(ptr::null_mut()),
+            given: AtomicU64::new(0),
+            objects: StatU32::new(0),
+            first: StatU32::new(0),
+        }
     }
 }

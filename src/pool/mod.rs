@@ -27,7 +27,7 @@
 //! through the process's allocator, so that one which charges is not entered, and what the system refuses is an error:
 //! [`NoMemory`]. So an object may be taken anywhere, under any lock and inside a charge.
 //!
-//! Edges: E12 (put/taken elsewhere), E30 (a chunk is published/its number is looked up).
+//! Edges: E12 (put/taken elsewhere), E30 (a chunk is published/an object is looked up).
 
 pub(crate) mod cache;
 mod depot;

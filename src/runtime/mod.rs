@@ -97,6 +97,7 @@ impl Runtime {
     }
 
     /// The group of an id, if it is still there: its object may be another group's by now, its id never.
+    /// Takes no lock: a look into the directory of objects, and one exchange.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
