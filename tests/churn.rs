@@ -3,6 +3,8 @@
 //! What groups cost in memory: an idle one little, a dead one nothing.
 //!
 //! Resident memory is the whole process's, so each test starts this program again for itself alone.
+//!
+//! `MEMCG_CHURN_GROUPS` sets how many come and go.
 
 use std::process::Command;
 use std::sync::mpsc::sync_channel;
@@ -19,6 +21,13 @@ const DEATHS: u64 = 64;
 
 /// Set in the process that a test started for itself.
 const ALONE: &str = "MEMCG_CHURN_ALONE";
+
+/// How many groups come and go.
+fn churn() -> u64 {
+    std::env::var("MEMCG_CHURN_GROUPS").map_or(CHURN, |groups| {
+        groups.replace('_', "").parse().unwrap_or_else(|e| panic!("MEMCG_CHURN_GROUPS={groups}: {e}"))
+    })
+}
 
 /// Runs `body` in a process that runs nothing else, and prints what it printed. `name` is the test's own.
 fn alone(name: &str, body: impl FnOnce()) {
@@ -97,23 +106,33 @@ fn an_idle_group_is_small() {
 
 /// Resident memory at a hundredth of the way and at its end; what comes between must not show.
 struct Flat {
+    groups: u64,
     at_one_percent: u64,
 }
 
 impl Flat {
     const SLACK: u64 = 256 << 10;
 
-    fn look(&mut self, round: u64) {
-        if round == CHURN / 100 {
-            self.at_one_percent = resident();
-        }
+    fn new() -> Self {
+        Flat { groups: churn(), at_one_percent: 0 }
+    }
+
+    /// Counts the groups, and looks when the time has come.
+    fn rounds(&mut self) -> impl Iterator<Item = u64> {
+        (0..self.groups).inspect(|&round| {
+            if round == self.groups / 100 {
+                self.at_one_percent = resident();
+            }
+        })
     }
 
     #[track_caller]
     fn end(&self, what: &str, runtime: &Runtime) {
         let grown = resident().saturating_sub(self.at_one_percent);
-        println!("{what}: {grown} bytes grown over {CHURN} groups, {} barriers", runtime.counts().barriers);
-        assert!(grown <= Self::SLACK, "{what}: {grown} bytes grown over {CHURN} groups");
+        let groups = self.groups;
+        println!("{what}: {grown} bytes grown over {groups} groups, {} barriers", runtime.counts().barriers);
+        assert!(self.at_one_percent > 0, "{what}: nobody looked");
+        assert!(grown <= Self::SLACK, "{what}: {grown} bytes grown over {groups} groups");
     }
 }
 
@@ -122,9 +141,8 @@ impl Flat {
 fn a_dead_group_leaves_nothing() {
     alone("a_dead_group_leaves_nothing", || {
         let (runtime, root) = root_of(Limit::Bytes(1 << 30));
-        let mut flat = Flat { at_one_percent: 0 };
-        for round in 0..CHURN {
-            flat.look(round);
+        let mut flat = Flat::new();
+        for round in flat.rounds() {
             let limits = Limits::new().max(Limit::Bytes(64 << 20)).low("1%".parse().expect("a percentage"));
             let group = root.create(&format!("group-{round:010}"), limits).expect("a name");
             drop(group.try_charge(4_096).expect("room"));
@@ -145,12 +163,11 @@ fn a_dead_group_leaves_nothing() {
 fn the_statistics_of_a_dead_group_leave_nothing() {
     alone("the_statistics_of_a_dead_group_leave_nothing", || {
         let (runtime, root) = root_of(Limit::Max);
-        let mut flat = Flat { at_one_percent: 0 };
+        let mut flat = Flat::new();
         let (groups, inbox) = sync_channel::<Group>(64);
         std::thread::scope(|scope| {
             scope.spawn(move || inbox.into_iter().for_each(|group| group.stat_add(Stat::FILE, 1)));
-            for round in 0..CHURN {
-                flat.look(round);
+            for round in flat.rounds() {
                 let group = root.create(&format!("group-{round:010}"), Limits::new()).expect("a name");
                 group.stat_add(Stat::ANON, 4_096);
                 group.offline().expect("no children");
@@ -163,49 +180,66 @@ fn the_statistics_of_a_dead_group_leave_nothing() {
         runtime.settle();
         flat.end("statistics of two threads", &runtime);
         let now = root.read_exact();
-        assert_eq!((now.get(Stat::ANON), now.get(Stat::FILE)), (4_096 * CHURN as i64, CHURN.div_ceil(2) as i64));
+        let groups = flat.groups as i64;
+        assert_eq!((now.get(Stat::ANON), now.get(Stat::FILE)), (4_096 * groups, (groups + 1) / 2));
         assert_eq!(runtime.dying(), 0);
     });
 }
 
-/// Two threads charge each group, one of them takes it offline: credit of both waits for a barrier that serves many.
+/// Two threads charge every `nth` group, one of them takes it offline: credit of both waits for a barrier that serves
+/// many. Who is charged by one thread alone goes at once.
+fn charged_by_two(what: &str, nth: u64) {
+    let (runtime, root) = root_of(Limit::Max);
+    let mut flat = Flat::new();
+    let (groups, inbox) = sync_channel::<Group>(64);
+    let (back, charged) = sync_channel::<Group>(64);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for group in inbox {
+                drop(group.try_charge(4_096).expect("room"));
+                drop(group.try_charge(4_096).expect("room"));
+                back.send(group).expect("somebody takes them back");
+            }
+        });
+        let bury = |group: Group| group.offline().expect("no children");
+        let mut underway = 0;
+        for round in flat.rounds() {
+            let group = root.create(&format!("group-{round:010}"), Limits::new()).expect("a name");
+            drop(group.try_charge(4_096).expect("room"));
+            drop(group.try_charge(4_096).expect("room"));
+            if round % nth > 0 {
+                bury(group);
+                continue;
+            }
+            groups.send(group).expect("the other thread takes them");
+            underway += 1;
+            if underway > 32 {
+                bury(charged.recv().expect("the other thread gives them back"));
+                underway -= 1;
+            }
+        }
+        drop(groups);
+        charged.into_iter().for_each(bury);
+    });
+    runtime.settle();
+    flat.end(what, &runtime);
+    let (barriers, deaths) = (runtime.counts().barriers, flat.groups.div_ceil(nth));
+    println!("{:.2} barriers for {DEATHS} deaths", (barriers * DEATHS) as f64 / deaths as f64);
+    assert!(barriers > 0 && barriers <= deaths / DEATHS + 1, "{barriers} barriers for {deaths} deaths");
+    assert_eq!((runtime.dying(), root.usage(), root.stocked_bound()), (0, 0, 0));
+    let verdict = runtime.verify();
+    assert!(verdict.is_ok(), "{verdict}");
+}
+
 #[test]
 fn barriers_are_shared() {
-    alone("barriers_are_shared", || {
-        let (runtime, root) = root_of(Limit::Max);
-        let mut flat = Flat { at_one_percent: 0 };
-        let (groups, inbox) = sync_channel::<Group>(64);
-        let (back, charged) = sync_channel::<Group>(64);
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                for group in inbox {
-                    drop(group.try_charge(4_096).expect("room"));
-                    drop(group.try_charge(4_096).expect("room"));
-                    back.send(group).expect("somebody takes them back");
-                }
-            });
-            let bury = |group: Group| group.offline().expect("no children");
-            let mut underway = 0;
-            for round in 0..CHURN {
-                flat.look(round);
-                let group = root.create(&format!("group-{round:010}"), Limits::new()).expect("a name");
-                drop(group.try_charge(4_096).expect("room"));
-                drop(group.try_charge(4_096).expect("room"));
-                groups.send(group).expect("the other thread takes them");
-                underway += 1;
-                if underway > 32 {
-                    bury(charged.recv().expect("the other thread gives them back"));
-                    underway -= 1;
-                }
-            }
-            drop(groups);
-            charged.into_iter().for_each(bury);
-        });
-        runtime.settle();
-        flat.end("by two threads", &runtime);
-        let barriers = runtime.counts().barriers;
-        println!("{:.2} barriers for {DEATHS} deaths", (barriers * DEATHS) as f64 / CHURN as f64);
-        assert!(barriers > 0 && barriers <= CHURN / DEATHS + 1, "{barriers} barriers for {CHURN} deaths");
-        assert_eq!((runtime.dying(), root.usage(), root.stocked_bound()), (0, 0, 0));
+    alone("barriers_are_shared", || charged_by_two("by two threads", 1));
+}
+
+/// A service's mixture: create, charge, drop, offline, half of them charged by two threads.
+#[test]
+fn groups_charged_by_two_threads_among_others_leave_nothing() {
+    alone("groups_charged_by_two_threads_among_others_leave_nothing", || {
+        charged_by_two("half of them by two threads", 2);
     });
 }

@@ -112,7 +112,7 @@ fn errors_box() {
 /// The compiler whose words stand in `tests/ui/*.stderr`.
 const WORDS_OF: &str = "rustc 1.95.";
 
-/// There is no group without a runtime, and no charge without a group.
+/// There is no group without a runtime, none before its pools, and no charge without a group.
 #[test]
 fn what_does_not_compile() {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
@@ -124,6 +124,7 @@ fn what_does_not_compile() {
     }
     let cases = trybuild::TestCases::new();
     cases.compile_fail("tests/ui/group_without_runtime.rs");
+    cases.compile_fail("tests/ui/group_before_its_pools.rs");
     cases.compile_fail("tests/ui/charge_is_used_once.rs");
     cases.pass("tests/ui/group_of_a_runtime.rs");
 }

@@ -72,18 +72,29 @@ fn clock(id: rustix::time::ClockId) -> Option<Duration> {
     Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
 }
 
-/// How long the processors have been busy with other processes: who measures latencies wants to know.
+/// USER_HZ, in which the kernel tells user space of its ticks.
+#[cfg(target_os = "linux")]
+const TICK: Duration = Duration::from_millis(10);
+
+/// How long the processors have been busy with other processes: who measures latencies wants to know. Processes that
+/// this one has started are not others once they have been waited for.
 #[cfg(target_os = "linux")]
 pub(crate) fn others() -> Option<Duration> {
-    /// USER_HZ, in which the kernel tells user space of its ticks.
-    const TICK: Duration = Duration::from_millis(10);
-
     // cpu user nice system idle iowait irq softirq steal
     let stat = std::fs::read_to_string("/proc/stat").ok()?;
     let ticks = stat.lines().next()?.split_ascii_whitespace().skip(1).take(8).enumerate();
     let busy = ticks.filter(|(column, _)| !(3..=4).contains(column)).map(|(_, ticks)| ticks.parse::<u32>().ok());
     let busy = TICK * busy.sum::<Option<u32>>()?;
-    Some(busy.saturating_sub(clock(rustix::time::ClockId::ProcessCPUTime)?))
+    Some(busy.saturating_sub(clock(rustix::time::ClockId::ProcessCPUTime)?).saturating_sub(children()?))
+}
+
+/// What processes have run that this one has started and waited for.
+#[cfg(target_os = "linux")]
+fn children() -> Option<Duration> {
+    // pid (name) state …: the name may be anything. cutime and cstime are the 16th and 17th.
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let ticks = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(13).take(2);
+    Some(TICK * ticks.map(|ticks| ticks.parse::<u32>().ok()).sum::<Option<u32>>()?)
 }
 
 #[cfg(not(target_os = "linux"))]

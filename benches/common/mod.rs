@@ -8,11 +8,14 @@
 #![cfg(not(loom))]
 #![allow(dead_code, reason = "each program uses its own part of this module")]
 
+pub(crate) mod alone;
 pub(crate) mod clock;
 pub(crate) mod goals;
+pub(crate) mod host;
 pub(crate) mod no_return;
 pub(crate) mod resident;
 pub(crate) mod rows;
+pub(crate) mod slices;
 pub(crate) mod slot;
 pub(crate) mod slots7;
 pub(crate) mod statistics;

@@ -11,15 +11,12 @@ use memcg::{Group, Runtime};
 use parking_lot::Mutex;
 
 use super::names::Names;
-use super::{create, pair, runtime};
+use super::{DEATHS, create, pair, runtime};
 use crate::common::rows::Rows;
 use crate::common::team::Team;
 
 /// Groups that are handed from one thread to the other at a time.
 const HANDED: u64 = 512;
-
-/// The deaths that one barrier shall serve.
-const BATCH: f64 = 64.0;
 
 /// What a churn has shown beside its time.
 pub(crate) struct Churn {
@@ -40,7 +37,7 @@ pub(crate) fn rows(rows: &mut Rows) -> Vec<Churn> {
             let waiting = runtime.dying() as u64;
             let buried = offline.load(Ordering::Relaxed) - waiting;
             let barriers = runtime.counts().barriers - before.barriers;
-            let barriers_per_64 = barriers as f64 / (buried as f64 / BATCH);
+            let barriers_per_64 = barriers as f64 / (buried as f64 / DEATHS);
             println!("{id}: {barriers_per_64:.3} barriers for 64 destroyed groups ({barriers} for {buried})\n");
             runtime.settle();
             assert_eq!(runtime.dying(), 0, "{id}: nobody holds any of them");

@@ -2,7 +2,9 @@
 
 #![cfg(not(loom))]
 
+mod align;
 mod churn;
+mod figures;
 mod names;
 mod siblings;
 
@@ -17,35 +19,54 @@ use crate::common::rows::Rows;
 use crate::common::team::Team;
 
 /// Bytes of the one charge.
-const SIZE: u64 = 64;
+pub(crate) const SIZE: u64 = 64;
 
 /// Groups that come and go before the clock starts: the pools have found their size.
 const TOUCHES: u64 = 1_000;
 
-const CREATE_DESTROY_NANOS_MAX: f64 = 1_500.0;
-const BARRIERS_MAX: f64 = 1.0;
+pub(crate) const CREATE_DESTROY_NANOS_MAX: f64 = 1_500.0;
+/// Slowest to fastest, from one sibling to the most.
+pub(crate) const SIBLINGS_FLAT: f64 = 1.25;
+/// A life by two threads that live side by side, to one by one.
+pub(crate) const TWO_THREADS_MAX: f64 = 1.0;
+/// Barriers, for so many deaths.
+pub(crate) const BARRIERS_MAX: f64 = 1.0;
+pub(crate) const DEATHS: f64 = 64.0;
 
 pub(crate) fn main() {
+    if figures::run() {
+        return;
+    }
     let mut rows = Rows::from_args();
     rows.wall("group/create_destroy", || team(&Arc::new(runtime()), 1));
     siblings::rows(&mut rows);
+    align::rows(&mut rows);
     let churns = churn::rows(&mut rows);
 
     let medians = rows.finish();
     let mut goals = Goals::new(&medians);
     goals.nanos("group/create_destroy", CREATE_DESTROY_NANOS_MAX);
+    for threads in [1, 2] {
+        let ids: Vec<String> = siblings::counts().into_iter().map(|count| siblings::id(count, threads)).collect();
+        let what = format!("group/create_destroy/siblings*/threads{threads}: slowest / fastest");
+        goals.flat(&what, &ids, SIBLINGS_FLAT);
+    }
+    for count in siblings::counts() {
+        // Each of two threads may take twice as long: together they are as fast as one.
+        goals.ratio(&siblings::id(count, 2), &siblings::id(count, 1), 2.0 * TWO_THREADS_MAX);
+    }
     for churn in churns {
         goals.at_most(churn.what, churn.barriers_per_64, "barriers", BARRIERS_MAX);
     }
     goals.print();
 }
 
-fn runtime() -> Runtime {
+pub(crate) fn runtime() -> Runtime {
     Runtime::builder().build().expect("nothing is asked for that cannot be had")
 }
 
 /// Each thread has a handle of its own on the root, and names of its own.
-fn team(runtime: &Arc<Runtime>, threads: usize) -> Team {
+pub(crate) fn team(runtime: &Arc<Runtime>, threads: usize) -> Team {
     let runtime = Arc::clone(runtime);
     Team::new(threads, move |station| {
         let root = runtime.root();
@@ -62,10 +83,10 @@ fn team(runtime: &Arc<Runtime>, threads: usize) -> Team {
     })
 }
 
-fn create(root: &Group, names: &mut Names) -> Group {
+pub(crate) fn create(root: &Group, names: &mut Names) -> Group {
     root.create(black_box(names.next()), Limits::new()).expect("a new name in a group that is online")
 }
 
-fn pair(group: &Group) {
+pub(crate) fn pair(group: &Group) {
     drop(group.try_charge(black_box(SIZE)).expect("no limit is set"));
 }

@@ -20,13 +20,22 @@ const MOST: &str = "MEMCG_BENCH_SIBLINGS";
 /// Room beside the siblings: for groups that live, and for those that wait to be buried.
 const SPARE: u32 = 10_000;
 
-pub(crate) fn rows(rows: &mut Rows) {
+/// How many there are, in turn.
+pub(crate) fn counts() -> BTreeSet<u32> {
     let most = env::var(MOST).map_or(u32::MAX, |most| most.parse().expect("MEMCG_BENCH_SIBLINGS is a number"));
-    for count in BTreeSet::from([1, 1_000, 1_000_000].map(|count: u32| count.min(most))) {
+    BTreeSet::from([1, 1_000, 1_000_000].map(|count: u32| count.min(most)))
+}
+
+pub(crate) fn id(count: u32, threads: usize) -> String {
+    format!("group/create_destroy/siblings{count}/threads{threads}")
+}
+
+pub(crate) fn rows(rows: &mut Rows) {
+    for count in counts() {
         // Made when the first row asks for it, and kept for the second.
         let crowd = LazyCell::new(|| Crowd::new(count));
         for threads in [1, 2] {
-            let id = format!("group/create_destroy/siblings{count}/threads{threads}");
+            let id = id(count, threads);
             rows.wall(&id, || team(&crowd.runtime, threads));
             if rows.ran(&id) && threads == 1 && count >= 1_000 {
                 crowd.print(&id);
@@ -35,7 +44,8 @@ pub(crate) fn rows(rows: &mut Rows) {
     }
 }
 
-struct Crowd {
+/// Siblings, and the runtime that has them.
+pub(crate) struct Crowd {
     runtime: Arc<Runtime>,
     count: u32,
     /// How much more memory was resident when all were there; `None` where the system does not say.
@@ -43,7 +53,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    fn new(count: u32) -> Self {
+    pub(crate) fn new(count: u32) -> Self {
         let before = resident::bytes();
         let runtime = Runtime::builder().groups_max(count + SPARE).build().expect("memory for so many");
         let root = runtime.root();
@@ -54,6 +64,10 @@ impl Crowd {
         }
         let growth = before.zip(resident::bytes()).map(|(before, after)| after.saturating_sub(before));
         Crowd { runtime: Arc::new(runtime), count, growth }
+    }
+
+    pub(crate) fn runtime(&self) -> &Arc<Runtime> {
+        &self.runtime
     }
 
     fn print(&self, id: &str) {

@@ -221,13 +221,14 @@ impl Tree {
         percents: bool,
         set: impl FnOnce(&Node) -> Result<(), E>,
     ) -> Result<&'static Node, NotCreated<E>> {
+        let hash = self.shape.expect(parent, name);
         let mut named = Name::new(name)?;
         let births =
             parent.group().map(|counter| Birth { name: mem::replace(&mut named, Name::NONE), ..Birth::below(counter) });
         let group = self.bear_group(births)?;
         // A max that moves finds it linked, or it finds the max moved.
         let stocks = percents.then(|| self.stocks.lock());
-        let linked = self.link(&mut self.shape.lock_for(group), group, set);
+        let linked = self.link(&mut self.shape.lock_expected(group, hash), group, set);
         if let Some(mut stocks) = stocks {
             stocks.percents |= linked.is_ok();
         }
@@ -239,6 +240,10 @@ impl Tree {
             }
             Err(refused) => {
                 self.give_back(group);
+                if let NotCreated::Offline = refused {
+                    // Whoever has barred it may be on his way: who is told that it is offline finds it so.
+                    let _ = self.offline(parent);
+                }
                 Err(refused)
             }
         }
@@ -257,7 +262,7 @@ impl Tree {
         if shard.is_taken(group) {
             return Err(NotCreated::Taken);
         }
-        shard.reserve().map_err(|NoRoom(bytes)| NotCreated::Memory(bytes))?;
+        self.shape.reserve(shard, group).map_err(|NoRoom(bytes)| NotCreated::Memory(bytes))?;
         // Under the lock: whoever observes a subtree or changes its batch finds it linked, or it finds the parent's.
         for counter in group.group() {
             counter.batch.store(counter.life().parent.map_or(0, Node::batch), Ordering::Relaxed);
@@ -307,6 +312,7 @@ impl Tree {
     /// Admission to `group` stops; it is nobody's child any more, its name is free. The caller has a handle. Only where
     /// it has an open stock is the tree's lock taken.
     pub(crate) fn offline(&self, group: &'static Node) -> Result<(), HasChildren> {
+        self.shape.expect_leave(group);
         group.bar()?;
         // E35: barred, then a look whether a stock is open; who opens one now sees the bar.
         fence_after_exchange();
@@ -370,6 +376,7 @@ impl Tree {
             }
         }
         self.inherit(group);
+        group.leave_parent();
     }
 
     /// Nobody opens its stock again. No barrier where all that was ever charged here was charged by this thread.

@@ -71,7 +71,8 @@ impl Node {
         self.limits.in_excess.load(Ordering::SeqCst) != 0
     }
 
-    /// Set the soft limit. A group that goes offline gets none. Under the tree's lock.
+    /// Set the soft limit. A group that goes offline gets none. Under the lock of its
+    /// shard.
     pub(crate) fn set_soft(&self, soft: u64) {
         // SeqCst (E23): the limit, then usage; pairs with the exchange on usage before `is_crossed`.
         self.limits.soft.swap(soft, Ordering::SeqCst);

@@ -12,7 +12,7 @@ impl Node {
         self.high.load(Ordering::Relaxed)
     }
 
-    /// Set a high. Under the tree's lock.
+    /// Set a high. Under the lock of the group's shard.
     pub(crate) fn set_high(&self, high: u64) {
         self.high.store(high, Ordering::Relaxed);
         if high < u64::MAX { self.watch(HIGH) } else { self.unwatch(HIGH) }

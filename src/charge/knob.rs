@@ -1,7 +1,7 @@
 //! Limits as they are set: a number, a percentage of the nearest limited ancestor's max, or none.
 //!
 //! A percentage is resolved when it is set, and again, parents first, whenever a max above it moves. All of it under
-//! the tree's lock.
+//! the tree's lock; limits that a group loses when it goes offline also under that of its shard.
 
 use super::page_counter::Node;
 use super::protection::Protection;

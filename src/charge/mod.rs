@@ -25,6 +25,7 @@ mod level;
 pub(crate) mod life;
 pub(crate) mod listeners;
 mod name;
+mod names;
 pub(crate) mod node_stat;
 mod observe;
 pub(crate) mod oom;

@@ -3,6 +3,8 @@
 //! The figure is charged by force, for the memory is there. Whoever has changed it by enough brings the charge up to date,
 //! outside of everything: no lock is held and no slow path of the thread is under way. One thread at a time does so; who
 //! comes meanwhile leaves it to that one, which looks again.
+//!
+//! Edge: E38 (who looks/who comes meanwhile).
 
 use super::page_counter::Node;
 use super::pool::slow_path;
@@ -11,8 +13,8 @@ use super::tree::Tree;
 use crate::stat::coordinator::Coordinator;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::slots::Gate;
-use crate::sync::stat_atomic::{AtomicBool, AtomicU64};
-use crate::sync::{Ordering, per_thread};
+use crate::sync::stat_atomic::{AtomicBool, AtomicU64 as StatU64};
+use crate::sync::{AtomicU64, Ordering, per_thread};
 
 /// The charge follows the figure once they are so far apart.
 const STEP: u64 = 64 << 10;
@@ -68,7 +70,7 @@ pub(crate) struct Own {
     /// Looks asked for since somebody began to look; 0: nobody does.
     asked: AtomicU64,
     /// Groups that have come or gone.
-    calls: AtomicU64,
+    calls: StatU64,
     books: Lock<Books>,
 }
 
@@ -77,7 +79,7 @@ impl Own {
         Own {
             on: AtomicBool::new(false),
             asked: AtomicU64::new(0),
-            calls: AtomicU64::new(0),
+            calls: StatU64::new(0),
             books: Lock::new(Rank::Bookkeeping, Books::default()),
         }
     }
@@ -186,14 +188,15 @@ impl Tree {
     /// Bring the charge up to date, or leave that to who is about to.
     #[cold]
     fn look(&self) {
-        // An allocator that charges, or a listener inside a walk: whoever is outside of it looks.
+        // An allocator that charges, or a listener inside a walk: whoever is outside of it looks. AcqRel (E38): pairs with
+        // itself and with the exchange below. Who is not the first leaves what came before this to who is.
         if per_thread::in_slow_path() || self.own.asked.fetch_add(1, Ordering::AcqRel) > 0 {
             return;
         }
         let mut asked = 1;
         loop {
             self.bring_up_to_date();
-            // AcqRel: whoever asked before this is looked for again, whoever asks after it looks himself.
+            // AcqRel (E38): where somebody has asked meanwhile, again; who asks after this looks himself.
             match self.own.asked.compare_exchange(asked, 0, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return,
                 Err(now) => asked = now,

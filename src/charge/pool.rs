@@ -144,6 +144,12 @@ pub(crate) fn pin(number: u32, of: Generation) -> Option<&'static Node> {
     group.state().try_pin(of).then_some(group)
 }
 
+/// The group of that number, which is there. Takes no lock.
+#[inline]
+pub(super) fn group(number: u32) -> Option<&'static Node> {
+    Some(node(directory().object(number)?.cast()))
+}
+
 /// Make a counter, unless somebody has.
 #[allow(unsafe_code)]
 fn make(place: InGroup) -> Result<(), NoMemory> {

@@ -16,7 +16,9 @@ use std::hash::BuildHasher;
 use hashbrown::{HashTable, TryReserveError};
 
 use super::birth::HasChildren;
+use super::names::{Hint, Names, Refused};
 use super::page_counter::Node;
+use super::pool::group;
 use crate::sync::lock::{Lock, LockGuard, LockGuards, Rank};
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
 use crate::sync::{CachePadded, NameHasher, Ordering, SHARDS};
@@ -26,15 +28,25 @@ const BARRED: u32 = 1 << 31;
 
 /// All groups of a tree by name, and by parent.
 pub(crate) struct Shape {
-    shards: [CachePadded<Lock<Shard>>; SHARDS],
+    shards: [CachePadded<Place>; SHARDS],
     hasher: NameHasher,
 }
+
+struct Place {
+    shard: Lock<Shard>,
+    /// Where the shard has its names.
+    hint: Hint,
+}
+
+/// A group's name below its parent, and where it stands.
+#[derive(Clone, Copy)]
+pub(super) struct Hash(u64);
 
 /// What is linked here.
 #[derive(Default)]
 pub(crate) struct Shard {
     /// Groups by parent and name.
-    names: HashTable<&'static Node>,
+    names: Names,
     /// Parents that have children here, and the youngest of these.
     parents: HashTable<Children>,
     /// Who went offline and still holds something, the youngest first.
@@ -95,10 +107,12 @@ impl Node {
         self.children.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).ok().map(|before| before == 0)
     }
 
-    /// After it was unlinked.
-    pub(super) fn remove_child(&self) {
-        // Release (E37): pairs with `bar`: nothing of the child is linked then.
-        self.children.fetch_sub(1, Ordering::Release);
+    /// The last of what leaving a parent is: that may go offline now.
+    pub(super) fn leave_parent(&self) {
+        if let Some(parent) = self.life().parent {
+            // Release (E37): pairs with `bar`: nothing of the child is linked then, and it is offline.
+            parent.first().children.fetch_sub(1, Ordering::Release);
+        }
     }
 
     /// No child from here on, and no stock that opens: the group is going offline. Not where it has children.
@@ -120,8 +134,9 @@ impl Node {
 
 impl Shape {
     pub(crate) fn new() -> Shape {
-        let shard = |_| CachePadded::new(Lock::new(Rank::Shape, Shard::default()));
-        Shape { shards: std::array::from_fn(shard), hasher: NameHasher::default() }
+        let shard = || Lock::new(Rank::Shape, Shard::default());
+        let place = |_| CachePadded::new(Place { shard: shard(), hint: Hint::new() });
+        Shape { shards: std::array::from_fn(place), hasher: NameHasher::default() }
     }
 
     /// Of a name below `parent`; of a counter without a name, which nobody looks for.
@@ -132,16 +147,41 @@ impl Shape {
         }
     }
 
+    fn place(&self, hash: u64) -> &Place {
+        &self.shards[shard_of(hash)]
+    }
+
     fn lock_shard(&self, hash: u64) -> LockGuard<'_, Shard> {
-        self.shards[shard_of(hash)].lock()
+        self.place(hash).shard.lock()
+    }
+
+    /// Of a child that there is to be: what a look for its name needs comes while it is made.
+    pub(super) fn expect(&self, parent: &Node, name: &str) -> Hash {
+        let hash = self.hash_of(Some(parent), name, 0);
+        self.place(hash).hint.fetch(hash);
+        Hash(hash)
+    }
+
+    /// The same of a group that is going to leave.
+    pub(super) fn expect_leave(&self, group: &Node) {
+        self.place(group.hash()).hint.fetch(group.hash());
     }
 
     /// The shard of a group that is in its life but not linked yet.
     pub(super) fn lock_for(&self, node: &Node) -> LockGuard<'_, Shard> {
         let life = node.life();
-        let hash = self.hash_of(life.parent, &life.name, node.number);
+        self.lock_expected(node, Hash(self.hash_of(life.parent, &life.name, node.number)))
+    }
+
+    /// The same of one that was [expected](Self::expect).
+    pub(super) fn lock_expected(&self, node: &Node, Hash(hash): Hash) -> LockGuard<'_, Shard> {
         node.sibling.hash.store(hash, Ordering::Relaxed);
         self.lock_shard(hash)
+    }
+
+    /// Room for one more in the shard of a group, which the caller has locked; nothing is allocated after this.
+    pub(super) fn reserve(&self, shard: &mut Shard, node: &Node) -> Result<(), NoRoom> {
+        shard.reserve(&self.place(node.hash()).hint)
     }
 
     /// The shard of a group that is linked, or was.
@@ -160,9 +200,9 @@ impl Shape {
 
     /// Groups that are online or dying, and bytes of the tables: shard after shard.
     pub(super) fn sizes(&self) -> (u64, u64) {
-        let sizes = self.shards.iter().map(|shard| {
-            let shard = shard.lock();
-            let tables = shard.names.allocation_size() + shard.parents.allocation_size();
+        let sizes = self.shards.iter().map(|place| {
+            let shard = place.shard.lock();
+            let tables = shard.names.bytes() + shard.parents.allocation_size();
             (u64::from(shard.online + shard.dead), tables as u64)
         });
         sizes.fold((0, 0), |(groups, bytes), shard| (groups + shard.0, bytes + shard.1))
@@ -170,7 +210,7 @@ impl Shape {
 
     /// Nobody comes and nobody goes, for as long as the result lives.
     pub(crate) fn freeze(&self) -> Frozen<'_> {
-        Frozen(LockGuards::lock(self.shards.iter().map(|shard| &**shard)))
+        Frozen(LockGuards::lock(self.shards.iter().map(|place| &place.shard)))
     }
 
     /// The groups below `top` that are online, parents first, itself first of all; for a further counter, the same one of
@@ -185,7 +225,7 @@ impl Shape {
 
     /// The same, unless somebody comes or goes just now.
     pub(crate) fn try_freeze(&self) -> Option<Frozen<'_>> {
-        LockGuards::try_lock(self.shards.iter().map(|shard| &**shard)).map(Frozen)
+        LockGuards::try_lock(self.shards.iter().map(|place| &place.shard)).map(Frozen)
     }
 }
 
@@ -223,11 +263,11 @@ fn spread(number: u32) -> u64 {
 
 impl Shard {
     fn child(&self, hash: u64, parent: &Node, name: &str) -> Option<&'static Node> {
-        let same = |node: &&'static Node| {
-            let life = node.life();
+        let same = |child: &'static Node| {
+            let life = child.life();
             *life.name == *name && life.parent.is_some_and(|of| std::ptr::eq(of, parent))
         };
-        self.names.find(hash, same).copied()
+        self.names.find(hash, |number| group(number).is_some_and(same)).and_then(group)
     }
 
     /// The parent of a new group has a child of its name.
@@ -236,11 +276,10 @@ impl Shard {
         life.parent.is_some_and(|parent| self.child(node.hash(), parent, &life.name).is_some())
     }
 
-    /// Room for one more; nothing is allocated after this.
-    pub(super) fn reserve(&mut self) -> Result<(), NoRoom> {
-        let names = self.names.try_reserve(1, |node| node.hash());
+    fn reserve(&mut self, hint: &Hint) -> Result<(), NoRoom> {
+        self.names.reserve(hint).map_err(|Refused(bytes)| NoRoom(bytes))?;
         let parents = self.parents.try_reserve(1, |children| spread(children.of.number));
-        names.and(parents).map_err(|refused| match refused {
+        parents.map_err(|refused| match refused {
             TryReserveError::AllocError { layout } => NoRoom(layout.size()),
             TryReserveError::CapacityOverflow => NoRoom(usize::MAX),
         })
@@ -255,7 +294,7 @@ impl Shard {
             first = parent.first().add_child()?;
             self.push(node, parent.first());
             if !life.name.is_empty() {
-                self.names.insert_unique(node.hash(), node, |node| node.hash());
+                self.names.insert(node.hash(), node.number);
             }
         }
         self.online += 1;
@@ -275,13 +314,11 @@ impl Shard {
         link_before(node, next);
     }
 
-    /// Out of the children of its parent: its name is free.
+    /// Out of the children of its parent: its name is free. Counted there until `leave_parent`.
     fn pull(&mut self, node: &'static Node) {
         let Some(parent) = node.life().parent else { return };
         let parent = parent.first();
-        if let Ok(entry) = self.names.find_entry(node.hash(), |other| std::ptr::eq(*other, node)) {
-            entry.remove();
-        }
+        self.names.remove(node.hash(), node.number);
         if let Some(next) = unlink(node)
             && let Ok(mut children) =
                 self.parents.find_entry(spread(parent.number), |children| std::ptr::eq(children.of, parent))
@@ -291,10 +328,9 @@ impl Shard {
                 None => drop(children.remove()),
             }
         }
-        parent.remove_child();
     }
 
-    /// From the children to the dying.
+    /// From the children to the dying. Its parent counts it still.
     pub(super) fn leave(&mut self, node: &'static Node) {
         self.pull(node);
         link_before(node, self.dying.replace(node));
@@ -305,6 +341,7 @@ impl Shard {
     /// A counter that was not taken offline is done with.
     pub(super) fn retire(&mut self, node: &'static Node) {
         self.pull(node);
+        node.leave_parent();
         self.online -= 1;
     }
 

@@ -13,7 +13,7 @@
 //! | `failcnt` | refusals at that level; forced charges are none | exact |
 //! | `Group::refused` | the same, by its name for users | exact |
 //! | `usage_local`, `live_local` | an estimate: one group after the other | the group's own, and what groups that went offline left behind |
-//! | `Runtime::dying` | exact for the lock's moment; those whose credit is not settled count | 0 once nobody has a handle or a charge, after `settle` |
+//! | `Runtime::dying` | exact for one moment; those whose credit is not settled count | 0 once nobody has a handle or a charge, after `settle` |
 //! | `Runtime::tree` | one row after the other under the tree's lock: its shape is of one moment, its figures are not | exact |
 //! | `is_in_excess`, `children_in_excess` | one step behind a walk in flight | exact: usage, credit included, above the soft limit |
 //! | `effective_min`, `effective_low` | an estimate: level after level | exact |

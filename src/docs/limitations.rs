@@ -20,8 +20,8 @@
 //! * **A group lives until it is taken offline.** Dropping its handles does not end it: a name is found as long as it
 //!   is online.
 //! * **`Charge::forget` keeps a group's object for ever**, and its bytes in every ancestor.
-//! * **A charge or a handle that is kept keeps its ancestors' objects**, about a kilobyte each, also after the runtime
-//!   is gone.
+//! * **A charge or a handle that is kept keeps its ancestors' objects**, about half a kilobyte each, also after the
+//!   runtime is gone.
 //! * **Pools do not shrink**: objects, slots and gates are used again and never given back to the system. Runtimes share
 //!   the pools of their shape: counters, nodes, items, alignment.
 //! * **A thread takes new objects while others have some at hand**: up to 32 for each processor, looked at before anything

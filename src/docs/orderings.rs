@@ -38,6 +38,7 @@
 //! | E35 | open: count the stock, then read whether its group is barred | offline: bar the group, then read the count | store buffering | `loom_offline_vs_opening` |
 //! | E36 | a closing is done with a stock: uncount it | burial: read that, then recycle the counter | release/acquire | `loom_settle_vs_burial` |
 //! | E37 | a child comes: one more in its parent's word | the parent goes offline: bar the word | the exchanges of one word | `loom_offline_vs_create_child` |
+//! | E38 | whatever changes the runtime's own bytes, or who has their charge: one more asks | who looks: read all of it, then see that nobody has asked meanwhile | the exchanges of one word | `loom_own_bytes_vs_offline` |
 //!
 //! What is not in the table is not an edge: the peak of a counter's life, published bounds, settings of the OOM policy and
 //! the mark *tight* are relaxed, and nothing is concluded from their order. (Who relies on nothing below being open has

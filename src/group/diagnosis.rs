@@ -14,7 +14,7 @@ use crate::units::{Bytes, Limit};
 /// Children that a refusal names.
 pub(super) const HOLDERS: usize = 3;
 
-/// Children that are looked at for it, under the tree's lock.
+/// Children that are looked at for it, while nobody comes or goes.
 const LOOKED_AT_MAX: u32 = 256;
 
 /// Lines of a dump; what holds less is summed up.
@@ -46,7 +46,8 @@ pub(super) fn holders(level: &'static Node) -> Holders {
 }
 
 impl Group {
-    /// The `n` children that hold most, and the usage of each in bytes, the largest first. Takes the tree's lock.
+    /// The `n` children that hold most, and the usage of each in bytes, the largest first. Nobody comes or goes while
+    /// they are listed.
     ///
     /// ```
     /// # use memcg::Limits;

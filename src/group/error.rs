@@ -221,8 +221,8 @@ impl Refusal {
     }
 
     /// Who held most below the group when it refused: up to three of its children and the usage of each, the largest
-    /// first. Nobody where the group has more than 256 children, which [`Group::top`] is for, where the tree's lock was
-    /// taken at that moment, for a further counter, or where an allocator was refused inside this crate.
+    /// first. Nobody where the group has more than 256 children, which [`Group::top`] is for, where a group came
+    /// or went at that moment, for a further counter, or where an allocator was refused inside this crate.
     ///
     /// ```
     /// # use memcg::{ChargeError, Limit, Limits, Runtime};

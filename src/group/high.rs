@@ -65,10 +65,11 @@ fn throttle(node: &'static Node, bytes: u64) -> Duration {
         let (mut asked, mut freed) = (false, 0);
         for level in over(node).collect::<SmallVec<[&'static Node; 4]>>() {
             if !level.can_reclaim() {
+                drain_excess(level);
                 continue;
             }
             // What is freed is to show in usage, and not in a stock.
-            slow_path(|_, _| level.tree().press(level));
+            drain(level);
             let above = level.above_high();
             let want = above.min(bytes.max(RECLAIM_MIN)) + spare(level, level.high());
             if above > 0
@@ -89,6 +90,17 @@ fn throttle(node: &'static Node, bytes: u64) -> Duration {
     }
 }
 
+fn drain(level: &'static Node) {
+    slow_path(|_, _| level.tree().press(level));
+}
+
+/// Credit is nobody's excess: it goes back where it may be all that is above high.
+fn drain_excess(level: &'static Node) {
+    if level.above_high() <= level.bound() {
+        drain(level);
+    }
+}
+
 #[cold]
 fn sleep_slow(node: &'static Node, delay: Duration) {
     let until = Instant::now() + delay.min(TIME_MAX);
@@ -100,11 +112,10 @@ fn sleep_slow(node: &'static Node, delay: Duration) {
 /// High has come below usage: what is above it is drained and reclaimed, as far as somebody gives it.
 pub(super) fn shrink_to_high(node: &'static Node) {
     if node.above_high() > 0 && !node.is_observed() && is_free() {
-        let drain = || slow_path(|_, _| node.tree().press(node));
-        drain();
+        drain(node);
         shrink_by(node, &mut Request::new(ReclaimCause::High, deadline(node)), || node.above_high());
         // What came back may be credit of this thread.
-        drain();
+        drain(node);
     }
 }
 
@@ -154,7 +165,8 @@ impl Group {
     }
 
     /// What a charge of `bytes` that walks the tree would be delayed as things stand: the greatest delay among this
-    /// group and those above. Charges do not sleep for 10 ms or less.
+    /// group and those above. Charges do not sleep for 10 ms or less. Where credit may be all that is above a high it is
+    /// drained first, which takes a barrier; else a few loads a level.
     ///
     /// Source: `calculate_high_delay` in `mm/memcontrol.c`.
     ///
@@ -169,7 +181,11 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn high_delay(&self, bytes: u64) -> Duration {
-        self.node().delay(bytes)
+        let node = self.node();
+        if is_free() {
+            node.over_high().for_each(drain_excess);
+        }
+        node.delay(bytes)
     }
 
     /// [`try_charge`](Self::try_charge) for who has a timer of his own: above high it reclaims, and returns the delay

@@ -349,7 +349,7 @@ impl Group {
     }
 
     /// [`usage`](Self::usage) without that of the children that are online, in bytes: the group's own, and what groups
-    /// that went offline left behind. An estimate while others run. Takes the tree's lock, one load for each child.
+    /// that went offline left behind. An estimate while others run. Nobody comes or goes meanwhile; one load for each child.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

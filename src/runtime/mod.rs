@@ -76,7 +76,7 @@ impl Runtime {
         self.root.clone()
     }
 
-    /// The group at a path, as in `/acme/q17`; `/` is the root. Takes the tree's lock; one look into a hash table for
+    /// The group at a path, as in `/acme/q17`; `/` is the root. A lock of one shard and a look into a hash table for
     /// each name.
     ///
     /// ```

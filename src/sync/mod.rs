@@ -23,8 +23,8 @@ mod real;
 #[cfg(loom)]
 pub(crate) use model::{
     AtomicI64, AtomicPtr, AtomicU32, AtomicU64, DEATHS, IDLE_VISITS, NameHasher, POOL_OBJECTS, POOL_PAGE, POOL_PAGES,
-    POOL_STASH, Patience, Registrar, SHARDS, SLICE, Shared, Thread, fence, park, pause, pool_stashes, process_wide,
-    processor, share, sleep, this_thread,
+    POOL_STASH, Patience, Registrar, SHARDS, SLICE, Shared, Thread, fence, park, pause, pool_stashes, prefetch,
+    process_wide, processor, share, sleep, this_thread,
 };
 #[cfg(loom)]
 use model::{Mutex, MutexGuard};
@@ -33,8 +33,8 @@ pub(crate) use model::{is_over, model_failed, owner, registry, with_local};
 #[cfg(not(loom))]
 pub(crate) use real::{
     AtomicI64, AtomicPtr, AtomicU32, AtomicU64, DEATHS, IDLE_VISITS, NameHasher, POOL_OBJECTS, POOL_PAGE, POOL_PAGES,
-    POOL_STASH, Patience, Registrar, SHARDS, SLICE, Shared, Thread, fence, park, pause, pool_stashes, process_wide,
-    processor, share, sleep, this_thread,
+    POOL_STASH, Patience, Registrar, SHARDS, SLICE, Shared, Thread, fence, park, pause, pool_stashes, prefetch,
+    process_wide, processor, share, sleep, this_thread,
 };
 #[cfg(not(loom))]
 use real::{Mutex, MutexGuard};

@@ -48,6 +48,9 @@ pub(crate) fn pool_stashes() -> usize {
     2
 }
 
+/// Nothing that a model could see.
+pub(crate) fn prefetch<T>(_address: *const T) {}
+
 pub(crate) type Registrar = Shared<Registry>;
 
 /// Defines a function that returns the one value of the model, made on first use.

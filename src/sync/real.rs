@@ -47,6 +47,24 @@ pub(crate) fn share<T>(value: T) -> Shared<T> {
     Box::leak(Box::new(value))
 }
 
+/// Have the line of an address come, to be written soon. Whether anything is there does not matter.
+#[inline(always)]
+#[allow(unsafe_code)]
+pub(crate) fn prefetch<T>(address: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint about any address at all, which reads nothing.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(address.cast());
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("prfm pstl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    let _ = address;
+}
+
 pub(crate) type Registrar = Shared<Registry>;
 
 /// Defines a function that returns the one value of the process, made on first use.

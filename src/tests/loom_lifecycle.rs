@@ -320,6 +320,23 @@ fn loom_runtime_drop_vs_last_charge() {
     });
 }
 
+/// E38. Who has the charge of the runtime's own bytes goes offline while another thread looks after that charge: the
+/// parent has it afterwards, once.
+#[test]
+fn loom_own_bytes_vs_offline() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let books = group(&runtime.root(), "books");
+        runtime.charge_own(&books).unwrap();
+        let charged = books.usage();
+        assert!(charged > 0);
+        let other = beside(runtime.root(), |root| root.node().tree().own_has_changed());
+        books.offline().unwrap();
+        other.join().unwrap();
+        assert_eq!((books.usage(), runtime.root().usage()), (0, charged));
+    });
+}
+
 /// A transfer that is refused leaves all as it was, and takes nobody's room: of two that want the last unit one gets
 /// it.
 #[test]

@@ -1,6 +1,10 @@
 //! Statements 68 to 74: tree rules and lifecycle. 69 and 70 are about processes, which do not live in groups here.
 
-use memcg::{Group, Limits, Runtime};
+use std::thread::scope;
+
+use memcg::{Charge, Group, Limits, Runtime, RuntimeBuilder};
+
+use super::{adaptive_groups, assert_groups_sound};
 
 fn runtime() -> Runtime {
     Runtime::builder().audit(true).adaptive(false).build().expect("a configuration")
@@ -46,8 +50,44 @@ fn s072_dying_groups_go_with_their_charges() {
     assert_eq!((runtime.dying(), runtime.root().usage()), (0, 0));
 }
 
+fn delete_30_that_two_threads_charged(builder: RuntimeBuilder) {
+    let runtime = builder.build().expect("a configuration");
+    let root = runtime.root();
+    let groups: Vec<Group> = (0..30).map(|number| create(&root, &format!("g{number}"))).collect();
+    let charge = || -> Vec<Charge> {
+        let each = |group: &Group| (0..3).map(|_| group.try_charge(4_096).expect("no limit")).collect::<Vec<_>>();
+        groups.iter().flat_map(each).collect()
+    };
+    let held = scope(|scope| [charge(), scope.spawn(charge).join().expect("no panic")]);
+    groups.iter().for_each(|group| group.offline().expect("no children"));
+    drop(groups);
+    assert_eq!((runtime.dying(), runtime.groups(), root.live()), (30, 1, 30 * 6 * 4_096));
+    let [own, others] = held;
+    scope(|scope| drop(scope.spawn(move || drop(own))));
+    assert_eq!((runtime.dying(), root.live()), (30, 30 * 3 * 4_096), "the other half keeps them");
+    assert_groups_sound(&runtime);
+    drop(others);
+    // Credit of two threads is what is left: one barrier is all that it takes.
+    let before = runtime.counts().barriers;
+    runtime.settle();
+    assert_eq!((runtime.dying(), root.usage(), root.stocked_bound()), (0, 0, 0));
+    assert!(runtime.counts().barriers <= before + 1);
+    assert_groups_sound(&runtime);
+}
+
+/// Threads that are gone have left charges and credit behind; one `settle` after the last charge nobody is dying.
+#[test]
+fn s072_dying_groups_of_several_threads_go_with_their_charges() {
+    delete_30_that_two_threads_charged(adaptive_groups().adaptive(false));
+}
+
+#[test]
+fn s072_dying_groups_of_several_threads_go_with_their_charges_adaptive() {
+    delete_30_that_two_threads_charged(adaptive_groups());
+}
+
 /// The kernel switches the controller off below a group; here a group goes offline: what is charged stays with the
-/// nearest ancestor that is online, as its own.
+/// nearest ancestor that is online, as its own, and its path is nobody's.
 #[test]
 fn s074_what_is_charged_stays_with_the_nearest_ancestor() {
     let runtime = runtime();
@@ -56,9 +96,12 @@ fn s074_what_is_charged_stays_with_the_nearest_ancestor() {
     let c = create(&b, "c");
     let charge = c.try_charge(100).expect("no limit");
     assert_eq!((runtime.root().live_local(), a.live_local(), b.live_local(), c.live_local()), (0, 0, 0, 100));
+    assert_eq!(runtime.group("/a/b/c").as_ref(), Some(&c));
     c.offline().expect("no children");
+    assert_eq!((runtime.group("/a/b/c"), b.children()), (None, Vec::new()));
     assert_eq!((a.live_local(), b.live_local()), (0, 100));
     b.offline().expect("no children online");
+    assert_eq!((runtime.group("/a/b"), c.path().as_str()), (None, "/a/b/c"));
     assert_eq!((runtime.root().live_local(), a.live_local()), (0, 100));
     assert_eq!((runtime.root().live(), a.live()), (100, 100));
     assert!(runtime.verify().is_ok());

@@ -5,19 +5,26 @@
 //! * `offline`: admission stops, names are free, barriers are few;
 //! * `dying`: what may still be done to a group that went offline;
 //! * `outlive`: charges and handles that outlive their group and their runtime;
+//! * `at_once`: what two do to one place of the tree, `settings`: to a group and to what is being made below it;
+//! * `most`: many threads and the configured most groups;
 //! * `races`: a group that goes offline under somebody's hands;
 //! * `verbs`: what a charge may become; `transfer`: whose it may become;
 //! * `limits`, `counters`: what a group may hold, of memory and of the rest.
 
+#[path = "../crowds/mod.rs"]
+mod crowds;
 #[path = "../workers/mod.rs"]
 mod workers;
 
+mod at_once;
 mod counters;
 mod dying;
 mod limits;
+mod most;
 mod offline;
 mod outlive;
 mod races;
+mod settings;
 mod transfer;
 mod tree;
 mod verbs;

@@ -2,9 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
 
-use memcg::{Bytes, Group, Limits, Runtime};
+use memcg::{Bytes, Group, Limits, Priority, Reclaim, ReclaimContext, Runtime};
 
+use super::crowds::pair;
 use super::{assert_empty, build, create};
 
 const ROUNDS: u64 = if cfg!(debug_assertions) { 5_000 } else { 60_000 };
@@ -124,6 +126,134 @@ fn a_guard_that_turns_over_keeps_its_group() {
         }
         drop(groups);
     });
+    assert_empty(&runtime);
+}
+
+/// A stock opens with the first charge, closes near the max, and opens again, while the group goes offline alone or with
+/// all above it: nobody finds it open afterwards.
+#[test]
+fn a_stock_that_opens_while_its_group_goes_offline_is_closed() {
+    for builder in [Runtime::builder().audit(true).batch(Bytes(64)), Runtime::builder().batch(Bytes(16))] {
+        let mut builder = builder;
+        let further = builder.counter("further");
+        let runtime = build(builder);
+        let root = runtime.root();
+        let max = Limits::new().max(memcg::Limit::Bytes(1_000));
+        pair(
+            ROUNDS / 20,
+            |round| {
+                let parent = create(&root, "parent");
+                let group = parent.create("q", max).expect("a name");
+                (parent, group, round)
+            },
+            |(parent, group, round)| {
+                if round % 2 == 0 {
+                    group.offline().expect("no children")
+                } else {
+                    parent.offline_tree()
+                }
+                assert!(group.try_charge(1).is_err());
+            },
+            |(_, group, round)| {
+                let mut held = Vec::new();
+                while let Ok(set) = group.try_charge_set(&[(memcg::Counter::MEMORY, 1), (further, 2)]) {
+                    held.push(set);
+                    if held.len() as u64 > round % 7 {
+                        held.clear();
+                        drop(group.try_charge(990));
+                    }
+                }
+                held
+            },
+            |round, (parent, group, _), (), held| {
+                assert!(group.is_offline(), "round {round}");
+                assert_eq!(group.live(), held.len() as u64, "round {round}");
+                drop((group, held));
+                parent.offline_tree();
+                drop(parent);
+                runtime.settle();
+                assert_eq!((runtime.dying(), root.usage(), root.stocked_bound()), (0, 0, 0), "round {round}");
+            },
+        );
+        assert_empty(&runtime);
+    }
+}
+
+/// The last thing that keeps a group goes while its credit is settled, drained, read or switched off.
+#[test]
+fn a_group_is_buried_while_its_credit_goes_back() {
+    let runtime = build(Runtime::builder().batch(Bytes(64)).adaptive(false));
+    let root = runtime.root();
+    let other = super::Other::spawn();
+    pair(
+        ROUNDS / 4,
+        |round| {
+            let parent = create(&root, "parent");
+            let groups: Vec<Group> = (0..3).map(|number| create(&parent, &number.to_string())).collect();
+            for group in &groups {
+                drop(group.try_charge(1));
+                other.with(group, |group| drop(group.try_charge(1)));
+            }
+            // The last of one is a handle, that of another a charge.
+            let held = groups[0].try_charge(70).expect("no limit");
+            groups.iter().for_each(|group| group.offline().expect("no children"));
+            (Mutex::new(Some((groups, held))), parent, round)
+        },
+        |(last, ..)| drop(last.lock().expect("nobody panics with it").take()),
+        |(_, parent, round)| match round % 5 {
+            0 => runtime.settle(),
+            1 => drop(root.drain()),
+            2 => parent.set_batch(32),
+            3 => drop((root.stocked(), parent.usage_local(), runtime.tree())),
+            _ => parent.offline_tree(),
+        },
+        |round, (_, parent, _), (), ()| {
+            parent.offline_tree();
+            drop(parent);
+            runtime.settle();
+            assert_eq!((runtime.groups(), runtime.dying(), root.live()), (1, 0, 0), "round {round}");
+        },
+    );
+    assert_empty(&runtime);
+}
+
+/// A cache of one byte.
+struct Cache(Mutex<Option<memcg::Charge>>);
+
+impl Reclaim for Cache {
+    fn reclaim(&self, _want: u64, _context: &ReclaimContext<'_>) -> u64 {
+        let held = self.0.lock().expect("nobody panics with it").take();
+        held.map_or(0, |charge| charge.bytes())
+    }
+}
+
+/// A group and its parent go offline one right after the other: its reclaimers are left to who stays, none in between.
+#[test]
+fn reclaimers_of_groups_that_go_at_once_are_left_to_who_stays() {
+    let runtime = build(Runtime::builder().batch(Bytes(0)));
+    let root = runtime.root();
+    pair(
+        ROUNDS / 4,
+        |_| {
+            let parent = create(&root, "parent");
+            let child = create(&parent, "child");
+            let cache = Arc::new(Cache(Mutex::new(Some(child.try_charge(1).expect("no limit")))));
+            let registration = child.register_reclaimer(cache, Priority::NORMAL);
+            (parent, child, registration)
+        },
+        |(_, child, _)| child.offline().expect("no children"),
+        |(parent, ..)| {
+            while parent.offline().is_err() {
+                std::hint::spin_loop();
+            }
+        },
+        |round, (parent, child, registration), (), ()| {
+            assert_eq!(root.live(), 1, "round {round}");
+            assert_eq!(root.reclaim(1).expect("not inside reclaim").freed, 1, "round {round}: nobody was asked");
+            drop((parent, child, registration));
+            assert_eq!((root.live(), runtime.dying()), (0, 0), "round {round}");
+        },
+    );
     assert_empty(&runtime);
 }
 

@@ -30,6 +30,8 @@ fn actions() -> impl Strategy<Value = Action> {
         2 => limits().prop_map(Action::SetFurtherMax),
         2 => bytes().prop_map(Action::SetMin),
         2 => select(&BATCHES[..]).prop_map(Action::SetBatch),
+        2 => any::<u8>().prop_map(Action::Find),
+        1 => any::<u8>().prop_map(Action::FindByPath),
         1 => Just(Action::Drain),
         1 => Just(Action::Settle),
         1 => Just(Action::Look),
@@ -63,8 +65,9 @@ fn ops(length: usize) -> impl Strategy<Value = Vec<Op>> {
 fn setups(adaptive: bool) -> impl Strategy<Value = Setup> {
     let budgets = prop_oneof![4 => Just(None), 1 => (0..300_u64).prop_map(Some)];
     let max = prop_oneof![3 => Just(u64::MAX), 2 => 300..5_000_u64, 1 => Just(1 << 40)];
-    (select(&BATCHES[..]), any::<bool>(), prop::bool::weighted(0.7), budgets, max, select(&GROUPS_MAX[..])).prop_map(
-        move |(batch, fence, audit, budget, max, groups_max)| Setup {
+    let flags = (any::<bool>(), prop::bool::weighted(0.7), any::<bool>());
+    (select(&BATCHES[..]), flags, budgets, max, select(&GROUPS_MAX[..])).prop_map(
+        move |(batch, (fence, audit, packed), budget, max, groups_max)| Setup {
             batch,
             adaptive,
             audit,
@@ -72,6 +75,7 @@ fn setups(adaptive: bool) -> impl Strategy<Value = Setup> {
             budget: budget.filter(|&budget| budget <= max),
             max,
             groups_max,
+            packed,
         },
     )
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use memcg::{Group, Runtime};
 
-use super::run::{Run, limit};
+use super::run::{Run, limit, pools_of};
 use super::{COUNTERS, Twin};
 
 impl Run {
@@ -95,8 +95,27 @@ impl Run {
                 assert!(runtime.group(&path).is_none_or(|other| other.id() != id), "{at}: {path} is offline");
             }
         }
+        self.look_at_pools(runtime);
         let rows: BTreeSet<_> = runtime.tree().rows().iter().map(|row| (row.path.clone(), row.live, row.max)).collect();
         let expected = online.iter().map(|&group| (twin.path(group), twin.live(group, 0), twin.groups[group].max[0]));
         assert_eq!(rows, expected.collect(), "{at}: the table");
+    }
+
+    fn look_at_pools(&self, runtime: &Runtime) {
+        let (at, there) = (&self.at, self.twin.there().count() as u64);
+        for row in runtime.pools().rows() {
+            assert_eq!(row.align, if self.setup.packed { 8 } else { 128 }, "{at}: {row:?}");
+            assert_eq!((row.given, row.waste), (row.asked.next_multiple_of(row.align), row.given - row.asked), "{at}");
+            assert!(row.objects_per_chunk * row.given <= row.chunk, "{at}: {row:?}");
+            if self.live.is_some() {
+                assert_eq!(row.live + row.free, (row.chunks * row.objects_per_chunk) as u64, "{at}: {row:?}");
+            }
+        }
+        let live = pools_of(runtime)[0];
+        match &self.live {
+            // That of a root is counted already.
+            Some(before) => assert_eq!(live, before[0] + there - 1, "{at}: one object for each group"),
+            None => assert!(live >= there, "{at}: {live} objects for {there} groups"),
+        }
     }
 }

@@ -17,6 +17,8 @@ pub(crate) struct Setup {
     pub(crate) budget: Option<u64>,
     pub(crate) max: u64,
     pub(crate) groups_max: u32,
+    /// Objects without a byte between them.
+    pub(crate) packed: bool,
 }
 
 /// One operation, by one of the threads, on one of the groups that somebody has a handle on, or on one of the charges
@@ -62,6 +64,10 @@ pub(crate) enum Action {
     SetFurtherMax(u64),
     SetMin(u64),
     SetBatch(u64),
+    /// A handle of whatever has that id of all there ever were.
+    Find(u8),
+    /// A handle of whatever is where that one was.
+    FindByPath(u8),
     Drain,
     Settle,
     /// Everything is compared, deaths settled.
@@ -85,6 +91,7 @@ fn setup([batch, flags, budget, max]: [u8; 4]) -> Setup {
         audit: flags & 2 == 0,
         fence: flags & 4 != 0,
         groups_max: pick(&GROUPS_MAX, flags >> 3),
+        packed: flags & 32 != 0,
         budget: pick(&[None, None, Some(0), Some(128), Some(1_000)], budget),
         max: pick(&[u64::MAX, 1_000, 5_000, 100_000, 1 << 40], max),
     }
@@ -92,7 +99,7 @@ fn setup([batch, flags, budget, max]: [u8; 4]) -> Setup {
 
 fn op([code, subject, thread, size]: [u8; 4]) -> Op {
     let bytes = pick(&SIZES, size);
-    let action = match code % 40 {
+    let action = match code % 42 {
         0..=3 => Action::Create { name: size % 8, max: pick(&[u64::MAX, u64::MAX, 100, 1_000], size / 8) },
         4 => Action::CloneHandle,
         5 | 6 => Action::DropHandle,
@@ -122,7 +129,9 @@ fn op([code, subject, thread, size]: [u8; 4]) -> Op {
         37 => Action::Look,
         38 if size >= 192 => Action::DropRuntime,
         38 => Action::DropCharge,
-        _ => Action::Exit,
+        39 => Action::Exit,
+        40 => Action::Find(size),
+        _ => Action::FindByPath(size),
     };
     Op { thread, subject, action }
 }

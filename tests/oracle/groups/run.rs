@@ -2,7 +2,9 @@
 //!
 //! The threads are real, so each has its own stock, but they take turns: what must come out of each operation is known.
 
-use memcg::{BarrierMode, Bytes, Charge, Counter, CreateError, Group, GroupId, Limit, Limits, Runtime};
+use memcg::{
+    BarrierMode, Bytes, Charge, Counter, CreateError, Group, GroupId, Limit, Limits, PoolAlign, Runtime, RuntimeBuilder,
+};
 
 use super::ops::{Action, Op, Setup, THREADS, decode};
 use super::{COUNTERS, NotMade, Twin};
@@ -19,7 +21,10 @@ const LOOK_EVERY: usize = 16;
 /// # Panics
 /// When the groups and their twin disagree.
 pub(crate) fn run(setup: &Setup, ops: &[Op]) {
-    let mut run = Run::new(setup);
+    drive(Run::new(setup), ops);
+}
+
+fn drive(mut run: Run, ops: &[Op]) {
     for (step, op) in ops.iter().enumerate() {
         run.at = format!("step {step}, {op:?}");
         run.step(op);
@@ -37,6 +42,43 @@ pub(crate) fn run_bytes(bytes: &[u8]) {
     run(&setup, &ops);
 }
 
+/// The same in a process that does nothing else at that time: the pools are this tree's alone, and what is live in them
+/// is known.
+pub(crate) fn run_bytes_alone(bytes: &[u8]) {
+    let (setup, ops) = decode(bytes);
+    let live = || pools_of(&configure(&setup).0.build().expect("a configuration that holds"));
+    // Of a root, and nothing else.
+    let before = live();
+    assert_eq!(live(), before, "a tree goes with its runtime");
+    let mut run = Run::new(&setup);
+    run.live = Some(before.clone());
+    drive(run, &ops);
+    assert_eq!(live(), before, "objects that did not come back");
+}
+
+/// Objects in use, of each pool; that of groups first.
+pub(super) fn pools_of(runtime: &Runtime) -> Vec<u64> {
+    runtime.pools().rows().iter().map(|row| row.live).collect()
+}
+
+fn configure(setup: &Setup) -> (RuntimeBuilder, Counter) {
+    let mut builder = Runtime::builder()
+        .batch(Bytes(setup.batch))
+        .adaptive(setup.adaptive)
+        .audit(setup.audit)
+        .max(limit(setup.max))
+        .groups_max(setup.groups_max)
+        .pool_align(if setup.packed { PoolAlign::Packed } else { PoolAlign::CacheLine });
+    if setup.fence {
+        builder = builder.barrier(BarrierMode::Fence);
+    }
+    if let Some(budget) = setup.budget {
+        builder = builder.budget(Bytes(budget));
+    }
+    let further = builder.counter("further");
+    (builder, further)
+}
+
 pub(super) struct Run {
     pub(super) setup: Setup,
     pub(super) twin: Twin,
@@ -48,25 +90,15 @@ pub(super) struct Run {
     /// In the order of the twin's.
     pub(super) charges: Vec<Charge>,
     pub(super) workers: Vec<Worker>,
+    /// What is live in the pools when there is a root and nothing else, where nobody else takes from them.
+    pub(super) live: Option<Vec<u64>>,
     /// What is being done, for the message of a failure.
     pub(super) at: String,
 }
 
 impl Run {
     fn new(setup: &Setup) -> Self {
-        let mut builder = Runtime::builder()
-            .batch(Bytes(setup.batch))
-            .adaptive(setup.adaptive)
-            .audit(setup.audit)
-            .max(limit(setup.max))
-            .groups_max(setup.groups_max);
-        if setup.fence {
-            builder = builder.barrier(BarrierMode::Fence);
-        }
-        if let Some(budget) = setup.budget {
-            builder = builder.budget(Bytes(budget));
-        }
-        let further = builder.counter("further");
+        let (builder, further) = configure(setup);
         let runtime = builder.build().expect("a configuration that holds");
         let root = runtime.root();
         Self {
@@ -78,6 +110,7 @@ impl Run {
             further,
             charges: Vec::new(),
             workers: (0..THREADS).map(|_| Worker::spawn()).collect(),
+            live: None,
             at: String::from("start"),
         }
     }
@@ -125,6 +158,8 @@ impl Run {
                 }
             }
             Action::Look => self.look(),
+            Action::Find(number) => self.find(number),
+            Action::FindByPath(number) => self.find_by_path(number),
             Action::DropRuntime => self.drop_runtime(),
             Action::Exit => self.workers[usize::from(op.thread) % THREADS] = Worker::spawn(),
             Action::Grow(_)
@@ -149,8 +184,7 @@ impl Run {
             Action::Create { name, max } => self.create(op, group, name, max),
             Action::CloneHandle => {
                 let clone = self.on(op, group, Group::clone);
-                self.handles[group].push(clone);
-                self.twin.groups[group].handles += 1;
+                self.keep(group, clone);
             }
             Action::DropHandle => {
                 let handle = self.handles[group].pop();
@@ -224,6 +258,40 @@ impl Run {
         }
     }
 
+    /// An id finds its own group as long as that is there, and never another one.
+    fn find(&mut self, number: u8) {
+        let Some(runtime) = &self.runtime else { return };
+        let group = usize::from(number) % self.ids.len();
+        let id = self.ids[group];
+        match runtime.find(id) {
+            Some(found) => {
+                assert_eq!((found.id(), found.path()), (id, self.twin.path(group)), "{}", self.at);
+                // Credit that waits for its barrier keeps a group that the twin has lost; from here on its handle does.
+                let is_kept = self.twin.is_there(group) || runtime.dying() > 0;
+                assert!(is_kept, "{}: {id} is gone", self.at);
+                self.keep(group, found);
+            }
+            None => assert!(!self.twin.is_there(group), "{}: {id} is there", self.at),
+        }
+    }
+
+    /// A path finds who is online there, whoever was before.
+    fn find_by_path(&mut self, number: u8) {
+        let Some(runtime) = &self.runtime else { return };
+        let path = self.twin.path(usize::from(number) % self.ids.len());
+        let online = self.twin.online_below(0).find(|&group| self.twin.path(group) == path);
+        let found = runtime.group(&path);
+        assert_eq!(found.as_ref().map(Group::id), online.map(|group| self.ids[group]), "{}: {path}", self.at);
+        if let (Some(group), Some(found)) = (online, found) {
+            self.keep(group, found);
+        }
+    }
+
+    fn keep(&mut self, group: usize, handle: Group) {
+        self.handles[group].push(handle);
+        self.twin.groups[group].handles += 1;
+    }
+
     fn set_max(&mut self, op: &Op, group: usize, counter: usize, max: u64) {
         let of = self.counter(counter);
         let found = self.on(op, group, move |group| {
@@ -259,6 +327,9 @@ impl Run {
             root.children().iter().for_each(Group::offline_tree);
             runtime.settle();
             assert_eq!((runtime.groups(), runtime.dying()), (1, 0), "somebody is left");
+            if let Some(live) = &self.live {
+                assert_eq!(pools_of(runtime)[0], live[0], "more objects than the root's");
+            }
             root.drain();
             let verdict = runtime.verify();
             assert!(verdict.is_ok(), "{verdict}");

@@ -1,0 +1,117 @@
+//! Time of a whole life, beside few siblings and many, by one thread and by two.
+//!
+//! Each number of siblings has a process of its own, so that a crowd is in nobody else's pools, tables and pages; those
+//! take turns.
+
+#![cfg(not(loom))]
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use comfy_table::Table;
+use comfy_table::presets::ASCII_MARKDOWN;
+
+use super::Options;
+use crate::common::alone::{Alone, serve};
+use crate::common::goals::Goals;
+use crate::common::host::Others;
+use crate::common::slices::{Series, Way, in_turn};
+use crate::program::siblings::Crowd;
+use crate::program::{CREATE_DESTROY_NANOS_MAX, SIBLINGS_FLAT, TWO_THREADS_MAX, team};
+
+pub(crate) const WHAT: &str = "siblings";
+
+pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
+    let counts: Vec<u32> = BTreeSet::from([1, 1_000, options.groups]).into_iter().collect();
+    println!(
+        "A life: created under a new name of 16 bytes, charged, uncharged, taken offline, dropped. Medians of {} slices of\n\
+         {} ms, in turn; +- is one standard deviation from slice to slice, and a difference inside it is noise. Of two\n\
+         threads: the time of one life of each, and how long one life takes of both together.\n",
+        options.turns, options.slice,
+    );
+    let others = Others::watch();
+    let series = measure(options, &counts);
+    println!("{}\n", table(&counts, &series).trim_fmt());
+    println!("{others}\n");
+    judge(&counts, &series, goals);
+}
+
+/// By place: two series for each number of siblings, of one thread and of two.
+fn measure(options: &Options, counts: &[u32]) -> Vec<[Series; 2]> {
+    let crowds: Vec<RefCell<Alone>> =
+        counts.iter().map(|count| RefCell::new(Alone::start(WHAT, &[count.to_string()]))).collect();
+    let mut ways: Vec<Way<'_>> = Vec::new();
+    for crowd in &crowds {
+        for threads in [1, 2] {
+            ways.push(Box::new(move |iters| {
+                let answer = crowd.borrow_mut().ask(&[threads, iters]);
+                // Two live two lives in that time.
+                Duration::from_secs_f64(answer[0] / threads as f64)
+            }));
+        }
+    }
+    let series = in_turn(options.turns, options.slice(), &mut ways);
+    series.as_chunks().0.to_vec()
+}
+
+fn table(counts: &[u32], series: &[[Series; 2]]) -> Table {
+    let mut table = Table::new();
+    table.load_style(ASCII_MARKDOWN).set_header([
+        "siblings",
+        "1 thread, ns",
+        "against fewest",
+        "2 threads, ns of each",
+        "ns in total",
+        "against fewest",
+        "2 threads against 1",
+    ]);
+    for (count, [one, two]) in counts.iter().zip(series) {
+        let nanos = |series: &Series| format!("{:.0} +-{:.0}", series.median(), series.summary().std);
+        let fewest = |of: &Series, threads: usize| match *count == counts[0] {
+            true => String::new(),
+            false => of.against(&series[0][threads]).percent(),
+        };
+        table.add_row([
+            count.to_string(),
+            nanos(one),
+            fewest(one, 0),
+            format!("{:.0}", two.median() * 2.0),
+            nanos(two),
+            fewest(two, 1),
+            two.against(one).percent(),
+        ]);
+    }
+    table
+}
+
+fn judge(counts: &[u32], series: &[[Series; 2]], goals: &mut Goals<'_>) {
+    let most = counts.last().copied().unwrap_or_default();
+    goals.at_most("a life, 1 sibling, 1 thread", series[0][0].median(), "ns", CREATE_DESTROY_NANOS_MAX);
+    for threads in [1, 2] {
+        let medians: Vec<f64> = series.iter().map(|of| of[threads - 1].median()).collect();
+        let slowest = medians.iter().copied().fold(f64::MIN, f64::max);
+        let fastest = medians.iter().copied().fold(f64::MAX, f64::min);
+        goals.at_most(
+            format!("a life, 1 to {most} siblings, {threads} threads: slowest / fastest"),
+            slowest / fastest,
+            "x",
+            SIBLINGS_FLAT,
+        );
+    }
+    for (count, [one, two]) in counts.iter().zip(series) {
+        let what = format!("lives of 2 threads in total / of 1, {count} siblings");
+        goals.at_most(what, two.against(one).ratio, "x", TWO_THREADS_MAX);
+    }
+}
+
+/// A process that has so many siblings: each order is threads and lives, each answer nanoseconds.
+pub(crate) fn here(args: &[String]) {
+    let count = args[0].parse().expect("a number");
+    let crowd = Crowd::new(count);
+    let teams = [1, 2].map(|threads| team(crowd.runtime(), threads));
+    serve(|order| {
+        let &[threads, lives] = order else { panic!("{WHAT}: threads and lives") };
+        vec![teams[threads as usize - 1].wall(lives).as_secs_f64()]
+    });
+}

@@ -1,0 +1,231 @@
+//! Runtimes one after the other, and what can be had of their groups.
+
+use std::alloc::Layout;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use memcg::{
+    BarrierMode, Bytes, Charge, Counter, Event, Group, GroupId, KmemVec, Limit, Limits, OomPolicy, PerCpu, Placement,
+    Priority, Reclaim, ReclaimContext, Runtime, RuntimeBuilder, Stat,
+};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::Heap;
+use super::lock;
+use super::things::{Tally, Thing, Token};
+
+/// A max that is met now and then.
+const TIGHT: u64 = 4_000;
+
+/// What a tenant could do without.
+pub(crate) struct Cache {
+    held: Mutex<Vec<Charge>>,
+    tally: Arc<Tally>,
+    _token: Token,
+}
+
+impl Reclaim for Cache {
+    fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
+        assert!(context.target().path().starts_with('/') && context.group().path().starts_with('/'));
+        let mut freed = 0;
+        while freed < want {
+            let Some(charge) = lock(&self.held).pop() else { break };
+            freed += charge.bytes();
+        }
+        self.tally.gave.fetch_add(u64::from(freed > 0), Ordering::Relaxed);
+        freed
+    }
+
+    fn reclaimable(&self) -> u64 {
+        lock(&self.held).iter().map(Charge::bytes).sum()
+    }
+}
+
+/// The runtime of now; who was there before is kept by its root alone.
+pub(crate) struct Scene {
+    now: Mutex<Arc<Runtime>>,
+    /// Roots of all there were, and the further counter of each.
+    roots: Mutex<Vec<(Group, Counter)>>,
+    /// Ids of groups of any runtime.
+    ids: Mutex<Vec<GroupId>>,
+    seeds: AtomicU64,
+    /// What is foreign has one each.
+    token: Token,
+    pub(crate) tally: Arc<Tally>,
+}
+
+fn runtime(rng: &mut SmallRng) -> (Runtime, Counter) {
+    let mut builder: RuntimeBuilder = Runtime::builder()
+        .audit(rng.random_bool(0.3))
+        .batch(Bytes([0, 64, 64, 4_096][rng.random_range(0..4)]))
+        .adaptive(rng.random_bool(0.7))
+        // Nobody is waited for here.
+        .reclaim_time(Duration::ZERO)
+        .oom_time(Duration::ZERO)
+        .delay_max(Duration::ZERO);
+    if rng.random_bool(0.2) {
+        builder = builder.barrier(BarrierMode::Fence);
+    }
+    if rng.random_bool(0.2) {
+        builder = builder.groups_max(20);
+    }
+    let further = builder.counter("further");
+    (builder.build().expect("a configuration that holds"), further)
+}
+
+impl Scene {
+    pub(crate) fn new(seed: u64, tally: &Arc<Tally>) -> Self {
+        let (runtime, further) = runtime(&mut SmallRng::seed_from_u64(seed));
+        Self {
+            roots: Mutex::new(vec![(runtime.root(), further)]),
+            now: Mutex::new(Arc::new(runtime)),
+            ids: Mutex::default(),
+            seeds: AtomicU64::new(seed << 20),
+            token: Token::default(),
+            tally: Arc::clone(tally),
+        }
+    }
+
+    pub(crate) fn runtime(&self) -> Arc<Runtime> {
+        Arc::clone(&lock(&self.now))
+    }
+
+    pub(crate) fn token(&self) -> Token {
+        self.token.clone()
+    }
+
+    /// An id of any time.
+    pub(crate) fn any_id(&self, rng: &mut SmallRng) -> Option<GroupId> {
+        let ids = lock(&self.ids);
+        (!ids.is_empty()).then(|| ids[rng.random_range(0..ids.len())])
+    }
+
+    pub(crate) fn note(&self, id: GroupId) {
+        let mut ids = lock(&self.ids);
+        if ids.len() >= 1_000 {
+            ids.clear();
+        }
+        ids.push(id);
+    }
+
+    /// Another runtime takes over; the old one lies around like anything else.
+    pub(crate) fn turn(&self, heap: &Heap, rng: &mut SmallRng) {
+        let seed = self.seeds.fetch_add(1, Ordering::Relaxed);
+        let (next, further) = runtime(&mut SmallRng::seed_from_u64(seed));
+        lock(&self.roots).push((next.root(), further));
+        let old = std::mem::replace(&mut *lock(&self.now), Arc::new(next));
+        if rng.random_bool(0.5) {
+            heap.put(Thing::Runtime(old));
+        }
+    }
+
+    /// A group of now, or one that has just been made below it.
+    fn any_group(&self, rng: &mut SmallRng) -> Option<Group> {
+        let runtime = self.runtime();
+        let root = runtime.root();
+        let parent = match rng.random_range(0..3) {
+            0 => runtime.group(&format!("/{}", rng.random_range(0..6))).unwrap_or(root),
+            _ => root,
+        };
+        let limits = match rng.random_range(0..4) {
+            0 => Limits::new().max(Limit::Bytes(TIGHT)).low(Limit::Bytes(100)),
+            1 => Limits::new().high(Limit::Bytes(TIGHT / 2)).soft(Limit::Bytes(10)),
+            _ => Limits::new(),
+        };
+        let name = rng.random_range(0..6).to_string();
+        let group = match parent.create(&name, limits) {
+            Ok(group) => group,
+            // Taken, full, or gone meanwhile.
+            Err(_) => parent.children().pop().unwrap_or(parent),
+        };
+        if rng.random_bool(0.1) {
+            group.set_oom_policy(OomPolicy::Choose);
+        }
+        self.note(group.id());
+        Some(group)
+    }
+
+    /// Something of a group.
+    pub(crate) fn make(&self, rng: &mut SmallRng) -> Option<Thing> {
+        let group = self.any_group(rng)?;
+        let bytes = rng.random_range(0..300);
+        Some(match rng.random_range(0..24) {
+            0..5 => Thing::Charge(group.try_charge(bytes).ok()?),
+            5 => Thing::Charge(group.charge(bytes)),
+            6..9 => Thing::Group(group),
+            9 => Thing::Window(group.peak_window()),
+            10 => Thing::Waits(group.charge_async(TIGHT - bytes)),
+            11 => Thing::Hears(Box::pin(group.events().changed(Event::Max))),
+            12 => Thing::Events(if bytes % 2 == 0 { group.events() } else { group.events_local() }),
+            13 => {
+                let (token, tally) = (self.token(), Arc::clone(&self.tally));
+                Thing::Subscription(group.on_event(Event::Max, move |happened| {
+                    let _token = &token;
+                    assert!(happened.times() > 0);
+                    tally.told.fetch_add(1, Ordering::Relaxed);
+                }))
+            }
+            14 => {
+                let (token, tally) = (self.token(), Arc::clone(&self.tally));
+                Thing::Hook(group.on_cancel(move |why| {
+                    let _token = &token;
+                    tally.cancelled.fetch_add(1, Ordering::Relaxed);
+                    assert!(why.group().path().len() >= why.domain().path().len());
+                }))
+            }
+            15 | 16 => {
+                let held = (0..4).filter_map(|_| group.try_charge(bytes).ok()).collect();
+                let cache =
+                    Arc::new(Cache { held: Mutex::new(held), tally: Arc::clone(&self.tally), _token: self.token() });
+                let registration = group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
+                Thing::Registration((registration, cache))
+            }
+            17 => Thing::Member(group.join()),
+            18 => Thing::Mover(group.join().mover()),
+            19 => Thing::Precharge(group.precharge(bytes).ok()?),
+            20 => {
+                let mut placement = Placement::new();
+                placement.add(None, bytes);
+                let precharge = group.precharge(Placement::bound(Layout::new::<[u8; 512]>())).ok()?;
+                Thing::Kmem(precharge.account_as(Stat::SLAB, &placement))
+            }
+            21 => Thing::Vec(KmemVec::with_capacity_in(10, &group).ok()?),
+            22 => Thing::PerCpu(PerCpu::new_in(&group).ok()?),
+            _ => {
+                let refused = group.try_charge(u64::MAX).expect_err("nobody has as much");
+                Thing::Refused(Box::new(refused))
+            }
+        })
+    }
+
+    /// All things are gone: of no runtime is anything left, and nothing of what was registered with any of them.
+    pub(crate) fn end(self) {
+        let Scene { now, roots, ids, token, .. } = self;
+        let now = Arc::into_inner(now.into_inner().expect("nobody panics with it")).expect("nobody else has it");
+        now.root().children().iter().for_each(Group::offline_tree);
+        now.settle();
+        assert_eq!((now.groups(), now.dying()), (1, 0), "somebody is left of the last runtime");
+        let verdict = now.verify();
+        assert!(verdict.is_ok(), "{verdict}");
+        for &id in &*lock(&ids) {
+            assert!(now.find(id).is_none_or(|group| group == now.root()), "{id} is still there");
+        }
+        drop(now);
+        for (root, further) in roots.into_inner().expect("nobody panics with it") {
+            assert!(root.is_offline() && root.children().is_empty());
+            root.drain();
+            let counter = root.counter(further).expect("its own");
+            assert_eq!((root.usage(), root.forced(), root.stocked_bound(), root.waiting()), (0, 0, 0, 0));
+            assert_eq!((counter.usage(), counter.forced()), (0, 0));
+            let left = root.read_exact();
+            assert_eq!([Stat::SLAB, Stat::KERNEL, Stat::PERCPU].map(|stat| left.get(stat)), [0; 3], "of kernel memory");
+        }
+        assert_eq!(token.others(), 0, "listeners, hooks, reclaimers and wakers that nobody can call any more");
+    }
+}
+
+/// A future that somebody polls once in a while.
+pub(crate) type Hears = Pin<Box<memcg::EventFuture>>;
