@@ -18,12 +18,11 @@ use super::page_counter::{Life, Node};
 use super::protection::Protection;
 use super::shape::{NoRoom, Shard};
 use super::stock::Slot;
-use super::stocks::Stocks;
-use super::tree::Tree;
+use super::stocks::{List, Stocks};
+use super::tree::{OfTree, Tree};
 use super::watch::WAITS;
 use crate::error::CounterId;
 use crate::pool::NoMemory;
-use crate::sync::stat_atomic::AtomicU64 as StatU64;
 use crate::sync::{Arc, DEATHS, Ordering, fence_after_exchange, per_thread};
 
 impl<E> From<NoMemory> for NotCreated<E> {
@@ -34,6 +33,7 @@ impl<E> From<NoMemory> for NotCreated<E> {
 
 /// What a counter is made from.
 pub(super) struct Birth {
+    pub(super) tree: OfTree,
     pub(super) parent: Option<&'static Node>,
     pub(super) members: Box<[&'static Node]>,
     /// Of the first counter of a group, which names them all.
@@ -45,21 +45,26 @@ pub(super) struct Birth {
 }
 
 impl Birth {
-    fn root(config: &CounterConfig, stock: bool) -> Self {
+    fn root(tree: &Arc<Tree>, config: &CounterConfig, stock: bool) -> Self {
+        Birth { stock, ..Birth::of(OfTree::root(tree), config) }
+    }
+
+    fn of(tree: OfTree, config: &CounterConfig) -> Self {
         Birth {
+            tree,
             parent: None,
             members: Box::default(),
             name: Name::NONE,
             batch: config.batch,
             max: config.max,
             budget: config.budget,
-            stock,
+            stock: true,
         }
     }
 
     fn below(parent: &'static Node) -> Self {
         let config = CounterConfig { batch: parent.batch(), max: u64::MAX, budget: None, ..CounterConfig::new() };
-        Birth { parent: Some(parent), ..Birth::root(&config, true) }
+        Birth { parent: Some(parent), ..Birth::of(parent.life().tree.below(), &config) }
     }
 }
 
@@ -87,21 +92,21 @@ pub(crate) enum NotCreated<E> {
 impl Tree {
     /// A root of this tree; a counter set has one for each member.
     pub(crate) fn root(self: &Arc<Self>, config: &CounterConfig, stock: bool) -> &'static Node {
-        self.attach(Birth::root(config, stock))
+        self.attach(Birth::root(self, config, stock))
     }
 
     /// A counter below `parent`, with its batch.
-    pub(crate) fn child(self: &Arc<Self>, parent: &'static Node, stock: bool) -> &'static Node {
+    pub(crate) fn child(&self, parent: &'static Node, stock: bool) -> &'static Node {
         self.attach(Birth { stock, ..Birth::below(parent) })
     }
 
     /// The one stock of several counters that are charged together.
     pub(crate) fn front(self: &Arc<Self>, members: Box<[&'static Node]>, batch: u64) -> &'static Node {
         let config = CounterConfig { batch, max: u64::MAX, budget: None, ..CounterConfig::new() };
-        self.attach(Birth { members, ..Birth::root(&config, true) })
+        self.attach(Birth { members, ..Birth::root(self, &config, true) })
     }
 
-    fn attach(self: &Arc<Self>, birth: Birth) -> &'static Node {
+    fn attach(&self, birth: Birth) -> &'static Node {
         let node = self.take_object().unwrap_or_else(|refused| refused.abort());
         self.bear(node, birth);
         let first = self.shape.lock_for(node).link(node);
@@ -110,12 +115,11 @@ impl Tree {
     }
 
     /// Start a life, which nobody sees yet.
-    fn bear(self: &Arc<Self>, node: &'static Node, birth: Birth) {
-        static NEXT: StatU64 = StatU64::new(1);
+    fn bear(&self, node: &'static Node, birth: Birth) {
         let fenced = self.barrier.fenced();
         let life = Life {
-            id: CounterId(NEXT.fetch_add(1, Ordering::Relaxed)),
-            tree: Arc::clone(self),
+            id: CounterId(per_thread::fresh_id()),
+            tree: birth.tree,
             parent: birth.parent,
             members: birth.members,
             name: birth.name,
@@ -150,7 +154,7 @@ impl Tree {
     /// goes back to the pool.
     pub(crate) fn retire(node: &'static Node) {
         // It may be the last of its tree.
-        let tree = Arc::clone(&node.life().tree);
+        let tree = node.life().tree.counted();
         let mut stocks = tree.stocks.lock();
         // Nobody opens it any more, and it has no children: they would keep it.
         let barred = node.bar();
@@ -202,7 +206,7 @@ impl Tree {
 impl Tree {
     /// The root group: one counter for each configuration, the first of which has the caller's handle.
     pub(crate) fn root_group(self: &Arc<Self>, configs: &[CounterConfig]) -> Result<&'static Node, NoMemory> {
-        let group = self.bear_group(configs.iter().map(|config| Birth::root(config, true)))?;
+        let group = self.bear_group(configs.iter().map(|config| Birth::root(self, config, true)))?;
         // Counts what others have no memory for.
         for (counter, cache) in group.group().zip(self.events.iter().cycle()) {
             counter.make_counts(cache);
@@ -215,7 +219,7 @@ impl Tree {
 
     /// A group below `parent`, as the caller `sets` its counters up. With a handle for the caller.
     pub(crate) fn create<E>(
-        self: &Arc<Self>,
+        &self,
         parent: &'static Node,
         name: &str,
         percents: bool,
@@ -239,6 +243,7 @@ impl Tree {
                 Ok(group)
             }
             Err(refused) => {
+                self.drop_ring(group);
                 self.give_back(group);
                 if let NotCreated::Offline = refused {
                     // Whoever has barred it may be on his way: who is told that it is offline finds it so.
@@ -269,7 +274,7 @@ impl Tree {
         }
         set(group).map_err(NotCreated::Settings)?;
         group.follow_observed_unlinked();
-        self.before_soft(group, group.knob(Knob::Soft));
+        self.before_soft(group, group.knob(Knob::Soft))?;
         if !self.admit_group() {
             return Err(NotCreated::Full(self.groups_max));
         }
@@ -303,7 +308,7 @@ impl Tree {
     }
 
     /// One life for each counter of a group.
-    fn bear_group(self: &Arc<Self>, births: impl Iterator<Item = Birth>) -> Result<&'static Node, NoMemory> {
+    fn bear_group(&self, births: impl Iterator<Item = Birth>) -> Result<&'static Node, NoMemory> {
         let group = self.take_object()?;
         group.group().zip(births).for_each(|(counter, birth)| self.bear(counter, birth));
         Ok(group)
@@ -405,7 +410,7 @@ impl Tree {
 
     /// Close the stocks of the dying for good, all with one barrier.
     pub(crate) fn close_deaths(&self, stocks: &mut Stocks) -> Result<(), Stuck> {
-        if stocks.deaths.is_empty() { Ok(()) } else { self.close_all(stocks, Vec::new()) }
+        if stocks.deaths.is_empty() { Ok(()) } else { self.close_all(stocks, List::new()) }
     }
 
     /// Nothing of the dying stays in a stock.
@@ -424,8 +429,9 @@ impl Tree {
         stocks.unsettled -= usize::from(stocks.deaths.len() < queued);
     }
 
-    /// The last step of a group's end, by whoever won it (E15). Returns what may be dropped without a lock.
-    pub(super) fn bury(&self, group: &'static Node) -> Option<Life> {
+    /// The last step of a group's end, by whoever won it (E15). Returns what may be dropped without a lock,
+    /// and the parent, to give its handle back: it may be what keeps the tree.
+    pub(super) fn bury(&self, group: &'static Node) -> (Option<Life>, Option<&'static Node>) {
         // Acquire (E36): where no stock is counted as open, nobody looks at one any more.
         if group.group().any(Node::is_open) {
             self.forget_open(&mut self.stocks.lock(), group);
@@ -439,12 +445,6 @@ impl Tree {
         self.drop_ring(group);
         let parent = group.life().parent;
         group.bury_stats();
-        let life = self.recycle(group);
-        if let Some(parent) = parent
-            && let Some(of) = parent.unpin()
-        {
-            parent.part(of);
-        }
-        life
+        (self.recycle(group), parent)
     }
 }

@@ -132,7 +132,7 @@ impl PageCounter {
 
     pub(crate) fn child_with_stock(&self, stock: bool) -> PageCounter {
         slow_path(|_, _| {
-            let node = self.node().life().tree.child(self.node(), stock);
+            let node = self.node().tree().child(self.node(), stock);
             PageCounter::keep(node, Some(Arc::clone(&self.keep)))
         })
     }

@@ -13,7 +13,7 @@
 
 use super::page_counter::{CLOSED, Node, OPENED};
 use super::refusal::Refusal;
-use super::stocks::{Claim, Scope, Stocks};
+use super::stocks::{Claim, List, Scope, Stocks};
 use super::tree::Tree;
 use crate::sync::barrier::BarrierFailed;
 use crate::sync::per_thread::Block;
@@ -233,7 +233,8 @@ impl Tree {
         }
         let capacity = 2 * node.batch();
         if !node.is_open() {
-            if !node.reserve(node.touched.load(Ordering::Relaxed) * capacity) {
+            // Without memory it goes without stock.
+            if !stocks.has_room() || !node.reserve(node.touched.load(Ordering::Relaxed) * capacity) {
                 return;
             }
             stocks.set_open(node, true);
@@ -295,8 +296,11 @@ impl Tree {
     }
 
     /// Close these, and the dying on the way.
-    pub(crate) fn close_all(&self, stocks: &mut Stocks, mut closing: Vec<&'static Node>) -> Result<(), Stuck> {
-        closing.append(&mut stocks.deaths);
+    pub(crate) fn close_all(&self, stocks: &mut Stocks, mut closing: List) -> Result<(), Stuck> {
+        stocks.take_deaths(&mut closing);
+        if closing.is_empty() {
+            return Ok(());
+        }
         for stock in &closing {
             // SeqCst (E3, E5): before the heavy barrier; a put or a transit that it does not wait for reads zero.
             stock.gate.capacity.store(0, Ordering::SeqCst);
@@ -331,9 +335,10 @@ impl Tree {
             }
             stocks.claims.clear();
             // Threads outermost: a thread's slots lie together.
+            let mut all = true;
             for block in self.registry.blocks() {
                 for &stock in from {
-                    stocks.claim(stock, block);
+                    all &= stocks.claim(stock, block);
                 }
             }
             // A first closing turn needs its barrier even with nothing in sight: capacity 0 must have reached
@@ -350,7 +355,8 @@ impl Tree {
                 stocks.release_claims();
                 break;
             }
-            cut = false;
+            // What there was no memory for comes next.
+            cut = !all;
             for claim in &stocks.claims {
                 // SAFETY: the slot lies in a block of the registry, which is not freed.
                 let units = unsafe { &*claim.slot }.settle(claim.units);
@@ -449,13 +455,17 @@ impl Tree {
 // === impl Stocks: claims ===
 
 impl Stocks {
-    /// Claim what a thread has in a stock, for the barrier to come.
-    fn claim(&mut self, stock: &'static Node, block: &Block) {
-        let Some(slot) = block.slot(stock.index) else { return };
+    /// Claim what a thread has in a stock, for the barrier to come. False where there is no memory for that.
+    fn claim(&mut self, stock: &'static Node, block: &Block) -> bool {
+        let Some(slot) = block.slot(stock.index) else { return true };
+        if self.claims.try_reserve(1).is_err() {
+            return false;
+        }
         let units = slot.claim();
         if units > 0 {
             self.claims.push(Claim { stock, slot, units });
         }
+        true
     }
 
     /// Give claims back that no barrier stands behind.

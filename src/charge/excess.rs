@@ -14,6 +14,7 @@ use super::page_counter::Node;
 use super::ring::{Kind, NO_RING};
 use super::tree::Tree;
 use super::watch::TOLD;
+use crate::pool::NoMemory;
 use crate::sync::{Ordering, fence_after_exchange};
 
 impl Node {
@@ -100,9 +101,7 @@ impl Node {
 
 impl Tree {
     /// Make sure that the rings know a group that is to have a soft limit.
-    pub(crate) fn before_soft(&self, node: &'static Node, soft: u64) {
-        if soft < u64::MAX {
-            self.make_rings(node);
-        }
+    pub(crate) fn before_soft(&self, node: &'static Node, soft: u64) -> Result<(), NoMemory> {
+        if soft < u64::MAX { self.make_rings(node) } else { Ok(()) }
     }
 }

@@ -124,7 +124,7 @@ impl Tree {
             Knob::Min => node.set_protection(Protection::Min, bytes),
             Knob::Low => node.set_protection(Protection::Low, bytes),
             Knob::Soft => {
-                self.before_soft(node, bytes);
+                self.before_soft(node, bytes).unwrap_or_else(|refused| refused.abort());
                 node.set_soft(bytes);
             }
             Knob::High => node.set_high(bytes),

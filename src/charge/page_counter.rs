@@ -15,7 +15,7 @@ use super::peak::Peaks;
 use super::protection::Propagated;
 use super::ring::NO_RING;
 use super::shape::Sibling;
-use super::tree::Tree;
+use super::tree::{OfTree, Tree};
 use crate::error::CounterId;
 use crate::pool::PoolAlign;
 use crate::reclaim::event::EventCounts;
@@ -25,7 +25,7 @@ use crate::sync::slots::{Gate, SlotIndex};
 use crate::sync::stat_atomic::{
     AtomicBool, AtomicPtr as StatPtr, AtomicU8, AtomicU32 as StatU32, AtomicU64 as StatU64,
 };
-use crate::sync::{Arc, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 /// The most units a counter may hold.
 pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
@@ -109,7 +109,7 @@ unsafe impl Send for Node {}
 /// What does not change from a counter's first day to its last.
 pub(crate) struct Life {
     pub(crate) id: CounterId,
-    pub(crate) tree: Arc<Tree>,
+    pub(crate) tree: OfTree,
     pub(crate) parent: Option<&'static Node>,
     /// The front of a counter set with shared stock charges these and is no level itself. Empty otherwise.
     pub(crate) members: Box<[&'static Node]>,
@@ -364,7 +364,7 @@ impl Node {
 
     #[inline]
     pub(crate) fn tree(&self) -> &Tree {
-        &self.life().tree
+        self.life().tree.get()
     }
 
     #[inline]

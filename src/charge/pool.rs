@@ -246,10 +246,14 @@ fn bury_slow(first: *const ()) {
     while let Some(node) = unsafe { next.as_ref::<'static>() } {
         next = node.usage.next_grave.load(Ordering::Relaxed);
         let gone = per_thread::slow_path(|_, _| {
-            let tree = node.life().tree.clone();
-            // Its parent may follow: the list starts anew with it.
-            let life = tree.bury(node);
-            (tree, life)
+            let (life, parent) = node.tree().bury(node);
+            // Its parent may follow, and with the root the tree: the list starts anew with it.
+            if let Some(parent) = parent
+                && let Some(of) = parent.unpin()
+            {
+                parent.part(of);
+            }
+            life
         });
         // With the last group goes its tree, and what is foreign of that: outside of any slow path.
         let _ = drop_contained(gone);

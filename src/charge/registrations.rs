@@ -9,7 +9,7 @@ use crate::sync::{Arc, Ordering};
 impl Tree {
     /// From here on it may be asked, for `node`; where that is offline, for the nearest above that is not.
     pub(crate) fn register(&self, node: &'static Node, entry: &Arc<Entry>) {
-        self.make_rings(node);
+        self.make_rings(node).unwrap_or_else(|refused| refused.abort());
         let mut lists = self.reclaimers.lock();
         // Under the lock: whoever goes offline hands on what it finds here afterwards.
         let online = std::iter::successors(Some(node), |level| level.life().parent)

@@ -16,6 +16,7 @@
 use super::life::Generation;
 use super::page_counter::Node;
 use super::tree::Tree;
+use crate::pool::NoMemory;
 use crate::sync::Ordering;
 
 /// Bytes that a group is asked for at least, where so many are wanted.
@@ -325,13 +326,15 @@ impl Rings {
 // === Groups and their rings ===
 
 impl Tree {
-    /// A ring for a group and for all above it. Allocates, not under the lock of the rings.
-    pub(crate) fn make_rings(&self, node: &'static Node) {
+    /// A ring for a group and for all above it, unless the system has no memory for them. Allocates, not under the lock of
+    /// the rings.
+    pub(crate) fn make_rings(&self, node: &'static Node) -> Result<(), NoMemory> {
         let without = |node: &'static Node| node.ring.load(Ordering::Relaxed) == NO_RING;
-        let levels: Vec<&'static Node> =
-            std::iter::successors(Some(node), |node| node.life().parent).take_while(|&level| without(level)).collect();
+        let above = || std::iter::successors(Some(node), |node| node.life().parent).take_while(|&level| without(level));
+        let mut levels: Vec<&'static Node> = room_for(above().count())?;
+        levels.extend(above());
         if levels.is_empty() {
-            return;
+            return Ok(());
         }
         // Room is freed after the lock is, `levels` too: the allocator may uncharge.
         let mut room: Vec<Ring> = Vec::new();
@@ -341,7 +344,7 @@ impl Tree {
             if rings.all.capacity() < needed {
                 if room.capacity() < needed {
                     drop(rings);
-                    room = Vec::with_capacity(2 * needed.max(16));
+                    room = room_for(2 * needed.max(16))?;
                     continue;
                 }
                 room.append(&mut rings.all);
@@ -350,7 +353,7 @@ impl Tree {
             for &level in levels.iter().rev().filter(|&&level| without(level)) {
                 rings.put(level);
             }
-            return;
+            return Ok(());
         }
     }
 
@@ -361,6 +364,13 @@ impl Tree {
             self.rings.lock().release(ring);
         }
     }
+}
+
+/// An empty vector with room for so many.
+fn room_for<T>(many: usize) -> Result<Vec<T>, NoMemory> {
+    let mut room = Vec::new();
+    room.try_reserve_exact(many).map_err(|_| NoMemory { bytes: many.saturating_mul(size_of::<T>()) })?;
+    Ok(room)
 }
 
 impl Rings {

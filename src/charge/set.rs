@@ -123,7 +123,7 @@ impl CounterSet {
         slow_path(|_, _| {
             let own = self.stock == SetStock::Independent;
             let counters = self.counters.iter().map(|parent| parent.child_with_stock(own));
-            CounterSet::new(&first.node().life().tree, self.stock, counters.collect())
+            CounterSet::new(&first.node().life().tree.counted(), self.stock, counters.collect())
         })
     }
 

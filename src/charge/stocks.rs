@@ -6,6 +6,8 @@
 //!
 //! Edges: E35 (a stock opens/its group goes offline), E36 (a stock closes/its group is buried).
 
+use smallvec::SmallVec;
+
 use super::page_counter::Node;
 use super::shape::Shape;
 use super::stock::Slot;
@@ -14,13 +16,16 @@ use crate::sync::Ordering;
 /// Open stocks elsewhere that are passed over for one of a subtree, before the subtree itself is walked.
 const OPENED_COMMON: usize = 64;
 
+/// A few counters; none of a group that is created takes memory.
+pub(crate) type List = SmallVec<[&'static Node; 8]>;
+
 /// Open stocks, and scratch for drains so that they allocate only when they grow.
 #[derive(Default)]
 pub(crate) struct Stocks {
     /// Those that are counted as open, each where its counter says.
     opened: Vec<&'static Node>,
-    pub(crate) scratch: Vec<&'static Node>,
-    pub(crate) claims: Vec<Claim>,
+    pub(crate) scratch: List,
+    pub(crate) claims: SmallVec<[Claim; 8]>,
     /// Some limit of the tree has been set to a percentage.
     pub(crate) percents: bool,
     /// Those of groups that went offline, which no barrier has closed yet.
@@ -59,6 +64,18 @@ impl Stocks {
         (nodes * size_of::<&Node>() + self.claims.capacity() * size_of::<Claim>()) as u64
     }
 
+    /// Whether there is memory for one more that is open.
+    pub(crate) fn has_room(&mut self) -> bool {
+        self.opened.try_reserve(1).is_ok()
+    }
+
+    /// The deaths are closed, too; another time where there is no memory for a list of all.
+    pub(crate) fn take_deaths(&mut self, closing: &mut List) {
+        if closing.try_reserve(self.deaths.len()).is_ok() {
+            closing.extend(self.deaths.drain(..));
+        }
+    }
+
     /// Note that a stock is counted as open, or not any more. Then it is the last that is done about it here: from here
     /// on its counter may be buried.
     pub(crate) fn set_open(&mut self, node: &'static Node, open: bool) {
@@ -83,7 +100,7 @@ impl Stocks {
 
     /// Stocks in `scope` that are counted as open, fronts of counter sets included. In the scratch list. Not those
     /// among the deaths already.
-    pub(crate) fn open_in(&mut self, shape: &Shape, top: &Node, scope: Scope) -> Vec<&'static Node> {
+    pub(crate) fn open_in(&mut self, shape: &Shape, top: &Node, scope: Scope) -> List {
         let mut stocks = std::mem::take(&mut self.scratch);
         let is_open = |node: &&'static Node| node.is_open() && !node.is_queued();
         let mut visit =

@@ -1,5 +1,7 @@
 //! What all counters of a tree share, and what the tree keeps about each.
 
+use std::ptr::NonNull;
+
 use super::audit::Cell as AuditCell;
 use super::config::{BUDGET_SHARE, CounterConfig};
 use super::events::event_cache;
@@ -75,6 +77,52 @@ pub(crate) struct OfGroups {
     pub(crate) stats: Coordinator,
     pub(crate) reclaim: ReclaimConfig,
     pub(crate) numa: Numa,
+}
+
+/// The tree of a counter. Its roots count it; all others keep their parents, and so the tree: a count that each group
+/// changes would be a word that all threads write.
+pub(crate) struct OfTree {
+    tree: NonNull<Tree>,
+    is_root: bool,
+}
+
+impl OfTree {
+    pub(super) fn root(tree: &Arc<Tree>) -> OfTree {
+        let tree = Arc::into_raw(Arc::clone(tree)).cast_mut();
+        OfTree { tree: NonNull::new(tree).expect("an Arc points somewhere"), is_root: true }
+    }
+
+    /// Of a counter below, which is gone before this.
+    pub(super) fn below(&self) -> OfTree {
+        OfTree { tree: self.tree, is_root: false }
+    }
+
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) fn get(&self) -> &Tree {
+        // SAFETY: counted by the root above, which its children keep.
+        unsafe { self.tree.as_ref() }
+    }
+
+    /// For who needs the tree after the counter.
+    #[allow(unsafe_code)]
+    pub(crate) fn counted(&self) -> Arc<Tree> {
+        // SAFETY: from `Arc::into_raw` in `root`, and counted still, as above.
+        unsafe {
+            Arc::increment_strong_count(self.tree.as_ptr());
+            Arc::from_raw(self.tree.as_ptr())
+        }
+    }
+}
+
+impl Drop for OfTree {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        if self.is_root {
+            // SAFETY: from `Arc::into_raw` in `root`; nobody is below any more.
+            drop(unsafe { Arc::from_raw(self.tree.as_ptr()) });
+        }
+    }
 }
 
 /// A counter that every group has beside memory.

@@ -90,7 +90,7 @@ impl Group {
     /// See [`Reclaim`] for an example.
     pub fn register_reclaimer(&self, reclaimer: Arc<dyn Reclaim>, priority: Priority) -> Registration {
         let entry = Entry::new(reclaimer, priority);
-        let tree = Arc::clone(&self.node().life().tree);
+        let tree = self.node().life().tree.counted();
         slow_path(|_, _| tree.register(self.node(), &entry));
         Registration { tree, entry }
     }

@@ -53,7 +53,7 @@ impl Group {
             set.try_for_each(|(knob, limit)| new.set_unlinked(knob, limit).map_err(|none| (knob, none)))
         };
         let percents = knobs.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
-        let create = || slow_path(|_, _| node.life().tree.create(node, name, percents, set));
+        let create = || slow_path(|_, _| node.tree().create(node, name, percents, set));
         let mut created = create();
         if let Err(NotCreated::Full(_) | NotCreated::Memory(_)) = created {
             // What is in the way may have nothing but credit: it is buried at the end of this slow path.

@@ -61,7 +61,7 @@ impl Runtime {
     }
 
     fn new(root: Group) -> Runtime {
-        let tree = Arc::clone(&root.node().life().tree);
+        let tree = root.node().life().tree.counted();
         Runtime { root, tree, flusher: Lock::new(Rank::Bookkeeping, None) }
     }
 

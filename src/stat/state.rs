@@ -104,6 +104,8 @@ impl State {
     pub(super) fn group(&mut self, parent: Option<&Part>, part: OwnPart) -> &OwnPart {
         let number = self.free_groups.pop().unwrap_or_else(|| {
             self.groups.push(Group::FREE);
+            // As for entries.
+            self.free_groups.reserve(self.groups.len());
             (self.groups.len() - 1) as u32
         });
         part.begin(parent, number);
@@ -116,6 +118,8 @@ impl State {
     pub(super) fn entry(&mut self, group: u32, builder: u64, quantum: u64, new: impl FnOnce() -> Entry) -> u32 {
         let number = self.free_entries.pop().unwrap_or_else(|| {
             self.entries.push(new());
+            // A burial allocates nothing.
+            self.free_entries.reserve(self.entries.len());
             (self.entries.len() - 1) as u32
         });
         let entry = &mut self.entries[number as usize];
