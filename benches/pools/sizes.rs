@@ -4,7 +4,7 @@
 
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
-use memcg::{PoolAlign, Runtime};
+use memcg::{PoolAlign, PoolTable, Runtime};
 
 use super::events::{Allocation, told};
 use super::letter::{self, Structure};
@@ -37,6 +37,8 @@ pub(crate) struct Machine {
     pub(crate) everywhere: Vec<Object>,
     /// As they were told, aligned.
     lines: Vec<String>,
+    /// What the runtime says of its pools, aligned.
+    table: PoolTable,
 }
 
 /// What pools tell of one group.
@@ -57,6 +59,7 @@ pub(crate) fn trace(nodes: u16) -> Machine {
         idle: both(|traced| traced.idle.clone()),
         everywhere: both(everywhere),
         lines: told.map(ToString::to_string).collect(),
+        table: aligned.runtime.pools(),
     }
 }
 
@@ -64,7 +67,9 @@ pub(crate) fn trace(nodes: u16) -> Machine {
 fn group(nodes: u16, align: PoolAlign) -> Traced {
     let runtime = runtime(nodes, align);
     let parent = create(&runtime.root(), "parent");
-    drop(hold(&create(&parent, "first"), nodes));
+    let first = create(&parent, "first");
+    drop(first.try_charge(1).expect("no limit"));
+    drop(hold(&first, nodes));
     told();
     let group = create(&parent, "second");
     drop(group.try_charge(1).expect("no limit"));
@@ -143,6 +148,9 @@ pub(crate) fn print(machines: &[Machine]) {
     }
     println!("{}\n", table.trim_fmt());
     wastes(machines);
+    for machine in machines.iter().filter(|machine| machine.nodes <= 2) {
+        println!("`Runtime::pools` on {}:\n\n{}", nodes(machine.nodes), machine.table);
+    }
 }
 
 pub(crate) fn nodes(nodes: u16) -> String {

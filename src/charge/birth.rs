@@ -23,6 +23,7 @@ use super::tree::{OfTree, Tree};
 use super::watch::WAITS;
 use crate::error::CounterId;
 use crate::pool::NoMemory;
+use crate::sync::ids::next_id;
 use crate::sync::{Arc, DEATHS, Ordering, fence_after_exchange, per_thread};
 
 impl<E> From<NoMemory> for NotCreated<E> {
@@ -118,7 +119,7 @@ impl Tree {
     fn bear(&self, node: &'static Node, birth: Birth) {
         let fenced = self.barrier.fenced();
         let life = Life {
-            id: CounterId(per_thread::fresh_id()),
+            id: CounterId(next_id()),
             tree: birth.tree,
             parent: birth.parent,
             members: birth.members,

@@ -66,7 +66,7 @@ impl Hint {
 /// Where a hash begins to look. The lines may be of any number, for growth need not double.
 #[inline]
 fn home(hash: u32, lines: usize) -> usize {
-    (u64::from(hash) * lines as u64 >> u32::BITS) as usize
+    ((u64::from(hash) * lines as u64) >> u32::BITS) as usize
 }
 
 impl Names {

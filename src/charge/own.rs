@@ -36,16 +36,15 @@ const CALLS: u64 = 32;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct OwnBytes {
-    /// Objects of groups, those that went offline and still hold something included, their gates, and what they have
-    /// made of event counts and long names; and the process's free objects, which the next groups take.
+    /// Objects of pools: groups, those that went offline and still hold something included, with their gates and names;
+    /// counts of events; what is published of statistics. And free ones, the process's, which the next groups take.
     pub pools: u64,
     /// Of threads, the process's: their blocks, and the slots in which they keep credit and find cells. Those of ended
     /// threads are the next ones'.
     pub slots: u64,
-    /// Statistics: what threads write, what is published of a group, and who is listed. Those of groups that are gone
-    /// are the next ones'.
+    /// Statistics: what threads write, and who is listed. Those of groups that are gone are the next ones'.
     pub cells: u64,
-    /// Where groups are found by name, and who has which place.
+    /// Where groups are found by name, whose stock is open, whose turn it is in reclaim.
     pub tables: u64,
 }
 
@@ -133,7 +132,7 @@ impl Tree {
                 pools: self.pool_bytes(groups),
                 slots: self.registry.bytes(),
                 cells: self.stats.as_ref().map_or(0, Coordinator::bytes),
-                tables: tables + self.stocks.lock().bytes(),
+                tables: tables + self.stocks.lock().bytes() + self.rings.lock().bytes(),
             }
         })
     }
@@ -333,9 +332,9 @@ mod tests {
             group.offline().unwrap();
         };
         refused("first");
-        let bytes = runtime.own_bytes().pools;
         refused("second");
-        assert_eq!(runtime.own_bytes().pools, bytes);
         assert_eq!(runtime.root().events().get(Event::Max), 2);
+        let with_counts = &runtime.root().node().tree().counts.event_counts;
+        assert_eq!(with_counts.load(Ordering::Relaxed), 1, "the root alone has any");
     }
 }

@@ -130,6 +130,11 @@ pub(crate) enum Step {
 const IDLE_MAX: u32 = 64;
 
 impl Rings {
+    /// Bytes of all this, as far as it has been written to.
+    pub(super) fn bytes(&self) -> u64 {
+        (self.all.len() * size_of::<Ring>()) as u64
+    }
+
     /// Counts of `kind` at a group: itself, and below it.
     pub(crate) fn counts(&self, ring: u32, kind: Kind) -> (bool, u64) {
         self.all.get(ring as usize).map_or((false, 0), |ring| {

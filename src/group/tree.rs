@@ -55,7 +55,7 @@ impl Group {
         let percents = knobs.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
         let create = || slow_path(|_, _| node.tree().create(node, name, percents, set));
         let mut created = create();
-        if let Err(NotCreated::Full(_) | NotCreated::Memory(_)) = created {
+        if let Err(NotCreated::Full(_)) = created {
             // What is in the way may have nothing but credit: it is buried at the end of this slow path.
             slow_path(|_, _| node.tree().settle());
             created = create();

@@ -7,6 +7,7 @@
 
 pub(crate) mod barrier;
 pub(crate) mod foreign;
+pub(crate) mod ids;
 pub(crate) mod lock;
 mod notes;
 pub(crate) mod per_thread;

@@ -196,10 +196,10 @@ pub(crate) struct Local {
     pub(super) hook: Cell<bool>,
     /// Units that this thread has uncharged on slow paths beyond those that it has charged there; wraps.
     uncharged: Cell<u64>,
-    /// Names that are left of those it has taken, and the next of them.
-    ids: Cell<(u64, u64)>,
     /// What this thread has to bury once it holds nothing: a list through the dead themselves.
     graves: Cell<*const ()>,
+    /// The last id that this thread gave out.
+    pub(super) last_id: Cell<u64>,
     /// What walks leave for the end of a slow path.
     pub(super) notes: Notes,
     /// What it has taken from pools and has to tell.
@@ -217,8 +217,8 @@ impl Local {
             slow: Cell::new(0),
             hook: Cell::new(false),
             uncharged: Cell::new(0),
-            ids: Cell::new((0, 0)),
             graves: Cell::new(ptr::null()),
+            last_id: Cell::new(0),
             notes: Notes::new(),
             #[cfg(feature = "tracing")]
             taken: super::taken::AllTaken::new(),
@@ -277,21 +277,6 @@ pub(crate) fn with_block<R>(read: impl FnOnce(Option<&Block>) -> R) -> R {
 /// The number of this thread's block, given out again when the thread has ended; 0 where it has none.
 pub(crate) fn number() -> u32 {
     with_block(|block| block.map_or(0, |block| block.id))
-}
-
-/// A number that nobody else in the process ever gets. Taken some at a time: threads that make many counters do not meet
-/// here.
-pub(crate) fn fresh_id() -> u64 {
-    const TAKEN: u64 = 64;
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    super::with_local(|local| {
-        let (left, next) = match local.ids.get() {
-            (0, _) => (TAKEN, NEXT.fetch_add(TAKEN, Ordering::Relaxed)),
-            taken => taken,
-        };
-        local.ids.set((left - 1, next + 1));
-        next
-    })
 }
 
 /// Puts `first` in front of what this thread has to bury; returns what stood there.

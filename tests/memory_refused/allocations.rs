@@ -53,7 +53,8 @@ fn make_and_throw_away(builder: RuntimeBuilder, long: bool) -> u64 {
         let (group, times) = create(&runtime, &parent, &name, limits);
         refused += times;
         if number % 50 == 0 {
-            // Its first child comes next.
+            // Its first child comes next, for which it gives its own credit back.
+            (0..2).for_each(|_| drop(group.try_charge(10).expect("room")));
             parent = if number % 100 == 0 { group.clone() } else { root.clone() };
         }
         groups.push(group);
@@ -90,6 +91,9 @@ fn each_allocation_of_create_may_be_refused() {
         for long in [false, true] {
             for adaptive in [false, true] {
                 let mut builder = Runtime::builder().batch(Bytes(64)).adaptive(adaptive).audit(adaptive);
+                if long {
+                    builder = builder.nodes(2);
+                }
                 if adaptive {
                     let _further = [builder.counter("spill"), builder.counter("sockets")];
                 }

@@ -3,7 +3,8 @@
 //! Memory that is refused: `create` says so, nothing is lost, and it works again once there is some.
 //!
 //! * here: an allocator that refuses, and what must be as it was; `allocations`: from the first, the second, … of one
-//!   call on; `pages`: to one thread by a seccomp filter, to all by a limit of the address space.
+//!   call on; `pages`: to one thread by a seccomp filter, to all by a limit of the address space; `first_use`: of what comes
+//!   with its first use, where nobody can be told.
 //!
 //! Each test starts this program again for itself alone.
 
@@ -13,6 +14,7 @@ mod denials;
 mod workers;
 
 mod allocations;
+mod first_use;
 mod pages;
 
 use std::alloc::{GlobalAlloc, Layout, System};

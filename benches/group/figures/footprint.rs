@@ -65,11 +65,19 @@ struct Weighed {
     /// Resident with all groups, and with none.
     full: f64,
     empty: f64,
+    /// The same as the runtime says of itself.
+    own: f64,
+    own_empty: f64,
 }
 
 impl Weighed {
     fn each(&self, groups: u32) -> f64 {
         (self.full - self.empty) / f64::from(groups)
+    }
+
+    /// How far the runtime is off, in per cent.
+    fn off(&self) -> f64 {
+        ((self.own - self.own_empty) / (self.full - self.empty) - 1.0) * 100.0
     }
 }
 
@@ -85,6 +93,7 @@ pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
         "groups",
         "bytes each",
         "least to most",
+        "`own_bytes` is off by",
         "process, MiB",
         "with none, MiB",
     ]);
@@ -93,6 +102,7 @@ pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
         let each: Vec<f64> = runs.iter().map(|run| run.each(groups)).collect();
         let middle = |of: fn(&Weighed) -> f64| median(runs.iter().map(of).collect()).unwrap_or_default();
         let (full, empty) = (middle(|run| run.full), middle(|run| run.empty));
+        let off = middle(Weighed::off);
         let spread = Summary::of(&each);
         let bytes = median(each).unwrap_or_default();
         let mib = |bytes: f64| format!("{:.1}", bytes / f64::from(1 << 20));
@@ -100,6 +110,7 @@ pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
             kind.says().to_owned(),
             format!("{bytes:.0}"),
             format!("{:.0} to {:.0}", spread.min, spread.max),
+            format!("{off:+.1} %"),
             mib(full),
             mib(empty),
         ]);
@@ -117,10 +128,11 @@ pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
 fn weigh(kind: Kind, groups: u32) -> Weighed {
     let ask = |groups: u32| {
         let args = [kind.index().to_string(), groups.to_string()];
-        Alone::start(WHAT, &args).answer()[0]
+        let answer = Alone::start(WHAT, &args).answer();
+        (answer[0], answer[1])
     };
-    let empty = ask(0);
-    Weighed { empty, full: ask(groups) }
+    let ((empty, own_empty), (full, own)) = (ask(0), ask(groups));
+    Weighed { full, empty, own, own_empty }
 }
 
 /// A process that has them: says what is resident.
@@ -133,7 +145,8 @@ pub(crate) fn here(args: &[String]) {
     let parent = runtime.root().create("parent", Limits::new()).expect("a name");
     fill(&parent, kind, groups);
     assert_eq!(runtime.groups(), groups as usize + 2, "all are there, the root, and their parent");
-    say(&[resident::bytes().expect("a system that says what is resident") as f64]);
+    let resident = resident::bytes().expect("a system that says what is resident");
+    say(&[resident as f64, runtime.own_bytes().total() as f64]);
     // All that is left is to take them down one by one.
     exit(0);
 }
