@@ -14,7 +14,7 @@ use super::config::CounterConfig;
 use super::drain::Stuck;
 use super::knob::Knob;
 use super::name::Name;
-use super::page_counter::{Life, Node};
+use super::page_counter::{Life, Node, SHARED};
 use super::protection::Protection;
 use super::shape::{NoRoom, Shard};
 use super::stock::Slot;
@@ -24,6 +24,7 @@ use super::watch::WAITS;
 use crate::error::CounterId;
 use crate::pool::NoMemory;
 use crate::sync::ids::next_id;
+use crate::sync::per_thread::Block;
 use crate::sync::{Arc, DEATHS, Ordering, fence_after_exchange, per_thread};
 
 impl<E> From<NoMemory> for NotCreated<E> {
@@ -189,8 +190,12 @@ impl Tree {
 
     /// Make the slots of a counter that nobody uses any more vacant. Returns the credit that was in them.
     fn vacate(&self, node: &Node) -> u64 {
+        // Relaxed: E12, see below. A slot is used only by who is a charger; where there was one, no other thread's is
+        // looked at, for it has a group in use beside it.
+        let charger = node.charger.load(Ordering::Relaxed);
+        let used = |block: &&Block| charger == SHARED || charger == block.charger() || self.audited;
         let mut credit = 0;
-        for block in self.registry.blocks() {
+        for block in self.registry.blocks().filter(used) {
             // E12: no barrier. The last handle's drop, or the last uncharge, orders every use of the counter before
             // this, and the pool's locks order this before the next counter with the object.
             credit += block.slot(node.index).map_or(0, Slot::vacate);
