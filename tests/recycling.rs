@@ -45,12 +45,12 @@ fn number_and_generation(id: GroupId) -> (u32, u32) {
     (numbers.0.parse().expect("a number"), numbers.1.parse().expect("a generation"))
 }
 
-/// Objects in use: of groups with one counter, and with two.
-fn live() -> [u64; 2] {
+/// Objects in use, of groups with one counter and with two, of their events and their statistics.
+fn live() -> [Vec<u64>; 2] {
     let plain = Runtime::builder();
     let mut counted = plain.clone();
     let _spill = counted.counter("spill");
-    [plain, counted].map(|builder| build(&builder).pools().rows()[0].live)
+    [plain, counted].map(|builder| build(&builder).pools().rows().iter().map(|row| row.live).collect())
 }
 
 /// Whatever `work` makes is back in its pool when it is done.

@@ -3,7 +3,7 @@
 //! An entry is a hash and the number of an object, so a group is looked into only where the whole hash is the same, and
 //! the table grows without looking into any. Entries that find their line full go on to the next, and are counted in
 //! every line that they go past: a look-up ends at a line that nobody has gone past. Beside a million others a group's
-//! line is in no cache and its page in no table of translations; [`Names::hint`] is for asking for it in time.
+//! line is in no cache and its page in no table of translations; [`Hint::fetch`] is for asking for it in time.
 
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
 use crate::sync::{Ordering, prefetch};

@@ -223,7 +223,7 @@ impl Shape {
         Pinned(self.freeze().subtree(top).map(pin).collect())
     }
 
-    /// The same, unless somebody comes or goes just now.
+    /// The whole shape, unless somebody comes or goes just now.
     pub(crate) fn try_freeze(&self) -> Option<Frozen<'_>> {
         LockGuards::try_lock(self.shards.iter().map(|place| &place.shard)).map(Frozen)
     }

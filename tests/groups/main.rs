@@ -6,6 +6,7 @@
 //! * `dying`: what may still be done to a group that went offline;
 //! * `outlive`: charges and handles that outlive their group and their runtime;
 //! * `at_once`: what two do to one place of the tree, `settings`: to a group and to what is being made below it;
+//! * `first_use`: what a group has from its first use on;
 //! * `most`: many threads and the configured most groups;
 //! * `races`: a group that goes offline under somebody's hands;
 //! * `verbs`: what a charge may become; `transfer`: whose it may become;
@@ -19,6 +20,7 @@ mod workers;
 mod at_once;
 mod counters;
 mod dying;
+mod first_use;
 mod limits;
 mod most;
 mod offline;

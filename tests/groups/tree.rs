@@ -47,6 +47,30 @@ fn a_name_is_unique_among_siblings_only() {
     assert!(a.create("a", Limits::new()).is_err());
 }
 
+/// Short names and long ones, and those that differ in their last byte only.
+#[test]
+fn names_of_every_length_are_told_apart() {
+    let runtime = build(bare());
+    let root = runtime.root();
+    let names = || (1..=Group::NAME_MAX).flat_map(|length| ["a", "b"].map(|last| "x".repeat(length - 1) + last));
+    let groups: Vec<Group> = names().map(|name| create(&root, &name)).collect();
+    for (name, group) in names().zip(&groups) {
+        assert_eq!((group.name(), group.path()), (name.as_str(), format!("/{name}")));
+        assert_eq!(runtime.group(&group.path()).as_ref(), Some(group));
+        assert!(root.create(&name, Limits::new()).is_err());
+        assert_eq!(runtime.group(&format!("/{name}/{name}")), None);
+    }
+    // Every other one goes, and only that.
+    for group in groups.iter().step_by(2) {
+        group.offline().expect("no children");
+    }
+    for (number, (name, group)) in names().zip(&groups).enumerate() {
+        assert_eq!(runtime.group(&format!("/{name}")), (number % 2 == 1).then(|| group.clone()), "{name}");
+        assert_eq!(group.name(), name);
+    }
+    assert_eq!(root.children().len(), groups.len() / 2);
+}
+
 /// What clippy takes for a mutable key is compared and hashed by identity.
 #[test]
 #[allow(clippy::mutable_key_type)]

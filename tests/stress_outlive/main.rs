@@ -4,7 +4,8 @@
 //! Charges, handles, ids, windows, futures, listeners, reclaimers, hooks, members, precharges, pages, runtimes lie in one
 //! heap; threads that themselves come and go put more there, use what they find, and drop it, in any order. Runtimes are
 //! made anew all the time, and dropped by whoever comes upon them. At the end of each life all that is left is dropped
-//! at once on all threads: no usage, no group, nothing of what was registered may be left of any runtime there was.
+//! at once on all threads: no usage, no group, no object of a pool, nothing of what was registered may be left of any
+//! runtime there was.
 //!
 //! * here: the threads, and what must be left; `scene`: runtimes, and what is made of them; `things`: what is kept, and
 //!   what is done with it.
@@ -144,9 +145,10 @@ fn nothing_is_left_of_what_outlived_its_group_its_runtime_and_its_thread() {
         move || progress.load(Ordering::Relaxed),
         Arc::new(|| String::from("no state beside the heap")),
     );
-    let tally = Arc::default();
+    let (tally, objects) = (Arc::default(), scene::objects());
     for seed in 1..=ops.div_ceil(OPS_PER_LIFE) {
         live(seed, &done, &tally);
+        assert_eq!(scene::objects(), objects, "life {seed}: objects that did not come back to their pools");
     }
     println!("{} operations; {tally:?}", done.load(Ordering::Relaxed));
     assert!(tally.all().iter().all(|&times| times > 0), "{tally:?}: not all of it was ever tried");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use memcg::{
     BarrierMode, Bytes, Charge, Counter, Event, Group, GroupId, KmemVec, Limit, Limits, OomPolicy, PerCpu, Placement,
-    Priority, Reclaim, ReclaimContext, Runtime, RuntimeBuilder, Stat,
+    PoolAlign, Priority, Reclaim, ReclaimContext, Runtime, RuntimeBuilder, Stat,
 };
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -19,6 +19,8 @@ use super::things::{Tally, Thing, Token};
 
 /// A max that is met now and then.
 const TIGHT: u64 = 4_000;
+
+const ALIGNS: [PoolAlign; 2] = [PoolAlign::CacheLine, PoolAlign::Packed];
 
 /// What a tenant could do without.
 pub(crate) struct Cache {
@@ -57,11 +59,23 @@ pub(crate) struct Scene {
     pub(crate) tally: Arc<Tally>,
 }
 
+/// Objects in use, of all pools that these runtimes take from, when there is no more than a root of each.
+pub(crate) fn objects() -> Vec<u64> {
+    let live = |align| {
+        let mut builder = Runtime::builder().pool_align(align);
+        let _further = builder.counter("further");
+        let runtime = builder.build().expect("a configuration that holds");
+        runtime.pools().rows().iter().map(|row| row.live).collect::<Vec<_>>()
+    };
+    ALIGNS.into_iter().flat_map(live).collect()
+}
+
 fn runtime(rng: &mut SmallRng) -> (Runtime, Counter) {
     let mut builder: RuntimeBuilder = Runtime::builder()
         .audit(rng.random_bool(0.3))
         .batch(Bytes([0, 64, 64, 4_096][rng.random_range(0..4)]))
         .adaptive(rng.random_bool(0.7))
+        .pool_align(ALIGNS[rng.random_range(0..2)])
         // Nobody is waited for here.
         .reclaim_time(Duration::ZERO)
         .oom_time(Duration::ZERO)
@@ -141,6 +155,10 @@ impl Scene {
             // Taken, full, or gone meanwhile.
             Err(_) => parent.children().pop().unwrap_or(parent),
         };
+        if rng.random_bool(0.02) {
+            // Refused where it is offline by now.
+            let _ = runtime.charge_own(&group);
+        }
         if rng.random_bool(0.1) {
             group.set_oom_policy(OomPolicy::Choose);
         }
