@@ -52,6 +52,11 @@ fn calibrate(slice: Duration, way: &mut Way<'_>) -> u64 {
 }
 
 impl Series {
+    /// More turns of the same.
+    pub(crate) fn extend(&mut self, more: Series) {
+        self.0.extend(more.0);
+    }
+
     pub(crate) fn median(&self) -> f64 {
         median(self.0.clone()).unwrap_or_default()
     }

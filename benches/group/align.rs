@@ -8,12 +8,14 @@
 //! * `…/hit/…`: the same from the stock, as groups are charged nearly always;
 //! * `…/many/…`: without stock, over so many groups that they do not fit into the nearer caches;
 //! * `…/create_destroy/…`: two threads that create and destroy in one runtime, as `group/create_destroy` does.
+//!
+//! All on a machine of two nodes by table: on one node a group's object is as large as four lines, the same both ways.
 
 #![cfg(not(loom))]
 
 use std::sync::Arc;
 
-use memcg::{Bytes, Group, Limits, PoolAlign, Runtime};
+use memcg::{Bytes, Group, Limits, NodeId, PoolAlign, Runtime, RuntimeBuilder, Topology};
 
 use super::{pair, team as lives};
 use crate::common::rows::Rows;
@@ -80,13 +82,23 @@ pub(crate) fn rows(rows: &mut Rows) {
 }
 
 pub(crate) fn team(what: What, align: PoolAlign, threads: usize) -> Team {
-    let builder = Runtime::builder().pool_align(align);
     match what {
-        What::CreateDestroy => lives(&Arc::new(builder.build().expect("memory for a root")), threads),
+        What::CreateDestroy => lives(&Arc::new(builder(align).build().expect("memory for a root")), threads),
         What::Hit => charges(Neighbours::new(align, true, FEW), threads),
         What::Walk => charges(Neighbours::new(align, false, FEW), threads),
         What::Many => charges(Neighbours::new(align, false, MANY), threads),
     }
+}
+
+fn builder(align: PoolAlign) -> RuntimeBuilder {
+    let nodes = Topology::fixed([0, 1].map(|node| (NodeId::new(node), [usize::from(node)])));
+    Runtime::builder().topology(nodes.expect("each processor once")).pool_align(align)
+}
+
+/// What an object of a group takes.
+pub(crate) fn given(align: PoolAlign) -> usize {
+    let runtime = builder(align).build().expect("memory for a root");
+    runtime.pools().rows()[0].given
 }
 
 /// Groups of two runtimes, each beside one of the other.
@@ -98,8 +110,7 @@ pub(crate) struct Neighbours {
 impl Neighbours {
     pub(crate) fn new(align: PoolAlign, stock: bool, count: usize) -> Self {
         let runtimes = [0, 1].map(|_| {
-            let builder = Runtime::builder().pool_align(align);
-            let builder = if stock { builder } else { builder.batch(Bytes(0)) };
+            let builder = if stock { builder(align) } else { builder(align).batch(Bytes(0)) };
             let runtime = builder.build().expect("memory for a root");
             (0..APART).for_each(|number| drop(create(&runtime, "apart", number)));
             runtime

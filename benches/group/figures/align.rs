@@ -8,16 +8,24 @@ use memcg::PoolAlign;
 
 use super::Options;
 use crate::common::host::Others;
-use crate::common::slices::{Way, in_turn};
-use crate::program::align::{Neighbours, What, team};
+use crate::common::slices::{Series, Way, in_turn};
+use crate::common::team::Team;
+use crate::program::align::{Neighbours, What, given, team};
 
 const ALIGNS: [PoolAlign; 2] = [PoolAlign::CacheLine, PoolAlign::Packed];
 
+/// Where groups lie matters beside how: each is measured with several sets of them.
+const PLACES: usize = 4;
+
 pub(crate) fn print(options: &Options) {
     println!(
-        "Groups at whole cache lines, and packed. Neighbours in memory are charged by different threads, and have nothing\n\
-         else in common; one thread alone charges every second one. Medians of {} slices of {} ms, in turn.\n",
-        options.turns, options.slice,
+        "Groups at whole cache lines, {} bytes, and packed, {}, on two nodes (by table). Neighbours in memory are charged by\n\
+         different threads, and have nothing else in common; one thread alone charges every second one. Medians of {} slices\n\
+         of {} ms, in turn, in {PLACES} places in memory.\n",
+        given(ALIGNS[0]),
+        given(ALIGNS[1]),
+        options.turns,
+        options.slice,
     );
     let others = Others::watch();
     let mut table = Table::new();
@@ -31,13 +39,7 @@ pub(crate) fn print(options: &Options) {
     ]);
     for what in What::ALL {
         for threads in [1, 2] {
-            // Line twice: what lies between two of a kind is what such a comparison cannot see.
-            let teams = [ALIGNS[0], ALIGNS[1], ALIGNS[0]].map(|align| team(what, align, threads));
-            let mut ways: Vec<Way<'_>> = Vec::new();
-            for team in &teams {
-                ways.push(Box::new(move |iters| team.wall(iters)));
-            }
-            let series = in_turn(options.turns, options.slice(), &mut ways);
+            let series = measure(options, what, threads);
             let nanos = |of: usize| format!("{:.1} +-{:.1}", series[of].median(), series[of].summary().std);
             table.add_row([
                 if threads == 1 { what.says() } else { String::new() },
@@ -55,4 +57,27 @@ pub(crate) fn print(options: &Options) {
         println!("{align:?}: {beside:.0} % of the groups have one of the other thread on both sides");
     }
     println!("{others}\n");
+}
+
+/// Line, packed, and line again: what lies between two of a kind is what such a comparison cannot see.
+fn measure(options: &Options, what: What, threads: usize) -> Vec<Series> {
+    // Those of before stay, so that others come.
+    let mut kept: Vec<[Team; 3]> = Vec::new();
+    let mut all: Vec<Series> = Vec::new();
+    for _ in 0..PLACES {
+        let teams = [ALIGNS[0], ALIGNS[1], ALIGNS[0]].map(|align| team(what, align, threads));
+        let mut ways: Vec<Way<'_>> = Vec::new();
+        for team in &teams {
+            ways.push(Box::new(move |iters| team.wall(iters)));
+        }
+        let series = in_turn(options.turns.div_ceil(PLACES), options.slice(), &mut ways);
+        drop(ways);
+        if all.is_empty() {
+            all = series;
+        } else {
+            all.iter_mut().zip(series).for_each(|(all, series)| all.extend(series));
+        }
+        kept.push(teams);
+    }
+    all
 }
