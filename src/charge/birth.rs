@@ -16,7 +16,7 @@ use super::knob::Knob;
 use super::name::Name;
 use super::page_counter::{Life, Node, SHARED};
 use super::protection::Protection;
-use super::shape::{NoRoom, Shard};
+use super::shape::{Hash, NoRoom, Shard};
 use super::stock::Slot;
 use super::stocks::{List, Stocks};
 use super::tree::{OfTree, Tree};
@@ -223,15 +223,16 @@ impl Tree {
         Ok(group)
     }
 
-    /// A group below `parent`, as the caller `sets` its counters up. With a handle for the caller.
+    /// A group below `parent`, as the caller `sets` its counters up, of a name that was [expected](super::shape::Shape::expect).
+    /// With a handle for the caller.
     pub(crate) fn create<E>(
         &self,
         parent: &'static Node,
         name: &str,
+        hash: Hash,
         percents: bool,
         set: impl FnOnce(&Node) -> Result<(), E>,
     ) -> Result<&'static Node, NotCreated<E>> {
-        let hash = self.shape.expect(parent, name);
         let mut named = Name::new(name)?;
         let births =
             parent.group().map(|counter| Birth { name: mem::replace(&mut named, Name::NONE), ..Birth::below(counter) });

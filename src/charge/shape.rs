@@ -40,7 +40,7 @@ struct Place {
 
 /// A group's name below its parent, and where it stands.
 #[derive(Clone, Copy)]
-pub(super) struct Hash(u64);
+pub(crate) struct Hash(u64);
 
 /// What is linked here.
 #[derive(Default)]
@@ -155,8 +155,8 @@ impl Shape {
         self.place(hash).shard.lock()
     }
 
-    /// Of a child that there is to be: what a look for its name needs comes while it is made.
-    pub(super) fn expect(&self, parent: &Node, name: &str) -> Hash {
+    /// Of a child that there is to be: what a look for its name needs comes while it is made. Takes no lock.
+    pub(crate) fn expect(&self, parent: &Node, name: &str) -> Hash {
         let hash = self.hash_of(Some(parent), name, 0);
         self.place(hash).hint.fetch(hash);
         Hash(hash)

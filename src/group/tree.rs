@@ -41,19 +41,24 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn create(&self, name: &str, limits: Limits) -> Result<Group, CreateError> {
-        let parent = || self.clone();
-        if let Some(fault) = fault_of(name) {
-            return Err(CreateError::Name { parent: parent(), name: name.into(), fault });
+        let (node, parent) = (self.node(), || self.clone());
+        let fault = |fault| CreateError::Name { parent: parent(), name: name.into(), fault };
+        if let Some(length) = fault_of_length(name) {
+            return Err(fault(length));
+        }
+        // First of all: beside a million others it takes a while until that is at hand.
+        let hash = node.tree().shape.expect(node, name);
+        if let Some(char) = fault_of_chars(name) {
+            return Err(fault(char));
         }
         let Limits { min, low, high, max, soft } = limits;
         let knobs = [(Knob::Max, max), (Knob::Min, min), (Knob::Low, low), (Knob::Soft, soft), (Knob::High, high)];
-        let node = self.node();
         let set = |new: &Node| {
             let mut set = knobs.iter().filter_map(|&(knob, limit)| Some((knob, limit?)));
             set.try_for_each(|(knob, limit)| new.set_unlinked(knob, limit).map_err(|none| (knob, none)))
         };
         let percents = knobs.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
-        let create = || slow_path(|_, _| node.tree().create(node, name, percents, set));
+        let create = || slow_path(|_, _| node.tree().create(node, name, hash, percents, set));
         let mut created = create();
         if let Err(NotCreated::Full(_)) = created {
             // What is in the way may have nothing but credit: it is buried at the end of this slow path.
@@ -233,12 +238,12 @@ fn copy_of(name: &str) -> String {
     copy
 }
 
-fn fault_of(name: &str) -> Option<NameFault> {
-    if name.is_empty() {
-        Some(NameFault::Empty)
-    } else if name.len() > Group::NAME_MAX {
-        Some(NameFault::TooLong)
-    } else if name.contains('/') {
+fn fault_of_length(name: &str) -> Option<NameFault> {
+    if name.is_empty() { Some(NameFault::Empty) } else { (name.len() > Group::NAME_MAX).then_some(NameFault::TooLong) }
+}
+
+fn fault_of_chars(name: &str) -> Option<NameFault> {
+    if name.contains('/') {
         Some(NameFault::Slash)
     } else {
         name.contains(char::is_control).then_some(NameFault::Control)
