@@ -29,12 +29,20 @@ pub(super) use elsewhere::{EACCES, EFAULT, ENOENT, ENOSYS, EPERM, nodes_of, resi
 #[cfg(all(target_os = "linux", not(miri)))]
 mod linux {
     use std::io;
+    use std::sync::OnceLock;
 
     pub(crate) use libc::{EACCES, EFAULT, ENOENT, ENOSYS, EPERM};
 
     use super::Residence;
 
-    pub(crate) use rustix::param::page_size;
+    /// Asked for once. Of the C library: what rustix looks at for it (the vDSO) a debugger of memory may have taken away.
+    #[allow(unsafe_code)]
+    pub(crate) fn page_size() -> usize {
+        static BYTES: OnceLock<usize> = OnceLock::new();
+        // SAFETY: asks for a constant.
+        let ask = || usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4_096);
+        *BYTES.get_or_init(ask)
+    }
 
     /// Has the kernel fill `status` with the node of each page, or the negative number of an error. Moves nothing. An
     /// error of the whole call is its number.
