@@ -83,18 +83,20 @@ fn loom_account_moves_vs_flush() {
     });
 }
 
-/// The last account of a group that is gone otherwise, on one thread, while another reads the root and makes a group
-/// in the same object.
+/// The last two accounts of a group that is gone otherwise, on two threads; where the one that makes the next group has
+/// buried it, that is in the same object.
 #[test]
 fn loom_account_vs_burial() {
     model(|| {
         let runtime = bare().nodes(2).build().unwrap();
         let root = runtime.root();
         let query = group(&root, "q");
-        let kmem = query.precharge(4_096).unwrap().account(&Placement::on(FAR, 4_096));
+        let account = |_| query.precharge(4_096).unwrap().account(&Placement::on(FAR, 4_096));
+        let [here, there] = [0, 1].map(account);
         query.offline().unwrap();
         drop(query);
-        let other = loom::thread::spawn(move || drop(kmem));
+        let other = loom::thread::spawn(move || drop(there));
+        drop(here);
         let next = group(&root, "next");
         let more = next.precharge(8_192).unwrap().account(&Placement::on(FAR, 8_192));
         other.join().unwrap();
