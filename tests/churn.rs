@@ -6,10 +6,14 @@
 //!
 //! `MEMCG_CHURN_GROUPS` sets how many come and go.
 
-use std::process::Command;
+#[path = "alone/mod.rs"]
+mod alone;
+
 use std::sync::mpsc::sync_channel;
 
 use memcg::{Group, Limit, Limits, Runtime, Stat};
+
+use crate::alone::resident;
 
 /// The bound that is stated for an idle group.
 const IDLE_BYTES_MAX: u64 = 1_024;
@@ -19,9 +23,6 @@ const CHURN: u64 = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
 /// Deaths that one barrier serves.
 const DEATHS: u64 = 64;
 
-/// Set in the process that a test started for itself.
-const ALONE: &str = "MEMCG_CHURN_ALONE";
-
 /// How many groups come and go.
 fn churn() -> u64 {
     std::env::var("MEMCG_CHURN_GROUPS").map_or(CHURN, |groups| {
@@ -29,37 +30,9 @@ fn churn() -> u64 {
     })
 }
 
-/// Runs `body` in a process that runs nothing else, and prints what it printed. `name` is the test's own.
+/// Runs `body` in a process that runs nothing else, and prints its figures.
 fn alone(name: &str, body: impl FnOnce()) {
-    if std::env::var_os(ALONE).is_some() {
-        return body();
-    }
-    let output = Command::new(std::env::current_exe().expect("a test program has a path"))
-        .args([name, "--exact", "--nocapture", "--test-threads=1"])
-        .env(ALONE, "1")
-        .output()
-        .expect("a test program starts");
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{name}: {}\n{stdout}\n{stderr}", output.status);
-    assert!(stdout.contains("1 passed"), "{name} did not run:\n{stdout}");
-    stdout
-        .lines()
-        .filter(|line| line.contains(" bytes ") || line.contains(" barriers "))
-        .for_each(|line| println!("{line}"));
-}
-
-fn page() -> u64 {
-    // SAFETY: asks for a constant.
-    #[allow(unsafe_code)]
-    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    page.try_into().expect("a page has a size")
-}
-
-/// Resident memory of this process, in bytes.
-fn resident() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").expect("this is Linux");
-    let pages: u64 = statm.split(' ').nth(1).and_then(|field| field.parse().ok()).expect("its second field");
-    pages * page()
+    alone::alone(name, &[" bytes ", " barriers "], body);
 }
 
 fn root_of(limit: Limit) -> (Runtime, Group) {

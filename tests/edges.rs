@@ -4,6 +4,9 @@
 //! Fork and seccomp stand in `edges/system.rs`: each runs in a process of its own.
 
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+#[path = "alone/mod.rs"]
+mod alone;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[path = "denials/mod.rs"]
 mod denials;
 #[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]

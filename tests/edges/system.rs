@@ -7,32 +7,12 @@
 #![allow(unsafe_code)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::Command;
 
 use memcg::{BarrierMode, BarrierState, CounterConfig, PageCounter};
 
+use crate::alone::alone;
 use crate::denials::deny;
 use crate::workers::Other;
-
-/// Set in the process that a test started for itself.
-const ALONE: &str = "MEMCG_EDGES_ALONE";
-
-/// Runs `body` in a process that runs nothing else. `name` is the test's own.
-fn alone(name: &str, body: impl FnOnce()) {
-    if std::env::var_os(ALONE).is_some() {
-        return body();
-    }
-    let program = std::env::current_exe().expect("a test program has a path");
-    let name = format!("{}::{name}", module_path!().split_once("::").map_or("", |(_, path)| path));
-    let output = Command::new(program)
-        .args([&name, "--exact", "--nocapture", "--test-threads=1"])
-        .env(ALONE, "1")
-        .output()
-        .expect("a test program starts");
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{name}: {}\n{stdout}\n{stderr}", output.status);
-    assert!(stdout.contains("1 passed"), "{name} did not run:\n{stdout}");
-}
 
 // === Fork ===
 
@@ -92,7 +72,7 @@ fn fork_and_go_on(config: CounterConfig) {
 
 #[test]
 fn fork_without_exec() {
-    alone("fork_without_exec", || {
+    alone("system::fork_without_exec", &[], || {
         fork_and_go_on(CounterConfig::new().adaptive(false));
         fork_and_go_on(CounterConfig::new().adaptive(false).barrier(BarrierMode::Fence));
         fork_and_go_on(CounterConfig::new());
@@ -167,7 +147,7 @@ fn barrier_fails_later(config: CounterConfig) {
 
 #[test]
 fn a_barrier_that_fails_later_loses_nothing() {
-    alone("a_barrier_that_fails_later_loses_nothing", || {
+    alone("system::a_barrier_that_fails_later_loses_nothing", &[], || {
         barrier_fails_later(CounterConfig::new().adaptive(false));
         barrier_fails_later(CounterConfig::new().adaptive(true));
         barrier_fails_later(CounterConfig::new().adaptive(false).batch(0));

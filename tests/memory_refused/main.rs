@@ -8,6 +8,8 @@
 //!
 //! Each test starts this program again for itself alone.
 
+#[path = "../alone/mod.rs"]
+mod alone;
 #[path = "../denials/mod.rs"]
 mod denials;
 #[path = "../workers/mod.rs"]
@@ -19,7 +21,6 @@ mod pages;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::process::Command;
 
 use memcg::{CreateError, Group, Runtime};
 
@@ -77,24 +78,9 @@ unsafe impl GlobalAlloc for Refusing {
     }
 }
 
-/// Set in the process that a test started for itself.
-const ALONE: &str = "MEMCG_REFUSED_ALONE";
-
-/// Runs `body` in a process that runs nothing else, and prints what it printed. `name` is the test's own, with its
-/// module.
+/// Runs `body` in a process that runs nothing else, and prints how often it was refused.
 fn alone(name: &str, body: impl FnOnce()) {
-    if std::env::var_os(ALONE).is_some() {
-        return body();
-    }
-    let output = Command::new(std::env::current_exe().expect("a test program has a path"))
-        .args([name, "--exact", "--nocapture", "--test-threads=1"])
-        .env(ALONE, "1")
-        .output()
-        .expect("a test program starts");
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{name}: {}\n{stdout}\n{stderr}", output.status);
-    assert!(stdout.contains("1 passed"), "{name} did not run:\n{stdout}");
-    stdout.lines().filter(|line| line.contains(" refused")).for_each(|line| println!("{line}"));
+    alone::alone(name, &[" refused"], body);
 }
 
 /// What a refused `create` must leave as it was.

@@ -3,39 +3,20 @@
 //! Resident memory, and what other runtimes leave in the pools, are the whole process's: each test starts this program again
 //! for itself alone.
 
-use std::process::Command;
 use std::thread;
 
 use memcg::{Limit, Limits, OwnBytes, Runtime, Stat};
 
 use super::create;
+use crate::alone::resident;
 
 const GROUPS: usize = 100_000;
 const THREADS: usize = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
 const IN_TURN: usize = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
 
-/// Set in the process that a test started for itself.
-const ALONE: &str = "MEMCG_OWN_BYTES_ALONE";
-
+/// Runs `body` in a process that runs nothing else, and prints its figures.
 fn alone(name: &str, body: impl FnOnce()) {
-    if std::env::var_os(ALONE).is_some() {
-        return body();
-    }
-    let output = Command::new(std::env::current_exe().expect("a test program has a path"))
-        .args([&format!("figure::{name}"), "--exact", "--nocapture", "--test-threads=1"])
-        .env(ALONE, "1")
-        .output()
-        .expect("a test program starts");
-    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
-    assert!(output.status.success() && stdout.contains("1 passed"), "{name}: {}\n{stdout}\n{stderr}", output.status);
-    stdout.lines().filter(|line| line.contains(" bytes ")).for_each(|line| println!("{line}"));
-}
-
-/// Resident memory of this process, in bytes.
-fn resident() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("this is Linux");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it tells");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+    crate::alone::alone(&format!("figure::{name}"), &[" bytes "], body);
 }
 
 fn runtime() -> Runtime {

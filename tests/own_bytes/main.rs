@@ -4,6 +4,9 @@
 //! * `figure`: what it counts, against what the system says; what is used again;
 //! * `charged`: who has it while groups and threads come and go.
 
+#[path = "../alone/mod.rs"]
+mod alone;
+
 mod charged;
 #[cfg(target_os = "linux")]
 mod figure;

@@ -1,12 +1,13 @@
 //! The periodic flush, which nothing needs, and the one that steps in when it is late.
 
-use std::process::Command;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use memcg::{BarrierMode, Group, Runtime, Stat};
 
 use super::{assert_exact, build, create, eventually, kinds};
+#[cfg(target_os = "linux")]
+use crate::alone::alone;
 
 const STAT: Stat = Stat::WORKINGSET_REFAULT;
 const SOON: Duration = Duration::from_millis(1);
@@ -136,47 +137,36 @@ fn the_flusher_stops_with_the_runtime() {
 #[test]
 #[cfg(target_os = "linux")]
 fn there_is_one_thread_while_it_runs() {
-    const ALONE: &str = "MEMCG_STATS_ALONE";
-    const NAME: &str = "flusher::there_is_one_thread_while_it_runs";
-    if std::env::var_os(ALONE).is_none() {
-        let output = Command::new(std::env::current_exe().expect("a test program has a path"))
-            .args([NAME, "--exact", "--nocapture", "--test-threads=1"])
-            .env(ALONE, "1")
-            .output()
-            .expect("a test program starts");
-        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{}\n{stdout}\n{stderr}", output.status);
-        assert!(stdout.contains("1 passed"), "{NAME} did not run:\n{stdout}");
-        return;
-    }
-    let threads = || std::fs::read_dir("/proc/self/task").expect("this is Linux").count();
-    let before = threads();
-    let runtime = build(Runtime::builder());
-    runtime.root().stat_add(STAT, 100);
-    assert_exact(&runtime.root(), STAT, 100, 100);
-    assert_eq!(threads(), before, "none unless asked for");
-    for period in [NEVER, SOON, NEVER] {
-        runtime.start_flusher(period).expect("a period");
-        eventually("the end of the one before", || threads() == before + 1);
-    }
-    runtime.stop_flusher();
-    eventually("its end", || threads() == before);
-    runtime.start_flusher(SOON).expect("a period");
-    eventually("its beginning", || threads() == before + 1);
-    // Whoever comes last: one of them runs.
-    for _ in 0..20 {
-        std::thread::scope(|scope| {
-            for period in [NEVER, SOON, NEVER, SOON] {
-                let runtime = &runtime;
-                scope.spawn(move || runtime.start_flusher(period).expect("a period"));
-            }
-        });
-        eventually("the end of all others", || threads() == before + 1);
-    }
-    let root = runtime.root();
-    drop(runtime);
-    eventually("its end with the runtime", || threads() == before);
-    drop(root);
+    alone("flusher::there_is_one_thread_while_it_runs", &[], || {
+        let threads = || std::fs::read_dir("/proc/self/task").expect("this is Linux").count();
+        let before = threads();
+        let runtime = build(Runtime::builder());
+        runtime.root().stat_add(STAT, 100);
+        assert_exact(&runtime.root(), STAT, 100, 100);
+        assert_eq!(threads(), before, "none unless asked for");
+        for period in [NEVER, SOON, NEVER] {
+            runtime.start_flusher(period).expect("a period");
+            eventually("the end of the one before", || threads() == before + 1);
+        }
+        runtime.stop_flusher();
+        eventually("its end", || threads() == before);
+        runtime.start_flusher(SOON).expect("a period");
+        eventually("its beginning", || threads() == before + 1);
+        // Whoever comes last: one of them runs.
+        for _ in 0..20 {
+            std::thread::scope(|scope| {
+                for period in [NEVER, SOON, NEVER, SOON] {
+                    let runtime = &runtime;
+                    scope.spawn(move || runtime.start_flusher(period).expect("a period"));
+                }
+            });
+            eventually("the end of all others", || threads() == before + 1);
+        }
+        let root = runtime.root();
+        drop(runtime);
+        eventually("its end with the runtime", || threads() == before);
+        drop(root);
+    });
 }
 
 /// So much that a thresholded read flushes.

@@ -11,6 +11,8 @@
 //! * `bounds`: how far a read may be off, reached and attacked;
 //! * `visits`: what a flush looks at, and when a barrier runs; `table`: the columns of the tree.
 
+#[path = "../alone/mod.rs"]
+mod alone;
 #[path = "../workers/mod.rs"]
 mod workers;
 
