@@ -1,18 +1,37 @@
 //! The letter's before and after, as seen here: what a group and its parts ask for, and what size classes, objects at
-//! whole cache lines and packed ones give. `cargo bench --bench pools --features tracing [-- --groups N --runs N]`
+//! whole cache lines and packed ones give. `cargo bench --bench pools [-- --groups N --runs N]`
 //!
 //! As the letter has it from the kernel's trace, all of it is told by the events of the pools, one for each allocation,
 //! on machines of 1, 2 and 8 nodes; then what is really resident of so many groups, each way in processes of its own.
+//! The events are feature `tracing`'s: built without, the program has itself built and started with it.
 
-#[cfg(not(loom))]
+#[cfg(all(not(loom), feature = "tracing"))]
 mod common;
-#[cfg(not(loom))]
+#[cfg(all(not(loom), feature = "tracing"))]
 #[path = "pools/program.rs"]
 mod program;
 
-#[cfg(not(loom))]
+#[cfg(all(not(loom), feature = "tracing"))]
 fn main() {
     program::main();
+}
+
+#[cfg(all(not(loom), not(feature = "tracing")))]
+fn main() -> std::process::ExitCode {
+    use std::process::{Command, ExitCode};
+
+    // Set by `cargo bench`, which adds `--bench` itself.
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let args = std::env::args_os().skip(1).filter(|arg| arg != "--bench");
+    let with_events = ["bench", "--quiet", "--bench", "pools", "--features", "tracing", "--"];
+    match Command::new(cargo).args(with_events).args(args).status() {
+        Ok(status) if status.success() => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("pools: cargo, to build with feature tracing: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 // The types of loom panic outside a model.

@@ -133,7 +133,8 @@ impl Tree {
         node.begin(life, birth.batch, birth.max);
     }
 
-    /// After it was linked, as its parent's `first` child or not. From here on its ancestors are pinned.
+    /// After it was linked, as its parent's `first` child or not. From here on its ancestors are pinned: before, its
+    /// creator's handles keep it and its parent, however soon somebody takes it offline.
     fn attached(&self, group: &'static Node, first: bool) {
         let Life { parent, members, .. } = group.life();
         if let Some(parent) = parent {
@@ -190,8 +191,8 @@ impl Tree {
 
     /// Make the slots of a counter that nobody uses any more vacant. Returns the credit that was in them.
     fn vacate(&self, node: &Node) -> u64 {
-        // Relaxed: E12, see below. A slot is used only by who is a charger; where there was one, no other thread's is
-        // looked at, for it has a group in use beside it.
+        // Relaxed: E12, see below. Who makes a slot of it active is its charger before (`Node::enter`), and no other
+        // block need be looked at, whose lines are another thread's. The audit counts without.
         let charger = node.charger.load(Ordering::Relaxed);
         let used = |block: &&Block| charger == SHARED || charger == block.charger() || self.audited;
         let mut credit = 0;
