@@ -6,11 +6,16 @@
 //!
 //! Edge: E24 (taken away/called).
 
+use std::any::Any;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::{AtomicU64, Ordering, Patience, pause};
 
 const GONE: u64 = 1 << 63;
+
+/// Payloads of one panic that are dropped, each the panic of the drop before it.
+const PAYLOADS_MAX: usize = 8;
 
 /// Calls of one piece of foreign code.
 pub(crate) struct Calls(AtomicU64);
@@ -75,10 +80,22 @@ pub(crate) fn drop_contained<T>(foreign: T) -> Result<(), Panicked> {
     contain(|| drop(foreign))
 }
 
-/// Whatever it does, the caller goes on. What it panicked with may panic when it is dropped.
+/// Whatever it does, the caller goes on.
 pub(crate) fn contain<R>(work: impl FnOnce() -> R) -> Result<R, Panicked> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+        discard(payload);
         Panicked
     })
+}
+
+/// What foreign code panicked with is foreign, too: its drop may panic, with something whose drop does the same. A
+/// payload that goes on like that is leaked.
+fn discard(mut payload: Box<dyn Any + Send>) {
+    for _ in 0..PAYLOADS_MAX {
+        match catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            Ok(()) => return,
+            Err(next) => payload = next,
+        }
+    }
+    mem::forget(payload);
 }

@@ -110,16 +110,47 @@ pub(crate) fn in_foreign() -> bool {
     super::per_thread::in_reclaim() || super::with_local(|local| local.notes.telling.get()) > 0
 }
 
-/// Runs a waker, which does not panic.
+/// Runs a waker. Where it panics, the thread is outside of it all the same.
 pub(crate) fn wake(waker: impl FnOnce()) {
-    super::with_local(|local| local.notes.telling.set(local.notes.telling.get() + WAKES));
-    waker();
-    super::with_local(|local| local.notes.telling.set(local.notes.telling.get() - WAKES));
+    as_telling(WAKES, waker);
 }
 
-/// Runs foreign code as a listener, which does not panic.
+/// Runs foreign code as a listener, likewise.
 pub(crate) fn tell(listener: impl FnOnce()) {
-    super::with_local(|local| local.notes.telling.set(local.notes.telling.get() + 1));
-    listener();
-    super::with_local(|local| local.notes.telling.set(local.notes.telling.get() - 1));
+    as_telling(1, listener);
+}
+
+fn as_telling(depth: u32, foreign: impl FnOnce()) {
+    struct Leave<'a>(&'a Cell<u32>, u32);
+    impl Drop for Leave<'_> {
+        fn drop(&mut self) {
+            self.0.set(self.0.get() - self.1);
+        }
+    }
+    super::with_local(|local| {
+        let telling = &local.notes.telling;
+        telling.set(telling.get() + depth);
+        let _leave = Leave(telling, depth);
+        foreign();
+    });
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_inside_of_foreign_code() {
+        let foreign = || {
+            assert!(in_foreign());
+            panic!("on purpose");
+        };
+        let runs: [fn(&dyn Fn()); 2] = [|foreign| wake(foreign), |foreign| tell(foreign)];
+        for run in runs {
+            catch_unwind(AssertUnwindSafe(|| run(&foreign))).expect_err("it panics");
+            assert!(!in_foreign());
+        }
+    }
 }

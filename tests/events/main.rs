@@ -2,9 +2,11 @@
 //! Events that are waited for and listened to.
 //!
 //! * `counts`: what a snapshot shows; `waiting`: until the next, blocking or as a future; `listening`: calls of foreign
-//!   code; `inside`: what a listener may do; `dropping`: when it ends; `above`: at a group above; `racing`: nothing is
-//!   lost between threads.
+//!   code; `inside`: what a listener may do; `dropping`: when it ends; `panics`: when it panics; `above`: at a group
+//!   above; `racing`: nothing is lost between threads.
 
+#[path = "../payloads/mod.rs"]
+mod payloads;
 #[path = "../reclaimers/mod.rs"]
 mod reclaimers;
 #[path = "../trees/mod.rs"]
@@ -17,6 +19,7 @@ mod counts;
 mod dropping;
 mod inside;
 mod listening;
+mod panics;
 mod racing;
 mod waiting;
 

@@ -7,9 +7,11 @@
 //! * `holding`: who waits holds nothing; `wakes`: who is woken, how often, through which waker;
 //! * `stock`: what other threads have in stock is room; `levels`: more than one level that is full;
 //! * `model`: any sequence of verbs against a model of the line;
-//! * `inside`: a reclaimer does not wait; `reclaim`: who waits asks for more;
+//! * `inside`: a reclaimer does not wait; `reclaim`: who waits asks for more; `panics`: wakers that panic;
 //! * `exhausted`: what is to happen, as text; `extremes`: nothing, everything, for ever.
 
+#[path = "../payloads/mod.rs"]
+mod payloads;
 #[path = "../reclaimers/mod.rs"]
 mod reclaimers;
 #[path = "../trees/mod.rs"]
@@ -28,6 +30,7 @@ mod limits;
 mod model;
 mod offline;
 mod order;
+mod panics;
 mod passing;
 mod reclaim;
 mod stock;
