@@ -72,7 +72,7 @@ impl Node {
         }
         per_thread::slow_path(|_, _| {
             let object = cache.take().ok()?;
-            let made = object.start.cast::<EventCounts>();
+            let made = object.first::<EventCounts>();
             // SAFETY: of that size and alignment, and nobody else's; as it came it is all zero, and so it was put back.
             unsafe { made.as_ref() }.number.store(object.number, Ordering::Relaxed);
             // SeqCst (E26): before the count; pairs with `counts`.

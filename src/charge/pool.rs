@@ -30,7 +30,8 @@ use crate::sync::{Ordering, Shared, per_thread, registry};
 /// Bytes from one counter of a group to the next.
 const STRIDE: usize = size_of::<Node>().next_multiple_of(PoolAlign::LINE);
 
-const _: () = assert!(align_of::<Node>() <= PoolAlign::WORD && size_of::<Node>().is_multiple_of(PoolAlign::WORD));
+// The places for parts lie behind the counters.
+const _: () = assert!(size_of::<Node>().is_multiple_of(PoolAlign::WORD) && align_of::<PartPlace>() <= PoolAlign::WORD);
 
 /// The cache of groups of so many counters, with a place for a part on each of so many nodes where there are more than
 /// one.
@@ -82,7 +83,7 @@ impl Tree {
     /// A group's object that nobody else has. Clean.
     pub(super) fn take_object(&self) -> Result<&'static Node, NoMemory> {
         let object = self.pool.take()?;
-        let first = object.start.cast::<Node>();
+        let first = object.first::<Node>();
         let counters = 1 + self.further.len();
         for position in 0..counters {
             let place = InGroup {

@@ -32,6 +32,15 @@ unsafe impl Send for Mapping {}
 #[allow(unsafe_code)]
 unsafe impl Sync for Mapping {}
 
+/// The smallest page of any supported system. The size of this system's pages is known at run time only.
+const PAGE_MIN: usize = 4_096;
+
+/// Fails to compile for a type that a page of the smallest size does not align. A mapping starts at a page and at nothing
+/// larger, so every owner of typed pages asks for this.
+pub(crate) const fn assert_page_aligns<T>() {
+    assert!(align_of::<T>() <= PAGE_MIN, "the type is aligned for more than a page");
+}
+
 /// Why there are no such pages.
 #[derive(Debug)]
 pub(crate) enum MapError {
@@ -81,6 +90,13 @@ impl Mapping {
     /// The first byte.
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
+    }
+
+    /// The first value, where the mapping holds values of one type. A type that a page does not align does not compile.
+    #[inline]
+    pub(crate) fn first<T>(&self) -> NonNull<T> {
+        const { assert_page_aligns::<T>() };
+        self.start.cast()
     }
 
     /// Bytes.

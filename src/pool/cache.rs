@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use super::NoMemory;
 use super::depot::{Depot, Unmake};
 use super::directory::directory;
-use super::shape::Shape;
+use super::shape::{PoolAlign, Shape};
 use super::stash::{Free, Stash};
 use super::trace;
 use crate::sync::lock::{Lock, Rank};
@@ -27,6 +27,14 @@ pub(crate) struct Object {
     pub(crate) number: u32,
     /// Aligned as its shape says; all zero until somebody has written to it.
     pub(crate) start: NonNull<u8>,
+}
+
+impl Object {
+    /// The object as a value of a type that every [`PoolAlign`] aligns; another type does not compile.
+    pub(crate) fn first<T>(&self) -> NonNull<T> {
+        const { assert!(align_of::<T>() <= PoolAlign::WORD, "the type is aligned for more than a packed object") };
+        self.start.cast()
+    }
 }
 
 process_wide!(caches: Lock<Vec<Shared<Cache>>> = || Lock::new(Rank::Bookkeeping, Vec::new()));

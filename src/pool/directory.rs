@@ -71,7 +71,7 @@ impl Directory {
         if made.pages.len() == chunk / POOL_PAGE {
             made.pages.reserve(1)?;
             let memory = Mapping::new(POOL_PAGE * size_of::<Entry>())?;
-            let entries = memory.start().cast::<Entry>().as_ptr();
+            let entries = memory.first::<Entry>().as_ptr();
             for at in 0..POOL_PAGE {
                 // SAFETY: within the mapping, which is aligned to pages, has room for so many and is nobody else's yet.
                 unsafe { entries.add(at).write(Entry::new()) };

@@ -24,8 +24,7 @@ impl From<MapError> for NoMemory {
 
 impl<T> PageVec<T> {
     pub(super) fn new() -> Self {
-        // As the alignment of a page serves all.
-        const { assert!(size_of::<T>() > 0 && align_of::<T>() <= 4_096) };
+        const { assert!(size_of::<T>() > 0) };
         PageVec { pages: Mapping::empty(), len: 0, of: PhantomData }
     }
 
@@ -49,7 +48,7 @@ impl<T> PageVec<T> {
     }
 
     fn start(&self) -> NonNull<T> {
-        self.pages.start().cast()
+        self.pages.first()
     }
 }
 

@@ -102,7 +102,7 @@ impl OwnPart {
     #[allow(unsafe_code)]
     pub(super) fn take(cache: &Cache, pool: usize, items: usize) -> Result<OwnPart, NoMemory> {
         let object = cache.take()?;
-        let head = object.start.cast::<Head>();
+        let head = object.first::<Head>();
         // SAFETY: nobody else's, of that size and alignment; zeroed, or a part of as many items.
         unsafe {
             if (*head.as_ptr()).items == 0 {

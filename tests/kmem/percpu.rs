@@ -473,6 +473,38 @@ fn a_refusal_leaves_nothing() {
     world.nothing_is_left();
 }
 
+/// The size of the system's page is known at run time, so an alignment beyond it is refused there.
+#[test]
+fn values_that_a_page_does_not_align_are_refused() {
+    #[repr(align(8192))]
+    #[derive(Debug, Default)]
+    struct Two(#[expect(dead_code)] u8);
+    #[repr(align(65536))]
+    #[derive(Debug, Default)]
+    struct Sixteen;
+    #[repr(align(4096))]
+    #[derive(Debug, Default)]
+    struct One(#[expect(dead_code)] u8);
+    fn check<T: Default + std::fmt::Debug>(allocator: &PerCpuAllocator, group: &Group) -> bool {
+        match PerCpu::new_with_of(allocator, group, |_| T::default()) {
+            Ok(values) => {
+                assert!(values.iter().all(|value| std::ptr::from_ref(value).addr().is_multiple_of(align_of::<T>())));
+                true
+            }
+            Err(KmemError::Capacity { bytes, max }) => {
+                assert_eq!((bytes, max), (align_of::<T>() as u64, PAGE as u64), "the alignment is what is refused");
+                false
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    let world = World::placed(&[0], 2, 1, PerCpuShape::new().with_unit(1 << 20));
+    assert!(check::<One>(&world.allocator, &world.group));
+    assert_eq!(check::<Two>(&world.allocator, &world.group), align_of::<Two>() <= PAGE);
+    assert_eq!(check::<Sixteen>(&world.allocator, &world.group), align_of::<Sixteen>() <= PAGE);
+    world.nothing_is_left();
+}
+
 #[test]
 fn what_no_chunk_can_hold_is_refused() {
     let world = World::placed(&[0], 2, 1, PerCpuShape::new().with_unit(1));

@@ -138,8 +138,10 @@ impl Plan {
     pub(super) fn granules(&self, layout: Layout) -> Result<(usize, usize), KmemError> {
         let PerCpuShape { unit, granule, .. } = self.shape;
         let bytes = layout.size().max(1);
-        if bytes > unit || layout.align() > self.align_max {
-            return Err(KmemError::Capacity { bytes: bytes.max(layout.align()) as u64, max: unit as u64 });
+        for (asked, max) in [(bytes, unit), (layout.align(), self.align_max)] {
+            if asked > max {
+                return Err(KmemError::Capacity { bytes: asked as u64, max: max as u64 });
+            }
         }
         // Powers of two, all of them, and divisions are dear.
         let shift = granule.trailing_zeros();

@@ -62,6 +62,16 @@ const BATCH: usize = 64;
 /// assert_eq!((one.live(), yours[0]), (0, 2));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// A slab's pages start at a page of the system. A type with a larger alignment than the smallest page, 4,096 bytes, does
+/// not compile:
+///
+/// ```compile_fail
+/// #[repr(align(8192))]
+/// struct Aligned;
+/// # let runtime = memcg::Runtime::builder().build().unwrap();
+/// let slab = memcg::KmemSlab::<Aligned>::new_in(&runtime.root());
+/// ```
 pub struct KmemSlab<T> {
     shared: Arc<Shared<T>>,
 }

@@ -13,7 +13,7 @@ use super::super::error::KmemError;
 use super::super::owner::Owner;
 use super::Shared;
 use crate::numa::NodeId;
-use crate::numa::mapping::{Mapping, page_size};
+use crate::numa::mapping::{Mapping, assert_page_aligns, page_size};
 use crate::sync::Arc;
 
 /// Slots that a page has at least, where a page of moderate size can.
@@ -107,6 +107,8 @@ impl Shape {
     /// The least page with some slots. Where objects are large that is one; nothing overflows, for a page that is too
     /// large to be is not mapped.
     pub(super) fn of<T>() -> Shape {
+        // `with` rounds the offset of the first slot, and the page itself is aligned for no more than a page.
+        const { assert_page_aligns::<T>() };
         let mut page = page_size().max(4_096);
         loop {
             let shape = Shape::fit::<T>(page);
@@ -149,17 +151,17 @@ impl<T> PageRef<T> {
     #[allow(unsafe_code)]
     pub(super) fn make(shared: Arc<Shared<T>>, mapping: Mapping, node: Option<NodeId>, asked: usize) -> Self {
         let shape = shared.shape;
-        let start = mapping.start();
+        let start = mapping.first::<Page<T>>();
         let state = State { node, asked, free: 0, used: 0, pins: 0, open: Link::NONE, all: Link::NONE };
         // SAFETY: the mapping is of a whole page of this shape, page-aligned, and nobody else has it.
         unsafe {
-            start.cast().write(Page { shared, mapping, state });
+            start.write(Page { shared, mapping, state });
             let words = start.byte_add(shape.words).cast::<Word>();
             for slot in 0..shape.slots {
                 words.add(slot as usize).write(Word::Free(if slot + 1 < shape.slots { slot + 1 } else { END }));
             }
         }
-        PageRef(start.cast())
+        PageRef(start)
     }
 
     /// Maps, binds and touches one; does not look where it lies.

@@ -30,7 +30,7 @@ use super::error::{KmemError, NotStored};
 use super::placement::Placement;
 use super::precharge::{Precharge, Tiers};
 use crate::group::Group;
-use crate::numa::mapping::{Mapping, Resized, pages_for};
+use crate::numa::mapping::{Mapping, Resized, assert_page_aligns, pages_for};
 
 /// A vector in pages of its own: charged to a group for its capacity, and accounted as [`Stat::KERNEL`](crate::Stat::KERNEL)
 /// to the nodes where the pages lie.
@@ -56,6 +56,16 @@ use crate::numa::mapping::{Mapping, Resized, pages_for};
 /// assert_eq!(root.live(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// The vector's pages start at a page of the system. A type with a larger alignment than the smallest page, 4,096 bytes,
+/// does not compile:
+///
+/// ```compile_fail
+/// #[repr(align(8192))]
+/// struct Aligned;
+/// # let runtime = memcg::Runtime::builder().build().unwrap();
+/// let pages = memcg::KmemVec::<Aligned>::new_in(&runtime.root());
+/// ```
 pub struct KmemVec<T> {
     // In this order: what is given back is no longer there.
     mapping: Mapping,
@@ -73,8 +83,6 @@ pub struct KmemVec<T> {
 }
 
 impl<T> KmemVec<T> {
-    const ALIGNED: () = assert!(align_of::<T>() <= 4_096, "aligned for more than a page");
-
     /// Of no capacity: charges nothing yet, whatever the group's limits.
     ///
     /// ```
@@ -83,7 +91,8 @@ impl<T> KmemVec<T> {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn new_in(group: &Group) -> Self {
-        let () = Self::ALIGNED;
+        // A vector that never has an element compiles for no other types than one that has.
+        const { assert_page_aligns::<T>() };
         let nothing = Precharge { charge: group.charge(0), tiers: Tiers::new() };
         let mut vec = KmemVec {
             mapping: Mapping::empty(),
@@ -187,7 +196,7 @@ impl<T> KmemVec<T> {
 
     #[inline]
     fn first(&self) -> NonNull<T> {
-        self.mapping.start().cast()
+        self.mapping.first()
     }
 
     // === More ===
