@@ -32,9 +32,13 @@ impl Gate {
         let node = self.node().keeper();
         let Some(stats) = &node.tree().stats else { return };
         if added == Added::Due {
-            node.attend(stats, Spine::Group);
+            // Zero leaves nothing to be read, so it makes no writer. Whatever was due before it was attended to then.
+            if delta != 0 {
+                node.attend(stats, Spine::Group);
+            }
         } else if stats.items.knows(stat) {
-            if node.count_slow(stats, Addition { spine: Spine::Group, stat, delta }).is_none() {
+            // Zero needs no cells either.
+            if delta != 0 && node.count_slow(stats, Addition { spine: Spine::Group, stat, delta }).is_none() {
                 stats.counts.nested.fetch_add(1, Ordering::Relaxed);
             }
         } else {

@@ -10,6 +10,8 @@ impl Group {
     /// makes its cells, which takes the lock of the statistics; every so often what was written is announced to the
     /// ancestors (about 5 ns for each).
     ///
+    /// Zero makes no writer: nobody's read is the less exact for it.
+    ///
     /// Also on a group that is offline. An item of another runtime is not counted, but in
     /// [`Counts::foreign_stats`](crate::Counts::foreign_stats).
     ///

@@ -2,7 +2,7 @@
 
 use memcg::{Runtime, Stat, Unit};
 
-use super::{Other, assert_exact, assert_honest, build, create, kinds};
+use super::{Other, assert_exact, assert_honest, build, create, kinds, let_idle};
 
 #[test]
 fn what_is_added_is_read_exactly() {
@@ -133,6 +133,40 @@ fn a_group_that_nobody_wrote_reads_zero() {
         }
         assert_eq!(runtime.counts().flush_visits, 0, "the other is nobody's business");
         assert_exact(&runtime.root(), Stat::ANON, 1 << 30, 0);
+    }
+}
+
+/// Zero is nothing: whoever adds it is no writer, and no reader looks for what it wrote.
+#[test]
+fn an_addition_of_zero_makes_no_writer() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let (root, other) = (runtime.root(), Other::spawn());
+        let group = create(&root, "q");
+        let add_zero = || {
+            other.add(&group, Stat::ANON, 0);
+            group.stat_add(Stat::ANON, 0);
+            group.try_charge(0).expect("nothing").stat_add(Stat::ANON, 0);
+        };
+        let assert_unchanged = |when: &str| {
+            let before = (runtime.counts(), root.read_stale());
+            add_zero();
+            let after = (runtime.counts(), root.read_stale());
+            assert_eq!((after.0.stat_lists, &after.1), (before.0.stat_lists, &before.1), "{when}");
+        };
+        assert_unchanged("before the first addition");
+        assert_exact(&group, Stat::ANON, 0, 0);
+        assert_eq!(runtime.counts().flush_visits, 0, "nobody has written");
+        group.stat_add(Stat::ANON, 5);
+        other.add(&group, Stat::ANON, -1);
+        assert_unchanged("while both are listed");
+        assert_exact(&root, Stat::ANON, 4, 0);
+        let_idle(&runtime);
+        assert_eq!(root.read_stale().max_error(), 0);
+        assert_unchanged("after both went idle");
+        group.stat_add(Stat::ANON, 1);
+        other.add(&group, Stat::ANON, 1);
+        assert_exact(&root, Stat::ANON, 6, 0);
     }
 }
 
