@@ -181,7 +181,7 @@ impl PageCounter {
 // === impl PageCounter: charge and uncharge ===
 
 impl PageCounter {
-    /// Charge `n` units here and at all ancestors, or nowhere.
+    /// Charge `n` units here and at all ancestors, or nowhere. May block: in the pressure hook, if there is one.
     ///
     /// Exact: after a success usage is within max at every level, unless a forced charge is on top. Before a refusal
     /// all credit below the refusing level has been drained ([`Counts::refused_in_transit`] counts the exceptions) and

@@ -108,6 +108,8 @@ pub(crate) struct Outcome {
     pub(crate) owing: Owing,
     /// It came to nothing, but not the rounds of other threads.
     pub(crate) others: bool,
+    /// It came to nothing, and did not wait for the rounds of other threads.
+    pub(crate) unwaited: bool,
 }
 
 /// Reclaimers that have promised.
@@ -146,6 +148,8 @@ pub(crate) struct Request {
     cause: ReclaimCause,
     pub(crate) deadline: Instant,
     pub(crate) promises: Promises,
+    /// Whether this thread may wait for the rounds of other threads.
+    waits: bool,
     /// Believed without a trace of it: credit in open stocks.
     unseen: u64,
     /// Somebody has been asked: from then on time counts. A thread that was not running for a while is not refused for
@@ -160,7 +164,11 @@ impl Request {
     }
 
     pub(crate) fn new(cause: ReclaimCause, deadline: Instant) -> Self {
-        Request { cause, deadline, promises: Promises::Count, unseen: 0, asked: false }
+        Request { cause, deadline, promises: Promises::Count, waits: true, unseen: 0, asked: false }
+    }
+
+    pub(crate) fn waits(self, waits: bool) -> Self {
+        Request { waits, ..self }
     }
 }
 
@@ -179,6 +187,9 @@ struct Round<'a> {
     /// Somebody was spared for having freed nothing lately, and may be asked when nothing else is left: now.
     spared: bool,
     last: bool,
+    /// Counted among the rounds of its target.
+    under_way: bool,
+    unwaited: bool,
 }
 
 impl Node {
@@ -209,17 +220,19 @@ impl Node {
                 low_broken: SmallVec::new(),
                 spared: false,
                 last: false,
+                under_way: false,
+                unwaited: false,
             };
             // What others got may be what this one needs.
             let mut others = false;
             if asked {
                 let before = round.rings(|rings, ring| rings.fruitful(ring));
-                round.rings(|rings, ring| rings.count_round(ring, 1));
+                round.set_under_way(true);
                 round.run(before);
-                round.rings(|rings, ring| rings.count_round(ring, -1));
+                round.set_under_way(false);
                 others = round.came_to_nothing() && round.rings(|rings, ring| rings.fruitful(ring)) != before;
             }
-            Outcome { report: round.report, owing: round.owing, others }
+            Outcome { report: round.report, owing: round.owing, others, unwaited: round.unwaited }
         })
     }
 }
@@ -271,13 +284,24 @@ impl Round<'_> {
     /// are done.
     fn others_came_to_nothing(&mut self, before: u64) -> bool {
         // Who waits is not under way: two do not wait for each other.
-        self.rings(|rings, ring| rings.count_round(ring, -1));
-        let waits = |rings: &mut Rings, ring| rings.fruitful(ring) == before && rings.overlapping(ring) > 0;
-        while self.rings(waits) && !is_over(self.request.deadline) {
+        self.set_under_way(false);
+        let undecided = |rings: &mut Rings, ring| rings.fruitful(ring) == before && rings.overlapping(ring) > 0;
+        while self.rings(undecided) && !is_over(self.request.deadline) {
+            if !self.request.waits {
+                // It stays uncounted, so the last of several that do not wait finds nobody and goes on.
+                self.unwaited = true;
+                return false;
+            }
             pause();
         }
-        self.rings(|rings, ring| rings.count_round(ring, 1));
+        self.set_under_way(true);
         self.rings(|rings, ring| rings.fruitful(ring)) == before
+    }
+
+    fn set_under_way(&mut self, under_way: bool) {
+        if std::mem::replace(&mut self.under_way, under_way) != under_way {
+            self.rings(|rings, ring| rings.count_round(ring, if under_way { 1 } else { -1 }));
+        }
     }
 
     /// With the rings, and the target's.

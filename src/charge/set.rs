@@ -190,7 +190,7 @@ impl CounterSet {
         self.counters.is_empty()
     }
 
-    /// Charge `n` units to every counter of the set, or to none.
+    /// Charge `n` units to every counter of the set, or to none. May block: in the pressure hook, if there is one.
     ///
     /// Exact as [`PageCounter::try_charge`] at each counter, last counter first. From a shared stock one hit pays for
     /// all; independent counters are charged one by one, and a refusal gives back what the later ones were charged.
@@ -242,7 +242,7 @@ impl CounterSet {
         }
     }
 
-    /// Charge each counter its own amount, missing ones 0, or none anything.
+    /// Charge each counter its own amount, missing ones 0, or none anything. May block: in the pressure hook, if any.
     ///
     /// Exact as [`try_charge`](Self::try_charge). What all amounts have in common is paid from a shared stock, the rest
     /// by each counter.

@@ -38,8 +38,12 @@
 //! * **A reclaimer runs on the thread whose charge does not fit**, with whatever locks of yours that thread holds. It should
 //!   try them, not wait for them, or the caller should charge before it locks. The time of a charge in reclaim is
 //!   bounded between calls, not within one.
-//! * **A charge may sleep**: above *high*, `delay_max` at most; and where a group chooses victims, `oom_time` for each. Who drives
-//!   futures uses `charge_async`, or `try_charge_undelayed`, which leaves the delay to the caller but waits for victims.
+//! * **A charge may sleep**: above *high*, `delay_max` at most; and where a group chooses victims, `oom_time` for each. On a thread
+//!   that drives futures a victim whose task needs that thread gives nothing meanwhile: the charge is refused once its time is over.
+//!   There use `charge_async`, or `try_charge_undelayed`, which wait for nobody. Each call that may block says so in the first line
+//!   of its documentation.
+//! * **`charge_async` and `try_charge_undelayed` run foreign code**: reclaimers, and the cancel hooks of one victim, on the thread
+//!   that polls or calls. That code must not block.
 //! * **`charge_async` needs others.** It asks reclaimers when it is polled first and when it has moved to another group's line, and
 //!   has one group cancelled; afterwards whoever gives bytes back serves it, and whoever else does not fit asks again. Where
 //!   nothing else is charged no second victim is chosen: put a time limit around it and try again.

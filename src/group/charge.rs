@@ -104,7 +104,8 @@ impl Charge {
         self.grown(charged);
     }
 
-    /// Hold `bytes` more. As [`Group::try_charge`].
+    /// Hold `bytes` more. As [`Group::try_charge`]. May block: in async code [`merge`](Self::merge) what
+    /// [`Group::charge_async`] gives.
     ///
     /// # Errors
     ///
@@ -164,7 +165,8 @@ impl Charge {
         bytes
     }
 
-    /// Hold exactly `bytes`: [`try_grow`](Self::try_grow) or [`shrink`](Self::shrink) by the difference.
+    /// Hold exactly `bytes`: [`try_grow`](Self::try_grow), which may block, or [`shrink`](Self::shrink). May block: in
+    /// async code [`merge`](Self::merge) what [`Group::charge_async`] gives.
     ///
     /// # Errors
     ///
@@ -254,8 +256,10 @@ impl Charge {
         Ok(())
     }
 
-    /// Charge `to` instead, as one step: below their common ancestor `to` is charged and the present group uncharged;
-    /// the ancestor and all above it are not touched, so a full parent does not stand in the way of its own children.
+    /// Charge `to` instead, as one step. May block: in async code call it on a thread for blocking work.
+    ///
+    /// Below their common ancestor `to` is charged and the present group uncharged; the ancestor and all above it are
+    /// not touched, so a full parent does not stand in the way of its own children.
     ///
     /// Exact as [`Group::try_charge`]. Costs a walk on either side.
     ///

@@ -91,7 +91,8 @@ impl ChargeSet {
 }
 
 impl Group {
-    /// Charge several counters as one: all, or none. The last is charged first.
+    /// Charge several counters as one: all, or none. May block: in async code call it on a thread for blocking work.
+    /// The last is charged first.
     ///
     /// # Errors
     ///
@@ -238,7 +239,7 @@ impl GroupCounter<'_> {
         self.node.max()
     }
 
-    /// See [`Group::set_max`].
+    /// See [`Group::set_max`]. May block: in async code [`set_max_now`](Self::set_max_now).
     ///
     /// # Errors
     ///

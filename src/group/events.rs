@@ -52,9 +52,10 @@ impl Events {
         Event::ALL.into_iter().zip(self.counts)
     }
 
-    /// Wait until `event` has happened more often than this says, which it may have already. False: it has not within
-    /// `time`. So nothing that happens between the reading and the wait is missed. A group that goes offline wakes
-    /// nobody. Takes one lock.
+    /// Wait until `event` has happened more often than this says. Blocks: in async code [`changed`](Self::changed).
+    ///
+    /// It may have already. False: it has not within `time`. So nothing that happens between the reading and the wait is
+    /// missed. A group that goes offline wakes nobody. Takes one lock.
     ///
     /// ```
     /// use memcg::{Event, Limit, Runtime};
@@ -131,7 +132,7 @@ impl fmt::Debug for EventFuture {
     }
 }
 
-/// A listener's place in its group; dropped, it is gone.
+/// A listener's place in its group; dropped, it is gone. The drop may block: in async code on another thread.
 ///
 /// When the drop has returned no call is under way and none will begin. It waits for those that are, so do not hold a
 /// lock that the listener waits for; inside a listener, a reclaimer or a cancel hook it does not wait.

@@ -74,7 +74,7 @@ impl ChargeFuture {
     /// The first poll that misses: what [`Group::try_charge`] does, but for waiting. `None`: in line.
     fn begin(&mut self, missed: Consume) -> Option<Result<(), ChargeError>> {
         let (node, bytes) = (self.group.node(), self.bytes);
-        let plain = Plain { blocks: false, ..Plain::new(node, bytes, Patience::None) };
+        let plain = Plain::new(node, bytes, Patience::None);
         match try_once(node, bytes, missed).or_else(|unmet| plain.press(unmet)) {
             Err(Unmet::Refused { refusal, .. }) if may_wait(bytes, &refusal) => {
                 let level = refusal.level.gate.node();
@@ -88,7 +88,7 @@ impl ChargeFuture {
     /// It is charged by a walk, and perhaps delayed.
     fn charged(&mut self) {
         let charge = Charge::new(self.group.gate, self.bytes);
-        let until = Instant::now().checked_add(high::throttled(self.group.node()));
+        let until = Instant::now().checked_add(high::throttled(self.group.node(), false));
         self.state = State::Delayed { charge, until };
     }
 }
@@ -114,7 +114,7 @@ impl Future for ChargeFuture {
             // Moved to another line: nobody has been asked there.
             if decision.is_none() && !ptr::eq(ticket.level(), *asked) && is_free() {
                 *asked = ticket.level();
-                ask(asked, bytes, None);
+                ask(asked, bytes, None, false);
                 decision = ticket.poll(context.waker());
             }
             ended = decision

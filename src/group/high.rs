@@ -25,19 +25,20 @@ const RECLAIM_MIN: u64 = 32 * 4096;
 /// How often a thread that is delayed looks whether there is still reason for it.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// After a charge that walked: reclaim where it left a level above high. Returns the delay that remains.
+/// After a charge that walked: reclaim where it left a level above high, which waits for the rounds of other threads
+/// or does not. Returns the delay that remains.
 #[inline]
-pub(super) fn throttled(node: &'static Node) -> Duration {
+pub(super) fn throttled(node: &'static Node, waits: bool) -> Duration {
     match per_thread::take_over_high() {
         0 => Duration::ZERO,
-        bytes => throttle(node, bytes),
+        bytes => throttle(node, bytes, waits),
     }
 }
 
 /// [`throttled`], and sleep the delay.
 #[inline]
 pub(super) fn sleep_off(node: &'static Node) {
-    let delay = throttled(node);
+    let delay = throttled(node, true);
     if !delay.is_zero() {
         sleep_slow(node, delay);
     }
@@ -49,7 +50,7 @@ pub(super) fn holds_up(node: &'static Node) -> bool {
 }
 
 #[cold]
-fn throttle(node: &'static Node, bytes: u64) -> Duration {
+fn throttle(node: &'static Node, bytes: u64, waits: bool) -> Duration {
     let over = |node: &'static Node| node.over_high().filter(|level| !level.is_observed());
     node.over_high().for_each(|level| note(level, Event::High));
     if per_thread::in_slow_path() {
@@ -59,7 +60,7 @@ fn throttle(node: &'static Node, bytes: u64) -> Duration {
     if !is_free() {
         return Duration::ZERO;
     }
-    let mut request = Request::new(ReclaimCause::High, deadline(node));
+    let mut request = Request::new(ReclaimCause::High, deadline(node)).waits(waits);
     let mut fruitless = 0;
     loop {
         let (mut asked, mut freed) = (false, 0);
@@ -120,9 +121,11 @@ pub(super) fn shrink_to_high(node: &'static Node) {
 }
 
 impl Group {
-    /// Set the usage above which charges are slowed down; [`Limit::Max`], as it is at first: never. Never refused for
-    /// usage, and nothing on a group that is offline: what is above it is drained and reclaimed at once, as far as
-    /// somebody gives it. Returns the bytes that are still above.
+    /// Set the usage above which charges slow down. May block: in async code call it on a thread for blocking work.
+    /// [`Limit::Max`], as it is at first: never.
+    ///
+    /// Never refused for usage, and nothing on a group that is offline: what is above it is drained and reclaimed at
+    /// once, as far as somebody gives it. Returns the bytes that are still above.
     ///
     /// A charge that walks the tree and leaves this group, or finds it, above high has the excess reclaimed and is
     /// delayed: by the kernel's formula, which grows with the square of the part by which usage is above, for at most
@@ -188,12 +191,18 @@ impl Group {
         node.delay(bytes)
     }
 
-    /// [`try_charge`](Self::try_charge) for who has a timer of his own: above high it reclaims, and returns the delay
-    /// in the place of sleeping it; zero where there is none. For victims it waits as `try_charge` does.
+    /// [`try_charge`](Self::try_charge) that neither sleeps nor waits for others, for async code and for timers of one's
+    /// own: it returns the delay above a high in the place of sleeping it; zero where there is none.
+    ///
+    /// Reclaimers run on this thread, and where the [policy](crate::OomPolicy) chooses so do the cancel hooks of one
+    /// victim. What they give at once is this charge's. Memory that comes later is not waited for: that of the victim,
+    /// what a reclaimer has promised ([`ReclaimContext::later`](crate::ReclaimContext::later)), what another thread's
+    /// reclaim is about to free. The locks that it takes are held for bounded work of this crate.
     ///
     /// # Errors
     ///
-    /// As [`try_charge`](Self::try_charge).
+    /// As [`try_charge`](Self::try_charge), and [`ChargeError::WouldBlock`] where memory is about to come: try again
+    /// later, or wait with [`charge_async`](Self::charge_async).
     ///
     /// ```
     /// use memcg::{Limit, Runtime};
@@ -212,7 +221,7 @@ impl Group {
             Consume::Hit => Duration::ZERO,
             missed => {
                 charge_slow(self.gate, bytes, missed, Patience::None)?;
-                throttled(self.node())
+                throttled(self.node(), false)
             }
         };
         Ok((Charge::new(self.gate, bytes), delay))

@@ -16,6 +16,7 @@ mod oom;
 mod press;
 mod reading;
 mod reclaim;
+mod refusal;
 mod stats;
 mod tree;
 mod waiting;
@@ -24,15 +25,14 @@ mod zero;
 pub use charge::Charge;
 pub use counters::{ChargeSet, Counter, GroupCounter};
 pub use diagnosis::Diagnosis;
-pub use error::{
-    ChargeError, CreateError, LimitError, MergeError, NameFault, OfflineError, ReclaimError, Refusal, SplitError,
-};
+pub use error::{ChargeError, CreateError, LimitError, MergeError, NameFault, OfflineError, ReclaimError, SplitError};
 pub use events::{EventFuture, Events, Subscription};
 pub use future::ChargeFuture;
 pub use limits::Limits;
 pub use numa::{NodeStats, NumaTable};
 pub use oom::CancelHook;
 pub use reclaim::Registration;
+pub use refusal::Refusal;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -177,7 +177,8 @@ impl fmt::Debug for Group {
 // === impl Group: charges ===
 
 impl Group {
-    /// Charge `bytes` here and at all ancestors, or nowhere. Before the memory is allocated.
+    /// Charge `bytes` here and above, or nowhere. May block: in async code [`charge_async`](Self::charge_async) or
+    /// [`try_charge_undelayed`](Self::try_charge_undelayed). Before the memory is allocated.
     ///
     /// Exact as [`PageCounter::try_charge`](crate::PageCounter::try_charge): from a success on usage is within max at
     /// every level; before a refusal all credit below the refusing level has been drained, and who is registered there
@@ -236,7 +237,7 @@ impl Group {
 #[cold]
 #[inline(never)]
 fn try_charge_slow(gate: &'static Gate, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
-    waiting::charge_slow(gate, bytes, missed, Patience::None)?;
+    waiting::charge_slow(gate, bytes, missed, Patience::Others)?;
     // It keeps the group.
     high::sleep_off(gate.node());
     Ok(())

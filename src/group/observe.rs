@@ -4,7 +4,9 @@ use super::Group;
 use crate::charge::pool::slow_path;
 
 impl Group {
-    /// Count, and refuse and delay nobody: what the max and high of this group, and of all below it, would have refused
+    /// Count, and refuse and delay nobody. May block: in async code call it on a thread for blocking work.
+    ///
+    /// What the max and high of this group, and of all below it, would have refused
     /// is let through and counted as [`Event::Max`](crate::Event::Max) and
     /// [`Event::Observed`](crate::Event::Observed), at the group whose max it was. Nobody is
     /// asked to give anything back for them. Limits above this group hold.

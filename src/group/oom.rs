@@ -10,7 +10,7 @@ use crate::pressure::{Cancel, OomPolicy};
 use crate::reclaim::Event;
 use crate::sync::pause;
 
-/// A cancel hook's place in its group; dropped, it is gone.
+/// A cancel hook's place in its group; dropped, it is gone. The drop may block: in async code on another thread.
 ///
 /// When the drop has returned no call is under way and none will begin. It waits for those that are, so do not hold a
 /// lock that the hook waits for; inside a listener, a reclaimer or a hook it does not wait.

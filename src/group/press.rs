@@ -55,7 +55,7 @@ pub(super) trait Attempt {
         false
     }
 
-    /// Whether the thread may wait for others at all.
+    /// Whether the thread may wait for others: for victims, promises, and rounds of reclaim on other threads.
     fn may_block(&self) -> bool {
         true
     }
@@ -72,6 +72,8 @@ pub(super) enum Unmet {
         refusal: NodeRefusal<'static>,
         /// [`Event::Oom`] has been counted for it.
         counted: bool,
+        /// Somebody is about to give memory back there, and the attempt waits for nobody.
+        pending: bool,
     },
     /// The group went offline meanwhile, perhaps by a reclaimer.
     Offline,
@@ -98,14 +100,15 @@ pub(super) fn note(level: &Node, event: Event) {
 /// Foreign code runs, on this thread, which holds no lock of ours.
 #[cold]
 pub(super) fn press(attempt: &impl Attempt, mut refusal: NodeRefusal<'static>) -> Result<(), Unmet> {
-    let (mut counted, mut tried) = (false, Tried::default());
+    let mut pressing = Pressing::default();
     for _ in 0..ROUNDS_MAX {
-        refusal = match reclaim_for(attempt, refusal) {
+        pressing.pending = false;
+        refusal = match reclaim_for(attempt, refusal, &mut pressing) {
             Ok(ended) => return ended,
             Err(refusal) => refusal,
         };
         let level = refusal.level;
-        refusal = match cancel_others(attempt, refusal, &mut counted, &mut tried) {
+        refusal = match cancel_others(attempt, refusal, &mut pressing) {
             Ok(ended) => return ended,
             Err(refusal) => refusal,
         };
@@ -113,13 +116,23 @@ pub(super) fn press(attempt: &impl Attempt, mut refusal: NodeRefusal<'static>) -
             break;
         }
     }
-    Err(Unmet::Refused { refusal, counted })
+    Err(Unmet::Refused { refusal, counted: pressing.counted, pending: pressing.pending })
+}
+
+/// What has been done for one charge.
+#[derive(Default)]
+struct Pressing {
+    /// [`Event::Oom`] has been counted.
+    counted: bool,
+    /// See [`Unmet::Refused`].
+    pending: bool,
+    tried: Tried,
 }
 
 /// How it ended, or who refuses now.
 type Pressed = Result<Result<(), Unmet>, NodeRefusal<'static>>;
 
-fn reclaim_for(attempt: &impl Attempt, mut refusal: NodeRefusal<'static>) -> Pressed {
+fn reclaim_for(attempt: &impl Attempt, mut refusal: NodeRefusal<'static>, pressing: &mut Pressing) -> Pressed {
     let (node, requested) = (attempt.node(), attempt.bytes());
     let mut request: Option<Request> = None;
     let (mut rounds, mut want) = (0, 0);
@@ -129,7 +142,8 @@ fn reclaim_for(attempt: &impl Attempt, mut refusal: NodeRefusal<'static>) -> Pre
         if !may_ask(level, requested, &refusal) || request.as_ref().is_some_and(Request::is_over) {
             break;
         }
-        let request = request.get_or_insert_with(|| Request::new(ReclaimCause::Full, deadline(level)));
+        let new = || Request::new(ReclaimCause::Full, deadline(level)).waits(attempt.may_block());
+        let request = request.get_or_insert_with(new);
         // What came once and went to others has to come again, for this charge as a whole.
         let short = wanted(level, requested, &refusal);
         want = if want == 0 { short } else { short.max(requested) };
@@ -137,6 +151,10 @@ fn reclaim_for(attempt: &impl Attempt, mut refusal: NodeRefusal<'static>) -> Pre
             Came::Enough => rounds += 1,
             Came::Little => rounds += MUCH,
             Came::Nothing => break,
+            Came::Pending => {
+                pressing.pending = true;
+                break;
+            }
         }
         if node.state().is_offline() {
             return Ok(Err(Unmet::Offline));
@@ -150,22 +168,17 @@ fn reclaim_for(attempt: &impl Attempt, mut refusal: NodeRefusal<'static>) -> Pre
 }
 
 /// Where the refusing level chooses: one victim after another, until the charge fits or nobody is left.
-fn cancel_others(
-    attempt: &impl Attempt,
-    refusal: NodeRefusal<'static>,
-    counted: &mut bool,
-    tried: &mut Tried,
-) -> Pressed {
+fn cancel_others(attempt: &impl Attempt, refusal: NodeRefusal<'static>, pressing: &mut Pressing) -> Pressed {
     let (node, level) = (attempt.node(), refusal.level.gate.node());
     if !fits_ever(attempt.bytes(), &refusal) || !is_free() || !attempt.may_cancel() || !level.chooses() {
         return Err(refusal);
     }
-    if !std::mem::replace(counted, true) {
+    if !std::mem::replace(&mut pressing.counted, true) {
         note(level, Event::Oom);
     }
     let mut turn = None;
     while attempt.may_cancel() {
-        let (until, awaited) = match level.tree().choose(level, Some(node), attempt.bytes(), tried) {
+        let (until, awaited) = match level.tree().choose(level, Some(node), attempt.bytes(), &mut pressing.tried) {
             Choice::Unsettled => {
                 level.tree().settle_victims();
                 continue;
@@ -197,6 +210,7 @@ fn cancel_others(
             }
         };
         if !attempt.may_block() {
+            pressing.pending = true;
             return attempt.charge().map(Ok);
         }
         if let Some(ended) = attempt.wait(level, until, &|| awaited.is_none_or(|victim| level.tree().awaits(victim))) {
@@ -218,9 +232,13 @@ impl Unmet {
     pub(super) fn into_error(self, node: &'static Node, requested: u64) -> ChargeError {
         let group = || super::Group::pinned(node.first());
         match self {
-            Unmet::Refused { refusal, counted } => {
+            Unmet::Refused { refusal, counted, pending } => {
                 let refusal = refuse(node, requested, &refusal, counted);
-                if per_thread::in_reclaim() { ChargeError::InReclaim(refusal) } else { refusal.into() }
+                match pending {
+                    _ if per_thread::in_reclaim() => ChargeError::InReclaim(refusal),
+                    true => ChargeError::WouldBlock(refusal),
+                    false => refusal.into(),
+                }
             }
             Unmet::Offline => ChargeError::Offline { group: group(), requested },
             Unmet::Cancelled => ChargeError::Cancelled { group: group(), requested },
@@ -229,12 +247,7 @@ impl Unmet {
 }
 
 /// A refusal is final: counted, with handles of its own.
-pub(super) fn refuse(
-    node: &'static Node,
-    requested: u64,
-    refusal: &NodeRefusal<'_>,
-    counted: bool,
-) -> super::error::Refusal {
+pub(super) fn refuse(node: &'static Node, requested: u64, refusal: &NodeRefusal<'_>, counted: bool) -> super::Refusal {
     refusal.level.count_refusal();
     if !counted {
         note(refusal.level, Event::Oom);
@@ -262,6 +275,8 @@ enum Came {
     Little,
     /// No use to charge again.
     Nothing,
+    /// Others are about to free something, and the attempt does not wait for them.
+    Pending,
 }
 
 /// One round for a charge.
@@ -279,8 +294,14 @@ fn round(
     if round.report.freed > 0 {
         return Came::Little;
     }
-    if request.promises == Promises::Lapse || round.owing.is_empty() || !attempt.may_block() {
+    if round.unwaited {
+        return Came::Pending;
+    }
+    if request.promises == Promises::Lapse || round.owing.is_empty() {
         return Came::Nothing;
+    }
+    if !attempt.may_block() {
+        return Came::Pending;
     }
     // It is on its way; others do not pay for it, unless it takes too long. No spinning: who has promised needs the
     // processor.

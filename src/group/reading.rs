@@ -10,7 +10,8 @@ use crate::units::Limit;
 // === impl Group: limits ===
 
 impl Group {
-    /// Set the most bytes that charges may bring usage to. Returns the bytes that are above it now: 0 where usage fits.
+    /// Set the most bytes that charges may bring usage to. May block: in async code [`set_max_now`](Self::set_max_now).
+    /// Returns the bytes that are above it now: 0 where usage fits.
     ///
     /// The max is stored whatever usage is, then credit below it is drained, and reclaimers are asked for what is above
     /// it ([`Reclaim`](crate::Reclaim): foreign code runs, for at most

@@ -16,7 +16,7 @@ use crate::reclaim::{Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimRep
 use crate::sync::{Arc, model_failed, per_thread};
 use crate::units::Limit;
 
-/// A reclaimer's place in its group; dropped, it is gone.
+/// A reclaimer's place in its group; dropped, it is gone. The drop may block: in async code on another thread.
 ///
 /// When the drop has returned, no call is under way and none will begin. It waits for those that are, so do not hold a
 /// lock that the reclaimer waits for; inside a reclaimer it does not wait.
@@ -95,9 +95,10 @@ impl Group {
         Registration { tree, entry }
     }
 
-    /// Ask for `bytes` back before they are needed: of groups in excess of their soft limits first, then of all that
-    /// are not protected, at last of those that low protects. Its own protection does not hold against it, that of the
-    /// groups below does. Stocks below are drained.
+    /// Ask for `bytes` back before they are needed. May block: in async code call it on a thread for blocking work.
+    ///
+    /// Of groups in excess of their soft limits first, then of all that are not protected, at last of those that low
+    /// protects. Its own protection does not hold against it, that of the groups below does. Stocks below are drained.
     ///
     /// Goes on while somebody frees something, and may free more or less than was asked for; what was freed later, or
     /// by other threads, is not in the report. No event is counted but [`Event::Low`](crate::Event::Low).

@@ -18,12 +18,14 @@ use crate::reclaim::ReclaimCause;
 use crate::sync::slots::Gate;
 use crate::sync::{Arc, Thread, is_over, park, per_thread, this_thread};
 
-/// How long a charge may wait in line, once nobody gives any more.
-#[derive(Clone, Copy, Debug)]
+/// What a charge may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// Not at all.
+    /// Nobody: its thread drives futures.
     None,
-    /// Until then; without an end where that is not a point in time.
+    /// Victims, promises, and rounds of reclaim on other threads.
+    Others,
+    /// The same, and then room in line, until then; without an end where that is not a point in time.
     Until(Option<Instant>),
 }
 
@@ -31,8 +33,6 @@ pub(super) enum Patience {
 pub(super) struct Plain {
     pub(super) node: &'static Node,
     pub(super) bytes: u64,
-    /// The thread may wait: it does not drive futures.
-    pub(super) blocks: bool,
     /// Others may be cancelled for it.
     pub(super) cancels: bool,
     pub(super) patience: Patience,
@@ -42,7 +42,7 @@ pub(super) struct Plain {
 
 impl Plain {
     pub(super) fn new(node: &'static Node, bytes: u64, patience: Patience) -> Self {
-        Plain { node, bytes, blocks: true, cancels: true, patience, line: Cell::new(None) }
+        Plain { node, bytes, cancels: true, patience, line: Cell::new(None) }
     }
 }
 
@@ -100,7 +100,7 @@ impl Attempt for Plain {
     }
 
     fn may_block(&self) -> bool {
-        self.blocks
+        self.patience != Patience::None
     }
 
     fn may_cancel(&self) -> bool {
@@ -112,7 +112,7 @@ impl Attempt for Plain {
 pub(super) fn unmet(decision: Decision, counted: bool) -> Result<(), Unmet> {
     match decision {
         Decision::Granted => Ok(()),
-        Decision::Full(level) => Err(Unmet::Refused { refusal: level.refusal_now(), counted }),
+        Decision::Full(level) => Err(Unmet::Refused { refusal: level.refusal_now(), counted, pending: false }),
         Decision::Offline => Err(Unmet::Offline),
         Decision::Cancelled => Err(Unmet::Cancelled),
     }
@@ -140,7 +140,7 @@ fn charge_unmet(node: &'static Node, bytes: u64, patience: Patience, unmet_once:
     let begun = matches!(patience, Patience::Until(_)).then(Instant::now);
     let plain = Plain::new(node, bytes, patience);
     let (refusal, counted, until) = match (plain.press(unmet_once), patience) {
-        (Err(Unmet::Refused { refusal, counted }), Patience::Until(until)) if may_wait(bytes, &refusal) => {
+        (Err(Unmet::Refused { refusal, counted, .. }), Patience::Until(until)) if may_wait(bytes, &refusal) => {
             (refusal, counted, until)
         }
         (ended, _) => return ended.map_err(|unmet| unmet.into_error(node, bytes)),
@@ -171,7 +171,11 @@ pub(super) fn try_once(node: &'static Node, bytes: u64, missed: Consume) -> Resu
         zero::hold(node);
         return Ok(());
     }
-    node.try_charge_once_slow(bytes, missed).map_err(|refusal| Unmet::Refused { refusal, counted: false })
+    node.try_charge_once_slow(bytes, missed).map_err(|refusal| Unmet::Refused {
+        refusal,
+        counted: false,
+        pending: false,
+    })
 }
 
 impl Plain {
@@ -210,15 +214,16 @@ fn wait_in_line(mut ticket: Ticket, bytes: u64, until: Option<Instant>) -> Resul
         park_until(Some(until.map_or(again, |until| until.min(again))));
         if is_over(again) && !ticket.is_decided() {
             asked = level;
-            ask(level, bytes, until);
+            ask(level, bytes, until, true);
         }
     }
 }
 
-/// One round of reclaim for a charge in line.
-pub(super) fn ask(level: &'static Node, bytes: u64, until: Option<Instant>) {
+/// One round of reclaim for a charge in line, which waits for the rounds of other threads or does not.
+pub(super) fn ask(level: &'static Node, bytes: u64, until: Option<Instant>, waits: bool) {
     let end = deadline(level);
-    let mut request = Request::new(ReclaimCause::Full, until.map_or(end, |until| until.min(end)));
+    let end = until.map_or(end, |until| until.min(end));
+    let mut request = Request::new(ReclaimCause::Full, end).waits(waits);
     level.reclaim(bytes.saturating_sub(level.room(level.admits())), &mut request);
 }
 
@@ -258,7 +263,8 @@ pub(super) fn park_until(until: Option<Instant>) -> bool {
 }
 
 impl Group {
-    /// Charge `bytes`, and where they do not fit wait in line for so long at most.
+    /// Charge `bytes`, and where they do not fit wait in line for so long at most. Blocks: in async code
+    /// [`charge_async`](Self::charge_async) with a time limit around it.
     ///
     /// First all that [`try_charge`](Self::try_charge) does. Then it stands in line at the group whose max is met,
     /// behind those that came before; whoever gives bytes back there charges them for the first in line and wakes him
@@ -304,7 +310,8 @@ impl Group {
         Ok(Charge::new(self.gate, bytes))
     }
 
-    /// Charge `bytes`, and where they do not fit do what `exhausted` says, which configuration files can say, too.
+    /// Charge `bytes`, and where they do not fit do what `exhausted` says. May block: in async code
+    /// [`charge_async`](Self::charge_async). Configuration files can say it, too.
     ///
     /// # Errors
     ///
@@ -335,7 +342,7 @@ impl Group {
         match self.gate.consume_open(bytes) {
             Consume::Hit => {}
             missed => {
-                let plain = Plain { cancels: false, ..Plain::new(self.node(), bytes, Patience::None) };
+                let plain = Plain { cancels: false, ..Plain::new(self.node(), bytes, Patience::Others) };
                 match try_once(plain.node, bytes, missed).or_else(|unmet| plain.press(unmet)) {
                     Ok(()) => high::sleep_off(self.node()),
                     Err(Unmet::Offline) => return Err(Unmet::Offline.into_error(self.node(), bytes)),
@@ -347,7 +354,7 @@ impl Group {
     }
 
     /// Charge `bytes`, and where they do not fit wait in line, as [`charge_timeout`](Self::charge_timeout) without an
-    /// end and without blocking.
+    /// end and without blocking: a poll waits for nobody, and may run reclaimers and cancel hooks.
     ///
     /// Needs no runtime, only a [`Waker`]. Dropped before it is done it leaves the line, and nothing of it remains;
     /// dropped after it was given the bytes and before it was polled again it gives them back. A time limit is the

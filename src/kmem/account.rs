@@ -252,7 +252,8 @@ impl Kmem {
         moved
     }
 
-    /// [`migrate`](Self::migrate) before the memory is moved: the tiers that it would come to are asked first.
+    /// [`migrate`](Self::migrate) before the memory is moved. May block: in async code call it on a thread for blocking
+    /// work. The tiers that it would come to are asked first.
     ///
     /// # Errors
     ///
@@ -385,7 +386,8 @@ impl Kmem {
         Ok(())
     }
 
-    /// Charge another group in its place, at the same nodes. Nothing is charged above their common ancestor.
+    /// Charge another group in its place, at the same nodes. May block: in async code call it on a thread for blocking
+    /// work. Nothing is charged above their common ancestor.
     ///
     /// # Errors
     ///

@@ -72,7 +72,8 @@ unsafe impl<T: Send> Send for PerCpu<T> {}
 unsafe impl<T: Sync> Sync for PerCpu<T> {}
 
 impl<T> PerCpu<T> {
-    /// A default value for each processor, in memory of the group's runtime.
+    /// A default value for each processor. May block: in async code call it on a thread for blocking work.
+    /// In memory of the group's runtime.
     ///
     /// # Errors
     ///
@@ -91,8 +92,9 @@ impl<T> PerCpu<T> {
         PerCpu::new_with_in(group, |_| T::default())
     }
 
-    /// What `make` makes for each processor. No lock is held meanwhile; if it panics, what it has made is dropped and the
-    /// memory given back.
+    /// What `make` makes for each processor. May block: in async code call it on a thread for blocking work.
+    ///
+    /// No lock is held meanwhile; if it panics, what it has made is dropped and the memory given back.
     ///
     /// # Errors
     ///
@@ -108,7 +110,7 @@ impl<T> PerCpu<T> {
         PerCpu::new_with_of(&PerCpuAllocator::of(group)?, group, make)
     }
 
-    /// The same in memory of another allocator than the runtime's own.
+    /// The same in memory of another allocator. May block: in async code call it on a thread for blocking work.
     ///
     /// # Errors
     ///

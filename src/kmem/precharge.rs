@@ -51,8 +51,10 @@ pub(super) fn numa(node: &Node) -> &Numa {
 }
 
 impl Group {
-    /// Charge `bound` for memory that is about to be allocated, in the first of three steps: admission. Then allocate,
-    /// see where the memory lies, and [account](Precharge::account) it; what was not needed goes back.
+    /// Charge `bound` for memory that is about to be allocated. May block: in async code call it on a thread for
+    /// blocking work.
+    ///
+    /// It is the first of three steps: admission. Then allocate, see where the memory lies, and [account](Precharge::account) it; what was not needed goes back.
     ///
     /// As [`try_charge`](Self::try_charge), in cost as well, and for each [tier](crate::RuntimeBuilder::tier) where the
     /// memory may come to lie a charge of its counter.

@@ -28,7 +28,8 @@ use flusher::Flusher;
 
 /// Owns a tree of groups: the root, and how the whole behaves. Shared by reference or in an `Arc`.
 ///
-/// Dropping it takes every group offline. Handles and charges may outlive it: a charge dropped later still finds its
+/// Dropping it takes every group offline, and may block where a [flusher](Self::start_flusher) runs: it waits for its
+/// end. Handles and charges may outlive it: a charge dropped later still finds its
 /// group, and the last one takes the tree's memory back to the pool.
 ///
 /// ```
@@ -209,8 +210,10 @@ impl Runtime {
         self.root.node().coordinator().items.iter()
     }
 
-    /// Flush the statistics of all groups every `period`, on a thread of its own: published figures are never older.
-    /// The kernel's period is two seconds. Replaces a flusher that runs; stops with the runtime.
+    /// Flush the statistics of all groups every `period`. May block: in async code call it on a thread for blocking work.
+    ///
+    /// On a thread of its own: published figures are never older. The kernel's period is two seconds. Replaces a flusher
+    /// that runs, whose end it waits for; stops with the runtime.
     ///
     /// Nothing depends on it: [`Group::read_exact`] is exact without, and [`Group::read`] within its bound. It visits
     /// what was written lately, and unlists what was not, with one barrier; nothing is done while nobody writes.
@@ -237,7 +240,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Stop the periodic flush, if one runs; returns when it has stopped.
+    /// Stop the periodic flush, if one runs. May block: in async code call it on a thread for blocking work. Returns when
+    /// it has stopped.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

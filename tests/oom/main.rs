@@ -15,6 +15,7 @@ mod trees;
 #[path = "../waiters/mod.rs"]
 mod waiters;
 
+mod async_code;
 mod charger;
 mod choice;
 mod events;

@@ -3,9 +3,10 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use memcg::{Charge, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext};
+use memcg::{Charge, ChargeError, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext};
 
 use crate::{Cache, KIB, Log, assert_empty, bare, build, call, charge, create, create_with};
 
@@ -87,6 +88,48 @@ fn a_cache_at_work_is_not_one_without_memory() {
     });
     assert_eq!((refused.into_inner(), root.events().get(Event::Low)), (0, 0));
     assert_eq!(kept.bytes(), 100 * KIB);
+    drop((registration, kept_registration, kept, cache, protected, open, busy));
+    assert_empty(&runtime);
+}
+
+/// A round on another thread is not waited for by who waits for nobody: refused, or in line, at once, and low is not
+/// broken for it.
+#[test]
+fn undelayed_does_not_wait_for_a_round_of_others() {
+    let runtime = build(bare().max(Limit::Bytes(200 * KIB)).reclaim_time(Duration::from_secs(600)));
+    let root = runtime.root();
+    let protected = create_with(&root, "protected", Limits::new().low(Limit::Bytes(100 * KIB)));
+    let (kept, kept_registration) = Cache::of(&protected, 100 * KIB, &Log::default());
+    let (open, busy) = (create(&root, "open"), create(&root, "busy"));
+    let cache = Cache::alone(&open, 100 * KIB, &Log::default());
+    let (begun, end) = (Barrier::new(2), Barrier::new(2));
+    let (begun, end) = (Arc::new(begun), Arc::new(end));
+    let entered = AtomicU64::new(0);
+    let registration = {
+        let (cache, begun, end) = (Arc::clone(&cache), Arc::clone(&begun), Arc::clone(&end));
+        let reclaimer = call(move |want, _| {
+            if entered.fetch_add(1, Ordering::SeqCst) > 0 {
+                return 0;
+            }
+            begun.wait();
+            end.wait();
+            cache.evict(want)
+        });
+        open.register_reclaimer(reclaimer, Priority::NORMAL)
+    };
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| charge(&busy, KIB));
+        begun.wait();
+        let refused = busy.try_charge_undelayed(KIB);
+        assert!(matches!(refused, Err(ChargeError::WouldBlock(_))), "{refused:?}");
+        let mut future = std::pin::pin!(busy.charge_async(KIB));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(future.as_mut().poll(&mut context).is_pending());
+        assert_eq!((root.waiting(), root.events().get(Event::Low), kept.bytes()), (1, 0, 100 * KIB));
+        end.wait();
+        drop(waits.join().expect("the cache gives"));
+        assert!(future.poll(&mut context).is_ready(), "what was given back is for who stands in line");
+    });
     drop((registration, kept_registration, kept, cache, protected, open, busy));
     assert_empty(&runtime);
 }

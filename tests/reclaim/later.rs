@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{Group, Later, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration};
+use memcg::{ChargeError, Group, Later, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration};
 
 use crate::{
     Cache, KIB, Log, MIB, assert_empty, assert_sound, bare, build, call, charge, create, create_with, lock, soft,
@@ -111,6 +111,26 @@ fn twice_outstanding() {
     }
     group.reclaim(MIB).expect("not inside a reclaimer");
     assert_eq!(made.questions.try_iter().count(), 2);
+    assert_sound(&runtime);
+}
+
+/// Who waits for nobody is refused at once while an answer is due, and told so.
+#[test]
+fn undelayed_does_not_wait_for_an_answer() {
+    let runtime = build(bare().reclaim_time(Duration::from_secs(600)));
+    let group = create_with(&runtime.root(), "q", Limits::new().max(Limit::Bytes(8 * MIB)));
+    let made = asynchronous(&group, 8 * MIB, 1);
+    let question = loop {
+        let error = group.try_charge_undelayed(MIB).expect_err("nothing is freed yet");
+        let ChargeError::WouldBlock(refusal) = &error else { panic!("{error}") };
+        assert_eq!(refusal.group(), &group);
+        if let Ok(question) = made.questions.try_recv() {
+            break question;
+        }
+    };
+    assert!(matches!(group.try_charge_undelayed(MIB), Err(ChargeError::WouldBlock(_))), "the answer is due");
+    question.report(made.cache.evict(MIB));
+    drop(group.try_charge_undelayed(MIB).expect("freed"));
     assert_sound(&runtime);
 }
 

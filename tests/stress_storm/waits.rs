@@ -107,6 +107,11 @@ fn end_of(error: &ChargeError, target: &Target, attempt: Attempt, bytes: u64, af
             assert_eq!((refusal.requested(), refusal.requester()), (bytes, &target.group), "{refusal}");
             End::Refused
         }
+        ChargeError::WouldBlock(refusal) => {
+            assert!(matches!(attempt, Attempt::Undelayed), "{attempt:?}: {error}");
+            assert_eq!((refusal.requested(), refusal.requester()), (bytes, &target.group), "{refusal}");
+            End::Refused
+        }
         ChargeError::TimedOut { refusal, waited } => {
             assert!(attempt.queues(), "{attempt:?}: {error}");
             assert_eq!((refusal.requested(), refusal.requester()), (bytes, &target.group), "{refusal}");

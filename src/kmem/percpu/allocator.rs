@@ -90,8 +90,9 @@ impl PerCpuAllocator {
         self.pool.plan.shape
     }
 
-    /// Zeroed bytes of a layout for each processor, charged to a group: the copies, each rounded up to granules, and
-    /// their own words of metadata. Accounted as [`Stat::PERCPU`](crate::Stat::PERCPU) to the nodes where they lie, split
+    /// Zeroed bytes for each processor, charged to a group. May block: in async code call it on a thread for blocking work.
+    ///
+    /// The copies of the layout, each rounded up to granules, and their own words of metadata. Accounted as [`Stat::PERCPU`](crate::Stat::PERCPU) to the nodes where they lie, split
     /// where a page ends: a few additions for each page of the layout and each node, whatever the number of processors.
     ///
     /// The group is asked first; whatever happens afterwards, what was refused or failed leaves nothing behind.

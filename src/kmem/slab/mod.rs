@@ -187,7 +187,7 @@ impl<T> KmemSlab<T> {
         self.shared.lists.lock().pages()
     }
 
-    /// Put a value into a page on the node that this thread runs on.
+    /// Put a value into a page on this thread's node. May block: in async code call it on a thread for blocking work.
     ///
     /// # Errors
     ///
@@ -204,8 +204,9 @@ impl<T> KmemSlab<T> {
         self.insert_on(group, numa(self.shared.root.node()).topology.current_node(), value)
     }
 
-    /// Put a value into a page that was asked for on this node; where it really lies is where it is accounted. A node
-    /// that the runtime does not have is as good as its first.
+    /// Put a value into a page that was asked for on this node. May block: in async code call it on a thread for blocking work.
+    ///
+    /// Where it really lies is where it is accounted. A node that the runtime does not have is as good as its first.
     ///
     /// # Errors
     ///

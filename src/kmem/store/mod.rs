@@ -136,7 +136,7 @@ impl KmemStore {
         self.page_bytes - taken(0)
     }
 
-    /// Keep a copy of these bytes in a page on the node that this thread runs on.
+    /// Keep a copy of these bytes in a page on this thread's node. May block: in async code call it on a thread for blocking work.
     ///
     /// # Errors
     ///
@@ -153,8 +153,9 @@ impl KmemStore {
         self.insert_on(group, numa(self.root.node()).topology.current_node(), bytes)
     }
 
-    /// Keep a copy of these bytes in a page that was asked for on this node; where it really lies is where they are
-    /// accounted. A node that the runtime does not have is as good as its first.
+    /// Keep a copy of these bytes in a page asked for on this node. May block: in async code call it on a thread for blocking work.
+    ///
+    /// Where it really lies is where they are accounted. A node that the runtime does not have is as good as its first.
     ///
     /// # Errors
     ///

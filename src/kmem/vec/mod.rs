@@ -108,7 +108,8 @@ impl<T> KmemVec<T> {
         vec
     }
 
-    /// For so many elements at least, in whole pages. One system call.
+    /// For so many elements at least, in whole pages. May block: in async code call it on a thread for blocking work.
+    /// One system call.
     ///
     /// # Errors
     ///
@@ -201,7 +202,7 @@ impl<T> KmemVec<T> {
 
     // === More ===
 
-    /// Put an element behind the last.
+    /// Put an element behind the last. May block: in async code call it on a thread for blocking work.
     ///
     /// Where there is no room for it the capacity doubles, as far as the group and its ancestors have room for that, and
     /// else grows by what is needed.
@@ -233,7 +234,8 @@ impl<T> KmemVec<T> {
         Ok(())
     }
 
-    /// Put clones of elements behind the last: all or, where there is no room, none.
+    /// Put clones of elements behind the last. May block: in async code call it on a thread for blocking work.
+    /// All or, where there is no room, none.
     ///
     /// # Errors
     ///
@@ -264,8 +266,10 @@ impl<T> KmemVec<T> {
         Ok(())
     }
 
-    /// Have room for so many elements more, as [`push`](Self::push) has it. The mapping grows where it is or moves; what
-    /// it holds is not copied, where the system can do that.
+    /// Have room for so many elements more. May block: in async code call it on a thread for blocking work.
+    ///
+    /// As [`push`](Self::push) has it: the mapping grows where it is or moves; what it holds is not copied, where the
+    /// system can do that.
     ///
     /// # Errors
     ///
