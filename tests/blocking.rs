@@ -46,7 +46,8 @@ fn who_may_block_says_so() {
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
         for start in *starts {
-            let at = lines.iter().position(|line| line.starts_with(start) || line.starts_with(&start.replace('(', "<")));
+            let at =
+                lines.iter().position(|line| line.starts_with(start) || line.starts_with(&start.replace('(', "<")));
             let first = first_line(&lines, at.unwrap_or_else(|| panic!("no {start} in {file}")));
             let says = ["May block", "may block", "Blocks"].iter().any(|word| first.contains(word));
             if !says {
