@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use super::page_counter::Node;
 use super::pool::slow_path;
 use super::protection::Protection;
-use super::ring::{Kind, NO_RING, Rings, Step, Turn};
+use super::ring::{Kind, NO_RING, Rings, Step, Turn, WHOLE};
 use super::stat::Fresh;
 use super::tree::Tree;
 use crate::pressure::delay::DELAY_MAX;
@@ -30,10 +30,6 @@ use crate::stat::flush::Unlist;
 use crate::sync::foreign::drop_contained;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering, is_over, pause, per_thread};
-
-/// The first lap of a pass takes this share of what a group could give, as a shift. The kernel starts at 12
-/// (DEF_PRIORITY), for its groups are of the size of a machine.
-const SHIFT: u32 = 6;
 
 /// Laps of a pass: more than one after the first are needed where groups give less than they said.
 const LAPS_MAX: u32 = 6;
@@ -67,30 +63,6 @@ impl Default for ReclaimConfig {
 
 /// Reclaimers of one group, and what each says it could free.
 type Ready = SmallVec<[(Arc<Entry>, u64); 2]>;
-
-/// What a lap asks of each group.
-#[derive(Clone, Copy, Debug)]
-enum Share {
-    Small,
-    /// Its part of what is missing, by its weight among all.
-    Part {
-        of: u64,
-        all: u64,
-    },
-    Everything,
-}
-
-impl Share {
-    /// For a group of some weight that has `most` to give; never nothing.
-    fn of(self, weight: u64, most: u64) -> u64 {
-        let share = match self {
-            Share::Small => weight >> SHIFT,
-            Share::Part { of, all } => share(weight, of, all),
-            Share::Everything => most,
-        };
-        share.min(most)
-    }
-}
 
 /// A handle for the time of a visit.
 struct Held(&'static Node);
@@ -322,24 +294,26 @@ impl Round<'_> {
 
     /// Laps until there is enough, or nobody has more.
     fn pass(&mut self, pass: ReclaimPass) {
-        // The first lap may have been begun by somebody else: it is what remains of that one, and a whole one.
-        let _ = self.lap(pass, Share::Small);
-        let mut all = self.lap(pass, Share::Small);
+        // What remains of the lap that somebody else has begun, and a whole one.
+        let _ = self.lap(pass, false);
+        let mut all = self.lap(pass, false);
         for lap in 1..=LAPS_MAX {
             if self.is_done() || all == 0 {
                 return;
             }
-            let share = if lap == LAPS_MAX { Share::Everything } else { Share::Part { of: self.left(), all } };
-            all = self.lap(pass, share);
+            let part = share(WHOLE, self.left(), all);
+            self.rings(|rings, ring| rings.begin_lap(ring, pass, part));
+            all = self.lap(pass, lap == LAPS_MAX);
         }
     }
 
-    /// Everybody's turn. Returns the weight of all that had anything.
-    fn lap(&mut self, pass: ReclaimPass, share: Share) -> u64 {
+    /// Everybody's turn, for all that everybody has or for the lap's part of it. Returns the weight of all that had
+    /// anything.
+    fn lap(&mut self, pass: ReclaimPass, everything: bool) -> u64 {
         let mut all: u64 = 0;
         while !self.is_done() {
-            match self.rings(|rings, ring| rings.next(ring, pass == ReclaimPass::Soft)) {
-                Step::Visit(node, ring) => all = all.saturating_add(self.visit(&Held(node), ring, pass, share)),
+            match self.rings(|rings, ring| rings.next(ring, pass)) {
+                Step::Visit(node, ring) => all = all.saturating_add(self.visit(&Held(node), ring, pass, everything)),
                 Step::OnlyIdle => {}
                 Step::LapOver => break,
             }
@@ -348,7 +322,7 @@ impl Round<'_> {
     }
 
     /// Returns what the group weighs in this pass: 0 where it has nothing for it.
-    fn visit(&mut self, held: &Held, ring: u32, pass: ReclaimPass, share: Share) -> u64 {
+    fn visit(&mut self, held: &Held, ring: u32, pass: ReclaimPass, everything: bool) -> u64 {
         let &Held(node) = held;
         self.report.visited += 1;
         self.report.soft_visited += u64::from(pass == ReclaimPass::Soft);
@@ -361,18 +335,13 @@ impl Round<'_> {
         // The more of it is protected, the less it gives, until the last lap.
         let most = able.min(usage.saturating_sub(protection));
         let weight = unprotected(weight, usage, protection).clamp(1, most.max(1));
-        let turn = Turn {
-            able,
-            protection,
-            share: share.of(weight, most),
-            left: self.left(),
-            all: matches!(share, Share::Everything),
-        };
+        let (target, left) = (self.ring, self.left());
+        let turn = Turn { pass, target, able, protection, weight, left, all: everything };
         let asked = if most == 0 { None } else { self.rings(|rings, _| rings.ask(ring, &turn)) };
         let Some(ask) = asked.filter(|&ask| ask > 0) else {
             self.let_go(node, ready);
             if most == 0 {
-                self.rings(|rings, _| rings.lapse(ring));
+                self.rings(|rings, _| rings.lapse(ring, pass));
             }
             return asked.map_or(0, |_| weight);
         };
@@ -390,8 +359,8 @@ impl Round<'_> {
         }
         let keep = self.left() == 0 && freed > 0;
         self.rings(|rings, _| {
-            if rings.give(ring, ask, freed) > 0 && keep {
-                rings.keep_turn(ring);
+            if rings.give(ring, pass, ask, freed) > 0 && keep {
+                rings.keep_turn(ring, pass);
             }
         });
         weight

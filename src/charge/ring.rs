@@ -1,9 +1,13 @@
 //! The walk of reclaim: rings of the groups that matter, and whose turn it is.
 //!
-//! Two rings for each group: of its children that are in excess of their soft limit or have such below them, and of its
-//! children that have reclaimers or have such below. Who is in neither is never looked at, so idle groups cost nothing,
-//! however many. The kernel skips whole subtrees instead, and still looks at each sibling (`mem_cgroup_iter` with a
-//! predicate); here leaving a subtree is one step, for what is to be skipped is not linked.
+//! Three rings for each group, one for each pass: of its children that are in excess of their soft limit or have such
+//! below them; and twice of its children that have reclaimers or have such below. Who is in none is never looked at, so
+//! idle groups cost nothing, however many. The kernel skips whole subtrees instead, and still looks at each sibling
+//! (`mem_cgroup_iter` with a predicate); here leaving a subtree is one step, for what is to be skipped is not linked.
+//!
+//! The pass below low has rings, turns and balances of its own. Each round looks at everybody before it, finds them
+//! protected, and ends its laps where they began: with one ring for both, the same group would be asked below its low
+//! each time.
 //!
 //! **Laps.** A group stands in its parent's ring; the ring has a lap number, each member the lap in which it was last
 //! served. Served members go to the end, so the first member tells whether the lap is over. Where a lap is over, its
@@ -17,21 +21,53 @@ use super::life::Generation;
 use super::page_counter::Node;
 use super::tree::Tree;
 use crate::pool::NoMemory;
+use crate::reclaim::ReclaimPass;
+use crate::reclaim::protection::share;
 use crate::sync::Ordering;
 
 /// Bytes that a group is asked for at least, where so many are wanted.
 const CLUSTER: u64 = 4 * 4096;
 
+/// All that a group has, in the unit in which laps say what part of it they ask for.
+pub(crate) const WHOLE: u64 = 1 << 40;
+
+/// What a lap asks for unless it was begun with another part. The kernel starts at a 4096th (DEF_PRIORITY), for its
+/// groups are of the size of a machine.
+const SMALL: u64 = WHOLE >> 6;
+
 /// No ring.
 pub(crate) const NO_RING: u32 = u32::MAX;
 
-/// Which ring.
+/// What a group counts for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// In excess of a soft limit.
     Excess = 0,
     /// With reclaimers.
     Reclaimers = 1,
+}
+
+/// Which ring: one for each pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    /// Of those in excess; whatever is below one of them is in [`Everyone`](Self::Everyone).
+    Soft = 0,
+    Everyone = 1,
+    Low = 2,
+}
+
+impl Lane {
+    const ALL: [Lane; 3] = [Lane::Soft, Lane::Everyone, Lane::Low];
+
+    /// Who stands in it.
+    fn kind(self) -> Kind {
+        if self == Lane::Soft { Kind::Excess } else { Kind::Reclaimers }
+    }
+
+    /// Where the groups stand that a pass asks.
+    fn of(pass: ReclaimPass) -> Lane {
+        if pass == ReclaimPass::Low { Lane::Low } else { Lane::Everyone }
+    }
 }
 
 /// All rings of a tree, by number; each group that has ever had a soft limit or a reclaimer, and all above it, have
@@ -46,11 +82,11 @@ pub(crate) struct Rings {
 struct Ring {
     node: Option<(&'static Node, Generation)>,
     parent: u32,
-    links: [Links; 2],
-    /// Bytes that the group may be asked for before it is somebody else's turn; below zero, it has given too much.
-    balance: i64,
-    /// The present turn began in an earlier call.
-    kept: bool,
+    counts: [Counted; 2],
+    links: [Links; 3],
+    /// What the present lap of each pass with this group as its target asks everybody for. Kept until that lap is over:
+    /// whoever goes on with it asks those that are left for as much as the others gave.
+    parts: [u64; 3],
     /// Bytes that the group is being asked for.
     asked: u64,
     /// Calls here and below that freed something.
@@ -62,9 +98,12 @@ struct Ring {
 
 /// What a round has for a group whose turn it is.
 pub(crate) struct Turn {
+    pub(crate) pass: ReclaimPass,
+    /// The ring of the group that all this is for.
+    pub(crate) target: u32,
     pub(crate) able: u64,
     pub(crate) protection: u64,
-    pub(crate) share: u64,
+    pub(crate) weight: u64,
     pub(crate) left: u64,
     pub(crate) all: bool,
 }
@@ -73,9 +112,9 @@ impl Ring {
     const EMPTY: Ring = Ring {
         node: None,
         parent: NO_RING,
-        links: [UNLINKED; 2],
-        balance: 0,
-        kept: false,
+        counts: [Counted { own: false, below: 0 }; 2],
+        links: [UNLINKED; 3],
+        parts: [SMALL; 3],
         asked: 0,
         fruitful: 0,
         rounds: 0,
@@ -83,7 +122,16 @@ impl Ring {
     };
 }
 
-/// A group in one kind of ring: as a member of its parent's, and as the owner of its own.
+/// Why a group stands in a ring.
+#[derive(Clone, Copy)]
+struct Counted {
+    /// It belongs there for its own sake.
+    own: bool,
+    /// Groups below that do.
+    below: u64,
+}
+
+/// A group in the rings of one lane: as a member of its parent's, and as the owner of its own.
 #[derive(Clone, Copy)]
 struct Links {
     linked: bool,
@@ -92,15 +140,15 @@ struct Links {
     /// Lap of the ring above in which it was served last.
     served: u64,
 
-    /// It belongs there for its own sake.
-    own: bool,
-    /// Groups below that do.
-    below: u64,
     first: u32,
     last: u32,
     lap: u64,
     /// Lap in which the owner itself was served.
     own_served: u64,
+    /// Bytes that the owner may be asked for before it is somebody else's turn; below zero, it has given too much.
+    balance: i64,
+    /// The owner's present turn began in an earlier call.
+    kept: bool,
 }
 
 const UNLINKED: Links = Links {
@@ -108,12 +156,12 @@ const UNLINKED: Links = Links {
     next: NO_RING,
     prev: NO_RING,
     served: 0,
-    own: false,
-    below: 0,
     first: NO_RING,
     last: NO_RING,
     lap: 1,
     own_served: 0,
+    balance: 0,
+    kept: false,
 };
 
 /// A step of a walk.
@@ -138,91 +186,97 @@ impl Rings {
     /// Counts of `kind` at a group: itself, and below it.
     pub(crate) fn counts(&self, ring: u32, kind: Kind) -> (bool, u64) {
         self.all.get(ring as usize).map_or((false, 0), |ring| {
-            let Links { own, below, .. } = ring.links[kind as usize];
+            let Counted { own, below } = ring.counts[kind as usize];
             (own, below)
         })
     }
 
-    fn links(&mut self, ring: u32, kind: Kind) -> &mut Links {
-        &mut self.all[ring as usize].links[kind as usize]
+    fn counted(&mut self, ring: u32, kind: Kind) -> &mut Counted {
+        &mut self.all[ring as usize].counts[kind as usize]
+    }
+
+    fn links(&mut self, ring: u32, lane: Lane) -> &mut Links {
+        &mut self.all[ring as usize].links[lane as usize]
     }
 
     /// Whether a group belongs there for its own sake: told to all above it.
     pub(crate) fn set_own(&mut self, ring: u32, kind: Kind, own: bool) {
-        if std::mem::replace(&mut self.links(ring, kind).own, own) == own {
+        if std::mem::replace(&mut self.counted(ring, kind).own, own) == own {
             return;
         }
-        self.relink(ring, kind);
+        self.relink(ring);
         let mut above = self.all[ring as usize].parent;
         while above != NO_RING {
-            let links = self.links(above, kind);
-            links.below = if own { links.below + 1 } else { links.below - 1 };
-            self.relink(above, kind);
+            let counted = self.counted(above, kind);
+            counted.below = if own { counted.below + 1 } else { counted.below - 1 };
+            self.relink(above);
             above = self.all[above as usize].parent;
         }
     }
 
-    /// Into the ring above, or out of it, as its counts say. Whoever is in excess and has nobody to ask is in neither.
-    fn relink(&mut self, ring: u32, kind: Kind) {
-        let counts = |links: &Links| links.own || links.below > 0;
-        let Ring { links: [_, reclaimers], .. } = &self.all[ring as usize];
-        let links = self.all[ring as usize].links[kind as usize];
-        let wanted = counts(&links) && counts(reclaimers);
-        if kind == Kind::Reclaimers {
-            self.relink(ring, Kind::Excess);
-        }
-        let parent = self.all[ring as usize].parent;
-        if wanted == links.linked || parent == NO_RING {
+    /// Into the rings above, or out of them, as its counts say. Whoever is in excess and has nobody to ask is in none.
+    fn relink(&mut self, ring: u32) {
+        let Ring { parent, counts, .. } = self.all[ring as usize];
+        if parent == NO_RING {
             return;
         }
-        if wanted {
-            // Where the lap has begun its turn comes with the next one: who goes in and out must not overtake those who
-            // stay.
-            let Links { last, lap, .. } = *self.links(parent, kind);
-            let begun = last != NO_RING && self.links(last, kind).served == lap;
-            self.append(ring, parent, kind, if begun { lap } else { lap - 1 });
-        } else {
-            self.take_out(ring, parent, kind);
+        let [excess, reclaimers] = counts.map(|counted| counted.own || counted.below > 0);
+        for lane in Lane::ALL {
+            let wanted = reclaimers && (excess || lane.kind() == Kind::Reclaimers);
+            if wanted == self.links(ring, lane).linked {
+                continue;
+            }
+            if wanted {
+                // Where the lap has begun its turn comes with the next one: who goes in and out must not overtake those
+                // who stay.
+                let Links { last, lap, .. } = *self.links(parent, lane);
+                let begun = last != NO_RING && self.links(last, lane).served == lap;
+                self.append(ring, parent, lane, if begun { lap } else { lap - 1 });
+            } else {
+                self.take_out(ring, parent, lane);
+            }
+            self.links(ring, lane).linked = wanted;
         }
-        self.links(ring, kind).linked = wanted;
     }
 
     /// To the end of the ring above.
-    fn append(&mut self, ring: u32, parent: u32, kind: Kind, served: u64) {
-        let above = self.links(parent, kind);
+    fn append(&mut self, ring: u32, parent: u32, lane: Lane, served: u64) {
+        let above = self.links(parent, lane);
         let last = std::mem::replace(&mut above.last, ring);
         if last == NO_RING {
             above.first = ring;
         } else {
-            self.links(last, kind).next = ring;
+            self.links(last, lane).next = ring;
         }
-        let links = self.links(ring, kind);
+        let links = self.links(ring, lane);
         (links.prev, links.next, links.served) = (last, NO_RING, served);
     }
 
-    fn take_out(&mut self, ring: u32, parent: u32, kind: Kind) {
-        let Links { prev, next, .. } = *self.links(ring, kind);
+    fn take_out(&mut self, ring: u32, parent: u32, lane: Lane) {
+        let Links { prev, next, .. } = *self.links(ring, lane);
         match prev {
-            NO_RING => self.links(parent, kind).first = next,
-            _ => self.links(prev, kind).next = next,
+            NO_RING => self.links(parent, lane).first = next,
+            _ => self.links(prev, lane).next = next,
         }
         match next {
-            NO_RING => self.links(parent, kind).last = prev,
-            _ => self.links(next, kind).prev = prev,
+            NO_RING => self.links(parent, lane).last = prev,
+            _ => self.links(next, lane).prev = prev,
         }
     }
 
-    /// Whose turn it is below `top`: among the groups in excess and all that is below them, or among all with
+    /// Whose turn it is below `top` in a pass: among the groups in excess and all that is below them, or among all with
     /// reclaimers. Who is returned has been served, unless [`keep_turn`](Self::keep_turn) takes it back.
-    pub(crate) fn next(&mut self, top: u32, soft: bool) -> Step {
-        let (mut at, mut came_by) = (top, Kind::Excess);
+    pub(crate) fn next(&mut self, top: u32, pass: ReclaimPass) -> Step {
+        let (soft, asked) = (pass == ReclaimPass::Soft, Lane::of(pass));
+        let (mut at, mut came_by) = (top, Lane::Soft);
         let (mut covered, mut idle) = (!soft, 0);
         loop {
             // Whatever is below a group in excess is to be reclaimed with it.
-            covered |= self.links(at, Kind::Excess).own;
-            let kind = if covered { Kind::Reclaimers } else { Kind::Excess };
-            let links = self.links(at, kind);
-            if covered && links.own && links.own_served < links.lap {
+            covered |= self.counted(at, Kind::Excess).own;
+            let lane = if covered { asked } else { Lane::Soft };
+            let own = self.counted(at, lane.kind()).own;
+            let links = self.links(at, lane);
+            if covered && own && links.own_served < links.lap {
                 links.own_served = links.lap;
                 let (node, of) = self.all[at as usize].node.expect("a ring in use has a group");
                 // Not one that holds nothing, nor one that is being buried.
@@ -236,12 +290,13 @@ impl Rings {
                 continue;
             }
             let (first, lap) = (links.first, links.lap);
-            if first != NO_RING && self.links(first, kind).served < lap {
-                (at, came_by) = (first, kind);
+            if first != NO_RING && self.links(first, lane).served < lap {
+                (at, came_by) = (first, lane);
                 continue;
             }
-            self.links(at, kind).lap += 1;
+            self.links(at, lane).lap += 1;
             if at == top {
+                self.begin_lap(top, pass, SMALL);
                 return Step::LapOver;
             }
             // Served: to the end of the ring above, and on from the top.
@@ -253,39 +308,47 @@ impl Rings {
         }
     }
 
+    /// Everybody is asked for `part` of [`WHOLE`] in the lap that begins.
+    pub(crate) fn begin_lap(&mut self, target: u32, pass: ReclaimPass, part: u64) {
+        self.all[target as usize].parts[pass as usize] = part;
+    }
+
     /// The group that was visited last has more to give: it goes on where this call stopped.
-    pub(crate) fn keep_turn(&mut self, ring: u32) {
-        let links = self.links(ring, Kind::Reclaimers);
+    pub(crate) fn keep_turn(&mut self, ring: u32, pass: ReclaimPass) {
+        let links = self.links(ring, Lane::of(pass));
         links.own_served = links.own_served.min(links.lap - 1);
-        self.all[ring as usize].kept = true;
+        links.kept = true;
     }
 
     /// A turn of a group that could give `able` down to its `protection`: what to ask it for, of the `left` that is
     /// wanted. Nothing while it has given too much, unless `all` it has is wanted. `None`: it has nothing, but for what
     /// others ask for already.
     pub(crate) fn ask(&mut self, at: u32, turn: &Turn) -> Option<u64> {
+        let part = self.all[turn.target as usize].parts[turn.pass as usize];
         let ring = &mut self.all[at as usize];
         let (node, _) = ring.node?;
+        let links = &mut ring.links[Lane::of(turn.pass) as usize];
         // Usage as it is under the lock: what others have got is off it, or is asked for yet.
         let most = turn.able.min(node.usage().saturating_sub(turn.protection)).saturating_sub(ring.asked);
-        let share = if std::mem::take(&mut ring.kept) { 0 } else { turn.share.clamp(1, most.max(1)) };
+        let part =
+            if std::mem::take(&mut links.kept) { 0 } else { share(turn.weight, part, WHOLE).clamp(1, most.max(1)) };
         let [least, most_signed] = [turn.able, most].map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
-        ring.balance = ring.balance.saturating_add_unsigned(share).clamp(-least, most_signed.max(-least));
+        links.balance = links.balance.saturating_add_unsigned(part).clamp(-least, most_signed.max(-least));
         if most == 0 {
             return None;
         }
-        let balance = if turn.all { most } else { ring.balance.max(0).cast_unsigned() };
+        let balance = if turn.all { most } else { links.balance.max(0).cast_unsigned() };
         let ask = if balance > 0 { turn.left.min(balance.max(CLUSTER)).min(most) } else { 0 };
         ring.asked += ask;
         Some(ask)
     }
 
     /// What came of it. Returns what the group may be asked for yet.
-    pub(crate) fn give(&mut self, at: u32, asked: u64, freed: u64) -> i64 {
-        let ring = &mut self.all[at as usize];
-        ring.asked -= asked;
-        ring.balance = ring.balance.saturating_sub_unsigned(freed);
-        let left = ring.balance;
+    pub(crate) fn give(&mut self, at: u32, pass: ReclaimPass, asked: u64, freed: u64) -> i64 {
+        self.all[at as usize].asked -= asked;
+        let links = self.links(at, Lane::of(pass));
+        links.balance = links.balance.saturating_sub_unsigned(freed);
+        let left = links.balance;
         let mut at = if freed > 0 { at } else { NO_RING };
         while at != NO_RING {
             let ring = &mut self.all[at as usize];
@@ -322,9 +385,9 @@ impl Rings {
     }
 
     /// It has nothing to give: what it was allowed lapses, what it has given too much stays given.
-    pub(crate) fn lapse(&mut self, ring: u32) {
-        let ring = &mut self.all[ring as usize];
-        (ring.balance, ring.kept) = (ring.balance.min(0), false);
+    pub(crate) fn lapse(&mut self, ring: u32, pass: ReclaimPass) {
+        let links = self.links(ring, Lane::of(pass));
+        (links.balance, links.kept) = (links.balance.min(0), false);
     }
 }
 
