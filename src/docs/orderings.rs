@@ -9,7 +9,7 @@
 //! | E2 | `consume`: store `level`, light, read `drained` | `claim`, heavy, `settle` reads `level` | store buffering | `loom_consume_vs_drain`, `loom_put_vs_drain`, `loom_undone_consume_vs_close` |
 //! | E3 | `put`: store `level`, light, read capacity | close: capacity 0, heavy, read `level` | store buffering | `loom_put_vs_close`, `loom_put_vs_smaller_batch`, `loom_switch_off_vs_charge`, `loom_refusal_vs_put` |
 //! | E4 | open: count the stock, read usage | a forced charge: exchange usage, read the count | store buffering | `loom_forced_vs_opening` |
-//! | E5 | transit odd, light, read capacity | close: capacity 0, heavy, read transit | store buffering | `loom_refill_vs_close` |
+//! | E5 | transit odd, light, read capacity | close: capacity 0, heavy, read transit | store buffering | `loom_refill_vs_close`, `loom_walk_vs_set_max`, `loom_walk_vs_imposed_max` |
 //! | E6 | `Transit::end` | `Transit::wait` | release/acquire | `loom_refusal_vs_refill_in_transit` |
 //! | E7 | a page of slots is published | any thread follows the pointer | release/acquire | `loom_first_touch_vs_close` |
 //! | E8 | a thread ends and releases its block | the next thread takes it | the registry's mutex | `loom_thread_exit_vs_drain`, `loom_stats_of_thread_handed_over` |
@@ -23,7 +23,7 @@
 //! | E16 | an object begins its next life | an id of an earlier one is looked up | the generation in the state word | `loom_id_reuse` |
 //! | E17 | `Cells::add_known`: store the count, light, read the mark | `Coordinator::unlist`: unmark, heavy, read the count | store buffering | `loom_add_vs_unlist`, `loom_add_vs_unlist_vs_flush`, `loom_listing_vs_unlist` |
 //! | E18 | cells are pushed on the stack | whoever flushes takes the stack over | release/acquire | `loom_listing_vs_take_over`, `loom_add_vs_offline` |
-//! | E19 | a reader takes a ticket | a flush begins: count the tickets, then read | release/acquire | `loom_two_readers_share_a_flush` |
+//! | E19 | a reader takes a ticket | a flush begins: count the tickets, then read | release/acquire | `loom_two_readers_share_a_flush`, `loom_listing_vs_shared_flush` |
 //! | E20 | announce at the levels, then in the cells | gather: the cells' announced, then their counts | release/acquire | `loom_bound_vs_announcement` |
 //! | E21 | publish figures, then take off the bound | a stale read: the bound, then the figures | release/acquire | `loom_bound_vs_flush`, `loom_bound_vs_unlist` |
 //! | E22 | publish the parent, then the child | read the child, then the parent | release/acquire | `loom_parent_never_below_child`, `loom_nested_account_vs_flush` |

@@ -1,7 +1,8 @@
 //! One level: limits, protection, sets.
 
+use super::loom_lifecycle::bare;
 use super::{beside, model, stocked};
-use crate::{CounterConfig, CounterSet, PageCounter, SetStock};
+use crate::{CounterConfig, CounterSet, Limit, PageCounter, SetStock};
 
 fn unstocked() -> CounterConfig {
     CounterConfig::new().batch(0)
@@ -17,6 +18,38 @@ fn loom_charge_vs_set_max() {
         let charged = charger.join().unwrap();
         assert!(!(lowered && charged), "usage {} of max {}", counter.usage(), counter.max());
         assert_eq!(counter.usage(), if charged { 2 } else { 0 });
+    });
+}
+
+/// E5. A walk that passed the level under the old max is undone before the new one is said to hold.
+#[test]
+fn loom_walk_vs_set_max() {
+    model(|| {
+        let counter = PageCounter::root(unstocked().max(4));
+        let charger = beside(&counter, |counter| counter.try_charge(2).is_ok());
+        let setter = beside(&counter, |counter| {
+            let set = counter.set_max(1);
+            assert!(set.is_err() || counter.usage() <= 1, "usage {} of max 1", counter.usage());
+        });
+        charger.join().unwrap();
+        setter.join().unwrap();
+    });
+}
+
+/// E5. What a walk shows that is undone for the new max is not set apart as forced.
+#[test]
+fn loom_walk_vs_imposed_max() {
+    model(|| {
+        let runtime = bare().max(Limit::Bytes(4)).build().unwrap();
+        let root = runtime.root();
+        let charger = loom::thread::spawn({
+            let root = root.clone();
+            move || root.try_charge(2).ok()
+        });
+        root.set_max(Limit::Bytes(1)).unwrap();
+        let charge = charger.join().unwrap();
+        assert_eq!(root.forced(), root.usage().saturating_sub(1), "usage {}", root.usage());
+        drop(charge);
     });
 }
 

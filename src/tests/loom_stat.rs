@@ -144,6 +144,23 @@ fn loom_two_readers_share_a_flush() {
     });
 }
 
+/// E18, E19. A reader lists its cells and asks while another flush begins: what it wrote is in the flush that it shares.
+#[test]
+fn loom_listing_vs_shared_flush() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let root = runtime.root();
+        // Cells that are there and unlisted: to list them takes no lock.
+        root.stat_add(EVENT, 1);
+        root.flush();
+        tidy(&root);
+        let flusher = beside(root.clone(), |root| root.flush());
+        root.stat_add(EVENT, 1);
+        assert_eq!(exact(&root), 2, "what this thread wrote before it asked");
+        flusher.join().unwrap();
+    });
+}
+
 /// E20, E21. A stale read is no further off than it says, whatever a flush has just taken off the bound.
 #[test]
 fn loom_bound_vs_flush() {

@@ -11,7 +11,10 @@ use std::time::Duration;
 use super::loom_lifecycle::{beside, group};
 use super::model;
 use crate::sync::{AtomicU64, Ordering, Thread, park, this_thread};
-use crate::{Bytes, ChargeError, Event, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder};
+use crate::{
+    Bytes, Charge, ChargeError, Event, Group, Limit, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime,
+    RuntimeBuilder,
+};
 
 /// Time stands still in a model.
 const EVER: Duration = Duration::from_secs(1);
@@ -136,6 +139,39 @@ fn loom_next_vs_cancel() {
         other.join().unwrap();
         assert_eq!((root.usage(), root.waiting()), (2, 0));
         drop((held, charge));
+    });
+}
+
+/// Has one charge to give.
+struct One(std::sync::Mutex<Option<Charge>>);
+
+impl Reclaim for One {
+    fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
+        let given = self.0.lock().unwrap().take();
+        given.map_or(0, |charge| charge.bytes())
+    }
+}
+
+/// A waiter moves to the line of a level above, where a cache has what it needs: it is woken to ask there.
+#[test]
+fn loom_waiter_moves_to_a_cache() {
+    model(|| {
+        let runtime = bare(2);
+        let root = runtime.root();
+        let cache = group(&root, "cache");
+        let tenant = root.create("tenant", Limits::new().max(Limit::Bytes(1))).unwrap();
+        let held = tenant.try_charge(1).unwrap();
+        let kept = One(std::sync::Mutex::new(Some(cache.try_charge(1).unwrap())));
+        let _registration = cache.register_reclaimer(Arc::new(kept), Priority::NORMAL);
+        let mut future = Box::pin(tenant.charge_async(1));
+        assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        // The tenant has room once the other thread is done, the root has none.
+        let more = root.charge(1);
+        let other = beside(held, drop);
+        let charge = block_on(future).unwrap();
+        other.join().unwrap();
+        assert_eq!((tenant.usage(), root.usage(), root.waiting()), (1, 2, 0));
+        drop((charge, more));
     });
 }
 
