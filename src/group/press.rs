@@ -249,7 +249,8 @@ impl Unmet {
 /// A refusal is final: counted, with handles of its own.
 pub(super) fn refuse(node: &'static Node, requested: u64, refusal: &NodeRefusal<'_>, counted: bool) -> super::Refusal {
     refusal.level.count_refusal();
-    if !counted {
+    // Inside reclaim nobody was asked, so it says nothing about what others hold.
+    if !counted && !per_thread::in_reclaim() {
         note(refusal.level, Event::Oom);
     }
     refused(node, requested, refusal)

@@ -32,7 +32,8 @@ pub enum Event {
     High,
     /// A charge did not fit below the group's max, after stranded credit was drained; reclaim was tried.
     Max,
-    /// And is about to be refused, for reclaim did not bring enough: refused, or somebody is chosen to be cancelled.
+    /// And is about to be refused, for reclaim did not bring enough: refused, or somebody is chosen to be cancelled. Not
+    /// for a charge that is made inside reclaim or a cancel hook, for which nobody is asked.
     Oom,
     /// The group was cancelled: once for each hook of it that was called.
     OomKill,

@@ -1,9 +1,12 @@
 #![cfg(not(loom))]
 //! Statements 51 to 54: max and what is reclaimed for it, and what is reclaimed because somebody asks.
 
-use memcg::{ChargeError, Event, Group, Limit, Limits, RuntimeBuilder};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::reclaimers::{Cache, Log, MIB};
+use memcg::{ChargeError, Event, Group, Limit, Limits, OomPolicy, Priority, RuntimeBuilder};
+
+use crate::reclaimers::{Cache, Log, MIB, call};
 use crate::{adaptive_groups, assert_groups_sound, bare_groups, create};
 
 fn max(bytes: u64) -> Limits {
@@ -85,4 +88,51 @@ fn the_refusing_level_counts(builder: RuntimeBuilder) {
 fn s054_the_refusing_level_counts() {
     the_refusing_level_counts(bare_groups());
     the_refusing_level_counts(adaptive_groups());
+}
+
+/// Who reclaims has no memory to wait for: his own charge counts `max` where it does not fit, and never `oom`. Here it
+/// is refused; the kernel, which may not refuse it, lets it through (`PF_MEMALLOC` in `try_charge_memcg`). The same
+/// inside a cancel hook (`task_in_memcg_oom`).
+fn inside_reclaim_nothing_counts_as_oom(builder: RuntimeBuilder) {
+    let runtime = builder.build().expect("a configuration");
+    let root = runtime.root();
+    let group = create(&root, "q", max(10 * MIB));
+    let pinned = group.try_charge(10 * MIB).expect("room");
+    let refused = Arc::new(AtomicU64::new(0));
+    let charges = {
+        let refused = Arc::clone(&refused);
+        move |group: &Group| {
+            let error = group.try_charge(MIB).expect_err("it is full");
+            assert!(matches!(error, ChargeError::InReclaim(_)), "{error}");
+            refused.fetch_add(1, Ordering::SeqCst);
+        }
+    };
+    let registration = {
+        let charges = charges.clone();
+        let reclaimer = call(move |_, context| {
+            charges(&context.group());
+            0
+        });
+        group.register_reclaimer(reclaimer, Priority::NORMAL)
+    };
+    let counts = |event| (group.events_local().get(event), root.events().get(event));
+    group.reclaim(MIB).expect("not inside a reclaimer");
+    let inside = refused.load(Ordering::SeqCst);
+    assert!(inside > 0 && counts(Event::Panic) == (0, 0));
+    assert_eq!((counts(Event::Max), counts(Event::Oom)), ((inside, inside), (0, 0)));
+    assert_eq!(group.refused(), inside, "refused it is");
+    // The charge that it is asked for counts, once.
+    drop(registration);
+    group.set_oom_policy(OomPolicy::Choose);
+    let hook = group.on_cancel(move |cancel| charges(&cancel.group()));
+    group.try_charge(MIB).expect_err("it is the victim itself");
+    assert_eq!((refused.load(Ordering::SeqCst), counts(Event::Oom)), (inside + 1, (1, 1)));
+    drop((hook, pinned));
+    assert_groups_sound(&runtime);
+}
+
+#[test]
+fn inside_reclaim_nothing_is_oom() {
+    inside_reclaim_nothing_counts_as_oom(bare_groups());
+    inside_reclaim_nothing_counts_as_oom(adaptive_groups());
 }
