@@ -40,6 +40,14 @@ pub(crate) mod units;
 #[cfg(all(test, loom))]
 mod tests;
 
+#[cfg(all(test, shuttle))]
+#[path = "tests/shuttle.rs"]
+mod tests;
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+#[path = "tests/forced.rs"]
+mod tests;
+
 pub use charge::{
     CounterConfig, CounterSet, Counts, Fault, FaultKind, OwnBytes, PageCounter, PeakWindow, Pressure, SetStock, Verdict,
 };

@@ -38,7 +38,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("", &[""]),
 ];
 
-/// Paths that enter through `src/sync` alone: what loom has to see, or is loom.
+/// Paths that enter through `src/sync` alone: what a checker has to see, or is one.
 const DOOR: &[&str] = &[
     "std::sync::atomic",
     "core::sync::atomic",
@@ -49,7 +49,15 @@ const DOOR: &[&str] = &[
     "parking_lot",
     "thread_local",
     "loom",
+    "shuttle",
 ];
+
+/// What stands above unit tests.
+const UNIT_TESTS: &[&str] = &["#[cfg(all(test, not(loom)))]", "#[cfg(all(test, not(any(loom, shuttle))))]"];
+
+/// What stands above `mod tests` in the root.
+const MODELS: &[&str] =
+    &["#[cfg(all(test, loom))]", "#[cfg(all(test, shuttle))]", "#[cfg(all(test, not(any(loom, shuttle))))]"];
 
 const LINES_MAX: usize = 500;
 
@@ -64,7 +72,8 @@ struct Source {
 impl Source {
     /// The file without its unit tests, which stand last in it.
     fn production(&self) -> &str {
-        let end = self.text.find("#[cfg(all(test, not(loom)))]").unwrap_or(self.text.len());
+        let ends = UNIT_TESTS.iter().filter_map(|gate| self.text.find(gate));
+        let end = ends.min().unwrap_or(self.text.len());
         &self.text[..end]
     }
 
@@ -297,11 +306,11 @@ fn concurrency_has_one_door() {
         }
     }
     assert!(through_the_door > 0, "src/sync imports nothing: is this still the door?");
-    fail_if_any("atomics, locks, thread-locals and loom enter through src/sync", &faults);
+    fail_if_any("atomics, locks, thread-locals, loom and shuttle enter through src/sync", &faults);
 }
 
 #[test]
-fn loom_is_named_in_sync_and_models_only() {
+fn checkers_are_named_in_sync_and_models_only() {
     let mut faults = Vec::new();
     for source in sources() {
         if source.is_in("sync") || source.is_in("tests") {
@@ -310,19 +319,19 @@ fn loom_is_named_in_sync_and_models_only() {
         let (code, _) = split(&source.text);
         let lines: Vec<&str> = code.lines().collect();
         for (number, line) in lines.iter().enumerate() {
-            if !tokens(line).contains(&"loom") {
+            if !tokens(line).iter().any(|token| matches!(*token, "loom" | "shuttle")) {
                 continue;
             }
             let next = lines.get(number + 1).map_or("", |line| line.trim());
-            // Unit tests step aside under loom; the root takes the models in.
-            let unit_tests = line.trim() == "#[cfg(all(test, not(loom)))]" && next.starts_with("mod ");
-            let models = source.module.is_empty() && line.trim() == "#[cfg(all(test, loom))]" && next == "mod tests;";
+            // Unit tests step aside in a model; the root takes the tests of all three kinds in.
+            let unit_tests = UNIT_TESTS.contains(&line.trim()) && next.starts_with("mod ");
+            let models = source.module.is_empty() && MODELS.contains(&line.trim());
             if !unit_tests && !models {
                 faults.push(format!("{}:{}: {}", source.path, number + 1, line.trim()));
             }
         }
     }
-    fail_if_any("`cfg(loom)` belongs in src/sync and src/tests", &faults);
+    fail_if_any("`cfg(loom)` and `cfg(shuttle)` belong in src/sync and src/tests", &faults);
 }
 
 /// The numbers of the edges that a text names: the words E1, E2, ...

@@ -29,7 +29,7 @@
 use std::ptr;
 
 use super::page_counter::Node;
-use crate::sync::{AtomicU64, Ordering, fence_after_exchange, per_thread};
+use crate::sync::{AtomicU64, Ordering, fence_after_exchange, pause_point, per_thread};
 
 const OFFLINE: u64 = 1 << 31;
 /// Somebody finds out whether it is done with.
@@ -183,8 +183,10 @@ impl Node {
             && generation(word) == of
             && state.compare_exchange(word, word | CLAIMED, Ordering::SeqCst, Ordering::Relaxed).is_ok()
         {
+            pause_point("claimed");
             // Nobody else buries it now: the list of its counters is there.
             let used = self.keeper().group().find(|counter| !counter.usage_is_zero());
+            pause_point("usage read");
             if used.is_none()
                 && state.compare_exchange(word | CLAIMED, next_life(word), Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {

@@ -58,7 +58,7 @@ impl Deref for Name {
 
 const _: () = assert!(size_of::<Name>() <= 24);
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

@@ -269,7 +269,7 @@ impl Node {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use crate::charge::ring::NO_RING;

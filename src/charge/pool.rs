@@ -261,7 +261,7 @@ fn bury_slow(first: *const ()) {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

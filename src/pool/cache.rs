@@ -119,7 +119,7 @@ impl Cache {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::collections::BTreeSet;
 

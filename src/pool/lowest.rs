@@ -85,7 +85,7 @@ impl Lowest {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::collections::BTreeSet;
 

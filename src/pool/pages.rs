@@ -79,7 +79,7 @@ impl<T> Drop for PageVec<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::rc::Rc;
 

@@ -112,7 +112,7 @@ pub(super) const fn size_class(bytes: usize) -> usize {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

@@ -34,7 +34,7 @@ pub(crate) fn delay(usage: u64, high: u64, bytes: u64) -> Duration {
     Duration::from_nanos(nanoseconds.map_or(u64::MAX, |whole| u64::try_from(whole).unwrap_or(u64::MAX)))
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
 

@@ -302,7 +302,7 @@ impl fmt::Debug for Runtime {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use crate::{Limits, charge::FaultKind};

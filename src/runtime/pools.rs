@@ -40,7 +40,7 @@ impl Runtime {
 }
 
 #[cfg(feature = "tracing")]
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::collections::BTreeMap;
     use std::sync::{Arc, Mutex};

@@ -18,7 +18,7 @@ use crate::pool::{Cache, PoolAlign};
 use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
-use crate::sync::{AtomicU64, Ordering, SLICE, Shared};
+use crate::sync::{AtomicU64, Ordering, SLICE, Shared, rest};
 
 /// Fewer idle cells than this do not pay for a barrier; the periodic flush takes them.
 const IDLE_MANY: usize = 64;
@@ -285,7 +285,7 @@ impl Coordinator {
             }
             unmarked.extend(slice.iter().copied().filter(|&entry| state.unmark(entry, unlisting)));
             drop(state);
-            std::thread::yield_now();
+            rest();
         }
         if unmarked.is_empty() {
             return;
@@ -302,7 +302,7 @@ impl Coordinator {
                 state.keep(slice, unlisting);
             }
             drop(state);
-            std::thread::yield_now();
+            rest();
         }
     }
 
@@ -318,7 +318,7 @@ impl Coordinator {
                 break gone;
             }
             drop(state);
-            std::thread::yield_now();
+            rest();
             state = self.state.lock();
         };
         drop(state);

@@ -12,7 +12,7 @@ use super::list::NONE;
 use super::part::Part;
 use super::state::State;
 use crate::sync::barrier::Barrier;
-use crate::sync::{Ordering, SLICE};
+use crate::sync::{Ordering, SLICE, rest};
 
 /// Levels of a group that a slice keeps on its own stack.
 const LEVELS_COMMON: usize = 16;
@@ -114,7 +114,7 @@ impl Coordinator {
                 break;
             }
             // Whoever is preempted with the lock holds up all others: better between two slices than within one.
-            std::thread::yield_now();
+            rest();
         }
         self.counts.visits.fetch_add(met.visited as u64, Ordering::Relaxed);
         let unlists = match unlist {

@@ -110,9 +110,9 @@ impl Barrier {
 #[inline(always)]
 #[allow(unsafe_code)]
 pub(crate) fn light() {
-    #[cfg(any(loom, miri, memcg_fence))]
+    #[cfg(any(loom, shuttle, miri, memcg_fence))]
     fence(Ordering::SeqCst);
-    #[cfg(not(any(loom, miri, memcg_fence, not(any(target_arch = "x86_64", target_arch = "aarch64")))))]
+    #[cfg(not(any(loom, shuttle, miri, memcg_fence, not(any(target_arch = "x86_64", target_arch = "aarch64")))))]
     // SAFETY: no instruction is emitted; without `nomem` the block is a compiler barrier, which is all it is for.
     unsafe {
         core::arch::asm!("", options(nostack, preserves_flags));
@@ -129,7 +129,7 @@ pub(crate) fn light_fence() {
 #[cfg(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64"),
-    not(any(loom, miri, memcg_fence))
+    not(any(loom, shuttle, miri, memcg_fence))
 ))]
 mod membarrier {
     use std::sync::OnceLock;
@@ -153,14 +153,14 @@ mod membarrier {
 #[cfg(not(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64"),
-    not(any(loom, miri, memcg_fence))
+    not(any(loom, shuttle, miri, memcg_fence))
 )))]
 mod membarrier {
     use super::{BarrierFailed, Ordering, fence};
 
     pub(super) fn register() -> bool {
         // `light` is a fence in the tools, so the heavy side may be one; elsewhere the mode must be `Fence`.
-        cfg!(any(loom, miri, memcg_fence))
+        cfg!(any(loom, shuttle, miri, memcg_fence))
     }
 
     pub(super) fn heavy() -> Result<(), BarrierFailed> {

@@ -19,7 +19,7 @@ pub(crate) fn next_id() -> u64 {
     })
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::collections::BTreeSet;
     use std::thread;

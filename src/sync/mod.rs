@@ -1,52 +1,57 @@
 //! The one door to concurrency: atomics, locks, thread-locals and barriers enter the crate here and nowhere else.
 //!
-//! `real` and `model` have the same surface; which one stands behind it is the only place where `cfg(loom)` matters to
-//! the engine. `barrier` holds the light/heavy pair, `lock` the locks and their order, `per_thread` the registry of
-//! threads and their blocks, `taken` what a thread has to tell of pools, `foreign` code of others and its calls, `slots`
-//! where in a block a counter's slot lies, `transit` the word that says a thread has credit in its hands.
+//! `real` and `model` have the same surface; which one stands behind it is the only place where `cfg(loom)` and
+//! `cfg(shuttle)` matter to the engine. `model` serves two checkers: loom tries every schedule of two or three threads,
+//! shuttle random schedules of many. Shuttle is sequentially consistent, so it says nothing of a memory order.
+//!
+//! `barrier` holds the light/heavy pair, `lock` the locks and their order, `per_thread` the registry of threads and
+//! their blocks, `taken` what a thread has to tell of pools, `foreign` code of others and its calls, `slots` where in a
+//! block a counter's slot lies, `transit` the word that says a thread has credit in its hands.
 
 pub(crate) mod barrier;
 pub(crate) mod foreign;
 pub(crate) mod ids;
 pub(crate) mod lock;
 mod notes;
+mod pause;
 pub(crate) mod per_thread;
 pub(crate) mod slots;
 #[cfg(feature = "tracing")]
 pub(crate) mod taken;
 pub(crate) mod transit;
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 mod model;
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 mod real;
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
+pub(crate) use model::checker;
+#[cfg(any(loom, shuttle))]
 pub(crate) use model::{
     AtomicI64, AtomicPtr, AtomicU32, AtomicU64, DEATHS, IDLE_VISITS, NameHasher, POOL_OBJECTS, POOL_PAGE, POOL_PAGES,
-    POOL_STASH, Patience, Registrar, SHARDS, SLICE, Shared, Thread, fence, park, pause, pool_stashes, prefetch,
-    process_wide, processor, share, sleep, this_thread,
+    POOL_STASH, Patience, Registrar, SHARDS, SLICE, Shared, Thread, fence, is_over, model_failed, owner, park, pause,
+    pool_stashes, prefetch, process_wide, processor, registry, rest, share, sleep, this_thread, with_local,
 };
-#[cfg(loom)]
-use model::{Mutex, MutexGuard};
-#[cfg(loom)]
-pub(crate) use model::{is_over, model_failed, owner, registry, with_local};
-#[cfg(not(loom))]
+#[cfg(any(loom, shuttle))]
+use model::{Mutex, MutexGuard, PAGE_SLOTS, PAGES_MAX};
+#[cfg(not(any(loom, shuttle)))]
 pub(crate) use real::{
     AtomicI64, AtomicPtr, AtomicU32, AtomicU64, DEATHS, IDLE_VISITS, NameHasher, POOL_OBJECTS, POOL_PAGE, POOL_PAGES,
-    POOL_STASH, Patience, Registrar, SHARDS, SLICE, Shared, Thread, fence, park, pause, pool_stashes, prefetch,
-    process_wide, processor, share, sleep, this_thread,
+    POOL_STASH, Patience, Registrar, SHARDS, SLICE, Shared, Thread, fence, is_over, model_failed, owner, park, pause,
+    pool_stashes, prefetch, process_wide, processor, registry, rest, share, sleep, this_thread, with_local,
 };
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 use real::{Mutex, MutexGuard};
-#[cfg(not(loom))]
-pub(crate) use real::{is_over, model_failed, owner, registry, with_local};
 
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use pause::at;
+pub(crate) use pause::pause_point;
 pub(crate) use std::sync::Arc;
 pub(crate) use std::sync::atomic::Ordering;
 
 /// Atomics for figures that no protocol depends on (peaks, event counts, published bounds). They are the standard
-/// library's even under loom: a statistic must not multiply the schedules that a model explores.
+/// library's even in a model: a statistic must not multiply the schedules that a model explores.
 pub(crate) mod stat_atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 }

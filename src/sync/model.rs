@@ -1,18 +1,26 @@
-//! The model's side of the door: loom's atomics and locks with the signatures of [`real`](super).
+//! The checkers' side of the door: atomics and locks of loom or of shuttle with the signatures of [`real`](super).
+//!
+//! Here is what is the same for both; the file of a checker holds its types, its sizes and its time.
+
+#[cfg_attr(loom, path = "model/loom.rs")]
+#[cfg_attr(shuttle, path = "model/shuttle.rs")]
+pub(crate) mod checker;
 
 use super::Arc;
 use super::per_thread::{Local, Owner, Registry};
 
-pub(crate) use loom::sync::MutexGuard;
-pub(crate) use loom::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, fence};
+pub(crate) use checker::{
+    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, DEATHS, IDLE_VISITS, MutexGuard, PAGE_SLOTS, PAGES_MAX, POOL_OBJECTS,
+    POOL_PAGE, POOL_PAGES, POOL_STASH, SHARDS, SLICE, Thread, current as this_thread, fence, park, rest,
+};
 
-/// Loom's mutex with a `lock` that does not poison, as parking_lot's.
+/// The checker's mutex with a `lock` that does not poison, as parking_lot's.
 #[derive(Debug)]
-pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+pub(crate) struct Mutex<T>(checker::Mutex<T>);
 
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
-        Mutex(loom::sync::Mutex::new(value))
+        Mutex(checker::Mutex::new(value))
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
@@ -23,16 +31,6 @@ impl<T> Mutex<T> {
         self.0.try_lock().ok()
     }
 }
-
-/// Small, so that models reach them.
-pub(crate) const POOL_OBJECTS: usize = 2;
-pub(crate) const POOL_STASH: usize = 1;
-pub(crate) const POOL_PAGES: usize = 4;
-pub(crate) const POOL_PAGE: usize = 2;
-pub(crate) const DEATHS: usize = 2;
-pub(crate) const SHARDS: usize = 2;
-pub(crate) const SLICE: usize = 1;
-pub(crate) const IDLE_VISITS: u32 = 1;
 
 /// The same in each run of a model.
 pub(crate) type NameHasher = std::hash::BuildHasherDefault<std::hash::DefaultHasher>;
@@ -57,7 +55,7 @@ pub(crate) type Registrar = Shared<Registry>;
 macro_rules! process_wide {
     ($name:ident: $type:ty = $make:expr) => {
         pub(crate) fn $name() -> $crate::sync::Shared<$type> {
-            loom::lazy_static! {
+            $crate::sync::checker::lazy_static! {
                 static ref VALUE: std::sync::Arc<$type> = std::sync::Arc::new($make());
             }
             std::sync::Arc::clone(&VALUE)
@@ -68,7 +66,7 @@ pub(crate) use process_wide;
 
 process_wide!(registry: Registry = Registry::new);
 
-loom::thread_local! {
+checker::thread_local! {
     static LOCAL: Local = Local::new();
     static OWNER: Owner = Owner::register(registry());
 }
@@ -76,7 +74,7 @@ loom::thread_local! {
 pub(crate) fn with_local<R>(read: impl FnOnce(&Local) -> R) -> R {
     let mut read = Some(read);
     let mut call = |local: &Local| read.take().map(|read| read(local));
-    // Loom destroys a thread's locals in any order; the real one has no destructor and is always there.
+    // A checker destroys a thread's locals in any order; the real one has no destructor and is always there.
     LOCAL.try_with(&mut call).ok().flatten().or_else(|| call(&Local::new())).expect("called once")
 }
 
@@ -93,24 +91,17 @@ impl Patience {
     }
 
     pub(crate) fn wait(&self) -> bool {
-        loom::thread::yield_now();
+        checker::yield_now();
         true
     }
 }
 
-pub(crate) use loom::thread::{Thread, current as this_thread};
-
-/// Time stands still: until somebody unparks this thread.
-pub(crate) fn park(_: Option<std::time::Duration>) {
-    loom::thread::park();
-}
-
 pub(crate) fn sleep(_: std::time::Duration) {
-    loom::thread::yield_now();
+    checker::yield_now();
 }
 
 pub(crate) fn pause() {
-    loom::thread::yield_now();
+    checker::yield_now();
 }
 
 /// Time stands still in a model, or its runs would differ.

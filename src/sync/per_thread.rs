@@ -13,7 +13,7 @@
 //! Two thread-locals: `LOCAL` is const-initialised and has no destructor; `OWNER` has one, which clears the pointer
 //! first and then releases the block. No block and `OWNER` out of reach: this thread is past its destructor.
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::cell::Cell;
 use std::ptr;
@@ -58,7 +58,7 @@ impl Block {
     /// On the heap without a copy on the stack: the directories are larger than a small thread's stack.
     #[allow(unsafe_code)]
     fn new(id: u32, next: *const Block) -> Box<Block> {
-        #[cfg(not(loom))]
+        #[cfg(not(any(loom, shuttle)))]
         {
             let layout = Layout::new::<Block>();
             // SAFETY: the layout is that of `Block`, which has a size; all-zero bytes are a valid one: zero integers,
@@ -75,7 +75,7 @@ impl Block {
             block.next = next;
             block
         }
-        #[cfg(loom)]
+        #[cfg(any(loom, shuttle))]
         Box::new(Block {
             transit: Transit::new(),
             id,
@@ -163,7 +163,7 @@ const HEAD: u64 = 4_096;
 
 /// Stands for a block where a thread has none: every look-up in it finds no page. Saves the hit path a test. All zero,
 /// so it takes address space only.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 static NO_BLOCK: Block = Block {
     transit: Transit::new(),
     id: 0,
@@ -175,12 +175,12 @@ static NO_BLOCK: Block = Block {
     row_bytes: AtomicU64::new(0),
 };
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 const fn no_block() -> *const Block {
     &raw const NO_BLOCK
 }
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 const fn no_block() -> *const Block {
     ptr::null()
 }
@@ -237,7 +237,7 @@ impl Local {
     #[allow(unsafe_code)]
     pub(crate) fn fast_block(&self) -> Option<&Block> {
         let block = self.block.get();
-        #[cfg(loom)]
+        #[cfg(any(loom, shuttle))]
         if block.is_null() {
             return None;
         }

@@ -150,6 +150,11 @@ pub(crate) fn pause() {
     std::thread::sleep(Duration::from_micros(50));
 }
 
+/// A rest between two holds of a lock, for who waits for it.
+pub(crate) fn rest() {
+    std::thread::yield_now();
+}
+
 /// Whether a point in time has passed.
 pub(crate) fn is_over(deadline: Instant) -> bool {
     Instant::now() >= deadline

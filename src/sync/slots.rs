@@ -8,17 +8,17 @@ use crate::charge::stock::Slot;
 use crate::stat::cells::{Place as CellsPlace, Row};
 
 /// Entries of one page: 4 KiB of 16-byte slots.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(super) const PAGE_SLOTS: usize = 256;
-#[cfg(loom)]
-pub(super) const PAGE_SLOTS: usize = 4;
+#[cfg(any(loom, shuttle))]
+pub(super) use super::PAGE_SLOTS;
 
 /// Pages a thread may have. 16,384 x 256 slots: counters beyond four million at a time go without stock. The
 /// directory takes address space; only what is touched becomes memory.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 const PAGES_MAX: usize = 16_384;
-#[cfg(loom)]
-const PAGES_MAX: usize = 2;
+#[cfg(any(loom, shuttle))]
+use super::PAGES_MAX;
 
 /// Where a counter's slots lie in every thread's block. Kept in two halves, because the hit path needs them apart.
 /// Made in this file only, so that the halves stay within their bounds.
@@ -127,7 +127,7 @@ pub(super) struct Directory<T> {
 const PART: usize = PAGES_MAX.div_ceil(u32::BITS as usize);
 
 impl<T> Directory<T> {
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, shuttle)))]
     pub(super) const fn new() -> Self {
         Directory {
             pages: [const { AtomicPtr::new(ptr::null_mut()) }; PAGES_MAX],
@@ -136,7 +136,7 @@ impl<T> Directory<T> {
         }
     }
 
-    #[cfg(loom)]
+    #[cfg(any(loom, shuttle))]
     pub(super) fn new() -> Self {
         Directory {
             pages: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),

@@ -30,12 +30,12 @@ fn is_over(word: u64) -> bool {
 }
 
 impl Transit {
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, shuttle)))]
     pub(super) const fn new() -> Self {
         Transit(AtomicU64::new(0))
     }
 
-    #[cfg(loom)]
+    #[cfg(any(loom, shuttle))]
     pub(super) fn new() -> Self {
         Transit(AtomicU64::new(0))
     }

@@ -1,0 +1,28 @@
+//! Loom: every schedule of two or three threads, and the memory orders of the language.
+
+use std::time::Duration;
+
+pub(crate) use loom::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, fence};
+pub(crate) use loom::sync::{Mutex, MutexGuard};
+pub(crate) use loom::thread::{Thread, current, yield_now};
+pub(crate) use loom::{lazy_static, thread_local};
+
+/// Small, so that models reach them.
+pub(crate) const POOL_OBJECTS: usize = 2;
+pub(crate) const POOL_STASH: usize = 1;
+pub(crate) const POOL_PAGES: usize = 4;
+pub(crate) const POOL_PAGE: usize = 2;
+pub(crate) const DEATHS: usize = 2;
+pub(crate) const SHARDS: usize = 2;
+pub(crate) const SLICE: usize = 1;
+pub(crate) const IDLE_VISITS: u32 = 1;
+pub(crate) const PAGE_SLOTS: usize = 4;
+pub(crate) const PAGES_MAX: usize = 2;
+
+/// Time stands still: until somebody unparks this thread.
+pub(crate) fn park(_: Option<Duration>) {
+    loom::thread::park();
+}
+
+/// A rest between two holds of a lock, which a model does not need: loom tries the schedules with a rest anyway.
+pub(crate) fn rest() {}

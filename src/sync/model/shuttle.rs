@@ -1,0 +1,36 @@
+//! Shuttle: random schedules of many threads, sequentially consistent.
+
+use std::time::Duration;
+
+pub(crate) use shuttle::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, fence};
+pub(crate) use shuttle::sync::{Mutex, MutexGuard};
+pub(crate) use shuttle::thread::{Thread, current, yield_now};
+pub(crate) use shuttle::{lazy_static, thread_local};
+
+/// Small, so that a run reaches them; large enough for a tree of groups and a thread for each.
+pub(crate) const POOL_OBJECTS: usize = 4;
+pub(crate) const POOL_STASH: usize = 1;
+pub(crate) const POOL_PAGES: usize = 16;
+pub(crate) const POOL_PAGE: usize = 4;
+pub(crate) const DEATHS: usize = 2;
+pub(crate) const SHARDS: usize = 2;
+pub(crate) const SLICE: usize = 2;
+pub(crate) const IDLE_VISITS: u32 = 1;
+pub(crate) const PAGE_SLOTS: usize = 16;
+pub(crate) const PAGES_MAX: usize = 4;
+
+/// A thread that parks for so long at most looks again on its own; nobody need unpark it.
+const LOOKS_AGAIN: Duration = Duration::from_millis(10);
+
+/// Time stands still: until somebody unparks this thread. A park that only spaces out looks ends at any moment.
+pub(crate) fn park(most: Option<Duration>) {
+    match most {
+        Some(most) if most <= LOOKS_AGAIN => yield_now(),
+        _ => shuttle::thread::park(),
+    }
+}
+
+/// A rest between two holds of a lock: another thread goes on.
+pub(crate) fn rest() {
+    yield_now();
+}

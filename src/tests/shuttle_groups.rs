@@ -1,0 +1,107 @@
+//! Groups that come and go while others charge them, look them up and walk past them.
+
+use super::{assert_adds_up, check, side_by_side};
+use crate::{Bytes, Charge, Group, GroupId, Limit, Limits, Runtime};
+
+/// Units go up the tree one by one.
+fn bare() -> Runtime {
+    Runtime::builder().batch(Bytes(0)).build().unwrap()
+}
+
+/// A batch of two units; a margin closes stocks and opens them.
+fn stocked(max: u64) -> Runtime {
+    Runtime::builder().batch(Bytes(2)).budget(Bytes(16)).max(Limit::Bytes(max)).build().unwrap()
+}
+
+fn group(parent: &Group, name: &str) -> Group {
+    parent.create(name, Limits::new()).unwrap()
+}
+
+/// Nothing is charged and nothing is dying: every object is the pool's again, once.
+#[track_caller]
+fn assert_all_gone(runtime: &Runtime) {
+    assert_adds_up(runtime, &[]);
+    assert_eq!((runtime.groups(), runtime.dying()), (1, 0));
+    assert_eq!(runtime.pools().rows()[0].live, 1, "the root");
+    let next: Vec<Group> = ["a", "b", "c", "d", "e", "f"].iter().map(|name| group(&runtime.root(), name)).collect();
+    assert!((1..next.len()).all(|at| !next[..at].contains(&next[at])), "an object buried twice is two groups'");
+}
+
+/// The guard gives its last byte back and takes it again, four times; it keeps its group.
+fn turn_over(mut guard: Charge, id: GroupId) {
+    for _ in 0..4 {
+        guard.shrink(1);
+        guard.grow(1);
+        assert_eq!((guard.group().id(), guard.group().usage()), (id, 1), "the guard keeps its group");
+    }
+}
+
+/// Guards of groups that are offline lose their last byte and take it again, while the last handles go and others look
+/// the groups up.
+#[test]
+fn shuttle_guards_turn_over() {
+    check(600, || {
+        let runtime = std::sync::Arc::new(bare());
+        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        for name in ["first", "second"] {
+            let gone = group(&runtime.root(), name);
+            let (id, guard) = (gone.id(), gone.try_charge(1).unwrap());
+            gone.offline().unwrap();
+            work.push(Box::new(move || drop(gone)));
+            work.push(Box::new(move || turn_over(guard, id)));
+            let finds = runtime.clone();
+            work.push(Box::new(move || {
+                for found in (0..2).filter_map(|_| finds.find(id)) {
+                    assert_eq!(found.id(), id);
+                }
+            }));
+        }
+        side_by_side(work);
+        assert_all_gone(&runtime);
+    });
+}
+
+/// Each thread makes groups below the tenants, charges them, and goes on with the charge of another thread's group.
+#[test]
+fn shuttle_groups_come_and_go() {
+    check(100, || {
+        let runtime = std::sync::Arc::new(stocked(40));
+        let tenants =
+            ["acme", "blue"].map(|name| runtime.root().create(name, Limits::new().max(Limit::Bytes(20))).unwrap());
+        let handed = std::sync::Arc::new(crate::sync::lock::Lock::new(crate::sync::lock::Rank::Stocks, Vec::new()));
+        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        for thread in 0..4 {
+            let (tenants, handed) = (tenants.clone(), handed.clone());
+            work.push(Box::new(move || {
+                for round in 0..2 {
+                    let query = group(&tenants[(thread + round) % 2], &format!("q{thread}-{round}"));
+                    let mut charge = query.try_charge(2).unwrap();
+                    let split = charge.split(1).unwrap();
+                    query.offline().unwrap();
+                    drop(query);
+                    handed.lock().push(split);
+                    let mut taken = handed.lock().pop();
+                    if let Some(taken) = &mut taken {
+                        taken.grow(1);
+                        let _ = taken.transfer(&tenants[0]);
+                    }
+                    drop(charge);
+                }
+            }));
+        }
+        let walks = runtime.clone();
+        work.push(Box::new(move || {
+            for found in walks.root().descendants() {
+                assert!(found.usage() <= 20 + found.stocked_bound());
+                let same = walks.find(found.id());
+                assert_eq!(same, Some(found));
+            }
+        }));
+        side_by_side(work);
+        handed.lock().clear();
+        for tenant in tenants {
+            tenant.offline().unwrap();
+        }
+        assert_all_gone(&runtime);
+    });
+}
