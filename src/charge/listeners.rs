@@ -13,7 +13,7 @@ use super::tree::Tree;
 use super::watch::LISTENS;
 use crate::reclaim::Event;
 use crate::reclaim::event::Happened;
-use crate::sync::foreign::{Calls, contain, drop_contained};
+use crate::sync::foreign::{Calls, Foreign};
 use crate::sync::{Arc, fence_after_exchange, model_failed, per_thread};
 
 /// Listeners inside listeners: deeper ones are told with the next event.
@@ -36,22 +36,29 @@ struct Ear {
 }
 
 enum Who {
-    Waits(Option<Waker>),
+    Waits(Option<Foreign<Waker>>),
     Listens(Arc<Listener>),
 }
+
+/// What a user gives the crate to call.
+type OnEvent = Box<dyn Fn(&Happened) + Send + Sync>;
 
 /// Foreign code that is told of an event. Keeps its level: a call may outlive its place.
 pub(crate) struct Listener {
     node: &'static Node,
     calls: Calls,
-    listener: Box<dyn Fn(&Happened) + Send + Sync>,
+    listener: Foreign<OnEvent>,
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if !model_failed() {
-            self.node.keeper().release();
+        if model_failed() {
+            return;
         }
+        if self.listener.end().is_err() {
+            slow_path(|_, _| self.node.count_event(Event::Panic));
+        }
+        self.node.keeper().release();
     }
 }
 
@@ -69,15 +76,13 @@ impl Told {
         let Told { listener, event, count, times } = self;
         let node = listener.node;
         per_thread::tell(|| {
-            let told = listener
-                .calls
-                .begin()
-                .map(|_call| contain(|| (listener.listener)(&Happened { group: node.gate, event, count, times })));
+            let happened = Happened { group: node.gate, event, count, times };
+            let told = listener.calls.begin().map(|_call| listener.listener.call(|listener| listener(&happened)));
             if let Some(Err(_)) = told {
                 slow_path(|_, _| node.count_event(Event::Panic));
             }
-            // Its place may be gone by now, and this the last of it.
-            let _ = drop_contained(listener);
+            // Its place may be gone by now, and this the last of it: its drop is foreign code, too.
+            drop(listener);
         });
     }
 }
@@ -110,9 +115,9 @@ impl Node {
     }
 
     /// From here on `listener` is told of `event` in the subtree.
-    pub(crate) fn listen(&'static self, event: Event, listener: Box<dyn Fn(&Happened) + Send + Sync>) -> Hearing {
+    pub(crate) fn listen(&'static self, event: Event, listener: OnEvent) -> Hearing {
         self.keeper().state().pin();
-        let listener = Arc::new(Listener { node: self, calls: Calls::new(), listener });
+        let listener = Arc::new(Listener { node: self, calls: Calls::new(), listener: Foreign::new(listener) });
         let seen = self.event_count(event, false);
         self.hear(Ear { event, local: false, seen, who: Who::Listens(Arc::clone(&listener)) }, Some(listener))
     }
@@ -128,8 +133,8 @@ impl Hearing {
 
     /// The count, once it is beyond what was seen. Else `waker` is woken when it is.
     pub(crate) fn poll(&self, waker: &Waker) -> Option<u64> {
-        // A waker is foreign code: it is cloned and dropped without the lock.
-        let mut old = Some(waker.clone());
+        // A waker is foreign code: the thread clones and drops it without the lock.
+        let mut old = Some(Foreign::new(waker.clone()));
         let about = self.with(|ear| {
             if let Who::Waits(waker) = &mut ear.who {
                 std::mem::swap(waker, &mut old);

@@ -20,7 +20,7 @@ use super::tree::Tree;
 use super::waiting::Decision;
 use crate::pressure::{Cancel, OomPolicy};
 use crate::reclaim::Event;
-use crate::sync::foreign::{Calls, contain, drop_contained};
+use crate::sync::foreign::{Calls, Foreign};
 use crate::sync::{Arc, Ordering, is_over, model_failed, per_thread};
 
 /// Bits of `Node::oom`: it stands for its whole subtree; it and all below are spared; it and all below are only
@@ -38,18 +38,25 @@ pub(crate) struct Oom {
     victims: Vec<Victim>,
 }
 
+/// What a user gives the crate to call.
+type OnCancel = Box<dyn Fn(&Cancel) + Send + Sync>;
+
 /// Foreign code that makes a group give its memory back. Keeps the group: a call may outlive its place.
 struct Hook {
     node: &'static Node,
     calls: Calls,
-    hook: Box<dyn Fn(&Cancel) + Send + Sync>,
+    hook: Foreign<OnCancel>,
 }
 
 impl Drop for Hook {
     fn drop(&mut self) {
-        if !model_failed() {
-            self.node.release();
+        if model_failed() {
+            return;
         }
+        if self.hook.end().is_err() {
+            slow_path(|_, _| self.node.count_event(Event::Panic));
+        }
+        self.node.release();
     }
 }
 
@@ -232,9 +239,9 @@ impl Node {
     }
 
     /// From here on this group can be chosen. The caller keeps it meanwhile.
-    pub(crate) fn hook(&'static self, hook: Box<dyn Fn(&Cancel) + Send + Sync>) -> Hooked {
+    pub(crate) fn hook(&'static self, hook: OnCancel) -> Hooked {
         self.state().pin();
-        let hook = Arc::new(Hook { node: self, calls: Calls::new(), hook });
+        let hook = Arc::new(Hook { node: self, calls: Calls::new(), hook: Foreign::new(hook) });
         slow_path(|_, _| self.tree().oom.lock().hooks.push(Arc::clone(&hook)));
         Hooked(hook)
     }
@@ -371,12 +378,10 @@ impl Chosen {
             slow_path(|_, _| hook.node.count_event(Event::OomKill));
             let (group, domain) = (hook.node.gate, self.domain.gate);
             let why = Cancel { group, domain, wanted: self.wanted, overrun: self.overrun };
-            let call = || hook.calls.begin().map(|_call| contain(|| (hook.hook)(&why)));
+            let call = || hook.calls.begin().map(|_call| hook.hook.call(|hook| hook(&why)));
             if let Some(Some(Err(_))) = per_thread::in_hook(call) {
                 slow_path(|_, _| hook.node.count_event(Event::Panic));
             }
-            // Its place may be gone by now, and this the last of it.
-            let _ = drop_contained(hook);
         }
         self.send_away();
     }

@@ -23,7 +23,7 @@ use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory, trace};
 use crate::stat::coordinator::Coordinator;
 use crate::stat::part::PartPlace;
-use crate::sync::foreign::drop_contained;
+use crate::sync::foreign::Foreign;
 use crate::sync::slots::Gate;
 use crate::sync::{Ordering, Shared, per_thread, registry};
 
@@ -257,7 +257,7 @@ fn bury_slow(first: *const ()) {
             life
         });
         // With the last group goes its tree, and what is foreign of that: outside of any slow path.
-        let _ = drop_contained(gone);
+        drop(Foreign::new(gone));
     }
 }
 

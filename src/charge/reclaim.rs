@@ -27,7 +27,6 @@ use crate::reclaim::protection::{share, unprotected};
 use crate::reclaim::{Event, ReclaimCause, ReclaimContext, ReclaimPass, ReclaimReport};
 use crate::stat::Stat;
 use crate::stat::flush::Unlist;
-use crate::sync::foreign::drop_contained;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering, is_over, pause, per_thread};
 
@@ -404,7 +403,7 @@ impl Round<'_> {
     /// Whoever dropped a registration meanwhile left the last of it to us.
     fn let_go(&mut self, node: &Node, ready: Ready) {
         for (entry, _) in ready {
-            if drop_contained(entry).is_err() {
+            if Arc::into_inner(entry).is_some_and(|entry| entry.end().is_err()) {
                 self.report.panics += 1;
                 node.count_event(Event::Panic);
             }

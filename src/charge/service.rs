@@ -13,13 +13,13 @@ use smallvec::SmallVec;
 use super::listeners::Told;
 use super::page_counter::Node;
 use super::pool::bury_all;
-use crate::sync::foreign::contain;
+use crate::sync::foreign::Foreign;
 use crate::sync::{Ordering, per_thread};
 
 /// Who is to be woken and told.
 #[derive(Default)]
 pub(super) struct Due {
-    pub(super) wakers: SmallVec<[Waker; 4]>,
+    pub(super) wakers: SmallVec<[Foreign<Waker>; 4]>,
     pub(super) told: SmallVec<[Told; 2]>,
 }
 
@@ -62,7 +62,7 @@ impl Due {
     pub(super) fn settle(self) {
         for waker in self.wakers {
             // One that panics must not keep the others asleep. As in a listener nobody waits for a call in it.
-            per_thread::wake(|| drop(contain(|| waker.wake())));
+            per_thread::wake(|| drop(waker.spend(Waker::wake)));
         }
         self.told.into_iter().for_each(Told::tell);
     }

@@ -19,6 +19,7 @@ use super::refusal::Refusal;
 use super::service::Due;
 use super::tree::Tree;
 use super::watch::{WAITING, WAITS};
+use crate::sync::foreign::Foreign;
 use crate::sync::per_thread::{self, Block};
 use crate::sync::{Ordering, fence_after_exchange, model_failed};
 
@@ -58,7 +59,7 @@ struct Seat {
     decided: Option<Decision>,
     /// Units of the walk, where it left a level above its high: for the waiter, who is delayed.
     over_high: u64,
-    waker: Option<Waker>,
+    waker: Option<Foreign<Waker>>,
 }
 
 /// How a wait ends.
@@ -372,13 +373,13 @@ impl Node {
 impl Ticket {
     /// How it ended, once. Else `waker` is woken when it does.
     pub(crate) fn poll(&mut self, waker: &Waker) -> Option<Decision> {
-        let known =
-            |seat: &Seat| seat.decided.is_none() && seat.waker.as_ref().is_some_and(|known| known.will_wake(waker));
-        if self.with(|waiting| waiting.seats.get(&self.number).is_some_and(known)) {
+        let is_known = |known: &Foreign<Waker>| known.get().will_wake(waker);
+        let waits_with_it = |seat: &Seat| seat.decided.is_none() && seat.waker.as_ref().is_some_and(is_known);
+        if self.with(|waiting| waiting.seats.get(&self.number).is_some_and(waits_with_it)) {
             return None;
         }
-        // A waker is foreign code: it is cloned and dropped without the lock.
-        let mut old = Some(waker.clone());
+        // A waker is foreign code: the thread clones and drops it without the lock.
+        let mut old = Some(Foreign::new(waker.clone()));
         let decided = self.with(|waiting| {
             let seat = waiting.seats.get_mut(&self.number)?;
             if seat.decided.is_none() {

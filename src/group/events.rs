@@ -201,7 +201,7 @@ impl Group {
     /// By the thread that made it happen, at the end of what it does, with no lock of this crate held; it may use the
     /// whole crate (where that thread is in a reclaimer or a hook it is in reclaim, too). Several events may be told in
     /// one call. One that makes its own event happen is told of it at once, up to four deep, then with the next. A
-    /// panic is caught and reported as [`Event::Panic`].
+    /// panic is caught and reported as [`Event::Panic`], one when the listener is dropped too.
     ///
     /// ```
     /// use memcg::{Event, Limit, Runtime};

@@ -77,7 +77,8 @@ impl Group {
     /// thread, with no lock of this crate held, while others may call it, too; what it frees at once counts, but it
     /// should not take long. Whoever waits in this group has been refused before. The place keeps the group's object; a
     /// group that went offline can be chosen, too. Takes one lock. Charges that it makes itself are refused at once
-    /// where they do not fit. A panic is caught and reported as [`Event::Panic`].
+    /// where they do not fit. A panic is caught and reported as
+    /// [`Event::Panic`], one when the hook is dropped too.
     ///
     /// See [`OomPolicy`] for an example.
     pub fn on_cancel(&self, hook: impl Fn(&Cancel) + Send + Sync + 'static) -> CancelHook {

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use super::{Priority, Reclaim, ReclaimContext};
-use crate::sync::foreign::{Calls, Panicked, contain};
+use crate::sync::foreign::{Calls, Foreign, Panicked};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicU32, AtomicU64 as StatU64};
 use crate::sync::{Arc, Ordering};
@@ -17,7 +17,7 @@ const SPARED_MAX: u32 = 63;
 const LAST_EVERY: u32 = 8;
 
 pub(crate) struct Entry {
-    reclaimer: Arc<dyn Reclaim>,
+    reclaimer: Foreign<Arc<dyn Reclaim>>,
     pub(crate) priority: Priority,
     /// Whose list it is in: the number of a ring. Written under the lock of the lists.
     pub(crate) home: AtomicU32,
@@ -66,7 +66,7 @@ pub(crate) enum Standing {
 impl Entry {
     pub(crate) fn new(reclaimer: Arc<dyn Reclaim>, priority: Priority) -> Arc<Entry> {
         Arc::new(Entry {
-            reclaimer,
+            reclaimer: Foreign::new(reclaimer),
             priority,
             home: AtomicU32::new(u32::MAX),
             calls: Calls::new(),
@@ -85,17 +85,22 @@ impl Entry {
         self.calls.wait();
     }
 
+    /// Drops it. `Err`: it panicked.
+    pub(crate) fn end(mut self) -> Result<(), Panicked> {
+        self.reclaimer.end()
+    }
+
     /// What it says it could free. `Err`: it panicked. Nothing of one that is gone.
     pub(crate) fn reclaimable(&self) -> Result<u64, Panicked> {
         let Some(_call) = self.calls.begin() else { return Ok(0) };
-        contain(|| self.reclaimer.reclaimable())
+        self.reclaimer.call(|reclaimer| reclaimer.reclaimable())
     }
 
     /// What it says it has freed.
     pub(crate) fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> Result<u64, Panicked> {
         let Some(_call) = self.calls.begin() else { return Ok(0) };
         self.begun.fetch_add(1, Ordering::Relaxed);
-        contain(|| self.reclaimer.reclaim(want, context))
+        self.reclaimer.call(|reclaimer| reclaimer.reclaim(want, context))
     }
 
     /// Calls that are under way, and calls that ever began: to be told from in [`was_contended`](Self::was_contended).

@@ -32,7 +32,8 @@ pub use report::ReclaimReport;
 /// The thread may hold locks of *yours*: whatever it held when it charged. So lock with `try_lock`, or charge before
 /// you lock, as you would for an allocator.
 ///
-/// A panic is caught, reported as [`Event::Panic`] and in [`ReclaimReport::panics`], and counts as nothing freed.
+/// A panic is caught, reported as [`Event::Panic`] and in [`ReclaimReport::panics`], and counts as nothing freed. Where
+/// the reclaimer is dropped with its [`Registration`](crate::Registration), a panic is caught and nothing else.
 ///
 /// ```
 /// use memcg::{Charge, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};

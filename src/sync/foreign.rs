@@ -1,5 +1,8 @@
 //! Foreign code: whether it may still be called, that nobody is in it once it is gone, and that its panics end here.
 //!
+//! A drop of a foreign value is a call of foreign code. The crate keeps such a value as [`Foreign`], whose drop contains a
+//! panic. So no thread loses what it has decided, and no handle stays behind, because of a drop in between.
+//!
 //! One word counts calls under way beside the mark *gone*. Whoever calls counts himself first and then looks for the
 //! mark; whoever takes the code away sets the mark first and then waits until nobody is counted. So either a call is
 //! seen and waited for, or it sees the mark and is none.
@@ -75,9 +78,40 @@ impl Calls {
 #[derive(Debug)]
 pub(crate) struct Panicked;
 
-/// What is dropped may be foreign, and the last of it.
-pub(crate) fn drop_contained<T>(foreign: T) -> Result<(), Panicked> {
-    contain(|| drop(foreign))
+/// A value of somebody else's: a waker, a closure, what holds one of these. Its panics end here, those of its drop too.
+pub(crate) struct Foreign<T>(Option<T>);
+
+impl<T> Foreign<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Foreign(Some(value))
+    }
+
+    /// For a look that runs none of its code.
+    pub(crate) fn get(&self) -> &T {
+        self.0.as_ref().expect("it is there until it ends")
+    }
+
+    /// Runs its code.
+    pub(crate) fn call<R>(&self, work: impl FnOnce(&T) -> R) -> Result<R, Panicked> {
+        contain(|| work(self.get()))
+    }
+
+    /// Runs its code, which uses it up.
+    pub(crate) fn spend(mut self, work: impl FnOnce(T)) -> Result<(), Panicked> {
+        self.0.take().map_or(Ok(()), |value| contain(|| work(value)))
+    }
+
+    /// Drops it, for who counts panics. Nothing is left for the drop of this.
+    pub(crate) fn end(&mut self) -> Result<(), Panicked> {
+        self.0.take().map_or(Ok(()), |value| contain(|| drop(value)))
+    }
+}
+
+impl<T> Drop for Foreign<T> {
+    fn drop(&mut self) {
+        // Nobody is here who could report a panic; the panic hook has.
+        let _ = self.end();
+    }
 }
 
 /// Whatever it does, the caller goes on.
@@ -98,4 +132,39 @@ fn discard(mut payload: Box<dyn Any + Send>) {
         }
     }
     mem::forget(payload);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::panic::panic_any;
+
+    use super::*;
+
+    /// Panics when it is dropped, and so does what it panics with.
+    struct Panics;
+
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic_any(Panics);
+        }
+    }
+
+    #[test]
+    fn a_drop_that_panics_ends_here() {
+        drop(Foreign::new(Panics));
+        let mut foreign = Foreign::new(Panics);
+        assert!(foreign.end().is_err());
+        assert!(foreign.end().is_ok(), "it is gone");
+        assert!(Foreign::new(Panics).spend(drop).is_err());
+    }
+
+    /// The drop of a foreign value does not abort a thread that unwinds already.
+    #[test]
+    fn a_drop_that_panics_in_a_panic() {
+        let unwinds = catch_unwind(|| {
+            let _foreign = Foreign::new(Panics);
+            panic!("on purpose");
+        });
+        assert_eq!(unwinds.expect_err("it panics").downcast_ref(), Some(&"on purpose"));
+    }
 }

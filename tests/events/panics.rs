@@ -1,15 +1,15 @@
 //! Listeners that panic: counted, whatever they panic with, and the thread is outside of foreign code afterwards.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use memcg::{Event, Group};
+use memcg::{Event, Group, Subscription};
 
 use crate::payloads::{DEPTHS, panic_with};
-use crate::{Polled, assert_empty, build, full, kinds, oom, until};
+use crate::{Polled, assert_empty, build, full, kinds, lock, oom, until};
 
 struct Calls(u64);
 
@@ -67,6 +67,88 @@ fn a_waker_that_panics() {
             oom(&group);
             assert!(changed.poll().is_ready());
             assert_waits_for_calls(&group);
+            drop((changed, group));
+            assert_empty(&runtime);
+        }
+    }
+}
+
+/// Panics when it is dropped, with a payload of such a depth.
+struct Drops(u64);
+
+impl Drop for Drops {
+    fn drop(&mut self) {
+        panic_with(self.0);
+    }
+}
+
+impl Wake for Drops {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// What a listener has captured panics when it is dropped: that is counted, and nothing keeps the group.
+#[test]
+fn a_listener_whose_drop_panics() {
+    for depth in DEPTHS {
+        for builder in kinds() {
+            let runtime = build(builder);
+            let group = full(&runtime.root(), "q");
+            let (captured, heard) = (Drops(depth), Arc::new(AtomicBool::new(false)));
+            let subscription = {
+                let heard = Arc::clone(&heard);
+                group.on_event(Event::Oom, move |_| {
+                    let _captured = &captured;
+                    heard.store(true, Ordering::SeqCst);
+                })
+            };
+            oom(&group);
+            drop(subscription);
+            assert!(heard.load(Ordering::SeqCst));
+            assert_eq!(runtime.root().events().get(Event::Panic), 1, "{depth}");
+            drop(group);
+            assert_empty(&runtime);
+        }
+    }
+}
+
+/// The listener ends itself, so that the thread that calls it drops it.
+#[test]
+fn a_drop_that_panics_in_the_last_call() {
+    for depth in DEPTHS {
+        for builder in kinds() {
+            let runtime = build(builder);
+            let group = full(&runtime.root(), "q");
+            let own: Arc<Mutex<Option<Subscription>>> = Arc::default();
+            let captured = Drops(depth);
+            let subscription = {
+                let own = Arc::clone(&own);
+                group.on_event(Event::Oom, move |_| {
+                    let _captured = &captured;
+                    drop(lock(&own).take());
+                })
+            };
+            *lock(&own) = Some(subscription);
+            oom(&group);
+            assert_eq!(group.events_local().get(Event::Panic), 1, "{depth}");
+            assert_waits_for_calls(&group);
+            drop(group);
+            assert_empty(&runtime);
+        }
+    }
+}
+
+/// A future that waits for an event is dropped with its waker: nothing of it remains.
+#[test]
+fn a_waker_whose_drop_panics() {
+    for depth in DEPTHS {
+        for builder in kinds() {
+            let runtime = build(builder);
+            let group = full(&runtime.root(), "q");
+            let waker = Waker::from(Arc::new(Drops(depth)));
+            let mut changed = Polled::new(group.events().changed(Event::Oom));
+            assert!(changed.poll_with(&waker).is_pending());
+            // From here on the place among those who wait has the last of it.
+            drop(waker);
             drop((changed, group));
             assert_empty(&runtime);
         }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use memcg::{CancelHook, ChargeError, Event, Limits};
 
+use crate::payloads::{DEPTHS, panic_with};
 use crate::{
     HASTY, KIB, Victims, WATCHDOG, all, assert_empty, assert_sound, build, charge, create, kinds, limited, local, lock,
     until,
@@ -54,6 +55,29 @@ fn enough_is_enough() {
         assert_eq!(victims.paths(), ["/domain/c", "/domain/a"]);
         drop((hooks, groups, domain));
         assert_empty(&runtime);
+    }
+}
+
+/// What a hook has captured panics when it is dropped: that is counted, and nothing keeps the group.
+#[test]
+fn one_whose_drop_panics() {
+    struct Drops(u64);
+    impl Drop for Drops {
+        fn drop(&mut self) {
+            panic_with(self.0);
+        }
+    }
+    for depth in DEPTHS {
+        for builder in kinds() {
+            let runtime = build(builder);
+            let group = create(&runtime.root(), "q");
+            let captured = Drops(depth);
+            let hook = group.on_cancel(move |_| _ = &captured);
+            drop(hook);
+            assert_eq!(local(&group, Event::Panic), 1);
+            drop(group);
+            assert_empty(&runtime);
+        }
     }
 }
 

@@ -6,6 +6,8 @@
 //! * `charger`: the charge that asked, and those that wait; `several`: more than one at once;
 //! * `lowered`: a max that is set below usage; `events`: who counts what; `reviewed`: what reviews found.
 
+#[path = "../payloads/mod.rs"]
+mod payloads;
 #[path = "../processes/mod.rs"]
 mod processes;
 #[path = "../reclaimers/mod.rs"]
