@@ -6,7 +6,7 @@ use super::page_counter::Node;
 use super::pool::slow_path;
 use crate::stat::cells::{Added, Cells};
 use crate::stat::coordinator::{Coordinator, Of};
-use crate::stat::flush::Unlist;
+use crate::stat::flush::{Unlist, Visits};
 use crate::stat::part::{Bound, Part};
 use crate::stat::{Stat, Stats};
 use crate::sync::Ordering;
@@ -206,8 +206,21 @@ impl Node {
             Fresh::Within(most) => most,
             Fresh::Exact => 0,
         };
-        let flushed = (bound.grains > most || fresh == Fresh::Exact) && self.flush_stats(Unlist::Many);
+        let due = bound.grains > most || fresh == Fresh::Exact;
+        let flushed =
+            if due { self.flush_stats(Unlist::Many).is_some() } else { self.flush_now_and_then(fresh, bound) };
         if flushed { 0 } else { bound.grains }
+    }
+
+    /// One of a few thresholded reads flushes though its bound would allow it not to: writers that have stopped are in the
+    /// bound until flushes have found them idle. Whether it flushed.
+    fn flush_now_and_then(&self, fresh: Fresh, bound: Bound) -> bool {
+        let Some(part) = self.all_parts().next() else { return false };
+        if fresh != Fresh::Threshold || bound.grains == 0 || !part.is_flush_due() {
+            return false;
+        }
+        let visits = self.flush_stats(Unlist::Many);
+        visits.inspect(|&visits| part.note_flush(visits)).is_some()
     }
 
     /// What may be missing from all parts together.
@@ -225,29 +238,24 @@ impl Node {
         self.stat_part().into_iter().chain(self.parts_on_nodes())
     }
 
-    /// Publish what is below `part`. False inside another slow path of this thread, which may hold the lock.
-    fn flush(&self, part: &Part, unlist: Unlist) -> bool {
-        slow_path(|_, nested| {
-            if !nested {
-                self.coordinator().flush(part, &self.tree().barrier, unlist);
-            }
-            !nested
-        })
+    /// Publish what is below `part`. `None` inside another slow path of this thread, which may hold the lock.
+    fn flush(&self, part: &Part, unlist: Unlist) -> Option<Visits> {
+        slow_path(|_, nested| (!nested).then(|| self.coordinator().flush(part, &self.tree().barrier, unlist)))
     }
 
-    /// Publish what was written to the group and below it. False as for [`flush`](Self::flush).
-    pub(crate) fn flush_stats(&self, unlist: Unlist) -> bool {
-        let mut flushed = true;
+    /// Publish what was written to the group and below it. `None` as for [`flush`](Self::flush).
+    pub(crate) fn flush_stats(&self, unlist: Unlist) -> Option<Visits> {
+        let mut visits = Visits::default();
         for part in self.all_parts() {
-            flushed &= self.flush(part, unlist);
+            visits.add(self.flush(part, unlist)?);
         }
-        flushed
+        Some(visits)
     }
 
     /// Where the periodic flush is late and enough is missing. Whether it flushed.
     pub(crate) fn flush_stats_ratelimited(&self) -> bool {
         let above = |bound: Bound| bound.grains > bound.threshold;
-        self.coordinator().is_late() && above(self.stat_bound()) && self.flush_stats(Unlist::Many)
+        self.coordinator().is_late() && above(self.stat_bound()) && self.flush_stats(Unlist::Many).is_some()
     }
 
     /// What the flusher does: everything, whatever the threshold says, and unlist what is idle.

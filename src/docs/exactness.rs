@@ -71,9 +71,11 @@
 //! and one bound holds for all items together. `batch` is the builder's `stat_batch`, 1,024 grains unless configured. A
 //! *writer* is a pair of a thread and a group of the subtree that has written since it was last unlisted; with several
 //! memory nodes, one more for each node on which the thread has accounted for the group. Pairs are
-//! unlisted once four flushes in a row have found them idle: by the periodic flusher, or by any flush that finds 64 or
-//! more such, which must be most of what it visits. So without a flusher a few idle pairs stay writers: their half batches
-//! stay in the bound of stale reads, and a `read_within` that asks for less flushes each time. An addition that leaves
+//! unlisted once four flushes in a row have found them idle: by the periodic flusher, or by any flush that finds eight of
+//! them. Fewer pairs take more flushes: a single one 32. `Group::read` flushes now and then though its bound would allow it
+//! not to: the second read of a group, then one read of up to 64, and each while most of the pairs have stopped. So
+//! writers that have stopped leave every bound within a few flushes, or a few reads, without a flusher. Only where nobody
+//! calls more than `read_stale` do they stay. An addition that leaves
 //! its thread with more than half a batch unannounced announces all of it, at every level, before it returns:
 //! `announced`. `flushed` is what of it is published.
 //!

@@ -20,8 +20,9 @@ use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
 use crate::sync::{AtomicU64, Ordering, SLICE, Shared, rest};
 
-/// Fewer idle cells than this do not pay for a barrier; the periodic flush takes them.
-const IDLE_MANY: usize = 64;
+/// So many visits to idle cells cost as much as a barrier, which ends them: four visits to eight cells, or 32 to one. So
+/// the barriers of all flushes cost no more than the visits to idle cells do.
+const WASTE_MOST: u64 = 32;
 
 /// Time between two periodic flushes, unless configured: the kernel's FLUSH_TIME.
 pub(crate) const PERIOD: Duration = Duration::from_secs(2);
@@ -268,9 +269,9 @@ impl Coordinator {
 
     // === Unlisting ===
 
-    /// Whether those that a flush has found idle, among so many, are worth a barrier.
-    pub(super) fn pays(idle: usize, visited: usize) -> bool {
-        idle >= IDLE_MANY && idle > visited / 2
+    /// Whether cells are worth a barrier that were visited so often since they were written last.
+    pub(super) fn pays(wasted: u64) -> bool {
+        wasted >= WASTE_MOST
     }
 
     /// Take idle cells off the lists: unmark, one heavy barrier for all, read them a last time.

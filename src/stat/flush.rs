@@ -30,7 +30,25 @@ pub(super) struct Rows {
     changes: Vec<i64>,
     /// Cells that were found as they had been, several times in a row.
     idle: Vec<u32>,
-    visited: usize,
+    visits: Visits,
+}
+
+/// What a flush, or a slice of it, has visited.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Visits {
+    pub(crate) all: usize,
+    /// Of cells that were as the visit before had left them.
+    pub(crate) unchanged: usize,
+    /// Visits in a row, this one included, to cells that are idle by now.
+    wasted: u64,
+}
+
+impl Visits {
+    pub(crate) fn add(&mut self, more: Visits) {
+        self.all += more.all;
+        self.unchanged += more.unchanged;
+        self.wasted += more.wasted;
+    }
 }
 
 /// No row.
@@ -52,21 +70,14 @@ pub(super) struct Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unlist {
     Never,
-    /// Where it is most of many.
+    /// Where the visits to it have come to cost as much.
     Many,
     Always,
 }
 
-/// What a flush has met on its way.
-#[derive(Default)]
-struct Met {
-    visited: usize,
-    idle: Vec<u32>,
-}
-
 impl Rows {
     pub(super) fn new(items: usize) -> Rows {
-        Rows { items, slice: 0, rows: Vec::new(), changes: Vec::new(), idle: Vec::new(), visited: 0 }
+        Rows { items, slice: 0, rows: Vec::new(), changes: Vec::new(), idle: Vec::new(), visits: Visits::default() }
     }
 
     /// Bytes of scratch.
@@ -78,7 +89,7 @@ impl Rows {
 
     pub(super) fn begin(&mut self) {
         self.slice += 1;
-        self.visited = 0;
+        self.visits = Visits::default();
         self.rows.clear();
         self.changes.clear();
         self.idle.clear();
@@ -95,20 +106,20 @@ impl Rows {
 impl Coordinator {
     /// Publish what was written in the group and below it before the call. No barrier, but where cells are unlisted.
     /// Costs one visit to each listed pair of thread and group.
-    pub(crate) fn flush(&self, part: &Part, barrier: &Barrier, unlist: Unlist) {
+    pub(crate) fn flush(&self, part: &Part, barrier: &Barrier, unlist: Unlist) -> Visits {
         let root = part.number() == 0;
         if root {
             self.note_root_flush();
         }
         let asked = self.ask();
-        let mut met = Met::default();
+        let (mut visits, mut idle) = (Visits::default(), Vec::new());
         let mut flush = None;
         loop {
             let mut state = self.state.lock();
             let number = *flush.get_or_insert_with(|| self.begin(&mut state, asked));
             let done = state.slice(part.number(), number);
-            met.visited += state.rows.visited;
-            met.idle.append(&mut state.rows.idle);
+            visits.add(state.rows.visits);
+            idle.append(&mut state.rows.idle);
             drop(state);
             if done {
                 break;
@@ -116,15 +127,16 @@ impl Coordinator {
             // Whoever is preempted with the lock holds up all others: better between two slices than within one.
             rest();
         }
-        self.counts.visits.fetch_add(met.visited as u64, Ordering::Relaxed);
+        self.counts.visits.fetch_add(visits.all as u64, Ordering::Relaxed);
         let unlists = match unlist {
             Unlist::Never => false,
-            Unlist::Many => Coordinator::pays(met.idle.len(), met.visited),
-            Unlist::Always => !met.idle.is_empty(),
+            Unlist::Many => Coordinator::pays(visits.wasted),
+            Unlist::Always => !idle.is_empty(),
         };
         if unlists {
-            self.unlist(&met.idle, barrier);
+            self.unlist(&idle, barrier);
         }
+        visits
     }
 }
 
@@ -147,7 +159,7 @@ impl State {
                 at = child;
                 continue;
             }
-            if self.rows.visited + finished >= SLICE {
+            if self.rows.visits.all + finished >= SLICE {
                 break false;
             }
             let group = &self.groups[at as usize];
@@ -172,12 +184,14 @@ impl State {
 
     /// Read cells into their group's row.
     pub(super) fn gather(&mut self, number: u32) {
-        self.rows.visited += 1;
+        self.rows.visits.all += 1;
         let entry = &mut self.entries[number as usize];
         let version = entry.cells.version();
         if version == entry.version {
             entry.idle_visits = entry.idle_visits.saturating_add(1);
+            self.rows.visits.unchanged += 1;
             if entry.is_idle() {
+                self.rows.visits.wasted += u64::from(entry.idle_visits);
                 self.rows.idle.push(number);
             }
             return;

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::ptr::{self, NonNull};
 
 use super::cells::Bits;
-use super::flush::Row;
+use super::flush::{Row, Visits};
 use super::item::Stat;
 use crate::numa::NodeId;
 use crate::pool::shape::{Kind, Shape};
@@ -14,6 +14,10 @@ use crate::sync::{AtomicU64, Ordering, Shared};
 
 /// So much at once is flushed at once: what is announced and not flushed must not wrap.
 pub(super) const ENDLESS: u64 = 1 << 56;
+
+/// Reads within the bound from one flush to the next: at first, and where the writers write on.
+const READS_FIRST: u32 = 2;
+const READS_MOST: u32 = 64;
 
 /// A group's part of the statistics, made when it, or a group below it, is first written: an object of a pool, as large as
 /// the items of the runtime make it. The coordinator keeps it, and whoever keeps the group may look at it.
@@ -31,6 +35,10 @@ pub(crate) struct Part<Figures: ?Sized = [AtomicU64]> {
     writers: AtomicU64,
     /// Items that have been published here, a bit each.
     touched: AtomicU64,
+    /// Reads within the bound until one flushes all the same.
+    reads_left: AtomicU32,
+    /// How many there are from one such flush to the next.
+    reads_between: AtomicU32,
     /// Kept by its children.
     parent: PartPlace,
     /// Published, a pair for each item: the group and all below it, and the group alone.
@@ -113,6 +121,8 @@ impl OwnPart {
                     base: AtomicU64::new(0),
                     writers: AtomicU64::new(0),
                     touched: AtomicU64::new(0),
+                    reads_left: AtomicU32::new(0),
+                    reads_between: AtomicU32::new(0),
                     parent: PartPlace::empty(),
                     figures: [],
                 });
@@ -175,6 +185,7 @@ impl Part {
         let head = |part: &Part| ptr::from_ref(part).cast::<Head>().cast_mut();
         self.parent.0.store(parent.map_or(ptr::null_mut(), head), Ordering::Relaxed);
         self.number.store(number, Ordering::Relaxed);
+        self.set_reads(READS_FIRST);
         let words = [&self.announced, &self.base, &self.writers, &self.touched];
         for word in words.into_iter().chain(&self.figures) {
             word.store(0, Ordering::Relaxed);
@@ -223,6 +234,34 @@ impl Part {
         let writers = self.writers.load(Ordering::Acquire);
         let unannounced = writers.saturating_mul(quantum);
         Bound { grains: announced.saturating_add(unannounced), threshold: unannounced.saturating_mul(2) }
+    }
+
+    /// Whether a read flushes that its bound would allow not to. The cells of a writer that has stopped stay in the bound
+    /// until flushes have found them idle, and without a flusher nobody else flushes.
+    pub(crate) fn is_flush_due(&self) -> bool {
+        let left = self.reads_left.load(Ordering::Relaxed);
+        if left > 1 {
+            // Two readers at once may count as one: nothing rests on the number.
+            self.reads_left.store(left - 1, Ordering::Relaxed);
+        }
+        left <= 1
+    }
+
+    /// What that flush has visited. Where most writers have stopped the next read flushes too, so that they are soon
+    /// unlisted. Where most write on the number of reads doubles, so that such a flush costs each read little.
+    pub(crate) fn note_flush(&self, visits: Visits) {
+        let between = self.reads_between.load(Ordering::Relaxed);
+        self.set_reads(match visits {
+            // Another reader's flush had done it all.
+            Visits { all: 0, .. } => between,
+            Visits { all, unchanged, .. } if unchanged > all / 2 => 1,
+            _ => (2 * between).min(READS_MOST),
+        });
+    }
+
+    fn set_reads(&self, between: u32) {
+        self.reads_between.store(between, Ordering::Relaxed);
+        self.reads_left.store(between, Ordering::Relaxed);
     }
 
     // === What is published ===

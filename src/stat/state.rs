@@ -261,13 +261,13 @@ impl State {
         gone.len() as u64
     }
 
-    /// There was no barrier: whatever was unmarked stays listed.
+    /// There was no barrier: whatever was unmarked stays listed, and is found idle once more before the next try.
     pub(super) fn keep(&mut self, unmarked: &[u32], unlisting: u64) {
         for &number in unmarked {
             let entry = &mut self.entries[number as usize];
             // Where the owner was first it has pushed them: whoever takes them over ends the unlisting.
             if entry.unlisting == unlisting && entry.cells.mark_listed() {
-                entry.unlisting = 0;
+                (entry.unlisting, entry.idle_visits) = (0, 0);
             }
         }
     }

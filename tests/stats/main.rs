@@ -9,6 +9,7 @@
 //! * `flusher`: the periodic flush, and the rate-limited one;
 //! * `charges`: what the charge code counts by itself;
 //! * `bounds`: how far a read may be off, reached and attacked;
+//! * `stopped`: writers that stopped, and who forgets them;
 //! * `visits`: what a flush looks at, and when a barrier runs; `table`: the columns of the tree.
 
 #[path = "../alone/mod.rs"]
@@ -25,6 +26,7 @@ mod items;
 mod offline;
 mod outlive;
 mod readers;
+mod stopped;
 mod table;
 mod threads;
 mod visits;
