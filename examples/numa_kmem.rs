@@ -81,22 +81,20 @@ fn show(step: &str, runtime: &Runtime) {
     println!("\n{step}");
     let table = runtime.root().numa_table();
     for (name, row) in table.rows().filter(|(_, row)| row.sum() != 0) {
-        let nodes: Vec<String> = row
-            .iter()
-            .filter(|(_, bytes)| *bytes != 0)
-            .map(|(node, bytes)| format!("N{node}={}", size(bytes)))
-            .collect();
-        println!("    {name:<8} {}{}", nodes.join(" "), untouched(row.unplaced()));
+        let nodes = row.iter().filter(|(_, bytes)| *bytes != 0);
+        let nodes: Vec<String> = nodes.map(|(node, bytes)| format!("N{node}={}", size(bytes))).collect();
+        let mut places = vec![nodes.join(" ")];
+        if row.unplaced() != 0 {
+            places.push(format!("on no node {}", size(row.unplaced())));
+        }
+        places.retain(|place| !place.is_empty());
+        println!("    {name:<8} {}", places.join(", "));
     }
     println!("    charged  {}", Bytes(runtime.root().live()));
 }
 
 fn size(bytes: i64) -> String {
     Bytes(bytes.max(0).cast_unsigned()).to_string()
-}
-
-fn untouched(bytes: i64) -> String {
-    if bytes == 0 { String::new() } else { format!(", on no node {}", size(bytes)) }
 }
 
 fn tenant(root: &Group, name: &str) -> Result<Group, Box<dyn Error>> {

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     clusters: bool,
 
     /// What all tenants together may hold [default: 256MiB, and 64MiB to compare].
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = budget)]
     budget: Option<Bytes>,
 
     /// What the tenant of a trace may hold: bytes, a percentage of the budget, or max.
@@ -230,6 +230,15 @@ impl Args {
 
 fn conflict(message: &str) -> ! {
     Args::command().error(ErrorKind::ArgumentConflict, message).exit()
+}
+
+/// A budget of nothing would hold nothing, and its report would be of zeros.
+fn budget(text: &str) -> Result<Bytes, String> {
+    match text.parse() {
+        Ok(Bytes(0)) => Err("expected more than 0 bytes".to_string()),
+        Ok(bytes) => Ok(bytes),
+        Err(error) => Err(format!("{error}")),
+    }
 }
 
 /// As configurations write it, without the word before it.

@@ -143,9 +143,10 @@ impl Service {
         for key in 1..=keys {
             filled += turn.cache.fill(key);
             if tenant.group.events_local().get(Event::Max) > 0 || filled > tenant.holds {
-                return;
+                break;
             }
         }
+        turn.cache.forget_outcomes();
     }
 
     /// All tenants' waits.

@@ -4,19 +4,22 @@
 //! done half of its work, and reading costs nothing in the figures.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read};
+use std::io::{self, BufRead, BufReader, Cursor, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::str;
 
 use flate2::read::MultiGzDecoder;
 use thiserror::Error;
 
-/// What every gzip file begins with; its name says nothing.
+/// What every gzip file begins with.
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// Far more than two numbers take. A longer line is cut, so that a file without line ends does not
 /// end up in memory whole.
 const LINE_MAX: u64 = 256;
+
+/// The checksum stands at the end of gzip data: how much the program decodes to reach it once a line is wrong.
+const DAMAGE_SOUGHT_MAX: u64 = 1 << 30;
 
 /// Enough of a wrong line to recognise it.
 const EXCERPT_CHARS: usize = 40;
@@ -40,20 +43,26 @@ pub(crate) struct Trace {
 
 /// A trace that cannot be used, with the place to look at.
 #[derive(Debug, Error)]
-#[error("{}:{line}: {fault}", path.display())]
+#[error("{}{}: {fault}", path.display(), line.map_or(String::new(), |line| format!(":{line}")))]
 pub(crate) struct TraceError {
     path: PathBuf,
-    /// From 1; a file that does not open fails at its first line.
-    line: u64,
+    /// From 1; a file that does not open has none.
+    line: Option<u64>,
     #[source]
     fault: TraceFault,
 }
 
-/// What is wrong with the line.
+/// What is wrong with the file, or with the line.
 #[derive(Debug, Error)]
 pub(crate) enum TraceFault {
+    #[error("cannot open the trace: {0}")]
+    Open(#[source] io::Error),
     #[error("cannot read the trace: {0}")]
-    Read(#[from] io::Error),
+    Read(#[source] io::Error),
+    #[error("the name ends with .gz, but the file does not begin as gzip data does")]
+    NotGzip,
+    #[error("the gzip data is damaged: {0}")]
+    Damaged(#[source] io::Error),
     #[error("the file is empty, expected the head line `key,size`")]
     Empty,
     #[error("head line {0:?} where `key,size` is expected")]
@@ -71,69 +80,98 @@ pub(crate) enum TraceFault {
 impl Trace {
     /// Reads the first `requests` of the file, or all.
     pub(crate) fn read(path: &Path, requests: Option<u64>) -> Result<Self, TraceError> {
-        let at = |line| move |fault| TraceError { path: path.to_path_buf(), line, fault };
+        let fail = |line, fault| TraceError { path: path.to_path_buf(), line, fault };
 
-        let mut lines = Lines::open(path).map_err(TraceFault::from).map_err(at(1))?;
-        match lines.next() {
-            Ok(Some(head)) => check_head(head).map_err(at(lines.number))?,
-            Ok(None) => return Err(at(1)(TraceFault::Empty)),
-            Err(error) => return Err(at(lines.number)(error.into())),
-        }
+        let mut lines = Lines::open(path).map_err(|fault| fail(None, fault))?;
         let cap = requests.and_then(|cap| usize::try_from(cap).ok()).unwrap_or(usize::MAX);
-        let mut lookups = Vec::new();
-        while lookups.len() < cap {
-            match lines.next() {
-                Ok(Some(line)) => lookups.push(lookup(line).map_err(at(lines.number))?),
-                Ok(None) => break,
-                Err(error) => return Err(at(lines.number)(error.into())),
+        match lookups(&mut lines, cap) {
+            Ok(lookups) => {
+                let file_name = stem(path);
+                Ok(Self { name: file_name.clone(), file_name, lookups })
+            }
+            Err(fault) => {
+                let line = lines.number;
+                // Damaged data may decode to text that is no trace: the damage is what the user has to know.
+                Err(fail(Some(line), lines.damage().unwrap_or(fault)))
             }
         }
-        if lookups.is_empty() {
-            return Err(at(lines.number)(TraceFault::NoRequests));
-        }
-        let file_name = stem(path);
-        Ok(Self { name: file_name.clone(), file_name, lookups })
     }
+}
+
+/// The look-ups that follow the head line, at most `cap`.
+fn lookups(lines: &mut Lines, cap: usize) -> Result<Vec<Lookup>, TraceFault> {
+    match lines.next()? {
+        Some(head) => check_head(head)?,
+        None => {
+            lines.number = 1;
+            return Err(TraceFault::Empty);
+        }
+    }
+    let mut lookups = Vec::new();
+    while lookups.len() < cap
+        && let Some(line) = lines.next()?
+    {
+        lookups.push(lookup(line)?);
+    }
+    if lookups.is_empty() { Err(TraceFault::NoRequests) } else { Ok(lookups) }
 }
 
 /// A file's lines, counted. The `csv` crate counts records, and blank lines and `\r\n` put it off;
 /// two numbers need no quoting.
 struct Lines {
     source: BufReader<Box<dyn Read>>,
+    is_gzip: bool,
     /// The line that was read last, or that the file ended or failed at; from 1.
     number: u64,
     text: Vec<u8>,
 }
 
 impl Lines {
-    fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { source: BufReader::new(open(path)?), number: 0, text: Vec::new() })
+    /// Reads through a decoder where the file begins as gzip data does.
+    fn open(path: &Path) -> Result<Self, TraceFault> {
+        let mut file = File::open(path).map_err(TraceFault::Open)?;
+        let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
+        // Read and put back rather than sought: a pipe is a trace, too.
+        file.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic).map_err(TraceFault::Open)?;
+        let is_gzip = magic == GZIP_MAGIC;
+        if !is_gzip && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz")) {
+            return Err(TraceFault::NotGzip);
+        }
+        let whole = BufReader::new(Cursor::new(magic).chain(file));
+        let source: Box<dyn Read> = if is_gzip { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) };
+        Ok(Self { source: BufReader::new(source), is_gzip, number: 0, text: Vec::new() })
     }
 
     /// The next line that is not blank, without the blanks around it.
-    fn next(&mut self) -> io::Result<Option<&[u8]>> {
+    fn next(&mut self) -> Result<Option<&[u8]>, TraceFault> {
         loop {
             self.text.clear();
             self.number += 1;
-            if self.source.by_ref().take(LINE_MAX).read_until(b'\n', &mut self.text)? == 0 {
-                return Ok(None);
-            }
-            if !self.text.trim_ascii().is_empty() {
-                return Ok(Some(self.text.trim_ascii()));
+            match self.source.by_ref().take(LINE_MAX).read_until(b'\n', &mut self.text) {
+                Ok(0) => return Ok(None),
+                Ok(_) if self.text.trim_ascii().is_empty() => {}
+                Ok(_) => return Ok(Some(self.text.trim_ascii())),
+                Err(error) => return Err(self.fault(error)),
             }
         }
     }
-}
 
-/// Opens a trace, through a decoder where it begins like a gzip file.
-fn open(path: &Path) -> io::Result<Box<dyn Read>> {
-    let mut file = File::open(path)?;
-    let mut magic = Vec::with_capacity(GZIP_MAGIC.len());
-    // Read and put back rather than sought: a pipe is a trace, too.
-    file.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic)?;
-    let is_gzip = magic == GZIP_MAGIC;
-    let whole = BufReader::new(Cursor::new(magic).chain(file));
-    Ok(if is_gzip { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) })
+    /// What gzip data has against itself, if anything, in as much of the rest as is worth a look.
+    fn damage(&mut self) -> Option<TraceFault> {
+        let rest = &mut self.source.by_ref().take(if self.is_gzip { DAMAGE_SOUGHT_MAX } else { 0 });
+        let error = io::copy(rest, &mut io::sink()).err()?;
+        Some(self.fault(error))
+    }
+
+    /// The decoder's complaints are of other kinds than the file system's.
+    fn fault(&self, error: io::Error) -> TraceFault {
+        match error.kind() {
+            ErrorKind::InvalidData | ErrorKind::InvalidInput | ErrorKind::UnexpectedEof if self.is_gzip => {
+                TraceFault::Damaged(error)
+            }
+            _ => TraceFault::Read(error),
+        }
+    }
 }
 
 /// The file's name without what says how it is packed.

@@ -7,8 +7,8 @@ fn bad_traces_are_named_with_file_and_line() {
     let folder = Folder::new("bad");
     let missing = folder.0.join("missing.csv");
     assert!(
-        refusal(&[], &[&missing]).starts_with(&format!("{}:1: cannot read the trace: ", missing.display())),
-        "the system's own words follow"
+        refusal(&[], &[&missing]).starts_with(&format!("{}: cannot open the trace: ", missing.display())),
+        "a file that is not there has no lines; the system's own words follow"
     );
 
     let long_line = format!("key,size\n{}", "7".repeat(10_000));
@@ -43,17 +43,35 @@ fn bad_traces_are_named_with_file_and_line() {
 }
 
 #[test]
-fn damaged_gzip_is_named_with_file_and_line() {
+fn damaged_gzip_is_named() {
     let folder = Folder::new("damaged");
     let whole = gzip(&trace((0..5_000).map(|key| (key, 1 + key * key % 1_009))));
-    let cut = folder.file("cut.csv.gz", &whole[..whole.len() / 2]);
-    let fake = folder.file("fake.csv.gz", b"\x1f\x8bnothing of the kind");
-    for path in [cut, fake] {
+    let mut paths = vec![
+        folder.file("cut.csv.gz", &whole[..whole.len() / 2]),
+        folder.file("fake.csv.gz", b"\x1f\x8bnothing of the kind"),
+    ];
+    // A byte that differs, at the head and further on: most of such files decode to text, and the text is wrong.
+    for at in (10..whole.len() - 8).step_by(whole.len() / 40) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x15;
+        paths.push(folder.file(&format!("flipped{at}.csv.gz"), &bytes));
+    }
+    for path in paths {
         let message = refusal(&[], &[&path]);
         let rest = message.strip_prefix(&format!("{}:", path.display())).expect("the file");
         let (line, fault) = rest.split_once(": ").expect("the line");
         assert!(line.parse::<u64>().is_ok_and(|line| line >= 1), "{message}");
-        assert!(fault.starts_with("cannot read the trace: "), "{message}");
+        assert!(fault.starts_with("the gzip data is damaged: "), "{message}");
+    }
+}
+
+#[test]
+fn gzip_by_its_name_alone_is_none() {
+    let folder = Folder::new("no-gzip");
+    for (name, bytes) in [("plain.csv.gz", trace([(1, 1)]).into_bytes()), ("lost.GZ", vec![0; 64])] {
+        let path = folder.file(name, bytes);
+        let fault = "the name ends with .gz, but the file does not begin as gzip data does";
+        assert_eq!(refusal(&[], &[&path]), format!("{}: {fault}", path.display()));
     }
 }
 
@@ -62,6 +80,7 @@ fn bad_arguments_are_named() {
     for (args, words) in [
         (["--budget", "64MB"], "unknown unit (B, or K, M, G, T, P, E with or without iB) at byte 2"),
         (["--budget", "max"], "expected a digit at byte 0"),
+        (["--budget", "0"], "expected more than 0 bytes"),
         (["--tenant-max", "101%"], "percentage above 100 at byte 0"),
         (["--requests", "0"], "0 is not in 1.."),
         (["--threads", "0"], "number would be zero"),

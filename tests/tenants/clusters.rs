@@ -70,6 +70,18 @@ fn one_thread_and_one_seed_give_one_result() {
     assert_ne!(run("7"), run("8"));
 }
 
+/// A warm-up offers entries that no request has asked for: what became of those is in no figure of requests.
+#[test]
+fn what_is_too_large_is_a_request() {
+    let report = report(&["--seconds", "0.3", "--budget", "1KiB"], &[]);
+    assert!(number(&report["too_large"]) > 0, "{}", report["too_large"]);
+    for row in tenants(&report).iter().chain([&report]) {
+        let [kept_out, requests] = [["too_large", "passed_through"], ["requests", "hits"]]
+            .map(|[one, other]| [number(&row[one]), number(&row[other])]);
+        assert!(kept_out[0] + kept_out[1] <= requests[0] - requests[1], "{row}");
+    }
+}
+
 #[test]
 fn time_ends_a_run() {
     let report = report(&["--seconds", "0.2", "--budget", "1MiB", "--requests", "18446744073709551615"], &[]);
