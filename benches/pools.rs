@@ -23,7 +23,8 @@ fn main() -> std::process::ExitCode {
     // Set by `cargo bench`, which adds `--bench` itself.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let args = std::env::args_os().skip(1).filter(|arg| arg != "--bench");
-    let with_events = ["bench", "--quiet", "--bench", "pools", "--features", "tracing", "--"];
+    // Not quiet: the build with the feature takes a while, and cargo says what it does.
+    let with_events = ["bench", "--bench", "pools", "--features", "tracing", "--"];
     match Command::new(cargo).args(with_events).args(args).status() {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,

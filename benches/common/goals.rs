@@ -5,7 +5,7 @@
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 
-use super::rows::Medians;
+use super::rows::{Medians, is_quick};
 
 /// One line of the table: what is wanted is an upper bound.
 struct Goal {
@@ -72,7 +72,11 @@ impl<'a> Goals<'a> {
         let mut table = Table::new();
         table.load_style(ASCII_MARKDOWN).set_header([self.title, "measured", "at most", ""]);
         for Goal { what, measured, unit, most } in self.goals {
-            let verdict = if measured <= most { "met" } else { "missed" };
+            let verdict = match measured <= most {
+                _ if is_quick() => "not judged: --quick",
+                true => "met",
+                false => "missed",
+            };
             table.add_row([what, format!("{measured:.3} {unit}"), format!("{most:.3} {unit}"), verdict.to_owned()]);
         }
         println!("{}", table.trim_fmt());

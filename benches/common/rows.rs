@@ -1,9 +1,10 @@
-//! Rows of a table under criterion: each an id, a team that runs it, and the median kept for what is printed at the
-//! end.
+//! Rows of a table under criterion: each an id, a team that runs it, and one figure kept for what is printed at the end.
+//! That is the median of the samples. Under `--quick` there are two samples, and the figure is criterion's own estimate.
 
 #![cfg(not(loom))]
 
 use std::collections::BTreeMap;
+use std::env;
 use std::time::Duration;
 
 use criterion::Criterion;
@@ -23,6 +24,21 @@ pub(crate) type Medians = BTreeMap<String, f64>;
 pub(crate) struct Rows {
     criterion: Criterion,
     medians: Medians,
+    /// Rows that there are, and rows that the filter has let through.
+    offered: usize,
+    run: usize,
+}
+
+/// What one sample took.
+#[derive(Clone, Copy)]
+struct Lap {
+    iterations: f64,
+    nanos: f64,
+}
+
+/// Whether the program is to show that it works rather than to measure: a goal says nothing then.
+pub(crate) fn is_quick() -> bool {
+    env::args().any(|arg| arg == "--quick")
 }
 
 impl Rows {
@@ -35,7 +51,7 @@ impl Rows {
             .nresamples(10_000)
             .without_plots()
             .configure_from_args();
-        Rows { criterion, medians: BTreeMap::new() }
+        Rows { criterion, medians: BTreeMap::new(), offered: 0, run: 0 }
     }
 
     /// A row measured by wall time. The team is made only if the row is run.
@@ -51,21 +67,20 @@ impl Rows {
     fn row(&mut self, id: &str, make: impl Fn() -> Team, lap: impl Fn(&Team, u64) -> Duration) {
         // Criterion calls the closure for each sample: the team stays from one to the next.
         let mut team = None;
-        let mut samples = Vec::new();
+        let mut laps = Vec::new();
         self.criterion.bench_function(id, |bencher| {
             let team = team.get_or_insert_with(&make);
-            bencher.iter_custom(|iters| {
-                let time = lap(team, iters);
-                samples.push(time.as_secs_f64() * 1e9 / iters as f64);
+            bencher.iter_custom(|iterations| {
+                let time = lap(team, iterations);
+                laps.push(Lap { iterations: iterations as f64, nanos: time.as_secs_f64() * 1e9 });
                 time
             });
         });
-        // What came before the last samples was the warm-up. A row that was only tried has one sample.
-        let warm_up = samples.len().saturating_sub(SAMPLES);
-        if samples.len() > 1
-            && let Some(median) = median(samples.split_off(warm_up))
-        {
-            self.medians.insert(id.to_owned(), median);
+        self.offered += 1;
+        self.run += usize::from(!laps.is_empty());
+        let figure = if is_quick() { quick_figure(&laps) } else { figure(&laps, samples()) };
+        if let Some(figure) = figure {
+            self.medians.insert(id.to_owned(), figure);
         }
     }
 
@@ -77,6 +92,32 @@ impl Rows {
     /// No further rows: what the last line of criterion is, and the medians.
     pub(crate) fn finish(self) -> Medians {
         self.criterion.final_summary();
+        let is_list = env::args().any(|arg| arg == "--list");
+        if self.run == 0 && !is_list {
+            eprintln!("no row matches the filter; `-- --list` prints the ids of all {} rows", self.offered);
+        }
         self.medians
     }
+}
+
+/// Samples of a row: as many as the command line asks for.
+fn samples() -> usize {
+    let mut args = env::args().skip_while(|arg| !arg.starts_with("--sample-size"));
+    let asked =
+        args.next().and_then(|arg| arg.strip_prefix("--sample-size=").map(str::to_owned).or_else(|| args.next()));
+    asked.and_then(|number| number.parse().ok()).unwrap_or(SAMPLES)
+}
+
+/// The median of the last laps. What came before them was the warm-up; a row that was only tried has one lap.
+fn figure(laps: &[Lap], samples: usize) -> Option<f64> {
+    let warm_up = laps.len().saturating_sub(samples);
+    let sampled = laps[warm_up..].iter().map(|lap| lap.nanos / lap.iterations).collect();
+    if laps.len() > 1 { median(sampled) } else { None }
+}
+
+/// The slope through the last two laps, as criterion estimates it when it is quick: the second is twice as long.
+fn quick_figure(laps: &[Lap]) -> Option<f64> {
+    let [.., one, two] = laps else { return None };
+    let products = one.iterations * one.nanos + two.iterations * two.nanos;
+    Some(products / (one.iterations * one.iterations + two.iterations * two.iterations))
 }

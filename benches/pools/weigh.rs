@@ -6,6 +6,7 @@ use std::process::exit;
 
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
+use indicatif::{ProgressBar, ProgressStyle};
 
 use super::machine::{ALIGNS, create, hold, runtime};
 use super::sizes::{Machine, Object, WAYS, nodes, sum};
@@ -15,21 +16,30 @@ use crate::common::stats::median;
 
 pub(crate) const WHAT: &str = "weigh";
 
+/// Kinds of groups that are weighed.
+const KINDS: usize = 2;
+
 pub(crate) fn print(machines: &[Machine], groups: u32, runs: usize) {
     println!(
         "Resident bytes for each of {groups} groups with names of 16 bytes: a process that has them less one that has\n\
          none, median of {runs}, in turn. Those of size classes are computed: packed, and what the classes waste more.\n"
     );
+    let progress = progress(machines.len() * KINDS * runs * ALIGNS.len());
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN).set_header(["", "groups", WAYS[0], WAYS[1], WAYS[2], "in objects, packed"]);
     for machine in machines {
-        let kinds: [(&str, &[Object]); 2] = [("idle", &machine.idle), ("memory on every node", &machine.everywhere)];
+        let kinds: [(&str, &[Object]); KINDS] =
+            [("idle", &machine.idle), ("memory on every node", &machine.everywhere)];
         for (kind, (name, objects)) in kinds.into_iter().enumerate() {
             let mut weights = [Vec::new(), Vec::new()];
             for _ in 0..runs {
                 for (align, weights) in weights.iter_mut().enumerate() {
                     weights.push(weigh(machine.nodes, align, kind, groups));
+                    progress.inc(1);
                 }
+            }
+            if progress.is_hidden() {
+                eprintln!("pools: {} of {} weights taken", progress.position(), progress.length().unwrap_or_default());
             }
             let [aligned, packed] = weights.map(|weights| median(weights).unwrap_or_default());
             let (_, given) = sum(objects);
@@ -39,7 +49,20 @@ pub(crate) fn print(machines: &[Machine], groups: u32, runs: usize) {
             table.add_row(head.into_iter().chain(cells));
         }
     }
+    progress.finish_and_clear();
     println!("{}\n", table.trim_fmt());
+}
+
+/// Weighing takes minutes: a bar on a terminal, elsewhere a line now and then; both on stderr.
+fn progress(weights: usize) -> ProgressBar {
+    let words = "pools: weighing [{wide_bar}] {pos}/{len} weights, {eta} left";
+    let style = ProgressStyle::with_template(words).expect("the words name what indicatif knows");
+    let bar = ProgressBar::new(weights as u64).with_style(style);
+    if bar.is_hidden() {
+        eprintln!("pools: {weights} weights to take, each of two processes");
+    }
+    bar.tick();
+    bar
 }
 
 fn weigh(nodes: u16, align: usize, kind: usize, groups: u32) -> f64 {
