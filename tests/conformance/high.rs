@@ -33,14 +33,10 @@ fn over_high_is_no_failure(builder: RuntimeBuilder) {
     drop(held);
 }
 
-#[test]
-fn s041_over_high_is_no_failure() {
-    over_high_is_no_failure(bare_groups());
-}
-
-#[test]
-fn s041_adaptive() {
-    over_high_is_no_failure(adaptive_groups());
+twins! {
+    over_high_is_no_failure:
+    s041_over_high_is_no_failure(bare_groups()),
+    s041_adaptive(adaptive_groups()),
 }
 
 fn a_cache_stays_close_to_high(builder: RuntimeBuilder) {
@@ -58,14 +54,10 @@ fn a_cache_stays_close_to_high(builder: RuntimeBuilder) {
     assert_groups_sound(&runtime);
 }
 
-#[test]
-fn s042_a_cache_stays_close_to_high() {
-    a_cache_stays_close_to_high(bare_groups());
-}
-
-#[test]
-fn s042_adaptive() {
-    a_cache_stays_close_to_high(adaptive_groups());
+twins! {
+    a_cache_stays_close_to_high:
+    s042_a_cache_stays_close_to_high(bare_groups()),
+    s042_adaptive(adaptive_groups()),
 }
 
 /// The kernel's one call populates 200M page by page, so that throttling begins in the middle of it. Here a call that
@@ -92,14 +84,10 @@ fn one_big_charge_is_throttled_at_once(builder: RuntimeBuilder) {
     drop(held);
 }
 
-#[test]
-fn s043_one_big_charge_is_throttled_at_once() {
-    one_big_charge_is_throttled_at_once(bare_groups());
-}
-
-#[test]
-fn s043_adaptive() {
-    one_big_charge_is_throttled_at_once(adaptive_groups());
+twins! {
+    one_big_charge_is_throttled_at_once:
+    s043_one_big_charge_is_throttled_at_once(bare_groups()),
+    s043_adaptive(adaptive_groups()),
 }
 
 /// Usage in MiB at a high of 100 MiB, and the milliseconds of delay for one batch.

@@ -75,15 +75,11 @@ fn delete_30_that_two_threads_charged(builder: RuntimeBuilder) {
     assert_groups_sound(&runtime);
 }
 
-/// Threads that are gone have left charges and credit behind; one `settle` after the last charge nobody is dying.
-#[test]
-fn s072_dying_groups_of_several_threads_go_with_their_charges() {
-    delete_30_that_two_threads_charged(adaptive_groups().adaptive(false));
-}
-
-#[test]
-fn s072_dying_groups_of_several_threads_go_with_their_charges_adaptive() {
-    delete_30_that_two_threads_charged(adaptive_groups());
+twins! {
+    delete_30_that_two_threads_charged:
+    /// Threads that are gone have left charges and credit behind; one `settle` after the last charge nobody is dying.
+    s072_dying_groups_of_several_threads_go_with_their_charges(adaptive_groups().adaptive(false)),
+    s072_dying_groups_of_several_threads_go_with_their_charges_adaptive(adaptive_groups()),
 }
 
 /// The kernel switches the controller off below a group; here a group goes offline: what is charged stays with the

@@ -13,6 +13,20 @@ mod reclaimers;
 #[path = "../workers/mod.rs"]
 mod workers;
 
+/// Two tests of one statement: with a stock whose numbers are exact, or none, and with the adaptive one. Each has a name
+/// and the arguments of the function that holds the statement, once for each call.
+macro_rules! twins {
+    ($statement:ident: $($(#[$doc:meta])* $test:ident $(($($argument:expr),*))+,)+) => {
+        $(
+            $(#[$doc])*
+            #[test]
+            fn $test() {
+                $($statement($($argument),*);)+
+            }
+        )+
+    };
+}
+
 mod high;
 mod kmem;
 mod lifecycle;

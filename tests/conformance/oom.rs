@@ -63,14 +63,10 @@ fn a_charger_above_max_is_killed(builder: RuntimeBuilder) {
     assert_groups_sound(&runtime);
 }
 
-#[test]
-fn s047_a_charger_above_max_is_killed() {
-    a_charger_above_max_is_killed(bare_groups());
-}
-
-#[test]
-fn s047_adaptive() {
-    a_charger_above_max_is_killed(adaptive_groups());
+twins! {
+    a_charger_above_max_is_killed:
+    s047_a_charger_above_max_is_killed(bare_groups()),
+    s047_adaptive(adaptive_groups()),
 }
 
 fn one_oom_one_kill(builder: RuntimeBuilder) {
@@ -88,14 +84,10 @@ fn one_oom_one_kill(builder: RuntimeBuilder) {
     assert_groups_sound(&runtime);
 }
 
-#[test]
-fn s048_one_oom_one_kill() {
-    one_oom_one_kill(bare_groups());
-}
-
-#[test]
-fn s048_adaptive() {
-    one_oom_one_kill(adaptive_groups());
+twins! {
+    one_oom_one_kill:
+    s048_one_oom_one_kill(bare_groups()),
+    s048_adaptive(adaptive_groups()),
 }
 
 /// 50M that are pinned, and a max of 30M.
@@ -123,14 +115,10 @@ fn writing_max_below_pinned_memory(builder: RuntimeBuilder) {
     drop(pinned);
 }
 
-#[test]
-fn s049_writing_max_below_pinned_memory() {
-    writing_max_below_pinned_memory(bare_groups());
-}
-
-#[test]
-fn s049_adaptive() {
-    writing_max_below_pinned_memory(adaptive_groups());
+twins! {
+    writing_max_below_pinned_memory:
+    s049_writing_max_below_pinned_memory(bare_groups()),
+    s049_adaptive(adaptive_groups()),
 }
 
 /// A{B}, B is killed for a limit of its own. Where the kernel's root shows nothing, ours shows what is below it.
@@ -151,14 +139,10 @@ fn hierarchical_and_local(builder: RuntimeBuilder) {
     assert_groups_sound(&runtime);
 }
 
-#[test]
-fn s056_hierarchical_and_local() {
-    hierarchical_and_local(bare_groups());
-}
-
-#[test]
-fn s056_adaptive() {
-    hierarchical_and_local(adaptive_groups());
+twins! {
+    hierarchical_and_local:
+    s056_hierarchical_and_local(bare_groups()),
+    s056_adaptive(adaptive_groups()),
 }
 
 /// The parent has the limit, the child is one group to be killed: it dies as a whole, and nobody beside it.
@@ -185,14 +169,10 @@ fn the_whole_child_dies(builder: RuntimeBuilder) {
     assert_groups_sound(&runtime);
 }
 
-#[test]
-fn s057_the_whole_child_dies() {
-    the_whole_child_dies(bare_groups());
-}
-
-#[test]
-fn s057_adaptive() {
-    the_whole_child_dies(adaptive_groups());
+twins! {
+    the_whole_child_dies:
+    s057_the_whole_child_dies(bare_groups()),
+    s057_adaptive(adaptive_groups()),
 }
 
 /// The same one level up: all die, at whatever depth.
@@ -215,14 +195,10 @@ fn all_below_the_parent_die(builder: RuntimeBuilder) {
     assert_groups_sound(&runtime);
 }
 
-#[test]
-fn s058_all_below_the_parent_die() {
-    all_below_the_parent_die(bare_groups());
-}
-
-#[test]
-fn s058_adaptive() {
-    all_below_the_parent_die(adaptive_groups());
+twins! {
+    all_below_the_parent_die:
+    s058_all_below_the_parent_die(bare_groups()),
+    s058_adaptive(adaptive_groups()),
 }
 
 /// oom_score_adj -1000 is an exempt group.
@@ -246,14 +222,10 @@ fn who_is_exempt_survives(builder: RuntimeBuilder) {
     assert_groups_sound(&runtime);
 }
 
-#[test]
-fn s059_who_is_exempt_survives() {
-    who_is_exempt_survives(bare_groups());
-}
-
-#[test]
-fn s059_adaptive() {
-    who_is_exempt_survives(adaptive_groups());
+twins! {
+    who_is_exempt_survives:
+    s059_who_is_exempt_survives(bare_groups()),
+    s059_adaptive(adaptive_groups()),
 }
 
 /// A listener at each level above, and a thread that waits there: all hear of what moved the count they read.
@@ -297,12 +269,8 @@ fn each_ancestor_hears(builder: RuntimeBuilder) {
     assert_groups_sound(&runtime);
 }
 
-#[test]
-fn s061_each_ancestor_hears() {
-    each_ancestor_hears(bare_groups());
-}
-
-#[test]
-fn s061_adaptive() {
-    each_ancestor_hears(adaptive_groups());
+twins! {
+    each_ancestor_hears:
+    s061_each_ancestor_hears(bare_groups()),
+    s061_adaptive(adaptive_groups()),
 }

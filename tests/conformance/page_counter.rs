@@ -67,16 +67,11 @@ fn usage_may_equal_max(config: CounterConfig) {
     assert_sound(&r);
 }
 
-/// usage == max is legal; one more is refused.
-#[test]
-fn s002_usage_may_equal_max() {
-    usage_may_equal_max(bare());
-    usage_may_equal_max(fixed());
-}
-
-#[test]
-fn s002_adaptive() {
-    usage_may_equal_max(adaptive());
+twins! {
+    usage_may_equal_max:
+    /// usage == max is legal; one more is refused.
+    s002_usage_may_equal_max(bare())(fixed()),
+    s002_adaptive(adaptive()),
 }
 
 fn forced_charge_exceeds_max(config: CounterConfig) {
@@ -94,17 +89,12 @@ fn forced_charge_exceeds_max(config: CounterConfig) {
     assert_sound(&r);
 }
 
-/// A forced charge may exceed the limit; the next ordinary one is refused until enough is uncharged. The kernel does
-/// not tell forced units from others; here `forced` counts them.
-#[test]
-fn s003_forced_charge_exceeds_max() {
-    forced_charge_exceeds_max(bare());
-    forced_charge_exceeds_max(fixed());
-}
-
-#[test]
-fn s003_adaptive() {
-    forced_charge_exceeds_max(adaptive());
+twins! {
+    forced_charge_exceeds_max:
+    /// A forced charge may exceed the limit; the next ordinary one is refused until enough is uncharged. The kernel does
+    /// not tell forced units from others; here `forced` counts them.
+    s003_forced_charge_exceeds_max(bare())(fixed()),
+    s003_adaptive(adaptive()),
 }
 
 /// After 1 the kernel's B.peak is 101, a usage that never was. Here no refused charge enters a peak.
@@ -146,17 +136,12 @@ fn max_below_live_is_busy(config: CounterConfig) {
     assert_sound(&r);
 }
 
-/// A limit below what is charged is busy and changes nothing. Other than in the kernel, credit is no reason: it is
-/// drained first.
-#[test]
-fn s006_max_below_live_is_busy() {
-    max_below_live_is_busy(bare());
-    max_below_live_is_busy(fixed());
-}
-
-#[test]
-fn s006_adaptive() {
-    max_below_live_is_busy(adaptive());
+twins! {
+    max_below_live_is_busy:
+    /// A limit below what is charged is busy and changes nothing. Other than in the kernel, credit is no reason: it is
+    /// drained first.
+    s006_max_below_live_is_busy(bare())(fixed()),
+    s006_adaptive(adaptive()),
 }
 
 /// Charger and setter start together; in the end it cannot be that the limit was taken and usage is above it.
@@ -198,16 +183,11 @@ fn lowered_max_against_charge(config: impl Fn() -> CounterConfig) {
     assert_sound(&r);
 }
 
-/// A real race of two threads, many times; every order of the two is explored by the model of the same edge.
-#[test]
-fn s007_lowered_max_against_charge() {
-    lowered_max_against_charge(bare);
-    lowered_max_against_charge(fixed);
-}
-
-#[test]
-fn s007_adaptive() {
-    lowered_max_against_charge(adaptive);
+twins! {
+    lowered_max_against_charge:
+    /// A real race of two threads, many times; every order of the two is explored by the model of the same edge.
+    s007_lowered_max_against_charge(bare)(fixed),
+    s007_adaptive(adaptive),
 }
 
 /// The kernel rounds to pages (4097 bytes are one page, 4095 none) and clamps what is too large. Here a size is exact

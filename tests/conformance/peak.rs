@@ -35,17 +35,12 @@ fn peak_stays_when_usage_drops(config: CounterConfig) {
     assert_sound(&r);
 }
 
-/// Fresh: nothing. After a burst: usage and peak show it. After the free: usage drops, the peak stays. (The
-/// statement's statistics belong to another part.)
-#[test]
-fn s062_peak_stays_when_usage_drops() {
-    peak_stays_when_usage_drops(bare());
-    peak_stays_when_usage_drops(fixed());
-}
-
-#[test]
-fn s062_adaptive() {
-    peak_stays_when_usage_drops(adaptive());
+twins! {
+    peak_stays_when_usage_drops:
+    /// Fresh: nothing. After a burst: usage and peak show it. After the free: usage drops, the peak stays. (The
+    /// statement's statistics belong to another part.)
+    s062_peak_stays_when_usage_drops(bare())(fixed()),
+    s062_adaptive(adaptive()),
 }
 
 fn windows_are_private(config: CounterConfig) {
@@ -77,16 +72,11 @@ fn windows_are_private(config: CounterConfig) {
     assert_sound(&r);
 }
 
-/// Private windows on the peak, reset one by one, dropped in another order than they were reset.
-#[test]
-fn s063_peak_windows_are_private() {
-    windows_are_private(bare());
-    windows_are_private(fixed());
-}
-
-#[test]
-fn s063_adaptive() {
-    windows_are_private(adaptive());
+twins! {
+    windows_are_private:
+    /// Private windows on the peak, reset one by one, dropped in another order than they were reset.
+    s063_peak_windows_are_private(bare())(fixed()),
+    s063_adaptive(adaptive()),
 }
 
 /// A window counts what is charged when it is reset: the peak of a window is never below usage.

@@ -104,18 +104,14 @@ fn cache_shrinks_to_its_protection(builder: RuntimeBuilder, kind: Kind) {
     assert_groups_sound(&tree.runtime);
 }
 
-/// B is left with what protects it, and its children share that.
-#[test]
-fn s027_cache_shrinks_to_its_protection() {
-    cache_shrinks_to_its_protection(bare_groups().recursive_protection(false), Kind::Min);
-    cache_shrinks_to_its_protection(bare_groups().recursive_protection(false), Kind::Low);
-}
-
-/// Recursive protection changes nothing where the children's settings use up their parent's.
-#[test]
-fn s027_adaptive_and_recursive() {
-    cache_shrinks_to_its_protection(adaptive_groups(), Kind::Min);
-    cache_shrinks_to_its_protection(adaptive_groups(), Kind::Low);
+twins! {
+    cache_shrinks_to_its_protection:
+    /// B is left with what protects it, and its children share that.
+    s027_cache_shrinks_to_its_protection
+        (bare_groups().recursive_protection(false), Kind::Min)
+        (bare_groups().recursive_protection(false), Kind::Low),
+    /// Recursive protection changes nothing where the children's settings use up their parent's.
+    s027_adaptive_and_recursive(adaptive_groups(), Kind::Min)(adaptive_groups(), Kind::Low),
 }
 
 /// What each is protected by before anybody is reclaimed. The kernel leaves the figure of an empty group as it was;
@@ -288,17 +284,12 @@ fn sums_are_a_recount(config: CounterConfig) {
     assert_sound(&r);
 }
 
-/// children_min_usage is the sum of min(usage, min) over the children after any history that has come to rest. The
-/// kernel can lose an update when two charges race; here the exchange is repeated until it holds.
-#[test]
-fn s035_children_min_usage_is_a_recount() {
-    sums_are_a_recount(bare());
-    sums_are_a_recount(fixed());
-}
-
-#[test]
-fn s035_adaptive() {
-    sums_are_a_recount(adaptive());
+twins! {
+    sums_are_a_recount:
+    /// children_min_usage is the sum of min(usage, min) over the children after any history that has come to rest. The
+    /// kernel can lose an update when two charges race; here the exchange is repeated until it holds.
+    s035_children_min_usage_is_a_recount(bare())(fixed()),
+    s035_adaptive(adaptive()),
 }
 
 /// A counter that goes takes its protection out of the parent at once. In the kernel its charges stay; a bare counter

@@ -85,16 +85,12 @@ fn credit_of_another_thread_is_found(config: CounterConfig, exact: bool) {
     assert_sound(&r);
 }
 
-/// The kernel drains asynchronously and may reclaim or kill while the credit is on its way. Here it is back before
-/// the second try.
-#[test]
-fn s014_no_refusal_while_credit_is_stranded() {
-    credit_of_another_thread_is_found(fixed(), true);
-}
-
-#[test]
-fn s014_adaptive() {
-    credit_of_another_thread_is_found(adaptive(), false);
+twins! {
+    credit_of_another_thread_is_found:
+    /// The kernel drains asynchronously and may reclaim or kill while the credit is on its way. Here it is back before
+    /// the second try.
+    s014_no_refusal_while_credit_is_stranded(fixed(), true),
+    s014_adaptive(adaptive(), false),
 }
 
 /// Each of four threads holds a quarter of the limit at most, so nobody may ever be refused, wherever the credit is.
@@ -207,15 +203,11 @@ fn usage_is_live_and_stock(config: CounterConfig) {
     }
 }
 
-/// The accounting identity at rest, after random charges, frees, limits, drains and passing children.
-#[test]
-fn s015_usage_is_live_and_stock_at_rest() {
-    usage_is_live_and_stock(fixed());
-}
-
-#[test]
-fn s015_adaptive() {
-    usage_is_live_and_stock(adaptive());
+twins! {
+    usage_is_live_and_stock:
+    /// The accounting identity at rest, after random charges, frees, limits, drains and passing children.
+    s015_usage_is_live_and_stock_at_rest(fixed()),
+    s015_adaptive(adaptive()),
 }
 
 /// Charge and uncharge of one unit, a million times: usage moves once, and nothing else is ever counted. (The
@@ -237,14 +229,10 @@ fn free_and_charge_again_is_local(config: CounterConfig) {
     assert_sound(&r);
 }
 
-#[test]
-fn s017_free_and_charge_again_is_local() {
-    free_and_charge_again_is_local(fixed());
-}
-
-#[test]
-fn s017_adaptive() {
-    free_and_charge_again_is_local(adaptive());
+twins! {
+    free_and_charge_again_is_local:
+    s017_free_and_charge_again_is_local(fixed()),
+    s017_adaptive(adaptive()),
 }
 
 fn drain_is_complete(config: CounterConfig) {
@@ -267,15 +255,11 @@ fn drain_is_complete(config: CounterConfig) {
     assert_sound(&r);
 }
 
-/// When a drain returns, no credit is left below, on whatever thread; nobody had to cooperate.
-#[test]
-fn s020_drain_is_complete_on_return() {
-    drain_is_complete(fixed());
-}
-
-#[test]
-fn s020_adaptive() {
-    drain_is_complete(adaptive());
+twins! {
+    drain_is_complete:
+    /// When a drain returns, no credit is left below, on whatever thread; nobody had to cooperate.
+    s020_drain_is_complete_on_return(fixed()),
+    s020_adaptive(adaptive()),
 }
 
 fn gone_counter_returns_its_stock(config: CounterConfig) {
@@ -311,16 +295,12 @@ fn gone_counter_returns_its_stock(config: CounterConfig) {
     assert_sound(&r);
 }
 
-/// A counter goes while other threads hold credit for it: the parent loses exactly that credit, once, and threads
-/// that end later do no harm.
-#[test]
-fn s021_gone_counter_returns_its_stock_once() {
-    gone_counter_returns_its_stock(fixed());
-}
-
-#[test]
-fn s021_adaptive() {
-    gone_counter_returns_its_stock(adaptive());
+twins! {
+    gone_counter_returns_its_stock:
+    /// A counter goes while other threads hold credit for it: the parent loses exactly that credit, once, and threads
+    /// that end later do no harm.
+    s021_gone_counter_returns_its_stock_once(fixed()),
+    s021_adaptive(adaptive()),
 }
 
 /// Charges one unit to each of 32 counters in turn and returns how often the usage of one moved.
@@ -381,15 +361,11 @@ fn charge_inside_the_hook(config: CounterConfig) {
     *cell.lock().expect("nobody panics with it") = None;
 }
 
-/// A charge from any callback of ours never waits for itself. A signal handler is out of scope, as for malloc.
-#[test]
-fn s025_charge_inside_a_callback() {
-    charge_inside_the_hook(fixed());
-}
-
-#[test]
-fn s025_adaptive() {
-    charge_inside_the_hook(adaptive());
+twins! {
+    charge_inside_the_hook:
+    /// A charge from any callback of ours never waits for itself. A signal handler is out of scope, as for malloc.
+    s025_charge_inside_a_callback(fixed()),
+    s025_adaptive(adaptive()),
 }
 
 /// One life of a set of two counters, the second charged with each of the first's units and sometimes drained alone.
@@ -429,16 +405,12 @@ fn independent_stocks_differ_by_the_bound(config: impl Fn() -> CounterConfig) {
     assert!(verdict.is_ok(), "{verdict}");
 }
 
-/// Memory and memory + swap charged together, each with its own stock: the second may read lower than the first by
-/// the stock's bound at most (the kernel: one batch a processor; here two batches a thread).
-#[test]
-fn s026_independent_stocks_differ_by_the_bound() {
-    independent_stocks_differ_by_the_bound(fixed);
-}
-
-#[test]
-fn s026_independent_adaptive() {
-    independent_stocks_differ_by_the_bound(adaptive);
+twins! {
+    independent_stocks_differ_by_the_bound:
+    /// Memory and memory + swap charged together, each with its own stock: the second may read lower than the first by
+    /// the stock's bound at most (the kernel: one batch a processor; here two batches a thread).
+    s026_independent_stocks_differ_by_the_bound(fixed),
+    s026_independent_adaptive(adaptive),
 }
 
 fn shared_stock_keeps_the_order(config: impl Fn() -> CounterConfig) {
@@ -459,13 +431,9 @@ fn shared_stock_keeps_the_order(config: impl Fn() -> CounterConfig) {
     assert!(verdict.is_ok(), "{verdict}");
 }
 
-/// 26 with one stock for the set: the second is never lower than the first.
-#[test]
-fn s026_shared_stock_keeps_the_order() {
-    shared_stock_keeps_the_order(fixed);
-}
-
-#[test]
-fn s026_shared_adaptive() {
-    shared_stock_keeps_the_order(adaptive);
+twins! {
+    shared_stock_keeps_the_order:
+    /// 26 with one stock for the set: the second is never lower than the first.
+    s026_shared_stock_keeps_the_order(fixed),
+    s026_shared_adaptive(adaptive),
 }

@@ -134,14 +134,10 @@ fn both_full_then_both_enough(builder: RuntimeBuilder) {
     assert_groups_sound(&runtime);
 }
 
-#[test]
-fn s065_both_full_then_both_enough() {
-    both_full_then_both_enough(bare_groups());
-}
-
-#[test]
-fn s065_adaptive() {
-    both_full_then_both_enough(adaptive_groups());
+twins! {
+    both_full_then_both_enough:
+    s065_both_full_then_both_enough(bare_groups()),
+    s065_adaptive(adaptive_groups()),
 }
 
 /// No swap at all: what is above max is an OOM, and each attempt to swap is counted with the counter.
@@ -164,14 +160,10 @@ fn no_swap(builder: RuntimeBuilder) {
     assert_groups_sound(&runtime);
 }
 
-#[test]
-fn s066_no_swap() {
-    no_swap(bare_groups());
-}
-
-#[test]
-fn s066_adaptive() {
-    no_swap(adaptive_groups());
+twins! {
+    no_swap:
+    s066_no_swap(bare_groups()),
+    s066_adaptive(adaptive_groups()),
 }
 
 /// The parent's swap is full: the child is refused there, keeps its memory, and nobody is killed for swap.
@@ -209,12 +201,8 @@ fn swap_is_hierarchical(builder: RuntimeBuilder) {
     assert_groups_sound(&runtime);
 }
 
-#[test]
-fn s067_swap_is_hierarchical() {
-    swap_is_hierarchical(bare_groups());
-}
-
-#[test]
-fn s067_adaptive() {
-    swap_is_hierarchical(adaptive_groups());
+twins! {
+    swap_is_hierarchical:
+    s067_swap_is_hierarchical(bare_groups()),
+    s067_adaptive(adaptive_groups()),
 }
