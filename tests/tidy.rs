@@ -456,7 +456,9 @@ fn tests_and_benches_step_aside_under_loom() {
 fn the_readme_states_this_version() {
     let version = env!("CARGO_PKG_VERSION");
     let readme = read("README.md");
-    for line in readme.lines().filter(|line| line.trim_start().starts_with("memcg = ")) {
+    let lines: Vec<&str> = readme.lines().filter(|line| line.trim_start().starts_with("memcg = ")).collect();
+    assert!(!lines.is_empty(), "README.md does not say how to depend on memcg");
+    for line in lines {
         let stated = line.split('"').nth(1).unwrap_or("");
         let fits = !stated.is_empty() && (version == stated || version.starts_with(&format!("{stated}.")));
         assert!(fits, "README.md says `{}`, this is {version}", line.trim());

@@ -18,7 +18,7 @@ pub(crate) fn program(name: &str) -> PathBuf {
 fn build(name: &str, profile: &Path) {
     let folder = profile.file_name().expect("target/<profile>").to_str().expect("a profile's name");
     let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--example", name, "--manifest-path"])
+        .args(["build", "--locked", "--quiet", "--example", name, "--manifest-path"])
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
         .args(["--profile", if folder == "debug" { "dev" } else { folder }, "--target-dir"])
         .arg(profile.parent().expect("a target folder"))
