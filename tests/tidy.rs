@@ -3,6 +3,9 @@
 //! that the code names explained and modelled. It reads the sources as text, for what it looks for is written, not
 //! compiled.
 
+#[path = "tidy/mutations.rs"]
+mod mutations;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -401,28 +404,6 @@ fn every_edge_is_explained_and_modelled() {
         }
     }
     fail_if_any("every edge is named at both ends, explained and modelled", &faults);
-}
-
-#[test]
-fn every_modelled_edge_has_a_mutation() {
-    let path = ".ci/mutations.txt";
-    // The published package carries no checks.
-    if !root().join(path).exists() {
-        return;
-    }
-    let text = read(path);
-    let mutated: BTreeSet<&str> = text.lines().filter_map(|line| line.strip_prefix("model ")).collect();
-    let written = models_written();
-    let mut faults = Vec::new();
-    for model in mutated.iter().filter(|&&model| !written.contains(model)) {
-        faults.push(format!("{path}: {model} is not in src/tests"));
-    }
-    for (edge, row) in edge_table() {
-        if !models_named(&row).iter().any(|model| mutated.contains(model.as_str())) {
-            faults.push(format!("{path}: no model of E{edge} has a mutation"));
-        }
-    }
-    fail_if_any("every edge has a mutation that one of its models catches", &faults);
 }
 
 #[test]

@@ -43,3 +43,12 @@
 //! What is not in the table is not an edge: the peak of a counter's life, published bounds, settings of the OOM policy and
 //! the mark *tight* are relaxed, and nothing is concluded from their order. (Who relies on nothing below being open has
 //! *waiting*, E25, for that.)
+//!
+//! # What loom leaves out
+//!
+//! Loom 0.7.2 looks for orders to try at the last access to a word, and a load of one thread hides a load of another.
+//! Where a thread loads a word before it exchanges it, loom may never try that exchange before another thread's load
+//! (`sync::model::loom_integers` says how). Without the mark *moved* (E15) the model
+//! `loom_guard_turns_over_vs_last_handle` passes all 1,044 schedules that loom finds with no bound of preemptions. With
+//! `LOOM_LOADS=exchanges` each load conflicts with every access, and the model fails at three preemptions. So it does
+//! under a loom that remembers the last load of each thread.

@@ -126,8 +126,8 @@ fn loom_zero_guard_shrinks_vs_last_uncharge() {
 }
 
 /// E15. A guard loses its last byte and grows again while the last handle goes: a word that looks as before, and a
-/// usage that was zero in between. The removal of *moved* is beyond what loom reaches:
-/// `races::a_guard_that_turns_over_keeps_its_group` tries it with real threads.
+/// usage that was zero in between. Without *moved* it fails where loads count as exchanges, and only there
+/// (`docs::orderings`); `races::a_guard_that_turns_over_keeps_its_group` tries it with real threads.
 #[test]
 fn loom_guard_turns_over_vs_last_handle() {
     model(|| {

@@ -112,8 +112,11 @@ fn loom_store_compact_vs_read() {
         let (store, key) = two_pages(&nodes, &root);
         let reads = beside((Arc::clone(&store), key), |(store, key)| {
             store.get(key, |bytes| {
+                let far = || store.placement().on_node(NodeId::new(1));
+                let moved = far() > KmemStore::object_bytes(64);
                 loom::thread::yield_now();
                 assert_eq!(bytes, [1; 8]);
+                assert!(moved || far() == KmemStore::object_bytes(64), "a page that is read is left out");
             })
         });
         store.compact();

@@ -1,11 +1,14 @@
 //! Loom: every schedule of two or three threads, and the memory orders of the language.
 
+mod loom_integers;
+
 use std::time::Duration;
 
-pub(crate) use loom::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, fence};
+pub(crate) use loom::sync::atomic::{AtomicPtr, fence};
 pub(crate) use loom::sync::{Mutex, MutexGuard};
 pub(crate) use loom::thread::{Thread, current, yield_now};
 pub(crate) use loom::{lazy_static, thread_local};
+pub(crate) use loom_integers::{AtomicI64, AtomicU32, AtomicU64};
 
 /// Small, so that models reach them.
 pub(crate) const POOL_OBJECTS: usize = 2;

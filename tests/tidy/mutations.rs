@@ -1,0 +1,52 @@
+//! The models and the blocks of `.ci/mutations.txt`: each model fails for one block at least, and each block names a
+//! model. An edge names a model, so each edge has a mutation.
+
+use std::collections::BTreeSet;
+
+use super::{fail_if_any, models_written, read, root};
+
+/// The models that the blocks of a table name. What a block finds and replaces is code, whatever it looks like.
+fn models_mutated(table: &str) -> BTreeSet<&str> {
+    let mut in_code = false;
+    let mut models = BTreeSet::new();
+    for line in table.lines() {
+        match line {
+            "find" => in_code = true,
+            "end" => in_code = false,
+            _ if in_code => {}
+            _ => models.extend(line.strip_prefix("model ")),
+        }
+    }
+    models
+}
+
+fn faults(table: &str, written: &BTreeSet<String>) -> Vec<String> {
+    let mutated = models_mutated(table);
+    let unknown = mutated.iter().filter(|&&model| !written.contains(model));
+    let unknown = unknown.map(|model| format!("a block names {model}, which is not in src/tests"));
+    let without = written.iter().filter(|model| !mutated.contains(model.as_str()));
+    unknown.chain(without.map(|model| format!("no block names {model}"))).collect()
+}
+
+#[test]
+fn every_model_has_a_mutation() {
+    let path = ".ci/mutations.txt";
+    // The published package carries no checks.
+    if root().join(path).exists() {
+        fail_if_any("each model fails for a mutation", &faults(&read(path), &models_written()));
+    }
+}
+
+#[test]
+fn a_model_without_a_mutation_is_found() {
+    let written = ["loom_a_vs_b", "loom_c_vs_d"].map(str::to_owned).into();
+    let block =
+        |model: &str| format!("mutation name\nmodel {model}\nfile src/x.rs\nfind\nmodel loom_code\nreplace\nend\n");
+    let table = |models: &[&str]| models.iter().map(|model| block(model)).collect::<String>();
+    assert_eq!(faults(&table(&["loom_a_vs_b", "loom_c_vs_d"]), &written), [""; 0]);
+    assert_eq!(faults(&table(&["loom_a_vs_b"]), &written), ["no block names loom_c_vs_d"]);
+    assert_eq!(
+        faults(&table(&["loom_a_vs_b", "loom_c_vs_d", "loom_e"]), &written),
+        ["a block names loom_e, which is not in src/tests"]
+    );
+}
