@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use super::page_counter::Node;
 use super::pool::slow_path;
-use super::protection::Protection;
+use super::protection::{Protection, protected};
 use super::ring::{Kind, NO_RING, Rings, Step, Turn, WHOLE};
 use super::stat::Fresh;
 use super::tree::Tree;
@@ -70,6 +70,17 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.0.release();
     }
+}
+
+/// What is protected of a group against the target.
+#[derive(Default)]
+struct Protected {
+    low: u64,
+    /// In this pass, as things are now: nobody is asked for that.
+    now: u64,
+    /// As they were when the lap began: what the group weighs follows from it, so that the order of turns does not
+    /// matter.
+    in_lap: u64,
 }
 
 /// What came of a round.
@@ -153,6 +164,8 @@ struct Round<'a> {
     owing: Owing,
     /// Somebody was spared for its low.
     low_kept: bool,
+    /// Somebody is protected by more than it claims itself, and by less as others give.
+    shares: bool,
     /// Groups that were reclaimed below their low: one event each.
     low_broken: SmallVec<[u32; 4]>,
     /// Somebody was spared for having freed nothing lately, and may be asked when nothing else is left: now.
@@ -188,6 +201,7 @@ impl Node {
                 report: ReclaimReport { requested: want, ..ReclaimReport::default() },
                 owing: Owing::default(),
                 low_kept: false,
+                shares: false,
                 low_broken: SmallVec::new(),
                 spared: false,
                 last: false,
@@ -300,7 +314,11 @@ impl Round<'_> {
             if self.is_done() || all == 0 {
                 return;
             }
-            let part = share(WHOLE, self.left(), all);
+            // What others give leaves less protection to each. As long as a lap asks for half of all at most, what it
+            // asks of each is not protected when its turn comes, whoever had one before.
+            let most = if self.shares { all.div_ceil(2) } else { u64::MAX };
+            // Rounded up: a byte that is left over is a question of its own.
+            let part = share(WHOLE, self.left().min(most), all).saturating_add(1);
             self.rings(|rings, ring| rings.begin_lap(ring, pass, part));
             all = self.lap(pass, lap == LAPS_MAX);
         }
@@ -326,14 +344,12 @@ impl Round<'_> {
         self.report.visited += 1;
         self.report.soft_visited += u64::from(pass == ReclaimPass::Soft);
         let usage = node.usage();
-        let [min, low] = [Protection::Min, Protection::Low].map(|kind| node.effective(kind, self.target));
-        let protection = if pass == ReclaimPass::Low { min } else { min.max(low) };
-        self.low_kept |= pass != ReclaimPass::Low && low > min;
+        let Protected { low, now: protection, in_lap } = self.protection(node, pass);
         // Where usage equals its protection it is protected. The target is not, against what it is asked itself.
         let (able, weight, ready) = if usage > protection { self.weigh(node, ring, usage) } else { Default::default() };
         // The more of it is protected, the less it gives, until the last lap.
         let most = able.min(usage.saturating_sub(protection));
-        let weight = unprotected(weight, usage, protection).clamp(1, most.max(1));
+        let weight = unprotected(weight, usage, in_lap).max(1);
         let (target, left) = (self.ring, self.left());
         let turn = Turn { pass, target, able, protection, weight, left, all: everything };
         let asked = if most == 0 { None } else { self.rings(|rings, _| rings.ask(ring, &turn)) };
@@ -362,7 +378,23 @@ impl Round<'_> {
                 rings.keep_turn(ring, pass);
             }
         });
-        weight
+        weight.saturating_sub(freed).max(1)
+    }
+
+    /// What is protected of a group.
+    fn protection(&mut self, node: &'static Node, pass: ReclaimPass) -> Protected {
+        let Some(mut views) = node.views(self.target) else { return Protected::default() };
+        let [min, low] = [Protection::Min, Protection::Low].map(|kind| protected(&views, kind));
+        let of_pass = |min: u64, low: u64| if pass == ReclaimPass::Low { min } else { min.max(low) };
+        self.low_kept |= pass != ReclaimPass::Low && low > min;
+        let now = of_pass(min, low);
+        if now == 0 || views.len() == 1 {
+            return Protected { low, now, in_lap: now };
+        }
+        self.shares = true;
+        self.rings(|rings, _| rings.recall(pass, &mut views[1..]));
+        let [min, in_lap_low] = [Protection::Min, Protection::Low].map(|kind| protected(&views, kind));
+        Protected { low, now, in_lap: of_pass(min, in_lap_low) }
     }
 
     /// What a group could give, what it weighs against others, and the reclaimers to ask, first things first.

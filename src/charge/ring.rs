@@ -19,6 +19,7 @@
 
 use super::life::Generation;
 use super::page_counter::Node;
+use super::protection::{Moment, View};
 use super::tree::Tree;
 use crate::pool::NoMemory;
 use crate::reclaim::ReclaimPass;
@@ -87,6 +88,8 @@ struct Ring {
     /// What the present lap of each pass with this group as its target asks everybody for. Kept until that lap is over:
     /// whoever goes on with it asks those that are left for as much as the others gave.
     parts: [u64; 3],
+    /// The group when one of its children had a turn first in the present lap.
+    moment: Moment,
     /// Bytes that the group is being asked for.
     asked: u64,
     /// Calls here and below that freed something.
@@ -115,6 +118,7 @@ impl Ring {
         counts: [Counted { own: false, below: 0 }; 2],
         links: [UNLINKED; 3],
         parts: [SMALL; 3],
+        moment: Moment::NONE,
         asked: 0,
         fruitful: 0,
         rounds: 0,
@@ -320,6 +324,17 @@ impl Rings {
         links.kept = true;
     }
 
+    /// Takes what is seen of a group's ancestors back to the moment at which the present laps below them began.
+    pub(crate) fn recall(&mut self, pass: ReclaimPass, above: &mut [View<'_>]) {
+        let lane = Lane::of(pass);
+        for view in above {
+            let ring = &mut self.all[view.level.ring.load(Ordering::Relaxed) as usize];
+            // Where only some are eligible, either lap may be the one that is under way.
+            let soft = if pass == ReclaimPass::Low { 0 } else { ring.links[Lane::Soft as usize].lap };
+            ring.moment.recall((lane as u8, soft + ring.links[lane as usize].lap), view);
+        }
+    }
+
     /// A turn of a group that could give `able` down to its `protection`: what to ask it for, of the `left` that is
     /// wanted. Nothing while it has given too much, unless `all` it has is wanted. `None`: it has nothing, but for what
     /// others ask for already.
@@ -330,8 +345,8 @@ impl Rings {
         let links = &mut ring.links[Lane::of(turn.pass) as usize];
         // Usage as it is under the lock: what others have got is off it, or is asked for yet.
         let most = turn.able.min(node.usage().saturating_sub(turn.protection)).saturating_sub(ring.asked);
-        let part =
-            if std::mem::take(&mut links.kept) { 0 } else { share(turn.weight, part, WHOLE).clamp(1, most.max(1)) };
+        let part = share(turn.weight, part, WHOLE).saturating_add(1).min(most.max(1));
+        let part = if std::mem::take(&mut links.kept) { 0 } else { part };
         let [least, most_signed] = [turn.able, most].map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
         links.balance = links.balance.saturating_add_unsigned(part).clamp(-least, most_signed.max(-least));
         if most == 0 {

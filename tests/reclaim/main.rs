@@ -4,8 +4,8 @@
 //! * `registration`: registered, gone, inherited; `priority`: who is first within a group;
 //! * `callback`: what a reclaimer may do while it is asked, and what it may not; `reserve`: what it may charge;
 //! * `order`: soft limits first, protection last; `boundary`: what lies above the level under pressure is none of it;
-//! * `share`: to each in proportion; `neighbour`: below low, too, and by small requests; `weight`: by a figure of the
-//!   statistics;
+//! * `share`: to each in proportion; `neighbour`: below low, too, and by small requests; `surplus`: where a
+//!   parent's protection is shared; `weight`: by a figure of the statistics;
 //! * `fruitless`, `lies`, `panics`: reclaimers that free nothing, say what is not so, or panic;
 //! * `later`: answers that come afterwards; `time`: none that is asked after the time is over;
 //! * `contended`: several threads at one level;
@@ -33,6 +33,7 @@ mod priority;
 mod registration;
 mod reserve;
 mod share;
+mod surplus;
 mod time;
 mod verbs;
 mod weight;
