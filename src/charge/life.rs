@@ -39,8 +39,11 @@ const MOVED: u64 = 1 << 29;
 const HANDLES: u64 = MOVED - 1;
 const GENERATION: u32 = 32;
 
-/// Handles beyond which the count sticks: the object is never buried, and the count never wraps.
+/// From so many handles on the count sticks: the object is never released, and the count never wraps.
 const HANDLES_STUCK: u64 = 1 << 28;
+
+/// What a stuck count is set to: in the middle, for threads that add one or take one off before they set it.
+const HANDLES_SET: u64 = HANDLES_STUCK + HANDLES_STUCK / 2;
 
 /// The state word of one object.
 pub(crate) struct State(AtomicU64);
@@ -55,6 +58,10 @@ fn generation(word: u64) -> Generation {
 
 fn is_last(word: u64) -> bool {
     word & (OFFLINE | CLAIMED | HANDLES) == OFFLINE
+}
+
+fn is_stuck(word: u64) -> bool {
+    word & HANDLES >= HANDLES_STUCK
 }
 
 impl State {
@@ -102,30 +109,39 @@ impl State {
     /// One more handle. The caller keeps the object alive meanwhile.
     pub(crate) fn pin(&self) {
         // Relaxed: the caller's own handle, or its charge, orders all that matters.
-        if self.0.fetch_add(1, Ordering::Relaxed) & HANDLES >= HANDLES_STUCK {
-            self.0.fetch_sub(1, Ordering::Relaxed);
+        if is_stuck(self.0.fetch_add(1, Ordering::Relaxed)) {
+            self.stick();
         }
     }
 
-    /// One more handle, if the object is still in that life.
+    /// One more handle, if the object is still in that life. One whose count has stuck is: nothing ends its life.
     pub(crate) fn try_pin(&self, of: Generation) -> bool {
-        let pinned = |word: u64| (generation(word) == of && word & HANDLES < HANDLES_STUCK).then_some(word + 1);
+        let pinned = |word: u64| (generation(word) == of).then(|| if is_stuck(word) { word } else { word + 1 });
         // AcqRel (E16): pairs with `begin`.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, pinned).is_ok()
     }
 
     /// One handle less. Returns the word left.
-    fn unpin(&self) -> u64 {
+    pub(crate) fn unpin(&self) -> u64 {
         // Nobody claims what has a handle: where this one came before no claim is seen, none comes before it goes.
         if self.0.load(Ordering::Relaxed) & CLAIMED != 0 {
             return self.unpin_claimed();
         }
         // SeqCst (E15): a step that may be the last.
         let word = self.0.fetch_sub(1, Ordering::SeqCst);
-        if word & HANDLES >= HANDLES_STUCK {
-            self.0.fetch_add(1, Ordering::Relaxed);
+        if is_stuck(word) {
+            self.stick();
         }
         word - 1
+    }
+
+    /// The count has stuck, and does not come down from there. To put back what one thread has taken off would not do:
+    /// the next thread finds the count below and takes its own off for good.
+    #[cold]
+    fn stick(&self) {
+        let set = |word: u64| Some(word & !HANDLES | HANDLES_SET);
+        // Relaxed: the count alone; no thread takes the last step of this life any more.
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
     }
 
     #[cold]
@@ -145,6 +161,20 @@ fn next_life(word: u64) -> u64 {
 
 fn has_next(word: u64) -> bool {
     generation(word).0 < u32::MAX - 1
+}
+
+/// For tests and models, which cannot make so many handles.
+#[cfg(test)]
+#[allow(dead_code)]
+impl State {
+    /// Online, and so many handles before the count sticks.
+    pub(crate) fn before_it_sticks(handles: u64) -> Self {
+        State(AtomicU64::new(HANDLES_STUCK - handles))
+    }
+
+    pub(crate) fn has_stuck(&self) -> bool {
+        is_stuck(self.0.load(Ordering::Relaxed))
+    }
 }
 
 // === impl Node ===
@@ -210,5 +240,79 @@ impl Node {
     fn usage_is_zero(&self) -> bool {
         // SeqCst (E15): after the state word.
         self.usage.units.load(Ordering::SeqCst) == 0
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Bytes, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+
+    /// As if so many handles had been forgotten.
+    fn forget_handles(group: &Group) {
+        group.node().state().0.fetch_add(HANDLES_STUCK, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn a_count_that_sticks_is_that_of_a_living_object() {
+        for handles in 0..3 {
+            let state = State::before_it_sticks(handles);
+            let of = state.generation();
+            for _ in 0..5 {
+                assert!(state.try_pin(of), "alive");
+                assert!(!state.try_pin(Generation(of.0 + 1)), "of another life");
+                state.pin();
+            }
+            for _ in 0..20 {
+                assert!(!is_last(state.unpin()) && state.try_pin(of));
+                state.unpin();
+            }
+            assert!(state.has_stuck(), "for ever");
+            assert_eq!((state.generation(), state.is_offline()), (of, false));
+        }
+    }
+
+    struct Gives(std::sync::Mutex<Option<crate::Charge>>);
+
+    impl Reclaim for Gives {
+        fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
+            self.0.lock().unwrap().take().map_or(0, |held| held.bytes())
+        }
+    }
+
+    #[test]
+    fn a_group_with_forgotten_handles_is_like_any_other() {
+        for batch in [0, 4_096] {
+            let runtime = Runtime::builder().batch(Bytes(batch)).build().unwrap();
+            let group = runtime.root().create("q", Limits::new().max(Limit::Bytes(100))).unwrap();
+            forget_handles(&group);
+            assert_eq!(runtime.find(group.id()), Some(group.clone()), "by its id");
+            // Who waits is served.
+            let held = group.try_charge(100).unwrap();
+            let mut waits = Box::pin(group.charge_async(60));
+            assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            drop(held);
+            let Poll::Ready(Ok(charge)) = waits.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+                panic!("nobody has served it");
+            };
+            // Who can give is asked.
+            let gives = Arc::new(Gives(std::sync::Mutex::new(Some(charge))));
+            let registration = group.register_reclaimer(gives, Priority::NORMAL);
+            assert_eq!(group.reclaim(60).unwrap().freed, 60);
+            let held = group.try_charge(100).unwrap();
+            assert!(group.charge_timeout(1, Duration::from_millis(1)).is_err());
+            drop((registration, waits, held));
+            assert_eq!(group.live(), 0);
+            // Its object stays: dying, and in nobody's way.
+            group.offline().unwrap();
+            drop(group);
+            assert_eq!(runtime.dying(), 1);
+            runtime.root().create("q", Limits::new()).unwrap();
+            assert!(runtime.verify().is_ok());
+        }
     }
 }

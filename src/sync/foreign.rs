@@ -134,7 +134,7 @@ fn discard(mut payload: Box<dyn Any + Send>) {
     mem::forget(payload);
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::panic::panic_any;
 

@@ -135,7 +135,7 @@ fn as_telling(depth: u32, foreign: impl FnOnce()) {
     });
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,6 +1,9 @@
 //! Groups that live and die: each object is buried once, after its last use, and nobody reaches the next one in it.
 
+use std::sync::Arc;
+
 use super::model;
+use crate::charge::life::State;
 use crate::{Bytes, Counter, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 /// Units go up the tree one by one: what is explored is the end of a group, not its stock.
@@ -386,5 +389,21 @@ fn loom_transfer_vs_last_handle() {
         drop(moved);
         drop(to);
         assert_buried_once(&runtime);
+    });
+}
+
+/// A count of handles that has stuck stays stuck, though two handles go at once and another one comes.
+#[test]
+fn loom_stuck_handles() {
+    model(|| {
+        let state = Arc::new(State::before_it_sticks(0));
+        let other = beside(Arc::clone(&state), |state| {
+            state.unpin();
+        });
+        state.unpin();
+        state.pin();
+        state.unpin();
+        other.join().unwrap();
+        assert!(state.has_stuck(), "it comes down to zero while there are handles");
     });
 }
