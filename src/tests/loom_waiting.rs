@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use super::loom_lifecycle::{beside, group};
-use super::model;
+use super::loom_lifecycle::{assert_buried_once, beside, group};
+use super::{model, model_of_exchanges};
 use crate::sync::{AtomicU64, Ordering, Thread, park, this_thread};
 use crate::{
     Bytes, Charge, ChargeError, Event, Group, Limit, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime,
@@ -139,6 +139,28 @@ fn loom_next_vs_cancel() {
         other.join().unwrap();
         assert_eq!((root.usage(), root.waiting()), (2, 0));
         drop((held, charge));
+    });
+}
+
+/// E12, E25. The last bytes go back while the only waiter leaves: when their thread lists the level for him, the object
+/// may be in the pool.
+#[test]
+fn loom_last_waiter_vs_last_uncharge() {
+    model_of_exchanges(|| {
+        let runtime = Runtime::builder().batch(Bytes(0)).build().unwrap();
+        let gone = runtime.root().create("gone", Limits::new().max(Limit::Bytes(1))).unwrap();
+        let held = gone.try_charge(1).unwrap();
+        let mut future = Box::pin(gone.charge_async(1));
+        assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let other = beside(held, drop);
+        drop(future);
+        // In one go: what is explored is where the other thread stands by then.
+        loom::stop_exploring();
+        gone.offline().unwrap();
+        drop(gone);
+        loom::explore();
+        other.join().unwrap();
+        assert_buried_once(&runtime);
     });
 }
 

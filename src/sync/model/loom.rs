@@ -8,6 +8,8 @@ pub(crate) use loom::sync::atomic::{AtomicPtr, fence};
 pub(crate) use loom::sync::{Mutex, MutexGuard};
 pub(crate) use loom::thread::{Thread, current, yield_now};
 pub(crate) use loom::{lazy_static, thread_local};
+#[cfg(test)]
+pub(crate) use loom_integers::loads_are_exchanges;
 pub(crate) use loom_integers::{AtomicI64, AtomicU32, AtomicU64};
 
 /// Small, so that models reach them.

@@ -14,7 +14,8 @@ use std::sync::OnceLock;
 
 use crate::sync::Ordering;
 
-fn loads_are_exchanges() -> bool {
+/// What the environment says.
+pub(crate) fn loads_are_exchanges() -> bool {
     static ASKED: OnceLock<bool> = OnceLock::new();
     *ASKED.get_or_init(|| std::env::var("LOOM_LOADS").is_ok_and(|loads| loads == "exchanges"))
 }
