@@ -88,10 +88,16 @@ impl Process {
     /// It charges and keeps so much, one MiB after the other, until it has all of it or an error.
     #[track_caller]
     pub(crate) fn allocate(&self, bytes: u64) -> Result<(), ChargeError> {
+        self.allocate_by(MIB, bytes)
+    }
+
+    /// The same in pieces of another size.
+    #[track_caller]
+    pub(crate) fn allocate_by(&self, piece: u64, bytes: u64) -> Result<(), ChargeError> {
         let work = move |group: &Group, held: &mut Vec<Charge>| {
             let mut left = bytes;
             while left > 0 {
-                let piece = left.min(MIB);
+                let piece = left.min(piece);
                 held.push(group.try_charge(piece)?);
                 left -= piece;
             }
