@@ -140,7 +140,9 @@
 //!
 //! The delay is the kernel's: `((usage - high) / high)^2 x 64 s x bytes / 256 KiB`, the greatest of all levels, none up to 10 ms,
 //! at most `delay_max`. It is looked at where a charge walks, so a thread passes high by as much as its stock holds before
-//! it notices, as in the kernel. A sleeping thread looks every 10 ms whether anybody is still above high.
+//! it notices, as in the kernel. A sleeping thread looks every 10 ms whether anybody is still above high. A future is woken
+//! once: at most 1 ms after the delay where the processor is free, or by a look which finds that nobody is above high. Looks
+//! come 10 ms after the delay began, and then whenever it is a quarter older.
 //!
 //! # Victims
 //!

@@ -8,7 +8,7 @@
 //! * **After fork without exec** the child has one thread and a copy of everything. Credit of the other threads is
 //!   still there and drains; a tree whose lock another thread held at the fork is locked for ever, as with `malloc`,
 //!   and a thread that was in transit at the fork stays so: each drain in the child waits a millisecond for it and
-//!   gives up.
+//!   gives up. A delay of `charge_async` that was under way at the fork does not end in the child.
 //! * **A counter cannot tell whose units are uncharged.** `forced` assumes that the units above max go first.
 //! * **`cancel` takes units off one level only.** It is a step of undoing a charge by hand; used otherwise it breaks
 //!   the identity, and `verify` says so.
@@ -47,8 +47,9 @@
 //! * **`charge_async` needs others.** It asks reclaimers when it is polled first and when it has moved to another group's line, and
 //!   has one group cancelled; afterwards whoever gives bytes back serves it, and whoever else does not fit asks again. Where
 //!   nothing else is charged no second victim is chosen: put a time limit around it and try again.
-//! * **A delay of `charge_async` is spent yielding**: it wakes itself until it is over, for it has no timer; `undelayed` leaves the
-//!   delay to the caller.
+//! * **A delay of `charge_async` needs a thread**: one for the process, `memcg-delays`, which starts with the first such delay and
+//!   ends a second after the last. Where the system gives none the charge is made and not delayed. A waker that blocks holds up
+//!   those that come after it. `undelayed` needs no thread, and leaves the delay to the caller.
 //! * **Who waits while it holds memory may wait for itself.** Two queries that each hold half and wait for more end by a time limit,
 //!   or by a victim, else never.
 //! * **Waiting, high and victims are for memory.** Further counters refuse at once; only `set_observe_only` lets through what their

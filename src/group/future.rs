@@ -4,14 +4,16 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::ptr;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use super::delays::Alarm;
 use super::error::ChargeError;
 use super::press::{Unmet, is_free};
 use super::waiting::{Patience, Plain, ask, may_wait, try_once, unmet};
 use super::{Charge, Group, high};
 use crate::charge::page_counter::Node;
+use crate::charge::reclaim::TIME_MAX;
 use crate::charge::stock::Consume;
 use crate::charge::waiting::Ticket;
 use crate::sync::is_over;
@@ -34,8 +36,10 @@ enum State {
     },
     /// Charged, above a high.
     Delayed {
+        until: Instant,
+        /// Once it has been polled: before the charge, which keeps its group.
+        alarm: Option<Alarm>,
         charge: Charge,
-        until: Option<Instant>,
     },
     Done,
 }
@@ -46,7 +50,7 @@ impl ChargeFuture {
     }
 
     /// Ready as soon as it is charged, above a [high](Group::set_high), too: for who has a timer of his own, and asks
-    /// [`Group::high_delay`] how long to wait, before this charge or after it.
+    /// [`Group::high_delay`] how long to wait, before this charge or after it. Starts no thread.
     ///
     /// ```
     /// use memcg::{Limit, Limits, Runtime};
@@ -88,8 +92,25 @@ impl ChargeFuture {
     /// It is charged by a walk, and perhaps delayed.
     fn charged(&mut self) {
         let charge = Charge::new(self.group.gate, self.bytes);
-        let until = Instant::now().checked_add(high::throttled(self.group.node(), false));
-        self.state = State::Delayed { charge, until };
+        let until = Instant::now() + high::throttled(self.group.node(), false).min(TIME_MAX);
+        self.state = State::Delayed { until, alarm: None, charge };
+    }
+
+    /// It is not charged yet, or delayed, and will be woken when that is over.
+    fn is_held_up(&mut self, waker: &Waker) -> bool {
+        let State::Delayed { until, alarm, .. } = &mut self.state else { return true };
+        let node = self.group.node();
+        if self.undelayed || is_over(*until) || !high::holds_up(node) {
+            return false;
+        }
+        match alarm {
+            Some(alarm) => alarm.renew(waker),
+            None => {
+                // Without a thread it is not delayed: it would have to wake itself time and again.
+                *alarm = Alarm::set(node, *until, waker);
+                alarm.is_some()
+            }
+        }
     }
 }
 
@@ -129,17 +150,13 @@ impl Future for ChargeFuture {
             }
             None => {}
         }
-        match std::mem::replace(&mut self.state, State::Done) {
-            State::Delayed { charge, until } => {
-                if self.undelayed || until.is_some_and(is_over) || !high::holds_up(node) {
-                    return Poll::Ready(Ok(charge));
-                }
-                self.state = State::Delayed { charge, until };
-                context.waker().wake_by_ref();
-            }
-            waits => self.state = waits,
+        if self.is_held_up(context.waker()) {
+            return Poll::Pending;
         }
-        Poll::Pending
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::Delayed { charge, .. } => Poll::Ready(Ok(charge)),
+            _ => Poll::Pending,
+        }
     }
 }
 

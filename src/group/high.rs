@@ -23,7 +23,7 @@ use crate::units::Limit;
 const RECLAIM_MIN: u64 = 32 * 4096;
 
 /// How often a thread that is delayed looks whether there is still reason for it.
-const LOOK: Duration = Duration::from_millis(10);
+pub(super) const LOOK: Duration = Duration::from_millis(10);
 
 /// After a charge that walked: reclaim where it left a level above high, which waits for the rounds of other threads
 /// or does not. Returns the delay that remains.

@@ -4,6 +4,7 @@
 
 mod charge;
 mod counters;
+mod delays;
 mod diagnosis;
 mod error;
 mod events;

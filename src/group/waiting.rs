@@ -360,9 +360,13 @@ impl Group {
     /// dropped after it was given the bytes and before it was polled again it gives them back. A time limit is the
     /// caller's timer around it. Reclaimers are asked when it is polled first, on the polling thread, and where it has
     /// moved to another group's line; where the policy chooses, one group is cancelled for it, and the next one by
-    /// others that do not fit. Above a high it yields, in the place of sleeping, until the delay is over or usage is
-    /// not above high any more: where there is a timer, [`high_delay`](Self::high_delay) says for how long to set it,
-    /// and [`undelayed`](ChargeFuture::undelayed) leaves that to the caller.
+    /// others that do not fit.
+    ///
+    /// Above a high it does not sleep: it is woken once, when the delay is over or usage is not above high any more. A
+    /// thread of this crate does that, one for the process, which starts with the first such delay and ends a second after
+    /// the last. Where the system gives no thread the charge is made without a delay.
+    /// [`undelayed`](ChargeFuture::undelayed) needs no thread and leaves the delay to the caller, to whom
+    /// [`high_delay`](Self::high_delay) says how long it is.
     ///
     /// # Errors
     ///

@@ -5,7 +5,8 @@
 //!   Shape             a shard of a tree's names and children, or all of them in their order: held over a few links
 //!     Statistics      the lists of a tree's coordinator: held over at most a slice of a flush
 //!       Waiting       who waits for room: held over the walks of those who are served
-//!         Bookkeeping the registry, peak windows: held over what may allocate, and so over a charge by an allocator
+//!         Bookkeeping the registry, peak windows, delays of futures: held over what may allocate, and so over a charge by
+//!                     an allocator
 //!           Forcing   the forced units of one level: held over one exchange
 //!             Rings   who is in excess, who can be reclaimed, a table of nodes: held over a few links, never over what
 //!                     allocates

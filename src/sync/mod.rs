@@ -31,7 +31,8 @@ pub(crate) use model::checker;
 pub(crate) use model::{
     AtomicI64, AtomicPtr, AtomicU32, AtomicU64, DEATHS, IDLE_VISITS, NameHasher, POOL_OBJECTS, POOL_PAGE, POOL_PAGES,
     POOL_STASH, Patience, Registrar, SHARDS, SLICE, Shared, Thread, fence, is_over, model_failed, owner, park, pause,
-    pool_stashes, prefetch, process_wide, processor, registry, rest, share, sleep, this_thread, with_local,
+    pool_stashes, prefetch, process_wide, processor, registry, rest, share, sleep, start_thread, this_thread,
+    with_local,
 };
 #[cfg(any(loom, shuttle))]
 use model::{Mutex, MutexGuard, PAGE_SLOTS, PAGES_MAX};
@@ -39,7 +40,8 @@ use model::{Mutex, MutexGuard, PAGE_SLOTS, PAGES_MAX};
 pub(crate) use real::{
     AtomicI64, AtomicPtr, AtomicU32, AtomicU64, DEATHS, IDLE_VISITS, NameHasher, POOL_OBJECTS, POOL_PAGE, POOL_PAGES,
     POOL_STASH, Patience, Registrar, SHARDS, SLICE, Shared, Thread, fence, is_over, model_failed, owner, park, pause,
-    pool_stashes, prefetch, process_wide, processor, registry, rest, share, sleep, this_thread, with_local,
+    pool_stashes, prefetch, process_wide, processor, registry, rest, share, sleep, start_thread, this_thread,
+    with_local,
 };
 #[cfg(not(any(loom, shuttle)))]
 use real::{Mutex, MutexGuard};

@@ -104,6 +104,11 @@ pub(crate) fn pause() {
     checker::yield_now();
 }
 
+/// Threads of a model are its own.
+pub(crate) fn start_thread(_: &str, _: fn()) -> std::io::Result<Thread> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
+
 /// Time stands still in a model, or its runs would differ.
 pub(crate) fn is_over(_: std::time::Instant) -> bool {
     false

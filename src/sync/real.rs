@@ -132,6 +132,12 @@ impl Patience {
 
 pub(crate) use std::thread::{Thread, current as this_thread};
 
+/// A thread for which nobody waits.
+pub(crate) fn start_thread(name: &str, body: fn()) -> std::io::Result<Thread> {
+    let started = std::thread::Builder::new().name(name.into()).spawn(body)?;
+    Ok(started.thread().clone())
+}
+
 /// Sleep until somebody unparks this thread, for so long at most; also for no reason at all.
 pub(crate) fn park(most: Option<Duration>) {
     match most {

@@ -1,9 +1,10 @@
-//! A future does not sleep: it yields until its delay is over, or usage is below high again.
+//! A future does not sleep: it is woken once, when its delay is over or usage is below high again.
 
-use std::task::Poll;
+use std::sync::Arc;
+use std::task::{Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use memcg::{Event, Limit, Limits};
+use memcg::{Event, Group, Limit, Limits};
 
 use crate::trees;
 use crate::{BATCH, MIB, Polled, assert_empty, build, charge, kinds, with_high};
@@ -11,20 +12,28 @@ use crate::{BATCH, MIB, Polled, assert_empty, build, charge, kinds, with_high};
 /// It would be the end of the test.
 const LONG: Duration = Duration::from_secs(600);
 
+/// Two polls, however long it takes: one that begins the delay, one that ends it.
 #[test]
-fn it_yields_until_the_delay_is_over() {
+fn it_is_woken_once_when_the_delay_is_over() {
     for builder in kinds() {
         let delay = Duration::from_millis(150);
         let runtime = build(builder.delay_max(delay));
         let group = with_high(&runtime.root(), "q", MIB);
         let held = group.charge(8 * MIB);
-        let mut future = Polled::new(group.charge_async(BATCH));
+        let mut polls = 0;
+        let mut charged = Box::pin(group.charge_async(BATCH));
+        let mut future = Polled::new(std::future::poll_fn(|context| {
+            polls += 1;
+            charged.as_mut().poll(context)
+        }));
         let started = Instant::now();
         let charge = future.finish().expect("high refuses nobody");
         assert!(started.elapsed() >= delay, "{:?}", started.elapsed());
         assert_eq!((charge.bytes(), group.live(), group.waiting()), (BATCH, 8 * MIB + BATCH, 0));
-        assert!(future.wakes() > 0, "it wakes itself");
-        drop((charge, future, held, group));
+        assert_eq!(future.wakes(), 1);
+        drop(future);
+        assert_eq!(polls, 2);
+        drop((charge, charged, held, group));
         assert_empty(&runtime);
     }
 }
@@ -166,4 +175,112 @@ fn after_it_has_waited() {
         drop((future, group));
         assert_empty(&runtime);
     }
+}
+
+fn delayed(group: &Group) -> Polled<memcg::ChargeFuture> {
+    let mut future = Polled::new(group.charge_async(BATCH));
+    assert!(future.poll().is_pending(), "delayed");
+    future
+}
+
+/// A thousand at once: each is woken once.
+#[test]
+fn many_are_woken_once_each() {
+    let runtime = build(trees::stocked().delay_max(Duration::from_millis(300)));
+    let group = with_high(&runtime.root(), "q", MIB);
+    let held = group.charge(8 * MIB);
+    let futures: Vec<_> = (0..1_000).map(|_| delayed(&group)).collect();
+    crate::until("each is woken", || futures.iter().all(|future| future.wakes() > 0));
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(futures.iter().all(|future| future.wakes() == 1));
+    drop((futures, held, group));
+    assert_empty(&runtime);
+}
+
+/// Dropped, or polled with another waker: nothing refers to the old one any more, and it is not woken.
+#[test]
+fn what_is_dropped_leaves_nothing() {
+    for builder in kinds() {
+        let runtime = build(builder.delay_max(LONG));
+        let group = with_high(&runtime.root(), "q", MIB);
+        let held = group.charge(8 * MIB);
+        let mut future = delayed(&group);
+        let old = future.renew();
+        assert!(Arc::strong_count(&old) > 1, "it is to be woken");
+        assert!(future.poll().is_pending());
+        assert_eq!(Arc::strong_count(&old), 1, "another one is");
+        let new = future.renew();
+        drop(future);
+        assert_eq!((Arc::strong_count(&new), new.count(), old.count()), (1, 0, 0));
+        assert_eq!(group.live(), 8 * MIB);
+        drop((held, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Panics wherever it can.
+struct Bad;
+
+impl Wake for Bad {
+    fn wake(self: Arc<Self>) {
+        panic!("on purpose");
+    }
+}
+
+impl Drop for Bad {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            panic!("on purpose");
+        }
+    }
+}
+
+/// A waker that panics, when it is woken or when it is dropped, keeps nobody asleep, and the thread that wakes goes on.
+#[test]
+fn a_waker_that_panics() {
+    let runtime = build(trees::stocked().delay_max(LONG));
+    let group = with_high(&runtime.root(), "q", MIB);
+    let held = group.charge(8 * MIB);
+    let bad = || {
+        let mut future = Polled::new(group.charge_async(BATCH));
+        let waker = Waker::from(Arc::new(Bad));
+        assert!(future.poll_with(&waker).is_pending());
+        // The one that it has kept is the last.
+        drop(waker);
+        future
+    };
+    let mut futures = [bad(), delayed(&group), bad(), delayed(&group), bad()];
+    assert!(futures[4].poll().is_pending(), "the old waker's panic ends there");
+    group.set_high(Limit::Max).expect("no number");
+    crate::until("the others are woken", || [1, 3, 4].iter().all(|&at| futures[at].wakes() == 1));
+    for mut future in futures {
+        drop(future.finish().expect("high refuses nobody"));
+    }
+    group.set_high(Limit::Bytes(MIB)).expect("a number");
+    let mut last = delayed(&group);
+    group.set_high(Limit::Max).expect("no number");
+    drop(last.finish().expect("high refuses nobody"));
+    drop((last, held, group));
+    assert_empty(&runtime);
+}
+
+/// No thread of its own waits in it: tasks of a runtime of one thread go on, and so does the charge.
+#[test]
+fn on_a_current_thread_runtime() {
+    let runtime = build(trees::stocked().delay_max(Duration::from_millis(100)));
+    let group = with_high(&runtime.root(), "q", MIB);
+    let held = group.charge(8 * MIB);
+    let tasks = tokio::runtime::Builder::new_current_thread().build().expect("a runtime of one thread");
+    tasks.block_on(async {
+        let started = Instant::now();
+        let other = tokio::spawn(std::future::ready(()));
+        let charges = (0..8).map(|_| tokio::spawn(group.charge_async(BATCH))).collect::<Vec<_>>();
+        other.await.expect("no panic there");
+        for charge in charges {
+            drop(charge.await.expect("no panic there").expect("high refuses nobody"));
+        }
+        assert!(started.elapsed() >= Duration::from_millis(100));
+    });
+    drop((tasks, held, group));
+    assert_empty(&runtime);
 }
