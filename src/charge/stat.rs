@@ -207,20 +207,16 @@ impl Node {
             Fresh::Exact => 0,
         };
         let due = bound.grains > most || fresh == Fresh::Exact;
-        let flushed =
-            if due { self.flush_stats(Unlist::Many).is_some() } else { self.flush_now_and_then(fresh, bound) };
-        if flushed { 0 } else { bound.grains }
-    }
-
-    /// One of a few thresholded reads flushes though its bound would allow it not to: writers that have stopped are in the
-    /// bound until flushes have found them idle. Whether it flushed.
-    fn flush_now_and_then(&self, fresh: Fresh, bound: Bound) -> bool {
-        let Some(part) = self.all_parts().next() else { return false };
-        if fresh != Fresh::Threshold || bound.grains == 0 || !part.is_flush_due() {
-            return false;
+        let Some(part) = self.all_parts().next() else { return bound.grains };
+        // One of a few thresholded reads flushes though its bound would allow it not to: writers that have stopped are in
+        // the bound until flushes have found them idle.
+        let now_and_then = || fresh == Fresh::Threshold && bound.grains > 0 && part.is_flush_due();
+        if !due && !now_and_then() {
+            return bound.grains;
         }
-        let visits = self.flush_stats(Unlist::Many);
-        visits.inspect(|&visits| part.note_flush(visits)).is_some()
+        let Some(visits) = self.flush_stats(Unlist::Many) else { return bound.grains };
+        part.note_flush(if due { None } else { Some(visits) });
+        0
     }
 
     /// What may be missing from all parts together.

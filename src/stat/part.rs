@@ -247,15 +247,16 @@ impl Part {
         left <= 1
     }
 
-    /// What that flush has visited. Where most writers have stopped the next read flushes too, so that they are soon
-    /// unlisted. Where most write on the number of reads doubles, so that such a flush costs each read little.
-    pub(crate) fn note_flush(&self, visits: Visits) {
+    /// A read has flushed, and what it has visited if it did so all the same. Where most writers have stopped the next read
+    /// flushes too, so that they are soon unlisted. Where most write on the number of reads doubles, so that such a flush
+    /// costs each read little.
+    pub(crate) fn note_flush(&self, all_the_same: Option<Visits>) {
         let between = self.reads_between.load(Ordering::Relaxed);
-        self.set_reads(match visits {
-            // Another reader's flush had done it all.
-            Visits { all: 0, .. } => between,
-            Visits { all, unchanged, .. } if unchanged > all / 2 => 1,
-            _ => (2 * between).min(READS_MOST),
+        self.set_reads(match all_the_same {
+            // The bound asked for this one, or another reader's flush had done it all.
+            None | Some(Visits { all: 0, .. }) => between,
+            Some(Visits { all, unchanged, .. }) if unchanged > all / 2 => 1,
+            Some(_) => (2 * between).min(READS_MOST),
         });
     }
 
