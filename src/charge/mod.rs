@@ -266,11 +266,15 @@ impl Node {
     /// In transit, as one of this counter's chargers.
     fn enter(&self, block: &Block) {
         let me = block.charger();
-        let before = self.charger.load(Ordering::Relaxed);
-        if before != me && before != SHARED {
-            // SeqCst (E14): pairs with `Tree::close_dying`. Either it sees more chargers than one, or we read capacity
-            // 0.
-            if before != 0 || self.charger.compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+        // SeqCst (E14), here and below: pairs with `Tree::close_dying`. Either it sees more chargers than one, or we read
+        // capacity 0. That another thread has marked them orders nothing of ours: whoever finds its mark looks at capacity
+        // after it.
+        let before = self.charger.load(Ordering::SeqCst);
+        if before != me {
+            let marks = before != SHARED;
+            if marks
+                && (before != 0 || self.charger.compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed).is_err())
+            {
                 self.charger.swap(SHARED, Ordering::SeqCst);
             }
             fence_after_exchange();

@@ -16,9 +16,9 @@
 //! | E9 | a block is published | drains follow the list | release/acquire | `loom_first_touch_vs_close` |
 //! | E10 | open: count, then capacity; close: drain, then uncount | a refusal reads the count before usage and after | release/acquire | `loom_refusal_vs_closing`, `loom_refusal_vs_opening`, `loom_refusal_vs_retire`, `loom_refusal_vs_adaptive`, `loom_refusal_vs_refill_in_transit`, `loom_transfer_vs_stranded_credit` |
 //! | E11 | usage or a setting changes, then what was told is exchanged | the same on another thread | release/acquire, and store buffering between usage and setting | `loom_min_propagation`, `loom_min_setting_vs_charge`, `loom_protection_vs_uncharge` |
-//! | E12 | a counter goes: its slots are vacated, its object goes to the pool | the next counter in the object | the pool's locks | `loom_take_vs_put`, `loom_put_vs_take_elsewhere`, `loom_index_reuse`, `loom_object_reuse`, `loom_stats_of_last_uncharge`, `loom_unlist_vs_burial`, `loom_last_waiter_vs_last_uncharge` |
+//! | E12 | a counter goes: its slots are vacated, its object goes to the pool | the next counter in the object | the pool's locks | `loom_take_vs_put`, `loom_put_vs_take_elsewhere`, `loom_index_reuse`, `loom_object_reuse`, `loom_object_reuse_without_pair`, `loom_stats_of_last_uncharge`, `loom_unlist_vs_burial`, `loom_last_waiter_vs_last_uncharge` |
 //! | E13 | a level admits: exchange usage, read the running peak | a window is reset: exchange the running peak, read usage | store buffering | `loom_peak_window_vs_charge` |
-//! | E14 | a thread charges: mark itself or the others as chargers, then read capacity | the only charger takes the group offline: capacity 0, read the mark | store buffering | `loom_offline_vs_second_charger` |
+//! | E14 | a thread charges: mark itself or the others as chargers, or read that they are marked, then read capacity | the only charger takes the group offline: capacity 0, read the mark | store buffering | `loom_offline_vs_second_charger`, `loom_offline_vs_third_charger` |
 //! | E15 | a last step (subtract usage, drop a handle), then read state, claim it, then read usage | another last step on another thread | store buffering, and the exchanges of the state word | `loom_guard_turns_over_vs_last_handle`, `loom_last_of_two_counters`, `loom_last_uncharge_vs_handle_drop`, `loom_last_uncharge_vs_last_uncharge`, `loom_usage_touches_zero_vs_handle_drop`, `loom_zero_guard_grows_vs_last_uncharge`, `loom_zero_guard_shrinks_vs_last_uncharge`, `loom_protection_vs_last_uncharge`, `loom_runtime_drop_vs_last_charge`, `loom_transfer_vs_last_handle` |
 //! | E16 | an object begins its next life | an id of an earlier one is looked up | the generation in the state word | `loom_id_reuse` |
 //! | E17 | `Cells::add_known`: store the count, light, read the mark | `Coordinator::unlist`: unmark, heavy, read the count | store buffering | `loom_add_vs_unlist`, `loom_add_vs_unlist_vs_flush`, `loom_listing_vs_unlist` |
@@ -39,6 +39,16 @@
 //! | E36 | a closing is done with a stock: uncount it | burial: read that, then recycle the counter | release/acquire | `loom_settle_vs_burial` |
 //! | E37 | a child comes: one more in its parent's word | the parent goes offline: bar the word | the exchanges of one word | `loom_offline_vs_create_child` |
 //! | E38 | whatever changes the runtime's own bytes, or who has their charge: one more asks | who looks: read all of it, then see that nobody has asked meanwhile | the exchanges of one word | `loom_own_bytes_vs_offline` |
+//!
+//! Four edges rest on the pair: E2, E3, E5 and E17. One side of each runs *heavy*. Every other edge holds without it. A thread may
+//! run *light* between two of its steps, but *light* orders nothing on a processor while nobody runs *heavy*, and a model takes
+//! it for a fence. So the models of all other edges run without the pair (`model_without_pair`): neither side is a
+//! fence there. Such a model sees whatever the same model with the pair sees.
+//!
+//! These models keep the pair. `loom_refusal_vs_adaptive`, `loom_refusal_vs_refill_in_transit` and
+//! `loom_transfer_vs_stranded_credit` show E6 and E10 together with E5. `loom_first_touch_vs_close` shows E7 and E9 together with E3,
+//! `loom_bound_vs_unlist` E21 together with E17. `loom_object_reuse` runs both ways. `loom_waiter_vs_two_uncharges` and
+//! `loom_waiter_vs_set_max` explore many schedules; `loom_waiter_vs_uncharge` shows their edge without the pair.
 //!
 //! What is not in the table is not an edge: the peak of a counter's life, published bounds, settings of the OOM policy and
 //! the mark *tight* are relaxed, and nothing is concluded from their order. (Who relies on nothing below being open has

@@ -110,7 +110,9 @@ impl Barrier {
 #[inline(always)]
 #[allow(unsafe_code)]
 pub(crate) fn light() {
-    #[cfg(any(loom, shuttle, miri, memcg_fence))]
+    #[cfg(any(loom, shuttle))]
+    super::model::fence_of_pair();
+    #[cfg(any(miri, memcg_fence))]
     fence(Ordering::SeqCst);
     #[cfg(not(any(loom, shuttle, miri, memcg_fence, not(any(target_arch = "x86_64", target_arch = "aarch64")))))]
     // SAFETY: no instruction is emitted; without `nomem` the block is a compiler barrier, which is all it is for.
@@ -156,7 +158,14 @@ mod membarrier {
     not(any(loom, shuttle, miri, memcg_fence))
 )))]
 mod membarrier {
-    use super::{BarrierFailed, Ordering, fence};
+    use super::BarrierFailed;
+    #[cfg(any(loom, shuttle))]
+    use crate::sync::model::fence_of_pair;
+
+    #[cfg(not(any(loom, shuttle)))]
+    fn fence_of_pair() {
+        super::fence(super::Ordering::SeqCst);
+    }
 
     pub(super) fn register() -> bool {
         // `light` is a fence in the tools, so the heavy side may be one; elsewhere the mode must be `Fence`.
@@ -164,7 +173,7 @@ mod membarrier {
     }
 
     pub(super) fn heavy() -> Result<(), BarrierFailed> {
-        fence(Ordering::SeqCst);
+        fence_of_pair();
         Ok(())
     }
 }

@@ -27,6 +27,8 @@ mod real;
 
 #[cfg(any(loom, shuttle))]
 pub(crate) use model::checker;
+#[cfg(all(test, loom))]
+pub(crate) use model::set_paired;
 #[cfg(any(loom, shuttle))]
 pub(crate) use model::{
     AtomicI64, AtomicPtr, AtomicU32, AtomicU64, DEATHS, IDLE_VISITS, NameHasher, POOL_OBJECTS, POOL_PAGE, POOL_PAGES,
@@ -61,10 +63,11 @@ pub(crate) mod stat_atomic {
 /// Keeps a value on cache lines of its own (128 bytes where the prefetcher takes lines in pairs).
 pub(crate) use crossbeam::utils::CachePadded;
 
-/// Stands between a sequentially consistent exchange and a sequentially consistent load of another word.
+/// Stands between a sequentially consistent exchange, or load, and a sequentially consistent load of another word.
 ///
-/// The pair is ordered as it stands, at no cost: on x86-64 the locked exchange is a full barrier, on aarch64
-/// `casal`/`ldaddal` before `ldar`. Loom treats `SeqCst` accesses as acquire/release, so a model needs the fence.
+/// The pair is ordered as it stands, at no cost: on x86-64 the locked exchange is a full barrier and loads keep their
+/// order, on aarch64 `casal`/`ldaddal` or `ldar` before `ldar`. Loom treats `SeqCst` accesses as acquire/release, so a
+/// model needs the fence.
 #[inline(always)]
 pub(crate) fn fence_after_exchange() {
     #[cfg(loom)]

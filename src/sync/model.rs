@@ -6,8 +6,10 @@
 #[cfg_attr(shuttle, path = "model/shuttle.rs")]
 pub(crate) mod checker;
 
-use super::Arc;
+use std::cell::Cell;
+
 use super::per_thread::{Local, Owner, Registry};
+use super::{Arc, Ordering};
 
 pub(crate) use checker::{
     AtomicI64, AtomicPtr, AtomicU32, AtomicU64, DEATHS, IDLE_VISITS, MutexGuard, PAGE_SLOTS, PAGES_MAX, POOL_OBJECTS,
@@ -29,6 +31,26 @@ impl<T> Mutex<T> {
 
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.0.try_lock().ok()
+    }
+}
+
+std::thread_local! {
+    /// Whether the barrier pair orders anything in the model that this thread of the system runs, with all threads of
+    /// the model.
+    static PAIRED: Cell<bool> = const { Cell::new(true) };
+}
+
+/// Of the model that this thread of the system runs next.
+#[cfg(all(test, loom))]
+pub(crate) fn set_paired(paired: bool) {
+    PAIRED.set(paired);
+}
+
+/// What either side of the barrier pair is. A processor may order less than a fence beside *light* where no *heavy* runs, so
+/// an edge that has none shows only in a model without.
+pub(crate) fn fence_of_pair() {
+    if PAIRED.get() {
+        fence(Ordering::SeqCst);
     }
 }
 

@@ -1,19 +1,28 @@
 //! Slots: the owner against drains and closings.
 
-use super::{assert_settled, beside, model, stocked};
+use super::{assert_settled, beside, model, model_without_pair, stocked};
 use crate::PageCounter;
 
 /// E2. A unit of credit pays one charge or goes back, never both.
+fn consume_vs_drain() {
+    let counter = PageCounter::root(stocked());
+    counter.try_charge(1).unwrap();
+    let drainer = beside(&counter, |counter| counter.drain());
+    counter.try_charge(1).unwrap();
+    drainer.join().unwrap();
+    assert_settled(&counter, 2);
+}
+
 #[test]
 fn loom_consume_vs_drain() {
-    model(|| {
-        let counter = PageCounter::root(stocked());
-        counter.try_charge(1).unwrap();
-        let drainer = beside(&counter, |counter| counter.drain());
-        counter.try_charge(1).unwrap();
-        drainer.join().unwrap();
-        assert_settled(&counter, 2);
-    });
+    model(consume_vs_drain);
+}
+
+/// A model without the pair sees what the pair is there to forbid.
+#[test]
+#[should_panic(expected = "usage is live charge and credit")]
+fn without_the_pair_a_unit_pays_twice() {
+    model_without_pair(consume_vs_drain);
 }
 
 /// E2. Credit that is put while a claim settles stays credit.

@@ -2,7 +2,7 @@
 //! or goes meanwhile; and a thread that is moved ends in the group that it was moved to last.
 
 use super::loom_lifecycle::{beside, group};
-use super::model;
+use super::{model, model_without_pair};
 use crate::group::Group;
 use crate::{Bytes, Limit, NodeId, Placement, Runtime, RuntimeBuilder, Stat};
 
@@ -109,7 +109,7 @@ fn loom_account_vs_burial() {
 /// E29. A second move during the refresh after the first: once all have moved, the member is where it was moved to last.
 #[test]
 fn loom_move_vs_refresh() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let root = runtime.root();
         let (first, second) = (group(&root, "first"), group(&root, "second"));
@@ -129,7 +129,7 @@ fn loom_move_vs_refresh() {
 /// Inside another slow path, where the thread has no cells: published at once, the parent before the child, beside a flush.
 #[test]
 fn loom_nested_account_vs_flush() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().nodes(2).build().unwrap();
         let root = runtime.root();
         let query = group(&root, "q");

@@ -1,7 +1,7 @@
 //! One level: limits, protection, sets.
 
 use super::loom_lifecycle::bare;
-use super::{beside, model, stocked};
+use super::{beside, model, model_without_pair, stocked};
 use crate::{CounterConfig, CounterSet, Limit, PageCounter, SetStock};
 
 fn unstocked() -> CounterConfig {
@@ -11,7 +11,7 @@ fn unstocked() -> CounterConfig {
 /// E1. Never both: the limit was lowered, and a charge above it stands.
 #[test]
 fn loom_charge_vs_set_max() {
-    model(|| {
+    model_without_pair(|| {
         let counter = PageCounter::root(unstocked());
         let charger = beside(&counter, |counter| counter.try_charge(2).is_ok());
         let lowered = counter.set_max(1).is_ok();
@@ -56,7 +56,7 @@ fn loom_walk_vs_imposed_max() {
 /// E11. Whoever speaks last has seen the latest usage.
 #[test]
 fn loom_min_propagation() {
-    model(|| {
+    model_without_pair(|| {
         let parent = PageCounter::root(unstocked());
         let child = parent.child();
         child.set_min(2);
@@ -70,7 +70,7 @@ fn loom_min_propagation() {
 /// E11. A setting that changes while usage does.
 #[test]
 fn loom_min_setting_vs_charge() {
-    model(|| {
+    model_without_pair(|| {
         let parent = PageCounter::root(unstocked());
         let child = parent.child();
         let charger = beside(&child, |child| child.try_charge(1).unwrap());
@@ -98,7 +98,7 @@ fn loom_set_vs_refusal() {
 /// E13. A window that is reset while a charge is admitted has seen the charge, or the charge has seen the reset.
 #[test]
 fn loom_peak_window_vs_charge() {
-    model(|| {
+    model_without_pair(|| {
         let counter = PageCounter::root(unstocked());
         counter.charge(3);
         counter.uncharge(3);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::model;
+use super::{large_model_without_pair, model, model_without_pair};
 use crate::charge::life::State;
 use crate::{Bytes, Counter, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
@@ -40,7 +40,7 @@ pub(super) fn assert_buried_once(runtime: &Runtime) {
 /// E15. The last uncharge and the last handle at once: one of the two buries.
 #[test]
 fn loom_last_uncharge_vs_handle_drop() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let gone = group(&runtime.root(), "gone");
         let charge = gone.try_charge(1).unwrap();
@@ -55,7 +55,7 @@ fn loom_last_uncharge_vs_handle_drop() {
 /// E15. Two charges, no handle: one of the two that give back buries.
 #[test]
 fn loom_last_uncharge_vs_last_uncharge() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let gone = group(&runtime.root(), "gone");
         let charges = [1, 1].map(|bytes| gone.try_charge(bytes).unwrap());
@@ -72,7 +72,7 @@ fn loom_last_uncharge_vs_last_uncharge() {
 /// E15. Usage that touches zero and rises again is not the end: usage is read after the claim.
 #[test]
 fn loom_usage_touches_zero_vs_handle_drop() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let gone = group(&runtime.root(), "gone");
         let early = gone.try_charge(1).unwrap();
@@ -91,7 +91,7 @@ fn loom_usage_touches_zero_vs_handle_drop() {
 /// E15. A zero-byte guard grows while another's last bytes go: its handle is given up only once its bytes are there.
 #[test]
 fn loom_zero_guard_grows_vs_last_uncharge() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let gone = group(&runtime.root(), "gone");
         let mut empty = gone.try_charge(1).unwrap();
@@ -110,7 +110,7 @@ fn loom_zero_guard_grows_vs_last_uncharge() {
 /// E15. A guard that shrinks to nothing takes its handle before its last bytes go.
 #[test]
 fn loom_zero_guard_shrinks_vs_last_uncharge() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let gone = group(&runtime.root(), "gone");
         let mut guard = gone.try_charge(1).unwrap();
@@ -133,7 +133,7 @@ fn loom_zero_guard_shrinks_vs_last_uncharge() {
 /// (`docs::orderings`); `races::a_guard_that_turns_over_keeps_its_group` tries it with real threads.
 #[test]
 fn loom_guard_turns_over_vs_last_handle() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let gone = group(&runtime.root(), "gone");
         let guard = gone.try_charge(1).unwrap();
@@ -154,7 +154,7 @@ fn loom_guard_turns_over_vs_last_handle() {
 /// E15. The last bytes of two counters of one group go at once: one of the two buries both.
 #[test]
 fn loom_last_of_two_counters() {
-    model(|| {
+    model_without_pair(|| {
         let mut builder = bare();
         let spill = builder.counter("spill");
         let runtime = builder.build().unwrap();
@@ -173,7 +173,7 @@ fn loom_last_of_two_counters() {
 /// E11, E15. Whoever tells the parent what is protected keeps the group meanwhile: the parent keeps nothing of it.
 #[test]
 fn loom_protection_vs_last_uncharge() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let gone = runtime.root().create("gone", Limits::new().min(Limit::Bytes(2))).unwrap();
         let charges = [1, 1].map(|bytes| gone.try_charge(bytes).unwrap());
@@ -191,7 +191,7 @@ fn loom_protection_vs_last_uncharge() {
 /// E11. Two that give back at once, each without a handle, leave the parent with what is protected.
 #[test]
 fn loom_protection_vs_uncharge() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let group = runtime.root().create("index", Limits::new().min(Limit::Bytes(2))).unwrap();
         let [here, there] = [1, 1].map(|bytes| group.try_charge(bytes).unwrap());
@@ -227,7 +227,7 @@ fn loom_offline_vs_charge() {
 /// E14. The only charger takes its group offline without a barrier, and then it was not the only one.
 #[test]
 fn loom_offline_vs_second_charger() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = stocked().build().unwrap();
         let gone = group(&runtime.root(), "gone");
         drop(gone.try_charge(1).unwrap());
@@ -236,6 +236,25 @@ fn loom_offline_vs_second_charger() {
         drop(gone);
         charger.join().unwrap();
         runtime.settle();
+        assert_buried_once(&runtime);
+    });
+}
+
+/// E14. A third charger finds the mark of the second: it, too, reads capacity 0, or whoever takes the group offline sees
+/// that mark.
+#[test]
+fn loom_offline_vs_third_charger() {
+    large_model_without_pair(|| {
+        let runtime = stocked().build().unwrap();
+        let gone = group(&runtime.root(), "gone");
+        drop(gone.try_charge(1).unwrap());
+        let chargers = [(); 2].map(|()| beside(gone.clone(), |gone| gone.try_charge(1)));
+        gone.offline().unwrap();
+        drop(chargers.map(|charger| charger.join().unwrap()));
+        runtime.settle();
+        assert_eq!((gone.stocked(), gone.stocked_bound()), (0, 0));
+        assert_eq!(runtime.root().stocked_bound(), 0, "the bound goes with the stock");
+        drop(gone);
         assert_buried_once(&runtime);
     });
 }
@@ -261,7 +280,7 @@ fn loom_offline_vs_put() {
 /// E16. A stale id never reaches the next group in its object.
 #[test]
 fn loom_id_reuse() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = std::sync::Arc::new(bare().build().unwrap());
         let old = group(&runtime.root(), "old");
         let id = old.id();
@@ -280,35 +299,44 @@ fn loom_id_reuse() {
 }
 
 /// E12. The next group in an object finds its slots vacant and its figures clean, on every thread.
+fn object_reuse() {
+    let runtime = stocked().build().unwrap();
+    let old = group(&runtime.root(), "old");
+    let charger = beside(old.clone(), |old| drop(old.try_charge(1)));
+    drop(old.try_charge(1));
+    charger.join().unwrap();
+    old.offline().unwrap();
+    drop(old);
+    runtime.settle();
+    let next = group(&runtime.root(), "next");
+    let charger = beside(next.clone(), |next| next.try_charge(1).unwrap());
+    let here = next.try_charge(1).unwrap();
+    let there = charger.join().unwrap();
+    assert_eq!(next.usage(), 2 + next.stocked());
+    assert!(next.stocked() <= next.stocked_bound(), "each thread has set its share aside");
+    drop((here, there));
+    next.offline().unwrap();
+    drop(next);
+    runtime.settle();
+    assert_buried_once(&runtime);
+}
+
+/// As said, to the depth of the others.
 #[test]
 fn loom_object_reuse() {
-    model(|| {
-        let runtime = stocked().build().unwrap();
-        let old = group(&runtime.root(), "old");
-        let charger = beside(old.clone(), |old| drop(old.try_charge(1)));
-        drop(old.try_charge(1));
-        charger.join().unwrap();
-        old.offline().unwrap();
-        drop(old);
-        runtime.settle();
-        let next = group(&runtime.root(), "next");
-        let charger = beside(next.clone(), |next| next.try_charge(1).unwrap());
-        let here = next.try_charge(1).unwrap();
-        let there = charger.join().unwrap();
-        assert_eq!(next.usage(), 2 + next.stocked());
-        assert!(next.stocked() <= next.stocked_bound(), "each thread has set its share aside");
-        drop((here, there));
-        next.offline().unwrap();
-        drop(next);
-        runtime.settle();
-        assert_buried_once(&runtime);
-    });
+    model(object_reuse);
+}
+
+/// As said, without a barrier: nobody runs one for a slot that is vacated.
+#[test]
+fn loom_object_reuse_without_pair() {
+    large_model_without_pair(object_reuse);
 }
 
 /// E15. The runtime goes while the last charge does: the whole tree is buried, the root last, and the pool has it all.
 #[test]
 fn loom_runtime_drop_vs_last_charge() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let query = group(&runtime.root(), "query");
         let charge = query.try_charge(1).unwrap();
@@ -327,7 +355,7 @@ fn loom_runtime_drop_vs_last_charge() {
 /// parent has it afterwards, once.
 #[test]
 fn loom_own_bytes_vs_offline() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let books = group(&runtime.root(), "books");
         runtime.charge_own(&books).unwrap();
@@ -377,7 +405,7 @@ fn loom_transfer_vs_stranded_credit() {
 /// E15. A transfer out of an offline group may be its end.
 #[test]
 fn loom_transfer_vs_last_handle() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let [from, to] = ["from", "to"].map(|name| group(&runtime.root(), name));
         let mut moved = from.try_charge(1).unwrap();

@@ -1,6 +1,6 @@
 //! The cache of pages' nodes: what was read before an invalidation is not remembered after it.
 
-use super::{beside, model};
+use super::{beside, model_without_pair};
 use crate::sync::{Arc, AtomicU32, Ordering};
 use crate::{NodeCache, NodeId, NodeOf, PageNode};
 
@@ -40,7 +40,7 @@ fn migrate(cache: &Cache, node: u32) {
 /// E28. A look-up beside a migration; whoever migrated, and whoever comes later, finds the page where it is.
 #[test]
 fn loom_cache_fill_vs_invalidate() {
-    model(|| {
+    model_without_pair(|| {
         let cache = cache();
         let asking = beside(&cache, |cache| ask(&cache));
         migrate(&cache, 1);
@@ -54,7 +54,7 @@ fn loom_cache_fill_vs_invalidate() {
 /// lets an old node in.
 #[test]
 fn loom_cache_two_fills_vs_two_invalidates() {
-    model(|| {
+    model_without_pair(|| {
         let cache = cache();
         let first = beside(&cache, |cache| ask(&cache));
         let second = beside(&cache, |cache| ask(&cache));
@@ -71,7 +71,7 @@ fn loom_cache_two_fills_vs_two_invalidates() {
 /// somebody who asks after it. Whoever has heard of the move finds the page where it is.
 #[test]
 fn loom_cache_fill_vs_second_fill() {
-    model(|| {
+    model_without_pair(|| {
         let cache = cache();
         let moved = Arc::new(AtomicU32::new(0));
         let mover = beside(&cache, {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::model;
+use super::{model, model_without_pair};
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
 use crate::sync::{AtomicU64, Ordering, POOL_OBJECTS, POOL_PAGE, POOL_PAGES, per_thread};
@@ -65,7 +65,7 @@ fn words() -> Arc<Cache> {
 /// E12. Two threads take, use and put; one of them twice, so that it takes what the other has put.
 #[test]
 fn loom_take_vs_put() {
-    model(|| {
+    model_without_pair(|| {
         let cache = words();
         let other = {
             let cache = Arc::clone(&cache);
@@ -90,7 +90,7 @@ fn loom_take_vs_put() {
 /// E12. What one thread has put is another's: neither stash has room for all, so they go through the depot.
 #[test]
 fn loom_put_vs_take_elsewhere() {
-    model(|| {
+    model_without_pair(|| {
         let cache = words();
         let all: Vec<_> = (0..3).map(|_| take(&cache).unwrap()).collect();
         let other = {
@@ -133,7 +133,7 @@ fn loom_refused_chunk_vs_put() {
 /// E30. Whoever finds a chunk finds where its objects lie.
 #[test]
 fn loom_chunk_vs_look_up() {
-    model(|| {
+    model_without_pair(|| {
         let cache = words();
         let other = loom::thread::spawn(|| [0, 1].map(|number| directory().object(number)));
         let taken = [(); POOL_OBJECTS].map(|()| take(&cache).unwrap());

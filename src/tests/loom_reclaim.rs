@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::loom_lifecycle::{beside, group};
-use super::model;
+use super::{model, model_without_pair};
 use crate::sync::AtomicU64;
 use crate::{Bytes, Charge, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime, RuntimeBuilder};
 
@@ -21,7 +21,7 @@ fn soft(bytes: u64) -> Limits {
 /// E23. Up by one, down by another: the mark ends where usage does.
 #[test]
 fn loom_crossing_vs_crossing() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let group = runtime.root().create("group", soft(1)).unwrap();
         let first = group.try_charge(1).unwrap();
@@ -36,7 +36,7 @@ fn loom_crossing_vs_crossing() {
 /// E23. The limit moves below usage, or above it, while usage passes.
 #[test]
 fn loom_crossing_vs_soft_limit() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let group = runtime.root().create("group", soft(4)).unwrap();
         let other = beside(group.clone(), |group| group.set_soft(Limit::Bytes(1)).unwrap());
@@ -51,7 +51,7 @@ fn loom_crossing_vs_soft_limit() {
 /// E23. Whoever goes offline is nobody's excess, whoever charges it meanwhile.
 #[test]
 fn loom_crossing_vs_offline() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let gone = runtime.root().create("gone", soft(0)).unwrap();
         let charger = beside(gone.clone(), |gone| gone.charge(1));
@@ -66,7 +66,7 @@ fn loom_crossing_vs_offline() {
 /// E23. The last uncharge crosses, and the object is the next group's by then: that one is in nobody's excess.
 #[test]
 fn loom_crossing_vs_last_uncharge() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let gone = runtime.root().create("gone", soft(0)).unwrap();
         let held = gone.try_charge(1).unwrap();
@@ -104,7 +104,7 @@ impl Reclaim for Watched {
 /// E24. A walk finds a registration that is being dropped: the call is over before the drop is, or none begins.
 #[test]
 fn loom_registration_vs_walk() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let root = runtime.root();
         let held = root.try_charge(1).unwrap();

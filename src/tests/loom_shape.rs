@@ -1,13 +1,13 @@
 //! Groups that come and go at the same time, each under the lock of its shard alone.
 
 use super::loom_lifecycle::{assert_buried_once, bare, beside, group, stocked};
-use super::model;
+use super::{model, model_without_pair};
 use crate::{Bytes, Group, Limits, Runtime};
 
 /// E35. A stock opens while its group goes offline: one of the two closes it, and its credit comes back.
 #[test]
 fn loom_offline_vs_opening() {
-    model(|| {
+    model_without_pair(|| {
         // Opens by margin, with the first charge that walks.
         let runtime = Runtime::builder().batch(Bytes(2)).budget(Bytes(64)).build().unwrap();
         let gone = group(&runtime.root(), "gone");
@@ -25,7 +25,7 @@ fn loom_offline_vs_opening() {
 /// E36. A barrier closes the stocks of the dying while the last handle goes: what is closed last is not looked at again.
 #[test]
 fn loom_settle_vs_burial() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = stocked().build().unwrap();
         let gone = group(&runtime.root(), "gone");
         drop(gone.try_charge(1).unwrap());
@@ -44,7 +44,7 @@ fn loom_settle_vs_burial() {
 #[test]
 fn loom_offline_vs_create_child() {
     for name in ["child", "kid", "son", "heir"] {
-        model(move || {
+        model_without_pair(move || {
             let runtime = bare().build().unwrap();
             let parent = group(&runtime.root(), "parent");
             let creator = beside(parent.clone(), move |parent| parent.create(name, Limits::new()).is_ok());

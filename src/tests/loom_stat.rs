@@ -2,7 +2,7 @@
 //! and what a read claims about its error holds.
 
 use super::loom_lifecycle::{beside, group};
-use super::model;
+use super::{model, model_without_pair};
 use crate::group::Group;
 use crate::{Bytes, Runtime, RuntimeBuilder, Stat};
 
@@ -80,7 +80,7 @@ fn loom_listing_vs_unlist() {
 /// E18. Two threads list their cells while a third takes them over.
 #[test]
 fn loom_listing_vs_take_over() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let root = runtime.root();
         let writers = [(); 2].map(|()| beside(root.clone(), |root| root.stat_add(EVENT, 1)));
@@ -111,7 +111,7 @@ fn loom_add_vs_flush_of_parent_and_child() {
 /// E22. A figure of a child is seen with those of its parents.
 #[test]
 fn loom_parent_never_below_child() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let child = group(&runtime.root(), "child");
         child.stat_add(EVENT, 1);
@@ -129,7 +129,7 @@ fn loom_parent_never_below_child() {
 /// E19. Two readers that ask at once share a flush: what each wrote before it asked is in what it reads.
 #[test]
 fn loom_two_readers_share_a_flush() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let root = runtime.root();
         root.stat_add(EVENT, 1);
@@ -164,7 +164,7 @@ fn loom_listing_vs_shared_flush() {
 /// E20, E21. A stale read is no further off than it says, whatever a flush has just taken off the bound.
 #[test]
 fn loom_bound_vs_flush() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = Runtime::builder().batch(Bytes(0)).stat_batch(0).build().unwrap();
         let root = runtime.root();
         root.stat_add(EVENT, 1);
@@ -182,7 +182,7 @@ fn loom_bound_vs_flush() {
 #[test]
 fn loom_bound_vs_announcement() {
     const OTHER: Stat = Stat::STOCK_REFILL;
-    model(|| {
+    model_without_pair(|| {
         let runtime = Runtime::builder().batch(Bytes(0)).stat_batch(0).build().unwrap();
         let root = runtime.root();
         let writer = beside(root.clone(), |root| root.stat_add(EVENT, 1));
@@ -216,7 +216,7 @@ fn loom_bound_vs_unlist() {
 /// Cells that are being unlisted are buried, and another group has them, before the unlisting goes on.
 #[test]
 fn loom_unlist_vs_burial() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let gone = group(&runtime.root(), "gone");
         gone.stat_add(EVENT, 1);
@@ -236,7 +236,7 @@ fn loom_unlist_vs_burial() {
 /// The last writer of a group that goes: what it has written is in the parent, once.
 #[test]
 fn loom_add_vs_offline() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let gone = group(&runtime.root(), "gone");
         let writer = beside(gone.clone(), |gone| gone.stat_add(EVENT, 1));
@@ -252,7 +252,7 @@ fn loom_add_vs_offline() {
 /// and finds no cells of the last.
 #[test]
 fn loom_stats_of_last_uncharge() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let gone = group(&runtime.root(), "gone");
         gone.stat_add(EVENT, 1);
@@ -273,7 +273,7 @@ fn loom_stats_of_last_uncharge() {
 /// E8. The next thread goes on with the cells of one that has ended, while a third reads.
 #[test]
 fn loom_stats_of_thread_handed_over() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let root = runtime.root();
         let threads = [(); 2].map(|()| beside(root.clone(), |root| root.stat_add(EVENT, 1)));

@@ -1,12 +1,12 @@
 //! Threads that come and go.
 
-use super::{assert_settled, beside, model, stocked};
+use super::{assert_settled, beside, model, model_without_pair, stocked};
 use crate::PageCounter;
 
 /// E8. Credit of an ended thread is drained once, or inherited by the next thread with its block.
 #[test]
 fn loom_thread_exit_vs_drain() {
-    model(|| {
+    model_without_pair(|| {
         let counter = PageCounter::root(stocked());
         let threads = [(); 2].map(|()| beside(&counter, |counter| counter.try_charge(1).unwrap()));
         counter.drain();
@@ -35,7 +35,7 @@ fn loom_first_touch_vs_close() {
 /// E12. The next counter with a freed index finds its slots vacant.
 #[test]
 fn loom_index_reuse() {
-    model(|| {
+    model_without_pair(|| {
         let root = PageCounter::root(stocked().budget(64));
         let first = root.child();
         let user = beside(&first, |first| first.try_charge(1).unwrap());

@@ -1,6 +1,6 @@
 //! Refusals: no charge is refused while credit is stranded, in a slot or on its way.
 
-use super::{beside, model, stocked};
+use super::{beside, model, model_without_pair, stocked};
 use crate::PageCounter;
 
 /// E5, E6. Once the stock is off, room for a charge is room: a refill in flight has brought its surplus back. By a
@@ -65,7 +65,7 @@ fn loom_refusal_vs_put() {
 /// E10. A stock that is closing still counts until its credit is back.
 #[test]
 fn loom_refusal_vs_closing() {
-    model(|| {
+    model_without_pair(|| {
         let counter = PageCounter::root(stocked().max(2).budget(64));
         counter.try_charge(1).unwrap();
         let closer = beside(&counter, |counter| counter.set_batch(0));
@@ -79,7 +79,7 @@ fn loom_refusal_vs_closing() {
 /// E10. A refusal that found no open stock looks again: one that opened meanwhile may hold the credit it lacks.
 #[test]
 fn loom_refusal_vs_opening() {
-    model(|| {
+    model_without_pair(|| {
         let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
         // The first charge leaves room enough to open the stock, the second takes a batch.
         let charger = beside(&counter, |counter| [1, 1].map(|n| counter.try_charge(n).unwrap()));
@@ -92,7 +92,7 @@ fn loom_refusal_vs_opening() {
 /// E4. While a forced charge stands above max, no stock is open: what is freed is not credit to hit on.
 #[test]
 fn loom_forced_vs_opening() {
-    model(|| {
+    model_without_pair(|| {
         let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
         // Exactly, which opens the stock.
         let charger = beside(&counter, |counter| counter.try_charge(1).is_ok());
@@ -106,7 +106,7 @@ fn loom_forced_vs_opening() {
 /// E10. A counter that goes still counts until its credit is back.
 #[test]
 fn loom_refusal_vs_retire() {
-    model(|| {
+    model_without_pair(|| {
         let root = PageCounter::root(stocked().max(2).budget(64));
         let (gone, stays) = (root.child(), root.child());
         stays.set_batch(0);

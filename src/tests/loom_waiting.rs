@@ -9,7 +9,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use super::loom_lifecycle::{assert_buried_once, beside, group};
-use super::{model, model_of_exchanges};
+use super::{model, model_of_exchanges, model_without_pair};
 use crate::sync::{AtomicU64, Ordering, Thread, park, this_thread};
 use crate::{
     Bytes, Charge, ChargeError, Event, Group, Limit, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime,
@@ -51,7 +51,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 /// E25. Bytes go up the tree while somebody stands in line.
 #[test]
 fn loom_waiter_vs_uncharge() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare(1);
         let root = runtime.root();
         let held = root.try_charge(1).unwrap();
@@ -234,7 +234,7 @@ fn loom_waiter_vs_set_max() {
 /// E27. The group goes offline while its charge goes into line.
 #[test]
 fn loom_waiter_vs_offline() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare(1);
         let root = runtime.root();
         let held = root.try_charge(1).unwrap();
@@ -253,7 +253,7 @@ fn loom_waiter_vs_offline() {
 /// E26. An event happens while somebody begins to wait for it.
 #[test]
 fn loom_event_vs_waiter() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare(1);
         let root = runtime.root();
         let events = root.events();
@@ -267,7 +267,7 @@ fn loom_event_vs_waiter() {
 /// A listener is dropped while an event happens: no call is under way afterwards.
 #[test]
 fn loom_event_vs_listener_dropped() {
-    model(|| {
+    model_without_pair(|| {
         let runtime = bare(1);
         let root = runtime.root();
         let at_work = Arc::new(AtomicU64::new(0));

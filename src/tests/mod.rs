@@ -22,13 +22,35 @@ mod loom_waiting;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use loom::model::Builder;
+
 use crate::sync::checker::loads_are_exchanges;
+use crate::sync::set_paired;
 use crate::{CounterConfig, PageCounter};
 
 /// Every schedule of `f`, up to the preemption bound of the environment. Prints how many there were.
 fn model(f: impl Fn() + Sync + Send + 'static) {
+    set_paired(true);
+    explore(Builder::new(), f);
+}
+
+/// The same without the barrier pair: neither *light* nor *heavy* is a fence. For edges that hold without either, see
+/// `docs::orderings`. Whatever happens with the pair happens here, too.
+fn model_without_pair(f: impl Fn() + Sync + Send + 'static) {
+    set_paired(false);
+    explore(Builder::new(), f);
+}
+
+/// The same with one preemption fewer, for models of more steps.
+fn large_model_without_pair(f: impl Fn() + Sync + Send + 'static) {
+    set_paired(false);
+    let mut builder = Builder::new();
+    builder.preemption_bound = builder.preemption_bound.map(|most| most.saturating_sub(1));
+    explore(builder, f);
+}
+
+fn explore(mut builder: Builder, f: impl Fn() + Sync + Send + 'static) {
     let schedules = Arc::new(AtomicU64::new(0));
-    let mut builder = loom::model::Builder::new();
     builder.max_branches = 20_000;
     builder.check({
         let schedules = Arc::clone(&schedules);
