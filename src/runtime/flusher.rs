@@ -2,10 +2,12 @@
 
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::{Builder, JoinHandle};
+use std::thread::{Builder, JoinHandle, current};
 use std::time::Duration;
 
 use crate::group::Group;
+use crate::sync::foreign::Foreign;
+use crate::sync::per_thread;
 
 /// Why no flusher was started.
 ///
@@ -28,7 +30,7 @@ pub enum FlusherError {
     Thread(#[from] io::Error),
 }
 
-/// A running flusher. Dropped, it has stopped.
+/// A running flusher. Dropped, it stops.
 pub(super) struct Flusher {
     /// Dropped, it wakes the thread for the last time.
     stop: Option<Sender<()>>,
@@ -55,9 +57,12 @@ impl Flusher {
 impl Drop for Flusher {
     fn drop(&mut self) {
         self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            // It has nothing to panic about, and if it did: the runtime goes on without it.
-            let _ = thread.join();
+        // The flusher's own thread may be the one that drops it, in foreign code that it runs: that thread ends by itself.
+        // In foreign code nobody waits for another flusher either: two flushers that stop each other would wait for ever.
+        let is_own = |thread: &JoinHandle<()>| thread.thread().id() == current().id();
+        if let Some(thread) = self.thread.take().filter(|thread| !is_own(thread) && !per_thread::in_foreign()) {
+            // Where the thread has panicked the runtime goes on without it.
+            drop(Foreign::new(thread.join()));
         }
     }
 }

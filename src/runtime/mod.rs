@@ -243,6 +243,9 @@ impl Runtime {
     /// Stop the periodic flush, if one runs. May block: in async code call it on a thread for blocking work. Returns when
     /// it has stopped.
     ///
+    /// Inside a listener, a waker, a reclaimer or a hook it does not wait, and neither does the drop of the runtime: the
+    /// flusher's own thread may run them. The flusher stops all the same.
+    ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// runtime.start_flusher(std::time::Duration::from_millis(10))?;

@@ -1,9 +1,13 @@
 //! The periodic flush, which nothing needs, and the one that steps in when it is late.
 
 use std::sync::mpsc::channel;
+#[cfg(target_os = "linux")]
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memcg::{BarrierMode, Group, Runtime, Stat};
+#[cfg(target_os = "linux")]
+use memcg::{Event, Limit, Limits};
 
 use super::{assert_exact, build, create, eventually, kinds};
 #[cfg(target_os = "linux")]
@@ -166,6 +170,71 @@ fn there_is_one_thread_while_it_runs() {
         drop(runtime);
         eventually("its end with the runtime", || threads() == before);
         drop(root);
+    });
+}
+
+/// Hands a runtime to `end`, on the thread of its flusher: that thread charges what the runtime takes itself, above the
+/// max of a group, and calls a listener.
+#[cfg(target_os = "linux")]
+fn on_the_flusher(end: impl Fn(Runtime) -> Option<Runtime> + Send + Sync + 'static) -> Group {
+    let runtime = build(Runtime::builder());
+    let root = runtime.root();
+    let books = root.create("books", Limits::new().max(Limit::Bytes(0))).expect("a free name");
+    let groups: Vec<Group> = (0..300).map(|number| create(&root, &number.to_string())).collect();
+    runtime.charge_own(&books).expect("a group of the runtime");
+    let place = Arc::new(Mutex::new(None));
+    let (done, ended) = channel();
+    let listener = {
+        let place = Arc::clone(&place);
+        books.on_event(Event::Overcharge, move |_| {
+            if std::thread::current().name() == Some("memcg-flusher")
+                && let Some(runtime) = place.lock().expect("no panic").take()
+            {
+                done.send(end(runtime)).expect("somebody waits");
+            }
+        })
+    };
+    runtime.start_flusher(SOON).expect("a period");
+    *place.lock().expect("no panic") = Some(runtime);
+    // What this thread writes to takes memory: so much that the charge follows.
+    groups.iter().for_each(add_little);
+    let runtime = ended.recv_timeout(Duration::from_secs(120)).expect("the end has come to its end");
+    assert_eq!(books.events().get(Event::Panic), 0);
+    drop((listener, runtime));
+    root
+}
+
+/// The last that the thread does for a runtime is to end it: it does not wait for itself, and is gone afterwards.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_runtime_ends_on_its_flusher() {
+    alone("flusher::the_runtime_ends_on_its_flusher", &[], || {
+        let threads = || std::fs::read_dir("/proc/self/task").expect("this is Linux").count();
+        let before = threads();
+        let root = on_the_flusher(|runtime| {
+            drop(runtime);
+            None
+        });
+        assert!(root.is_offline(), "all of the drop was done");
+        eventually("the end of the thread", || threads() == before);
+        assert_eq!(root.usage(), 0, "what the runtime took itself was given back");
+    });
+}
+
+/// A flusher that is stopped or replaced on its own thread.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_flusher_stops_itself() {
+    alone("flusher::the_flusher_stops_itself", &[], || {
+        let threads = || std::fs::read_dir("/proc/self/task").expect("this is Linux").count();
+        let before = threads();
+        drop(on_the_flusher(|runtime| {
+            runtime.start_flusher(NEVER).expect("a period");
+            runtime.start_flusher(SOON).expect("a period");
+            runtime.stop_flusher();
+            Some(runtime)
+        }));
+        eventually("the end of all of them", || threads() == before);
     });
 }
 
