@@ -4,6 +4,7 @@
 //! bytes than charge, but for the one block that a worker has just written to replace another. Nothing
 //! is locked while a charge is made: what must go for it may be this cache's own.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,8 @@ pub(crate) struct Cache {
     /// The version of the last write; wraps.
     version: u32,
     pub(crate) figures: Figures,
+    /// Charges that were refused before the first request: the groups count them, too.
+    pub(crate) refused_in_warm_up: u64,
 }
 
 /// What happened to a cache's requests.
@@ -102,6 +105,7 @@ impl Cache {
             salt: owner.into(),
             version,
             figures,
+            refused_in_warm_up: 0,
         }
     }
 
@@ -112,7 +116,7 @@ impl Cache {
 
     /// How long the tenant has to be slow now. Whoever is must hold no lock: the others go on.
     pub(crate) fn delay(&mut self) -> Duration {
-        let delay = std::mem::take(&mut self.owed);
+        let delay = mem::take(&mut self.owed);
         self.figures.delayed += u64::from(!delay.is_zero());
         self.figures.delay += delay;
         delay
@@ -153,9 +157,10 @@ impl Cache {
         footprint(size)
     }
 
-    /// Forgets what became of entries so far: a warm-up puts entries that no request has asked for.
-    pub(crate) fn forget_outcomes(&mut self) {
-        (self.figures.too_large, self.figures.passed_through) = (0, 0);
+    /// Counts anew: a warm-up offers entries that no request has asked for.
+    pub(crate) fn forget_warm_up(&mut self) {
+        self.refused_in_warm_up += mem::take(&mut self.figures).refused;
+        self.waits = Waits::default();
     }
 
     fn key(&self, number: u64) -> Key {

@@ -248,7 +248,8 @@ fn check(root: &Group, service: &Service, rows: &[Row], sums: Sums) -> Vec<Strin
     let bytes = rows.iter().map(|row| row.cache_bytes).sum();
     expect("live beside the caches' own sums", "the service", bytes, root.live());
     let events = root.events();
-    expect("refused beside what the caches were told", "the service", sums.refused, events.get(Event::Oom));
+    let refused = sums.refused + service.refused_in_warm_up();
+    expect("refused beside what the caches were told", "the service", refused, events.get(Event::Oom));
     let met = sums.met_max + root.events_local().get(Event::Max);
     expect("events beside those of its tenants and its own", "the service", met, events.get(Event::Max));
     for group in service.tenants.iter().map(|tenant| &tenant.group).chain([root]) {

@@ -146,7 +146,12 @@ impl Service {
                 break;
             }
         }
-        turn.cache.forget_outcomes();
+        turn.cache.forget_warm_up();
+    }
+
+    /// Charges that were refused before the first request.
+    pub(crate) fn refused_in_warm_up(&self) -> u64 {
+        self.tenants.iter().map(|tenant| tenant.turn.lock().cache.refused_in_warm_up).sum()
     }
 
     /// All tenants' waits.

@@ -59,7 +59,7 @@ pub(crate) enum TraceFault {
     Open(#[source] io::Error),
     #[error("cannot read the trace: {0}")]
     Read(#[source] io::Error),
-    #[error("the name ends with .gz, but the file does not begin as gzip data does")]
+    #[error("the file is no trace, and no gzip data either, as its name says")]
     NotGzip,
     #[error("the gzip data is damaged: {0}")]
     Damaged(#[source] io::Error),
@@ -92,7 +92,11 @@ impl Trace {
             Err(fault) => {
                 let line = lines.number;
                 // Damaged data may decode to text that is no trace: the damage is what the user has to know.
-                Err(fail(Some(line), lines.damage().unwrap_or(fault)))
+                let fault = match lines.damage().unwrap_or(fault) {
+                    TraceFault::Head(_) if !lines.is_gzip && is_named_gzip(path) => TraceFault::NotGzip,
+                    fault => fault,
+                };
+                Err(fail(Some(line), fault))
             }
         }
     }
@@ -134,9 +138,6 @@ impl Lines {
         // Read and put back rather than sought: a pipe is a trace, too.
         file.by_ref().take(GZIP_MAGIC.len() as u64).read_to_end(&mut magic).map_err(TraceFault::Open)?;
         let is_gzip = magic == GZIP_MAGIC;
-        if !is_gzip && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz")) {
-            return Err(TraceFault::NotGzip);
-        }
         let whole = BufReader::new(Cursor::new(magic).chain(file));
         let source: Box<dyn Read> = if is_gzip { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) };
         Ok(Self { source: BufReader::new(source), is_gzip, number: 0, text: Vec::new() })
@@ -172,6 +173,11 @@ impl Lines {
             _ => TraceFault::Read(error),
         }
     }
+}
+
+/// The bytes decide how a file is read; its name helps to tell what may be wrong with it.
+fn is_named_gzip(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gz"))
 }
 
 /// The file's name without what says how it is packed.
