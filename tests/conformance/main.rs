@@ -10,6 +10,8 @@
 mod processes;
 #[path = "../reclaimers/mod.rs"]
 mod reclaimers;
+#[path = "../swapping/mod.rs"]
+mod swapping;
 #[path = "../workers/mod.rs"]
 mod workers;
 

@@ -1,79 +1,17 @@
 #![cfg(not(loom))]
 //! Statements 65 to 67: swap, which is a further counter that the owner of the memory charges when it spills.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{
-    Charge, ChargeError, Counter, Event, Group, Limit, Limits, OomPolicy, Priority, Reclaim, ReclaimContext,
-    Registration, Runtime, RuntimeBuilder,
-};
+use memcg::{ChargeError, Counter, Event, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder};
 
-use crate::reclaimers::{MIB, lock};
+use crate::reclaimers::MIB;
+use crate::swapping::Anon;
 use crate::{adaptive_groups, assert_groups_sound, bare_groups, create};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// Anonymous memory of one process: reclaim moves it to swap, charge by charge.
-struct Anon {
-    group: Group,
-    swap: Counter,
-    memory: Mutex<Vec<Charge>>,
-    swapped: Mutex<Vec<Charge>>,
-    kills: AtomicU64,
-}
-
-impl Anon {
-    fn of(group: &Group, swap: Counter) -> (Arc<Anon>, Registration) {
-        let anon = Arc::new(Anon {
-            group: group.clone(),
-            swap,
-            memory: Mutex::default(),
-            swapped: Mutex::default(),
-            kills: AtomicU64::new(0),
-        });
-        let registration = group.register_reclaimer(Arc::clone(&anon) as Arc<dyn Reclaim>, Priority::NORMAL);
-        (anon, registration)
-    }
-
-    /// One MiB after the other; reclaim may take what is there already.
-    fn allocate(&self, mib: u64) -> Result<(), ChargeError> {
-        for _ in 0..mib {
-            let charge = self.group.try_charge(MIB)?;
-            lock(&self.memory).push(charge);
-        }
-        Ok(())
-    }
-
-    /// What the process had is gone with it.
-    fn exit(&self) {
-        lock(&self.memory).clear();
-        lock(&self.swapped).clear();
-    }
-}
-
-impl Reclaim for Anon {
-    fn reclaim(&self, want: u64, _: &ReclaimContext<'_>) -> u64 {
-        let mut freed = 0;
-        while freed < want {
-            let Some(page) = lock(&self.memory).pop() else { break };
-            match self.group.try_charge_set(&[(self.swap, page.bytes())]) {
-                Ok(slot) => lock(&self.swapped).extend(slot.into_charges().map(|(_, charge)| charge)),
-                Err(_) => {
-                    lock(&self.memory).push(page);
-                    break;
-                }
-            }
-            freed += page.bytes();
-        }
-        freed
-    }
-
-    fn reclaimable(&self) -> u64 {
-        lock(&self.memory).iter().map(Charge::bytes).sum()
-    }
-}
 
 fn build(mut builder: RuntimeBuilder) -> (Runtime, Counter) {
     let swap = builder.counter("swap");
@@ -100,17 +38,18 @@ fn both_full_then_both_enough(builder: RuntimeBuilder) {
     let windows = [group.peak_window(), swap_of.peak_window()];
     windows.iter().for_each(memcg::PeakWindow::reset);
     let process = create(&group, "process", Limits::new());
-    let (anon, registration) = Anon::of(&process, swap);
+    let (anon, registration) = Anon::of(&process, swap, MIB);
+    let kills = Arc::new(AtomicU64::new(0));
     let hook = {
-        let anon = Arc::clone(&anon);
+        let kills = Arc::clone(&kills);
         process.on_cancel(move |_| {
-            anon.kills.fetch_add(1, Ordering::SeqCst);
+            kills.fetch_add(1, Ordering::SeqCst);
         })
     };
-    let killed = anon.allocate(100).expect_err("60 is all there is");
+    let killed = anon.allocate(100 * MIB).expect_err("60 is all there is");
     assert!(matches!(&killed, ChargeError::Cancelled { group, .. } if *group == process), "{killed}");
     anon.exit();
-    assert_eq!(anon.kills.load(Ordering::SeqCst), 1);
+    assert_eq!(kills.load(Ordering::SeqCst), 1);
     assert_eq!((group.events().get(Event::Oom), group.events().get(Event::OomKill)), (1, 1));
     for peak in [group.peak(), swap_of.peak(), windows[0].peak(), windows[1].peak()] {
         assert!(peak >= 29 * MIB, "{peak}");
@@ -123,11 +62,11 @@ fn both_full_then_both_enough(builder: RuntimeBuilder) {
     drop(others);
     assert!(windows[0].peak() <= MIB && windows[1].peak() <= 10 * MIB);
     assert!(group.peak() >= 29 * MIB && swap_of.peak() >= 29 * MIB);
-    anon.allocate(50).expect("30 in memory, 20 in swap");
+    anon.allocate(50 * MIB).expect("30 in memory, 20 in swap");
     assert_close(group.live(), 30 * MIB);
     assert_close(group.live() + swap_of.live(), 50 * MIB);
     assert!(windows[0].peak() >= 29 * MIB && windows[1].peak() >= 19 * MIB);
-    assert_eq!(anon.kills.load(Ordering::SeqCst), 1, "it survives");
+    assert_eq!(kills.load(Ordering::SeqCst), 1, "it survives");
     assert!(group.events().get(Event::Max) > 0);
     anon.exit();
     drop((hook, registration));
@@ -146,9 +85,9 @@ fn no_swap(builder: RuntimeBuilder) {
     let group = create(&runtime.root(), "q", Limits::new().max(Limit::Bytes(30 * MIB)));
     set_swap_max(&group, swap, 0);
     let process = create(&group, "process", Limits::new());
-    let (anon, registration) = Anon::of(&process, swap);
+    let (anon, registration) = Anon::of(&process, swap, MIB);
     let hook = process.on_cancel(|_| ());
-    let killed = anon.allocate(31).expect_err("30 is all there is");
+    let killed = anon.allocate(31 * MIB).expect_err("30 is all there is");
     assert!(matches!(&killed, ChargeError::Cancelled { .. }), "{killed}");
     let swap_of = group.counter(swap).expect("declared");
     assert_eq!((swap_of.usage(), swap_of.peak(), group.live()), (0, 0, 30 * MIB));
@@ -179,8 +118,8 @@ fn swap_is_hierarchical(builder: RuntimeBuilder) {
             kills.fetch_add(1, Ordering::SeqCst);
         })
     };
-    let (anon, registration) = Anon::of(&child, swap);
-    anon.allocate(20).expect("no limit");
+    let (anon, registration) = Anon::of(&child, swap, MIB);
+    anon.allocate(20 * MIB).expect("no limit");
     let report = child.reclaim(20 * MIB).expect("not inside a reclaimer");
     assert_eq!((report.freed, child.live()), (10 * MIB, 10 * MIB));
     let refused = child.try_charge_set(&[(swap, MIB)]).expect_err("full above");

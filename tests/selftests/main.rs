@@ -19,6 +19,8 @@
 mod processes;
 #[path = "../reclaimers/mod.rs"]
 mod reclaimers;
+#[path = "../swapping/mod.rs"]
+mod swapping;
 #[path = "../workers/mod.rs"]
 mod workers;
 
@@ -53,13 +55,17 @@ macro_rules! matrix {
     };
 }
 
+mod memcontrol;
+mod oom;
 mod pages;
 mod protection;
 mod reclaim;
+mod sock;
+mod swap;
 
 use std::time::Duration;
 
-use memcg::{Bytes, ChargeError, Group, Limits, OomPolicy, Runtime, RuntimeBuilder};
+use memcg::{Bytes, ChargeError, Event, Group, Limit, Limits, OomPolicy, Runtime, RuntimeBuilder, Stat};
 
 use crate::processes::Process;
 
@@ -102,6 +108,10 @@ pub(crate) fn create(parent: &Group, name: &str, limits: Limits) -> Group {
     parent.create(name, limits).expect("a name that is free")
 }
 
+pub(crate) fn max(bytes: u64) -> Limits {
+    Limits::new().max(Limit::Bytes(bytes))
+}
+
 /// `values_close` of the kernel's `cgroup_util.h`: they differ by no more than so many percent of their sum.
 pub(crate) fn values_close(a: u64, b: u64, percent: u64) -> bool {
     a.abs_diff(b) <= (a + b) / 100 * percent
@@ -117,6 +127,20 @@ pub(crate) fn assert_current(group: &Group, expected: u64, percent: u64) {
             "{what} of {path}: {bytes}, expected {expected} by {percent} %"
         );
     }
+}
+
+/// One item as `memory.stat` shows it; nobody may change it meanwhile. A read that did not have to be exact is no
+/// further off than it says.
+#[track_caller]
+pub(crate) fn stat(group: &Group, stat: Stat) -> u64 {
+    let (shown, exact) = (group.read(), group.read_exact().get(stat));
+    assert!(shown.get(stat).abs_diff(exact) <= shown.max_error_of(stat), "{shown:?}, exactly {exact}");
+    u64::try_from(exact).expect("what is held is not negative")
+}
+
+/// So often in `memory.events`, which counts what happened below, too.
+pub(crate) fn count(group: &Group, event: Event) -> u64 {
+    group.events().get(event)
 }
 
 /// `alloc_anon` of the kernel's `cgroup_util.c`, run as `cg_run` does: a process in `group` touches so many bytes, page

@@ -7,7 +7,7 @@ use crate::pages::PageCache;
 use crate::reclaim::reclaim_until;
 use crate::reclaimers::MIB;
 use crate::workers::Other;
-use crate::{Cell, alloc_anon, assert_current, assert_sound, create};
+use crate::{Cell, alloc_anon, assert_current, assert_sound, count, create, max};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
@@ -34,7 +34,7 @@ impl Kind {
 /// A(max 200M){B(50M){C 75M, D 25M, E 0, F 500M}, G}: C, D and E read 50M each and stay; G touches 148M, then 170M.
 fn protection(cell: Cell, kind: Kind) {
     let runtime = cell.build();
-    let a = create(&runtime.root(), "a", Limits::new().max(Limit::Bytes(200 * MIB)));
+    let a = create(&runtime.root(), "a", max(200 * MIB));
     let b = create(&a, "b", kind.limits(50));
     let g = create(&a, "g", Limits::new());
     let settings = [("c", 75), ("d", 25), ("e", 0), ("f", 500)];
@@ -65,7 +65,7 @@ fn protection(cell: Cell, kind: Kind) {
     assert_current(&leaves[0], 10 * MIB, 3);
     if kind == Kind::Low {
         for (number, leaf) in leaves.iter().enumerate() {
-            let [oom, low] = [Event::Oom, Event::Low].map(|event| leaf.events().get(event));
+            let [oom, low] = [Event::Oom, Event::Low].map(|event| count(leaf, event));
             assert_eq!(oom, 0, "{}", leaf.path());
             match number {
                 0 | 1 => assert!(low > 0, "{}", leaf.path()),
