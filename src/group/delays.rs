@@ -104,11 +104,12 @@ impl Delays {
         Next::End
     }
 
-    fn insert(&mut self, delay: Delay) -> Option<u64> {
+    /// `Err`: the system has no thread. The caller drops the waker, which is foreign code, without the lock.
+    fn insert(&mut self, delay: Delay) -> Result<u64, Delay> {
         if self.thread.is_none() {
             self.thread = start_thread("memcg-delays", run).ok();
         }
-        let thread = self.thread.as_ref()?;
+        let Some(thread) = &self.thread else { return Err(delay) };
         self.idle = None;
         self.numbers += 1;
         self.looks.insert((delay.look, self.numbers));
@@ -116,7 +117,7 @@ impl Delays {
             thread.unpark();
         }
         self.all.insert(self.numbers, delay);
-        Some(self.numbers)
+        Ok(self.numbers)
     }
 
     fn remove(&mut self, number: u64) -> Option<Foreign<Waker>> {
@@ -158,7 +159,7 @@ impl Alarm {
         let waker = Foreign::new(waker.clone());
         let begun = Instant::now();
         let delay = Delay { node, begun, until, look: until.min(begun + LOOK), waker };
-        with(|delays| delays.insert(delay)).map(Alarm)
+        with(|delays| delays.insert(delay)).ok().map(Alarm)
     }
 
     /// From now on `waker` is the one to be woken. False: it is over.
@@ -203,7 +204,7 @@ mod tests {
             look: begun + LOOK,
             waker: Foreign::new(Waker::noop().clone()),
         };
-        assert_eq!(delays.insert(delay), Some(1));
+        assert_eq!(delays.insert(delay).ok(), Some(1));
         delays
     }
 
