@@ -91,7 +91,8 @@ impl Node {
     #[cold]
     #[inline(never)]
     fn may_use_reserve(&self, new: i64, max: u64) -> bool {
-        let reserve = self.limits.reserve.load(Ordering::Relaxed);
+        // Acquire (E31): pairs with `store_admitted`. After max; what is read of max after this is as new.
+        let reserve = self.limits.reserve.load(Ordering::Acquire);
         reserve > 0 && per_thread::in_reclaim() && within(new, max.saturating_add(reserve))
     }
 
@@ -254,11 +255,13 @@ impl Node {
         self.usage.observed_max.store(max, Ordering::Relaxed);
         let max = if self.is_observed() { u64::MAX } else { max };
         let reserve = if max == u64::MAX { 0 } else { reserve.min(max) };
-        self.limits.reserve.fetch_min(reserve, Ordering::SeqCst);
+        // Relaxed (E31): before the exchange of max, which releases it. Who reads the larger max reads this reserve.
+        self.limits.reserve.fetch_min(reserve, Ordering::Relaxed);
         // SeqCst (E1): as in `store_max`.
         self.limits.max.swap(max - reserve, Ordering::SeqCst);
         fence_after_exchange();
-        self.limits.reserve.store(reserve, Ordering::SeqCst);
+        // Release (E31): who reads the larger reserve reads the smaller max.
+        self.limits.reserve.store(reserve, Ordering::Release);
     }
 
     /// What usage may come to, for others than those in reclaim.

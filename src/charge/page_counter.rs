@@ -217,7 +217,7 @@ pub(crate) struct Limits {
     pub(super) in_excess: AtomicU64,
     /// Units above `max` that only charges made inside reclaim may use, and how many those are to be where max is large
     /// enough.
-    pub(super) reserve: StatU64,
+    pub(super) reserve: AtomicU64,
     pub(super) reserve_wanted: StatU64,
 }
 
@@ -259,7 +259,7 @@ impl Node {
                 low_propagated: Propagated::default(),
                 soft: AtomicU64::new(u64::MAX),
                 in_excess: AtomicU64::new(0),
-                reserve: StatU64::new(0),
+                reserve: AtomicU64::new(0),
                 reserve_wanted: StatU64::new(0),
             },
             gate,
@@ -343,10 +343,11 @@ impl Node {
         }
         let figures =
             [&self.touched, &self.bound, &self.usage.failcnt, &self.usage.underflows, &self.usage.underflowed];
-        let Limits { forced_total, reserve, reserve_wanted, .. } = &self.limits;
-        for figure in figures.into_iter().chain([forced_total, reserve, reserve_wanted]) {
+        let Limits { forced_total, reserve_wanted, .. } = &self.limits;
+        for figure in figures.into_iter().chain([forced_total, reserve_wanted]) {
             figure.store(0, Ordering::Relaxed);
         }
+        self.limits.reserve.store(0, Ordering::Relaxed);
         self.usage.audit_shared.reset();
         self.ring.store(NO_RING, Ordering::Relaxed);
         self.forget_events();

@@ -2,6 +2,7 @@
 
 use super::loom_lifecycle::bare;
 use super::{beside, model, model_without_pair, stocked};
+use crate::sync::per_thread::in_hook;
 use crate::{CounterConfig, CounterSet, Limit, PageCounter, SetStock};
 
 fn unstocked() -> CounterConfig {
@@ -51,6 +52,31 @@ fn loom_walk_vs_imposed_max() {
         assert_eq!(root.forced(), root.usage().saturating_sub(1), "usage {}", root.usage());
         drop(charge);
     });
+}
+
+/// A reserve of max 8 changes while a charge inside reclaim asks for 9: with either it finds 8.
+fn reserve_vs_charge_in_reclaim(before: u64, after: u64) {
+    let runtime = bare().max(Limit::Bytes(8)).build().unwrap();
+    let root = runtime.root();
+    root.set_reserve(before);
+    let charger = loom::thread::spawn({
+        let root = root.clone();
+        move || in_hook(|| root.try_charge(9).is_err())
+    });
+    root.set_reserve(after);
+    assert_eq!(charger.join().unwrap(), Some(true), "9 of 8");
+}
+
+/// E31. What the reserve gives up the max gets afterwards.
+#[test]
+fn loom_reserve_shrinks_vs_charge_in_reclaim() {
+    model(|| reserve_vs_charge_in_reclaim(4, 0));
+}
+
+/// E31. What the reserve gets the max has given up before.
+#[test]
+fn loom_reserve_grows_vs_charge_in_reclaim() {
+    model(|| reserve_vs_charge_in_reclaim(0, 4));
 }
 
 /// E11. Whoever speaks last has seen the latest usage.
