@@ -347,13 +347,17 @@ fn models_named(text: &str) -> BTreeSet<String> {
     tokens(text).into_iter().filter(|word| word.starts_with("loom_")).map(str::to_owned).collect()
 }
 
-/// The models that exist: functions of src/tests.
+fn is_model(name: &str) -> bool {
+    name.starts_with("loom_") || name.starts_with("shuttle_")
+}
+
+/// The models and scenarios that exist: functions of src/tests.
 fn models_written() -> BTreeSet<String> {
     let mut models = BTreeSet::new();
     for source in sources().iter().filter(|source| source.is_in("tests")) {
         let (code, _) = split(&source.text);
         let tokens = tokens(&code);
-        let functions = tokens.windows(2).filter(|pair| pair[0] == "fn" && pair[1].starts_with("loom_"));
+        let functions = tokens.windows(2).filter(|pair| pair[0] == "fn" && is_model(pair[1]));
         models.extend(functions.map(|pair| pair[1].to_owned()));
     }
     models

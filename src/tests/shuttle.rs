@@ -10,6 +10,11 @@
 
 mod shuttle_bursts;
 mod shuttle_groups;
+mod shuttle_kmem;
+mod shuttle_limits;
+mod shuttle_reclaim;
+mod shuttle_stat;
+mod shuttle_waiting;
 
 use shuttle::scheduler::{PctScheduler, ReplayScheduler, Scheduler};
 use shuttle::{Config, MaxSteps, Runner};
@@ -64,6 +69,7 @@ fn assert_adds_up(runtime: &Runtime, held: &[(&Group, u64)]) {
     assert_eq!(root.usage(), live + root.stocked(), "usage is what is held and credit");
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
+    root.drain();
     runtime.settle();
     assert_eq!(root.usage(), live, "a drain leaves no credit behind");
     for (group, bytes) in held {

@@ -40,7 +40,7 @@ fn turn_over(mut guard: Charge, id: GroupId) {
 /// the groups up.
 #[test]
 fn shuttle_guards_turn_over() {
-    check(600, || {
+    check(1000, || {
         let runtime = std::sync::Arc::new(bare());
         let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
         for name in ["first", "second"] {

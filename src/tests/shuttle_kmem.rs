@@ -1,0 +1,128 @@
+//! Owners of memory on nodes with many threads: objects come and go while pages move, threads move between groups, and
+//! groups go before their objects do.
+
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use super::{assert_adds_up, check, side_by_side};
+use crate::sync::Arc;
+use crate::{Bytes, Group, KmemSlab, KmemStore, Limits, NodeId, NodeOf, PageNode, Runtime, Stat};
+
+/// Everything lies where it was said last.
+#[derive(Clone, Default)]
+struct Everything(Arc<AtomicU16>);
+
+impl NodeOf for Everything {
+    fn page_size(&self) -> usize {
+        4_096
+    }
+
+    fn look_up(&self, _: &[usize], found: &mut [PageNode]) {
+        found.fill(PageNode::On(NodeId::new(self.0.load(Ordering::Relaxed))));
+    }
+}
+
+/// Two nodes, and all on the first.
+fn machine() -> (Everything, Runtime) {
+    let nodes = Everything::default();
+    let runtime = Runtime::builder().batch(Bytes(0)).stat_batch(4).nodes(2).node_of(nodes.clone()).build().unwrap();
+    (nodes, runtime)
+}
+
+fn sum(group: &Group, stat: Stat) -> i64 {
+    let stats = group.numa_stat(stat);
+    (0..2).map(|node| stats.get(NodeId::new(node))).sum()
+}
+
+/// Four threads with a group each make objects of one slab and end those of others, while pages move to the other node.
+#[test]
+fn shuttle_objects_of_a_slab() {
+    check(60, || {
+        let (nodes, runtime) = machine();
+        let root = runtime.root();
+        let slab = Arc::new(KmemSlab::new_in(&root));
+        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        for thread in 0..4_u64 {
+            let (slab, group) = (slab.clone(), root.create(&format!("q{thread}"), Limits::new()).unwrap());
+            let early = slab.insert(&group, thread).unwrap();
+            work.push(Box::new(move || {
+                let late = slab.insert(&group, thread + 10).unwrap();
+                assert_eq!((*early, *late), (thread, thread + 10));
+                group.offline().unwrap();
+                drop(group);
+                drop(early);
+                assert_eq!(*late, thread + 10);
+            }));
+        }
+        let moves = slab.clone();
+        work.push(Box::new(move || {
+            nodes.0.store(1, Ordering::Relaxed);
+            moves.relocate();
+        }));
+        side_by_side(work);
+        assert_eq!((root.live(), sum(&root, Stat::SLAB)), (0, 0));
+        assert_eq!(runtime.dying(), 0);
+        assert_adds_up(&runtime, &[]);
+    });
+}
+
+/// Strings are stored, read and removed by four threads while a fifth compacts.
+#[test]
+fn shuttle_strings_of_a_store() {
+    check(60, || {
+        let (nodes, runtime) = machine();
+        let root = runtime.root();
+        let store = Arc::new(KmemStore::new_in(&root));
+        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        for thread in 0..4_u8 {
+            let (store, group) = (store.clone(), root.create(&format!("q{thread}"), Limits::new()).unwrap());
+            work.push(Box::new(move || {
+                let keys = [8, 64].map(|len| store.insert(&group, &vec![thread; len]).unwrap());
+                for (key, len) in keys.into_iter().zip([8, 64]) {
+                    assert_eq!(store.get(key, <[u8]>::to_vec), Some(vec![thread; len]));
+                    assert!(store.remove(key));
+                    assert_eq!(store.get(key, <[u8]>::len), None);
+                }
+            }));
+        }
+        let compacts = store.clone();
+        work.push(Box::new(move || {
+            nodes.0.store(1, Ordering::Relaxed);
+            compacts.compact();
+        }));
+        side_by_side(work);
+        assert_eq!((store.len(), root.live(), sum(&root, Stat::KERNEL)), (0, 0, 0));
+        assert_adds_up(&runtime, &[]);
+    });
+}
+
+/// Threads that are moved between groups charge whichever they are in: once all have moved, each is where it was moved
+/// last.
+#[test]
+fn shuttle_members_are_moved() {
+    check(100, || {
+        let (_nodes, runtime) = machine();
+        let root = runtime.root();
+        let [first, second] = ["first", "second"].map(|name| root.create(name, Limits::new()).unwrap());
+        let mut work: Vec<Box<dyn FnOnce() -> Option<crate::Member> + Send>> = Vec::new();
+        for _ in 0..3 {
+            let mut member = root.join();
+            let (mover, to) = (member.mover(), second.clone());
+            work.push(Box::new(move || {
+                for _ in 0..2 {
+                    drop(member.group().try_charge(1).unwrap());
+                }
+                Some(member)
+            }));
+            mover.move_to(&first).unwrap();
+            work.push(Box::new(move || {
+                mover.move_to(&to).unwrap();
+                None
+            }));
+        }
+        let members = side_by_side(work);
+        for mut member in members.into_iter().flatten() {
+            assert_eq!(*member.group(), second);
+        }
+        assert_adds_up(&runtime, &[]);
+    });
+}

@@ -1,0 +1,98 @@
+//! Limits that move while many charge: nobody is above one once it is set, and nobody is refused beside credit that
+//! lies in somebody's slots or is on its way.
+
+use super::{assert_adds_up, check, side_by_side};
+use crate::{Bytes, CounterConfig, Limit, Limits, PageCounter, Runtime};
+
+/// A max that is lowered holds from then on: walks that were under way are undone.
+#[test]
+fn shuttle_a_lowered_max_holds_at_once() {
+    check(1500, || {
+        let root = PageCounter::root(CounterConfig::new().batch(0));
+        let child = PageCounter::child(&root);
+        root.set_max(12).unwrap();
+        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        for thread in 0..3 {
+            let child = child.clone();
+            work.push(Box::new(move || {
+                for round in 0..2 {
+                    let units = 1 + (thread + round) % 3;
+                    if child.try_charge(units).is_ok() {
+                        child.uncharge(units);
+                    }
+                }
+            }));
+        }
+        let sets = root.clone();
+        work.push(Box::new(move || {
+            for max in [6, 3, 12, 4, 12, 2] {
+                if sets.set_max(max).is_ok() {
+                    assert!(sets.usage() <= max, "{} above {max}", sets.usage());
+                }
+            }
+        }));
+        side_by_side(work);
+        assert!(root.verify().is_ok(), "{}", root.verify());
+        root.drain();
+        assert_eq!((root.usage(), child.usage(), root.counts().underflows), (0, 0, 0));
+    });
+}
+
+/// A max that is imposed sets apart what is above it, no more and no less.
+#[test]
+fn shuttle_an_imposed_max_sets_apart_what_is_above() {
+    check(150, || {
+        let runtime = Runtime::builder().batch(Bytes(0)).build().unwrap();
+        let tenant = runtime.root().create("tenant", Limits::new().max(Limit::Bytes(12))).unwrap();
+        let query = tenant.create("q", Limits::new()).unwrap();
+        let held = query.try_charge(3).unwrap();
+        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        for thread in 0..3 {
+            let query = query.clone();
+            work.push(Box::new(move || {
+                for round in 0..2 {
+                    drop(query.try_charge(1 + (thread + round) % 3));
+                }
+            }));
+        }
+        let sets = tenant.clone();
+        work.push(Box::new(move || {
+            for max in [6, 2, 12, 4, 1] {
+                sets.set_max(Limit::Bytes(max)).unwrap();
+                let (usage, forced) = (sets.usage(), sets.forced());
+                assert!(usage <= max + forced, "usage {usage}, forced {forced}, max {max}");
+            }
+        }));
+        side_by_side(work);
+        assert_eq!((tenant.usage(), tenant.forced()), (3, 2), "what is held above the max is set apart");
+        assert_adds_up(&runtime, &[(&query, 3)]);
+        drop(held);
+        assert_eq!(tenant.forced(), 0);
+        assert_adds_up(&runtime, &[]);
+    });
+}
+
+/// As many threads as there is room for, each with its share: nobody is refused, wherever the credit of the others is.
+#[test]
+fn shuttle_nobody_is_refused_beside_credit() {
+    check(300, || {
+        let builder = Runtime::builder().batch(Bytes(2)).budget(Bytes(6)).adaptive(false).max(Limit::Bytes(6));
+        let runtime = builder.build().unwrap();
+        let groups = ["a", "b", "c"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        for group in groups {
+            work.push(Box::new(move || {
+                for _ in 0..3 {
+                    let mut charge = group.try_charge(1).expect("a share is free");
+                    charge.try_grow(1).expect("the rest of it is");
+                    charge.shrink(1);
+                }
+            }));
+        }
+        let drains = runtime.root();
+        work.push(Box::new(move || assert!(drains.drain() <= 6)));
+        side_by_side(work);
+        assert_eq!(runtime.counts().refused_in_transit, 0);
+        assert_adds_up(&runtime, &[]);
+    });
+}

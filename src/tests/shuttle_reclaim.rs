@@ -1,0 +1,77 @@
+//! Many charges at a limit, and caches that give back: nobody is refused beside memory that a cache gives, and who is
+//! protected keeps what it has.
+
+use std::sync::Arc;
+
+use super::{assert_adds_up, check, side_by_side};
+use crate::sync::lock::{Lock, Rank};
+use crate::{Bytes, Charge, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+
+/// Gives one byte back for each call, as long as there are any.
+struct Cache(Lock<Vec<Charge>>);
+
+impl Cache {
+    /// A cache of the group that holds so many bytes.
+    fn full(group: &Group, bytes: u64) -> Arc<Cache> {
+        let held = (0..bytes).map(|_| group.try_charge(1).unwrap()).collect();
+        Arc::new(Cache(Lock::new(Rank::Stocks, held)))
+    }
+}
+
+impl Reclaim for Cache {
+    fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
+        let given = self.0.lock().pop();
+        given.map_or(0, |charge| charge.bytes())
+    }
+}
+
+fn full_caches(batch: u64) {
+    let builder = Runtime::builder().batch(Bytes(batch)).adaptive(false).max(Limit::Bytes(12));
+    let runtime = if batch > 0 { builder.budget(Bytes(12)) } else { builder }.build().unwrap();
+    let root = runtime.root();
+    let kept = root.create("kept", Limits::new().min(Limit::Bytes(2))).unwrap();
+    let kept_cache = Cache::full(&kept, 2);
+    let kept_registration = kept.register_reclaimer(kept_cache.clone(), Priority::NORMAL);
+    let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+    let mut caches = Vec::new();
+    for name in ["a", "b", "c"] {
+        let group = root.create(name, Limits::new()).unwrap();
+        let cache = Cache::full(&group, 3);
+        let registration = group.register_reclaimer(cache.clone(), Priority::NORMAL);
+        caches.push((group.clone(), cache.clone(), registration));
+        work.push(Box::new(move || {
+            for _ in 0..3 {
+                let charge = group.try_charge(1).expect("a cache gives");
+                cache.0.lock().push(charge);
+            }
+        }));
+    }
+    let extra = root.create("extra", Limits::new()).unwrap();
+    let goes = extra.register_reclaimer(Cache::full(&extra, 1), Priority::NORMAL);
+    work.push(Box::new(move || drop(goes)));
+    work.push(Box::new(move || assert!(extra.reclaim(1).is_ok())));
+    side_by_side(work);
+    assert_eq!(kept.usage(), 2 + kept.stocked(), "who is protected keeps what it has");
+    let mut held: Vec<(&Group, u64)> =
+        caches.iter().map(|(group, cache, _)| (group, cache.0.lock().len() as u64)).collect();
+    held.push((&kept, 2));
+    assert_adds_up(&runtime, &held);
+    for (_, cache, registration) in caches {
+        drop(registration);
+        let held = std::mem::take(&mut *cache.0.lock());
+        drop(held);
+    }
+    drop(kept_registration);
+    drop(kept_cache);
+    assert_adds_up(&runtime, &[]);
+}
+
+#[test]
+fn shuttle_caches_give_to_everybody() {
+    check(80, || full_caches(0));
+}
+
+#[test]
+fn shuttle_caches_give_to_everybody_with_stock() {
+    check(80, || full_caches(1));
+}

@@ -1,0 +1,126 @@
+//! Statistics of many writers: nothing is lost or counted twice, whoever lists, flushes, unlists or buries meanwhile.
+
+use super::{assert_adds_up, check, side_by_side};
+use crate::{Bytes, Group, Limits, NodeId, Placement, Runtime, Stat};
+
+/// Counted one by one, of which each is announced.
+const EVENT: Stat = Stat::WORKINGSET_REFAULT;
+
+fn runtime(nodes: usize) -> Runtime {
+    Runtime::builder().batch(Bytes(0)).stat_batch(4).nodes(nodes).build().unwrap()
+}
+
+fn exact(group: &Group) -> i64 {
+    group.read_exact().get(EVENT)
+}
+
+/// Each thread writes to its group and reads exactly: it finds what it has written itself. One flushes as the flusher
+/// does, which unlists.
+#[test]
+fn shuttle_readers_find_what_they_have_written() {
+    check(600, || {
+        let runtime = runtime(1);
+        let tenants = ["acme", "blue"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
+        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        for thread in 0..3 {
+            let query = tenants[thread % 2].create(&format!("q{thread}"), Limits::new()).unwrap();
+            let tenant = tenants[thread % 2].clone();
+            work.push(Box::new(move || {
+                for written in 1..=2 {
+                    query.stat_add(EVENT, 1);
+                    assert_eq!(exact(&query), written, "what this thread has written");
+                    assert!(exact(&tenant) >= written, "and what is above it");
+                }
+            }));
+        }
+        let root = runtime.root();
+        work.push(Box::new(move || {
+            root.node().flush_stats_periodic();
+            root.node().flush_stats_periodic();
+        }));
+        side_by_side(work);
+        assert_eq!([exact(&runtime.root()), exact(&tenants[0]), exact(&tenants[1])], [6, 4, 2]);
+        assert_adds_up(&runtime, &[]);
+    });
+}
+
+/// Groups go while others write to their siblings and read the parent: what a group has counted stays in its ancestors.
+#[test]
+fn shuttle_figures_outlive_their_groups() {
+    check(150, || {
+        let runtime = runtime(1);
+        let tenant = runtime.root().create("tenant", Limits::new()).unwrap();
+        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        for thread in 0..3 {
+            let tenant = tenant.clone();
+            work.push(Box::new(move || {
+                for round in 0..2 {
+                    let query = tenant.create(&format!("q{thread}-{round}"), Limits::new()).unwrap();
+                    let charge = query.try_charge(1).unwrap();
+                    query.stat_add(EVENT, 1);
+                    query.offline().unwrap();
+                    query.stat_add(EVENT, 1);
+                    drop(query);
+                    drop(charge);
+                }
+            }));
+        }
+        let reads = tenant.clone();
+        work.push(Box::new(move || {
+            let mut before = 0;
+            for _ in 0..4 {
+                let now = exact(&reads);
+                assert!((before..=12).contains(&now), "{now} after {before}");
+                before = now;
+            }
+        }));
+        let root = runtime.root();
+        work.push(Box::new(move || root.node().flush_stats_periodic()));
+        side_by_side(work);
+        assert_eq!([exact(&runtime.root()), exact(&tenant)], [12, 12]);
+        assert_eq!((runtime.groups(), runtime.dying()), (2, 0));
+        assert_adds_up(&runtime, &[]);
+    });
+}
+
+/// Memory on two nodes is accounted by one thread and taken off by another, beside reads and flushes.
+#[test]
+fn shuttle_accounts_on_nodes_add_up() {
+    check(150, || {
+        let runtime = runtime(2);
+        let tenant = runtime.root().create("tenant", Limits::new()).unwrap();
+        let [near, far] = [0, 1].map(NodeId::new);
+        let account = |node| tenant.precharge(4_096).unwrap().account(&Placement::on(node, 4_096));
+        let (held, kept) = ([account(near), account(far)], account(far));
+        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        for kmem in held {
+            work.push(Box::new(move || drop(kmem)));
+        }
+        for thread in 0..2 {
+            let query = tenant.create(&format!("q{thread}"), Limits::new()).unwrap();
+            work.push(Box::new(move || {
+                let kmem = query.precharge(8_192).unwrap().account(&Placement::on(near, 8_192));
+                query.offline().unwrap();
+                drop(query);
+                drop(kmem);
+            }));
+        }
+        let root = runtime.root();
+        work.push(Box::new(move || {
+            for _ in 0..2 {
+                let read = root.numa_stat(Stat::KERNEL);
+                assert!((4_096..=8_192).contains(&read.get(far)), "{}", read.get(far));
+                assert!((0..=20_480).contains(&read.get(near)), "{}", read.get(near));
+            }
+            root.node().flush_stats_periodic();
+        }));
+        side_by_side(work);
+        for group in [&tenant, &runtime.root()] {
+            let read = group.numa_stat(Stat::KERNEL);
+            assert_eq!([read.get(near), read.get(far)], [0, 4_096]);
+        }
+        assert_adds_up(&runtime, &[(&tenant, 4_096)]);
+        drop(kept);
+        assert_adds_up(&runtime, &[]);
+    });
+}

@@ -1,0 +1,178 @@
+//! Many who wait: each is served, whoever gives back, leaves, moves to another line or goes offline meanwhile. A thread
+//! that is not woken is a deadlock, which shuttle reports.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use super::{assert_adds_up, check, side_by_side};
+use crate::sync::lock::{Lock, Rank};
+use crate::sync::{Thread, park, this_thread};
+use crate::{Bytes, Charge, ChargeError, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+
+/// Time stands still in a run.
+const EVER: Duration = Duration::from_secs(60);
+
+fn runtime(max: u64, batch: u64) -> Runtime {
+    let builder = Runtime::builder().batch(Bytes(batch)).adaptive(false).max(Limit::Bytes(max));
+    if batch > 0 { builder.budget(Bytes(max)).build().unwrap() } else { builder.build().unwrap() }
+}
+
+fn below(parent: &Group, name: &str, max: u64) -> Group {
+    parent.create(name, Limits::new().max(Limit::Bytes(max))).unwrap()
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn waker() -> Waker {
+    Waker::from(Arc::new(Unpark(this_thread())))
+}
+
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = waker();
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => park(None),
+        }
+    }
+}
+
+/// Six threads, two tenants, less room than they ask for together: blocking waits, futures, futures that are given up.
+fn crowd(batch: u64) {
+    let runtime = runtime(6, batch);
+    let tenants = ["acme", "blue"].map(|name| below(&runtime.root(), name, 4));
+    let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+    for thread in 0..6_u64 {
+        let group = tenants[thread as usize % 2].create(&format!("q{thread}"), Limits::new()).unwrap();
+        work.push(Box::new(move || {
+            for round in 0..2 {
+                let bytes = 1 + (thread + round) % 3;
+                if thread < 3 {
+                    drop(group.charge_timeout(bytes, EVER).unwrap());
+                } else if thread == 5 {
+                    let mut future = pin!(group.charge_async(bytes));
+                    let polled = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                    assert!(!matches!(polled, Poll::Ready(Err(_))));
+                } else {
+                    drop(block_on(group.charge_async(bytes)).unwrap());
+                }
+            }
+        }));
+    }
+    side_by_side(work);
+    assert_eq!((runtime.root().waiting(), tenants[0].waiting(), tenants[1].waiting()), (0, 0, 0));
+    assert_adds_up(&runtime, &[]);
+}
+
+#[test]
+fn shuttle_everybody_in_line_is_served() {
+    check(60, || crowd(0));
+}
+
+#[test]
+fn shuttle_everybody_in_line_is_served_with_stock() {
+    check(60, || crowd(1));
+}
+
+/// Gives one byte back for each call, as long as there are any.
+struct Cache(Lock<Vec<Charge>>);
+
+impl Reclaim for Cache {
+    fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
+        let given = self.0.lock().pop();
+        given.map_or(0, |charge| charge.bytes())
+    }
+}
+
+/// Those who wait at a tenant are refused at the root once the tenant has room: they move to the line there, and ask
+/// the cache there, which alone has what they wait for.
+#[test]
+fn shuttle_who_moves_to_another_line_asks_there() {
+    check(80, || {
+        let runtime = runtime(4, 0);
+        let tenant = below(&runtime.root(), "tenant", 2);
+        let other = runtime.root().create("other", Limits::new()).unwrap();
+        let held = tenant.try_charge(2).unwrap();
+        let kept = [1, 1].map(|bytes| other.try_charge(bytes).unwrap());
+        let cache = Arc::new(Cache(Lock::new(Rank::Stocks, kept.into())));
+        let registration = other.register_reclaimer(cache.clone(), Priority::NORMAL);
+        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        for _ in 0..3 {
+            let tenant = tenant.clone();
+            work.push(Box::new(move || drop(block_on(tenant.charge_async(1)).unwrap())));
+        }
+        let sets = tenant.clone();
+        work.push(Box::new(move || drop(sets.set_max(Limit::Bytes(3)))));
+        side_by_side(work);
+        assert_eq!((runtime.root().waiting(), tenant.waiting()), (0, 0));
+        let left = other.usage();
+        assert_adds_up(&runtime, &[(&other, left), (&tenant, 2)]);
+        drop((registration, held));
+    });
+}
+
+/// The last bytes come back while who waits for them leaves, and with it the group: nobody serves the next group in its
+/// object, and none is buried twice.
+#[test]
+fn shuttle_who_waits_leaves_with_the_group() {
+    check(2500, || {
+        let runtime = runtime(64, 0);
+        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        for name in ["first", "second"] {
+            let gone = below(&runtime.root(), name, 1);
+            let held = gone.try_charge(1).unwrap();
+            let mut future = Box::pin(gone.charge_async(1));
+            assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            work.push(Box::new(move || drop(held)));
+            work.push(Box::new(move || {
+                drop(future);
+                gone.offline().unwrap();
+            }));
+        }
+        side_by_side(work);
+        assert_adds_up(&runtime, &[]);
+        assert_eq!((runtime.groups(), runtime.dying()), (1, 0));
+        let next = ["a", "b", "c", "d"].map(|name| below(&runtime.root(), name, 1));
+        assert!((1..next.len()).all(|at| !next[..at].contains(&next[at])), "an object buried twice is two groups'");
+    });
+}
+
+/// Groups go offline while their charges wait: those are refused, and who stands behind them is served.
+#[test]
+fn shuttle_waiters_of_groups_that_go_offline() {
+    check(60, || {
+        let runtime = runtime(2, 0);
+        let root = runtime.root();
+        let held = root.try_charge(2).unwrap();
+        let refused = Arc::new(AtomicU64::new(0));
+        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        for thread in 0..4 {
+            let group = root.create(&format!("q{thread}"), Limits::new()).unwrap();
+            let (goes, refused) = (group.clone(), refused.clone());
+            work.push(Box::new(move || match group.charge_timeout(1, EVER) {
+                Ok(charge) => drop(charge),
+                Err(ChargeError::Offline { .. }) => drop(refused.fetch_add(1, Ordering::Relaxed)),
+                Err(error) => panic!("{error}"),
+            }));
+            if thread % 2 == 0 {
+                work.push(Box::new(move || goes.offline().unwrap()));
+            }
+        }
+        work.push(Box::new(move || drop(held)));
+        side_by_side(work);
+        assert!(refused.load(Ordering::Relaxed) <= 2);
+        assert_eq!((root.waiting(), runtime.dying()), (0, 0));
+        assert_adds_up(&runtime, &[]);
+    });
+}
