@@ -55,6 +55,7 @@ macro_rules! matrix {
     };
 }
 
+mod kmem;
 mod memcontrol;
 mod oom;
 mod pages;
