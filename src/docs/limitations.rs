@@ -44,9 +44,10 @@
 //!   of its documentation.
 //! * **`charge_async` and `try_charge_undelayed` run foreign code**: reclaimers, and the cancel hooks of one victim, on the thread
 //!   that polls or calls. That code must not block.
-//! * **`charge_async` needs others.** It asks reclaimers when it is polled first and when it has moved to another group's line, and
-//!   has one group cancelled; afterwards whoever gives bytes back serves it, and whoever else does not fit asks again. Where
-//!   nothing else is charged no second victim is chosen: put a time limit around it and try again.
+//! * **`charge_async` needs others.** It asks reclaimers when it is polled first, when it has moved to another group's line, and
+//!   again, for which `memcg-delays` wakes it, where other threads were asking at the same time. It has one group cancelled;
+//!   afterwards whoever gives bytes back serves it, and whoever else does not fit asks again. Where nothing else is charged no second
+//!   victim is chosen: put a time limit around it and try again.
 //! * **A delay of `charge_async` needs a thread**: one for the process, `memcg-delays`, which starts with the first such delay and
 //!   ends a second after the last. Where the system gives none the charge is made and not delayed. A waker that blocks holds up
 //!   those that come after it. `undelayed` needs no thread, and leaves the delay to the caller.

@@ -1,4 +1,4 @@
-//! Delays of futures: one thread of the process wakes each when its delay is over.
+//! Delays of futures: one thread of the process wakes each when its delay is over, or when it is to ask again.
 //!
 //! ```text
 //! none ── a future is delayed ──> looks at the table, sleeps until the next look ── empty for a second ──> none
@@ -55,9 +55,10 @@ pub(super) struct Delays {
     idle: Option<Instant>,
 }
 
-/// One charge that is delayed. Its future keeps the group.
+/// One charge that is delayed, or is to ask again. Its future keeps the group.
 struct Delay {
-    node: &'static Node,
+    /// As long as somebody above it is above high; `None`: in any case.
+    node: Option<&'static Node>,
     begun: Instant,
     until: Instant,
     look: Instant,
@@ -84,7 +85,7 @@ impl Delays {
             }
             self.looks.pop_first();
             let Some(delay) = self.all.get_mut(&number) else { continue };
-            if delay.until <= now || !holds_up(delay.node) {
+            if delay.until <= now || delay.node.is_some_and(|node| !holds_up(node)) {
                 ended.extend(self.all.remove(&number).map(|delay| delay.waker));
                 continue;
             }
@@ -153,12 +154,22 @@ fn run() {
 pub(super) struct Alarm(u64);
 
 impl Alarm {
-    /// Have `waker` woken once: then, or as soon as nobody above is above its high. The caller keeps the group until the
-    /// alarm is dropped. `None`: the system has no thread for it.
-    pub(super) fn set(node: &'static Node, until: Instant, waker: &Waker) -> Option<Alarm> {
-        let waker = Foreign::new(waker.clone());
+    /// Have `waker` woken once: then, or as soon as nobody above `node` is above its high. The caller keeps the group
+    /// until the alarm is dropped. `None`: the system has no thread for it.
+    pub(super) fn delay(node: &'static Node, until: Instant, waker: &Waker) -> Option<Alarm> {
         let begun = Instant::now();
-        let delay = Delay { node, begun, until, look: until.min(begun + LOOK), waker };
+        let waker = Foreign::new(waker.clone());
+        Self::set(Delay { node: Some(node), begun, until, look: until.min(begun + LOOK), waker })
+    }
+
+    /// Have `waker` woken once, after that time.
+    pub(super) fn after(time: Duration, waker: &Waker) -> Option<Alarm> {
+        let begun = Instant::now();
+        let until = begun + time;
+        Self::set(Delay { node: None, begun, until, look: until, waker: Foreign::new(waker.clone()) })
+    }
+
+    fn set(delay: Delay) -> Option<Alarm> {
         with(|delays| delays.insert(delay)).ok().map(Alarm)
     }
 
@@ -198,7 +209,7 @@ mod tests {
     fn table(group: &Group, begun: Instant) -> Delays {
         let mut delays = Delays { thread: Some(this_thread()), ..Delays::default() };
         let delay = Delay {
-            node: group.node(),
+            node: Some(group.node()),
             begun,
             until: begun + TIME,
             look: begun + LOOK,

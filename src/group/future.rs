@@ -9,13 +9,13 @@ use std::time::Instant;
 
 use super::delays::Alarm;
 use super::error::ChargeError;
-use super::press::{Unmet, is_free};
-use super::waiting::{Patience, Plain, ask, may_wait, try_once, unmet};
+use super::press::{Pending, Unmet, is_free};
+use super::waiting::{Patience, Plain, ask, ask_again_after, may_wait, try_once, unmet};
 use super::{Charge, Group, high};
 use crate::charge::page_counter::Node;
 use crate::charge::reclaim::TIME_MAX;
 use crate::charge::stock::Consume;
-use crate::charge::waiting::Ticket;
+use crate::charge::waiting::{Decision, Ticket};
 use crate::sync::is_over;
 
 /// A charge that waits: see [`Group::charge_async`]. Polled after it was done it stays pending.
@@ -33,6 +33,8 @@ enum State {
         ticket: Ticket,
         /// Where reclaimers have been asked.
         asked: &'static Node,
+        /// When they are asked again: other threads were at them.
+        again: Option<Alarm>,
     },
     /// Charged, above a high.
     Delayed {
@@ -76,17 +78,45 @@ impl ChargeFuture {
     }
 
     /// The first poll that misses: what [`Group::try_charge`] does, but for waiting. `None`: in line.
-    fn begin(&mut self, missed: Consume) -> Option<Result<(), ChargeError>> {
+    fn begin(&mut self, missed: Consume, waker: &Waker) -> Option<Result<(), ChargeError>> {
         let (node, bytes) = (self.group.node(), self.bytes);
         let plain = Plain::new(node, bytes, Patience::None);
         match try_once(node, bytes, missed).or_else(|unmet| plain.press(unmet)) {
-            Err(Unmet::Refused { refusal, .. }) if may_wait(bytes, &refusal) => {
+            Err(Unmet::Refused { refusal, pending, .. }) if may_wait(bytes, &refusal) => {
                 let level = refusal.level.gate.node();
-                self.state = State::InLine { ticket: node.stand_in_line(bytes, level), asked: level };
+                self.state = State::InLine { ticket: node.stand_in_line(bytes, level), asked: level, again: None };
+                self.ask_again(pending == Some(Pending::Round), waker);
                 None
             }
             begun => Some(begun.map_err(|unmet| unmet.into_error(node, bytes))),
         }
+    }
+
+    /// In line, it asks again where the rounds of other threads may have come to nothing.
+    fn ask_again(&mut self, whether: bool, waker: &Waker) {
+        if let State::InLine { again, asked, .. } = &mut self.state {
+            *again = if whether { Alarm::after(ask_again_after(asked), waker) } else { None };
+        }
+    }
+
+    /// How it ended in line, if it did. Where it has moved to another line nobody has been asked.
+    fn wait_in_line(&mut self, waker: &Waker) -> Option<Decision> {
+        let bytes = self.bytes;
+        let State::InLine { ticket, asked, again } = &mut self.state else { return None };
+        // Nothing foreign runs between a decision and its return: a grant is not lost to a panic.
+        if let Some(decision) = ticket.poll(waker) {
+            return Some(decision);
+        }
+        let level = ticket.level();
+        let is_due = !ptr::eq(level, *asked) || again.as_ref().is_some_and(|again| !again.renew(waker));
+        if !is_due || !is_free() {
+            return None;
+        }
+        *asked = level;
+        let unwaited = ask(level, bytes, None, false);
+        self.ask_again(unwaited, waker);
+        let State::InLine { ticket, .. } = &mut self.state else { return None };
+        ticket.poll(waker)
     }
 
     /// It is charged by a walk, and perhaps delayed.
@@ -107,7 +137,7 @@ impl ChargeFuture {
             Some(alarm) => alarm.renew(waker),
             None => {
                 // Without a thread it is not delayed: it would have to wake itself time and again.
-                *alarm = Alarm::set(node, *until, waker);
+                *alarm = Alarm::delay(node, *until, waker);
                 alarm.is_some()
             }
         }
@@ -126,21 +156,11 @@ impl Future for ChargeFuture {
                     self.state = State::Done;
                     return Poll::Ready(Ok(Charge::new(self.group.gate, self.bytes)));
                 }
-                missed => ended = self.begin(missed),
+                missed => ended = self.begin(missed, context.waker()),
             }
         }
-        let bytes = self.bytes;
-        if let State::InLine { ticket, asked } = &mut self.state {
-            let mut decision = ticket.poll(context.waker());
-            // Moved to another line: nobody has been asked there.
-            if decision.is_none() && !ptr::eq(ticket.level(), *asked) && is_free() {
-                *asked = ticket.level();
-                ask(asked, bytes, None, false);
-                decision = ticket.poll(context.waker());
-            }
-            ended = decision
-                .map(|decision| unmet(decision, false).map_err(|unmet| unmet.into_error(node, bytes)))
-                .or(ended);
+        if let Some(decision) = self.wait_in_line(context.waker()) {
+            ended = Some(unmet(decision, false).map_err(|unmet| unmet.into_error(node, self.bytes)));
         }
         match ended {
             Some(Ok(())) => self.charged(),

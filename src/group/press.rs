@@ -66,14 +66,23 @@ pub(super) trait Attempt {
     }
 }
 
+/// Who is about to give memory back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pending {
+    /// A victim, or a reclaimer that has promised: whoever stands in line gets it.
+    Promised,
+    /// A round of reclaim on another thread, which may come to nothing.
+    Round,
+}
+
 /// Why a charge is not made.
 pub(super) enum Unmet {
     Refused {
         refusal: NodeRefusal<'static>,
         /// [`Event::Oom`] has been counted for it.
         counted: bool,
-        /// Somebody is about to give memory back there, and the attempt waits for nobody.
-        pending: bool,
+        /// Who is about to give memory back there, where the attempt waits for nobody.
+        pending: Option<Pending>,
     },
     /// The group went offline meanwhile, perhaps by a reclaimer.
     Offline,
@@ -102,7 +111,7 @@ pub(super) fn note(level: &Node, event: Event) {
 pub(super) fn press(attempt: &impl Attempt, mut refusal: NodeRefusal<'static>) -> Result<(), Unmet> {
     let mut pressing = Pressing::default();
     for _ in 0..ROUNDS_MAX {
-        pressing.pending = false;
+        pressing.pending = None;
         refusal = match reclaim_for(attempt, refusal, &mut pressing) {
             Ok(ended) => return ended,
             Err(refusal) => refusal,
@@ -125,7 +134,7 @@ struct Pressing {
     /// [`Event::Oom`] has been counted.
     counted: bool,
     /// See [`Unmet::Refused`].
-    pending: bool,
+    pending: Option<Pending>,
     tried: Tried,
 }
 
@@ -151,8 +160,8 @@ fn reclaim_for(attempt: &impl Attempt, mut refusal: NodeRefusal<'static>, pressi
             Came::Enough => rounds += 1,
             Came::Little => rounds += MUCH,
             Came::Nothing => break,
-            Came::Pending => {
-                pressing.pending = true;
+            Came::Pending(pending) => {
+                pressing.pending = Some(pending);
                 break;
             }
         }
@@ -210,7 +219,7 @@ fn cancel_others(attempt: &impl Attempt, refusal: NodeRefusal<'static>, pressing
             }
         };
         if !attempt.may_block() {
-            pressing.pending = true;
+            pressing.pending = Some(Pending::Promised);
             return attempt.charge().map(Ok);
         }
         if let Some(ended) = attempt.wait(level, until, &|| awaited.is_none_or(|victim| level.tree().awaits(victim))) {
@@ -236,8 +245,8 @@ impl Unmet {
                 let refusal = refuse(node, requested, &refusal, counted);
                 match pending {
                     _ if per_thread::in_reclaim() => ChargeError::InReclaim(refusal),
-                    true => ChargeError::WouldBlock(refusal),
-                    false => refusal.into(),
+                    Some(_) => ChargeError::WouldBlock(refusal),
+                    None => refusal.into(),
                 }
             }
             Unmet::Offline => ChargeError::Offline { group: group(), requested },
@@ -277,7 +286,7 @@ enum Came {
     /// No use to charge again.
     Nothing,
     /// Others are about to free something, and the attempt does not wait for them.
-    Pending,
+    Pending(Pending),
 }
 
 /// One round for a charge.
@@ -296,13 +305,13 @@ fn round(
         return Came::Little;
     }
     if round.unwaited {
-        return Came::Pending;
+        return Came::Pending(Pending::Round);
     }
     if request.promises == Promises::Lapse || round.owing.is_empty() {
         return Came::Nothing;
     }
     if !attempt.may_block() {
-        return Came::Pending;
+        return Came::Pending(Pending::Promised);
     }
     // It is on its way; others do not pay for it, unless it takes too long. No spinning: who has promised needs the
     // processor.

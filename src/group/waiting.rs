@@ -112,7 +112,7 @@ impl Attempt for Plain {
 pub(super) fn unmet(decision: Decision, counted: bool) -> Result<(), Unmet> {
     match decision {
         Decision::Granted => Ok(()),
-        Decision::Full(level) => Err(Unmet::Refused { refusal: level.refusal_now(), counted, pending: false }),
+        Decision::Full(level) => Err(Unmet::Refused { refusal: level.refusal_now(), counted, pending: None }),
         Decision::Offline => Err(Unmet::Offline),
         Decision::Cancelled => Err(Unmet::Cancelled),
     }
@@ -174,7 +174,7 @@ pub(super) fn try_once(node: &'static Node, bytes: u64, missed: Consume) -> Resu
     node.try_charge_once_slow(bytes, missed).map_err(|refusal| Unmet::Refused {
         refusal,
         counted: false,
-        pending: false,
+        pending: None,
     })
 }
 
@@ -208,8 +208,7 @@ fn wait_in_line(mut ticket: Ticket, bytes: u64, until: Option<Instant>) -> Resul
         // What nobody could give when this charge came somebody may be able to give by now, somebody new perhaps; and in
         // another line nobody has been asked.
         let level = ticket.level();
-        let time = level.tree().reclaim.time.clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX);
-        let time = if level.can_reclaim() { time } else { ASK_AGAIN_MAX };
+        let time = if level.can_reclaim() { ask_again_after(level) } else { ASK_AGAIN_MAX };
         let again = if ptr::eq(asked, level) { Instant::now() + time } else { Instant::now() };
         park_until(Some(until.map_or(again, |until| until.min(again))));
         if is_over(again) && !ticket.is_decided() {
@@ -219,12 +218,19 @@ fn wait_in_line(mut ticket: Ticket, bytes: u64, until: Option<Instant>) -> Resul
     }
 }
 
-/// One round of reclaim for a charge in line, which waits for the rounds of other threads or does not.
-pub(super) fn ask(level: &'static Node, bytes: u64, until: Option<Instant>, waits: bool) {
+/// One round of reclaim for a charge in line, which waits for the rounds of other threads or does not. True: it came to
+/// nothing, theirs may not have, and it has not waited for them.
+pub(super) fn ask(level: &'static Node, bytes: u64, until: Option<Instant>, waits: bool) -> bool {
     let end = deadline(level);
     let end = until.map_or(end, |until| until.min(end));
     let mut request = Request::new(ReclaimCause::Full, end).waits(waits);
-    level.reclaim(bytes.saturating_sub(level.room(level.admits())), &mut request);
+    let round = level.reclaim(bytes.saturating_sub(level.room(level.admits())), &mut request);
+    round.is_some_and(|round| round.unwaited)
+}
+
+/// When a charge in line has reclaimers asked again.
+pub(super) fn ask_again_after(level: &Node) -> Duration {
+    level.tree().reclaim.time.clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)
 }
 
 /// How often a charge looks whether a victim has more to give.
@@ -358,8 +364,8 @@ impl Group {
     ///
     /// Needs no runtime, only a [`Waker`]. Dropped before it is done it leaves the line, and nothing of it remains;
     /// dropped after it was given the bytes and before it was polled again it gives them back. A time limit is the
-    /// caller's timer around it. Reclaimers are asked when it is polled first, on the polling thread, and where it has
-    /// moved to another group's line; where the policy chooses, one group is cancelled for it, and the next one by
+    /// caller's timer around it. Reclaimers are asked when it is polled first, on the polling thread, where it has
+    /// moved to another group's line, and again where other threads were asking at the same time; where the policy chooses, one group is cancelled for it, and the next one by
     /// others that do not fit.
     ///
     /// Above a high it does not sleep: it is woken once, when the delay is over or usage is not above high any more. A

@@ -26,10 +26,10 @@ use crate::sync::barrier::BarrierState;
 use crate::sync::lock::{Lock, Rank};
 use flusher::Flusher;
 
-/// Owns a tree of groups: the root, and how the whole behaves. Shared by reference or in an `Arc`.
+/// Owns a tree of groups: the root, and how the whole behaves. The drop may block: in async code on another thread.
+/// Shared by reference or in an `Arc`.
 ///
-/// Dropping it takes every group offline, and may block where a [flusher](Self::start_flusher) runs: it waits for its
-/// end. Handles and charges may outlive it: a charge dropped later still finds its
+/// Dropping it takes every group offline, and waits for the end of a [flusher](Self::start_flusher) that runs. Handles and charges may outlive it: a charge dropped later still finds its
 /// group, and the last one takes the tree's memory back to the pool.
 ///
 /// ```

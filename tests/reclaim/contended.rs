@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use memcg::{Charge, ChargeError, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext};
 
+use crate::waiters::Polled;
 use crate::{Cache, KIB, Log, assert_empty, bare, build, call, charge, create, create_with};
 
 const THREADS: usize = 4;
@@ -131,5 +132,43 @@ fn undelayed_does_not_wait_for_a_round_of_others() {
         assert!(future.poll(&mut context).is_ready(), "what was given back is for who stands in line");
     });
     drop((registration, kept_registration, kept, cache, protected, open, busy));
+    assert_empty(&runtime);
+}
+
+/// A future that came while another thread was asking stands in line, and asks again: that round brings nothing.
+#[test]
+fn a_future_asks_again_when_others_have() {
+    let runtime = build(bare().max(Limit::Bytes(200 * KIB)).reclaim_time(Duration::from_secs(600)));
+    let root = runtime.root();
+    let protected = create_with(&root, "protected", Limits::new().low(Limit::Bytes(100 * KIB)));
+    let (kept, kept_registration) = Cache::of(&protected, 100 * KIB, &Log::default());
+    let full = create_with(&root, "full", Limits::new().max(Limit::Bytes(100 * KIB)));
+    let (held, busy) = (charge(&full, 100 * KIB), create(&root, "busy"));
+    let (begun, end) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let entered = AtomicU64::new(0);
+    let registration = {
+        let (begun, end) = (Arc::clone(&begun), Arc::clone(&end));
+        let reclaimer = call(move |_, _| {
+            if entered.fetch_add(1, Ordering::SeqCst) == 0 {
+                begun.wait();
+                end.wait();
+            }
+            0
+        });
+        full.register_reclaimer(reclaimer, Priority::NORMAL)
+    };
+    std::thread::scope(|scope| {
+        let refused = scope.spawn(|| full.try_charge(KIB));
+        begun.wait();
+        let mut future = Polled::new(busy.charge_async(KIB));
+        assert!(future.poll().is_pending());
+        assert_eq!((root.waiting(), root.events().get(Event::Low), kept.bytes()), (1, 0, 100 * KIB));
+        end.wait();
+        assert!(refused.join().expect("no panic there").is_err(), "nobody gives anything below it");
+        assert_eq!(root.waiting(), 1, "the other thread's round was for another group");
+        drop(future.finish().expect("what low protects is all that is left"));
+        assert!(root.events().get(Event::Low) > 0 && future.wakes() <= 2);
+    });
+    drop((registration, kept_registration, kept, held, protected, full, busy));
     assert_empty(&runtime);
 }

@@ -15,6 +15,8 @@
 
 #[path = "../reclaimers/mod.rs"]
 mod reclaimers;
+#[path = "../waiters/mod.rs"]
+mod waiters;
 
 mod asked;
 mod boundary;
