@@ -101,7 +101,8 @@ fn every_allocation_is_counted_or_said_not_to_be() {
     let counts = runtime.counts();
     let stats = call(|| root.read_exact());
     let after = CALLS.load(Ordering::SeqCst);
-    assert_eq!((stats.get(own), stats.max_error()), (3 * 500 * 11, 0));
+    assert_eq!(stats.get(own), 3 * 500 * 11);
+    assert!(stats.max_error() <= after - before, "only what the read itself allocates moves meanwhile: {stats:?}");
     let known = (stats.get(ALLOCATED) + stats.get(FREED)) as u64 + counts.nested_stats;
     assert!((before..=after).contains(&known) && after - before < 20, "{before} <= {known} <= {after}, {counts:?}");
     let nested = NESTED.load(Ordering::SeqCst);

@@ -159,16 +159,20 @@ pub(crate) struct OnNodes {
 
 impl Node {
     pub(crate) fn read_on_nodes(&self, stat: Stat, fresh: Fresh) -> OnNodes {
+        let (figures, max_error) = self.read_fresh(fresh, || self.published_on_nodes(stat));
+        OnNodes { max_error, ..figures }
+    }
+
+    fn published_on_nodes(&self, stat: Stat) -> OnNodes {
         let stats = self.coordinator();
-        let max_error = self.freshen(fresh);
         let known = stats.items.knows(stat);
         let figures = |part: &Part| if known { part.figures(stat.number()) } else { [0; 2] };
         let of = |spine: Spine| self.part_of(spine).map_or([0; 2], figures);
         if stats.nodes == 1 {
-            return OnNodes { nodes: smallvec![of(Spine::Group)], unplaced: [0; 2], max_error };
+            return OnNodes { nodes: smallvec![of(Spine::Group)], unplaced: [0; 2], max_error: 0 };
         }
         let nodes = (0..stats.nodes).map(|node| of(Spine::On(node as u16))).collect();
-        OnNodes { nodes, unplaced: of(Spine::Group), max_error }
+        OnNodes { nodes, unplaced: of(Spine::Group), max_error: 0 }
     }
 
     /// The group has a part on that node, and so can be accounted there whether or not it is online.

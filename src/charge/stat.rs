@@ -192,12 +192,32 @@ pub(crate) enum Fresh {
 impl Node {
     #[inline]
     pub(crate) fn read_stats(&self, fresh: Fresh) -> Stats {
-        let max_error = self.freshen(fresh);
-        Stats::read(&self.coordinator().items, self.all_parts(), max_error)
+        let (figures, max_error) = self.read_fresh(fresh, || Stats::read(&self.coordinator().items, self.all_parts()));
+        figures.with_error(max_error)
+    }
+
+    /// Read published figures, as fresh as that. Returns with them the grains by which each may be off.
+    ///
+    /// A flush reads the cells one after the other, and their threads write on meanwhile. So the figure of an item that rises
+    /// and falls may be one that the item never had. An exact read therefore flushes a second time, after the figures, and
+    /// what that flush finds is the error. Take the instant before the second flush: whatever had been written by then is
+    /// in the figures or is found, and whatever is in the figures had been begun by then.
+    #[inline]
+    pub(super) fn read_fresh<T>(&self, fresh: Fresh, read: impl FnOnce() -> T) -> (T, u64) {
+        let missing = self.freshen(fresh);
+        if fresh != Fresh::Exact {
+            return (read(), missing);
+        }
+        // Acquire (E41): the figures hold what the first count counts, so that what they lack is counted by the second.
+        let counted = || self.all_parts().fold(0, |sum: u64, part| sum.wrapping_add(part.counted()));
+        let before = counted();
+        let figures = read();
+        let looked = self.flush_stats(Unlist::Never);
+        (figures, if looked.is_some() { counted().wrapping_sub(before) } else { missing })
     }
 
     /// Flush where less may be missing. Returns the grains that may be missing from what is read after this.
-    pub(super) fn freshen(&self, fresh: Fresh) -> u64 {
+    fn freshen(&self, fresh: Fresh) -> u64 {
         // The bound first, and once: what is flushed after this is taken off it too late, never too early.
         let bound = self.stat_bound();
         let most = match fresh {

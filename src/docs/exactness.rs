@@ -79,19 +79,26 @@
 //! its thread with more than half a batch unannounced announces all of it, at every level, before it returns:
 //! `announced`. `flushed` is what of it is published.
 //!
-//! A bound is told of what had been written when it was looked up. `max_error` of `read_within(e)` is at most e, that of
-//! an exact read 0.
+//! A bound is told of what had been written when it was looked up. `max_error` of `read_within(e)` is at most e.
+//!
+//! `max_error` of an exact read is what was written while the read ran: 0 if nobody wrote. The reader flushes, reads the
+//! figures, and flushes a second time; the error is all that the second flush and anybody else published since, each change
+//! as its magnitude, for all items together. So a gauge that one thread raises and another lowers may be read as a value
+//! that it never had, but there is an instant between the two flushes at which it was within the error of that value. What
+//! was written between the call and the first flush is in the figures, and what was written after the second is not.
+//! The other reads flush once at most, and their error says nothing of what was written while they ran.
 //!
 //! Is a rate limit still needed, as the letter that restored subtree flushing asks? Hardly. A read
 //! that finds itself within its bound costs 17 ns, less than the 28 ns of the look at the clock with which
-//! `flush_ratelimited` declines; one that does flush costs 0.2 microseconds where one pair was written, 9 to 16 where
+//! `flush_ratelimited` declines; a flush costs 0.2 microseconds where one pair was written, 9 to 16 where
 //! 100 were. Only whoever asks at every event for a subtree with thousands of groups that are written all the time (1 to
 //! 2.6 ms for 10,000) and can do with figures of two periods ago gains by it. (`stat/read/below_threshold`,
 //! `stat/flush_ratelimited`, `stat/flush/updated1` to `10000`; 2 cores of an AMD EPYC, Zen 4.)
 //!
 //! "Written before the call" is what the reader can know of: an addition that has returned, and which something orders
-//! before the read (the same thread, a join, a channel, a lock). Additions that run meanwhile may or may not be in. An item
-//! is a value that it had; items of one read are not of one instant. For items that only grow a parent that is
+//! before the read (the same thread, a join, a channel, a lock). Additions that run meanwhile may or may not be in. Neither
+//! the items of one read nor the threads of one item are read at one instant, so only items that only grow are sure to be
+//! read as values that they had; of the others an exact read tells the error. For items that only grow a parent that is
 //! read after its child is never below it. When nobody writes, every figure is exact after one flush, and
 //! `subtree = local + subtrees of all children ever`: what a group that went offline had counted stays with its ancestors.
 //!
@@ -112,7 +119,7 @@
 //! where the group has no part) are in `live` and on no node.
 //!
 //! An item of a runtime with several nodes, and the sum of its nodes, is read part by part: what moves from node to node
-//! meanwhile may be in it twice, or not at all. Each node's own figure is a value that it had.
+//! meanwhile may be in it twice, or not at all. The error of an exact read covers that too.
 //!
 //! A tier's counter holds the bytes on its nodes, and those on none yet that were admitted for it. `migrate` and `relocate` tell
 //! what has happened already and force a tier; `try_migrate` asks it.

@@ -40,6 +40,7 @@
 //! | E36 | a closing is done with a stock: uncount it | burial: read that, then recycle the counter | release/acquire | `loom_settle_vs_burial` |
 //! | E37 | a child comes: one more in its parent's word | the parent goes offline: bar the word | the exchanges of one word | `loom_offline_vs_create_child` |
 //! | E38 | whatever changes the runtime's own bytes, or who has their charge: one more asks | who looks: read all of it, then see that nobody has asked meanwhile | the exchanges of one word | `loom_own_bytes_vs_offline` |
+//! | E41 | publish figures, then count what is in them | an exact read: the count, then the figures | release/acquire | `loom_counted_vs_published`, `loom_exact_read_vs_gauge` |
 //!
 //! Four edges rest on the pair: E2, E3, E5 and E17. One side of each runs *heavy*. Every other edge holds without it. A thread may
 //! run *light* between two of its steps, but *light* orders nothing on a processor while nobody runs *heavy*, and a model takes

@@ -152,7 +152,8 @@ impl fmt::Display for NumaTable {
 }
 
 impl Group {
-    /// An item by node, exact: everything written before the call is in it. Costs a flush of the statistics on each node
+    /// An item by node, exact as [`read_exact`](Self::read_exact) is: everything written before the call is in it, and
+    /// [`NodeStats::max_error`] is what was written while the read ran. Costs two flushes of the statistics on each node
     /// below this group. Of the root: of the whole runtime.
     ///
     /// Source: `memory_numa_stat_show` in `mm/memcontrol.c`, and NR_KMEM by node in "per-memcg-per-node kmem accounting"

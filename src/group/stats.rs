@@ -49,7 +49,7 @@ impl Group {
         self.node().read_stats(Fresh::Stale)
     }
 
-    /// The figures with at most one batch for each writer missing: published ones where that holds, else flushed. What
+    /// The figures with at most one batch for each writer missing of what was written before the call: published ones where that holds, else flushed. What
     /// reading `memory.stat` does, with writers in the place of processors.
     ///
     /// A thread that has stopped writing counts as a writer until flushes have found it idle. So a read flushes now and
@@ -74,8 +74,9 @@ impl Group {
         self.node().read_stats(Fresh::Threshold)
     }
 
-    /// The figures with at most `max_error` grains of each item's unit missing ([`Unit::grain`](crate::Unit::grain)):
-    /// published ones where that holds, else flushed. Each writer of the subtree may hold back half a batch, so where
+    /// The figures with at most `max_error` grains of each item's unit missing ([`Unit::grain`](crate::Unit::grain)) of what
+    /// was written before the call: published ones where that holds, else flushed. What is written while the read runs
+    /// comes on top: only [`read_exact`](Self::read_exact) tells how much that was. Each writer of the subtree may hold back half a batch, so where
     /// less is asked for than that makes, every read flushes.
     ///
     /// ```
@@ -90,8 +91,16 @@ impl Group {
         self.node().read_stats(Fresh::Within(max_error))
     }
 
-    /// The figures with everything that was written before the call. Flushes the subtree: one visit to each pair of a
-    /// thread and a group in it that has written lately. No barrier, but where visits to idle pairs have come to cost as
+    /// The figures with everything that was written before the call.
+    ///
+    /// Exact means: if nobody writes while the read runs, each figure is the sum of what was written, and
+    /// [`Stats::max_error`] is 0. Threads that write while the read runs are read at different instants. So an item that
+    /// rises on one thread and falls on another may come out as a value that it never had, such as a gauge below 0. Then
+    /// `max_error` is what all of them wrote between two looks at them, the first before the figures and the second after
+    /// them. There is an instant during the call at which every figure was within `max_error` of the sum of all that had
+    /// been written, for all items at once.
+    ///
+    /// Flushes the subtree twice: two visits to each pair of a thread and a group in it that has written lately. No barrier, but where visits to idle pairs have come to cost as
     /// much: those are forgotten, with one barrier, until they write.
     ///
     /// Readers that ask at once share the work, and nobody waits for more than a small part of somebody else's. Called

@@ -279,7 +279,7 @@ impl Cells {
 /// What tells whether cells have been written since they were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Version {
-    written: u64,
+    pub(super) written: u64,
     /// Grains can come to the same sum by 2^64, but not without an announcement.
     announcements: u64,
     pub(super) announced: u64,

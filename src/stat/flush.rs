@@ -62,13 +62,15 @@ pub(super) struct Row {
     above: usize,
     /// Items, a bit each.
     pub(super) touched: u64,
-    /// Grains of it that had been announced.
+    /// Grains of it, and how many of them had been announced.
+    pub(super) written: u64,
     pub(super) announced: u64,
 }
 
 /// Whether a flush unlists what it has found idle, which takes a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unlist {
+    /// Nor does it count as a visit that has found cells idle.
     Never,
     /// Where the visits to it have come to cost as much.
     Many,
@@ -117,7 +119,7 @@ impl Coordinator {
         loop {
             let mut state = self.state.lock();
             let number = *flush.get_or_insert_with(|| self.begin(&mut state, asked));
-            let done = state.slice(part.number(), number);
+            let done = state.slice(part.number(), number, unlist);
             visits.add(state.rows.visits);
             idle.append(&mut state.rows.idle);
             drop(state);
@@ -143,7 +145,7 @@ impl Coordinator {
 impl State {
     /// Go on with a flush, as far as it concerns the subtree of `target`, for at most [`SLICE`] cells and groups. True
     /// when nothing is left of it.
-    pub(super) fn slice(&mut self, target: u32, flush: u64) -> bool {
+    pub(super) fn slice(&mut self, target: u32, flush: u64, unlist: Unlist) -> bool {
         self.rows.begin();
         if !self.enlist_taken() {
             return false;
@@ -165,7 +167,9 @@ impl State {
             let group = &self.groups[at as usize];
             let entry = group.listed.first().filter(|&entry| self.entries[entry as usize].done < flush);
             if let Some(entry) = entry {
-                self.gather(entry);
+                if !self.gather(entry) && unlist != Unlist::Never {
+                    self.note_idle(entry);
+                }
                 // Read now: good for every flush that has begun.
                 let now = self.flush;
                 self.groups[at as usize].listed.done(&mut self.entries, entry, now);
@@ -182,19 +186,13 @@ impl State {
         done
     }
 
-    /// Read cells into their group's row.
-    pub(super) fn gather(&mut self, number: u32) {
+    /// Read cells into their group's row. False where nothing was written since they were read last.
+    pub(super) fn gather(&mut self, number: u32) -> bool {
         self.rows.visits.all += 1;
         let entry = &mut self.entries[number as usize];
         let version = entry.cells.version();
         if version == entry.version {
-            entry.idle_visits = entry.idle_visits.saturating_add(1);
-            self.rows.visits.unchanged += 1;
-            if entry.is_idle() {
-                self.rows.visits.wasted += u64::from(entry.idle_visits);
-                self.rows.idle.push(number);
-            }
-            return;
+            return false;
         }
         let before = std::mem::replace(&mut entry.version, version);
         entry.idle_visits = 0;
@@ -212,7 +210,20 @@ impl State {
         }
         let row = &mut self.rows.rows[row];
         row.touched |= touched;
+        row.written = row.written.wrapping_add(version.written.wrapping_sub(before.written));
         row.announced = row.announced.wrapping_add(version.announced.wrapping_sub(before.announced));
+        true
+    }
+
+    /// A flush has found cells as they were.
+    fn note_idle(&mut self, number: u32) {
+        let entry = &mut self.entries[number as usize];
+        entry.idle_visits = entry.idle_visits.saturating_add(1);
+        self.rows.visits.unchanged += 1;
+        if entry.is_idle() {
+            self.rows.visits.wasted += u64::from(entry.idle_visits);
+            self.rows.idle.push(number);
+        }
     }
 
     /// The row of a group, made behind those of its ancestors.
@@ -232,7 +243,7 @@ impl State {
         for number in without.into_iter().rev() {
             let group = &mut self.groups[number as usize];
             (group.row, group.slice) = (self.rows.rows.len(), self.rows.slice);
-            self.rows.rows.push(Row { group: number, above, touched: 0, announced: 0 });
+            self.rows.rows.push(Row { group: number, above, touched: 0, written: 0, announced: 0 });
             above = group.row;
         }
         self.rows.changes.resize(self.rows.rows.len() * 2 * self.rows.items, 0);
@@ -244,7 +255,7 @@ impl State {
         let Rows { items, rows, changes, .. } = &mut self.rows;
         let items = *items;
         for number in (0..rows.len()).rev() {
-            let Row { above, touched, announced, .. } = rows[number];
+            let Row { above, touched, written, announced, .. } = rows[number];
             let (before, row) = changes.split_at_mut(number * 2 * items);
             let (local, subtree) = row.split_at_mut(items);
             for item in Bits(touched) {
@@ -256,6 +267,7 @@ impl State {
             }
             if above != NOWHERE {
                 rows[above].touched |= touched;
+                rows[above].written = rows[above].written.wrapping_add(written);
                 rows[above].announced = rows[above].announced.wrapping_add(announced);
             }
         }

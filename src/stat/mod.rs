@@ -5,7 +5,8 @@
 //!   this thread's cells of the group ── not listed ──> the stack of the tree
 //!                                    ── half a batch unannounced ──> announced at every level
 //! read_stale     the published figures, and how much may be missing
-//! read_exact     take the stack over, gather the listed cells of the subtree, publish from the root down, read
+//! read_exact     take the stack over, gather the listed cells of the subtree, publish from the root down, read;
+//!                once more: what that finds is the error
 //! unlisting      unmark what was idle, one heavy barrier, read it a last time
 //! ```
 //!

@@ -31,6 +31,8 @@ pub(crate) struct Part<Figures: ?Sized = [AtomicU64]> {
     announced: AtomicU64,
     /// How many of those have been flushed.
     base: AtomicU64,
+    /// Grains of all changes that are in the figures, rising and falling ones added up.
+    counted: AtomicU64,
     /// Listed cells here and below.
     writers: AtomicU64,
     /// Items that have been published here, a bit each.
@@ -119,6 +121,7 @@ impl OwnPart {
                     number: AtomicU32::new(0),
                     announced: AtomicU64::new(0),
                     base: AtomicU64::new(0),
+                    counted: AtomicU64::new(0),
                     writers: AtomicU64::new(0),
                     touched: AtomicU64::new(0),
                     reads_left: AtomicU32::new(0),
@@ -186,7 +189,7 @@ impl Part {
         self.parent.0.store(parent.map_or(ptr::null_mut(), head), Ordering::Relaxed);
         self.number.store(number, Ordering::Relaxed);
         self.set_reads(READS_FIRST);
-        let words = [&self.announced, &self.base, &self.writers, &self.touched];
+        let words = [&self.announced, &self.base, &self.counted, &self.writers, &self.touched];
         for word in words.into_iter().chain(&self.figures) {
             word.store(0, Ordering::Relaxed);
         }
@@ -278,6 +281,8 @@ impl Part {
                 }
             }
         }
+        // Release (E41): after the figures; pairs with `counted`.
+        self.counted.fetch_add(row.written, Ordering::Release);
         // Release (E21): after the figures; pairs with `bound`.
         self.base.fetch_add(row.announced, Ordering::Release);
     }
@@ -294,7 +299,15 @@ impl Part {
             for figure in figures {
                 figure.fetch_add(delta.cast_unsigned(), Ordering::Release);
             }
+            // Release (E41): as in `publish`.
+            level.counted.fetch_add(stat.grains(delta), Ordering::Release);
         }
+    }
+
+    /// Grains of the changes in the figures. Figures that are read after this hold them all.
+    pub(crate) fn counted(&self) -> u64 {
+        // Acquire (E41): pairs with `publish`.
+        self.counted.load(Ordering::Acquire)
     }
 
     /// Items that have figures.

@@ -9,7 +9,9 @@ use super::part::Part;
 const COMMON: usize = 6;
 
 /// The statistics of a group as they were read: for its subtree and for the group alone, each item with the same error
-/// bound. Items are read one after the other; each is a value that it had.
+/// bound. Items are read one after the other, and the threads of each item too. So an item that several threads move up
+/// and down while it is read may have a value here that it never had; [`Group::read_exact`](crate::Group::read_exact) tells
+/// by how much it may be off.
 ///
 /// ```
 /// use memcg::{Limits, Stat};
@@ -36,10 +38,10 @@ struct Figures {
 }
 
 impl Stats {
-    /// The sum of what has been published in these parts, of which so much may be missing.
+    /// The sum of what has been published in these parts.
     #[inline]
-    pub(crate) fn read<'a>(items: &Items, parts: impl Iterator<Item = &'a Part>, max_error: u64) -> Stats {
-        let mut stats = Stats { max_error, figures: SmallVec::new() };
+    pub(crate) fn read<'a>(items: &Items, parts: impl Iterator<Item = &'a Part>) -> Stats {
+        let mut stats = Stats { max_error: 0, figures: SmallVec::new() };
         for (number, part) in parts.enumerate() {
             for item in part.published() {
                 let (of, [subtree, local]) = (items.stat(item), part.figures(item));
@@ -53,6 +55,11 @@ impl Stats {
             }
         }
         stats
+    }
+
+    /// So many grains may be missing.
+    pub(crate) fn with_error(self, max_error: u64) -> Stats {
+        Stats { max_error, ..self }
     }
 
     fn figures(&self, stat: Stat) -> Option<&Figures> {
@@ -89,8 +96,9 @@ impl Stats {
         self.figures(stat).map_or(0, |figures| figures.local)
     }
 
-    /// How far any item may be from what had been written when it was read, in grains of its unit: the changes that may
-    /// be missing, rising and falling ones added up.
+    /// How far any item may be from what had been written, in grains of its unit: changes that may be missing, rising and
+    /// falling ones added up. Of [`Group::read_exact`](crate::Group::read_exact): those made while the read ran, for none
+    /// else are missing. Of the other reads: those made before the call.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

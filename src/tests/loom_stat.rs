@@ -126,6 +126,45 @@ fn loom_parent_never_below_child() {
     });
 }
 
+/// E41. A thread raises a gauge in a child, which a flush reads first, and lowers it in the root, which is read last: an
+/// exact read may show a figure that the gauge never had, and its error says so.
+#[test]
+fn loom_exact_read_vs_gauge() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let child = group(&runtime.root(), "child");
+        child.stat_add(EVENT, 1);
+        runtime.root().stat_add(EVENT, 1);
+        runtime.root().flush();
+        let reader = beside(runtime.root(), |root| root.read_exact());
+        child.stat_add(EVENT, 1);
+        runtime.root().stat_add(EVENT, -1);
+        let read = reader.join().unwrap();
+        let (found, error) = (read.get(EVENT), read.max_error().cast_signed());
+        assert!(found - error <= 3 && found + error >= 2, "a gauge of 2 or 3: {found}, at most {error} off");
+        let quiet = runtime.root().read_exact();
+        assert_eq!((quiet.get(EVENT), quiet.max_error()), (2, 0));
+    });
+}
+
+/// E41. Whatever is counted as published is in the figures that are read after the count.
+#[test]
+fn loom_counted_vs_published() {
+    model(|| {
+        let runtime = bare().build().unwrap();
+        let root = runtime.root();
+        root.stat_add(EVENT, 1);
+        root.flush();
+        root.stat_add(EVENT, 1);
+        let flusher = beside(root.clone(), |root| root.flush());
+        let part = root.node().stat_part().expect("written");
+        let counted = part.counted();
+        let [figure, _] = part.figures(EVENT.number());
+        assert!(figure.cast_unsigned() >= counted, "{counted} counted, {figure} published");
+        flusher.join().unwrap();
+    });
+}
+
 /// E19. Two readers that ask at once share a flush: what each wrote before it asked is in what it reads.
 #[test]
 fn loom_two_readers_share_a_flush() {

@@ -298,7 +298,8 @@ fn a_reader_beside_writers() {
                 while !over.load(Ordering::Relaxed) {
                     for of in [&group, &root] {
                         let before = done.each_ref().map(|sum| sum.load(Ordering::SeqCst));
-                        let now = super::on::<3>(of);
+                        let exact = of.numa_stat(Stat::KERNEL);
+                        let now: [i64; 3] = std::array::from_fn(|at| exact.get(super::node(at as u16)));
                         let after = begun.each_ref().map(|sum| sum.load(Ordering::SeqCst));
                         assert!(
                             (0..3).all(|at| before[at] <= now[at] && now[at] <= after[at]),

@@ -7,11 +7,13 @@
 //!
 //! * here: the threads; `world`: the groups, and what is true of them;
 //! * `own`: what a thread knows by itself; `idle`: cells that are written when they are about to be forgotten;
-//! * `asked`: reads that are as exact as was asked; `limit`: a limit kept on a statistic.
+//! * `asked`: reads that are as exact as was asked; `gauge`: exact reads of what goes up and down;
+//! * `limit`: a limit kept on a statistic.
 //!
 //! `MEMCG_STRESS_OPS` sets the number of operations, as for `stress`.
 
 mod asked;
+mod gauge;
 mod idle;
 mod limit;
 mod own;
