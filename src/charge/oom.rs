@@ -21,6 +21,7 @@ use super::waiting::Decision;
 use crate::pressure::{Cancel, OomPolicy};
 use crate::reclaim::Event;
 use crate::sync::foreign::{Calls, Foreign};
+use crate::sync::stat_atomic::AtomicBool;
 use crate::sync::{Arc, Ordering, is_over, model_failed, per_thread};
 
 /// Bits of `Node::oom`: it stands for its whole subtree; it and all below are spared; it and all below are only
@@ -69,7 +70,11 @@ struct Victim {
     /// What its usage is once it has no more to give.
     share: u64,
     inner: Inner,
+    spared: Spared,
 }
+
+/// Whether the thread that chose a victim has spared it, and told it nothing. Read and written under the lock.
+type Spared = Arc<AtomicBool>;
 
 /// Groups below a victim that have hooks of their own, and answer for themselves.
 type Inner = SmallVec<[Name; 4]>;
@@ -96,9 +101,21 @@ impl Victim {
     }
 }
 
-/// Groups that one charge has chosen already.
+/// Groups that one charge has chosen or waited for already.
 #[derive(Default)]
-pub(crate) struct Tried(SmallVec<[Name; 4]>);
+pub(crate) struct Tried(SmallVec<[(Name, Spared); 4]>);
+
+impl Tried {
+    fn contains(&self, group: Name) -> bool {
+        self.0.iter().any(|(tried, _)| *tried == group)
+    }
+
+    /// A victim that another thread chose and then spared has been asked for nothing: this charge may choose it.
+    fn forget_spared(&mut self) {
+        // Relaxed: under the lock.
+        self.0.retain(|(_, spared)| !spared.load(Ordering::Relaxed));
+    }
+}
 
 /// What comes of looking for a victim.
 pub(crate) enum Choice {
@@ -132,6 +149,7 @@ pub(crate) struct Chosen {
     wanted: u64,
     overrun: u64,
     inner: Inner,
+    spared: Spared,
     pub(crate) awaited: Awaited,
 }
 
@@ -260,13 +278,14 @@ impl Tree {
     ) -> Choice {
         slow_path(|_, _| {
             let mut oom = self.oom.lock();
+            tried.forget_spared();
             if oom.victims.iter().any(|victim| !victim.is_awaited() && victim.levels.contains(&name(domain))) {
                 return Choice::Unsettled;
             }
             for victim in &oom.victims {
                 let (name_of, until) = (victim.name(), victim.until);
-                if victim.levels.contains(&name(domain)) && !tried.0.contains(&name_of) {
-                    tried.0.push(name_of);
+                if victim.levels.contains(&name(domain)) && !tried.contains(name_of) {
+                    tried.0.push((name_of, Arc::clone(&victim.spared)));
                     let awaited = Awaited { victim: name_of, until };
                     let asks_itself = asker.is_some_and(|asker| victim.hits(asker));
                     return if asks_itself { Choice::Asker } else { Choice::Awaited(awaited) };
@@ -283,18 +302,26 @@ impl Tree {
                 inside && !hook.node.is_spared()
             };
             let hooks = oom.hooks.iter().filter(is_hit).cloned().collect();
-            tried.0.push(name(unit));
+            let spared = Spared::default();
+            tried.0.push((name(unit), Arc::clone(&spared)));
             let until = Instant::now() + self.reclaim.oom_time.min(TIME_MAX);
             // What candidates below it hold they are asked for themselves.
             let share = unit.usage().saturating_sub(overrun.saturating_sub(below));
             let is_inner = |hook: &&Arc<Hook>| !together && hook.node.is_below(unit) && !ptr::eq(hook.node, unit);
             let inner: Inner = oom.hooks.iter().filter(is_inner).map(|hook| name(hook.node)).collect();
             let levels = unit.levels().map(name).collect();
-            oom.victims.push(Victim { node: unit, levels, until, share, inner: inner.clone() });
+            oom.victims.push(Victim {
+                node: unit,
+                levels,
+                until,
+                share,
+                inner: inner.clone(),
+                spared: Arc::clone(&spared),
+            });
             let awaited = Awaited { victim: name(unit), until };
             // Its hook is in the list, and so keeps it.
             unit.state().pin();
-            Choice::Victim(Chosen { unit, domain, hooks, together, wanted, overrun, inner, awaited })
+            Choice::Victim(Chosen { unit, domain, hooks, together, wanted, overrun, inner, spared, awaited })
         })
     }
 }
@@ -322,17 +349,18 @@ impl Oom {
     /// the query that has it all, or the tenant, whoever has more of its own.
     fn worst(&self, domain: &'static Node, tried: &Tried) -> Option<Candidate> {
         let inside = self.hooks.iter().filter(|hook| hook.node.is_below(domain) && !hook.node.is_spared());
-        let units = inside.map(|hook| hook.node.unit(domain)).filter(|unit| !tried.0.contains(&name(unit)));
+        let units = inside.map(|hook| hook.node.unit(domain)).filter(|unit| !tried.contains(name(unit)));
         let mut over: Vec<Candidate> = units.map(|unit| Candidate::new(unit, domain)).collect();
-        over.sort_unstable_by_key(|candidate| ptr::from_ref(candidate.unit));
-        over.dedup_by_key(|candidate| ptr::from_ref(candidate.unit));
+        // By number, not by address: of two that are as far above their shares each run takes the same.
+        over.sort_unstable_by_key(|candidate| candidate.unit.number);
+        over.dedup_by_key(|candidate| candidate.unit.number);
         let find = |over: &[Candidate], node: &Node| {
-            over.binary_search_by_key(&ptr::from_ref(node), |candidate| ptr::from_ref(candidate.unit)).ok()
+            over.binary_search_by_key(&node.number, |candidate| candidate.unit.number)
         };
         for at in 0..over.len() {
             let Candidate { unit, overrun, .. } = over[at];
             let mut above = unit.levels_below(Some(domain)).chain([domain]).skip(1);
-            if let Some(above) = above.find_map(|level| find(&over, level)).filter(|&above| above != at) {
+            if let Some(above) = above.find_map(|level| find(&over, level).ok()).filter(|&above| above != at) {
                 over[above].below = over[above].below.saturating_add(overrun);
             }
         }
@@ -359,7 +387,12 @@ impl Chosen {
     /// Not after all.
     pub(crate) fn spare(&self) {
         let victim = name(self.unit);
-        slow_path(|_, _| self.unit.tree().oom.lock().victims.retain(|other| other.name() != victim));
+        slow_path(|_, _| {
+            let mut oom = self.unit.tree().oom.lock();
+            // Relaxed: under the lock.
+            self.spared.store(true, Ordering::Relaxed);
+            oom.victims.retain(|other| other.name() != victim);
+        });
     }
 
     /// Send away whoever waits in it, so that he can let go of what he holds, and tell its hooks; then those who came
