@@ -20,6 +20,22 @@ fn models_mutated(table: &str) -> BTreeSet<&str> {
     models
 }
 
+/// Blocks that a merge of two tables has mixed: one begins within another, or does not end.
+fn mixed(table: &str) -> Vec<String> {
+    let mut open: Option<&str> = None;
+    let mut faults = Vec::new();
+    for line in table.lines() {
+        match (line.strip_prefix("mutation "), open) {
+            (Some(name), None) => open = Some(name),
+            (Some(name), Some(around)) => faults.push(format!("{name} begins within {around}")),
+            (None, _) if line == "end" => open = None,
+            _ => {}
+        }
+    }
+    faults.extend(open.map(|name| format!("{name} has no end")));
+    faults
+}
+
 fn faults(table: &str, written: &BTreeSet<String>) -> Vec<String> {
     let mutated = models_mutated(table);
     let unknown = mutated.iter().filter(|&&model| !written.contains(model));
@@ -36,6 +52,7 @@ fn every_model_has_a_mutation() {
     // The published package carries no checks.
     if root().join(path).exists() {
         fail_if_any("each model fails for a mutation", &faults(&read(path), &models_written()));
+        fail_if_any("each block of mutations is whole", &mixed(&read(path)));
     }
 }
 
@@ -51,4 +68,12 @@ fn a_model_without_a_mutation_is_found() {
         faults(&table(&["loom_a_vs_b", "loom_c_vs_d", "loom_e"]), &written),
         ["a block names loom_e, which is not in src/tests"]
     );
+}
+
+#[test]
+fn a_mixed_block_is_found() {
+    let block = |name: &str| format!("mutation {name}\nmodel loom_a\nfile src/x.rs\nfind\na\nreplace\nend\n");
+    assert_eq!(mixed(&(block("a") + &block("b"))), [""; 0]);
+    assert_eq!(mixed(&("mutation a\nmodel loom_a\n".to_owned() + &block("b"))), ["b begins within a"]);
+    assert_eq!(mixed("mutation a\nfind\n"), ["a has no end"]);
 }
