@@ -68,3 +68,6 @@
 //! Such a loom finds more schedules in four models of five: in each where a walk, a last step or a compare-exchange loop
 //! takes part. Without the setting those models say what loads of older values may do, and nothing of all orders. So
 //! `.ci/loom` runs each model both ways, and all hold.
+//!
+//! Loom also forgets an unpark where the thread waits for a lock before it parks; in a model threads park by a lock and
+//! a condition (`sync::model::loom_park`).

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
+use loom::sync::{Condvar, Mutex};
+
 use super::loom_lifecycle::{assert_buried_once, beside, group};
 use super::{model, model_of_exchanges, model_without_pair};
 use crate::sync::{AtomicU64, Ordering, Thread, park, this_thread};
@@ -294,17 +296,19 @@ fn loom_victim_vs_charger() {
         root.set_oom_policy(OomPolicy::Choose);
         let [hog, asks] = ["hog", "asks"].map(|name| group(&root, name));
         let held = hog.try_charge(1).unwrap();
-        let told = Arc::new(AtomicU64::new(0));
+        let told = Arc::new((Mutex::new(false), Condvar::new()));
         let victim = beside((held, Arc::clone(&told)), |(held, told)| {
-            while told.load(Ordering::SeqCst) == 0 {
-                park(None);
+            let (told, changed) = &*told;
+            let mut told = told.lock().unwrap();
+            while !*told {
+                told = changed.wait(told).unwrap();
             }
+            drop(told);
             drop(held);
         });
-        let thread = victim.thread().clone();
         let hook = hog.on_cancel(move |_| {
-            told.store(1, Ordering::SeqCst);
-            thread.unpark();
+            *told.0.lock().unwrap() = true;
+            told.1.notify_one();
         });
         let charge = asks.try_charge(1);
         assert!(charge.is_ok(), "the victim's byte");

@@ -1,16 +1,16 @@
 //! Loom: every schedule of two or three threads, and the memory orders of the language.
 
 mod loom_integers;
-
-use std::time::Duration;
+mod loom_park;
 
 pub(crate) use loom::sync::atomic::{AtomicPtr, fence};
 pub(crate) use loom::sync::{Mutex, MutexGuard};
-pub(crate) use loom::thread::{Thread, current, yield_now};
+pub(crate) use loom::thread::yield_now;
 pub(crate) use loom::{lazy_static, thread_local};
 #[cfg(test)]
 pub(crate) use loom_integers::loads_are_exchanges;
 pub(crate) use loom_integers::{AtomicI64, AtomicU32, AtomicU64};
+pub(crate) use loom_park::{Thread, current, park};
 
 /// Small, so that models reach them.
 pub(crate) const POOL_OBJECTS: usize = 2;
@@ -23,11 +23,6 @@ pub(crate) const SLICE: usize = 1;
 pub(crate) const IDLE_VISITS: u32 = 1;
 pub(crate) const PAGE_SLOTS: usize = 4;
 pub(crate) const PAGES_MAX: usize = 2;
-
-/// Time stands still: until somebody unparks this thread.
-pub(crate) fn park(_: Option<Duration>) {
-    loom::thread::park();
-}
 
 /// A rest between two holds of a lock, which a model does not need: loom tries the schedules with a rest anyway.
 pub(crate) fn rest() {}

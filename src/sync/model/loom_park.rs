@@ -1,0 +1,45 @@
+//! Parking, by loom's lock and condition.
+//!
+//! Loom 0.7.2 forgets an unpark when its thread waits for a lock afterwards, and ends that wait when the unpark comes
+//! during it (`Thread::set_unparked` in `rt/thread.rs`). The standard library keeps the unpark for the next park.
+
+use std::time::Duration;
+
+use loom::sync::{Condvar, Mutex};
+
+use crate::sync::Arc;
+
+/// A thread of the model, to end its park.
+#[derive(Clone, Debug)]
+pub(crate) struct Thread(Arc<Place>);
+
+#[derive(Debug)]
+struct Place {
+    unparked: Mutex<bool>,
+    changed: Condvar,
+}
+
+loom::thread_local! {
+    static PLACE: Thread = Thread(Arc::new(Place { unparked: Mutex::new(false), changed: Condvar::new() }));
+}
+
+pub(crate) fn current() -> Thread {
+    PLACE.with(Thread::clone)
+}
+
+impl Thread {
+    pub(crate) fn unpark(&self) {
+        *self.0.unparked.lock().expect("a model never unlocks by panic") = true;
+        self.0.changed.notify_one();
+    }
+}
+
+/// Time stands still: until somebody unparks this thread.
+pub(crate) fn park(_: Option<Duration>) {
+    let Thread(place) = current();
+    let mut unparked = place.unparked.lock().expect("a model never unlocks by panic");
+    while !*unparked {
+        unparked = place.changed.wait(unparked).expect("a model never unlocks by panic");
+    }
+    *unparked = false;
+}
