@@ -378,7 +378,8 @@ impl Round<'_> {
                 rings.keep_turn(ring, pass);
             }
         });
-        weight.saturating_sub(freed).max(1)
+        // A weight may be of another unit than bytes: what is left of the group weighs as much of it as it can still give.
+        share(weight, most.saturating_sub(freed), most).max(1)
     }
 
     /// What is protected of a group.

@@ -1,8 +1,8 @@
 //! Groups weighed by a figure of their statistics: it is fresh below the target, and nothing else is flushed for it.
 
-use memcg::{BarrierMode, BuildError, Limit, Stat, Unit};
+use memcg::{BarrierMode, BuildError, Limit, Priority, Stat, Unit};
 
-use crate::{Cache, Log, MIB, assert_sound, assert_within, bare, build, charge, create};
+use crate::{Cache, Log, MIB, assert_sound, assert_within, bare, build, call_of, charge, create};
 
 #[test]
 fn by_a_figure_of_their_own() {
@@ -48,6 +48,25 @@ fn the_subtree_is_flushed_and_the_root_is_not() {
     assert_within(before[0] - caches[0].0.bytes(), 8 * MIB, 15);
     assert_within(before[1] - caches[1].0.bytes(), 2 * MIB, 15);
     assert_eq!(stale(&beside), 0);
+    assert_sound(&runtime);
+}
+
+/// What a group has given counts as the part of its figure that it is of its memory, whatever the figure's unit.
+#[test]
+fn by_a_figure_that_is_not_of_bytes() {
+    let runtime = build(bare().reclaim_weight(Stat::FILE));
+    let (root, log) = (runtime.root(), Log::default());
+    let groups = ["one", "other", "idle"].map(|name| create(&root, name));
+    groups.iter().for_each(|group| group.stat_add(Stat::FILE, 1_000));
+    let caches = [0, 1].map(|at| Cache::of(&groups[at], 64 * MIB, &log));
+    // It gives a little and says that it could give more: the others are asked for its part in a further lap.
+    let idle = Cache::alone(&groups[2], 64 * MIB, &log);
+    let little = call_of(64 * MIB, move |want, _| if want > MIB { 0 } else { idle.evict(want) });
+    let _idle = groups[2].register_reclaimer(little, Priority::NORMAL);
+    root.reclaim(60 * MIB).expect("not inside a reclaimer");
+    for (cache, _) in &caches {
+        assert_within(64 * MIB - cache.bytes(), 30 * MIB, 10);
+    }
     assert_sound(&runtime);
 }
 
