@@ -12,7 +12,8 @@
 //! waker is taken out; a future that is dropped takes its delay out, or finds it decided and is woken in vain at most.
 //! The thread decides to end under the lock, too: whoever finds it running is seen by it. Nothing else is shared, so
 //! there is no ordering to model. The thread sleeps without the lock, and who wakes it leaves a token, which ends its
-//! next sleep at once. Wakers are foreign code: they are cloned, called and dropped without the lock.
+//! next sleep at once: its own, or that of a waker, after which it looks again. Wakers are foreign code: they are cloned, called
+//! and dropped without the lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
@@ -49,8 +50,8 @@ pub(super) struct Delays {
     all: BTreeMap<u64, Delay>,
     /// When each is looked at next.
     looks: BTreeSet<(Instant, u64)>,
-    /// The thread, as long as it runs.
-    thread: Option<Thread>,
+    /// The thread, as long as it runs, and the process that it runs in: a fork copies the table and not the thread.
+    thread: Option<(u32, Thread)>,
     /// Since when there has been none.
     idle: Option<Instant>,
 }
@@ -107,10 +108,12 @@ impl Delays {
 
     /// `Err`: the system has no thread. The caller drops the waker, which is foreign code, without the lock.
     fn insert(&mut self, delay: Delay) -> Result<u64, Delay> {
+        let process = std::process::id();
+        self.thread.take_if(|(started_in, _)| *started_in != process);
         if self.thread.is_none() {
-            self.thread = start_thread("memcg-delays", run).ok();
+            self.thread = start_thread("memcg-delays", run).ok().map(|thread| (process, thread));
         }
-        let Some(thread) = &self.thread else { return Err(delay) };
+        let Some((_, thread)) = &self.thread else { return Err(delay) };
         self.idle = None;
         self.numbers += 1;
         self.looks.insert((delay.look, self.numbers));
@@ -138,6 +141,8 @@ fn run() {
     loop {
         let mut ended = Ended::new();
         let next = with(|delays| delays.look(Instant::now(), &mut ended));
+        // A waker may sleep, and so take the token of a delay that has come meanwhile: what comes next is out of date then.
+        let next = if ended.is_empty() { next } else { Next::Look };
         for waker in ended {
             // One that panics must not keep the others asleep.
             per_thread::wake(|| drop(waker.spend(Waker::wake)));
@@ -207,7 +212,7 @@ mod tests {
 
     /// A table that no thread looks at, with one delay in it.
     fn table(group: &Group, begun: Instant) -> Delays {
-        let mut delays = Delays { thread: Some(this_thread()), ..Delays::default() };
+        let mut delays = Delays { thread: Some((std::process::id(), this_thread())), ..Delays::default() };
         let delay = Delay {
             node: Some(group.node()),
             begun,
@@ -259,6 +264,21 @@ mod tests {
         let mut delays = table(&group, begun);
         drop(held);
         assert_eq!(look_on(&mut delays, begun), (2, begun + LOOK));
+    }
+
+    /// The child of a fork has the table, and the name of a thread that is not there.
+    #[test]
+    fn a_thread_of_another_process_is_none() {
+        let runtime = Runtime::builder().build().unwrap();
+        let (group, _held) = far_above(&runtime);
+        let begun = Instant::now();
+        let mut delays = table(&group, begun);
+        let other = std::process::id().wrapping_add(1);
+        delays.thread = Some((other, this_thread()));
+        let delay = delays.all.remove(&1).unwrap();
+        assert_eq!(delays.insert(delay).ok(), Some(2));
+        let (process, thread) = delays.thread.unwrap();
+        assert_eq!((process, thread.name()), (std::process::id(), Some("memcg-delays")));
     }
 
     /// What is taken out is not looked at, and a thread without work ends.
