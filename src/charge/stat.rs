@@ -10,6 +10,7 @@ use crate::stat::flush::{Unlist, Visits};
 use crate::stat::part::{Bound, Part};
 use crate::stat::{Stat, Stats};
 use crate::sync::Ordering;
+use crate::sync::barrier::BarrierState;
 use crate::sync::per_thread::{self, Block, Local};
 use crate::sync::slots::Gate;
 
@@ -229,8 +230,9 @@ impl Node {
         let due = bound.grains > most || fresh == Fresh::Exact;
         let Some(part) = self.all_parts().next() else { return bound.grains };
         // One of a few thresholded reads flushes though its bound would allow it not to: writers that have stopped are in
-        // the bound until flushes have found them idle.
-        let now_and_then = || fresh == Fresh::Threshold && bound.grains > 0 && part.is_flush_due();
+        // the bound until flushes have found them idle. Without barriers nobody is unlisted, and such a flush would be in vain.
+        let unlists = || self.tree().barrier.state() != BarrierState::Degraded;
+        let now_and_then = || fresh == Fresh::Threshold && bound.grains > 0 && part.is_flush_due() && unlists();
         if !due && !now_and_then() {
             return bound.grains;
         }

@@ -8,7 +8,7 @@
 //! * **After fork without exec** the child has one thread and a copy of everything. Credit of the other threads is
 //!   still there and drains; a tree whose lock another thread held at the fork is locked for ever, as with `malloc`,
 //!   and a thread that was in transit at the fork stays so: each drain in the child waits a millisecond for it and
-//!   gives up. A delay of `charge_async` that was under way at the fork does not end in the child.
+//!   gives up. A delay of `charge_async` that was under way at the fork ends in the child when another one begins there.
 //! * **A counter cannot tell whose units are uncharged.** `forced` assumes that the units above max go first.
 //! * **`cancel` takes units off one level only.** It is a step of undoing a charge by hand; used otherwise it breaks
 //!   the identity, and `verify` says so.
@@ -50,7 +50,8 @@
 //!   victim is chosen: put a time limit around it and try again.
 //! * **A delay of `charge_async` needs a thread**: one for the process, `memcg-delays`, which starts with the first such delay and
 //!   ends a second after the last. Where the system gives none the charge is made and not delayed. A waker that blocks holds up
-//!   those that come after it. `undelayed` needs no thread, and leaves the delay to the caller.
+//!   those that come after it. `undelayed` leaves the delay to the caller. Where there is no thread a charge in line asks
+//!   reclaimers no second time because of other threads' rounds.
 //! * **Who waits while it holds memory may wait for itself.** Two queries that each hold half and wait for more end by a time limit,
 //!   or by a victim, else never.
 //! * **Waiting, high and victims are for memory.** Further counters refuse at once; only `set_observe_only` lets through what their
@@ -81,6 +82,7 @@
 //! * **Where the system refuses memory for a group's statistics or counts of events**, they are counted at the nearest group above
 //!   that has some; so is a group's first event where it happens inside an allocator that charges.
 //! * **`own_bytes` counts what belongs to the process in full for each of its runtimes**: slots, and free objects of pools.
-//! * **With a degraded barrier nothing is unlisted**: whoever has written once is visited by every flush from then on.
+//! * **With a degraded barrier nothing is unlisted**: whoever has written once is visited by every flush from then on, and
+//!   stays in the bound of every read that does not flush.
 //! * **Where a hit pays a fence** (`BarrierMode::Fence`) an addition to the statistics takes some 20 ns.
 //! * **At most 64 items**, those built in included.

@@ -52,7 +52,7 @@ impl ChargeFuture {
     }
 
     /// Ready as soon as it is charged, above a [high](Group::set_high), too: for who has a timer of his own, and asks
-    /// [`Group::high_delay`] how long to wait, before this charge or after it. Starts no thread.
+    /// [`Group::high_delay`] how long to wait, before this charge or after it.
     ///
     /// ```
     /// use memcg::{Limit, Limits, Runtime};

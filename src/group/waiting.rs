@@ -365,13 +365,14 @@ impl Group {
     /// Needs no runtime, only a [`Waker`]. Dropped before it is done it leaves the line, and nothing of it remains;
     /// dropped after it was given the bytes and before it was polled again it gives them back. A time limit is the
     /// caller's timer around it. Reclaimers are asked when it is polled first, on the polling thread, where it has
-    /// moved to another group's line, and again where other threads were asking at the same time; where the policy chooses, one group is cancelled for it, and the next one by
-    /// others that do not fit.
+    /// moved to another group's line, and again where other threads were asking at the same time: the same thread of this
+    /// crate that ends delays wakes it for that. Where the policy chooses, one group is cancelled for it, and the next one
+    /// by others that do not fit.
     ///
     /// Above a high it does not sleep: it is woken once, when the delay is over or usage is not above high any more. A
     /// thread of this crate does that, one for the process, which starts with the first such delay and ends a second after
     /// the last. Where the system gives no thread the charge is made without a delay.
-    /// [`undelayed`](ChargeFuture::undelayed) needs no thread and leaves the delay to the caller, to whom
+    /// [`undelayed`](ChargeFuture::undelayed) leaves the delay to the caller, to whom
     /// [`high_delay`](Self::high_delay) says how long it is.
     ///
     /// # Errors
