@@ -96,8 +96,8 @@ fn test_memcg_high(cell: Cell) {
 const BATCH: u64 = 64 * PAGE;
 
 /// `alloc_anon_mlock` in `test_memcontrol.c`: one call of a process populates 200M, and looks at each batch whether it has
-/// been killed meanwhile. Says when it has been delayed for the first time. Where a charge takes no more than credit it is
-/// not; nor for 10 ms or less.
+/// been killed meanwhile. The process says each time that it has been delayed. A charge that takes no more than credit is
+/// not delayed, and nobody is for 10 ms or less.
 fn alloc_anon_mlock(group: &Group, killed: &AtomicBool, delayed: Sender<()>) {
     let mut held = Vec::new();
     while held.len() as u64 * BATCH < 200 * MIB && !killed.load(Ordering::Relaxed) {

@@ -69,7 +69,7 @@ fn protection(cell: Cell, kind: Kind) {
             assert_eq!(oom, 0, "{}", leaf.path());
             match number {
                 0 | 1 => assert!(low > 0, "{}", leaf.path()),
-                // What is protected by its parent's low has its own way to be noticed.
+                // With recursive protection its parent's low may protect it, too.
                 2 if cell.recursive => {}
                 _ => assert_eq!(low, 0, "{}", leaf.path()),
             }
