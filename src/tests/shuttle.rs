@@ -14,6 +14,7 @@ mod shuttle_kmem;
 mod shuttle_limits;
 mod shuttle_reclaim;
 mod shuttle_stat;
+mod shuttle_storm;
 mod shuttle_waiting;
 
 use shuttle::scheduler::{PctScheduler, ReplayScheduler, Scheduler};

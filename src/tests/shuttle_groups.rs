@@ -64,7 +64,7 @@ fn shuttle_guards_turn_over() {
 /// Each thread makes groups below the tenants, charges them, and goes on with the charge of another thread's group.
 #[test]
 fn shuttle_groups_come_and_go() {
-    check(100, || {
+    check(300, || {
         let runtime = std::sync::Arc::new(stocked(40));
         let tenants =
             ["acme", "blue"].map(|name| runtime.root().create(name, Limits::new().max(Limit::Bytes(20))).unwrap());

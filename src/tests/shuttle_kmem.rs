@@ -36,7 +36,7 @@ fn sum(group: &Group, stat: Stat) -> i64 {
 /// Four threads with a group each make objects of one slab and end those of others, while pages move to the other node.
 #[test]
 fn shuttle_objects_of_a_slab() {
-    check(60, || {
+    check(300, || {
         let (nodes, runtime) = machine();
         let root = runtime.root();
         let slab = Arc::new(KmemSlab::new_in(&root));
@@ -68,7 +68,7 @@ fn shuttle_objects_of_a_slab() {
 /// Strings are stored, read and removed by four threads while a fifth compacts.
 #[test]
 fn shuttle_strings_of_a_store() {
-    check(60, || {
+    check(300, || {
         let (nodes, runtime) = machine();
         let root = runtime.root();
         let store = Arc::new(KmemStore::new_in(&root));
@@ -99,7 +99,7 @@ fn shuttle_strings_of_a_store() {
 /// last.
 #[test]
 fn shuttle_members_are_moved() {
-    check(100, || {
+    check(300, || {
         let (_nodes, runtime) = machine();
         let root = runtime.root();
         let [first, second] = ["first", "second"].map(|name| root.create(name, Limits::new()).unwrap());

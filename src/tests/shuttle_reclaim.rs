@@ -70,12 +70,12 @@ fn full_caches(batch: u64) {
 
 #[test]
 fn shuttle_caches_give_to_everybody() {
-    check(80, || full_caches(0));
+    check(300, || full_caches(0));
 }
 
 #[test]
 fn shuttle_caches_give_to_everybody_with_stock() {
-    check(80, || full_caches(1));
+    check(300, || full_caches(1));
 }
 
 /// Two hogs with a thread each, that give back when they are told; three charges that do not fit.

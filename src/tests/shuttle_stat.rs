@@ -47,7 +47,7 @@ fn shuttle_readers_find_what_they_have_written() {
 /// Groups go while others write to their siblings and read the parent: what a group has counted stays in its ancestors.
 #[test]
 fn shuttle_figures_outlive_their_groups() {
-    check(150, || {
+    check(400, || {
         let runtime = runtime(1);
         let tenant = runtime.root().create("tenant", Limits::new()).unwrap();
         let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
@@ -86,7 +86,7 @@ fn shuttle_figures_outlive_their_groups() {
 /// Memory on two nodes is accounted by one thread and taken off by another, beside reads and flushes.
 #[test]
 fn shuttle_accounts_on_nodes_add_up() {
-    check(150, || {
+    check(400, || {
         let runtime = runtime(2);
         let tenant = runtime.root().create("tenant", Limits::new()).unwrap();
         let [near, far] = [0, 1].map(NodeId::new);

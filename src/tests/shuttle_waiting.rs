@@ -77,12 +77,12 @@ fn crowd(batch: u64) {
 
 #[test]
 fn shuttle_everybody_in_line_is_served() {
-    check(60, || crowd(0));
+    check(300, || crowd(0));
 }
 
 #[test]
 fn shuttle_everybody_in_line_is_served_with_stock() {
-    check(60, || crowd(1));
+    check(300, || crowd(1));
 }
 
 /// Gives one byte back for each call, as long as there are any.
@@ -151,7 +151,7 @@ fn shuttle_who_waits_leaves_with_the_group() {
 /// Groups go offline while their charges wait: those are refused, and who stands behind them is served.
 #[test]
 fn shuttle_waiters_of_groups_that_go_offline() {
-    check(60, || {
+    check(300, || {
         let runtime = runtime(2, 0);
         let root = runtime.root();
         let held = root.try_charge(2).unwrap();
