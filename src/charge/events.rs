@@ -3,7 +3,7 @@
 //! Most groups never have one. Counts are an object of a pool, taken with the first event of the group or of a group below:
 //! the process's allocator, which may be charging, is not entered for it.
 //!
-//! Edge: E26 (an event/somebody who waits for it).
+//! Edges: E26 (an event/somebody who waits for it), E40 (counts are made/read).
 
 use std::ptr::{self, NonNull};
 
@@ -20,6 +20,14 @@ pub(super) fn event_cache(align: PoolAlign) -> Shared<Cache> {
     #[allow(unsafe_code)]
     unsafe fn unmake(_: NonNull<u8>) {}
     cache(Shape { kind: Kind::Events, asked: size_of::<EventCounts>(), align, node: None }, unmake)
+}
+
+/// Counts that nobody has any more.
+#[allow(unsafe_code)]
+fn put_back(cache: &Cache, counts: NonNull<EventCounts>) {
+    // SAFETY: made in an object of the cache, and nobody's any more, says the caller.
+    let number = unsafe { counts.read() }.number;
+    cache.put(number);
 }
 
 impl Node {
@@ -53,7 +61,8 @@ impl Node {
 
     #[allow(unsafe_code)]
     pub(super) fn counts(&self) -> Option<&EventCounts> {
-        // SeqCst (E26): as for the counts themselves; pairs with `make_counts`.
+        // SeqCst (E26): as for the counts themselves. Acquire (E40): whoever finds them finds them made. Both pair with
+        // `make_counts`.
         let counts = self.usage.events.load(Ordering::SeqCst);
         // SAFETY: an object of the pool, which never goes; the group's until it is buried, and who has the group keeps it.
         unsafe { counts.as_ref() }
@@ -73,15 +82,15 @@ impl Node {
         per_thread::slow_path(|_, _| {
             let object = cache.take().ok()?;
             let made = object.first::<EventCounts>();
-            // SAFETY: of that size and alignment, and nobody else's; as it came it is all zero, and so it was put back.
-            unsafe { made.as_ref() }.number.store(object.number, Ordering::Relaxed);
-            // SeqCst (E26): before the count; pairs with `counts`.
+            // SAFETY: of that size and alignment, and nobody else's.
+            unsafe { made.write(EventCounts::new(object.number)) };
+            // SeqCst (E26): before the count; pairs with `counts`. Release (E40): after all is made.
             let first =
                 self.usage.events.compare_exchange(ptr::null_mut(), made.as_ptr(), Ordering::SeqCst, Ordering::SeqCst);
             if first.is_ok() {
                 self.tree().counts.event_counts.fetch_add(1, Ordering::Relaxed);
             } else {
-                cache.put(object.number);
+                put_back(cache, made);
             }
             self.counts()
         })
@@ -90,9 +99,9 @@ impl Node {
     /// The group is nobody's any more.
     pub(super) fn forget_events(&self) {
         if let (Some(cache), Some(counts)) = (&self.tree().events, self.counts()) {
-            counts.forget();
+            let counts = NonNull::from(counts);
             self.usage.events.store(ptr::null_mut(), Ordering::Relaxed);
-            cache.put(counts.number.load(Ordering::Relaxed));
+            put_back(cache, counts);
             self.tree().counts.event_counts.fetch_sub(1, Ordering::Relaxed);
         }
     }

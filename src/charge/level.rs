@@ -1,6 +1,6 @@
 //! What a charge does at one level: admit, force, take off; and a max as it is stored.
 //!
-//! Edges: E1 (charge/set_max), E4 (forced charge/opening), E15 (the last uncharge). The walk over all levels is in
+//! Edges: E1 (charge/set_max), E4 (forced charge/opening), E15 (the last uncharge), E39 (usage/what of it was forced). The walk over all levels is in
 //! `walk`.
 
 use super::page_counter::{Node, USAGE_MAX};
@@ -131,10 +131,11 @@ impl Node {
             });
             let max = self.max().min(USAGE_MAX);
             let excess = new.max(0).cast_unsigned().saturating_sub(max).min(n);
-            self.limits.forced.fetch_add(excess.wrapping_sub(set_apart), Ordering::AcqRel);
+            // Relaxed (E39): before usage shows them, whose exchange releases this; pairs with `forced`.
+            self.limits.forced.fetch_add(excess.wrapping_sub(set_apart), Ordering::Relaxed);
             self.limits.forced_total.fetch_add(excess.saturating_sub(set_apart), Ordering::Relaxed);
             set_apart = excess;
-            // SeqCst (E4): pairs with the look at usage in `Tree::open`, see `Tree::close_crossed`.
+            // SeqCst (E4, E39): pairs with the look at usage in `Tree::open`, see `Tree::close_crossed`; and with `usage`.
             match self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => {
                     fence_after_exchange();
@@ -150,13 +151,15 @@ impl Node {
     pub(crate) fn subtract(&self, n: u64) -> u64 {
         let keeper = self.keeper();
         let of = keeper.state().generation();
-        let taken = if self.limits.forced.load(Ordering::Acquire) == 0 {
+        // Relaxed: whose units were forced has them from the thread that forced them, and finds them here.
+        let taken = if self.limits.forced.load(Ordering::Relaxed) == 0 {
             self.subtract_usage(n)
         } else {
             // Usage first, and no forced charge in between. Units above max go first.
             let _forcing = self.limits.forcing.lock();
             let taken = self.subtract_usage(n);
             let forced = self.limits.forced.load(Ordering::Relaxed);
+            // Release (E39): after usage; pairs with `forced`.
             self.limits.forced.store(forced.saturating_sub(taken), Ordering::Release);
             taken
         };
@@ -232,6 +235,7 @@ impl Node {
         }
         let _forcing = self.limits.forcing.lock();
         let forced = self.limits.forced.load(Ordering::Relaxed);
+        // Release (E39): as in `subtract`.
         self.limits.forced.store(forced.max(self.usage().saturating_sub(max)), Ordering::Release);
     }
 
@@ -239,6 +243,7 @@ impl Node {
     pub(crate) fn trim_forced(&self) {
         let _forcing = self.limits.forcing.lock();
         let forced = self.limits.forced.load(Ordering::Relaxed);
+        // Release (E39): as in `subtract`.
         self.limits.forced.store(forced.min(self.usage().saturating_sub(self.max())), Ordering::Release);
     }
 
@@ -274,6 +279,8 @@ impl Node {
     }
 
     pub(crate) fn usage(&self) -> u64 {
+        // SeqCst: who compares it with a limit or a mark reads it after the fence of that edge. Acquire (E39): whoever reads
+        // `forced` after it finds there what usage shows above max.
         self.usage.units.load(Ordering::SeqCst).max(0).cast_unsigned()
     }
 
@@ -283,11 +290,12 @@ impl Node {
     }
 
     pub(crate) fn forced(&self) -> u64 {
+        // Acquire (E39): whoever reads usage after it finds what was taken off here taken off there; pairs with `subtract`.
         self.limits.forced.load(Ordering::Acquire)
     }
 
     pub(crate) fn forced_total(&self) -> u64 {
-        self.limits.forced_total.load(Ordering::Acquire)
+        self.limits.forced_total.load(Ordering::Relaxed)
     }
 
     pub(crate) fn peaks(&self) -> &Peaks {

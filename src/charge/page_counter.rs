@@ -25,7 +25,7 @@ use crate::sync::slots::{Gate, SlotIndex};
 use crate::sync::stat_atomic::{
     AtomicBool, AtomicPtr as StatPtr, AtomicU8, AtomicU32 as StatU32, AtomicU64 as StatU64,
 };
-use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// The most units a counter may hold.
 pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
@@ -167,7 +167,7 @@ pub(super) struct Usage {
     /// Audit cell of threads that have no block.
     pub(super) audit_shared: AuditCell,
     /// What happened to this group's limits, and in its subtree, null until something has; see `events`.
-    pub(super) events: StatPtr<EventCounts>,
+    pub(super) events: AtomicPtr<EventCounts>,
     /// The max as it was set, while the level is only observed and `limits.max` admits everybody.
     pub(super) observed_max: StatU64,
     /// The front of the counter set whose member this is.
@@ -204,7 +204,7 @@ pub(crate) struct Limits {
     /// Refused here lately: nothing below opens. Set under the lock, cleared by a charge that sees room.
     pub(crate) tight: AtomicBool,
     /// Units above max that forced charges put here. Changes only together with usage, under `forcing`.
-    pub(super) forced: StatU64,
+    pub(super) forced: AtomicU64,
     pub(super) forced_total: StatU64,
     pub(super) forcing: Lock<()>,
     /// What changes of usage are watched for: see `watch`.
@@ -236,7 +236,7 @@ impl Node {
                 underflows: StatU64::new(0),
                 underflowed: StatU64::new(0),
                 audit_shared: AuditCell::new(),
-                events: StatPtr::new(ptr::null_mut()),
+                events: AtomicPtr::new(ptr::null_mut()),
                 observed_max: StatU64::new(u64::MAX),
                 front: StatPtr::new(ptr::null_mut()),
                 next_grave: StatPtr::new(ptr::null_mut()),
@@ -251,7 +251,7 @@ impl Node {
                 low: AtomicU64::new(0),
                 open: AtomicU64::new(0),
                 tight: AtomicBool::new(false),
-                forced: StatU64::new(0),
+                forced: AtomicU64::new(0),
                 forced_total: StatU64::new(0),
                 forcing: Lock::new(Rank::Forcing, ()),
                 watched: AtomicU64::new(0),

@@ -92,13 +92,28 @@ impl Tree {
                 position: position as u16,
                 counters: counters as u16,
             };
-            if let Err(refused) = make(place) {
+            let made = make(place);
+            if position == 0 && made == Ok(true) {
+                self.make_places(first);
+            }
+            if let Err(refused) = made {
                 // Whoever takes it next goes on with it.
                 self.pool.put(object.number);
                 return Err(refused);
             }
         }
         Ok(node(first))
+    }
+
+    /// The places for parts in an object of this tree, which nobody else has.
+    #[allow(unsafe_code)]
+    fn make_places(&self, first: NonNull<Node>) {
+        let nodes = self.stats.as_ref().map_or(0, |stats| places_for(stats.nodes));
+        // SAFETY: the object was asked for with so many places behind its counters.
+        unsafe {
+            let places = first.byte_add(parts_at(1 + self.further.len())).cast::<PartPlace>();
+            (0..nodes).for_each(|at| places.add(at).write(PartPlace::empty()));
+        }
     }
 
     /// Give an object back that was never shown to anybody, or whose last user is the caller. Drops what its lives
@@ -151,19 +166,20 @@ pub(super) fn group(number: u32) -> Option<&'static Node> {
     Some(node(directory().object(number)?.cast()))
 }
 
-/// Make a counter, unless somebody has.
+/// Make a counter, unless somebody has. Whether it was made.
 #[allow(unsafe_code)]
-fn make(place: InGroup) -> Result<(), NoMemory> {
+fn make(place: InGroup) -> Result<bool, NoMemory> {
     // SAFETY: an object of the caller's has so many places for counters.
     unsafe {
         let counter = NonNull::new_unchecked(place.object.cast_mut()).byte_add(usize::from(place.position) * STRIDE);
-        if !is_made(counter) {
-            let (index, gate) = registry().take_index().map_err(|bytes| NoMemory { bytes })?;
-            gate.bind(counter.as_ptr().cast());
-            counter.write(Node::new(place, index, gate));
+        if is_made(counter) {
+            return Ok(false);
         }
+        let (index, gate) = registry().take_index().map_err(|bytes| NoMemory { bytes })?;
+        gate.bind(counter.as_ptr().cast());
+        counter.write(Node::new(place, index, gate));
     }
-    Ok(())
+    Ok(true)
 }
 
 /// What is made of an object is a counter for ever.
@@ -190,7 +206,7 @@ impl Node {
     #[allow(unsafe_code)]
     pub(crate) fn parts(&self) -> &'static [PartPlace] {
         let nodes = self.tree().stats.as_ref().map_or(0, |stats| places_for(stats.nodes));
-        // SAFETY: the object was asked for with so many places behind its counters; as it came they are null pointers.
+        // SAFETY: the object was asked for with so many places behind its counters, which were made with them.
         unsafe {
             let places = self.object.byte_add(parts_at(self.counters.into()));
             std::slice::from_raw_parts(places.cast(), nodes)

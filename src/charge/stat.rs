@@ -80,7 +80,7 @@ impl Node {
 
     /// The same, made with those of its ancestors where there is none. `None` where the system has no memory for one of
     /// them.
-    pub(super) fn part_or_make(&self, stats: &Coordinator, spine: Spine) -> Option<&Part> {
+    pub(crate) fn part_or_make(&self, stats: &Coordinator, spine: Spine) -> Option<&Part> {
         if self.part_of(spine).is_none() {
             let without: Vec<&Node> = self.levels().take_while(|level| level.part_of(spine).is_none()).collect();
             let attach = |level: &&Node| {

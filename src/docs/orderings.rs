@@ -40,7 +40,10 @@
 //! | E36 | a closing is done with a stock: uncount it | burial: read that, then recycle the counter | release/acquire | `loom_settle_vs_burial` |
 //! | E37 | a child comes: one more in its parent's word | the parent goes offline: bar the word | the exchanges of one word | `loom_offline_vs_create_child` |
 //! | E38 | whatever changes the runtime's own bytes, or who has their charge: one more asks | who looks: read all of it, then see that nobody has asked meanwhile | the exchanges of one word | `loom_own_bytes_vs_offline` |
+//! | E39 | a forced charge sets units above max apart, then usage shows them; an uncharge takes them off usage, then off those set apart | who reads usage and then what is forced, or the other way round | release/acquire | `loom_forced_vs_look_at_usage`, `loom_forced_vs_uncharge` |
+//! | E40 | counts of a group's events are made | an event is counted, or the counts are read | release/acquire | `loom_first_events_vs_read` |
 //! | E41 | publish figures, then count what is in them | an exact read: the count, then the figures | release/acquire | `loom_counted_vs_published`, `loom_exact_read_vs_gauge` |
+//! | E42 | a group's part of the statistics is made | a thread that writes or reads follows the pointer | release/acquire | `loom_first_write_vs_read` |
 //!
 //! Four edges rest on the pair: E2, E3, E5 and E17. One side of each runs *heavy*. Every other edge holds without it. A thread may
 //! run *light* between two of its steps, but *light* orders nothing on a processor while nobody runs *heavy*, and a model takes

@@ -2,9 +2,8 @@
 //!
 //! Edge: E26 (an event/somebody who waits for it).
 
-use crate::sync::Ordering;
 use crate::sync::slots::Gate;
-use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
+use crate::sync::{AtomicU64, Ordering};
 
 /// What can happen. Counts only grow.
 ///
@@ -149,19 +148,18 @@ impl Counts {
     }
 }
 
-/// What has happened to a group, and in its subtree: an object of a pool. All zero, nothing has.
+/// What has happened to a group, and in its subtree: an object of a pool.
 pub(crate) struct EventCounts {
     pub(crate) local: Counts,
     pub(crate) subtree: Counts,
     /// Names the object in its pool.
-    pub(crate) number: AtomicU32,
+    pub(crate) number: u32,
 }
 
 impl EventCounts {
-    /// Nobody has it any more.
-    pub(crate) fn forget(&self) {
-        for Counts(counts) in [&self.local, &self.subtree] {
-            counts.iter().for_each(|count| count.store(0, Ordering::Relaxed));
-        }
+    /// Nothing has.
+    pub(crate) fn new(number: u32) -> EventCounts {
+        let none = || Counts(std::array::from_fn(|_| AtomicU64::new(0)));
+        EventCounts { local: none(), subtree: none(), number }
     }
 }

@@ -10,7 +10,7 @@ use crate::numa::NodeId;
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32};
-use crate::sync::{AtomicU64, Ordering, Shared};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering, Shared};
 
 /// So much at once is flushed at once: what is announced and not flushed must not wrap.
 pub(super) const ENDLESS: u64 = 1 << 56;
@@ -41,8 +41,8 @@ pub(crate) struct Part<Figures: ?Sized = [AtomicU64]> {
     reads_left: AtomicU32,
     /// How many there are from one such flush to the next.
     reads_between: AtomicU32,
-    /// Kept by its children.
-    parent: PartPlace,
+    /// Kept by its children. Stored before anybody else sees the part.
+    parent: StatPtr<Head>,
     /// Published, a pair for each item: the group and all below it, and the group alone.
     figures: Figures,
 }
@@ -52,7 +52,7 @@ type Head = Part<[AtomicU64; 0]>;
 
 /// Where a part is found, once there is one.
 #[repr(transparent)]
-pub(crate) struct PartPlace(StatPtr<Head>);
+pub(crate) struct PartPlace(AtomicPtr<Head>);
 
 /// A part that the coordinator has taken from a pool.
 pub(super) struct OwnPart {
@@ -126,7 +126,7 @@ impl OwnPart {
                     touched: AtomicU64::new(0),
                     reads_left: AtomicU32::new(0),
                     reads_between: AtomicU32::new(0),
-                    parent: PartPlace::empty(),
+                    parent: StatPtr::new(ptr::null_mut()),
                     figures: [],
                 });
                 let figures = (&raw mut (*whole(head)).figures).cast::<AtomicU64>();
@@ -153,22 +153,22 @@ impl Deref for OwnPart {
 }
 
 impl PartPlace {
-    pub(crate) const fn empty() -> PartPlace {
-        PartPlace(StatPtr::new(ptr::null_mut()))
+    pub(crate) fn empty() -> PartPlace {
+        PartPlace(AtomicPtr::new(ptr::null_mut()))
     }
 
     /// The part, if there is one. Who asks keeps the group.
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) fn get(&self) -> Option<&Part> {
-        // Acquire: pairs with `set`.
+        // Acquire (E42): pairs with `set`.
         let head = NonNull::new(self.0.load(Ordering::Acquire))?;
         // SAFETY: set by the coordinator, which gives a part back when the group is buried.
         Some(unsafe { &*whole(head) })
     }
 
     pub(super) fn set(&self, part: &OwnPart) {
-        // Release: whoever sees it sees it made.
+        // Release (E42): whoever sees it sees it made; pairs with `get`.
         self.0.store(part.head.as_ptr(), Ordering::Release);
     }
 
@@ -186,7 +186,7 @@ impl Part {
     /// Clean, below `parent`, and the group's of that number. Nobody else has it.
     pub(super) fn begin(&self, parent: Option<&Part>, number: u32) {
         let head = |part: &Part| ptr::from_ref(part).cast::<Head>().cast_mut();
-        self.parent.0.store(parent.map_or(ptr::null_mut(), head), Ordering::Relaxed);
+        self.parent.store(parent.map_or(ptr::null_mut(), head), Ordering::Relaxed);
         self.number.store(number, Ordering::Relaxed);
         self.set_reads(READS_FIRST);
         let words = [&self.announced, &self.base, &self.counted, &self.writers, &self.touched];
@@ -200,10 +200,16 @@ impl Part {
         [&self.figures[2 * item], &self.figures[2 * item + 1]]
     }
 
+    #[allow(unsafe_code)]
+    fn parent(&self) -> Option<&Part> {
+        let head = NonNull::new(self.parent.load(Ordering::Relaxed))?;
+        // SAFETY: a group keeps its ancestors, and so their parts, for as long as it is there itself.
+        Some(unsafe { &*whole(head) })
+    }
+
     /// From here to the root.
     pub(super) fn levels(&self) -> impl Iterator<Item = &Part> {
-        // A group keeps its ancestors, and so their parts, for as long as it is there itself.
-        std::iter::successors(Some(self), |part| part.parent.get())
+        std::iter::successors(Some(self), |part| part.parent())
     }
 
     // === What may be missing ===

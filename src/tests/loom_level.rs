@@ -79,6 +79,39 @@ fn loom_reserve_grows_vs_charge_in_reclaim() {
     model(|| reserve_vs_charge_in_reclaim(0, 4));
 }
 
+/// E39. Usage never shows units above max that are not set apart: whoever reads usage first finds them in `forced`.
+#[test]
+fn loom_forced_vs_look_at_usage() {
+    model_without_pair(|| {
+        let counter = PageCounter::root(unstocked().max(1));
+        let reader = beside(&counter, |counter| {
+            let usage = counter.usage();
+            let forced = counter.forced();
+            assert!(usage <= 1 + forced, "usage {usage}, forced {forced}");
+        });
+        counter.charge(3);
+        reader.join().unwrap();
+        assert_eq!((counter.usage(), counter.forced()), (3, 2));
+    });
+}
+
+/// E39. Whoever finds less set apart finds usage lowered: units leave usage first.
+#[test]
+fn loom_forced_vs_uncharge() {
+    model_without_pair(|| {
+        let counter = PageCounter::root(unstocked().max(1));
+        counter.charge(3);
+        let reader = beside(&counter, |counter| {
+            let forced = counter.forced();
+            let usage = counter.usage();
+            assert!(usage <= 1 + forced, "usage {usage}, forced {forced}");
+        });
+        counter.uncharge(2);
+        reader.join().unwrap();
+        assert_eq!((counter.usage(), counter.forced()), (1, 0));
+    });
+}
+
 /// E11. Whoever speaks last has seen the latest usage.
 #[test]
 fn loom_min_propagation() {

@@ -266,6 +266,21 @@ fn loom_event_vs_waiter() {
     });
 }
 
+/// E40. Whoever finds the first counts of a group finds them made, and two events at once are counted in the same.
+#[test]
+fn loom_first_events_vs_read() {
+    model_without_pair(|| {
+        let runtime = bare(1);
+        let query = group(&runtime.root(), "query");
+        let observed = |group: &Group| group.node().count_event(Event::Panic);
+        let other = beside(query.clone(), move |query| observed(&query));
+        assert!(query.events().get(Event::Panic) <= 1);
+        observed(&query);
+        other.join().unwrap();
+        assert_eq!(query.events().get(Event::Panic), 2);
+    });
+}
+
 /// A listener is dropped while an event happens: no call is under way afterwards.
 #[test]
 fn loom_event_vs_listener_dropped() {
