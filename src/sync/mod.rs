@@ -6,7 +6,8 @@
 //!
 //! `barrier` holds the light/heavy pair, `lock` the locks and their order, `per_thread` the registry of threads and
 //! their blocks, `taken` what a thread has to tell of pools, `foreign` code of others and its calls, `slots` where in a
-//! block a counter's slot lies, `transit` the word that says a thread has credit in its hands.
+//! block a counter's slot lies, `transit` the word that says a thread has credit in its hands, `pause` the points where
+//! a test stops a thread.
 
 pub(crate) mod barrier;
 pub(crate) mod foreign;

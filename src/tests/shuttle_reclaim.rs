@@ -78,49 +78,56 @@ fn shuttle_caches_give_to_everybody_with_stock() {
     check(300, || full_caches(1));
 }
 
-/// Two hogs with a thread each, that give back when they are told; three charges that do not fit.
+/// Hogs with a thread each, which gives back what it holds when it is told; three charges that fit only without them.
+fn victims(names: &[&str], each: u64) {
+    let runtime = Runtime::builder().batch(Bytes(0)).max(Limit::Bytes(6)).build().unwrap();
+    let root = runtime.root();
+    root.set_oom_policy(OomPolicy::Choose);
+    let mut hooks = Vec::new();
+    let mut victims = Vec::new();
+    for name in names {
+        let hog = root.create(name, Limits::new()).unwrap();
+        let (held, told) = (hog.try_charge(each).unwrap(), Arc::new(AtomicBool::new(false)));
+        let ends = told.clone();
+        let thread = shuttle::thread::spawn(move || {
+            while !ends.load(Ordering::SeqCst) {
+                park(None);
+            }
+            drop(held);
+        });
+        let unpark = thread.thread().clone();
+        hooks.push(hog.on_cancel({
+            let (told, unpark) = (told.clone(), unpark.clone());
+            move |_| {
+                told.store(true, Ordering::SeqCst);
+                unpark.unpark();
+            }
+        }));
+        victims.push((thread, told, unpark));
+    }
+    let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+    for thread in 0..3 {
+        let asks = root.create(&format!("q{thread}"), Limits::new()).unwrap();
+        work.push(Box::new(move || drop(asks.try_charge(2).expect("a victim makes room"))));
+    }
+    side_by_side(work);
+    assert!((1..=names.len() as u64).contains(&root.events().get(Event::OomKill)));
+    for (thread, told, unpark) in victims {
+        told.store(true, Ordering::SeqCst);
+        unpark.unpark();
+        thread.join().unwrap();
+    }
+    drop(hooks);
+    assert_eq!(root.waiting(), 0);
+    assert_adds_up(&runtime, &[]);
+}
+
 #[test]
 fn shuttle_victims_make_room() {
-    check(400, || {
-        let runtime = Runtime::builder().batch(Bytes(0)).max(Limit::Bytes(6)).build().unwrap();
-        let root = runtime.root();
-        root.set_oom_policy(OomPolicy::Choose);
-        let mut hooks = Vec::new();
-        let mut victims = Vec::new();
-        for name in ["first", "second"] {
-            let hog = root.create(name, Limits::new()).unwrap();
-            let (held, told) = (hog.try_charge(3).unwrap(), Arc::new(AtomicBool::new(false)));
-            let ends = told.clone();
-            let thread = shuttle::thread::spawn(move || {
-                while !ends.load(Ordering::SeqCst) {
-                    park(None);
-                }
-                drop(held);
-            });
-            let unpark = thread.thread().clone();
-            hooks.push(hog.on_cancel({
-                let (told, unpark) = (told.clone(), unpark.clone());
-                move |_| {
-                    told.store(true, Ordering::SeqCst);
-                    unpark.unpark();
-                }
-            }));
-            victims.push((thread, told, unpark));
-        }
-        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
-        for thread in 0..3 {
-            let asks = root.create(&format!("q{thread}"), Limits::new()).unwrap();
-            work.push(Box::new(move || drop(asks.try_charge(2).expect("a victim makes room"))));
-        }
-        side_by_side(work);
-        assert!((1..=2).contains(&root.events().get(Event::OomKill)));
-        for (thread, told, unpark) in victims {
-            told.store(true, Ordering::SeqCst);
-            unpark.unpark();
-            thread.join().unwrap();
-        }
-        drop(hooks);
-        assert_eq!(root.waiting(), 0);
-        assert_adds_up(&runtime, &[]);
-    });
+    check(400, || victims(&["first", "second"], 3));
+}
+
+#[test]
+fn shuttle_a_victim_for_each_charge() {
+    check(300, || victims(&["first", "second", "third"], 2));
 }

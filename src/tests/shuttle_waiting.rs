@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use shuttle::rand::{Rng as _, thread_rng};
+
 use super::{assert_adds_up, check, side_by_side};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{Thread, park, this_thread};
-use crate::{Bytes, Charge, ChargeError, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+use crate::{Bytes, Charge, ChargeError, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
 
 /// Time stands still in a run.
 const EVER: Duration = Duration::from_secs(60);
@@ -173,6 +175,52 @@ fn shuttle_waiters_of_groups_that_go_offline() {
         side_by_side(work);
         assert!(refused.load(Ordering::Relaxed) <= 2);
         assert_eq!((root.waiting(), runtime.dying()), (0, 0));
+        assert_adds_up(&runtime, &[]);
+    });
+}
+
+/// Five threads wait in any of three ways for what the others have, while limits move, events are listened to and
+/// groups go offline. Who waits holds nothing, so each is served or refused.
+#[test]
+fn shuttle_waits_at_random() {
+    check(300, || {
+        let runtime = runtime(6, 1);
+        let tenants = ["acme", "blue"].map(|name| below(&runtime.root(), name, 4));
+        let heard = Arc::new(AtomicU64::new(0));
+        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        for thread in 0..5 {
+            let (tenants, heard) = (tenants.clone(), heard.clone());
+            work.push(Box::new(move || {
+                let mut group = tenants[thread % 2].clone();
+                for op in 0..6 {
+                    let mut rng = thread_rng();
+                    let bytes = rng.gen_range(1..4);
+                    match rng.gen_range(0..6) {
+                        0 => drop(group.try_charge(bytes)),
+                        1 => drop(group.charge_timeout(bytes, EVER)),
+                        2 => drop(block_on(group.charge_async(bytes))),
+                        3 => drop(tenants[op % 2].set_max(Limit::Bytes(bytes + 1))),
+                        4 => {
+                            let heard = heard.clone();
+                            let count = move |_: &_| assert!(heard.fetch_add(1, Ordering::Relaxed) < 1_000);
+                            let subscription = tenants[op % 2].on_event(Event::Max, count);
+                            drop(group.try_charge(bytes + 2));
+                            drop(subscription);
+                        }
+                        _ => {
+                            let next = tenants[op % 2].create(&format!("q{thread}-{op}"), Limits::new()).unwrap();
+                            let old = std::mem::replace(&mut group, next);
+                            if !tenants.contains(&old) {
+                                old.offline().unwrap();
+                            }
+                        }
+                    }
+                }
+            }));
+        }
+        side_by_side(work);
+        assert!(heard.load(Ordering::Relaxed) <= 5 * runtime.root().events().get(Event::Max), "each hears each once");
+        assert_eq!([&runtime.root(), &tenants[0], &tenants[1]].map(Group::waiting), [0, 0, 0]);
         assert_adds_up(&runtime, &[]);
     });
 }
