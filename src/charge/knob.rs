@@ -78,7 +78,7 @@ impl Node {
         let bytes = self.resolve(limit)?;
         self.note_percent(knob, limit);
         match knob {
-            Knob::Max => self.limits.max.store(bytes, Ordering::Relaxed),
+            Knob::Max => self.begin_max(bytes),
             Knob::Min => self.limits.min.store(bytes, Ordering::Relaxed),
             Knob::Low => self.limits.low.store(bytes, Ordering::Relaxed),
             Knob::Soft => self.limits.soft.store(bytes, Ordering::Relaxed),

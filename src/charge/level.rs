@@ -37,7 +37,7 @@ impl Node {
         let mut usage = self.usage.units.load(Ordering::Acquire);
         loop {
             let max = self.limits.max.load(Ordering::Acquire);
-            let fits = |new: i64| within(new, max) || self.may_use_reserve(new, max);
+            let fits = |new: i64| within(new, max) || self.may_use_reserve(new);
             let Some(new) = checked_add(usage, n).filter(|&new| fits(new)) else {
                 // An exchange of nothing reads the latest value: no refusal rests on a stale look.
                 let now = self.usage.units.fetch_add(0, Ordering::AcqRel);
@@ -70,7 +70,7 @@ impl Node {
     fn keep(&self, new: i64, n: u64) -> Result<u64, u64> {
         fence_after_exchange();
         let max = self.limits.max.load(Ordering::SeqCst);
-        if !within(new, max) && !self.may_use_reserve(new, max) {
+        if !within(new, max) && !self.may_use_reserve(new) {
             self.take_off(n);
             return Err(max);
         }
@@ -81,7 +81,7 @@ impl Node {
     }
 
     fn refusal(&self, open: u64, usage: i64, max: u64) -> Refusal<'_> {
-        let reserve = self.limits.reserve.load(Ordering::Relaxed);
+        let reserve = self.limits.ceiling.load(Ordering::Relaxed).saturating_sub(max);
         let ahead = if self.is_watched_for(WAITING) { self.first.load(Ordering::Relaxed) } else { 0 };
         let usage = usage.max(0).cast_unsigned();
         Refusal { level: self, open, usage, max: max.saturating_add(reserve), reserve, ahead }
@@ -90,10 +90,9 @@ impl Node {
     /// Above what others are admitted to: inside reclaim the reserve may be used, too.
     #[cold]
     #[inline(never)]
-    fn may_use_reserve(&self, new: i64, max: u64) -> bool {
-        // Acquire (E31): pairs with `store_admitted`. After max; what is read of max after this is as new.
-        let reserve = self.limits.reserve.load(Ordering::Acquire);
-        reserve > 0 && per_thread::in_reclaim() && within(new, max.saturating_add(reserve))
+    fn may_use_reserve(&self, new: i64) -> bool {
+        // SeqCst (E31): after the exchange on usage; pairs with `impose_max`.
+        per_thread::in_reclaim() && within(new, self.limits.ceiling.load(Ordering::SeqCst))
     }
 
     /// Refused without a look at usage before.
@@ -215,7 +214,8 @@ impl Node {
     /// Store a max. Below usage it is taken back and the usage returned. Under the tree's lock.
     pub(crate) fn store_max(&self, max: u64) -> Result<(), u64> {
         let old = self.limits.max.load(Ordering::Relaxed);
-        // SeqCst (E1): pairs with the exchange in `admit`. Either the charger reads this max, or we read its usage.
+        // SeqCst (E1, E31): pairs with the exchange in `admit`. Either the charger reads this max, or we read its usage.
+        self.limits.ceiling.swap(max, Ordering::SeqCst);
         self.limits.max.swap(max, Ordering::SeqCst);
         fence_after_exchange();
         let usage = self.usage();
@@ -223,6 +223,7 @@ impl Node {
             return Ok(());
         }
         self.limits.max.store(old, Ordering::SeqCst);
+        self.limits.ceiling.store(old, Ordering::SeqCst);
         Err(usage)
     }
 
@@ -254,19 +255,22 @@ impl Node {
         self.list_waited_for();
     }
 
-    /// What others are admitted to, and the reserve above it: at no moment more than `max` together. A level that is
-    /// only observed admits everybody.
+    /// What charges inside reclaim are admitted to, and what others are. A level that is only observed admits everybody.
     pub(super) fn store_admitted(&self, max: u64, reserve: u64) {
         self.usage.observed_max.store(max, Ordering::Relaxed);
         let max = if self.is_observed() { u64::MAX } else { max };
         let reserve = if max == u64::MAX { 0 } else { reserve.min(max) };
-        // Relaxed (E31): before the exchange of max, which releases it. Who reads the larger max reads this reserve.
-        self.limits.reserve.fetch_min(reserve, Ordering::Relaxed);
+        // SeqCst (E31): before the look at usage; pairs with `may_use_reserve`.
+        self.limits.ceiling.swap(max, Ordering::SeqCst);
         // SeqCst (E1): as in `store_max`.
         self.limits.max.swap(max - reserve, Ordering::SeqCst);
         fence_after_exchange();
-        // Release (E31): who reads the larger reserve reads the smaller max.
-        self.limits.reserve.store(reserve, Ordering::Release);
+    }
+
+    /// The max that a counter begins with. Nobody charges it yet.
+    pub(super) fn begin_max(&self, max: u64) {
+        self.limits.ceiling.store(max, Ordering::Relaxed);
+        self.limits.max.store(max, Ordering::Relaxed);
     }
 
     /// What usage may come to, for others than those in reclaim.

@@ -193,8 +193,11 @@ pub(super) struct InGroup {
 }
 
 pub(crate) struct Limits {
-    /// What charges are admitted to: the max, less the reserve.
+    /// What charges are admitted to: the ceiling, less the reserve.
     pub(crate) max: AtomicU64,
+    /// The max as it was set, which charges inside reclaim are admitted to (E31). In one word: two words that are added
+    /// up may be of two settings.
+    pub(super) ceiling: AtomicU64,
     pub(crate) min: AtomicU64,
     pub(crate) low: AtomicU64,
     /// Open stocks below this level in the low half, transitions in the high half (E10). Opening counts before the
@@ -215,9 +218,7 @@ pub(crate) struct Limits {
     pub(super) soft: AtomicU64,
     /// As last told to the levels above (E23).
     pub(super) in_excess: AtomicU64,
-    /// Units above `max` that only charges made inside reclaim may use, and how many those are to be where max is large
-    /// enough.
-    pub(super) reserve: AtomicU64,
+    /// How many units of the ceiling only charges inside reclaim are to use, where it is large enough.
     pub(super) reserve_wanted: StatU64,
 }
 
@@ -247,6 +248,7 @@ impl Node {
             }),
             limits: Limits {
                 max: AtomicU64::new(u64::MAX),
+                ceiling: AtomicU64::new(u64::MAX),
                 min: AtomicU64::new(0),
                 low: AtomicU64::new(0),
                 open: AtomicU64::new(0),
@@ -259,7 +261,6 @@ impl Node {
                 low_propagated: Propagated::default(),
                 soft: AtomicU64::new(u64::MAX),
                 in_excess: AtomicU64::new(0),
-                reserve: AtomicU64::new(0),
                 reserve_wanted: StatU64::new(0),
             },
             gate,
@@ -298,7 +299,7 @@ impl Node {
         self.gate.set_index(if life.careful || !life.stock { SlotIndex::NONE } else { self.index });
         self.gate.set_cells_index(if life.fenced { SlotIndex::NONE } else { self.index });
         self.batch.store(batch, Ordering::Relaxed);
-        self.limits.max.store(max, Ordering::Relaxed);
+        self.begin_max(max);
         // SAFETY: see `Sync`.
         unsafe { *self.life.get() = Some(life) };
         self.state().begin();
@@ -347,7 +348,6 @@ impl Node {
         for figure in figures.into_iter().chain([forced_total, reserve_wanted]) {
             figure.store(0, Ordering::Relaxed);
         }
-        self.limits.reserve.store(0, Ordering::Relaxed);
         self.usage.audit_shared.reset();
         self.ring.store(NO_RING, Ordering::Relaxed);
         self.forget_events();

@@ -257,7 +257,8 @@ impl Node {
         if self.is_observed() {
             return self.usage.observed_max.load(Ordering::Relaxed);
         }
-        self.limits.max.load(Ordering::Acquire).saturating_add(self.limits.reserve.load(Ordering::Relaxed))
+        // Acquire (E1): as in `admit`.
+        self.limits.ceiling.load(Ordering::Acquire)
     }
 
     /// Nothing about the counter itself keeps its stock closed.

@@ -35,7 +35,7 @@
 //! | E28 | a page has moved, then its word is invalidated | a look-up claims the word, asks, then settles it | the exchanges of one word | `loom_cache_fill_vs_invalidate`, `loom_cache_two_fills_vs_two_invalidates`, `loom_cache_fill_vs_second_fill` |
 //! | E29 | a member is moved: its group, then the count of moves | it looks: note the count, then read the group | the order of either side, and the lock of the group | `loom_move_vs_refresh` |
 //! | E30 | a chunk of a pool, and the page of the directory that it is in, are published | an object is looked up by number | release/acquire | `loom_chunk_vs_look_up` |
-//! | E31 | the share of max that is reserved changes: the smaller reserve, max, the reserve | a charge inside reclaim admits: max, the reserve; exchange usage; max and the reserve again | release/acquire | `loom_reserve_shrinks_vs_charge_in_reclaim`, `loom_reserve_grows_vs_charge_in_reclaim` |
+//! | E31 | a max is set: exchange the ceiling, read usage | a charge inside reclaim admits: exchange usage, read the ceiling | store buffering | `loom_imposed_max_vs_charge_in_reclaim` |
 //! | E35 | open: count the stock, then read whether its group is barred | offline: bar the group, then read the count | store buffering | `loom_offline_vs_opening` |
 //! | E36 | a closing is done with a stock: uncount it | burial: read that, then recycle the counter | release/acquire | `loom_settle_vs_burial` |
 //! | E37 | a child comes: one more in its parent's word | the parent goes offline: bar the word | the exchanges of one word | `loom_offline_vs_create_child` |
