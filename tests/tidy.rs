@@ -5,6 +5,8 @@
 
 #[path = "tidy/mutations.rs"]
 mod mutations;
+#[path = "tidy/orderings.rs"]
+mod orderings;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -21,29 +21,30 @@ impl Cell {
 
     /// Owner only.
     pub(crate) fn charged(&self, n: u64) {
-        // Release: pairs with `live`; a load and a store because nobody else writes the cell.
-        self.charged.store(self.charged.load(Ordering::Relaxed).wrapping_add(n), Ordering::Release);
+        // A load and a store because nobody else writes the cell. Relaxed: the two counts mean something only where nobody
+        // charges, and whoever knows that nobody does has come after all who did.
+        self.charged.store(self.charged.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
     /// Owner only.
     pub(crate) fn uncharged(&self, n: u64) {
-        self.uncharged.store(self.uncharged.load(Ordering::Relaxed).wrapping_add(n), Ordering::Release);
+        self.uncharged.store(self.uncharged.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
     /// For threads that have no block any more: they share one cell.
     pub(crate) fn charged_shared(&self, n: u64) {
-        self.charged.fetch_add(n, Ordering::AcqRel);
+        self.charged.fetch_add(n, Ordering::Relaxed);
     }
 
     /// See [`charged_shared`](Self::charged_shared).
     pub(crate) fn uncharged_shared(&self, n: u64) {
-        self.uncharged.fetch_add(n, Ordering::AcqRel);
+        self.uncharged.fetch_add(n, Ordering::Relaxed);
     }
 
     /// Charged minus uncharged; negative where another thread charged what this one freed.
     pub(crate) fn live(&self) -> i64 {
-        let uncharged = self.uncharged.load(Ordering::Acquire);
-        self.charged.load(Ordering::Acquire).wrapping_sub(uncharged).cast_signed()
+        let uncharged = self.uncharged.load(Ordering::Relaxed);
+        self.charged.load(Ordering::Relaxed).wrapping_sub(uncharged).cast_signed()
     }
 
     /// Start over for the next counter with this index. Nobody writes the cell meanwhile.

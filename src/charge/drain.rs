@@ -255,6 +255,7 @@ impl Tree {
             }
             return;
         }
+        // Release (E10): after the count; whoever finds the stock open finds it counted.
         node.gate.capacity.store(capacity, Ordering::Release);
     }
 

@@ -56,6 +56,7 @@ impl Node {
     fn cross(&self) {
         let mut rings = self.tree().rings.lock();
         loop {
+            // SeqCst (E23): after the mark of the turn before; pairs with the exchange in `set_soft`.
             let excess = self.usage() > self.limits.soft.load(Ordering::SeqCst);
             if excess == self.is_in_excess() {
                 return;
@@ -69,6 +70,7 @@ impl Node {
     }
 
     pub(crate) fn is_in_excess(&self) -> bool {
+        // SeqCst (E23): after the exchange on usage; pairs with `cross`.
         self.limits.in_excess.load(Ordering::SeqCst) != 0
     }
 

@@ -16,6 +16,7 @@ impl Node {
     /// instruction delays it.
     #[inline]
     pub(super) fn admit(&self, n: u64) -> Result<(i64, u64), Refusal<'_>> {
+        // Acquire (E1): max is read after usage, as in `admit_slow`.
         let usage = self.usage.units.load(Ordering::Acquire);
         let max = self.limits.max.load(Ordering::Acquire);
         if let Some(new) = checked_add(usage, n).filter(|&new| within(new, max))
@@ -40,6 +41,7 @@ impl Node {
             let fits = |new: i64| within(new, max) || self.may_use_reserve(new);
             let Some(new) = checked_add(usage, n).filter(|&new| fits(new)) else {
                 // An exchange of nothing reads the latest value: no refusal rests on a stale look.
+                // AcqRel (E10): the refusal and the look at the open stocks come after it.
                 let now = self.usage.units.fetch_add(0, Ordering::AcqRel);
                 if now == usage {
                     return Err(self.refusal(open, usage, max));
@@ -69,6 +71,7 @@ impl Node {
     #[inline(always)]
     fn keep(&self, new: i64, n: u64) -> Result<u64, u64> {
         fence_after_exchange();
+        // SeqCst (E1): after the exchange on usage; pairs with `store_max`.
         let max = self.limits.max.load(Ordering::SeqCst);
         if !within(new, max) && !self.may_use_reserve(new) {
             self.take_off(n);
@@ -187,6 +190,7 @@ impl Node {
         loop {
             let taken = n.min(usage.max(0).cast_unsigned());
             let left = usage - taken.cast_signed();
+            // SeqCst (E1, E11): as above.
             match self.usage.units.compare_exchange_weak(usage, left, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) if taken == n => return n,
                 Ok(_) => return self.underflow(n, taken),
@@ -275,6 +279,7 @@ impl Node {
 
     /// What usage may come to, for others than those in reclaim.
     pub(crate) fn admits(&self) -> u64 {
+        // Acquire (E25): whoever waits for room reads it after his mark.
         self.limits.max.load(Ordering::Acquire)
     }
 

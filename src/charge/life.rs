@@ -217,6 +217,7 @@ impl Node {
             // Nobody else buries it now: the list of its counters is there.
             let used = self.keeper().group().find(|counter| !counter.usage_is_zero());
             pause_point("usage read");
+            // AcqRel (E15): after usage; whoever finds the next generation comes after all that this life did.
             if used.is_none()
                 && state.compare_exchange(word | CLAIMED, next_life(word), Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {

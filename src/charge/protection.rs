@@ -104,6 +104,7 @@ impl Node {
 
     /// Usage has changed: tell the parent how much of it is protected, where anything is.
     pub(super) fn tell_protected(&self) {
+        // SeqCst (E11): after usage; pairs with `set_protection`. So is the other.
         if self.limits.min.load(Ordering::SeqCst) > 0 {
             self.tell(Protection::Min);
         }
@@ -115,6 +116,7 @@ impl Node {
     /// The same by somebody who does not keep the counter alive any more; `of` is the life of who does. With a handle
     /// for the time being: whoever told the parent meanwhile may have been the last.
     pub(super) fn tell_protected_if(&self, keeper: &Node, of: Generation) {
+        // SeqCst (E11): as in `tell_protected`.
         let protects = self.limits.min.load(Ordering::SeqCst) > 0 || self.limits.low.load(Ordering::SeqCst) > 0;
         if protects && keeper.state().try_pin(of) {
             self.tell_protected();
@@ -131,6 +133,7 @@ impl Node {
         let Some(parent) = self.life().parent else { return };
         let (setting, propagated) = self.protection(kind);
         loop {
+            // SeqCst (E11): usage and the setting after the exchange of the turn before.
             let protected = self.usage().min(setting.load(Ordering::SeqCst));
             // AcqRel (E11): reading what another thread told orders its usage before our next look.
             let told = propagated.told.swap(protected, Ordering::AcqRel);
@@ -170,6 +173,7 @@ impl Node {
 
     /// Sum of what the children told.
     pub(crate) fn children_protected(&self, kind: Protection) -> u64 {
+        // Acquire (E11): pairs with the addition in `tell`.
         self.protection(kind).1.children.load(Ordering::Acquire).max(0).cast_unsigned()
     }
 }

@@ -97,6 +97,7 @@ impl Node {
 
     /// Children that are online.
     pub(crate) fn children(&self) -> u32 {
+        // Acquire (E37): whoever finds no child finds nothing of it linked; pairs with the end of a child.
         self.children.load(Ordering::Acquire) & !BARRED
     }
 

@@ -110,6 +110,7 @@ impl Slot {
         // Relaxed: a first look, there is another below.
         let most = capacity.load(Ordering::Relaxed);
         let level = self.level.load(Ordering::Relaxed);
+        // Acquire (E2): as in `consume_unless`.
         let drained = self.drained.load(Ordering::Acquire);
         // A slot below zero, vacant or claimed, wraps to a huge credit: full. So does nothing at all, which is not for
         // the hit path.
@@ -136,6 +137,7 @@ impl Slot {
     pub(crate) fn take_back(&self, most: u64, fenced: bool) -> u64 {
         loop {
             let level = self.level.load(Ordering::Relaxed);
+            // Acquire (E2): as in `consume_unless`.
             let available = credit(level, self.drained.load(Ordering::Acquire));
             if available <= 0 || most == 0 {
                 return 0;
@@ -145,6 +147,7 @@ impl Slot {
                 Consume::Hit => return n,
                 Consume::Miss => {}
                 Consume::Undone => {
+                    // Release (E2): as in `raise`.
                     self.level.store(level, Ordering::Release);
                     // light (E2): pairs with the heavy after a cut. Either we see the cut and look again with success,
                     // or the drainer sees this level.
@@ -157,6 +160,7 @@ impl Slot {
     /// Credit as the owner sees it; negative while claimed or vacant.
     #[inline]
     pub(crate) fn owned(&self) -> i64 {
+        // Acquire (E2): as in `consume_unless`.
         credit(self.level.load(Ordering::Relaxed), self.drained.load(Ordering::Acquire))
     }
 
@@ -166,6 +170,7 @@ impl Slot {
 
     /// Start using a vacant slot, with no credit. Owner only, in transit.
     pub(crate) fn activate(&self) {
+        // Acquire (E12): after the counter before was vacated. Release (E2): as in `raise`.
         self.level.store(self.drained.load(Ordering::Acquire), Ordering::Release);
     }
 }
@@ -207,6 +212,7 @@ impl Slot {
     /// Give a whole claim back: the heavy barrier did not happen.
     pub(crate) fn release_claim(&self, claimed: u64) {
         let drained = self.drained.load(Ordering::Relaxed);
+        // Release (E2): as in `claim`.
         self.drained.store(drained.wrapping_sub(claimed), Ordering::Release);
     }
 

@@ -35,6 +35,7 @@ impl Node {
     }
 
     pub(super) fn unwatch(&self, bits: u64) {
+        // SeqCst (E11, E23, E25, E26): after what it stood for. Who still sees the mark looks once for nothing.
         self.limits.watched.fetch_and(!bits, Ordering::SeqCst);
     }
 

@@ -67,7 +67,7 @@ impl Directory {
         let mut made = self.made.lock();
         let chunk = made.chunks;
         let refused = NoMemory { bytes: POOL_PAGE * size_of::<Entry>() };
-        let page = self.pages.get(chunk / POOL_PAGE).ok_or(refused)?;
+        let place = self.pages.get(chunk / POOL_PAGE).ok_or(refused)?;
         if made.pages.len() == chunk / POOL_PAGE {
             made.pages.reserve(1)?;
             let memory = Mapping::new(POOL_PAGE * size_of::<Entry>())?;
@@ -77,7 +77,7 @@ impl Directory {
                 unsafe { entries.add(at).write(Entry::new()) };
             }
             // Release (E30): pairs with `entry`.
-            page.store(entries, Ordering::Release);
+            place.store(entries, Ordering::Release);
             made.pages.push(memory);
         }
         let Some(entry) = self.entry(chunk) else { return Err(refused) };

@@ -5,10 +5,10 @@
 use std::time::{Duration, Instant};
 
 use super::{Priority, Reclaim, ReclaimContext};
+use crate::sync::Arc;
 use crate::sync::foreign::{Calls, Foreign, Panicked};
 use crate::sync::lock::{Lock, Rank};
-use crate::sync::stat_atomic::{AtomicU32, AtomicU64 as StatU64};
-use crate::sync::{Arc, Ordering};
+use crate::sync::stat_atomic::AtomicU32;
 
 /// Rounds that one who freed nothing is spared at most: 1, 3, 7 … 63.
 const SPARED_MAX: u32 = 63;
@@ -22,8 +22,6 @@ pub(crate) struct Entry {
     /// Whose list it is in: the number of a ring. Written under the lock of the lists.
     pub(crate) home: AtomicU32,
     calls: Calls,
-    /// Calls that ever began; wraps.
-    begun: StatU64,
     pub(crate) record: Arc<Record>,
 }
 
@@ -70,7 +68,6 @@ impl Entry {
             priority,
             home: AtomicU32::new(u32::MAX),
             calls: Calls::new(),
-            begun: StatU64::new(0),
             record: Arc::new(Record(Lock::new(Rank::Bookkeeping, Turn::default()))),
         })
     }
@@ -98,21 +95,18 @@ impl Entry {
 
     /// What it says it has freed.
     pub(crate) fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> Result<u64, Panicked> {
-        let Some(_call) = self.calls.begin() else { return Ok(0) };
-        self.begun.fetch_add(1, Ordering::Relaxed);
+        let Some(_call) = self.calls.begin_noted() else { return Ok(0) };
         self.reclaimer.call(|reclaimer| reclaimer.reclaim(want, context))
     }
 
     /// Calls that are under way, and calls that ever began: to be told from in [`was_contended`](Self::was_contended).
-    pub(crate) fn calls_begun(&self) -> (u64, u64) {
-        // In this order: a call that begins in between is one of those under way.
-        let begun = self.begun.load(Ordering::Acquire);
-        (self.calls.under_way(), begun)
+    pub(crate) fn calls_begun(&self) -> (u64, u32) {
+        self.calls.begun()
     }
 
     /// Somebody else was in it during the caller's one call since `before`.
-    pub(crate) fn was_contended(&self, before: (u64, u64)) -> bool {
-        before.0 > 0 || self.begun.load(Ordering::Relaxed).wrapping_sub(before.1) > 1
+    pub(crate) fn was_contended(&self, before: (u64, u32)) -> bool {
+        before.0 > 0 || self.calls.begun().1.wrapping_sub(before.1) > 1
     }
 }
 

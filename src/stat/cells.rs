@@ -239,12 +239,14 @@ impl Cells {
     }
 
     pub(super) fn is_listed(self) -> bool {
+        // Acquire (E17): whoever finds them unlisted comes after the flush that unlisted them.
         self.word(LISTED).load(Ordering::Acquire) != 0
     }
 
     /// Mark the cells as listed; true where they were not. An owner pushes them then. Mark before push: the other way
     /// round the coordinator could unlist them in between, and they would be marked and on no list.
     pub(super) fn mark_listed(self) -> bool {
+        // AcqRel (E17): after the unlisting that this undoes, before the push.
         self.word(LISTED).swap(1, Ordering::AcqRel) == 0
     }
 

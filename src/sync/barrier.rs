@@ -99,6 +99,7 @@ impl Barrier {
     pub(crate) fn heavy(&self) -> Result<(), BarrierFailed> {
         self.heavies.fetch_add(1, Ordering::Relaxed);
         if self.fenced {
+            // E2, E3, E5, E17: the heavy side of all of them.
             fence(Ordering::SeqCst);
             return Ok(());
         }
@@ -112,6 +113,7 @@ impl Barrier {
 pub(crate) fn light() {
     #[cfg(any(loom, shuttle))]
     super::model::fence_of_pair();
+    // E2, E3, E5, E17: the light side of all of them.
     #[cfg(any(miri, memcg_fence))]
     fence(Ordering::SeqCst);
     #[cfg(not(any(loom, shuttle, miri, memcg_fence, not(any(target_arch = "x86_64", target_arch = "aarch64")))))]
@@ -125,6 +127,7 @@ pub(crate) fn light() {
 #[cold]
 #[inline(never)]
 pub(crate) fn light_fence() {
+    // E2, E3, E5, E17: as in `light`.
     fence(Ordering::SeqCst);
 }
 
@@ -164,6 +167,7 @@ mod membarrier {
 
     #[cfg(not(any(loom, shuttle)))]
     fn fence_of_pair() {
+        // E2, E3, E5, E17: as in `Barrier::heavy`.
         super::fence(super::Ordering::SeqCst);
     }
 

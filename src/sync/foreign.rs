@@ -15,7 +15,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::{AtomicU64, Ordering, Patience, pause};
 
-const GONE: u64 = 1 << 63;
+/// How many calls are under way, the mark, and how many noted calls ever began, which wraps.
+const UNDER_WAY: u64 = GONE - 1;
+const GONE: u64 = 1 << 31;
+const NOTED: u64 = 1 << 32;
 
 /// Payloads of one panic that are dropped, each the panic of the drop before it.
 const PAYLOADS_MAX: usize = 8;
@@ -40,8 +43,17 @@ impl Calls {
 
     /// `None`: it is gone.
     pub(crate) fn begin(&self) -> Option<Call<'_>> {
+        self.count(1)
+    }
+
+    /// The same, noted for [`begun`](Self::begun).
+    pub(crate) fn begin_noted(&self) -> Option<Call<'_>> {
+        self.count(NOTED | 1)
+    }
+
+    fn count(&self, call: u64) -> Option<Call<'_>> {
         // AcqRel (E24): counted before the look for the mark; pairs with `retire`.
-        let gone = self.0.fetch_add(1, Ordering::AcqRel) & GONE != 0;
+        let gone = self.0.fetch_add(call, Ordering::AcqRel) & GONE != 0;
         let call = Call(&self.0);
         (!gone).then_some(call)
     }
@@ -56,21 +68,24 @@ impl Calls {
     pub(crate) fn wait(&self) {
         let patience = Patience::new();
         // AcqRel (E24): the latest count; pairs with the end of a call.
-        while self.0.fetch_add(0, Ordering::AcqRel) & !GONE > 0 {
+        while self.0.fetch_add(0, Ordering::AcqRel) & UNDER_WAY > 0 {
             if !patience.wait() {
                 pause();
             }
         }
     }
 
-    /// A hint, as [`under_way`](Self::under_way): whoever relies on it calls [`begin`](Self::begin). Acquire: what was
-    /// done before the word changed is seen.
+    /// A hint: whoever relies on it calls [`begin`](Self::begin).
     pub(crate) fn is_gone(&self) -> bool {
+        // Acquire (E24): after what was done before the mark.
         self.0.load(Ordering::Acquire) & GONE != 0
     }
 
-    pub(crate) fn under_way(&self) -> u64 {
-        self.0.load(Ordering::Acquire) & !GONE
+    /// Calls that are under way, and noted calls that ever began: at one time.
+    pub(crate) fn begun(&self) -> (u64, u32) {
+        // Acquire (E24): after what the calls did that are over.
+        let word = self.0.load(Ordering::Acquire);
+        (word & UNDER_WAY, (word / NOTED) as u32)
     }
 }
 

@@ -55,6 +55,7 @@ impl Transit {
     /// In transit already, by an allocator that charges inside a slow path: from now on it covers every tree.
     pub(crate) fn widen(&self) {
         let word = self.0.load(Ordering::Relaxed);
+        // Release (E6): as in `end`.
         self.0.store(u64::from(ANY) << 32 | u64::from(sequence(word)), Ordering::Release);
     }
 

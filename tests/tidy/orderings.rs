@@ -1,0 +1,196 @@
+//! Every ordering beyond Relaxed is explained where it stands, and no statistic has one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Source, edges, fail_if_any, sources, split, tokens};
+
+/// Lines of code between an ordering and the comment that explains it.
+const NEAR: usize = 8;
+
+const STRONG: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];
+
+/// Lines of `text`, from 1 on, with an ordering beyond Relaxed and without a comment above that names its edge or says
+/// `No edge:`. An empty line ends the search.
+fn unexplained(text: &str) -> Vec<usize> {
+    let (code, comments) = split(text);
+    let (lines, comments): (Vec<&str>, Vec<&str>) = (text.lines().collect(), comments.lines().collect());
+    let explains = |at: usize| !edges(comments[at]).is_empty() || comments[at].contains("No edge:");
+    let reaches = |from: usize, at: usize| {
+        let comment = !comments[at].trim().is_empty();
+        at == from || (!lines[at].trim().is_empty() && (comment || from - at <= NEAR))
+    };
+    let is_explained = |from: usize| (0..=from).rev().take_while(|&at| reaches(from, at)).any(explains);
+    let strong = code.lines().enumerate().filter(|(_, line)| names_strong(&tokens(line)));
+    strong.filter(|&(at, _)| !is_explained(at)).map(|(at, _)| at + 1).collect()
+}
+
+fn names_strong(tokens: &[&str]) -> bool {
+    tokens.windows(3).any(|path| path[..2] == ["Ordering", "::"] && STRONG.contains(&path[2]))
+}
+
+/// Names of a file's atomics, each with whether it is a statistic: fields, statics and parameters. That of a field
+/// without a name is its number.
+fn declared(tokens: &[&str]) -> BTreeMap<String, bool> {
+    let statistics = imported(tokens);
+    let mut names = BTreeMap::new();
+    for (at, token) in tokens.iter().enumerate() {
+        let is_statistic = statistics.contains(token);
+        if !is_statistic && !token.starts_with("Atomic") {
+            continue;
+        }
+        let stops = |at: &usize| matches!(tokens[*at], ":" | "(" | "," | ";" | "{" | "}" | "=" | "::");
+        match (0..at).rev().find(stops) {
+            Some(colon) if tokens[colon] == ":" && colon > 0 => {
+                names.insert(tokens[colon - 1].to_owned(), is_statistic);
+            }
+            Some(open) if tokens[open] == "(" && open > 1 && tokens[open - 2] == "struct" => {
+                names.insert("0".to_owned(), is_statistic);
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+/// What a file calls the types of `stat_atomic`.
+fn imported<'a>(tokens: &[&'a str]) -> BTreeSet<&'a str> {
+    let mut names = BTreeSet::new();
+    for at in 0..tokens.len().saturating_sub(1) {
+        if tokens[at] == "stat_atomic" && tokens[at + 1] == "::" {
+            let names_here = tokens[at + 2..].split(|token| *token == ";").next().unwrap_or_default();
+            let each = names_here.split(|token| matches!(*token, "," | "{" | "}"));
+            names.extend(each.filter_map(|import| import.last().copied()));
+        }
+    }
+    names
+}
+
+/// Atomics that are used with an ordering beyond Relaxed, by the names they have there.
+fn strongly_used<'a>(tokens: &[&'a str]) -> BTreeSet<&'a str> {
+    let is_operation = |name: &str| {
+        matches!(name, "load" | "store" | "swap") || name.starts_with("fetch_") || name.starts_with("compare_exchange")
+    };
+    let calls = (2..tokens.len().saturating_sub(1))
+        .filter(|&at| tokens[at - 1] == "." && tokens[at + 1] == "(" && is_operation(tokens[at]));
+    calls
+        .filter(|&at| names_strong(&arguments(&tokens[at + 1..])))
+        .filter_map(|at| receiver(&tokens[..at - 1]))
+        .collect()
+}
+
+/// Those of a call, and nothing of the calls within. From its parenthesis on.
+fn arguments<'a>(tokens: &[&'a str]) -> Vec<&'a str> {
+    let mut depth = 0;
+    let mut own = Vec::new();
+    for &token in tokens {
+        depth += i32::from(token == "(") - i32::from(token == ")");
+        match depth {
+            0 => break,
+            1 => own.push(token),
+            _ => {}
+        }
+    }
+    own
+}
+
+/// The last name before a dot, whatever it is indexed with.
+fn receiver<'a>(tokens: &[&'a str]) -> Option<&'a str> {
+    let mut depth = 0;
+    tokens.iter().rev().copied().find(|&token| {
+        depth += i32::from(token == "]") - i32::from(token == "[");
+        depth == 0 && token != "["
+    })
+}
+
+/// Statistics with an ordering beyond Relaxed, as `file: name`. A file that does not declare a name uses another's.
+fn ordered_statistics(files: &[(&str, &str)]) -> Vec<String> {
+    let codes: Vec<(&str, String)> = files.iter().map(|(path, text)| (*path, split(text).0)).collect();
+    let all: Vec<(&str, Vec<&str>)> = codes.iter().map(|(path, code)| (*path, tokens(code))).collect();
+    let own: Vec<BTreeMap<String, bool>> = all.iter().map(|(_, tokens)| declared(tokens)).collect();
+    let anywhere: BTreeSet<&String> =
+        own.iter().flatten().filter(|(name, statistic)| **statistic && *name != "0").map(|(name, _)| name).collect();
+    let mut faults = Vec::new();
+    for ((path, tokens), own) in all.iter().zip(&own) {
+        for name in strongly_used(tokens) {
+            let is_statistic = own.get(name).copied().unwrap_or_else(|| anywhere.contains(&name.to_owned()));
+            faults.extend(is_statistic.then(|| format!("{path}: {name}")));
+        }
+    }
+    faults
+}
+
+/// Neither documentation nor models, nor the checkers' own side of the door.
+fn is_production(source: &Source) -> bool {
+    !["docs", "tests", "sync::model"].iter().any(|module| source.is_in(module))
+}
+
+#[test]
+fn every_ordering_names_its_edge() {
+    let mut faults = Vec::new();
+    for source in sources().iter().filter(|source| is_production(source)) {
+        let lines = unexplained(source.production());
+        faults.extend(lines.into_iter().map(|line| format!("{}:{line}", source.path)));
+    }
+    fail_if_any("an ordering names its edge above it, or says `No edge:` and why", &faults);
+}
+
+#[test]
+fn statistics_are_relaxed() {
+    let sources = sources();
+    let production = sources.iter().filter(|source| is_production(source));
+    let files: Vec<(&str, &str)> = production.map(|source| (source.path.as_str(), source.production())).collect();
+    let statistics = files.iter().filter(|(_, text)| !imported(&tokens(&split(text).0)).is_empty()).count();
+    assert!(statistics > 0, "nobody uses stat_atomic: is this still its name?");
+    fail_if_any("what a protocol rests on is no statistic: take it from sync", &ordered_statistics(&files));
+}
+
+// === the checks themselves ===
+
+#[test]
+fn an_ordering_without_an_edge_is_found() {
+    let bare = "fn f() {\n    a.load(Ordering::Acquire);\n}\n";
+    assert_eq!(unexplained(bare), [2]);
+    assert_eq!(unexplained("fn f() {\n    a.load(Ordering::Relaxed);\n}\n"), [0; 0]);
+    for above in [
+        "// Acquire (E2): pairs with `g`.",
+        "// No edge: a hint.",
+        "// Acquire (E2): a long reason\n    // of two lines.",
+    ] {
+        let text = format!("fn f() {{\n    {above}\n    a\n        .load(Ordering::Acquire);\n}}\n");
+        assert_eq!(unexplained(&text), [0; 0], "{above}");
+    }
+    for above in [
+        "// Acquire: it must.",
+        "\"E2\";",
+        "// E2: too far.\n\n",
+        &format!("// E2: too far.\n{}", "b();\n".repeat(NEAR + 1)),
+    ] {
+        let text = format!("fn f() {{\n    {above}\n    a.load(Ordering::Acquire);\n}}\n");
+        assert_eq!(unexplained(&text).len(), 1, "{above}");
+    }
+}
+
+#[test]
+fn a_statistic_with_an_ordering_is_found() {
+    const IMPORT: &str =
+        "use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};\nuse crate::sync::AtomicU64;\n";
+    let alone = |body: &str| ordered_statistics(&[("a.rs", &format!("{IMPORT}{body}"))]);
+    for bad in [
+        "struct S { n: StatU64 }\nfn f(s: &S) { s.n.load(Ordering::Acquire); }",
+        "struct S { n: [StatU64; 2] }\nfn f(s: &S) { s.n[s.at(1)].fetch_add(g(1), Ordering::SeqCst); }",
+        "struct S { n: StatPtr<T> }\nfn f(s: &S) { s.n\n.compare_exchange(a, b, Ordering::Relaxed, Ordering::Acquire); }",
+    ] {
+        assert_eq!(alone(bad), ["a.rs: n"], "{bad}");
+    }
+    assert_eq!(alone("struct P(StatPtr<T>);\nfn f(p: &P) { p.0.store(a, Ordering::Release); }"), ["a.rs: 0"]);
+    for good in [
+        "struct S { n: StatU64 }\nfn f(s: &S) { s.n.load(Ordering::Relaxed); }",
+        "struct S { n: AtomicU64 }\nfn f(s: &S) { s.n.load(Ordering::Acquire); }",
+        "struct S { n: StatU64, m: AtomicU64 }\nfn f(s: &S) { s.n.store(s.m.load(Ordering::Acquire), Ordering::Relaxed); }",
+    ] {
+        assert_eq!(alone(good), [""; 0], "{good}");
+    }
+    let other = "fn g(s: &S) { s.n.swap(1, Ordering::AcqRel); }";
+    let declares = format!("{IMPORT}struct S {{ n: StatU64 }}");
+    assert_eq!(ordered_statistics(&[("a.rs", &declares), ("b.rs", other)]), ["b.rs: n"]);
+}
