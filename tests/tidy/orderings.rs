@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Source, edges, fail_if_any, sources, split, tokens};
+use super::{Source, edge_table, edges, fail_if_any, models_named, read, sources, split, tokens};
 
 /// Lines of code between an ordering and the comment that explains it.
 const NEAR: usize = 8;
+
+/// Edges that rest on the barrier pair.
+const PAIRED: &[u32] = &[2, 3, 5, 17];
 
 const STRONG: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];
 
@@ -144,7 +147,54 @@ fn statistics_are_relaxed() {
     fail_if_any("what a protocol rests on is no statistic: take it from sync", &ordered_statistics(&files));
 }
 
+/// Functions that start a model with `model` or `model_of_exchanges`: with the barrier pair.
+fn run_with_pair(code: &str) -> BTreeSet<String> {
+    let tokens = tokens(code);
+    let mut function = "";
+    let mut with_pair = BTreeSet::new();
+    for words in tokens.windows(3) {
+        match words {
+            ["fn", name, _] => function = name,
+            [before, "model" | "model_of_exchanges", "("] if *before != "fn" => {
+                with_pair.insert(function.to_owned());
+            }
+            _ => {}
+        }
+    }
+    with_pair
+}
+
+#[test]
+fn edges_without_the_pair_are_modelled_without_it() {
+    let mut of: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+    for (edge, row) in edge_table() {
+        for model in models_named(&row) {
+            of.entry(model).or_default().insert(edge);
+        }
+    }
+    let page = read("src/docs/orderings.rs");
+    let excepted = page.split("These models keep the pair.").nth(1).and_then(|rest| rest.split("//!\n").next());
+    let excepted = models_named(excepted.expect("the paragraph about models that keep the pair"));
+    let with_pair: BTreeSet<String> = sources()
+        .iter()
+        .filter(|source| source.is_in("tests"))
+        .flat_map(|source| run_with_pair(&split(&source.text).0))
+        .collect();
+    let rests_on_it = |model: &String| of[model].iter().any(|edge| PAIRED.contains(edge));
+    let wrong =
+        of.keys().filter(|model| with_pair.contains(*model) && !rests_on_it(model) && !excepted.contains(*model));
+    let faults: Vec<String> = wrong.cloned().collect();
+    assert!(!with_pair.is_empty(), "no model has the pair: are these still the names?");
+    fail_if_any("a model of edges that hold without the pair is one of `model_without_pair`", &faults);
+}
+
 // === the checks themselves ===
+
+#[test]
+fn a_model_with_the_pair_is_found() {
+    let code = "fn model(f: F) { g() }\nfn a() { model(|| x); }\nfn b() { model_without_pair(|| x); }\nfn c() {\n for i in 0..2 {\nmodel(move || x) } }";
+    assert_eq!(run_with_pair(code), BTreeSet::from(["a", "c"].map(str::to_owned)));
+}
 
 #[test]
 fn an_ordering_without_an_edge_is_found() {
