@@ -66,8 +66,8 @@
 //! Where a thread loads a word before it exchanges it, loom may never try that exchange before another thread's load
 //! (`sync::model::loom_integers` says how). Without the mark *moved* (E15) the model
 //! `loom_guard_turns_over_vs_last_handle` passes all 1,044 schedules that loom finds with no bound of preemptions. With
-//! `LOOM_LOADS=exchanges` each load conflicts with every access, and the model fails at three preemptions. So it does
-//! under a loom that remembers the last load of each thread.
+//! `LOOM_LOADS=exchanges` each load of an integer conflicts with every access, and the model fails at three
+//! preemptions. So it does under a loom that remembers the last load of each thread. Loads of pointers stay as they are.
 //!
 //! Such a loom finds more schedules in four models of five: in each where a walk, a last step or a compare-exchange loop
 //! takes part. Without the setting those models say what loads of older values may do, and nothing of all orders. So
