@@ -2,7 +2,7 @@
 //! and what a read claims about its error holds.
 
 use super::loom_lifecycle::{beside, group};
-use super::{model, model_without_pair};
+use super::{large_model_without_pair, model, model_without_pair};
 use crate::charge::stat::Spine;
 use crate::group::Group;
 use crate::{Bytes, Runtime, RuntimeBuilder, Stat};
@@ -235,7 +235,7 @@ fn loom_bound_vs_flush() {
 #[test]
 fn loom_bound_vs_announcement() {
     const OTHER: Stat = Stat::STOCK_REFILL;
-    model_without_pair(|| {
+    large_model_without_pair(|| {
         let runtime = Runtime::builder().batch(Bytes(0)).stat_batch(0).build().unwrap();
         let root = runtime.root();
         // Figures are there: how they are made is explored elsewhere (E42).

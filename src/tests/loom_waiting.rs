@@ -11,7 +11,7 @@ use std::time::Duration;
 use loom::sync::{Condvar, Mutex};
 
 use super::loom_lifecycle::{assert_buried_once, beside, group};
-use super::{model, model_of_exchanges, model_without_pair};
+use super::{large_model_without_pair, model, model_of_exchanges, model_without_pair};
 use crate::sync::{AtomicU64, Ordering, Thread, park, this_thread};
 use crate::{
     Bytes, Charge, ChargeError, Event, Group, Limit, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime,
@@ -218,7 +218,7 @@ fn loom_wake_vs_poll() {
 /// The max is raised while somebody stands in line.
 #[test]
 fn loom_waiter_vs_set_max() {
-    model(|| {
+    large_model_without_pair(|| {
         let runtime = bare(1);
         let root = runtime.root();
         let held = root.try_charge(1).unwrap();
