@@ -84,7 +84,9 @@ impl Node {
     }
 
     fn refusal(&self, open: u64, usage: i64, max: u64) -> Refusal<'_> {
-        let reserve = self.limits.ceiling.load(Ordering::Relaxed).saturating_sub(max);
+        // The ceiling may be of a later setting than `max`: then what is wanted is kept of either.
+        let kept = self.limits.ceiling.load(Ordering::Relaxed).saturating_sub(max);
+        let reserve = kept.min(self.limits.reserve_wanted.load(Ordering::Relaxed));
         let ahead = if self.is_watched_for(WAITING) { self.first.load(Ordering::Relaxed) } else { 0 };
         let usage = usage.max(0).cast_unsigned();
         Refusal { level: self, open, usage, max: max.saturating_add(reserve), reserve, ahead }

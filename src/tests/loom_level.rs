@@ -3,7 +3,7 @@
 use super::loom_lifecycle::bare;
 use super::{beside, model, model_without_pair, stocked};
 use crate::sync::per_thread::in_hook;
-use crate::{Charge, CounterConfig, CounterSet, Group, Limit, PageCounter, SetStock};
+use crate::{Charge, ChargeError, CounterConfig, CounterSet, Group, Limit, PageCounter, SetStock};
 
 fn unstocked() -> CounterConfig {
     CounterConfig::new().batch(0)
@@ -70,6 +70,21 @@ fn loom_reserve_vs_charge_in_reclaim() {
         root.set_reserve(1);
         root.set_reserve(2);
         assert!(charger.join().unwrap().is_none(), "three of two");
+    });
+}
+
+/// A refusal tells the max that refused, though a larger one is set meanwhile.
+#[test]
+fn loom_refusal_vs_raised_max() {
+    model_without_pair(|| {
+        let runtime = bare().max(Limit::Bytes(1)).build().unwrap();
+        let root = runtime.root();
+        let charger = beside(&root, |root: Group| root.try_charge(2));
+        root.set_max(Limit::Bytes(4)).unwrap();
+        match charger.join().unwrap() {
+            Err(ChargeError::Limit(refusal)) => assert_eq!((refusal.max(), refusal.usage()), (1, 0), "{refusal}"),
+            charged => drop(charged.unwrap()),
+        }
     });
 }
 
