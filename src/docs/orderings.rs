@@ -52,9 +52,8 @@
 //!
 //! These models keep the pair. `loom_refusal_vs_adaptive`, `loom_refusal_vs_refill_in_transit` and
 //! `loom_transfer_vs_stranded_credit` show E6 and E10 together with E5. `loom_first_touch_vs_close` shows E7 and E9 together with E3,
-//! `loom_bound_vs_unlist` E21 together with E17. `loom_object_reuse` runs both ways. `loom_waiter_vs_two_uncharges`
-//! explores many schedules; `loom_waiter_vs_uncharge` shows its edge without the pair. So does
-//! `loom_last_waiter_vs_last_uncharge`; `loom_index_reuse` shows its edge.
+//! `loom_bound_vs_unlist` E21 together with E17. `loom_object_reuse` runs both ways. `loom_last_waiter_vs_last_uncharge`
+//! keeps the pair, too; `loom_index_reuse` shows its edge without it.
 //!
 //! What is not in the table is not an edge: the peak of a counter's life, published bounds, settings of the OOM policy and
 //! the mark *tight* are relaxed, and nothing is concluded from their order. (Who relies on nothing below being open has

@@ -83,7 +83,7 @@ fn loom_waiter_vs_put() {
 /// E25. Two give bytes back at once, and the level is in one of their lists: whoever serves it sees both.
 #[test]
 fn loom_waiter_vs_two_uncharges() {
-    model(|| {
+    large_model_without_pair(|| {
         let runtime = bare(2);
         let root = runtime.root();
         let held = [root.try_charge(1).unwrap(), root.try_charge(1).unwrap()];
@@ -336,7 +336,7 @@ fn loom_victim_vs_charger() {
 /// Two charges that do not fit, one victim that has enough for both: it is chosen once, and the other one not at all.
 #[test]
 fn loom_one_victim_for_two() {
-    model(|| {
+    large_model_without_pair(|| {
         let runtime = bare(3);
         let root = runtime.root();
         root.set_oom_policy(OomPolicy::Choose);
