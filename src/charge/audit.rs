@@ -21,8 +21,8 @@ impl Cell {
 
     /// Owner only.
     pub(crate) fn charged(&self, n: u64) {
-        // A load and a store because nobody else writes the cell. Relaxed: the two counts mean something only where nobody
-        // charges, and whoever knows that nobody does has come after all who did.
+        // The owner loads and stores: no other thread writes the cell. Relaxed: `verify` compares the two counts only where
+        // no thread charges, and its caller orders itself after all threads that did.
         self.charged.store(self.charged.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 

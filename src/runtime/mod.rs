@@ -29,8 +29,9 @@ use flusher::Flusher;
 /// Owns a tree of groups: the root, and how the whole behaves. The drop may block: in async code on another thread.
 /// Shared by reference or in an `Arc`.
 ///
-/// Dropping it takes every group offline, and waits for the end of a [flusher](Self::start_flusher) that runs. Handles and charges may outlive it: a charge dropped later still finds its
-/// group, and the last one takes the tree's memory back to the pool.
+/// Dropping it takes every group offline, and waits for the end of a [flusher](Self::start_flusher) that runs. Handles
+/// and charges may outlive it: a charge dropped later still finds its group, and the last one takes the tree's memory back
+/// to the pool.
 ///
 /// ```
 /// use memcg::{ChargeError, Limits, Runtime};
