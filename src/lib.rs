@@ -23,18 +23,23 @@
 //! one, [`CounterConfig`] how they behave. [`Bytes`] and [`Limit`] are sizes as text. [`docs`] says how it works, what
 //! is exact and what it does not do.
 
-pub(crate) mod charge;
+pub(crate) mod admission;
+pub(crate) mod counter;
 pub mod docs;
 pub(crate) mod error;
 pub(crate) mod group;
+pub(crate) mod hierarchy;
 pub(crate) mod kmem;
+pub(crate) mod lifecycle;
 mod numa;
+pub(crate) mod page_counter;
 mod pool;
 pub(crate) mod pressure;
 mod reclaim;
 pub(crate) mod runtime;
 pub(crate) mod stat;
 pub(crate) mod sync;
+pub(crate) mod thread;
 pub(crate) mod units;
 
 #[cfg(all(test, loom))]
@@ -48,9 +53,8 @@ mod tests;
 #[path = "tests/forced.rs"]
 mod tests;
 
-pub use charge::{
-    CounterConfig, CounterSet, Counts, Fault, FaultKind, OwnBytes, PageCounter, PeakWindow, Pressure, SetStock, Verdict,
-};
+pub use counter::config::{CounterConfig, Pressure};
+pub use counter::verify::{Fault, FaultKind, Verdict};
 pub use error::{Busy, CounterId, Refused, SetRefused};
 pub use group::{
     CancelHook, Charge, ChargeError, ChargeFuture, ChargeSet, Counter, CreateError, Diagnosis, EventFuture, Events,
@@ -61,9 +65,12 @@ pub use kmem::{
     Bound, Compaction, Kmem, KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, Member, Mover, NotStored, PerCpu,
     PerCpuAllocator, PerCpuBytes, PerCpuShape, Placement, Precharge, StoreKey,
 };
+pub use lifecycle::own_bytes::OwnBytes;
 pub use numa::{
     MovePages, MovePagesError, NodeCache, NodeId, NodeOf, NodeTable, OneNode, PageNode, Topology, TopologyError,
 };
+pub use page_counter::set::{CounterSet, SetStock};
+pub use page_counter::{Counts, PageCounter, PeakWindow};
 pub use pool::{PoolAlign, PoolRow, PoolTable};
 pub use pressure::{Cancel, OnExhausted, OomPolicy, ParseOnExhaustedError};
 pub use reclaim::{

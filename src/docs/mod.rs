@@ -13,10 +13,10 @@ pub mod kernel_map;
 pub mod limitations;
 pub mod orderings;
 
-#[doc = include_str!("../charge/README.md")]
+#[doc = include_str!("../counter/README.md")]
 pub mod protocol {}
 
-#[doc = include_str!("../group/README.md")]
+#[doc = include_str!("../lifecycle/README.md")]
 pub mod lifecycle {}
 
 #[doc = include_str!("../stat/README.md")]

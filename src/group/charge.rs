@@ -9,9 +9,9 @@ use std::mem::ManuallyDrop;
 
 use super::error::{ChargeError, MergeError, SplitError};
 use super::{Group, zero};
-use crate::charge::stock::{Consume, Put};
 use crate::sync::model_failed;
-use crate::sync::slots::Gate;
+use crate::thread::directory::Gate;
+use crate::thread::slot::{Consume, Put};
 
 /// Bytes charged to a group and all its ancestors. Dropping it gives them back, wherever and on whatever thread.
 ///
@@ -45,7 +45,7 @@ impl Charge {
 
     /// Whatever the limits say.
     #[inline]
-    pub(super) fn by_force(gate: &'static Gate, bytes: u64) -> Self {
+    pub(crate) fn by_force(gate: &'static Gate, bytes: u64) -> Self {
         let charged = match gate.consume(bytes) {
             Consume::Hit => bytes,
             missed => gate.node().force_slow(bytes, missed),

@@ -3,11 +3,11 @@
 use smallvec::SmallVec;
 
 use super::{Charge, ChargeError, Events, Group, LimitError, try_charge_slow};
-use crate::charge::PeakWindow;
-use crate::charge::knob::Knob;
-use crate::charge::page_counter::Node;
-use crate::charge::pool::slow_path;
-use crate::charge::stock::Consume;
+use crate::counter::make::slow_path;
+use crate::counter::object::Node;
+use crate::hierarchy::limits::Knob;
+use crate::page_counter::PeakWindow;
+use crate::thread::slot::Consume;
 use crate::units::Limit;
 
 /// Counters of a set that need no allocation.
@@ -162,7 +162,7 @@ impl Group {
         Charge::by_force(node.gate, bytes)
     }
 
-    pub(super) fn memory(&self) -> GroupCounter<'_> {
+    pub(crate) fn memory(&self) -> GroupCounter<'_> {
         GroupCounter { group: self, node: self.node() }
     }
 }
@@ -183,7 +183,7 @@ impl Group {
 #[derive(Clone, Copy)]
 pub struct GroupCounter<'a> {
     group: &'a Group,
-    pub(super) node: &'static Node,
+    pub(crate) node: &'static Node,
 }
 
 impl GroupCounter<'_> {
@@ -259,7 +259,7 @@ impl GroupCounter<'_> {
         self.set(Knob::Max, limit)
     }
 
-    pub(super) fn set(&self, knob: Knob, limit: Limit) -> Result<u64, LimitError> {
+    pub(crate) fn set(&self, knob: Knob, limit: Limit) -> Result<u64, LimitError> {
         let set = slow_path(|_, _| self.node.tree().set(self.node, knob, limit));
         set.map_err(|none| self.group.limit_error(knob, none))
     }
@@ -281,6 +281,6 @@ impl GroupCounter<'_> {
 
     /// Change the batch of this counter, here and below.
     pub fn set_batch(&self, bytes: u64) {
-        slow_path(|_, _| self.node.tree().set_batch(self.node, bytes.min(crate::charge::BATCH_MAX)));
+        slow_path(|_, _| self.node.tree().set_batch(self.node, bytes.min(crate::counter::config::BATCH_MAX)));
     }
 }

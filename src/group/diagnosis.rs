@@ -5,14 +5,15 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::Group;
-use crate::charge::page_counter::Node;
-use crate::charge::pool::slow_path;
+use crate::counter::make::slow_path;
+use crate::counter::object::Node;
 use crate::reclaim::Event;
-use crate::sync::{Ordering, per_thread};
+use crate::sync::Ordering;
+use crate::thread::registry;
 use crate::units::{Bytes, Limit};
 
 /// Children that a refusal names.
-pub(super) const HOLDERS: usize = 3;
+pub(crate) const HOLDERS: usize = 3;
 
 /// Children that are looked at for it, while nobody comes or goes.
 const LOOKED_AT_MAX: u32 = 256;
@@ -21,12 +22,12 @@ const LOOKED_AT_MAX: u32 = 256;
 const LINES_MAX: usize = 32;
 
 /// Children of one group and what they hold, the largest first.
-pub(super) type Holders = [Option<(Group, u64)>; HOLDERS];
+pub(crate) type Holders = [Option<(Group, u64)>; HOLDERS];
 
 /// Who holds most below `level`. Allocates nothing: who asks may be an allocator, and then nobody is named.
-pub(super) fn holders(level: &'static Node) -> Holders {
+pub(crate) fn holders(level: &'static Node) -> Holders {
     let mut most: [Option<(&'static Node, u64)>; HOLDERS] = [None; HOLDERS];
-    if !level.is_memory() || !(1..=LOOKED_AT_MAX).contains(&level.children()) || per_thread::in_slow_path() {
+    if !level.is_memory() || !(1..=LOOKED_AT_MAX).contains(&level.children()) || registry::in_slow_path() {
         return [const { None }; HOLDERS];
     }
     slow_path(|_, _| {

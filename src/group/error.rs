@@ -279,8 +279,8 @@ pub struct SplitError {
 #[derive(Debug, thiserror::Error)]
 #[error("a charge of {} does not merge into one of {}", .charge.group().path(), .into.path())]
 pub struct MergeError {
-    pub(super) charge: Charge,
-    pub(super) into: Group,
+    pub(crate) charge: Charge,
+    pub(crate) into: Group,
 }
 
 impl MergeError {

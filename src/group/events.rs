@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::Group;
 use super::waiting::{park_until, parked_waker};
-use crate::charge::listeners::Hearing;
-use crate::charge::page_counter::Node;
+use crate::counter::object::Node;
+use crate::pressure::listeners::Hearing;
 use crate::reclaim::{Event, Happened};
 
 /// How often each event has happened, as of one moment; and from there on, a wait for the next.
@@ -31,7 +31,7 @@ pub struct Events {
 }
 
 impl Events {
-    pub(super) fn read(group: &Group, node: &'static Node, local: bool) -> Events {
+    pub(crate) fn read(group: &Group, node: &'static Node, local: bool) -> Events {
         let counts = Event::ALL.map(|event| node.event_count(event, local));
         Events { counts, _group: group.clone(), node, local }
     }

@@ -7,16 +7,16 @@ use std::ptr;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use super::delays::Alarm;
 use super::error::ChargeError;
-use super::press::{Pending, Unmet, is_free};
 use super::waiting::{Patience, Plain, ask, ask_again_after, may_wait, try_once, unmet};
 use super::{Charge, Group, high};
-use crate::charge::page_counter::Node;
-use crate::charge::reclaim::TIME_MAX;
-use crate::charge::stock::Consume;
-use crate::charge::waiting::{Decision, Ticket};
+use crate::admission::attempt::{Pending, Unmet, is_free};
+use crate::counter::object::Node;
+use crate::pressure::delays::Alarm;
+use crate::pressure::line::{Decision, Ticket};
+use crate::reclaim::round::TIME_MAX;
 use crate::sync::is_over;
+use crate::thread::slot::Consume;
 
 /// A charge that waits: see [`Group::charge_async`]. Polled after it was done it stays pending.
 #[must_use = "futures do nothing unless they are polled"]
@@ -47,7 +47,7 @@ enum State {
 }
 
 impl ChargeFuture {
-    pub(super) fn new(group: Group, bytes: u64) -> Self {
+    pub(crate) fn new(group: Group, bytes: u64) -> Self {
         ChargeFuture { group, bytes, undelayed: false, state: State::New }
     }
 

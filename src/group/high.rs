@@ -5,31 +5,33 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use super::error::{ChargeError, LimitError};
-use super::press::{ROUNDS_MAX, deadline, is_free, note, spare};
 use super::reclaim::shrink_by;
 use super::waiting::{Patience, charge_slow};
 use super::{Charge, Group};
-use crate::charge::knob::Knob;
-use crate::charge::page_counter::Node;
-use crate::charge::pool::slow_path;
-use crate::charge::reclaim::{Request, TIME_MAX};
-use crate::charge::stock::Consume;
+use crate::admission::attempt::{ROUNDS_MAX, deadline, is_free, note, spare};
+use crate::counter::make::slow_path;
+use crate::counter::object::Node;
+use crate::hierarchy::limits::Knob;
 use crate::pressure::delay::DELAY_MIN;
+use crate::reclaim::round::{Request, TIME_MAX};
 use crate::reclaim::{Event, ReclaimCause};
-use crate::sync::{is_over, per_thread, sleep};
+use crate::sync::{is_over, sleep};
+use crate::thread::context;
+use crate::thread::registry;
+use crate::thread::slot::Consume;
 use crate::units::Limit;
 
 /// What is reclaimed at a time, at least: the kernel's SWAP_CLUSTER_MAX.
 const RECLAIM_MIN: u64 = 32 * 4096;
 
 /// How often a thread that is delayed looks whether there is still reason for it.
-pub(super) const LOOK: Duration = Duration::from_millis(10);
+pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
 /// After a charge that walked: reclaim where it left a level above high, which waits for the rounds of other threads
 /// or does not. Returns the delay that remains.
 #[inline]
-pub(super) fn throttled(node: &'static Node, waits: bool) -> Duration {
-    match per_thread::take_over_high() {
+pub(crate) fn throttled(node: &'static Node, waits: bool) -> Duration {
+    match context::take_over_high() {
         0 => Duration::ZERO,
         bytes => throttle(node, bytes, waits),
     }
@@ -37,7 +39,7 @@ pub(super) fn throttled(node: &'static Node, waits: bool) -> Duration {
 
 /// [`throttled`], and sleep the delay.
 #[inline]
-pub(super) fn sleep_off(node: &'static Node) {
+pub(crate) fn sleep_off(node: &'static Node) {
     let delay = throttled(node, true);
     if !delay.is_zero() {
         sleep_slow(node, delay);
@@ -45,7 +47,7 @@ pub(super) fn sleep_off(node: &'static Node) {
 }
 
 /// Somebody above is still above high.
-pub(super) fn holds_up(node: &'static Node) -> bool {
+pub(crate) fn holds_up(node: &'static Node) -> bool {
     !node.state().is_offline() && node.over_high().any(|level| !level.is_observed())
 }
 
@@ -53,9 +55,9 @@ pub(super) fn holds_up(node: &'static Node) -> bool {
 fn throttle(node: &'static Node, bytes: u64, waits: bool) -> Duration {
     let over = |node: &'static Node| node.over_high().filter(|level| !level.is_observed());
     node.over_high().for_each(|level| note(level, Event::High));
-    if per_thread::in_slow_path() {
+    if registry::in_slow_path() {
         // An allocator's charge: the one that it is part of is delayed.
-        per_thread::note_over_high(bytes);
+        context::note_over_high(bytes);
     }
     if !is_free() {
         return Duration::ZERO;
@@ -111,7 +113,7 @@ fn sleep_slow(node: &'static Node, delay: Duration) {
 }
 
 /// High has come below usage: what is above it is drained and reclaimed, as far as somebody gives it.
-pub(super) fn shrink_to_high(node: &'static Node) {
+pub(crate) fn shrink_to_high(node: &'static Node) {
     if node.above_high() > 0 && !node.is_observed() && is_free() {
         drain(node);
         shrink_by(node, &mut Request::new(ReclaimCause::High, deadline(node)), || node.above_high());

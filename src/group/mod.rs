@@ -4,24 +4,22 @@
 
 mod charge;
 mod counters;
-mod delays;
-mod diagnosis;
-mod error;
+pub(crate) mod diagnosis;
+pub(crate) mod error;
 mod events;
 mod future;
-mod high;
+pub(crate) mod high;
 mod limits;
 mod numa;
 mod observe;
-mod oom;
-mod press;
+pub(crate) mod oom;
 mod reading;
-mod reclaim;
-mod refusal;
+pub(crate) mod reclaim;
+pub(crate) mod refusal;
 mod stats;
 mod tree;
-mod waiting;
-mod zero;
+pub(crate) mod waiting;
+pub(crate) mod zero;
 
 pub use charge::Charge;
 pub use counters::{ChargeSet, Counter, GroupCounter};
@@ -39,15 +37,15 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::time::Instant;
 
-use press::{Attempt, Unmet};
+use crate::admission::attempt::{Attempt, Unmet};
 use waiting::Patience;
 
-use crate::charge::life::Generation;
-use crate::charge::page_counter::Node;
-use crate::charge::refusal::Refusal as NodeRefusal;
-use crate::charge::stock::Consume;
-use crate::sync::slots::Gate;
+use crate::counter::incarnation::Generation;
+use crate::counter::object::Node;
+use crate::counter::refusal::Refusal as NodeRefusal;
 use crate::sync::{is_over, model_failed, pause};
+use crate::thread::directory::Gate;
+use crate::thread::slot::Consume;
 
 /// A group: who is charged. Cheap to clone, send and share; clones name the same group, comparison is by identity.
 ///
@@ -104,7 +102,7 @@ impl fmt::Display for GroupId {
 impl GroupId {
     /// The group's first counter, with a handle for the caller.
     pub(crate) fn pin(self) -> Option<&'static Node> {
-        crate::charge::pool::pin(self.number, self.generation)
+        crate::counter::make::pin(self.number, self.generation)
     }
 }
 
@@ -245,7 +243,7 @@ fn try_charge_slow(gate: &'static Gate, bytes: u64, missed: Consume) -> Result<(
 }
 
 /// A refusal with handles of its own. The levels are kept by the requester, which the caller keeps.
-fn refused(requester: &'static Node, requested: u64, refusal: &NodeRefusal<'_>) -> Refusal {
+pub(crate) fn refused(requester: &'static Node, requested: u64, refusal: &NodeRefusal<'_>) -> Refusal {
     let level = refusal.level.gate.node();
     Refusal {
         group: Group::pinned(level.first()),
@@ -306,9 +304,9 @@ fn transfer(from: &'static Node, to: &Group, bytes: u64) -> Result<&'static Node
     let common = new.levels().find(|&level| from.levels().any(|other| std::ptr::eq(level, other))).ok_or_else(other)?;
     if bytes > 0 {
         let attempt = Below { node: new, bytes, common };
-        attempt
-            .charge()
-            .or_else(|refusal| press::press(&attempt, refusal).map_err(|unmet| unmet.into_error(new, bytes)))?;
+        attempt.charge().or_else(|refusal| {
+            crate::admission::attempt::press(&attempt, refusal).map_err(|unmet| unmet.into_error(new, bytes))
+        })?;
         from.uncharge_below_slow(bytes, common);
     }
     Ok(new)

@@ -5,7 +5,7 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use super::Group;
-use crate::charge::stat::Fresh;
+use crate::hierarchy::stats::Fresh;
 use crate::numa::NodeId;
 use crate::stat::{Item, Stat, Unit};
 

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use super::Group;
-use super::press::{is_free, note};
-use crate::charge::oom::{Choice, Hooked, Tried};
-use crate::charge::page_counter::Node;
+use crate::admission::attempt::{is_free, note};
+use crate::counter::object::Node;
+use crate::pressure::victims::{Choice, Hooked, Tried};
 use crate::pressure::{Cancel, OomPolicy};
 use crate::reclaim::Event;
 use crate::sync::pause;
@@ -126,7 +126,7 @@ impl Group {
 }
 
 /// Usage is above the max of `node`: one victim after another, until it is not or nobody is left.
-pub(super) fn shrink(node: &'static Node, excess: impl Fn() -> u64) {
+pub(crate) fn shrink(node: &'static Node, excess: impl Fn() -> u64) {
     if !node.chooses() {
         return;
     }

@@ -2,9 +2,9 @@
 //! accounts for.
 
 use super::{Group, LimitError, Limits};
-use crate::charge::PeakWindow;
-use crate::charge::knob::Knob;
-use crate::charge::pool::slow_path;
+use crate::counter::make::slow_path;
+use crate::hierarchy::limits::Knob;
+use crate::page_counter::PeakWindow;
 use crate::units::Limit;
 
 // === impl Group: limits ===
@@ -195,7 +195,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn children_min_usage(&self) -> u64 {
-        self.node().children_protected(crate::charge::Protection::Min)
+        self.node().children_protected(crate::counter::protection::Protection::Min)
     }
 
     /// Sum over the children of min(usage, low), in bytes. Exact at every quiescent point. One load.
@@ -206,7 +206,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn children_low_usage(&self) -> u64 {
-        self.node().children_protected(crate::charge::Protection::Low)
+        self.node().children_protected(crate::counter::protection::Protection::Low)
     }
 
     /// Change the batch of this group and all below it to `bytes`, at most 1 TiB; 0 switches their stock off, so that

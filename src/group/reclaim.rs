@@ -3,17 +3,18 @@
 use std::fmt;
 
 use super::error::ReclaimError;
-use super::press::{ROUNDS_MAX, deadline, is_free};
 use super::{Group, high, oom};
-use crate::charge::knob::Knob;
-use crate::charge::page_counter::Node;
-use crate::charge::pool::slow_path;
-use crate::charge::protection::Protection;
-use crate::charge::reclaim::Request;
-use crate::charge::tree::Tree;
+use crate::admission::attempt::{ROUNDS_MAX, deadline, is_free};
+use crate::counter::make::slow_path;
+use crate::counter::object::Node;
+use crate::counter::protection::Protection;
+use crate::counter::tree::Tree;
+use crate::hierarchy::limits::Knob;
 use crate::reclaim::entry::Entry;
+use crate::reclaim::round::Request;
 use crate::reclaim::{Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimReport};
-use crate::sync::{Arc, model_failed, per_thread};
+use crate::sync::{Arc, model_failed};
+use crate::thread::registry;
 use crate::units::Limit;
 
 /// A reclaimer's place in its group; dropped, it is gone. The drop may block: in async code on another thread.
@@ -55,7 +56,7 @@ impl Drop for Registration {
         self.entry.retire();
         let gone = slow_path(|_, _| self.tree.unregister(&self.entry));
         // Nobody waits inside a reclaimer: two that drop each other's registration would wait for each other.
-        if !per_thread::in_reclaim() {
+        if !registry::in_reclaim() {
             self.entry.wait();
         }
         // Foreign code may be dropped with it: no lock is held here.
@@ -249,7 +250,7 @@ impl Group {
 
     /// A max has moved: whoever is above his gives back at once, or is cancelled. Returns what this group is above its
     /// own then.
-    pub(super) fn shrink_to_max(&self) -> u64 {
+    pub(crate) fn shrink_to_max(&self) -> u64 {
         let node = self.node();
         let mut request = Request::new(ReclaimCause::Lowered, deadline(node));
         let percents = slow_path(|_, _| node.tree().stocks.lock().percents);
@@ -272,7 +273,7 @@ impl Group {
     }
 
     /// Limits act again: what is above a max is reclaimed, as far as somebody gives it.
-    pub(super) fn shrink_all(&self) {
+    pub(crate) fn shrink_all(&self) {
         let mut request = Request::new(ReclaimCause::Lowered, deadline(self.node()));
         for group in self.descendants().chain([self.clone()]) {
             shrink(group.node(), &mut request);
@@ -297,7 +298,7 @@ fn cancel_excess(node: &'static Node) -> u64 {
 }
 
 /// Rounds of reclaim for what is in excess, while anything comes.
-pub(super) fn shrink_by(node: &'static Node, request: &mut Request, excess: impl Fn() -> u64) {
+pub(crate) fn shrink_by(node: &'static Node, request: &mut Request, excess: impl Fn() -> u64) {
     for _ in 0..ROUNDS_MAX {
         if excess() == 0 || !is_free() {
             break;

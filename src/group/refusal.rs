@@ -25,18 +25,18 @@ use crate::units::{Bytes, Limit};
 #[derive(Debug)]
 pub struct Refusal {
     // Plain: who makes it may be an allocator.
-    pub(super) group: Group,
-    pub(super) requester: Group,
+    pub(crate) group: Group,
+    pub(crate) requester: Group,
     /// Its number; memory is 0.
-    pub(super) counter: u16,
-    pub(super) requested: u64,
-    pub(super) usage: u64,
-    pub(super) max: u64,
-    pub(super) reserve: u64,
+    pub(crate) counter: u16,
+    pub(crate) requested: u64,
+    pub(crate) usage: u64,
+    pub(crate) max: u64,
+    pub(crate) reserve: u64,
     /// Somebody else is first in line.
-    pub(super) is_behind: bool,
-    pub(super) stocked_bound: u64,
-    pub(super) holders: Holders,
+    pub(crate) is_behind: bool,
+    pub(crate) stocked_bound: u64,
+    pub(crate) holders: Holders,
 }
 
 impl Refusal {

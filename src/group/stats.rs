@@ -1,7 +1,7 @@
 //! Statistics of a group: written by any thread, read as fresh as the reader asks.
 
 use super::{Charge, Group};
-use crate::charge::stat::Fresh;
+use crate::hierarchy::stats::Fresh;
 use crate::stat::flush::Unlist;
 use crate::stat::{Stat, Stats};
 

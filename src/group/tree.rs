@@ -2,10 +2,10 @@
 
 use super::error::{CreateError, LimitError, NameFault, OfflineError};
 use super::{Group, Limits};
-use crate::charge::birth::{HasChildren, NotCreated};
-use crate::charge::knob::{Knob, NoLimitedAncestor};
-use crate::charge::page_counter::Node;
-use crate::charge::pool::slow_path;
+use crate::counter::make::slow_path;
+use crate::counter::object::Node;
+use crate::hierarchy::limits::{Knob, NoLimitedAncestor};
+use crate::lifecycle::create::{HasChildren, NotCreated};
 use crate::stat::flush::Unlist;
 use crate::units::Limit;
 
@@ -75,7 +75,7 @@ impl Group {
         })
     }
 
-    pub(super) fn limit_error(&self, knob: Knob, NoLimitedAncestor(percent): NoLimitedAncestor) -> LimitError {
+    pub(crate) fn limit_error(&self, knob: Knob, NoLimitedAncestor(percent): NoLimitedAncestor) -> LimitError {
         let limit = match knob {
             Knob::Max => "max",
             Knob::Min => "min",

@@ -6,21 +6,23 @@ use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use super::error::ChargeError;
-use super::press::{Attempt, Unmet, deadline, fits_ever, is_free, press, refuse};
 use super::{Charge, ChargeFuture, Group, high, zero};
-use crate::charge::page_counter::Node;
-use crate::charge::reclaim::Request;
-use crate::charge::refusal::Refusal as NodeRefusal;
-use crate::charge::stock::Consume;
-use crate::charge::waiting::{Decision, Ticket};
+use crate::admission::attempt::{Attempt, Unmet, deadline, fits_ever, is_free, press, refuse};
+use crate::counter::object::Node;
+use crate::counter::refusal::Refusal as NodeRefusal;
 use crate::pressure::OnExhausted;
+use crate::pressure::line::{Decision, Ticket};
 use crate::reclaim::ReclaimCause;
-use crate::sync::slots::Gate;
-use crate::sync::{Arc, Thread, is_over, park, per_thread, this_thread};
+use crate::reclaim::round::Request;
+use crate::sync::{Arc, Thread, is_over, park, this_thread};
+use crate::thread::context;
+use crate::thread::directory::Gate;
+use crate::thread::registry;
+use crate::thread::slot::Consume;
 
 /// What a charge may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(crate) enum Patience {
     /// Nobody: its thread drives futures.
     None,
     /// Victims, promises, and rounds of reclaim on other threads.
@@ -30,18 +32,18 @@ pub(super) enum Patience {
 }
 
 /// Plain bytes of one group.
-pub(super) struct Plain {
-    pub(super) node: &'static Node,
-    pub(super) bytes: u64,
+pub(crate) struct Plain {
+    pub(crate) node: &'static Node,
+    pub(crate) bytes: u64,
     /// Others may be cancelled for it.
-    pub(super) cancels: bool,
-    pub(super) patience: Patience,
+    pub(crate) cancels: bool,
+    pub(crate) patience: Patience,
     /// Its place in line, once it has one.
-    pub(super) line: Cell<Option<Ticket>>,
+    pub(crate) line: Cell<Option<Ticket>>,
 }
 
 impl Plain {
-    pub(super) fn new(node: &'static Node, bytes: u64, patience: Patience) -> Self {
+    pub(crate) fn new(node: &'static Node, bytes: u64, patience: Patience) -> Self {
         Plain { node, bytes, cancels: true, patience, line: Cell::new(None) }
     }
 }
@@ -109,7 +111,7 @@ impl Attempt for Plain {
 }
 
 /// `counted`: its failure has been.
-pub(super) fn unmet(decision: Decision, counted: bool) -> Result<(), Unmet> {
+pub(crate) fn unmet(decision: Decision, counted: bool) -> Result<(), Unmet> {
     match decision {
         Decision::Granted => Ok(()),
         Decision::Full(level) => Err(Unmet::Refused { refusal: level.refusal_now(), counted, pending: None }),
@@ -120,7 +122,7 @@ pub(super) fn unmet(decision: Decision, counted: bool) -> Result<(), Unmet> {
 
 /// A charge that did not hit. For none, a handle. The delay for high is not slept yet.
 #[inline]
-pub(super) fn charge_slow(
+pub(crate) fn charge_slow(
     gate: &'static Gate,
     bytes: u64,
     missed: Consume,
@@ -158,10 +160,10 @@ fn charge_unmet(node: &'static Node, bytes: u64, patience: Patience, unmet_once:
 
 /// The first try, which is mostly all.
 #[inline]
-pub(super) fn try_once(node: &'static Node, bytes: u64, missed: Consume) -> Result<(), Unmet> {
+pub(crate) fn try_once(node: &'static Node, bytes: u64, missed: Consume) -> Result<(), Unmet> {
     // What a charge that is not delayed has noted is not for this one. An allocator's inside another one leaves it.
-    if !per_thread::in_slow_path() {
-        per_thread::take_over_high();
+    if !registry::in_slow_path() {
+        context::take_over_high();
     }
     if node.state().is_offline() {
         node.undo_slow(bytes, missed);
@@ -180,7 +182,7 @@ pub(super) fn try_once(node: &'static Node, bytes: u64, missed: Consume) -> Resu
 
 impl Plain {
     /// What is done for a charge that did not fit, before it waits.
-    pub(super) fn press(&self, unmet: Unmet) -> Result<(), Unmet> {
+    pub(crate) fn press(&self, unmet: Unmet) -> Result<(), Unmet> {
         match unmet {
             Unmet::Refused { refusal, .. } => press(self, refusal),
             unmet => Err(unmet),
@@ -189,7 +191,7 @@ impl Plain {
 }
 
 /// In reclaim nobody waits: what is waited for may be what the waiter is to free.
-pub(super) fn may_wait(bytes: u64, refusal: &NodeRefusal<'_>) -> bool {
+pub(crate) fn may_wait(bytes: u64, refusal: &NodeRefusal<'_>) -> bool {
     is_free() && fits_ever(bytes, refusal) && refusal.level.is_memory()
 }
 
@@ -220,7 +222,7 @@ fn wait_in_line(mut ticket: Ticket, bytes: u64, until: Option<Instant>) -> Resul
 
 /// One round of reclaim for a charge in line, which waits for the rounds of other threads or does not. True: it came to
 /// nothing, theirs may not have, and it has not waited for them.
-pub(super) fn ask(level: &'static Node, bytes: u64, until: Option<Instant>, waits: bool) -> bool {
+pub(crate) fn ask(level: &'static Node, bytes: u64, until: Option<Instant>, waits: bool) -> bool {
     let end = deadline(level);
     let end = until.map_or(end, |until| until.min(end));
     let mut request = Request::new(ReclaimCause::Full, end).waits(waits);
@@ -229,7 +231,7 @@ pub(super) fn ask(level: &'static Node, bytes: u64, until: Option<Instant>, wait
 }
 
 /// When a charge in line has reclaimers asked again.
-pub(super) fn ask_again_after(level: &Node) -> Duration {
+pub(crate) fn ask_again_after(level: &Node) -> Duration {
     level.tree().reclaim.time.clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)
 }
 
@@ -249,12 +251,12 @@ impl Wake for Unpark {
 }
 
 /// Wakes this thread from [`park_until`].
-pub(super) fn parked_waker() -> Waker {
+pub(crate) fn parked_waker() -> Waker {
     Waker::from(Arc::new(Unpark(this_thread())))
 }
 
 /// Sleep until woken, or for no reason at all. False: time is over.
-pub(super) fn park_until(until: Option<Instant>) -> bool {
+pub(crate) fn park_until(until: Option<Instant>) -> bool {
     match until {
         Some(until) if is_over(until) => false,
         Some(until) => {

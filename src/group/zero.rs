@@ -1,15 +1,15 @@
 //! Handles that are held by what holds no bytes: group handles, and charges of zero bytes.
 
-use crate::charge::page_counter::Node;
+use crate::counter::object::Node;
 
 /// One more. The caller keeps the group meanwhile.
 #[cold]
-pub(super) fn hold(node: &Node) {
+pub(crate) fn hold(node: &Node) {
     node.keeper().state().pin();
 }
 
 /// One less. Afterwards the group may be gone.
 #[inline]
-pub(super) fn release(node: &Node) {
+pub(crate) fn release(node: &Node) {
     node.keeper().release();
 }

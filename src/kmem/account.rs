@@ -6,14 +6,14 @@ use smallvec::SmallVec;
 
 use super::placement::Placement;
 use super::precharge::{OfTier, Precharge, Tiers, numa};
-use crate::charge::node_stat::Above;
-use crate::charge::page_counter::Node;
-use crate::charge::stat::Spine;
+use crate::counter::object::Node;
 use crate::group::{Charge, ChargeError, Group};
+use crate::hierarchy::node_stats::Above;
+use crate::hierarchy::stats::Spine;
 use crate::numa::NodeId;
 use crate::stat::Stat;
 use crate::sync::model_failed;
-use crate::sync::slots::Gate;
+use crate::thread::directory::Gate;
 
 /// Bytes charged to a group, and accounted to the nodes where they lie. Dropped, it takes from each node what was
 /// accounted there, and then gives the bytes back; on whatever thread, whether or not the group, its handles or the

@@ -1,11 +1,11 @@
 //! Accounts of owners who know more than a guard may: that there is one node, or where each byte lies.
 
 use super::account::{Account, Kmem};
-use crate::charge::stat::Spine;
 use crate::group::{Charge, Group};
+use crate::hierarchy::stats::Spine;
 use crate::stat::Stat;
 use crate::sync::model_failed;
-use crate::sync::slots::Gate;
+use crate::thread::directory::Gate;
 
 /// A charge that is accounted to its group itself as per-processor memory: what there is to an account with one node. As
 /// a [`Kmem`], and a fifth of its size.

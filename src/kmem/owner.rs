@@ -10,12 +10,12 @@ use smallvec::smallvec;
 
 use super::account::{Account, Kmem};
 use super::precharge::{OfTier, Tiers, numa};
-use crate::charge::node_stat::Above;
-use crate::charge::stat::Spine;
 use crate::group::Charge;
+use crate::hierarchy::node_stats::Above;
+use crate::hierarchy::stats::Spine;
 use crate::numa::NodeId;
 use crate::stat::Stat;
-use crate::sync::slots::Gate;
+use crate::thread::directory::Gate;
 
 /// No node: the group's own statistics.
 const NOWHERE: u16 = u16::MAX;

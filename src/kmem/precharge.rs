@@ -2,7 +2,7 @@
 
 use super::Kmem;
 use super::placement::{Bound, Placement};
-use crate::charge::page_counter::Node;
+use crate::counter::object::Node;
 use crate::group::{Charge, ChargeError, Group};
 use crate::numa::config::Numa;
 use crate::stat::Stat;

@@ -9,7 +9,8 @@ use super::shape::{PoolAlign, Shape};
 use super::stash::{Free, Stash};
 use super::trace;
 use crate::sync::lock::{Lock, Rank};
-use crate::sync::{CachePadded, Shared, per_thread, pool_stashes, process_wide, share};
+use crate::sync::{CachePadded, Shared, pool_stashes, process_wide, share};
+use crate::thread::registry;
 
 /// Objects of one shape.
 pub(crate) struct Cache {
@@ -115,7 +116,7 @@ impl Cache {
     }
 
     fn own(&self) -> &Lock<Stash> {
-        &self.stashes[per_thread::number() as usize & (self.stashes.len() - 1)]
+        &self.stashes[registry::number() as usize & (self.stashes.len() - 1)]
     }
 }
 

@@ -29,9 +29,8 @@ mod told {
     use tracing::{Level, event};
 
     use crate::pool::shape::Shape;
-    use crate::sync::foreign::contain;
-    use crate::sync::per_thread;
-    use crate::sync::taken::{Taken, note_taken, tell_taken};
+    use crate::thread::foreign::contain;
+    use crate::thread::taken::{Taken, note_taken, tell_taken};
 
     const TARGET: &str = "memcg::pool";
 
@@ -58,6 +57,6 @@ mod told {
 
     /// Whatever a subscriber does, the caller goes on.
     fn foreign(work: impl FnOnce()) {
-        per_thread::tell(|| drop(contain(work)));
+        crate::thread::context::tell(|| drop(contain(work)));
     }
 }

@@ -1,6 +1,6 @@
 //! What is done where reclaim brings nothing, and what a victim is told.
 
-use crate::sync::slots::Gate;
+use crate::thread::directory::Gate;
 
 /// What a group does about a charge below it that its max refuses, once reclaim has brought nothing.
 ///

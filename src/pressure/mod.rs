@@ -16,7 +16,14 @@
 
 pub(crate) mod cancel;
 pub(crate) mod delay;
+pub(crate) mod delays;
 mod exhausted;
+pub(crate) mod high;
+pub(crate) mod line;
+pub(crate) mod listeners;
+pub(crate) mod observe;
+pub(crate) mod service;
+pub(crate) mod victims;
 
 pub use cancel::{Cancel, OomPolicy};
 pub use exhausted::{OnExhausted, ParseOnExhaustedError};

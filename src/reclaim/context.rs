@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::entry::{Entry, Record};
 use crate::sync::Arc;
-use crate::sync::slots::Gate;
+use crate::thread::directory::Gate;
 
 /// Why memory is wanted.
 ///

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::{Priority, Reclaim, ReclaimContext};
 use crate::sync::Arc;
-use crate::sync::foreign::{Calls, Foreign, Panicked};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU32;
+use crate::thread::foreign::{Calls, Foreign, Panicked};
 
 /// Rounds that one who freed nothing is spared at most: 1, 3, 7 … 63.
 const SPARED_MAX: u32 = 63;

@@ -2,8 +2,8 @@
 //!
 //! Edge: E26 (an event/somebody who waits for it).
 
-use crate::sync::slots::Gate;
 use crate::sync::{AtomicU64, Ordering};
+use crate::thread::directory::Gate;
 
 /// What can happen. Counts only grow.
 ///

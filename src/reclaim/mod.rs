@@ -15,8 +15,12 @@
 pub(crate) mod context;
 pub(crate) mod entry;
 pub(crate) mod event;
+pub(crate) mod excess;
 pub(crate) mod protection;
+pub(crate) mod registrations;
 mod report;
+pub(crate) mod rings;
+pub(crate) mod round;
 
 pub use context::{Later, ReclaimCause, ReclaimContext, ReclaimPass};
 pub use event::{Event, Happened};

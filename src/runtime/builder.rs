@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::Runtime;
-use crate::charge::pool::slow_path;
-use crate::charge::reclaim::ReclaimConfig;
-use crate::charge::tree::{Further, OfGroups, Tree};
-use crate::charge::{BATCH_MAX, CounterConfig};
+use crate::counter::config::{BATCH_MAX, CounterConfig};
+use crate::counter::make::slow_path;
+use crate::counter::tree::{Further, OfGroups, Tree};
 use crate::group::{Counter, Group};
 use crate::numa::config::NumaConfig;
 use crate::numa::{NodeId, TopologyError};
 use crate::pool::{NoMemory, PoolAlign};
+use crate::reclaim::round::ReclaimConfig;
 use crate::stat::Stat;
 use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
 use crate::stat::item::{ITEMS_MAX, Items};

@@ -6,8 +6,8 @@ use std::thread::{Builder, JoinHandle, current};
 use std::time::Duration;
 
 use crate::group::Group;
-use crate::sync::foreign::Foreign;
-use crate::sync::per_thread;
+use crate::thread::context;
+use crate::thread::foreign::Foreign;
 
 /// Why no flusher was started.
 ///
@@ -60,7 +60,7 @@ impl Drop for Flusher {
         // The flusher's own thread may be the one that drops it, in foreign code that it runs: that thread ends by itself.
         // In foreign code nobody waits for another flusher either: two flushers that stop each other would wait for ever.
         let is_own = |thread: &JoinHandle<()>| thread.thread().id() == current().id();
-        if let Some(thread) = self.thread.take().filter(|thread| !is_own(thread) && !per_thread::in_foreign()) {
+        if let Some(thread) = self.thread.take().filter(|thread| !is_own(thread) && !context::in_foreign()) {
             // Where the thread has panicked the runtime goes on without it.
             drop(Foreign::new(thread.join()));
         }

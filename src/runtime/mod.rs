@@ -15,10 +15,11 @@ pub use table::{TreeRow, TreeTable};
 use std::fmt;
 use std::time::Duration;
 
-use crate::charge::pool::slow_path;
-use crate::charge::tree::Tree;
-use crate::charge::{Counts, Verdict};
+use crate::counter::make::slow_path;
+use crate::counter::tree::Tree;
+use crate::counter::verify::Verdict;
 use crate::group::{Group, GroupId};
+use crate::page_counter::Counts;
 use crate::stat::Item;
 use crate::stat::coordinator::PERIOD;
 use crate::sync::Arc;
@@ -309,7 +310,8 @@ impl fmt::Debug for Runtime {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::{Limits, charge::FaultKind};
+    use crate::Limits;
+    use crate::counter::verify::FaultKind;
 
     /// No call of a user brings this about: a level is made to forget bytes.
     #[test]

@@ -1,8 +1,8 @@
 //! What a runtime takes itself.
 
 use super::Runtime;
-use crate::charge::OwnBytes;
 use crate::group::{ChargeError, Group};
+use crate::lifecycle::own_bytes::OwnBytes;
 
 impl Runtime {
     /// The memory that the accounting itself takes: objects of groups, slots of threads, statistics, tables. Within a few

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::charge::page_counter::Node;
-use crate::charge::pool::slow_path;
-use crate::charge::stat::Fresh;
-use crate::charge::tree::Tree;
+use crate::counter::make::slow_path;
+use crate::counter::object::Node;
+use crate::counter::tree::Tree;
+use crate::hierarchy::stats::Fresh;
 use crate::stat::Unit;
 use crate::stat::flush::Unlist;
 use crate::units::{Bytes, Limit};

@@ -8,7 +8,6 @@
 
 use std::time::{Duration, Instant};
 
-use super::cells::{Added, Cells};
 use super::item::{Items, Stat};
 use super::list::NONE;
 use super::part::{Bound, ENDLESS, OwnPart, Part, PartPlace, part_cache};
@@ -19,6 +18,7 @@ use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
 use crate::sync::{AtomicU64, Ordering, SLICE, Shared, rest};
+use crate::thread::cells::{Added, Cells};
 
 /// So many visits to idle cells cost as much as a barrier, which ends them: four visits to eight cells, or 32 to one. So
 /// the barriers of all flushes cost no more than the visits to idle cells do.

@@ -6,13 +6,13 @@
 
 use smallvec::SmallVec;
 
-use super::cells::Bits;
 use super::coordinator::Coordinator;
 use super::list::NONE;
 use super::part::Part;
 use super::state::State;
 use crate::sync::barrier::Barrier;
 use crate::sync::{Ordering, SLICE, rest};
+use crate::thread::cells::Bits;
 
 /// Levels of a group that a slice keeps on its own stack.
 const LEVELS_COMMON: usize = 16;

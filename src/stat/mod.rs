@@ -14,7 +14,6 @@
 //! group in `part`, who is listed in `state`, who flushes in `coordinator` and how in
 //! `flush`. Who the groups are is for `charge` to know.
 
-pub(crate) mod cells;
 pub(crate) mod coordinator;
 pub(crate) mod flush;
 pub(crate) mod item;

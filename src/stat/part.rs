@@ -3,7 +3,6 @@
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
 
-use super::cells::Bits;
 use super::flush::{Row, Visits};
 use super::item::Stat;
 use crate::numa::NodeId;
@@ -11,6 +10,7 @@ use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, Shared};
+use crate::thread::cells::Bits;
 
 /// So much at once is flushed at once: what is announced and not flushed must not wrap.
 pub(super) const ENDLESS: u64 = 1 << 56;

@@ -5,11 +5,11 @@
 
 use smallvec::SmallVec;
 
-use super::cells::{Cells, Line, Version, lines, lines_bytes};
 use super::flush::Rows;
 use super::list::{Link, Linked, List, NONE};
 use super::part::{OwnPart, Part};
 use crate::sync::{Arc, IDLE_VISITS, SLICE};
+use crate::thread::cells::{Cells, Line, Version, lines, lines_bytes};
 
 /// Behind the lock.
 pub(super) struct State {

@@ -8,8 +8,8 @@ pub(crate) mod checker;
 
 use std::cell::Cell;
 
-use super::per_thread::{Local, Owner, Registry};
 use super::{Arc, Ordering};
+use crate::thread::registry::{Local, Owner, Registry};
 
 pub(crate) use checker::{
     AtomicI64, AtomicPtr, AtomicU32, AtomicU64, DEATHS, IDLE_VISITS, MutexGuard, PAGE_SLOTS, PAGES_MAX, POOL_OBJECTS,

@@ -7,7 +7,7 @@ pub(crate) use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, f
 
 pub(crate) use parking_lot::{Mutex, MutexGuard};
 
-use super::per_thread::{Local, Owner, Registry};
+use crate::thread::registry::{Local, Owner, Registry};
 
 /// Most objects of a pool's chunk.
 pub(crate) const POOL_OBJECTS: usize = 4_096;

@@ -2,7 +2,7 @@
 
 use super::loom_lifecycle::bare;
 use super::{beside, model, model_without_pair, stocked};
-use crate::sync::per_thread::in_hook;
+use crate::thread::registry::in_hook;
 use crate::{Charge, ChargeError, CounterConfig, CounterSet, Group, Limit, PageCounter, SetStock};
 
 fn unstocked() -> CounterConfig {

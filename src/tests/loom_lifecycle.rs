@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{large_model_without_pair, model, model_without_pair};
-use crate::charge::life::State;
+use crate::counter::incarnation::State;
 use crate::{Bytes, Counter, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 /// Units go up the tree one by one: what is explored is the end of a group, not its stock.

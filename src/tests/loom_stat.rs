@@ -3,8 +3,8 @@
 
 use super::loom_lifecycle::{beside, group};
 use super::{large_model_without_pair, model, model_without_pair};
-use crate::charge::stat::Spine;
 use crate::group::Group;
+use crate::hierarchy::stats::Spine;
 use crate::{Bytes, Runtime, RuntimeBuilder, Stat};
 
 /// Counted one by one, of which each is announced: what is explored is the statistics.

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::bytes::PerCpuBytes;
 use super::pool::Pool;
 use super::shape::{Owner, PerCpuShape, Plan};
-use crate::charge::page_counter::Node;
+use crate::counter::object::Node;
 use crate::group::Group;
 use crate::kmem::error::KmemError;
 use crate::numa::config::Numa;

@@ -8,7 +8,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::shape::Plan;
-use crate::charge::stat::Spine;
+use crate::hierarchy::stats::Spine;
 use crate::kmem::at_hand::{SHARES_MAX, Shares};
 use crate::kmem::placement::Placement;
 use crate::numa::{NodeOf, PageNode, Topology};

@@ -8,7 +8,7 @@ use super::chunk::Chunk;
 use super::nodes::{Addresses, Found};
 use super::records::{Account, Ended, Room};
 use super::shape::{Owner, Plan};
-use crate::charge::pool::slow_path;
+use crate::counter::make::slow_path;
 use crate::group::{Charge, Group};
 use crate::kmem::Precharge;
 use crate::kmem::at_hand::Shared;

@@ -1,0 +1,3 @@
+//! The attempt to charge: try, drain, reclaim, wait, victim.
+
+pub(crate) mod attempt;

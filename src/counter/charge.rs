@@ -1,0 +1,437 @@
+//! The whole path of a charge and of an uncharge.
+
+use crate::counter::config::Pressure;
+use crate::counter::make::slow_path;
+use crate::counter::object::{Node, SHARED, USAGE_MAX};
+use crate::counter::refusal::Refusal;
+use crate::stat::Stat;
+use crate::sync::{Ordering, fence_after_exchange};
+use crate::thread::context;
+use crate::thread::directory::Gate;
+use crate::thread::registry;
+use crate::thread::registry::Block;
+use crate::thread::slot::{Consume, Put, Slot};
+use crate::thread::transit::ANY;
+
+/// Times a charge is tried again while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
+const RECLAIM_RETRIES_MAX: usize = 16;
+
+/// A walk that got through.
+struct Walked {
+    /// Whether the stock was open.
+    open: bool,
+    /// Whether it was for a batch.
+    stocked: bool,
+    /// The room that it left.
+    margin: u64,
+}
+
+/// Whether a refusal asks the pressure hook first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ask {
+    Hook,
+    Nobody,
+}
+
+// === The hit path ===
+
+impl Gate {
+    /// Charge `n` from this thread's stock.
+    #[inline(always)]
+    pub(crate) fn consume(&self, n: u64) -> Consume {
+        crate::sync::with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
+            Some(slot) => slot.consume(n, false),
+            None => Consume::Miss,
+        })
+    }
+
+    /// [`consume`](Self::consume) for groups: a miss for nothing, which takes a handle, and where the stock has closed.
+    /// It may hold credit that buys nothing any more, for a group goes offline without a barrier.
+    #[inline(always)]
+    pub(crate) fn consume_open(&self, n: u64) -> Consume {
+        // Relaxed: whoever knows that the group is offline, and so closed, reads 0.
+        let bar = n.cast_signed().wrapping_sub(1) | self.capacity.load(Ordering::Relaxed).cast_signed().wrapping_sub(1);
+        crate::sync::with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
+            Some(slot) => slot.consume_unless(n, false, bar),
+            None => Consume::Miss,
+        })
+    }
+
+    /// Uncharge `n` into this thread's stock.
+    #[inline(always)]
+    pub(crate) fn put(&self, n: u64) -> Put {
+        crate::sync::with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
+            Some(slot) => slot.put(n, &self.capacity, false),
+            None => Put::Full,
+        })
+    }
+}
+
+impl Gate {
+    /// The counter of a gate. The caller keeps it alive, by a handle or by live charge.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn node(&self) -> &'static Node {
+        // SAFETY: the pool ties each gate to its object before it shows either to anybody, and never frees one.
+        unsafe { &*self.owner().cast::<Node>() }
+    }
+}
+
+// === The slow path of a charge ===
+
+impl Node {
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn try_charge_slow(&self, n: u64, missed: Consume) -> Result<(), Refusal<'_>> {
+        self.charge_slow(n, missed, Ask::Hook)
+    }
+
+    /// The same for groups, who ask for reclaim themselves, outside of any slow path.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn try_charge_once_slow(&self, n: u64, missed: Consume) -> Result<(), Refusal<'_>> {
+        self.charge_slow(n, missed, Ask::Nobody)
+    }
+
+    /// Never refused: what does not fit is forced, after stranded credit was drained. Returns the units charged: fewer
+    /// than `n` only where a level cannot count them.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn force_slow(&self, n: u64, missed: Consume) -> u64 {
+        if self.charge_slow(n, missed, Ask::Nobody).is_ok() {
+            return n;
+        }
+        slow_path(|block, nested| {
+            let charged = n.min(self.countable());
+            if charged < n {
+                self.tree().counts.overflows.fetch_add(1, Ordering::Relaxed);
+            }
+            let crossed = self.force(charged);
+            self.count_charged(block.filter(|_| !nested), charged);
+            if crossed && !nested {
+                self.tree().close_crossed(self);
+            }
+            charged
+        })
+    }
+
+    /// A charge that is not to be: what a hit has begun is undone.
+    #[cold]
+    pub(crate) fn undo_slow(&self, n: u64, missed: Consume) {
+        if missed == Consume::Undone {
+            slow_path(|block, _| self.undo(block, n));
+        }
+    }
+
+    fn charge_slow(&self, n: u64, missed: Consume, ask: Ask) -> Result<(), Refusal<'_>> {
+        if n == 0 {
+            return Ok(());
+        }
+        slow_path(|block, nested| {
+            let missed = if self.life().careful { self.consume_careful(block, n) } else { missed };
+            if missed == Consume::Undone {
+                self.undo(block, n);
+            }
+            if missed != Consume::Hit {
+                self.charge_missed(block, nested, n, ask)?;
+            }
+            self.count_charged(block.filter(|_| !nested), n);
+            Ok(())
+        })
+    }
+
+    fn charge_missed(&self, block: Option<&Block>, nested: bool, n: u64, ask: Ask) -> Result<(), Refusal<'_>> {
+        let mut refusal = match self.refill(block.filter(|_| !nested), n) {
+            Ok(walked) => {
+                if let Some(block) = block.filter(|_| walked.stocked) {
+                    self.count(block, Stat::STOCK_REFILL);
+                }
+                if !nested {
+                    self.tree().adapt(self, walked.open, walked.margin);
+                }
+                return Ok(());
+            }
+            Err(refusal) => refusal,
+        };
+        if nested {
+            // Inside another slow path of this thread: no lock may be taken and nobody waited for.
+            self.tree().counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
+        } else {
+            refusal = match self.tree().charge_at_limit(self, n, None, refusal) {
+                Ok(_) => return Ok(()),
+                Err(refusal) => refusal,
+            };
+            if ask == Ask::Hook {
+                refusal = match self.ask_hook(block, n, refusal) {
+                    Ok(()) => return Ok(()),
+                    Err(refusal) => refusal,
+                };
+            }
+        }
+        if ask == Ask::Hook {
+            refusal.level.count_refusal();
+        }
+        Err(refusal)
+    }
+
+    /// A walk for a batch, whose surplus stays in the slot, or for exactly `n`.
+    fn refill(&self, block: Option<&Block>, n: u64) -> Result<Walked, Refusal<'_>> {
+        let exactly = |open: bool| {
+            let walked = self.walk(n);
+            walked.map(|margin| Walked { open, stocked: false, margin })
+        };
+        let Some(block) = block else { return exactly(false) };
+        self.enter(block);
+        // SeqCst (E5, E14): read in transit. Whoever closes the stock after this waits for us.
+        let capacity = self.gate.capacity.load(Ordering::SeqCst);
+        // Inside reclaim nothing is charged in advance: what is there is what is lacking.
+        let (open, batch) = (capacity > 0, if capacity > 0 && registry::in_reclaim() { 0 } else { capacity / 2 });
+        let walked = match self.ready_slot(block, capacity) {
+            Some(slot) if n <= batch => match context::walk_batch(|| self.walk(batch)) {
+                (Ok(margin), false) => {
+                    self.keep_surplus(slot, batch - n);
+                    Ok(Walked { open, stocked: true, margin })
+                }
+                // No room for a batch: ask for what is needed, and close.
+                (walked, _) => {
+                    if walked.is_ok() {
+                        self.uncharge_levels(batch);
+                        context::take_over_high();
+                    }
+                    exactly(open).map(|walked| Walked { margin: 0, ..walked })
+                }
+            },
+            _ => exactly(open),
+        };
+        block.transit.end();
+        walked
+    }
+
+    /// In transit, as one of this counter's chargers.
+    pub(crate) fn enter(&self, block: &Block) {
+        let me = block.charger();
+        // SeqCst (E14), here and below: pairs with `Tree::close_dying`. Either it sees more chargers than one, or we read
+        // capacity 0. That another thread has marked them orders nothing of ours: whoever finds its mark looks at capacity
+        // after it.
+        let before = self.charger.load(Ordering::SeqCst);
+        if before != me {
+            let marks = before != SHARED;
+            if marks
+                && (before != 0 || self.charger.compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed).is_err())
+            {
+                self.charger.swap(SHARED, Ordering::SeqCst);
+            }
+            fence_after_exchange();
+        }
+        block.transit.begin(self.tree().number, self.life().fenced);
+    }
+
+    /// What a refill got beyond the charge becomes credit, or goes back up the tree.
+    fn keep_surplus(&self, slot: &Slot, surplus: u64) {
+        let fenced = self.life().fenced;
+        let back = match slot.put(surplus, &self.gate.capacity, fenced) {
+            Put::Kept => 0,
+            Put::Full => surplus,
+            Put::Closed => slot.take_back(u64::MAX, fenced),
+        };
+        self.uncharge_levels(back);
+    }
+
+    /// This thread's slot, active: its share of the published bound is set aside. `None`: go without stock.
+    fn ready_slot<'a>(&self, block: &'a Block, capacity: u64) -> Option<&'a Slot> {
+        if capacity == 0 {
+            // Left behind when the barrier failed or the closer ran out of patience: nobody else may come for it.
+            let slot = block.slot(self.index)?;
+            self.uncharge_levels(slot.take_back(u64::MAX, self.life().fenced));
+            return None;
+        }
+        let slot = block.slot_or_page(self.index)?;
+        if slot.is_vacant() {
+            if !self.reserve(capacity) {
+                return None;
+            }
+            self.touched.fetch_add(1, Ordering::Relaxed);
+            slot.activate();
+        }
+        Some(slot)
+    }
+
+    /// Pressure, and the charge again for as long as somebody frees something.
+    fn ask_hook<'a>(&'a self, block: Option<&Block>, n: u64, mut refusal: Refusal<'a>) -> Result<(), Refusal<'a>> {
+        let Some(hook) = &self.tree().config.hook else { return Err(refusal) };
+        for _ in 0..RECLAIM_RETRIES_MAX {
+            let refused = refusal.refused(self, n);
+            let freed = registry::in_hook(|| hook(&Pressure { refused: &refused }));
+            if freed.unwrap_or(0) == 0 {
+                break;
+            }
+            refusal = match self.refill(block, n) {
+                Ok(_) => return Ok(()),
+                Err(refusal) => match self.tree().charge_at_limit(self, n, None, refusal) {
+                    Ok(_) => return Ok(()),
+                    Err(refusal) => refusal,
+                },
+            };
+        }
+        Err(refusal)
+    }
+}
+
+// === The slow path of an uncharge ===
+
+impl Gate {
+    /// Uncharge `n` from the gate's counter, after a hit that missed. Afterwards the counter may be gone.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn uncharge_slow(&self, n: u64, missed: Put) {
+        match missed {
+            Put::Kept => {}
+            Put::Full => self.node().uncharge_slow(n),
+            // Put, and the stock has closed meanwhile: what is in the slot may be somebody's by now, or nobody's.
+            Put::Closed => slow_path(|block, _| {
+                let slot = block.and_then(|block| block.slot_behind(self));
+                self.take_back(block.zip(slot), ANY, false);
+            }),
+        }
+    }
+
+    /// The credit just put is in the slot of a counter that has closed: everything in the slot goes up the tree. What
+    /// is found there keeps the counter alive; where nothing is, nothing of it is touched.
+    fn take_back(&self, slot: Option<(&Block, &Slot)>, tree: u32, fenced: bool) {
+        let Some((block, slot)) = slot else { return };
+        // An allocator that charges inside a transit is covered by it.
+        let entered = block.transit.is_over();
+        if entered {
+            block.transit.begin(tree, fenced);
+        } else {
+            block.transit.widen();
+        }
+        let back = slot.take_back(u64::MAX, fenced);
+        if back > 0 {
+            self.node().uncharge_levels(back);
+        }
+        if entered {
+            block.transit.end();
+        }
+    }
+}
+
+impl Node {
+    /// Uncharge `n` that was charged without a stock.
+    pub(crate) fn give_back(&self, n: u64) {
+        self.uncharge_slow(n);
+    }
+
+    /// `n` is still charged, and keeps the counter alive until the last step.
+    fn uncharge_slow(&self, n: u64) {
+        let n = n.min(USAGE_MAX);
+        if n == 0 {
+            return;
+        }
+        slow_path(|block, nested| {
+            let (life, tree) = (self.life(), self.tree().number);
+            let alone = block.filter(|_| !nested);
+            // The second count first: once the credit is put back the counter may be somebody else's.
+            self.count_uncharged(alone, n);
+            if life.careful {
+                let (fenced, slot) = (life.fenced, self.slot_of(block));
+                match slot.map_or(Put::Full, |(_, slot)| slot.put(n, &self.gate.capacity, fenced)) {
+                    Put::Kept => return,
+                    Put::Closed => return self.gate.take_back(slot, tree, fenced),
+                    Put::Full => {}
+                }
+            }
+            // The same for the statistics. A stock that this thread has not used yet does not overflow.
+            if let Some(block) = alone.filter(|block| self.is_full_for(block, n)) {
+                self.count(block, Stat::STOCK_RETURN);
+            }
+            let poisoned = self.poisoned.load(Ordering::Relaxed);
+            let whole = match alone {
+                Some(block) => {
+                    self.enter(block);
+                    let whole = self.cut(block, n);
+                    block.transit.end();
+                    whole
+                }
+                None => self.uncharge_levels(n),
+            };
+            // Too much was given back, which takes a handle to do.
+            if (poisoned || !whole) && !nested && self.gate.capacity.load(Ordering::Relaxed) > 0 {
+                self.tree().close_poisoned(self);
+            }
+        });
+    }
+
+    /// The stock is open, and what this thread has of it leaves no room for `n`.
+    fn is_full_for(&self, block: &Block, n: u64) -> bool {
+        let capacity = self.gate.capacity.load(Ordering::Relaxed);
+        let owned = block.slot(self.index).map_or(-1, Slot::owned);
+        capacity > 0 && owned >= 0 && n.saturating_add(owned.cast_unsigned()) > capacity
+    }
+
+    /// Keep one batch, and let the rest go up the tree: trimming only the excess would overflow again at once. False
+    /// where a level had less to take.
+    fn cut(&self, block: &Block, n: u64) -> bool {
+        // SeqCst (E5, E14): as in `refill`.
+        let capacity = self.gate.capacity.load(Ordering::SeqCst);
+        let Some(slot) = self.ready_slot(block, capacity) else { return self.uncharge_levels(n) };
+        let fenced = self.life().fenced;
+        match slot.put(n, &self.gate.capacity, fenced) {
+            Put::Kept => return true,
+            Put::Closed => return self.uncharge_levels(slot.take_back(u64::MAX, fenced)),
+            Put::Full => {}
+        }
+        let batch = capacity / 2;
+        let owned = slot.owned().max(0).cast_unsigned();
+        if owned >= batch {
+            return self.uncharge_levels(n.saturating_add(slot.take_back(owned - batch, fenced)));
+        }
+        let keep = (batch - owned).min(n);
+        self.keep_surplus(slot, keep);
+        self.uncharge_levels(n - keep)
+    }
+
+    /// A drainer claimed what a charge was about to pay with: raise the level again. The charge goes on as a miss.
+    fn undo(&self, block: Option<&Block>, n: u64) {
+        let Some((block, slot)) = self.slot_of(block) else { return };
+        if slot.undo(n, &self.gate.capacity, self.life().fenced) == Put::Closed {
+            self.gate.take_back(Some((block, slot)), self.tree().number, self.life().fenced);
+        }
+    }
+}
+
+// === Hits that cost more: with a real fence, or counted twice ===
+
+impl Node {
+    fn consume_careful(&self, block: Option<&Block>, n: u64) -> Consume {
+        self.slot_of(block).map_or(Consume::Miss, |(_, slot)| slot.consume(n, self.life().fenced))
+    }
+
+    fn slot_of<'a>(&self, block: Option<&'a Block>) -> Option<(&'a Block, &'a Slot)> {
+        block.and_then(|block| Some((block, block.slot(self.index)?)))
+    }
+
+    pub(crate) fn count_charged(&self, block: Option<&Block>, n: u64) {
+        if self.is_memory() {
+            registry::note_charged(n);
+        }
+        if self.tree().audited {
+            match block.and_then(|block| block.audit_or_page(self.index)) {
+                Some(cell) => cell.charged(n),
+                None => self.usage.audit_shared.charged_shared(n),
+            }
+        }
+    }
+
+    pub(crate) fn count_uncharged(&self, block: Option<&Block>, n: u64) {
+        if self.is_memory() {
+            registry::note_uncharged(n);
+        }
+        if self.tree().audited {
+            match block.and_then(|block| block.audit_or_page(self.index)) {
+                Some(cell) => cell.uncharged(n),
+                None => self.usage.audit_shared.uncharged_shared(n),
+            }
+        }
+    }
+}

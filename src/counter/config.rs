@@ -1,0 +1,308 @@
+//! How a tree of counters behaves.
+
+use std::fmt;
+
+use crate::counter::object::USAGE_MAX;
+use crate::error::{CounterId, Refused};
+use crate::sync::Arc;
+use crate::sync::barrier::BarrierMode;
+
+/// Units that a thread charges in advance, unless configured otherwise: the kernel's MEMCG_CHARGE_BATCH.
+pub(crate) const BATCH: u64 = 64;
+
+/// The largest batch. Two of them are a slot's capacity, which must stay far from the sign bit.
+pub(crate) const BATCH_MAX: u64 = 1 << 40;
+
+/// Share of the root's max that may be stranded as credit, unless configured otherwise.
+pub(crate) const BUDGET_SHARE: u64 = 16;
+
+type Hook = dyn Fn(&Pressure<'_>) -> u64 + Send + Sync;
+
+/// Configuration of a tree of [`PageCounter`](crate::PageCounter)s, fixed at its root.
+///
+/// ```
+/// use memcg::{CounterConfig, PageCounter};
+///
+/// let machine = PageCounter::root(CounterConfig::new().batch(32).audit(true));
+/// assert_eq!(machine.batch(), 32);
+/// ```
+#[derive(Clone)]
+pub struct CounterConfig {
+    pub(crate) batch: u64,
+    pub(crate) adaptive: bool,
+    pub(crate) audit: bool,
+    pub(crate) budget: Option<u64>,
+    pub(crate) max: u64,
+    pub(crate) barrier: BarrierMode,
+    pub(crate) hook: Option<Arc<Hook>>,
+    pub(crate) recursive: bool,
+}
+
+impl CounterConfig {
+    /// Batch 64, adaptive, no audit, a sixteenth of the root's max for stranded credit, no max, the best barrier.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new());
+    /// assert_eq!((machine.batch(), machine.max()), (64, PageCounter::UNLIMITED));
+    /// ```
+    pub fn new() -> Self {
+        CounterConfig {
+            batch: BATCH,
+            adaptive: true,
+            audit: false,
+            budget: None,
+            max: u64::MAX,
+            barrier: BarrierMode::Auto,
+            hook: None,
+            recursive: true,
+        }
+    }
+
+    /// Units that a thread charges in advance. 0 switches the stock off: every charge walks, usage is live. At most
+    /// 2^40.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let usage = |batch| {
+    ///     let job = PageCounter::root(CounterConfig::new().batch(batch).adaptive(false));
+    ///     job.charge(10);
+    ///     job.usage()
+    /// };
+    /// assert_eq!((usage(0), usage(32)), (10, 32));
+    /// ```
+    pub fn batch(mut self, units: u64) -> Self {
+        self.batch = units.min(BATCH_MAX);
+        self
+    }
+
+    /// Whether a counter closes its stock near a limit and opens it again with room (default), or keeps it open always.
+    ///
+    /// Near is less than 4 batches of room at any level, room is 16; both grow with the number of threads above two.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let usage = |adaptive| {
+    ///     let job = PageCounter::root(CounterConfig::new().adaptive(adaptive));
+    ///     job.charge(10);
+    ///     job.usage()
+    /// };
+    /// assert_eq!((usage(true), usage(false)), (10, 64), "a new counter is closed until it has seen room");
+    /// ```
+    pub fn adaptive(mut self, adaptive: bool) -> Self {
+        self.adaptive = adaptive;
+        self
+    }
+
+    /// Whether a second, independent count is kept for [`PageCounter::verify`](crate::PageCounter::verify). Costs a
+    /// call and a store for each charge: for tests and for hunting drift.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let found = |audit| {
+    ///     let job = PageCounter::root(CounterConfig::new().audit(audit));
+    ///     job.charge(10);
+    ///     job.cancel(3); // half an undo
+    ///     !job.verify().is_ok()
+    /// };
+    /// assert_eq!((found(false), found(true)), (false, true));
+    /// ```
+    pub fn audit(mut self, audit: bool) -> Self {
+        self.audit = audit;
+        self
+    }
+
+    /// Most units that may be stranded as credit below the root, over all threads and counters. Default: a sixteenth
+    /// of the root's max. At the budget, charges go up the tree one by one.
+    ///
+    /// Exact: [`stocked_bound`](crate::PageCounter::stocked_bound) of the root is never above it.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false).budget(128));
+    /// let (first, second) = (machine.child(), machine.child());
+    /// first.charge(10);
+    /// second.charge(10); // two batches are all that may be stranded
+    /// assert_eq!((machine.stocked_bound(), machine.usage()), (128, 64 + 10));
+    /// ```
+    pub fn budget(mut self, units: u64) -> Self {
+        self.budget = Some(units);
+        self
+    }
+
+    /// Max of the root, in units.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().max(1_000));
+    /// machine.try_charge(1_000)?;
+    /// assert!(machine.try_charge(1).is_err());
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub fn max(mut self, units: u64) -> Self {
+        self.max = units;
+        self
+    }
+
+    /// The barrier pair of charges and drains.
+    ///
+    /// ```
+    /// use memcg::{BarrierMode, BarrierState, CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().barrier(BarrierMode::Fence));
+    /// assert_eq!(machine.barrier(), BarrierState::Fence);
+    /// ```
+    pub fn barrier(mut self, mode: BarrierMode) -> Self {
+        self.barrier = mode;
+        self
+    }
+
+    /// Whether what a counter's children do not claim of its min or low protects those of them that use more than they
+    /// claim, in proportion (default), or nobody.
+    ///
+    /// Source: the mount option `memory_recursiveprot`.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let protected = |recursive| {
+    ///     let machine = PageCounter::root(CounterConfig::new().batch(0).recursive_protection(recursive));
+    ///     let tenant = machine.child();
+    ///     tenant.set_low(50);
+    ///     let job = tenant.child();
+    ///     job.charge(80);
+    ///     job.effective_low(&machine)
+    /// };
+    /// assert_eq!((protected(true), protected(false)), (50, 0));
+    /// ```
+    pub fn recursive_protection(mut self, recursive: bool) -> Self {
+        self.recursive = recursive;
+        self
+    }
+
+    /// Called when a charge does not fit even after stranded credit was drained, before it is refused.
+    ///
+    /// Runs on the charging thread with no lock held; may charge and uncharge; returns the units that it freed. While
+    /// it returns more than 0 the charge is tried again, at most 16 times. Pressure does not nest: a charge made inside
+    /// the hook that does not fit is refused at once.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// static CACHE: std::sync::OnceLock<PageCounter> = std::sync::OnceLock::new();
+    /// let machine = PageCounter::root(CounterConfig::new().max(100).on_pressure(|pressure| {
+    ///     let Some(cache) = CACHE.get() else { return 0 };
+    ///     cache.uncharge(pressure.want()); // evict
+    ///     pressure.want()
+    /// }));
+    /// let cache = CACHE.get_or_init(|| machine.child());
+    /// cache.try_charge(80)?;
+    /// machine.child().try_charge(50)?;
+    /// assert_eq!(cache.live(), 50);
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub fn on_pressure(mut self, hook: impl Fn(&Pressure<'_>) -> u64 + Send + Sync + 'static) -> Self {
+        self.hook = Some(Arc::new(hook));
+        self
+    }
+}
+
+impl Default for CounterConfig {
+    fn default() -> Self {
+        CounterConfig::new()
+    }
+}
+
+impl fmt::Debug for CounterConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CounterConfig")
+            .field("batch", &self.batch)
+            .field("adaptive", &self.adaptive)
+            .field("audit", &self.audit)
+            .field("budget", &self.budget)
+            .field("max", &self.max)
+            .field("barrier", &self.barrier)
+            .field("on_pressure", &self.hook.is_some())
+            .field("recursive_protection", &self.recursive)
+            .finish()
+    }
+}
+
+/// A charge that does not fit, as the pressure hook sees it.
+///
+/// ```
+/// use memcg::{CounterConfig, PageCounter};
+///
+/// let (log, pressures) = std::sync::mpsc::channel();
+/// let machine = PageCounter::root(CounterConfig::new().max(100).on_pressure(move |pressure| {
+///     log.send(format!("{} units short in {}", pressure.want(), pressure.level())).unwrap();
+///     0
+/// }));
+/// assert!(machine.try_charge(130).is_err());
+/// assert_eq!(pressures.recv()?, format!("30 units short in {}", machine.id()));
+/// # Ok::<(), std::sync::mpsc::RecvError>(())
+/// ```
+#[derive(Debug)]
+pub struct Pressure<'a> {
+    pub(crate) refused: &'a Refused,
+}
+
+impl Pressure<'_> {
+    /// The counter at its max: room is needed in its subtree.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let (log, levels) = std::sync::mpsc::channel();
+    /// let machine = PageCounter::root(CounterConfig::new().max(100).on_pressure(move |pressure| {
+    ///     log.send(pressure.level()).unwrap();
+    ///     0
+    /// }));
+    /// assert!(machine.child().try_charge(101).is_err());
+    /// assert_eq!(levels.recv(), Ok(machine.id()));
+    /// ```
+    pub fn level(&self) -> CounterId {
+        self.refused.level
+    }
+
+    /// Units that must be freed there for the charge to fit, as things stood when it was refused.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let (log, wants) = std::sync::mpsc::channel();
+    /// let job = PageCounter::root(CounterConfig::new().max(100).on_pressure(move |pressure| {
+    ///     log.send(pressure.want()).unwrap();
+    ///     0
+    /// }));
+    /// job.charge(80);
+    /// assert!(job.try_charge(50).is_err());
+    /// assert_eq!(wants.recv(), Ok(30));
+    /// ```
+    pub fn want(&self) -> u64 {
+        let Refused { requested, usage, max, .. } = *self.refused;
+        usage.saturating_add(requested).saturating_sub(max.min(USAGE_MAX))
+    }
+
+    /// What the charger will be told if nothing is freed.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let (log, refusals) = std::sync::mpsc::channel();
+    /// let job = PageCounter::root(CounterConfig::new().max(100).on_pressure(move |pressure| {
+    ///     log.send(*pressure.refused()).unwrap();
+    ///     0
+    /// }));
+    /// assert_eq!(job.try_charge(101).err(), refusals.recv().ok());
+    /// ```
+    pub fn refused(&self) -> &Refused {
+        self.refused
+    }
+}

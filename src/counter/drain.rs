@@ -1,0 +1,480 @@
+//! The tree's lock, and everything that moves stranded credit: closing, draining, opening.
+//!
+//! One lock for each tree serialises drains and openings. Its holder waits for no other thread but
+//! through a bounded look at transit words, so whoever waits for the lock must not be in transit.
+//! Closing is the only way to be sure that no credit exists below a level:
+//!
+//! 1. capacity 0 for every open stock, 2. claim what is in the slots, 3. one heavy barrier, 4. wait for the transits
+//!    seen,
+//! 5. settle, 6. look again until nothing is left, 7. uncount.
+//!
+//! Edges: E2 and E3 (slots), E4 (forced charge/opening), E5 and E6 (transit), E10 (open count), E35 (opening/offline),
+//! E36 (closing/burial). The protocol stands in `README.md` beside this file.
+
+use crate::counter::object::{CLOSED, Node, OPENED};
+use crate::counter::refusal::Refusal;
+use crate::counter::stocks::{Claim, List, Scope, Stocks};
+use crate::counter::tree::Tree;
+use crate::sync::barrier::BarrierFailed;
+use crate::sync::{Ordering, fence_after_exchange};
+use crate::thread::registry::Block;
+
+/// Margins at which a stock closes and opens, in batches per registered thread: 4 and 16 batches for two threads.
+const CLOSE_BELOW: u64 = 2;
+const OPEN_ABOVE: u64 = 8;
+
+/// Passes over the stocks of a drain that leaves them open. More find only what running threads have put meanwhile.
+const OPEN_PASSES: usize = 4;
+
+/// Levels that one charge may close in turn before it takes a refusal as it stands: more than a tree has in practice,
+/// so that only limits that move all the time can reach it.
+const TURNS_MAX: usize = 4_096;
+
+/// Times that a limit waits a millisecond for a thread in transit before it takes its credit for live charge.
+const PATIENCE_MAX: usize = 64;
+
+/// Why credit could not be taken out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stuck {
+    /// A thread stayed in transit longer than patience lasts.
+    Transit,
+    /// The heavy barrier failed.
+    Barrier,
+}
+
+impl From<BarrierFailed> for Stuck {
+    fn from(_: BarrierFailed) -> Self {
+        Stuck::Barrier
+    }
+}
+
+/// How a pass over stocks treats them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pass {
+    /// The stocks stay open.
+    Open,
+    /// Their capacity is 0 and nothing may be left behind.
+    Closing,
+}
+
+// === impl Tree: the failure path ===
+
+impl Tree {
+    /// A charge of `n` to `node` was refused. Look for stranded credit below the refusing level and try again; what is
+    /// refused now is refused for want of room. Levels from `top` on are not charged. The caller is not in transit.
+    #[cold]
+    pub(crate) fn charge_at_limit<'a>(
+        &self,
+        node: &'a Node,
+        n: u64,
+        top: Option<&Node>,
+        mut refusal: Refusal<'a>,
+    ) -> Result<u64, Refusal<'a>> {
+        for _ in 0..TURNS_MAX {
+            if refusal.without_credit() {
+                return Err(refusal);
+            }
+            let mut stocks = self.stocks.lock();
+            // Whoever held the lock has drained: the loser of the race looks again before it drains itself.
+            refusal = match node.walk_below(n, top) {
+                Ok(margin) => return Ok(margin),
+                Err(refusal) => refusal,
+            };
+            let level = refusal.level;
+            level.limits.tight.store(true, Ordering::Relaxed);
+            let closed = self.close(&mut stocks, level, Scope::Subtree);
+            let retried = node.walk_below(n, top);
+            self.reopen(&mut stocks, level);
+            match (retried, closed) {
+                (Ok(margin), _) => return Ok(margin),
+                (Err(again), Ok(())) if std::ptr::eq(again.level, level) => return Err(again),
+                // Refused at another level now: that one has credit of its own to look for.
+                (Err(again), Ok(())) => refusal = again,
+                (Err(again), Err(_)) => {
+                    refusal = again;
+                    break;
+                }
+            }
+        }
+        self.counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
+        Err(refusal)
+    }
+
+    /// Forced charges have put `node` or an ancestor above its max: no hit below may succeed from here on.
+    #[cold]
+    pub(crate) fn close_crossed(&self, node: &Node) {
+        for level in node.levels() {
+            // SeqCst (E4): after the exchange on usage; pairs with `open`.
+            if level.usage() <= level.max() || level.limits.open.load(Ordering::SeqCst) as u32 == 0 {
+                continue;
+            }
+            let mut stocks = self.stocks.lock();
+            level.limits.tight.store(true, Ordering::Relaxed);
+            let _ = self.close(&mut stocks, level, Scope::Subtree);
+            self.reopen(&mut stocks, level);
+        }
+    }
+
+    /// Set a max. Credit is drained before live charge makes it busy.
+    pub(crate) fn set_max(&self, level: &Node, max: u64) -> Result<(), u64> {
+        let mut stocks = self.stocks.lock();
+        let lowers = max < level.max();
+        let mut near = self.adaptive && lowers && level.room(max) < self.close_below(level.batch());
+        let mut closed = false;
+        let mut set = Err(level.usage());
+        // A charge that gets in between the look and the store takes the max back: it had room under the old one.
+        for turn in 0..TURNS_MAX {
+            let usage = level.usage();
+            if near || (usage > max && !closed) {
+                level.limits.tight.store(true, Ordering::Relaxed);
+                let stuck = self.close(&mut stocks, level, Scope::Subtree) == Err(Stuck::Transit);
+                // Unlike a charge, this may wait until a thread that was preempted in transit runs again.
+                (near, closed) = (false, !stuck || turn >= PATIENCE_MAX);
+                continue;
+            }
+            set = if usage > max { Err(usage) } else { level.store_max(max) };
+            if set.is_ok() || usage > max {
+                break;
+            }
+        }
+        if set.is_ok() && lowers {
+            // A walk that passed this level under the old max and has not looked again shows more than the new one
+            // until it is undone. Walks are in transit (E5).
+            let _ = self.wait_transits();
+        }
+        if level.life().parent.is_none() && level.bound.load(Ordering::Relaxed) > level.budget() {
+            let _ = self.close(&mut stocks, level, Scope::Subtree);
+        }
+        self.reopen(&mut stocks, level);
+        set
+    }
+
+    /// Set a max, whatever usage is. Credit is drained where usage comes near it. Returns what is above it then.
+    pub(crate) fn impose_max(&self, stocks: &mut Stocks, level: &Node, max: u64) -> u64 {
+        let lowers = max < level.max();
+        level.impose_max(max);
+        let near = self.adaptive && level.room(max) < self.close_below(level.batch());
+        if lowers && (near || level.usage() > max) {
+            level.limits.tight.store(true, Ordering::Relaxed);
+            let _ = self.close(stocks, level, Scope::Subtree);
+        }
+        if lowers {
+            let _ = self.wait_transits();
+        }
+        level.trim_forced();
+        if level.life().parent.is_none() && level.bound.load(Ordering::Relaxed) > level.budget() {
+            let _ = self.close(stocks, level, Scope::Subtree);
+        }
+        self.reopen(stocks, level);
+        // Whoever waits here may fit now, or never again.
+        level.list_waited_for();
+        level.usage().saturating_sub(max)
+    }
+
+    /// Until the walks that are under way have come to their end: what has left a lower level has left those above. The
+    /// caller is not in transit.
+    pub(crate) fn wait_for_walks(&self) {
+        let _drains = self.stocks.lock();
+        let _ = self.wait_transits();
+    }
+
+    /// A heavy barrier (E5), and the end of every transit of this tree that it finds.
+    fn wait_transits(&self) -> Result<(), Stuck> {
+        self.barrier.heavy()?;
+        let over = self.registry.blocks().all(|block| block.transit.wait(self.number));
+        if over { Ok(()) } else { Err(Stuck::Transit) }
+    }
+
+    // === Opening and closing ===
+
+    /// Margin under which a stock closes.
+    pub(crate) fn close_below(&self, batch: u64) -> u64 {
+        self.threads().saturating_mul(CLOSE_BELOW).saturating_mul(batch)
+    }
+
+    /// Margin from which on a stock opens. One that never closes by margin closed for a level above its max, and needs
+    /// no more than that it is not.
+    pub(crate) fn open_above(&self, batch: u64) -> u64 {
+        if !self.adaptive {
+            return 0;
+        }
+        self.threads().saturating_mul(OPEN_ABOVE).saturating_mul(batch)
+    }
+
+    fn threads(&self) -> u64 {
+        u64::from(self.registry.threads()).max(2)
+    }
+
+    /// After a walk that left `margin`: near a limit credit does more harm than good. Skipped while a drain runs.
+    #[inline]
+    pub(crate) fn adapt(&self, node: &Node, open: bool, margin: u64) {
+        let batch = node.batch();
+        if batch == 0 {
+            return;
+        }
+        let closes = self.adaptive && open && margin < self.close_below(batch);
+        let tight = || node.levels().any(Node::is_tight);
+        let opens = !open && margin >= self.open_above(batch) && !tight() && node.may_open();
+        if (closes || opens)
+            && let Some(mut stocks) = self.stocks.try_lock()
+        {
+            if opens {
+                self.open(&mut stocks, node.gate.node());
+            } else {
+                let _ = self.close(&mut stocks, node, Scope::Own);
+            }
+        }
+    }
+
+    /// Open one stock, if nothing speaks against it.
+    fn open(&self, stocks: &mut Stocks, node: &'static Node) {
+        if !node.may_open() {
+            return;
+        }
+        let capacity = 2 * node.batch();
+        if !node.is_open() {
+            // Without memory it goes without stock.
+            if !stocks.has_room() || !node.reserve(node.touched.load(Ordering::Relaxed) * capacity) {
+                return;
+            }
+            stocks.set_open(node, true);
+            for level in node.levels() {
+                // SeqCst (E10): counted before the first batch; pairs with `Refusal::without_credit`.
+                level.limits.open.fetch_add(OPENED, Ordering::SeqCst);
+            }
+        }
+        // E4: pairs with `close_crossed`. Either we see that a forced charge has put a level above its max, or it sees
+        // this stock counted and closes it.
+        // E35: the same, that its group is going offline.
+        fence_after_exchange();
+        if node.keeper().is_barred() || node.levels().any(|level| level.is_tight() || level.usage() > level.max()) {
+            // Nothing can be in a stock that has had no capacity.
+            if node.gate.capacity.load(Ordering::Relaxed) == 0 && !node.stuck.load(Ordering::Relaxed) {
+                self.uncount(node);
+                stocks.set_open(node, false);
+            }
+            return;
+        }
+        // Release (E10): after the count; whoever finds the stock open finds it counted.
+        node.gate.capacity.store(capacity, Ordering::Release);
+    }
+
+    /// The stock holds nothing any more.
+    pub(crate) fn uncount(&self, node: &Node) {
+        node.unreserve(node.touched.load(Ordering::Relaxed) * 2 * node.batch());
+        for level in node.levels() {
+            // AcqRel (E10): uncounted after the drain; pairs with `Refusal::without_credit`.
+            level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
+        }
+    }
+
+    /// Where stocks never close by margin: open everything below `level` again.
+    fn reopen(&self, stocks: &mut Stocks, level: &Node) {
+        if self.adaptive {
+            return;
+        }
+        if level.usage() <= level.max() {
+            level.limits.tight.store(false, Ordering::Relaxed);
+        }
+        for node in self.shape.freeze().subtree(level.gate.node()) {
+            self.open(stocks, node);
+            if let Some(front) = node.front() {
+                self.open(stocks, front);
+            }
+        }
+    }
+
+    /// Close every open stock in `scope` and take all its credit out, at the price of one barrier. On an error some
+    /// stocks stay counted as open, with capacity 0; the next closing finds them.
+    fn close(&self, stocks: &mut Stocks, top: &Node, scope: Scope) -> Result<(), Stuck> {
+        let closing = stocks.open_in(&self.shape, top, scope);
+        // The dying may hold what a limit above them lacks.
+        if closing.is_empty() && (scope == Scope::Own || stocks.deaths.is_empty()) {
+            stocks.scratch = closing;
+            return Ok(());
+        }
+        self.close_all(stocks, closing)
+    }
+
+    /// Close these, and the dying on the way.
+    pub(crate) fn close_all(&self, stocks: &mut Stocks, mut closing: List) -> Result<(), Stuck> {
+        stocks.take_deaths(&mut closing);
+        if closing.is_empty() {
+            return Ok(());
+        }
+        for stock in &closing {
+            // SeqCst (E3, E5): before the heavy barrier; a put or a transit that it does not wait for reads zero.
+            stock.gate.capacity.store(0, Ordering::SeqCst);
+        }
+        let taken = self.take_out(stocks, &closing, Pass::Closing);
+        for &stock in &closing {
+            stock.stuck.store(taken.is_err(), Ordering::Relaxed);
+            if taken.is_ok() {
+                self.uncount(stock);
+                stocks.set_open(stock, false);
+            } else if stock.is_queued() {
+                stocks.deaths.push(stock);
+            }
+        }
+        if stocks.deaths.is_empty() {
+            stocks.unsettled = 0;
+        }
+        closing.clear();
+        stocks.scratch = closing;
+        taken
+    }
+
+    /// Claim, barrier, settle, uncharge: until nothing is in sight.
+    #[allow(unsafe_code)]
+    fn take_out(&self, stocks: &mut Stocks, from: &[&'static Node], pass: Pass) -> Result<(), Stuck> {
+        let mut result = Ok(());
+        self.counts.drains.fetch_add(1, Ordering::Relaxed);
+        let mut cut = false;
+        for turn in 0.. {
+            if pass == Pass::Open && turn == OPEN_PASSES {
+                break;
+            }
+            stocks.claims.clear();
+            // Threads outermost: a thread's slots lie together.
+            let mut all = true;
+            for block in self.registry.blocks() {
+                for &stock in from {
+                    all &= stocks.claim(stock, block);
+                }
+            }
+            // A first closing turn needs its barrier even with nothing in sight: capacity 0 must have reached
+            // everybody. A claim that was cut left credit to an owner who may be undoing a consume: only after another
+            // barrier is what it puts back in sight, or the cut in sight of it.
+            let first_closing = pass == Pass::Closing && turn == 0;
+            let look_again = first_closing || cut;
+            if stocks.claims.is_empty() && !look_again {
+                break;
+            }
+            let seen = if first_closing { self.wait_transits() } else { self.barrier.heavy().map_err(Stuck::from) };
+            result = result.and(seen);
+            if seen == Err(Stuck::Barrier) {
+                stocks.release_claims();
+                break;
+            }
+            // What there was no memory for comes next.
+            cut = !all;
+            for claim in &stocks.claims {
+                // SAFETY: the slot lies in a block of the registry, which is not freed.
+                let units = unsafe { &*claim.slot }.settle(claim.units);
+                claim.stock.usage.settled.fetch_add(units, Ordering::Relaxed);
+                cut |= units < claim.units;
+            }
+        }
+        stocks.claims.clear();
+        for stock in from {
+            let units = stock.usage.settled.swap(0, Ordering::Relaxed);
+            if units > 0 {
+                self.uncharge_drained(stock, units);
+            }
+        }
+        result
+    }
+
+    /// Credit that came out of slots goes up the tree. What a poisoned counter holds beyond its usage was never
+    /// charged.
+    fn uncharge_drained(&self, node: &Node, units: u64) {
+        let backed = if node.poisoned.load(Ordering::Relaxed) { units.min(node.backing()) } else { units };
+        node.uncharge_levels(backed);
+        self.counts.discarded.fetch_add(units - backed, Ordering::Relaxed);
+        self.counts.drained.fetch_add(backed, Ordering::Relaxed);
+    }
+
+    // === By hand ===
+
+    /// Take all credit below `level` out and leave the stocks open.
+    pub(crate) fn drain(&self, level: &Node) -> u64 {
+        let mut stocks = self.stocks.lock();
+        let _ = self.close_deaths(&mut stocks);
+        let before = self.counts.drained.load(Ordering::Relaxed);
+        let mut open = stocks.open_in(&self.shape, level, Scope::Subtree);
+        let _ = self.take_out(&mut stocks, &open, Pass::Open);
+        // A counter whose credit turned out to be unbacked may not stay open.
+        for stock in &open {
+            if stock.poisoned.load(Ordering::Relaxed) {
+                let _ = self.close(&mut stocks, stock, Scope::Own);
+            }
+        }
+        open.clear();
+        stocks.scratch = open;
+        self.counts.drained.load(Ordering::Relaxed) - before
+    }
+
+    /// `level` is under pressure: from here on what is given back below it goes up the tree.
+    pub(crate) fn press(&self, level: &Node) {
+        let mut stocks = self.stocks.lock();
+        if level.limits.open.load(Ordering::Relaxed) as u32 == 0 {
+            return;
+        }
+        level.limits.tight.store(true, Ordering::Relaxed);
+        let _ = self.close(&mut stocks, level, Scope::Subtree);
+        self.reopen(&mut stocks, level);
+    }
+
+    /// More was uncharged than charged: stop hitting on credit that may not be there.
+    #[cold]
+    pub(crate) fn close_poisoned(&self, node: &Node) {
+        let mut stocks = self.stocks.lock();
+        let _ = self.close(&mut stocks, node, Scope::Own);
+    }
+
+    /// Change the batch of `level` and all below: capacity 0, barrier, drain, then the new batch. Never drain first: an
+    /// in-flight charge that still believes in the stock would refill it behind the drain.
+    pub(crate) fn set_batch(&self, level: &Node, batch: u64) {
+        let mut stocks = self.stocks.lock();
+        let closed = self.close(&mut stocks, level, Scope::Subtree);
+        // A stock that could not be closed keeps its batch: its bound was published for it.
+        let _ = closed;
+        for node in self.shape.freeze().subtree(level.gate.node()) {
+            for node in [Some(node), node.front()].into_iter().flatten().filter(|node| !node.is_open()) {
+                node.batch.store(batch, Ordering::Relaxed);
+            }
+        }
+        self.reopen(&mut stocks, level);
+    }
+
+    /// `parent` has its first child: its own credit goes back. The root has no stock as long as it has children.
+    pub(crate) fn after_first_child(&self, stocks: &mut Stocks, parent: &'static Node) {
+        let _ = self.close(stocks, parent, Scope::Own);
+        for stock in [Some(parent), parent.front()].into_iter().flatten() {
+            self.open_at_birth(stocks, stock);
+        }
+    }
+
+    /// The stock of a new counter that never closes by margin starts open.
+    pub(crate) fn open_at_birth(&self, stocks: &mut Stocks, node: &'static Node) {
+        if !self.adaptive {
+            self.open(stocks, node);
+        }
+    }
+}
+
+// === impl Stocks: claims ===
+
+impl Stocks {
+    /// Claim what a thread has in a stock, for the barrier to come. False where there is no memory for that.
+    fn claim(&mut self, stock: &'static Node, block: &Block) -> bool {
+        let Some(slot) = block.slot(stock.index) else { return true };
+        if self.claims.try_reserve(1).is_err() {
+            return false;
+        }
+        let units = slot.claim();
+        if units > 0 {
+            self.claims.push(Claim { stock, slot, units });
+        }
+        true
+    }
+
+    /// Give claims back that no barrier stands behind.
+    #[allow(unsafe_code)]
+    fn release_claims(&mut self) {
+        for claim in self.claims.drain(..) {
+            // SAFETY: as in `take_out`.
+            unsafe { &*claim.slot }.release_claim(claim.units);
+        }
+    }
+}

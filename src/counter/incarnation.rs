@@ -1,0 +1,320 @@
+//! The state word: what keeps a group's object alive, and who buries it.
+//!
+//! ```text
+//! generation (32) | offline (1) | claimed (1) | moved (1) | handles (29)
+//! ```
+//!
+//! A group is done with when it is offline, nobody has a handle on it and the usage of all its counters is zero: live
+//! charge *is* a reference, so that a charge need not count one. The word is that of the first counter; the others are
+//! kept and buried with it. Several threads may take the last step at once, each a different one: subtract the last
+//! usage, drop the last handle. Whoever may be the last
+//!
+//! 1. reads the generation while it still keeps the object alive,
+//! 2. takes its step,
+//! 3. fence (its own exchange is one),
+//! 4. reads the state: same generation, offline, no handles, not claimed,
+//! 5. claims the object: an exchange from exactly that,
+//! 6. reads the usage of all counters: zero,
+//! 7. moves the state from exactly what it has claimed to the next generation. Who wins this exchange buries.
+//!
+//! Usage after the claim: what was read before tells nothing, for a guard of zero bytes may have grown since and let go
+//! of its handle, and the word looks as before. From the claim on a handle that comes and goes leaves *moved*, so a
+//! word that is still exactly as claimed had no handle in between, nobody could bring usage back, and zero stays zero.
+//! Whoever takes a last step and finds the object claimed leaves it to the claimer, who looks again when it has to give
+//! the claim back. The object's memory stays what it is (`pool`), so a late look finds a state word, of another
+//! generation at worst.
+//!
+//! Edges: E15 (last uncharge/last handle), E16 (an id/the next generation).
+
+use std::ptr;
+
+use crate::counter::object::Node;
+use crate::sync::{AtomicU64, Ordering, fence_after_exchange, pause_point};
+use crate::thread::registry;
+
+const OFFLINE: u64 = 1 << 31;
+/// Somebody finds out whether it is done with.
+const CLAIMED: u64 = 1 << 30;
+/// A handle has come and gone since.
+const MOVED: u64 = 1 << 29;
+const HANDLES: u64 = MOVED - 1;
+const GENERATION: u32 = 32;
+
+/// From so many handles on the count sticks: the object is never released, and the count never wraps.
+const HANDLES_STUCK: u64 = 1 << 28;
+
+/// What a stuck count is set to: in the middle, for threads that add one or take one off before they set it.
+const HANDLES_SET: u64 = HANDLES_STUCK + HANDLES_STUCK / 2;
+
+/// The state word of one object.
+pub(crate) struct State(AtomicU64);
+
+/// A generation read while its object was alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Generation(pub(crate) u32);
+
+fn generation(word: u64) -> Generation {
+    Generation((word >> GENERATION) as u32)
+}
+
+fn is_last(word: u64) -> bool {
+    word & (OFFLINE | CLAIMED | HANDLES) == OFFLINE
+}
+
+fn is_stuck(word: u64) -> bool {
+    word & HANDLES >= HANDLES_STUCK
+}
+
+impl State {
+    /// In the pool, in no life yet.
+    pub(crate) fn new() -> Self {
+        State(AtomicU64::new(OFFLINE))
+    }
+
+    /// Taken from the pool: online, with one handle. Nobody else has the object.
+    pub(crate) fn begin(&self) {
+        // Relaxed: nobody else writes the word of an object in the pool; its locks handed the object over.
+        let word = self.0.load(Ordering::Relaxed);
+        // Release (E16): whoever pins this generation sees the object made.
+        self.0.store((word & !(OFFLINE | HANDLES)) | 1, Ordering::Release);
+    }
+
+    /// Back to the pool without a burial: its last user is the caller. False when there is no generation left.
+    pub(crate) fn end(&self) -> bool {
+        // Relaxed: as in `begin`. Release (E16): an id of the life that ends finds another generation from here on.
+        let word = self.0.load(Ordering::Relaxed);
+        self.0.store(next_life(word), Ordering::Release);
+        has_next(word)
+    }
+
+    #[inline]
+    pub(crate) fn generation(&self) -> Generation {
+        // Relaxed: the caller keeps the object, and in its life the generation does not change.
+        generation(self.0.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn is_offline(&self) -> bool {
+        // Acquire: what was done before the object went offline is seen by whoever is refused for it. SeqCst (E27): after
+        // the mark of who stands in line.
+        self.0.load(Ordering::SeqCst) & OFFLINE != 0
+    }
+
+    /// No admission from here on. Under the lock of its shard.
+    pub(crate) fn set_offline(&self) {
+        // Release: pairs with `is_offline`. An exchange, for handles come and go meanwhile. SeqCst (E27): before the look
+        // whether somebody stands in line.
+        self.0.fetch_or(OFFLINE, Ordering::SeqCst);
+    }
+
+    /// One more handle. The caller keeps the object alive meanwhile.
+    pub(crate) fn pin(&self) {
+        // Relaxed: the caller's own handle, or its charge, orders all that matters.
+        if is_stuck(self.0.fetch_add(1, Ordering::Relaxed)) {
+            self.stick();
+        }
+    }
+
+    /// One more handle, if the object is still in that life. One whose count has stuck is: nothing ends its life.
+    pub(crate) fn try_pin(&self, of: Generation) -> bool {
+        let pinned = |word: u64| (generation(word) == of).then(|| if is_stuck(word) { word } else { word + 1 });
+        // AcqRel (E16): pairs with `begin`.
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, pinned).is_ok()
+    }
+
+    /// One handle less. Returns the word left.
+    pub(crate) fn unpin(&self) -> u64 {
+        // Nobody claims what has a handle: where this one came before no claim is seen, none comes before it goes.
+        if self.0.load(Ordering::Relaxed) & CLAIMED != 0 {
+            return self.unpin_claimed();
+        }
+        // SeqCst (E15): a step that may be the last.
+        let word = self.0.fetch_sub(1, Ordering::SeqCst);
+        if is_stuck(word) {
+            self.stick();
+        }
+        word - 1
+    }
+
+    /// The count has stuck, and does not come down from there. To put back what one thread has taken off would not do:
+    /// the next thread finds the count below and takes its own off for good.
+    #[cold]
+    fn stick(&self) {
+        let set = |word: u64| Some(word & !HANDLES | HANDLES_SET);
+        // Relaxed: the count alone; no thread takes the last step of this life any more.
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
+    }
+
+    #[cold]
+    fn unpin_claimed(&self) -> u64 {
+        let less = |word: u64| (word - 1) | if word & CLAIMED != 0 { MOVED } else { 0 };
+        // SeqCst (E15): as in `unpin`.
+        let left = self.0.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |word| Some(less(word)));
+        left.map_or_else(less, less)
+    }
+}
+
+/// Free: the next generation, offline, no handles. The last generation is never left again.
+fn next_life(word: u64) -> u64 {
+    let next = u64::from(generation(word).0.saturating_add(1));
+    next << GENERATION | OFFLINE
+}
+
+fn has_next(word: u64) -> bool {
+    generation(word).0 < u32::MAX - 1
+}
+
+/// For tests and models, which cannot make so many handles.
+#[cfg(test)]
+#[allow(dead_code)]
+impl State {
+    /// Online, and so many handles before the count sticks.
+    pub(crate) fn before_it_sticks(handles: u64) -> Self {
+        State(AtomicU64::new(HANDLES_STUCK - handles))
+    }
+
+    pub(crate) fn has_stuck(&self) -> bool {
+        is_stuck(self.0.load(Ordering::Relaxed))
+    }
+}
+
+// === impl Node ===
+
+impl Node {
+    /// Drop a handle. Where it may have been the last thing that kept the object alive, the life to go on with in
+    /// [`Node::part`].
+    #[inline]
+    pub(crate) fn unpin(&self) -> Option<Generation> {
+        let left = self.state().unpin();
+        is_last(left).then(|| generation(left))
+    }
+
+    /// The counter that has the state word of the group that this is one of.
+    #[inline]
+    pub(crate) fn keeper(&self) -> &'static Node {
+        self.first()
+    }
+
+    /// After a step that may have been the last, and a fence; `of` was read before it. Whoever is last queues the
+    /// burial.
+    #[inline]
+    pub(crate) fn part(&self, of: Generation) {
+        // SeqCst (E15): pairs with itself on another thread: of two last steps one sees the other.
+        let word = self.state().0.load(Ordering::SeqCst);
+        if is_last(word) && generation(word) == of {
+            self.claim_slow(word);
+        }
+    }
+
+    #[cold]
+    fn claim_slow(&self, mut word: u64) {
+        let (of, state) = (generation(word), &self.state().0);
+        // SeqCst (E15): before usage, and after whatever the last handle saw. A handle from now on leaves its mark.
+        while is_last(word)
+            && generation(word) == of
+            && state.compare_exchange(word, word | CLAIMED, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+        {
+            pause_point("claimed");
+            // Nobody else buries it now: the list of its counters is there.
+            let used = self.keeper().group().find(|counter| !counter.usage_is_zero());
+            pause_point("usage read");
+            // AcqRel (E15): after usage; whoever finds the next generation comes after all that this life did.
+            if used.is_none()
+                && state.compare_exchange(word | CLAIMED, next_life(word), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            {
+                // Relaxed: from here on the object is this thread's; the pool's locks hand it on.
+                self.usage.spent.store(!has_next(word), Ordering::Relaxed);
+                let after = registry::exchange_graves(ptr::from_ref(self).cast());
+                self.usage.next_grave.store(after.cast_mut().cast(), Ordering::Relaxed);
+                return;
+            }
+            // SeqCst (E15): who took a last step meanwhile has seen the claim gone and looks itself, or we see that
+            // step.
+            state.fetch_and(!(CLAIMED | MOVED), Ordering::SeqCst);
+            fence_after_exchange();
+            if used.is_some_and(|counter| !counter.usage_is_zero()) {
+                return;
+            }
+            word = state.load(Ordering::SeqCst);
+        }
+    }
+
+    fn usage_is_zero(&self) -> bool {
+        // SeqCst (E15): after the state word.
+        self.usage.units.load(Ordering::SeqCst) == 0
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Bytes, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+
+    /// As if so many handles had been forgotten.
+    fn forget_handles(group: &Group) {
+        group.node().state().0.fetch_add(HANDLES_STUCK, Ordering::Relaxed);
+    }
+
+    #[test]
+    fn a_count_that_sticks_is_that_of_a_living_object() {
+        for handles in 0..3 {
+            let state = State::before_it_sticks(handles);
+            let of = state.generation();
+            for _ in 0..5 {
+                assert!(state.try_pin(of), "alive");
+                assert!(!state.try_pin(Generation(of.0 + 1)), "of another life");
+                state.pin();
+            }
+            for _ in 0..20 {
+                assert!(!is_last(state.unpin()) && state.try_pin(of));
+                state.unpin();
+            }
+            assert!(state.has_stuck(), "for ever");
+            assert_eq!((state.generation(), state.is_offline()), (of, false));
+        }
+    }
+
+    struct Gives(std::sync::Mutex<Option<crate::Charge>>);
+
+    impl Reclaim for Gives {
+        fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
+            self.0.lock().unwrap().take().map_or(0, |held| held.bytes())
+        }
+    }
+
+    #[test]
+    fn a_group_with_forgotten_handles_is_like_any_other() {
+        for batch in [0, 4_096] {
+            let runtime = Runtime::builder().batch(Bytes(batch)).build().unwrap();
+            let group = runtime.root().create("q", Limits::new().max(Limit::Bytes(100))).unwrap();
+            forget_handles(&group);
+            assert_eq!(runtime.find(group.id()), Some(group.clone()), "by its id");
+            // Who waits is served.
+            let held = group.try_charge(100).unwrap();
+            let mut waits = Box::pin(group.charge_async(60));
+            assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            drop(held);
+            let Poll::Ready(Ok(charge)) = waits.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+                panic!("nobody has served it");
+            };
+            // Who can give is asked.
+            let gives = Arc::new(Gives(std::sync::Mutex::new(Some(charge))));
+            let registration = group.register_reclaimer(gives, Priority::NORMAL);
+            assert_eq!(group.reclaim(60).unwrap().freed, 60);
+            let held = group.try_charge(100).unwrap();
+            assert!(group.charge_timeout(1, Duration::from_millis(1)).is_err());
+            drop((registration, waits, held));
+            assert_eq!(group.live(), 0);
+            // Its object stays: dying, and in nobody's way.
+            group.offline().unwrap();
+            drop(group);
+            assert_eq!(runtime.dying(), 1);
+            runtime.root().create("q", Limits::new()).unwrap();
+            assert!(runtime.verify().is_ok());
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! What a charge does at one level: admit, force, take off; and a max as it is stored.
+//!
+//! Edges: E1 (charge/set_max), E4 (forced charge/opening), E15 (the last uncharge), E39 (usage/what of it was forced). The walk over all levels is in
+//! `walk`.
+
+use crate::counter::object::{Node, USAGE_MAX};
+use crate::counter::peak::Peaks;
+use crate::counter::refusal::Refusal;
+use crate::counter::watch::WAITING;
+use crate::sync::{Ordering, fence_after_exchange};
+use crate::thread::registry;
+
+impl Node {
+    /// Add `n` if usage stays within max. Returns usage and the room left above it.
+    ///
+    /// One try as it mostly goes, with nothing kept for the case that it does not: what is spilled before a locked
+    /// instruction delays it.
+    #[inline]
+    pub(crate) fn admit(&self, n: u64) -> Result<(i64, u64), Refusal<'_>> {
+        // Acquire (E1): max is read after usage, as in `admit_slow`.
+        let usage = self.usage.units.load(Ordering::Acquire);
+        let max = self.limits.max.load(Ordering::Acquire);
+        if let Some(new) = checked_add(usage, n).filter(|&new| within(new, max))
+            && self.exchange(usage, new).is_ok()
+            && let Ok(room) = self.keep(new, n)
+        {
+            return Ok((new, room));
+        }
+        self.admit_slow(n)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn admit_slow(&self, n: u64) -> Result<(i64, u64), Refusal<'_>> {
+        // Acquire (E10): read before usage, compared after the refusal.
+        let open = self.limits.open.load(Ordering::Acquire);
+        // Acquire, here and where the exchange fails: max is read after usage, so that a refusal never pairs an old max
+        // with a newer usage.
+        let mut usage = self.usage.units.load(Ordering::Acquire);
+        loop {
+            let max = self.limits.max.load(Ordering::Acquire);
+            let fits = |new: i64| within(new, max) || self.may_use_reserve(new);
+            let Some(new) = checked_add(usage, n).filter(|&new| fits(new)) else {
+                // An exchange of nothing reads the latest value: no refusal rests on a stale look.
+                // AcqRel (E10): the refusal and the look at the open stocks come after it.
+                let now = self.usage.units.fetch_add(0, Ordering::AcqRel);
+                if now == usage {
+                    return Err(self.refusal(open, usage, max));
+                }
+                usage = now;
+                continue;
+            };
+            if let Err(now) = self.exchange(usage, new) {
+                usage = now;
+                continue;
+            }
+            return match self.keep(new, n) {
+                Ok(room) => Ok((new, room)),
+                Err(max) => Err(self.refusal(open, usage, max)),
+            };
+        }
+    }
+
+    #[inline(always)]
+    fn exchange(&self, usage: i64, new: i64) -> Result<i64, i64> {
+        // SeqCst (E1): pairs with `set_max`. Either we read its new max in `keep`, or it reads our usage.
+        self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Acquire)
+    }
+
+    /// Look at max again: with `new` this level is within it, and has so much room left; or gives `n` back, for the max
+    /// is this.
+    #[inline(always)]
+    fn keep(&self, new: i64, n: u64) -> Result<u64, u64> {
+        fence_after_exchange();
+        // SeqCst (E1): after the exchange on usage; pairs with `store_max`.
+        let max = self.limits.max.load(Ordering::SeqCst);
+        if !within(new, max) && !self.may_use_reserve(new) {
+            self.take_off(n);
+            return Err(max);
+        }
+        let max = if self.is_watched() { self.admit_watched(new, n, max).ok_or(max)? } else { max };
+        let room = max.min(USAGE_MAX).saturating_sub(new.max(0).cast_unsigned());
+        self.loosen(room);
+        Ok(room)
+    }
+
+    fn refusal(&self, open: u64, usage: i64, max: u64) -> Refusal<'_> {
+        // The ceiling may be of a later setting than `max`: then what is wanted is kept of either.
+        let kept = self.limits.ceiling.load(Ordering::Relaxed).saturating_sub(max);
+        let reserve = kept.min(self.limits.reserve_wanted.load(Ordering::Relaxed));
+        let ahead = if self.is_watched_for(WAITING) { self.first.load(Ordering::Relaxed) } else { 0 };
+        let usage = usage.max(0).cast_unsigned();
+        Refusal { level: self, open, usage, max: max.saturating_add(reserve), reserve, ahead }
+    }
+
+    /// Above what others are admitted to: inside reclaim the reserve may be used, too.
+    #[cold]
+    #[inline(never)]
+    fn may_use_reserve(&self, new: i64) -> bool {
+        // SeqCst (E31): after the exchange on usage; pairs with `impose_max`.
+        registry::in_reclaim() && within(new, self.limits.ceiling.load(Ordering::SeqCst))
+    }
+
+    /// Refused without a look at usage before.
+    pub(crate) fn refusal_now(&self) -> Refusal<'_> {
+        // Acquire (E10): as in `admit`.
+        let open = self.limits.open.load(Ordering::Acquire);
+        let usage = self.usage.units.load(Ordering::Acquire);
+        self.refusal(open, usage, self.limits.max.load(Ordering::Acquire))
+    }
+
+    /// A charge that sees plenty of room at a tight level, below its high, too, ends the tightness.
+    fn loosen(&self, room: u64) {
+        if self.limits.tight.load(Ordering::Relaxed) {
+            self.loosen_slow(room);
+        }
+    }
+
+    #[cold]
+    fn loosen_slow(&self, room: u64) {
+        if room.min(self.room(self.high())) >= self.tree().open_above(self.batch()) {
+            self.limits.tight.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Add `n` whatever max says. The excess is set apart before usage shows it, so usage - forced <= max all the
+    /// while.
+    pub(crate) fn add_forced(&self, n: u64) -> (i64, bool) {
+        let _forcing = self.limits.forcing.lock();
+        let mut set_apart = 0;
+        let mut usage = self.usage.units.load(Ordering::Relaxed);
+        loop {
+            let new = usage.checked_add_unsigned(n).unwrap_or_else(|| {
+                self.tree().counts.overflows.fetch_add(1, Ordering::Relaxed);
+                i64::MAX
+            });
+            let max = self.max().min(USAGE_MAX);
+            let excess = new.max(0).cast_unsigned().saturating_sub(max).min(n);
+            // Relaxed (E39): before usage shows them, whose exchange releases this; pairs with `forced`.
+            self.limits.forced.fetch_add(excess.wrapping_sub(set_apart), Ordering::Relaxed);
+            self.limits.forced_total.fetch_add(excess.saturating_sub(set_apart), Ordering::Relaxed);
+            set_apart = excess;
+            // SeqCst (E4, E39): pairs with the look at usage in `Tree::open`, see `Tree::close_crossed`; and with `usage`.
+            match self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) => {
+                    fence_after_exchange();
+                    self.rose();
+                    return (new, excess > 0);
+                }
+                Err(now) => usage = now,
+            }
+        }
+    }
+
+    /// Take `n` off this level. Returns what was there to take: less than `n` is an underflow, counted and clamped.
+    pub(crate) fn subtract(&self, n: u64) -> u64 {
+        let keeper = self.keeper();
+        let of = keeper.state().generation();
+        // Relaxed: whose units were forced has them from the thread that forced them, and finds them here.
+        let taken = if self.limits.forced.load(Ordering::Relaxed) == 0 {
+            self.subtract_usage(n)
+        } else {
+            // Usage first, and no forced charge in between. Units above max go first.
+            let _forcing = self.limits.forcing.lock();
+            let taken = self.subtract_usage(n);
+            let forced = self.limits.forced.load(Ordering::Relaxed);
+            // Release (E39): after usage; pairs with `forced`.
+            self.limits.forced.store(forced.saturating_sub(taken), Ordering::Release);
+            taken
+        };
+        fence_after_exchange();
+        self.fell_if(keeper, of);
+        // E15: these may have been the last units.
+        keeper.part(of);
+        taken
+    }
+
+    /// One subtraction where there is enough to take, always but for a caller's bug; else what is there.
+    fn subtract_usage(&self, n: u64) -> u64 {
+        let (n, mut usage) = (n.min(USAGE_MAX), self.usage.units.load(Ordering::Relaxed));
+        if usage >= n.cast_signed() {
+            // SeqCst (E1, E11): a limit or a protection set meanwhile sees it, or we see the protection afterwards.
+            usage = self.usage.units.fetch_sub(n.cast_signed(), Ordering::SeqCst);
+            if usage >= n.cast_signed() {
+                return n;
+            }
+            // Somebody else took more than was his in between.
+            let taken = usage.max(0).cast_unsigned();
+            self.usage.units.fetch_add((n - taken).cast_signed(), Ordering::SeqCst);
+            return self.underflow(n, taken);
+        }
+        // Not by subtraction: a usage far below zero, if only for an instant, would let everybody pass the limit.
+        loop {
+            let taken = n.min(usage.max(0).cast_unsigned());
+            let left = usage - taken.cast_signed();
+            // SeqCst (E1, E11): as above.
+            match self.usage.units.compare_exchange_weak(usage, left, Ordering::SeqCst, Ordering::Relaxed) {
+                Ok(_) if taken == n => return n,
+                Ok(_) => return self.underflow(n, taken),
+                Err(now) => usage = now,
+            }
+        }
+    }
+
+    #[cold]
+    fn underflow(&self, n: u64, taken: u64) -> u64 {
+        self.usage.underflows.fetch_add(1, Ordering::Relaxed);
+        self.usage.underflowed.fetch_add(n - taken, Ordering::Relaxed);
+        self.tree().counts.underflows.fetch_add(1, Ordering::Relaxed);
+        self.poisoned.store(true, Ordering::Relaxed);
+        taken
+    }
+
+    /// Take back what this walk has just added. Nothing of it was forced.
+    pub(crate) fn take_off(&self, n: u64) {
+        self.subtract_usage(n);
+        fence_after_exchange();
+        self.fell();
+    }
+
+    /// Store a max. Below usage it is taken back and the usage returned. Under the tree's lock.
+    pub(crate) fn store_max(&self, max: u64) -> Result<(), u64> {
+        let old = self.limits.max.load(Ordering::Relaxed);
+        // SeqCst (E1, E31): pairs with the exchange in `admit`. Either the charger reads this max, or we read its usage.
+        self.limits.ceiling.swap(max, Ordering::SeqCst);
+        self.limits.max.swap(max, Ordering::SeqCst);
+        fence_after_exchange();
+        let usage = self.usage();
+        if usage <= max || max >= old {
+            return Ok(());
+        }
+        self.limits.max.store(old, Ordering::SeqCst);
+        self.limits.ceiling.store(old, Ordering::SeqCst);
+        Err(usage)
+    }
+
+    /// Store a max for charges to come, whatever usage is: what is above it is set apart as if it had been forced.
+    /// Under the tree's lock.
+    pub(crate) fn impose_max(&self, max: u64) {
+        self.store_admitted(max, self.limits.reserve_wanted.load(Ordering::Relaxed));
+        if self.is_observed() {
+            return;
+        }
+        let _forcing = self.limits.forcing.lock();
+        let forced = self.limits.forced.load(Ordering::Relaxed);
+        // Release (E39): as in `subtract`.
+        self.limits.forced.store(forced.max(self.usage().saturating_sub(max)), Ordering::Release);
+    }
+
+    /// What is set apart is above max now: no more.
+    pub(crate) fn trim_forced(&self) {
+        let _forcing = self.limits.forcing.lock();
+        let forced = self.limits.forced.load(Ordering::Relaxed);
+        // Release (E39): as in `subtract`.
+        self.limits.forced.store(forced.min(self.usage().saturating_sub(self.max())), Ordering::Release);
+    }
+
+    /// Keep units of max for charges made inside reclaim. Under the tree's lock.
+    pub(crate) fn set_reserve(&self, units: u64) {
+        self.limits.reserve_wanted.store(units, Ordering::Relaxed);
+        self.store_admitted(self.max(), units);
+        self.list_waited_for();
+    }
+
+    /// What charges inside reclaim are admitted to, and what others are. A level that is only observed admits everybody.
+    pub(crate) fn store_admitted(&self, max: u64, reserve: u64) {
+        self.usage.observed_max.store(max, Ordering::Relaxed);
+        let max = if self.is_observed() { u64::MAX } else { max };
+        let reserve = if max == u64::MAX { 0 } else { reserve.min(max) };
+        // SeqCst (E31): before the look at usage; pairs with `may_use_reserve`.
+        self.limits.ceiling.swap(max, Ordering::SeqCst);
+        // SeqCst (E1): as in `store_max`.
+        self.limits.max.swap(max - reserve, Ordering::SeqCst);
+        fence_after_exchange();
+    }
+
+    /// The max that a counter begins with. Nobody charges it yet.
+    pub(crate) fn begin_max(&self, max: u64) {
+        self.limits.ceiling.store(max, Ordering::Relaxed);
+        self.limits.max.store(max, Ordering::Relaxed);
+    }
+
+    /// What usage may come to, for others than those in reclaim.
+    pub(crate) fn admits(&self) -> u64 {
+        // Acquire (E25): whoever waits for room reads it after his mark.
+        self.limits.max.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn reserve_wanted(&self) -> u64 {
+        self.limits.reserve_wanted.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn usage(&self) -> u64 {
+        // SeqCst: who compares it with a limit or a mark reads it after the fence of that edge. Acquire (E39): whoever reads
+        // `forced` after it finds there what usage shows above max.
+        self.usage.units.load(Ordering::SeqCst).max(0).cast_unsigned()
+    }
+
+    /// Units that fit at every level before one of them cannot count them.
+    pub(crate) fn countable(&self) -> u64 {
+        self.levels().map(|level| USAGE_MAX - level.usage()).min().unwrap_or(USAGE_MAX)
+    }
+
+    pub(crate) fn forced(&self) -> u64 {
+        // Acquire (E39): whoever reads usage after it finds what was taken off here taken off there; pairs with `subtract`.
+        self.limits.forced.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn forced_total(&self) -> u64 {
+        self.limits.forced_total.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn peaks(&self) -> &Peaks {
+        &self.usage.peaks
+    }
+}
+
+fn checked_add(usage: i64, n: u64) -> Option<i64> {
+    usage.checked_add(i64::try_from(n).ok()?)
+}
+
+fn within(usage: i64, max: u64) -> bool {
+    usage.max(0).cast_unsigned() <= max
+}

@@ -1,0 +1,32 @@
+//! Pipeline A: limits that are exact and may refuse.
+//!
+//! ```text
+//! try_charge(n)
+//!   this thread's stock ── hit ──> done                          no shared write, no read-modify-write
+//!         │ miss: ask for a batch
+//!   counter ─> parent ─> … ─> root                               each level: usage + n <= max, or refuse
+//!         │ refused at level L
+//!   close and drain L's subtree ─> retry ─> pressure hook ─> retry ─> refuse
+//! ```
+//!
+//! This file is the whole path of a charge and of an uncharge. The protocol, its races and their answers are in
+//! `README.md`; the steps at one level in `page_counter`, the slot in `stock`, what moves credit in `drain`.
+
+pub(crate) mod charge;
+pub(crate) mod config;
+pub(crate) mod drain;
+pub(crate) mod incarnation;
+pub(crate) mod index;
+pub(crate) mod level;
+pub(crate) mod links;
+pub(crate) mod make;
+pub(crate) mod object;
+pub(crate) mod peak;
+pub(crate) mod protection;
+pub(crate) mod refusal;
+pub(crate) mod stocks;
+pub(crate) mod transfer;
+pub(crate) mod tree;
+pub(crate) mod verify;
+pub(crate) mod walk;
+pub(crate) mod watch;

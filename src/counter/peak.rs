@@ -1,0 +1,104 @@
+//! Peaks: the highest usage that admitted charges left behind, credit included.
+//!
+//! One for the counter's whole life, and private windows that each reader may reset without disturbing the others, as
+//! the kernel's `memory.peak` does per open file. Windows share one running peak; resetting one folds what the running
+//! peak holds into all the others. Few counters ever have a window, so the tree keeps them and not the counter.
+//!
+//! Edge: E13 (charge/reset).
+
+use std::collections::BTreeMap;
+
+use crate::counter::object::Node;
+use crate::sync::stat_atomic::AtomicU64 as StatU64;
+use crate::sync::{Arc, AtomicU64, Ordering, fence_after_exchange};
+
+/// Peak words of one level.
+pub(crate) struct Peaks {
+    ever: StatU64,
+    /// Highest usage since a window was last reset.
+    running: AtomicU64,
+}
+
+/// The windows of a tree, by their counter.
+#[derive(Default)]
+pub(crate) struct Windows(BTreeMap<u64, Vec<Arc<StatU64>>>);
+
+impl Peaks {
+    pub(crate) fn new() -> Self {
+        Peaks { ever: StatU64::new(0), running: AtomicU64::new(0) }
+    }
+
+    /// Whether `usage` is a new peak. The running one is never above the other, so one look is enough.
+    #[inline]
+    pub(crate) fn rises(&self, usage: u64) -> bool {
+        // SeqCst (E13): after the exchange on usage; pairs with `reset`.
+        usage > self.running.load(Ordering::SeqCst)
+    }
+
+    /// A charge was admitted and left `usage`.
+    pub(crate) fn record(&self, usage: u64) {
+        self.ever.fetch_max(usage, Ordering::Relaxed);
+        self.running.fetch_max(usage, Ordering::Relaxed);
+    }
+
+    /// Start over. The counter is in nobody's hands, and nobody has a window on it.
+    pub(crate) fn forget(&self) {
+        self.ever.store(0, Ordering::Relaxed);
+        self.running.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn ever(&self) -> u64 {
+        self.ever.load(Ordering::Relaxed)
+    }
+
+    /// Start `window` over, which is one of this level's `windows`. Under their lock.
+    fn reset(&self, windows: &[Arc<StatU64>], window: &Arc<StatU64>, usage: impl Fn() -> u64) {
+        let fold = |peak: u64| {
+            for other in windows.iter().filter(|other| !Arc::ptr_eq(other, window)) {
+                other.fetch_max(peak, Ordering::Relaxed);
+            }
+        };
+        // Before it is lowered, so that no other window is ever seen to fall.
+        fold(self.running.load(Ordering::Relaxed));
+        // SeqCst (E13): pairs with the look in `rises`. Either a charge sees the running peak lowered, or we see its
+        // usage.
+        let before = self.running.swap(0, Ordering::SeqCst);
+        fence_after_exchange();
+        // Never above the other peak: `rises` relies on it.
+        self.running.fetch_max(usage().min(self.ever()), Ordering::Relaxed);
+        fold(before);
+        window.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self, window: &StatU64) -> u64 {
+        window.load(Ordering::Relaxed).max(self.running.load(Ordering::Relaxed))
+    }
+}
+
+// === impl Node: its windows ===
+
+impl Node {
+    pub(crate) fn open_window(&self) -> Arc<StatU64> {
+        let window = Arc::new(StatU64::new(0));
+        let mut windows = self.tree().windows.lock();
+        let here = windows.0.entry(self.key()).or_default();
+        self.peaks().reset(here, &window, || self.usage());
+        here.push(Arc::clone(&window));
+        window
+    }
+
+    pub(crate) fn close_window(&self, window: &Arc<StatU64>) {
+        let mut windows = self.tree().windows.lock();
+        let Some(here) = windows.0.get_mut(&self.key()) else { return };
+        here.retain(|other| !Arc::ptr_eq(other, window));
+        if here.is_empty() {
+            windows.0.remove(&self.key());
+        }
+    }
+
+    pub(crate) fn reset_window(&self, window: &Arc<StatU64>) {
+        let windows = self.tree().windows.lock();
+        let here = windows.0.get(&self.key()).map_or(&[][..], Vec::as_slice);
+        self.peaks().reset(here, window, || self.usage());
+    }
+}

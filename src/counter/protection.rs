@@ -1,0 +1,179 @@
+//! min and low as a level stores them, and what it tells its parent.
+//!
+//! A parent keeps the sum over its children of min(usage, setting), which effective protection is computed from. Each
+//! level remembers what it last told and adds the difference.
+//!
+//! Edge: E11. After `propagate_protected_usage` in `mm/page_counter.c`.
+
+use std::ptr;
+
+use smallvec::SmallVec;
+
+use crate::counter::incarnation::Generation;
+use crate::counter::object::Node;
+use crate::counter::watch::TOLD;
+use crate::reclaim::protection::{Level, effective};
+use crate::sync::{AtomicI64, AtomicU64, Ordering, fence_after_exchange};
+
+/// One kind of protection: what this level has told its parent, and what its children have told it.
+#[derive(Default)]
+pub(crate) struct Propagated {
+    /// min(usage, setting) as last told.
+    told: AtomicU64,
+    /// Sum of what the children told.
+    children: AtomicI64,
+}
+
+impl Propagated {
+    /// Nothing told. The counter is in nobody's hands.
+    pub(crate) fn forget(&self) {
+        self.told.store(0, Ordering::Relaxed);
+        self.children.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Which protection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protection {
+    Min = 0,
+    Low = 1,
+}
+
+/// A level at some moment.
+pub(crate) struct View<'a> {
+    pub(crate) level: &'a Node,
+    pub(crate) usage: u64,
+    /// Sums of what the children told, of each kind.
+    pub(crate) children: [u64; 2],
+}
+
+/// What the protection of a level's children followed from when one of them had a turn first in a lap.
+pub(crate) struct Moment {
+    lap: (u8, u64),
+    usage: u64,
+    children: [u64; 2],
+}
+
+impl Moment {
+    pub(crate) const NONE: Moment = Moment { lap: (0, 0), usage: 0, children: [0; 2] };
+
+    /// Takes a view of the level back to the beginning of `lap`, which is now unless it is known: what others have given
+    /// since protects nobody in this lap. Who has charged meanwhile is seen.
+    pub(crate) fn recall(&mut self, lap: (u8, u64), view: &mut View<'_>) {
+        if self.lap != lap {
+            *self = Moment { lap, ..Moment::NONE };
+        }
+        self.usage = self.usage.max(view.usage);
+        let children = [0, 1].map(|kind| self.children[kind].max(view.children[kind]));
+        self.children = children;
+        (view.usage, view.children) = (self.usage, children);
+    }
+}
+
+/// From a level up.
+pub(crate) type Views<'a> = SmallVec<[View<'a>; 8]>;
+
+/// How much the first of them is protected.
+pub(crate) fn protected(views: &[View<'_>], kind: Protection) -> u64 {
+    let level = |&View { level, usage, children }: &View<'_>| Level {
+        usage,
+        setting: level.setting(kind),
+        children: children[kind as usize],
+    };
+    let recursive = views.first().is_some_and(|view| view.level.tree().config.recursive);
+    effective(views.iter().rev().map(level), recursive)
+}
+
+impl Node {
+    fn protection(&self, kind: Protection) -> (&AtomicU64, &Propagated) {
+        match kind {
+            Protection::Min => (&self.limits.min, &self.limits.min_propagated),
+            Protection::Low => (&self.limits.low, &self.limits.low_propagated),
+        }
+    }
+
+    pub(crate) fn set_protection(&self, kind: Protection, units: u64) {
+        // SeqCst (E11): pairs with the exchanges on usage. Either the charger reads this setting, or we its usage.
+        self.protection(kind).0.swap(units, Ordering::SeqCst);
+        if units > 0 {
+            self.watch(TOLD);
+        }
+        fence_after_exchange();
+        self.tell(kind);
+    }
+
+    /// Usage has changed: tell the parent how much of it is protected, where anything is.
+    pub(crate) fn tell_protected(&self) {
+        // SeqCst (E11): after usage; pairs with `set_protection`. So is the other.
+        if self.limits.min.load(Ordering::SeqCst) > 0 {
+            self.tell(Protection::Min);
+        }
+        if self.limits.low.load(Ordering::SeqCst) > 0 {
+            self.tell(Protection::Low);
+        }
+    }
+
+    /// The same by somebody who does not keep the counter alive any more; `of` is the life of who does. With a handle
+    /// for the time being: whoever told the parent meanwhile may have been the last.
+    pub(crate) fn tell_protected_if(&self, keeper: &Node, of: Generation) {
+        // SeqCst (E11): as in `tell_protected`.
+        let protects = self.limits.min.load(Ordering::SeqCst) > 0 || self.limits.low.load(Ordering::SeqCst) > 0;
+        if protects && keeper.state().try_pin(of) {
+            self.tell_protected();
+            if let Some(of) = keeper.unpin() {
+                keeper.part(of);
+            }
+        }
+    }
+
+    /// Exchange what was told, add the difference to the parent, look again. Whoever exchanges last has seen every
+    /// change before it, so the last word is right: the kernel's one-shot form can leave a stale one.
+    #[cold]
+    fn tell(&self, kind: Protection) {
+        let Some(parent) = self.life().parent else { return };
+        let (setting, propagated) = self.protection(kind);
+        loop {
+            // SeqCst (E11): usage and the setting after the exchange of the turn before.
+            let protected = self.usage().min(setting.load(Ordering::SeqCst));
+            // AcqRel (E11): reading what another thread told orders its usage before our next look.
+            let told = propagated.told.swap(protected, Ordering::AcqRel);
+            let change = protected.wrapping_sub(told).cast_signed();
+            if change != 0 {
+                parent.protection(kind).1.children.fetch_add(change, Ordering::AcqRel);
+            }
+            if self.usage().min(setting.load(Ordering::SeqCst)) == protected {
+                return;
+            }
+        }
+    }
+
+    /// How much of usage is protected against pressure on `root`, worked out here and now. 0 for `root` itself, and
+    /// where it is not above.
+    pub(crate) fn effective(&self, kind: Protection, root: &Node) -> u64 {
+        self.views(root).map_or(0, |views| protected(&views, kind))
+    }
+
+    /// All that protection against pressure on `root` follows from: this level, and those above it. `None` where `root`
+    /// is not above.
+    pub(crate) fn views(&self, root: &Node) -> Option<Views<'_>> {
+        let mut views = Views::new();
+        for level in self.levels() {
+            if ptr::eq(level, root) {
+                return Some(views);
+            }
+            let children = [Protection::Min, Protection::Low].map(|kind| level.children_protected(kind));
+            views.push(View { level, usage: level.usage(), children });
+        }
+        None
+    }
+
+    pub(crate) fn setting(&self, kind: Protection) -> u64 {
+        self.protection(kind).0.load(Ordering::Relaxed)
+    }
+
+    /// Sum of what the children told.
+    pub(crate) fn children_protected(&self, kind: Protection) -> u64 {
+        // Acquire (E11): pairs with the addition in `tell`.
+        self.protection(kind).1.children.load(Ordering::Acquire).max(0).cast_unsigned()
+    }
+}

@@ -1,0 +1,54 @@
+//! What a level says that has no room, and whether there is credit to look for before it is believed.
+//!
+//! Edge: E10 (open count).
+
+use crate::counter::object::{Node, USAGE_MAX};
+use crate::error::Refused;
+use crate::sync::Ordering;
+
+/// A level that said no.
+pub(crate) struct Refusal<'a> {
+    pub(crate) level: &'a Node,
+    /// `Limits::open` as read before the refusing look at usage.
+    pub(crate) open: u64,
+    pub(crate) usage: u64,
+    pub(crate) max: u64,
+    /// Below it, for others than who asked.
+    pub(crate) reserve: u64,
+    /// Bytes of who is first in line there.
+    pub(crate) ahead: u64,
+}
+
+impl Refusal<'_> {
+    /// More than can be counted was asked of a level without a max: what speaks for itself is the nearest max above.
+    pub(crate) fn limited(self) -> Self {
+        if self.max < USAGE_MAX {
+            return self;
+        }
+        match self.level.levels().skip(1).find(|level| level.max() < USAGE_MAX) {
+            Some(level) => level.refusal_now(),
+            None => self,
+        }
+    }
+
+    /// No stock was open below the level from before the refusal until now: there is no credit to look for.
+    pub(crate) fn without_credit(&self) -> bool {
+        // Acquire (E10): pairs with the exchanges in `Tree::open` and `Tree::close`.
+        self.open & u64::from(u32::MAX) == 0 && self.level.limits.open.load(Ordering::Acquire) == self.open
+    }
+
+    pub(crate) fn refused(&self, requester: &Node, requested: u64) -> Refused {
+        Refused {
+            level: self.level.life().id,
+            requester: requester.life().id,
+            requested,
+            usage: self.usage,
+            max: self.max,
+            stocked_bound: self.stocked_bound(),
+        }
+    }
+
+    pub(crate) fn stocked_bound(&self) -> u64 {
+        self.level.bound.load(Ordering::Relaxed)
+    }
+}

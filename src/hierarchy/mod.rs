@@ -1,0 +1,7 @@
+//! Groups as a tree: names, limits by name, events, statistics of each.
+
+pub(crate) mod events;
+pub(crate) mod limits;
+pub(crate) mod name;
+pub(crate) mod node_stats;
+pub(crate) mod stats;

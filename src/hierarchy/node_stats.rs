@@ -1,0 +1,201 @@
+//! Statistics of memory on nodes: a group's parts there, and a thread's row of cells for them.
+//!
+//! Where a runtime has more nodes than one, a group has beside its own statistics a part for each node on which it, or a
+//! group below it, has memory. The parts of one node are a tree of their own in the shape of the tree of groups
+//! ([`Spine`]), written and flushed as the group's own statistics are (`crate::stat`). A thread keeps a row of cells for
+//! each group that it charges, one place for each node.
+//!
+//! A group that is offline gets no new parts: what comes to lie on a node where it has none is accounted to the nearest
+//! group above that has one, or may make one. With one node there are no parts: all is the group's own.
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::counter::make::slow_path;
+use crate::counter::object::Node;
+use crate::hierarchy::stats::{Addition, Fresh, Spine};
+use crate::stat::Stat;
+use crate::stat::coordinator::{Coordinator, Of};
+use crate::stat::part::{Part, PartPlace};
+use crate::sync::Ordering;
+use crate::thread::cells::{Added, Row};
+use crate::thread::directory::Gate;
+use crate::thread::registry::Local;
+
+/// Where an account is kept: at the group, so many levels above it, or at the root.
+pub(crate) type Above = u16;
+
+const ROOT: Above = Above::MAX;
+
+// === The write path ===
+
+impl Gate {
+    /// Add to an item of the group, or of its memory on a node. Where it has no part there and gets none, to that of the
+    /// nearest group above; returns how far above. `None`: nowhere, nothing is counted.
+    #[inline(always)]
+    pub(crate) fn account(&self, spine: Spine, stat: Stat, delta: i64) -> Option<Above> {
+        match self.add_to(spine, stat, delta) {
+            Added::Done => Some(0),
+            added => self.account_slow(spine, stat, delta, added),
+        }
+    }
+
+    /// Take off what [`account`](Self::account) has added so far above, on whatever thread.
+    #[inline(always)]
+    pub(crate) fn unaccount(&self, spine: Spine, above: Above, stat: Stat, delta: i64) {
+        let delta = delta.wrapping_neg();
+        if above > 0 {
+            self.unaccount_above(spine, above, stat, delta);
+        } else {
+            match self.add_to(spine, stat, delta) {
+                Added::Done => {}
+                added => drop(self.account_slow(spine, stat, delta, added)),
+            }
+        }
+    }
+
+    /// [`account`](Self::account) where that takes no lock and makes nothing: this thread has cells for it. `None`:
+    /// nothing is counted. True: [`announce`](Self::announce) is due.
+    #[inline(always)]
+    pub(crate) fn account_at_hand(&self, spine: Spine, stat: Stat, delta: i64) -> Option<bool> {
+        match self.add_to(spine, stat, delta) {
+            Added::Nowhere => None,
+            added => Some(added == Added::Due),
+        }
+    }
+
+    /// The rest of what was added with [`account_at_hand`](Self::account_at_hand), where that was due.
+    #[cold]
+    pub(crate) fn announce(&self, spine: Spine) {
+        let group = self.node().keeper();
+        if let Some(stats) = &group.tree().stats {
+            group.attend(stats, spine);
+        }
+    }
+
+    #[inline(always)]
+    fn add_to(&self, spine: Spine, stat: Stat, delta: i64) -> Added {
+        let find = |local: &Local| {
+            let block = local.fast_block()?;
+            match spine {
+                Spine::Group => block.cells_behind(self),
+                Spine::On(node) => block.cells_on_behind(self, node.into()),
+            }
+        };
+        crate::sync::with_local(find).map_or(Added::Nowhere, |cells| cells.add(stat, delta))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn account_slow(&self, spine: Spine, stat: Stat, delta: i64, added: Added) -> Option<Above> {
+        let group = self.node().keeper();
+        let stats = group.tree().stats.as_ref()?;
+        if added == Added::Due {
+            group.attend(stats, spine);
+            return Some(0);
+        }
+        if !stats.items.knows(stat) {
+            stats.counts.foreign.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        // Who has a part keeps it as long as anything is accounted there. The root may make one also when its runtime is
+        // gone: somebody must.
+        let takes = |level: &Node| {
+            let may_make = spine == Spine::Group || !level.state().is_offline() || level.life().parent.is_none();
+            level.part_of(spine).is_some() || may_make && level.gets_part(stats, spine)
+        };
+        let near = (0..ROOT).zip(group.levels()).find(|(_, level)| takes(level));
+        let (above, level) = near.or_else(|| Some((ROOT, group.levels().last()?)))?;
+        if level.count_slow(stats, Addition { spine, stat, delta }).is_none() {
+            stats.counts.nested.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(above)
+    }
+
+    #[cold]
+    fn unaccount_above(&self, spine: Spine, above: Above, stat: Stat, delta: i64) {
+        let group = self.node().keeper();
+        let level = if above == ROOT { group.levels().last() } else { group.levels().nth(above.into()) };
+        if let (Some(stats), Some(level)) = (&group.tree().stats, level) {
+            level.count_slow(stats, Addition { spine, stat, delta });
+        }
+    }
+}
+
+impl Node {
+    /// It has a part, or can be made one. Nobody makes one inside another slow path of this thread.
+    fn gets_part(&self, stats: &Coordinator, spine: Spine) -> bool {
+        slow_path(|_, nested| nested || self.part_or_make(stats, spine).is_some())
+    }
+
+    /// The group's statistics of its memory on a node, if it or a group below has any there.
+    pub(crate) fn part_on(&self, node: usize) -> Option<&Part> {
+        self.parts().get(node)?.get()
+    }
+
+    /// False where the system has no memory for it.
+    pub(crate) fn attach_on(&self, stats: &Coordinator, node: usize, above: Option<&Part>) -> bool {
+        // The first part of all is the root's own.
+        let first = above.is_some() || stats.attach(&self.stats, Of::Group, None);
+        first && self.parts().get(node).is_some_and(|place| stats.attach(place, Of::Node(node), above))
+    }
+
+    #[inline]
+    pub(crate) fn parts_on_nodes(&self) -> impl Iterator<Item = &Part> {
+        (0..self.parts().len()).filter_map(|node| self.part_on(node))
+    }
+}
+
+// === The readers ===
+
+/// An item of a group by node: of its subtree, and of the group alone.
+pub(crate) struct OnNodes {
+    pub(crate) nodes: SmallVec<[[i64; 2]; 8]>,
+    /// On no node: not touched yet, or added without saying where.
+    pub(crate) unplaced: [i64; 2],
+    /// Grains that may be missing.
+    pub(crate) max_error: u64,
+}
+
+impl Node {
+    pub(crate) fn read_on_nodes(&self, stat: Stat, fresh: Fresh) -> OnNodes {
+        let (figures, max_error) = self.read_fresh(fresh, || self.published_on_nodes(stat));
+        OnNodes { max_error, ..figures }
+    }
+
+    fn published_on_nodes(&self, stat: Stat) -> OnNodes {
+        let stats = self.coordinator();
+        let known = stats.items.knows(stat);
+        let figures = |part: &Part| if known { part.figures(stat.number()) } else { [0; 2] };
+        let of = |spine: Spine| self.part_of(spine).map_or([0; 2], figures);
+        if stats.nodes == 1 {
+            return OnNodes { nodes: smallvec![of(Spine::Group)], unplaced: [0; 2], max_error: 0 };
+        }
+        let nodes = (0..stats.nodes).map(|node| of(Spine::On(node as u16))).collect();
+        OnNodes { nodes, unplaced: of(Spine::Group), max_error: 0 }
+    }
+
+    /// The group has a part on that node, and so can be accounted there whether or not it is online.
+    pub(crate) fn has_part_on(&self, node: usize) -> bool {
+        self.part_on(node).is_some()
+    }
+}
+
+// === The end ===
+
+impl Node {
+    /// Nobody has the group any more: what is accounted on its nodes goes to its ancestors.
+    pub(crate) fn bury_parts(&self) {
+        if self.parts_on_nodes().next().is_none() {
+            return;
+        }
+        for block in self.tree().registry.blocks() {
+            // As with the cells of the group's own statistics.
+            for place in block.row(self.index).and_then(Row::places).unwrap_or_default() {
+                place.set(None);
+            }
+        }
+        self.parts_on_nodes().for_each(|part| self.coordinator().bury(part));
+        self.parts().iter().for_each(PartPlace::clear);
+    }
+}

@@ -1,0 +1,4 @@
+//! How groups come and go.
+
+pub(crate) mod create;
+pub(crate) mod own_bytes;

@@ -1,0 +1,433 @@
+//! What a counter tells about itself.
+
+use std::fmt;
+
+use crate::counter::make::slow_path;
+use crate::counter::object::Node;
+use crate::counter::protection::Protection;
+use crate::counter::tree::Tree;
+use crate::counter::verify::Verdict;
+use crate::page_counter::PageCounter;
+use crate::stat::coordinator::Counts as StatCounts;
+use crate::sync::barrier::BarrierState;
+use crate::sync::stat_atomic::AtomicU64;
+use crate::sync::{Arc, Ordering};
+
+// === impl PageCounter: usage ===
+
+impl PageCounter {
+    /// Live charge and credit of the subtree, in units: what the limits see. One load.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
+    /// job.try_charge(10)?;
+    /// assert_eq!((job.usage(), job.live(), job.stocked()), (64, 10, 54));
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub fn usage(&self) -> u64 {
+        self.node().usage()
+    }
+
+    /// [`usage`](Self::usage) minus [`stocked`](Self::stocked): the units that users hold.
+    ///
+    /// Exact at every quiescent point, an estimate while others run, never negative. Costs what `stocked` costs.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
+    /// job.try_charge(10)?;
+    /// job.drain();
+    /// assert_eq!(job.live(), 10, "what is held does not drain");
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub fn live(&self) -> u64 {
+        // Credit first: what is stocked afterwards makes live larger, never negative.
+        let stocked = self.stocked();
+        self.usage().saturating_sub(stocked)
+    }
+
+    /// Units of credit in the stocks of the subtree.
+    ///
+    /// Exact at every quiescent point, an estimate while others run. Takes the tree's lock and looks at one slot for
+    /// each thread and counter.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
+    /// job.try_charge(10)?; // takes a batch
+    /// job.try_charge(10)?; // paid from it
+    /// assert_eq!((job.stocked(), job.usage()), (44, 64));
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub fn stocked(&self) -> u64 {
+        slow_path(|_, _| self.node().tree().stocked(self.node()))
+    }
+
+    /// The published bound on [`stocked`](Self::stocked), in units: over the open stocks of the subtree, threads that
+    /// touched them x 2 batches. One load.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
+    /// assert_eq!(job.stocked_bound(), 0, "no thread has charged yet");
+    /// job.try_charge(10)?;
+    /// assert_eq!(job.stocked_bound(), 2 * 64);
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub fn stocked_bound(&self) -> u64 {
+        self.node().bound.load(Ordering::Relaxed)
+    }
+
+    /// Units above max that forced charges put here. One load.
+    ///
+    /// Falls as units are uncharged, those above max first; `usage - forced <= max` at any moment.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().max(100));
+    /// job.charge(130);
+    /// job.uncharge(20);
+    /// assert_eq!((job.usage(), job.forced()), (110, 10));
+    /// ```
+    pub fn forced(&self) -> u64 {
+        self.node().forced()
+    }
+
+    /// Units that forced charges have put above max, ever; a little more where such charges raced. One load.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().max(100));
+    /// job.charge(130);
+    /// job.uncharge(130);
+    /// assert_eq!((job.forced(), job.forced_total()), (0, 30));
+    /// ```
+    pub fn forced_total(&self) -> u64 {
+        self.node().forced_total()
+    }
+
+    /// Sum over the children of min(usage, min), in units. One load.
+    ///
+    /// Exact at every quiescent point; one step behind a charge in flight.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
+    /// let tenants = [machine.child(), machine.child()];
+    /// tenants.each_ref().map(|tenant| tenant.set_min(10));
+    /// tenants[0].charge(4);
+    /// tenants[1].charge(40);
+    /// assert_eq!(machine.children_min_usage(), 4 + 10);
+    /// ```
+    pub fn children_min_usage(&self) -> u64 {
+        self.node().children_protected(Protection::Min)
+    }
+
+    /// Sum over the children of min(usage, low), in units. One load.
+    ///
+    /// Exact at every quiescent point; one step behind a charge in flight.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
+    /// let cache = machine.child();
+    /// cache.set_low(10);
+    /// cache.charge(25);
+    /// assert_eq!(machine.children_low_usage(), 10);
+    /// cache.uncharge(20);
+    /// assert_eq!(machine.children_low_usage(), 5);
+    /// ```
+    pub fn children_low_usage(&self) -> u64 {
+        self.node().children_protected(Protection::Low)
+    }
+}
+
+// === impl PageCounter: history ===
+
+impl PageCounter {
+    /// The highest usage that admitted charges left behind, in units, credit included. One load.
+    ///
+    /// A refused charge leaves no trace in it.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().max(100));
+    /// job.try_charge(80)?;
+    /// assert!(job.try_charge(21).is_err());
+    /// job.uncharge(80);
+    /// assert_eq!((job.peak(), job.usage()), (80, 0));
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub fn peak(&self) -> u64 {
+        self.node().peaks().ever()
+    }
+
+    /// A peak of one's own: the highest usage from now on, or from its last reset.
+    ///
+    /// An allocation and a lock of this counter's windows; charges pay for new peaks only, however many windows there
+    /// are.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().batch(0));
+    /// job.charge(80);
+    /// job.uncharge(70);
+    /// let window = job.peak_window();
+    /// job.charge(5);
+    /// assert_eq!((window.peak(), job.peak()), (15, 80));
+    /// ```
+    pub fn peak_window(&self) -> PeakWindow {
+        PeakWindow::open(self.node(), Box::new(self.clone()))
+    }
+
+    /// Units of usage that min protects against pressure on `root`: of what the levels between have, its share. 0 for
+    /// `root` itself, and where it is not above. Worked out from the counters as they are; a few loads a level.
+    ///
+    /// Source: `effective_protection` in `mm/page_counter.c`.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
+    /// let tenant = machine.child();
+    /// tenant.set_min(50);
+    /// let jobs = [tenant.child(), tenant.child()];
+    /// for job in &jobs {
+    ///     job.set_min(100);
+    ///     job.charge(100);
+    /// }
+    /// assert_eq!(jobs[0].effective_min(&machine), 25, "the tenant has 50 for both");
+    /// ```
+    pub fn effective_min(&self, root: &PageCounter) -> u64 {
+        self.node().effective(Protection::Min, root.node())
+    }
+
+    /// Units of usage that low protects against pressure on `root`. As [`effective_min`](Self::effective_min).
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
+    /// let job = machine.child();
+    /// job.set_low(10);
+    /// job.charge(30);
+    /// assert_eq!((job.effective_low(&machine), job.effective_low(&job)), (10, 0));
+    /// ```
+    pub fn effective_low(&self, root: &PageCounter) -> u64 {
+        self.node().effective(Protection::Low, root.node())
+    }
+
+    /// Charges that were refused at this level, forced ones never among them. One load.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().max(10));
+    /// let job = machine.child();
+    /// assert!(job.try_charge(11).is_err());
+    /// job.charge(11);
+    /// assert_eq!((machine.failcnt(), job.failcnt()), (1, 0));
+    /// ```
+    pub fn failcnt(&self) -> u64 {
+        self.node().refusals()
+    }
+
+    /// The barrier pair that the tree runs on. Worth a metric: `Degraded` does not go away.
+    ///
+    /// ```
+    /// use memcg::{BarrierMode, BarrierState, CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().barrier(BarrierMode::Fence));
+    /// assert_eq!(machine.child().barrier(), BarrierState::Fence);
+    /// ```
+    pub fn barrier(&self) -> BarrierState {
+        self.node().tree().barrier.state()
+    }
+
+    /// Event counts of the whole tree. One load for each, so not all of the same instant.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
+    /// let job = machine.child();
+    /// job.try_charge(10)?;
+    /// job.drain();
+    /// assert_eq!(machine.counts().drained, 54);
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub fn counts(&self) -> Counts {
+        self.node().tree().counts()
+    }
+
+    /// Compare the counts of the subtree with each other, and with the second count where
+    /// [`CounterConfig::audit`](crate::CounterConfig::audit) is on.
+    ///
+    /// Exact at a quiescent point; charges in flight show up as faults. Holds the tree's lock, so that its shape stands
+    /// still, looks at one slot for each thread and counter, and allocates.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let machine = PageCounter::root(CounterConfig::new().audit(true));
+    /// let job = machine.child();
+    /// job.try_charge(10)?;
+    /// assert_eq!(machine.verify().to_string(), "2 counters verified against the audited count: all add up");
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub fn verify(&self) -> Verdict {
+        slow_path(|_, _| self.node().tree().verify(self.node()))
+    }
+}
+
+/// Event counts of a tree of counters. They only rise.
+///
+/// ```
+/// use memcg::{CounterConfig, PageCounter};
+///
+/// let job = PageCounter::root(CounterConfig::new().batch(0));
+/// let before = job.counts();
+/// job.charge(10);
+/// job.uncharge(11);
+/// assert_eq!(job.counts().underflows - before.underflows, 1, "a double free somewhere");
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Times credit was collected: by a refusal, a lowered max, a forced excess, a switch of the stock (by hand or near
+    /// a limit), a first child, a call of `drain`.
+    pub drains: u64,
+    /// Units that drains brought back.
+    pub drained: u64,
+    /// Heavy barriers: of drains, of lowered limits, and for statistics that were unlisted.
+    pub barriers: u64,
+    /// Charges refused although a thread in transit, a failed barrier or the charge's own position inside another slow
+    /// path kept credit out of reach.
+    pub refused_in_transit: u64,
+    /// Times more was uncharged from a level than it held.
+    pub underflows: u64,
+    /// Times a forced charge would have passed [`PageCounter::USAGE_MAX`].
+    pub overflows: u64,
+    /// Units of credit that were thrown away because nothing stood behind them after an underflow.
+    pub discarded: u64,
+    /// Flushes of the statistics; those that several readers shared count once. This and what follows is of trees of
+    /// groups.
+    pub flushes: u64,
+    /// Cells that flushes looked at: what one thread has written for one group. Not the last look at those that are
+    /// unlisted or buried.
+    pub flush_visits: u64,
+    /// Times a thread listed its cells of a group, having written them first or for the first time in a while.
+    pub stat_lists: u64,
+    /// Cells that were taken off the lists because nobody wrote them.
+    pub stat_unlists: u64,
+    /// Additions to items of another runtime, which were not counted.
+    pub foreign_stats: u64,
+    /// Additions that an allocator made inside another slow path, which would have had to make cells for them, and
+    /// which were not counted.
+    pub nested_stats: u64,
+}
+
+/// A private, resettable peak of one counter. Other windows and [`PageCounter::peak`] do not notice a reset.
+///
+/// Keeps its counter alive. Dropped, it is closed.
+///
+/// ```
+/// use memcg::{CounterConfig, PageCounter};
+///
+/// let job = PageCounter::root(CounterConfig::new().batch(0));
+/// let (minute, hour) = (job.peak_window(), job.peak_window());
+/// job.charge(80);
+/// job.uncharge(80);
+/// minute.reset();
+/// assert_eq!((minute.peak(), hour.peak()), (0, 80));
+/// ```
+pub struct PeakWindow {
+    node: &'static Node,
+    value: Arc<AtomicU64>,
+    /// A handle that keeps `node`.
+    _keep: Box<dyn Send + Sync>,
+}
+
+impl PeakWindow {
+    /// On `node`, which `keep` keeps.
+    pub(crate) fn open(node: &'static Node, keep: Box<dyn Send + Sync>) -> PeakWindow {
+        let value = slow_path(|_, _| node.open_window());
+        PeakWindow { node, value, _keep: keep }
+    }
+
+    /// The highest usage since the window was opened or last reset, in units, credit included. Two loads.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().batch(0));
+    /// job.charge(30);
+    /// let window = job.peak_window();
+    /// job.uncharge(30);
+    /// assert_eq!(window.peak(), 30, "a window starts from the usage it finds");
+    /// ```
+    pub fn peak(&self) -> u64 {
+        self.node.peaks().read(&self.value)
+    }
+
+    /// Start over from the usage of now. Locks the windows of the tree and visits those of this counter.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, PageCounter};
+    ///
+    /// let job = PageCounter::root(CounterConfig::new().batch(0));
+    /// let window = job.peak_window();
+    /// job.charge(80);
+    /// job.uncharge(70);
+    /// window.reset();
+    /// assert_eq!(window.peak(), 10);
+    /// ```
+    pub fn reset(&self) {
+        slow_path(|_, _| self.node.reset_window(&self.value));
+    }
+}
+
+impl Drop for PeakWindow {
+    fn drop(&mut self) {
+        slow_path(|_, _| self.node.close_window(&self.value));
+    }
+}
+
+impl fmt::Debug for PeakWindow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeakWindow").field("counter", &self.node.id()).field("peak", &self.peak()).finish()
+    }
+}
+
+impl Tree {
+    pub(crate) fn counts(&self) -> Counts {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let stat =
+            |count: fn(&StatCounts) -> &AtomicU64| self.stats.as_ref().map_or(0, |stats| read(count(&stats.counts)));
+        Counts {
+            drains: read(&self.counts.drains),
+            drained: read(&self.counts.drained),
+            barriers: read(&self.barrier.heavies),
+            refused_in_transit: read(&self.counts.refused_in_transit),
+            underflows: read(&self.counts.underflows),
+            overflows: read(&self.counts.overflows),
+            discarded: read(&self.counts.discarded),
+            flushes: stat(|counts| &counts.flushes),
+            flush_visits: stat(|counts| &counts.visits),
+            stat_lists: stat(|counts| &counts.lists),
+            stat_unlists: stat(|counts| &counts.unlists),
+            foreign_stats: stat(|counts| &counts.foreign),
+            nested_stats: stat(|counts| &counts.nested),
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! Delays of futures: one thread of the process wakes each when its delay is over, or when it is to ask again.
+//!
+//! ```text
+//! none ── a future is delayed ──> looks at the table, sleeps until the next look ── empty for a second ──> none
+//! ```
+//!
+//! The thread starts with the first delay and ends when there has been none for a second. It looks whether a delay is
+//! still due, so the future itself is polled once more and not time and again. A look is seldom: 10 ms after the delay
+//! began at first, then whenever it has become a quarter older, and in the end when its time is over.
+//!
+//! One lock holds the table and whether the thread runs. So a delay is in the table, or its end was decided and its
+//! waker is taken out; a future that is dropped takes its delay out, or finds it decided and is woken in vain at most.
+//! The thread decides to end under the lock, too: whoever finds it running is seen by it. Nothing else is shared, so
+//! there is no ordering to model. The thread sleeps without the lock, and who wakes it leaves a token, which ends its
+//! next sleep at once: its own, or that of a waker, after which it looks again. Wakers are foreign code: they are cloned, called
+//! and dropped without the lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+
+use crate::counter::make::slow_path;
+use crate::counter::object::Node;
+use crate::group::high::{LOOK, holds_up};
+use crate::sync::lock::{Lock, Rank};
+use crate::sync::{Thread, model_failed, park, process_wide, start_thread};
+use crate::thread::context;
+use crate::thread::foreign::Foreign;
+
+/// A delay is looked at again when it has become older by this part.
+const OLDER: u32 = 4;
+
+/// The thread sleeps so long at least: many delays share a look.
+const REST: Duration = Duration::from_millis(1);
+
+/// The thread stays so long after the last delay.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Delays that are looked at under one hold of the lock.
+const SLICE: usize = 64;
+
+process_wide!(delays: Lock<Delays> = || Lock::new(Rank::Bookkeeping, Delays::default()));
+
+/// Those of the whole process.
+#[derive(Default)]
+pub(crate) struct Delays {
+    /// Delays that there were.
+    numbers: u64,
+    all: BTreeMap<u64, Delay>,
+    /// When each is looked at next.
+    looks: BTreeSet<(Instant, u64)>,
+    /// The thread, as long as it runs, and the process that it runs in: a fork copies the table and not the thread.
+    thread: Option<(u32, Thread)>,
+    /// Since when there has been none.
+    idle: Option<Instant>,
+}
+
+/// One charge that is delayed, or is to ask again. Its future keeps the group.
+struct Delay {
+    /// As long as somebody above it is above high; `None`: in any case.
+    node: Option<&'static Node>,
+    begun: Instant,
+    until: Instant,
+    look: Instant,
+    waker: Foreign<Waker>,
+}
+
+/// Wakers of delays whose end has come.
+type Ended = SmallVec<[Foreign<Waker>; SLICE]>;
+
+/// What the thread does next.
+enum Next {
+    Look,
+    Sleep(Duration),
+    End,
+}
+
+impl Delays {
+    /// Those whose end has come leave the table, [`SLICE`] at most.
+    fn look(&mut self, now: Instant, ended: &mut Ended) -> Next {
+        for _ in 0..SLICE {
+            let Some(&(look, number)) = self.looks.first() else { return self.rest(now) };
+            if look > now {
+                return Next::Sleep(look.saturating_duration_since(now).max(REST));
+            }
+            self.looks.pop_first();
+            let Some(delay) = self.all.get_mut(&number) else { continue };
+            if delay.until <= now || delay.node.is_some_and(|node| !holds_up(node)) {
+                ended.extend(self.all.remove(&number).map(|delay| delay.waker));
+                continue;
+            }
+            let older = now.saturating_duration_since(delay.begun) / OLDER;
+            delay.look = delay.until.min(now + older.max(LOOK));
+            self.looks.insert((delay.look, number));
+        }
+        Next::Look
+    }
+
+    fn rest(&mut self, now: Instant) -> Next {
+        let idle = now.saturating_duration_since(*self.idle.get_or_insert(now));
+        if idle < LINGER {
+            return Next::Sleep(LINGER - idle);
+        }
+        self.thread = None;
+        Next::End
+    }
+
+    /// `Err`: the system has no thread. The caller drops the waker, which is foreign code, without the lock.
+    fn insert(&mut self, delay: Delay) -> Result<u64, Delay> {
+        let process = std::process::id();
+        self.thread.take_if(|(started_in, _)| *started_in != process);
+        if self.thread.is_none() {
+            self.thread = start_thread("memcg-delays", run).ok().map(|thread| (process, thread));
+        }
+        let Some((_, thread)) = &self.thread else { return Err(delay) };
+        self.idle = None;
+        self.numbers += 1;
+        self.looks.insert((delay.look, self.numbers));
+        if self.looks.first() == Some(&(delay.look, self.numbers)) {
+            thread.unpark();
+        }
+        self.all.insert(self.numbers, delay);
+        Ok(self.numbers)
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Foreign<Waker>> {
+        let delay = self.all.remove(&number)?;
+        self.looks.remove(&(delay.look, number));
+        Some(delay.waker)
+    }
+}
+
+/// With the table.
+fn with<R>(work: impl FnOnce(&mut Delays) -> R) -> R {
+    slow_path(|_, _| work(&mut delays().lock()))
+}
+
+/// The thread.
+fn run() {
+    loop {
+        let mut ended = Ended::new();
+        let next = with(|delays| delays.look(Instant::now(), &mut ended));
+        // A waker may sleep, and so take the token of a delay that has come meanwhile: what comes next is out of date then.
+        let next = if ended.is_empty() { next } else { Next::Look };
+        for waker in ended {
+            // One that panics must not keep the others asleep.
+            context::wake(|| drop(waker.spend(Waker::wake)));
+        }
+        match next {
+            Next::Look => {}
+            Next::Sleep(time) => park(Some(time)),
+            Next::End => return,
+        }
+    }
+}
+
+/// A delay in the table, or decided. Dropped, nothing of it is left there.
+pub(crate) struct Alarm(u64);
+
+impl Alarm {
+    /// Have `waker` woken once: then, or as soon as nobody above `node` is above its high. The caller keeps the group
+    /// until the alarm is dropped. `None`: the system has no thread for it.
+    pub(crate) fn delay(node: &'static Node, until: Instant, waker: &Waker) -> Option<Alarm> {
+        let begun = Instant::now();
+        let waker = Foreign::new(waker.clone());
+        Self::set(Delay { node: Some(node), begun, until, look: until.min(begun + LOOK), waker })
+    }
+
+    /// Have `waker` woken once, after that time.
+    pub(crate) fn after(time: Duration, waker: &Waker) -> Option<Alarm> {
+        let begun = Instant::now();
+        let until = begun + time;
+        Self::set(Delay { node: None, begun, until, look: until, waker: Foreign::new(waker.clone()) })
+    }
+
+    fn set(delay: Delay) -> Option<Alarm> {
+        with(|delays| delays.insert(delay)).ok().map(Alarm)
+    }
+
+    /// From now on `waker` is the one to be woken. False: it is over.
+    pub(crate) fn renew(&self, waker: &Waker) -> bool {
+        let is_known = |delays: &mut Delays| delays.all.get(&self.0).map(|delay| delay.waker.get().will_wake(waker));
+        match with(is_known) {
+            None => return false,
+            Some(true) => return true,
+            Some(false) => {}
+        }
+        let mut waker = Foreign::new(waker.clone());
+        with(|delays| {
+            let delay = delays.all.get_mut(&self.0);
+            delay.map(|delay| std::mem::swap(&mut delay.waker, &mut waker)).is_some()
+        })
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if !model_failed() {
+            drop(with(|delays| delays.remove(self.0)));
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::sync::this_thread;
+    use crate::{Group, Limit, Limits, Runtime};
+
+    const TIME: Duration = Duration::from_secs(2);
+
+    /// A table that no thread looks at, with one delay in it.
+    fn table(group: &Group, begun: Instant) -> Delays {
+        let mut delays = Delays { thread: Some((std::process::id(), this_thread())), ..Delays::default() };
+        let delay = Delay {
+            node: Some(group.node()),
+            begun,
+            until: begun + TIME,
+            look: begun + LOOK,
+            waker: Foreign::new(Waker::noop().clone()),
+        };
+        assert_eq!(delays.insert(delay).ok(), Some(1));
+        delays
+    }
+
+    /// Looks until the table is empty, as the thread does. Returns how many there were, and when it was.
+    fn look_on(delays: &mut Delays, mut now: Instant) -> (usize, Instant) {
+        for looks in 1.. {
+            let mut ended = Ended::new();
+            let next = delays.look(now, &mut ended);
+            if !ended.is_empty() {
+                return (looks, now);
+            }
+            let Next::Sleep(time) = next else { panic!("one delay is one look") };
+            now += time;
+        }
+        unreachable!("it ends")
+    }
+
+    fn far_above(runtime: &Runtime) -> (Group, crate::Charge) {
+        let group = runtime.root().create("q", Limits::new().high(Limit::Bytes(1 << 20))).unwrap();
+        let held = group.charge(8 << 20);
+        (group, held)
+    }
+
+    #[test]
+    fn few_looks_and_one_end() {
+        let runtime = Runtime::builder().build().unwrap();
+        let (group, _held) = far_above(&runtime);
+        let begun = Instant::now();
+        let mut delays = table(&group, begun);
+        let (looks, ended) = look_on(&mut delays, begun);
+        assert!(looks <= 25, "{looks}");
+        assert!(ended >= begun + TIME && ended <= begun + TIME + REST, "{:?}", ended - begun);
+        assert!(delays.all.is_empty() && delays.looks.is_empty());
+    }
+
+    #[test]
+    fn below_high_it_ends_with_the_next_look() {
+        let runtime = Runtime::builder().build().unwrap();
+        let (group, held) = far_above(&runtime);
+        let begun = Instant::now();
+        let mut delays = table(&group, begun);
+        drop(held);
+        assert_eq!(look_on(&mut delays, begun), (2, begun + LOOK));
+    }
+
+    /// The child of a fork has the table, and the name of a thread that is not there.
+    #[test]
+    fn a_thread_of_another_process_is_none() {
+        let runtime = Runtime::builder().build().unwrap();
+        let (group, _held) = far_above(&runtime);
+        let begun = Instant::now();
+        let mut delays = table(&group, begun);
+        let other = std::process::id().wrapping_add(1);
+        delays.thread = Some((other, this_thread()));
+        let delay = delays.all.remove(&1).unwrap();
+        assert_eq!(delays.insert(delay).ok(), Some(2));
+        let (process, thread) = delays.thread.unwrap();
+        assert_eq!((process, thread.name()), (std::process::id(), Some("memcg-delays")));
+    }
+
+    /// What is taken out is not looked at, and a thread without work ends.
+    #[test]
+    fn what_is_taken_out_is_gone() {
+        let runtime = Runtime::builder().build().unwrap();
+        let (group, _held) = far_above(&runtime);
+        let begun = Instant::now();
+        let mut delays = table(&group, begun);
+        assert!(delays.remove(1).is_some() && delays.remove(1).is_none());
+        assert!(delays.all.is_empty() && delays.looks.is_empty());
+        let mut ended = Ended::new();
+        assert!(matches!(delays.look(begun, &mut ended), Next::Sleep(LINGER)));
+        assert!(matches!(delays.look(begun + LINGER, &mut ended), Next::End));
+        assert!(delays.thread.is_none() && ended.is_empty());
+    }
+}

@@ -1,0 +1,37 @@
+//! Who is above its high, and for how long that delays a charge.
+
+use std::time::Duration;
+
+use crate::counter::object::Node;
+use crate::counter::watch::HIGH;
+use crate::pressure::delay::delay;
+use crate::sync::Ordering;
+
+impl Node {
+    pub(crate) fn high(&self) -> u64 {
+        self.high.load(Ordering::Relaxed)
+    }
+
+    /// Set a high. Under the lock of the group's shard.
+    pub(crate) fn set_high(&self, high: u64) {
+        self.high.store(high, Ordering::Relaxed);
+        if high < u64::MAX { self.watch(HIGH) } else { self.unwatch(HIGH) }
+    }
+
+    /// Usage above high.
+    pub(crate) fn above_high(&self) -> u64 {
+        if self.is_watched_for(HIGH) { self.usage().saturating_sub(self.high()) } else { 0 }
+    }
+
+    /// Levels above their high, this one first.
+    pub(crate) fn over_high(&'static self) -> impl Iterator<Item = &'static Node> {
+        self.levels().filter(|level| level.above_high() > 0)
+    }
+
+    /// The delay of a charge of `bytes`: that of the level which is furthest above its high.
+    pub(crate) fn delay(&'static self, bytes: u64) -> Duration {
+        let over = self.over_high().filter(|level| !level.is_observed());
+        let delays = over.map(|level| delay(level.usage(), level.high(), bytes));
+        delays.max().unwrap_or_default().min(self.tree().reclaim.delay_max)
+    }
+}

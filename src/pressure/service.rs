@@ -1,0 +1,71 @@
+//! What a thread does for others at the end of its slow path, when it holds nothing: charge for those who wait, wake
+//! them, tell those who listen.
+//!
+//! Levels are listed on the way, in the middle of walks and under locks; a level is in one thread's list at a time. It
+//! leaves the list before anybody looks at what came for it, so whoever finds it listed afterwards need not list it
+//! (E25, E26). No level is in the hands of a thread that runs foreign code: wakers and listeners are collected first.
+
+use std::ptr;
+use std::task::Waker;
+
+use smallvec::SmallVec;
+
+use crate::counter::make::bury_all;
+use crate::counter::object::Node;
+use crate::pressure::listeners::Told;
+use crate::sync::Ordering;
+use crate::thread::context;
+use crate::thread::foreign::Foreign;
+use crate::thread::registry;
+
+/// Who is to be woken and told.
+#[derive(Default)]
+pub(crate) struct Due {
+    pub(crate) wakers: SmallVec<[Foreign<Waker>; 4]>,
+    pub(crate) told: SmallVec<[Told; 2]>,
+}
+
+/// Serve what this thread has listed. No lock is held, and no slow path of this thread is under way.
+#[inline]
+pub(crate) fn serve_all() {
+    if context::has_to_serve() {
+        serve_slow();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn serve_slow() {
+    let mut first = context::exchange_served(ptr::null());
+    let mut due = Due::default();
+    while !first.is_null() {
+        registry::slow_path(|block, _| {
+            let mut next = first.cast::<Node>();
+            // SAFETY: listed with a handle by `Node::list`; objects are never freed.
+            #[allow(unsafe_code)]
+            while let Some(node) = unsafe { next.as_ref::<'static>() } {
+                next = node.usage.next_served.load(Ordering::Relaxed);
+                node.unlist();
+                node.tree().serve(node, block, &mut due);
+                node.tree().hear(node, &mut due);
+                if let Some(of) = node.keeper().unpin() {
+                    node.keeper().part(of);
+                }
+            }
+        });
+        bury_all();
+        first = context::exchange_served(ptr::null());
+    }
+    due.settle();
+}
+
+impl Due {
+    /// Wake and tell. No lock is held.
+    pub(crate) fn settle(self) {
+        for waker in self.wakers {
+            // One that panics must not keep the others asleep. As in a listener nobody waits for a call in it.
+            context::wake(|| drop(waker.spend(Waker::wake)));
+        }
+        self.told.into_iter().for_each(Told::tell);
+    }
+}

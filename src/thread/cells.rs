@@ -1,0 +1,343 @@
+//! What one thread has written for one group: a line or more of words, one for each item, with a head.
+//!
+//! ```text
+//! head   listed | written | due | touched | builder | number | next | announced | announcements
+//! items  one cumulative count each
+//! ```
+//!
+//! The thread that owns the cells is the only one that stores them, but for *listed*, which it sets and the coordinator
+//! clears. A count is a load and a store; nothing is taken out when it is read, the reader remembers what it has seen.
+//! Edges: E17 (add/unlist), E18 (the stack of newly listed cells), E20 (announcements).
+
+use std::ptr::{self, NonNull};
+
+use smallvec::SmallVec;
+
+use crate::stat::item::Stat;
+use crate::sync::barrier::{light, light_fence};
+use crate::sync::{Arc, AtomicPtr, AtomicU64, Ordering};
+
+/// Words of a line: two cache lines, which the prefetcher takes as a pair.
+const WORDS: usize = 16;
+
+/// Words before the items.
+const HEAD: usize = 9;
+
+// Places in the head.
+/// Set by the owner before it pushes the cells, cleared when the coordinator unlists them.
+const LISTED: usize = 0;
+/// Grains ever written.
+const WRITTEN: usize = 1;
+/// Beyond this many the owner announces what it has written.
+const DUE: usize = 2;
+/// A bit for each item that was ever written.
+const TOUCHED: usize = 3;
+/// The builder that declared the items.
+const BUILDER: usize = 4;
+/// Entry of the coordinator, plus 1.
+const NUMBER: usize = 5;
+/// The number of the next newly listed cells, 0 for none.
+const NEXT: usize = 6;
+/// Grains announced.
+const ANNOUNCED: usize = 7;
+/// How many times.
+const ANNOUNCEMENTS: usize = 8;
+
+#[repr(align(128))]
+pub(crate) struct Line([AtomicU64; WORDS]);
+
+/// The cells of one thread for one group. A pointer: the coordinator keeps the words, in one place for as long as there
+/// is the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cells(NonNull<Line>);
+
+// SAFETY: the words behind it are atomic.
+#[allow(unsafe_code)]
+unsafe impl Send for Cells {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl Sync for Cells {}
+
+/// Where a thread finds its cells for a group. Stored by the thread, and by whoever buries the group.
+pub(crate) struct Place(AtomicPtr<Line>);
+
+impl Place {
+    pub(crate) fn empty() -> Place {
+        Place(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    #[inline(always)]
+    pub(crate) fn cells(&self) -> Option<Cells> {
+        // Relaxed: the thread's own store, or that of the thread before it, handed over with the block (E8).
+        NonNull::new(self.0.load(Ordering::Relaxed)).map(Cells)
+    }
+
+    pub(crate) fn set(&self, cells: Option<Cells>) {
+        self.0.store(cells.map_or(ptr::null_mut(), |cells| cells.0.as_ptr()), Ordering::Relaxed);
+    }
+}
+
+/// Nodes of a row that need no second allocation.
+const NODES_COMMON: usize = 8;
+
+/// Where a thread finds its cells for the parts of a group on nodes: nothing, or a place for each node. Made by the
+/// thread; the places are stored as [`Place`] says.
+pub(crate) struct Row(AtomicPtr<SmallVec<[Place; NODES_COMMON]>>);
+
+impl Row {
+    pub(crate) fn empty() -> Row {
+        Row(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// The places, if there are any.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn places(&self) -> Option<&[Place]> {
+        // Relaxed: the thread's own store, or handed over with the block (E8); who buries the group comes after every use
+        // of it (E12).
+        let places = self.0.load(Ordering::Relaxed);
+        // SAFETY: from `Box::into_raw` in `places_or_make`; given back with the row only.
+        unsafe { places.as_ref() }.map(SmallVec::as_slice)
+    }
+
+    /// As many places as there are nodes, and how many bytes more the row has come to. Owner only. Allocates.
+    pub(crate) fn places_or_make(&self, nodes: usize) -> (&[Place], i64) {
+        let mut more = 0;
+        if self.places().is_none_or(|places| places.len() < nodes) {
+            let before = self.bytes();
+            let made = Box::new((0..nodes).map(|_| Place::empty()).collect());
+            let small = self.0.swap(Box::into_raw(made), Ordering::Relaxed);
+            // Made for a tree with fewer nodes, whose group has been buried: empty, and in nobody's hands.
+            Row::give_back(small);
+            more = self.bytes() - before;
+        }
+        (self.places().unwrap_or_default(), more)
+    }
+
+    fn bytes(&self) -> i64 {
+        let Some(places) = self.places() else { return 0 };
+        let inline = size_of::<SmallVec<[Place; NODES_COMMON]>>();
+        let spilled = if places.len() > NODES_COMMON { size_of_val(places) } else { 0 };
+        (inline + spilled) as i64
+    }
+
+    #[allow(unsafe_code)]
+    fn give_back(places: *mut SmallVec<[Place; NODES_COMMON]>) {
+        if !places.is_null() {
+            // SAFETY: from `Box::into_raw` in `places_or_make`, and taken out of the row by the caller.
+            drop(unsafe { Box::from_raw(places) });
+        }
+    }
+}
+
+impl Drop for Row {
+    fn drop(&mut self) {
+        Row::give_back(self.0.load(Ordering::Relaxed));
+    }
+}
+
+/// What became of an addition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Added {
+    /// Counted.
+    Done,
+    /// Counted; the cells must be listed, or what they hold be announced.
+    Due,
+    /// Not counted: this thread has no cells for the group, or the item is not known at a glance.
+    Nowhere,
+}
+
+/// Memory for the cells of so many items.
+pub(crate) fn lines(items: usize) -> Arc<[Line]> {
+    let line = |_| Line(std::array::from_fn(|_| AtomicU64::new(0)));
+    (0..lines_of(items)).map(line).collect()
+}
+
+const fn lines_of(items: usize) -> usize {
+    (HEAD + items).div_ceil(WORDS)
+}
+
+/// Bytes of [`lines`]: a line more, for what counts who shares them.
+pub(crate) const fn lines_bytes(items: usize) -> usize {
+    (lines_of(items) + 1) * size_of::<Line>()
+}
+
+impl Cells {
+    /// The first line of `lines`, which the caller keeps where they are for as long as anybody uses the cells.
+    pub(crate) fn new(lines: &[Line]) -> Cells {
+        Cells(NonNull::from(lines).cast())
+    }
+
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn word<'a>(self, at: usize) -> &'a AtomicU64 {
+        // SAFETY: the lines are there, see `new`; `at` is within the head, or the place of an item for which there is
+        // one: `knows` or `Items::knows` has told that it is built in or was declared by the builder that these cells
+        // were made for, and the coordinator knows how many there are.
+        unsafe { &(&*self.0.as_ptr().add(at / WORDS)).0[at % WORDS] }
+    }
+
+    #[inline(always)]
+    fn load(self, at: usize) -> u64 {
+        self.word(at).load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn store(self, at: usize, value: u64) {
+        self.word(at).store(value, Ordering::Relaxed);
+    }
+
+    /// Clean, for so many items of a builder; `number` is the coordinator's. Nobody else has the cells.
+    pub(crate) fn begin(self, builder: u64, items: usize, number: u32, quantum: u64) {
+        for at in 0..HEAD + items {
+            self.store(at, 0);
+        }
+        self.store(DUE, quantum);
+        self.store(BUILDER, builder);
+        self.store(NUMBER, u64::from(number) + 1);
+    }
+
+    /// Whether the item is built in or was declared by the builder that made the runtime, since it was last cloned.
+    #[inline(always)]
+    fn knows(self, stat: Stat) -> bool {
+        stat.builder() == 0 || stat.builder() == self.load(BUILDER)
+    }
+}
+
+// === The owner's side ===
+
+impl Cells {
+    /// Add to an item, if it is known at a glance. Owner only.
+    #[inline(always)]
+    pub(crate) fn add(self, stat: Stat, delta: i64) -> Added {
+        if self.knows(stat) { self.add_known(stat, delta, false) } else { Added::Nowhere }
+    }
+
+    /// Add to an item of this runtime. Owner only.
+    #[inline(always)]
+    pub(crate) fn add_known(self, stat: Stat, delta: i64, fenced: bool) -> Added {
+        let at = HEAD + stat.number();
+        let before = self.load(at);
+        if before == 0 {
+            self.store(TOUCHED, self.load(TOUCHED) | 1 << stat.number());
+        }
+        self.store(at, before.wrapping_add_signed(delta));
+        let written = self.load(WRITTEN).wrapping_add(stat.grains(delta));
+        // Release (E17, E20): whoever sees it sees the count and its bit.
+        self.word(WRITTEN).store(written, Ordering::Release);
+        // light (E17): pairs with the heavy in `Coordinator::unlist`. Either we see that the cells are not listed any
+        // more, or the coordinator reads our count.
+        if fenced {
+            light_fence()
+        } else {
+            light()
+        }
+        let listed = self.word(LISTED).load(Ordering::Acquire);
+        // Not listed, or more than is due: one test for both.
+        let due = self.load(DUE).wrapping_sub(written).cast_signed();
+        if (listed.cast_signed() - 1) | due < 0 { Added::Due } else { Added::Done }
+    }
+
+    pub(crate) fn is_listed(self) -> bool {
+        // Acquire (E17): whoever finds them unlisted comes after the flush that unlisted them.
+        self.word(LISTED).load(Ordering::Acquire) != 0
+    }
+
+    /// Mark the cells as listed; true where they were not. An owner pushes them then. Mark before push: the other way
+    /// round the coordinator could unlist them in between, and they would be marked and on no list.
+    pub(crate) fn mark_listed(self) -> bool {
+        // AcqRel (E17): after the unlisting that this undoes, before the push.
+        self.word(LISTED).swap(1, Ordering::AcqRel) == 0
+    }
+
+    /// Grains written since they were announced last, if those are more than `quantum`.
+    pub(crate) fn unannounced(self, quantum: u64) -> Option<u64> {
+        let announced = self.load(DUE).wrapping_sub(quantum);
+        let grains = self.load(WRITTEN).wrapping_sub(announced);
+        (grains > quantum).then_some(grains)
+    }
+
+    /// So many grains have been announced, for all that was written: at every level, before this.
+    pub(crate) fn set_announced(self, grains: u64, quantum: u64) {
+        self.store(DUE, self.load(WRITTEN).wrapping_add(quantum));
+        self.store(ANNOUNCEMENTS, self.load(ANNOUNCEMENTS).wrapping_add(1));
+        // Release (E20): whoever counts them as flushed takes off the levels only what has come there.
+        self.word(ANNOUNCED).fetch_add(grains, Ordering::Release);
+    }
+
+    /// On the stack of newly listed cells, before those that `next` names. By whoever has marked them.
+    pub(crate) fn set_next(self, next: u32) {
+        self.store(NEXT, next.into());
+    }
+
+    /// The coordinator's entry, plus 1.
+    pub(crate) fn number(self) -> u32 {
+        self.load(NUMBER) as u32
+    }
+}
+
+// === The coordinator's side ===
+
+/// What tells whether cells have been written since they were read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Version {
+    pub(crate) written: u64,
+    /// Grains can come to the same sum by 2^64, but not without an announcement.
+    announcements: u64,
+    pub(crate) announced: u64,
+}
+
+impl Cells {
+    pub(crate) fn version(self) -> Version {
+        // Acquire (E20): what was announced is in the counts that are read after this.
+        let announced = self.word(ANNOUNCED).load(Ordering::Acquire);
+        // Acquire (E17): the counts are at least as new.
+        let written = self.word(WRITTEN).load(Ordering::Acquire);
+        Version { announced, written, announcements: self.load(ANNOUNCEMENTS) }
+    }
+
+    /// The items ever written.
+    pub(crate) fn touched(self) -> Bits {
+        Bits(self.load(TOUCHED))
+    }
+
+    /// An item below the number that the cells were made for.
+    pub(crate) fn count(self, item: usize) -> i64 {
+        self.load(HEAD + item).cast_signed()
+    }
+
+    /// The cells below these on the stack.
+    pub(crate) fn next(self) -> u32 {
+        self.load(NEXT) as u32
+    }
+
+    /// Whoever writes from here on lists the cells again. Worth something only with a heavy barrier behind it.
+    pub(crate) fn unmark(self) {
+        // Release (E17): pairs with the owner's Acquire.
+        self.word(LISTED).store(0, Ordering::Release);
+    }
+}
+
+/// Items, a bit each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bits(pub(crate) u64);
+
+impl Iterator for Bits {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        let item = self.0.trailing_zeros() as usize;
+        if self.0 == 0 {
+            return None;
+        }
+        self.0 &= self.0 - 1;
+        Some(item)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.0.count_ones() as usize;
+        (left, Some(left))
+    }
+}

@@ -1,0 +1,249 @@
+//! Where slots lie: indices, pages of entries for each thread, and the gate of each index.
+
+use std::ptr;
+
+use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+use crate::thread::cells::{Place as CellsPlace, Row};
+use crate::thread::slot::Slot;
+
+/// Entries of one page: 4 KiB of 16-byte slots.
+#[cfg(not(any(loom, shuttle)))]
+pub(crate) const PAGE_SLOTS: usize = 256;
+#[cfg(any(loom, shuttle))]
+pub(crate) use crate::sync::PAGE_SLOTS;
+
+/// Pages a thread may have. 16,384 x 256 slots: counters beyond four million at a time go without stock. The
+/// directory takes address space; only what is touched becomes memory.
+#[cfg(not(any(loom, shuttle)))]
+const PAGES_MAX: usize = 16_384;
+#[cfg(any(loom, shuttle))]
+use crate::sync::PAGES_MAX;
+
+/// Where a counter's slots lie in every thread's block. Kept in two halves, because the hit path needs them apart.
+/// Made in this file only, so that the halves stay within their bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SlotIndex {
+    /// Below `PAGES_MAX`.
+    page: u32,
+    /// Below `PAGE_SLOTS`.
+    slot: u32,
+}
+
+impl SlotIndex {
+    pub(crate) const FIRST: SlotIndex = SlotIndex { page: 0, slot: 0 };
+
+    /// An index that no thread has a slot for: it lies in the last page of a directory, which is never made.
+    pub(crate) const NONE: SlotIndex = SlotIndex { page: PAGES_MAX as u32 - 1, slot: 0 };
+
+    /// The index after this one; `NONE` is the last.
+    pub(crate) fn next(self) -> SlotIndex {
+        if self == SlotIndex::NONE {
+            self
+        } else if self.slot + 1 < PAGE_SLOTS as u32 {
+            SlotIndex { slot: self.slot + 1, ..self }
+        } else {
+            SlotIndex { page: self.page + 1, slot: 0 }
+        }
+    }
+}
+
+/// What the hit path reads of a counter: one for each slot index, never given back.
+///
+/// Gates lie densely, apart from the counters: a thread that charges thousands of counters in turn misses hardly
+/// more than with a plain array. Written when the stock opens or closes.
+#[repr(align(64))]
+pub(crate) struct Gate {
+    /// Twice the batch while the stock is open, 0 while it is closed: the published state of the stock.
+    pub(crate) capacity: AtomicU64,
+    /// The slot index as the hit path sees it: `NONE` where every operation goes through the slow path. Written at a
+    /// counter's birth; the second half in bytes, which saves the hit path a shift.
+    page: AtomicU32,
+    offset: AtomicU32,
+    /// The same for the cells of the statistics.
+    cells_page: AtomicU32,
+    cells_offset: AtomicU32,
+    /// Whose gate this is: what a slow path starts from. Written once, before anybody else sees the gate.
+    owner: StatPtr<()>,
+}
+
+impl Gate {
+    /// Closed, and nobody's.
+    pub(crate) fn new() -> Self {
+        let gate = Gate {
+            capacity: AtomicU64::new(0),
+            page: AtomicU32::new(0),
+            offset: AtomicU32::new(0),
+            cells_page: AtomicU32::new(0),
+            cells_offset: AtomicU32::new(0),
+            owner: StatPtr::new(ptr::null_mut()),
+        };
+        gate.set_index(SlotIndex::NONE);
+        gate.set_cells_index(SlotIndex::NONE);
+        gate
+    }
+
+    /// Tie the gate to its owner, for ever.
+    pub(crate) fn bind(&self, owner: *const ()) {
+        self.owner.store(owner.cast_mut(), Ordering::Relaxed);
+    }
+
+    /// What the gate was tied to; null where nothing was.
+    #[inline]
+    pub(crate) fn owner(&self) -> *const () {
+        self.owner.load(Ordering::Relaxed)
+    }
+
+    /// Show an index to the hit path.
+    pub(crate) fn set_index(&self, index: SlotIndex) {
+        self.page.store(index.page, Ordering::Relaxed);
+        self.offset.store(index.slot * size_of::<Slot>() as u32, Ordering::Relaxed);
+    }
+
+    /// Show an index of cells to the hit path.
+    pub(crate) fn set_cells_index(&self, index: SlotIndex) {
+        self.cells_page.store(index.page, Ordering::Relaxed);
+        self.cells_offset.store(index.slot * size_of::<CellsPlace>() as u32, Ordering::Relaxed);
+    }
+}
+
+/// Cells and rows of cells are found by the same offset.
+const _: () = assert!(size_of::<CellsPlace>() == size_of::<Row>());
+
+/// Aligned so that no two threads share a line, nor a pair of lines.
+#[repr(C, align(128))]
+struct Page<T>([T; PAGE_SLOTS]);
+
+/// The pages of one thread, by index. All zero when empty.
+pub(crate) struct Directory<T> {
+    pages: [AtomicPtr<Page<T>>; PAGES_MAX],
+    /// How many there are. Stored by the owner, as what follows.
+    made: AtomicU32,
+    /// Which parts of `pages` have been written to, a bit each: the others are address space only.
+    touched: AtomicU32,
+}
+
+/// Pointers that share a bit of `touched`: as many as fit into a page of the system's, of 4 KiB.
+const PART: usize = PAGES_MAX.div_ceil(u32::BITS as usize);
+
+impl<T> Directory<T> {
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) const fn new() -> Self {
+        Directory {
+            pages: [const { AtomicPtr::new(ptr::null_mut()) }; PAGES_MAX],
+            made: AtomicU32::new(0),
+            touched: AtomicU32::new(0),
+        }
+    }
+
+    #[cfg(any(loom, shuttle))]
+    pub(crate) fn new() -> Self {
+        Directory {
+            pages: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
+            made: AtomicU32::new(0),
+            touched: AtomicU32::new(0),
+        }
+    }
+
+    /// Bytes of memory that this has come to.
+    pub(crate) fn bytes(&self) -> u64 {
+        let pages = u64::from(self.made.load(Ordering::Relaxed)) * size_of::<Page<T>>() as u64;
+        let parts = u64::from(self.touched.load(Ordering::Relaxed).count_ones());
+        pages + parts * (PART * size_of::<*const Page<T>>()) as u64
+    }
+
+    /// The entry of an index, if its page exists.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn get(&self, index: SlotIndex) -> Option<&T> {
+        // SAFETY: the halves of an index are within their bounds, see `SlotIndex`.
+        let place = unsafe { self.pages.get_unchecked(index.page as usize) };
+        // Acquire (E7): another thread sees the page initialised; pairs with the store in `get_or_make`.
+        let page = place.load(Ordering::Acquire);
+        // SAFETY: a page is published initialised and lives as long as its directory; as above for `slot`.
+        unsafe { Some(page.as_ref()?.0.get_unchecked(index.slot as usize)) }
+    }
+
+    /// The entry of an index, with its page made where there is none. Owner only. Allocates.
+    pub(crate) fn get_or_make(&self, index: SlotIndex, fill: impl Fn() -> T) -> Option<&T> {
+        if index == SlotIndex::NONE {
+            return None;
+        }
+        let place = self.pages.get(index.page as usize)?;
+        // Relaxed: only the owner stores the pointer.
+        if place.load(Ordering::Relaxed).is_null() {
+            let page = Box::new(Page(std::array::from_fn(|_| fill())));
+            // Release (E7): pairs with `get`.
+            place.store(Box::into_raw(page), Ordering::Release);
+            self.made.store(self.made.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            let part = 1 << (index.page as usize / PART);
+            self.touched.store(self.touched.load(Ordering::Relaxed) | part, Ordering::Relaxed);
+        }
+        self.get(index)
+    }
+}
+
+impl Directory<Slot> {
+    /// The slot behind a gate, if its page exists.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn behind(&self, gate: &Gate) -> Option<&Slot> {
+        // SAFETY: `Gate::set_index` is the only writer and stores the halves of an index, which are within their
+        // bounds.
+        unsafe { self.at(gate.page.load(Ordering::Relaxed), gate.offset.load(Ordering::Relaxed)) }
+    }
+}
+
+impl Directory<CellsPlace> {
+    /// The place of the cells behind a gate, if its page exists.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn behind(&self, gate: &Gate) -> Option<&CellsPlace> {
+        // SAFETY: as above, with `Gate::set_cells_index`.
+        unsafe { self.at(gate.cells_page.load(Ordering::Relaxed), gate.cells_offset.load(Ordering::Relaxed)) }
+    }
+}
+
+impl Directory<Row> {
+    /// The row of cells behind a gate, if its page exists.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn behind(&self, gate: &Gate) -> Option<&Row> {
+        // SAFETY: as above; a row is as large as a place of cells.
+        unsafe { self.at(gate.cells_page.load(Ordering::Relaxed), gate.cells_offset.load(Ordering::Relaxed)) }
+    }
+}
+
+impl<T> Directory<T> {
+    /// # Safety
+    ///
+    /// The halves are those of an index, the second in bytes.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    unsafe fn at(&self, page: u32, offset: u32) -> Option<&T> {
+        // SAFETY: within its bounds, says the caller.
+        let place = unsafe { self.pages.get_unchecked(page as usize) };
+        // Acquire (E7): as in `get`.
+        let page = place.load(Ordering::Acquire);
+        if page.is_null() {
+            return None;
+        }
+        // SAFETY: a page once read is published initialised and lives as long as its directory; the offset is that of
+        // an entry, says the caller.
+        Some(unsafe { &*page.cast::<T>().byte_add(offset as usize) })
+    }
+}
+
+impl<T> Drop for Directory<T> {
+    /// Runs in models only; the process's registry is never dropped.
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        for page in &self.pages {
+            let page = page.load(Ordering::Relaxed);
+            if !page.is_null() {
+                // SAFETY: the pointer came from `Box::into_raw` in `get_or_make` and dies with its directory.
+                drop(unsafe { Box::from_raw(page) });
+            }
+        }
+    }
+}

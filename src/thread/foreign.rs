@@ -1,0 +1,185 @@
+//! Foreign code: whether it may still be called, that nobody is in it once it is gone, and that its panics end here.
+//!
+//! A drop of a foreign value is a call of foreign code. The crate keeps such a value as [`Foreign`], whose drop contains a
+//! panic. So no thread loses what it has decided, and no handle stays behind, because of a drop in between.
+//!
+//! One word counts calls under way beside the mark *gone*. Whoever calls counts himself first and then looks for the
+//! mark; whoever takes the code away sets the mark first and then waits until nobody is counted. So either a call is
+//! seen and waited for, or it sees the mark and is none.
+//!
+//! Edge: E24 (taken away/called).
+
+use std::any::Any;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::sync::{AtomicU64, Ordering, Patience, pause};
+
+/// How many calls are under way, the mark, and how many noted calls ever began, which wraps.
+const UNDER_WAY: u64 = GONE - 1;
+const GONE: u64 = 1 << 31;
+const NOTED: u64 = 1 << 32;
+
+/// Payloads of one panic that are dropped, each the panic of the drop before it.
+const PAYLOADS_MAX: usize = 8;
+
+/// Calls of one piece of foreign code.
+pub(crate) struct Calls(AtomicU64);
+
+/// A call under way.
+pub(crate) struct Call<'a>(&'a AtomicU64);
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        // Release (E24): what the call did is done before it is over; pairs with `wait`.
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Calls {
+    pub(crate) fn new() -> Self {
+        Calls(AtomicU64::new(0))
+    }
+
+    /// `None`: it is gone.
+    pub(crate) fn begin(&self) -> Option<Call<'_>> {
+        self.count(1)
+    }
+
+    /// The same, noted for [`begun`](Self::begun).
+    pub(crate) fn begin_noted(&self) -> Option<Call<'_>> {
+        self.count(NOTED | 1)
+    }
+
+    fn count(&self, call: u64) -> Option<Call<'_>> {
+        // AcqRel (E24): counted before the look for the mark; pairs with `retire`.
+        let gone = self.0.fetch_add(call, Ordering::AcqRel) & GONE != 0;
+        let call = Call(&self.0);
+        (!gone).then_some(call)
+    }
+
+    /// No call begins from here on.
+    pub(crate) fn retire(&self) {
+        // AcqRel (E24): marked before the look in `wait`; pairs with `begin`.
+        self.0.fetch_or(GONE, Ordering::AcqRel);
+    }
+
+    /// Until no call is under way. After [`retire`](Self::retire).
+    pub(crate) fn wait(&self) {
+        let patience = Patience::new();
+        // AcqRel (E24): the latest count; pairs with the end of a call.
+        while self.0.fetch_add(0, Ordering::AcqRel) & UNDER_WAY > 0 {
+            if !patience.wait() {
+                pause();
+            }
+        }
+    }
+
+    /// A hint: whoever relies on it calls [`begin`](Self::begin).
+    pub(crate) fn is_gone(&self) -> bool {
+        // Acquire (E24): after what was done before the mark.
+        self.0.load(Ordering::Acquire) & GONE != 0
+    }
+
+    /// Calls that are under way, and noted calls that ever began: at one time.
+    pub(crate) fn begun(&self) -> (u64, u32) {
+        // Acquire (E24): after what the calls did that are over.
+        let word = self.0.load(Ordering::Acquire);
+        (word & UNDER_WAY, (word / NOTED) as u32)
+    }
+}
+
+/// Foreign code has panicked.
+#[derive(Debug)]
+pub(crate) struct Panicked;
+
+/// A value of somebody else's: a waker, a closure, what holds one of these. Its panics end here, those of its drop too.
+pub(crate) struct Foreign<T>(Option<T>);
+
+impl<T> Foreign<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Foreign(Some(value))
+    }
+
+    /// For a look that runs none of its code.
+    pub(crate) fn get(&self) -> &T {
+        self.0.as_ref().expect("it is there until it ends")
+    }
+
+    /// Runs its code.
+    pub(crate) fn call<R>(&self, work: impl FnOnce(&T) -> R) -> Result<R, Panicked> {
+        contain(|| work(self.get()))
+    }
+
+    /// Runs its code, which uses it up.
+    pub(crate) fn spend(mut self, work: impl FnOnce(T)) -> Result<(), Panicked> {
+        self.0.take().map_or(Ok(()), |value| contain(|| work(value)))
+    }
+
+    /// Drops it, for who counts panics. Nothing is left for the drop of this.
+    pub(crate) fn end(&mut self) -> Result<(), Panicked> {
+        self.0.take().map_or(Ok(()), |value| contain(|| drop(value)))
+    }
+}
+
+impl<T> Drop for Foreign<T> {
+    fn drop(&mut self) {
+        // Nobody is here who could report a panic; the panic hook has.
+        let _ = self.end();
+    }
+}
+
+/// Whatever it does, the caller goes on.
+pub(crate) fn contain<R>(work: impl FnOnce() -> R) -> Result<R, Panicked> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
+        discard(payload);
+        Panicked
+    })
+}
+
+/// What foreign code panicked with is foreign, too: its drop may panic, with something whose drop does the same. A
+/// payload that goes on like that is leaked.
+fn discard(mut payload: Box<dyn Any + Send>) {
+    for _ in 0..PAYLOADS_MAX {
+        match catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+            Ok(()) => return,
+            Err(next) => payload = next,
+        }
+    }
+    mem::forget(payload);
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::panic::panic_any;
+
+    use super::*;
+
+    /// Panics when it is dropped, and so does what it panics with.
+    struct Panics;
+
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic_any(Panics);
+        }
+    }
+
+    #[test]
+    fn a_drop_that_panics_ends_here() {
+        drop(Foreign::new(Panics));
+        let mut foreign = Foreign::new(Panics);
+        assert!(foreign.end().is_err());
+        assert!(foreign.end().is_ok(), "it is gone");
+        assert!(Foreign::new(Panics).spend(drop).is_err());
+    }
+
+    /// The drop of a foreign value does not abort a thread that unwinds already.
+    #[test]
+    fn a_drop_that_panics_in_a_panic() {
+        let unwinds = catch_unwind(|| {
+            let _foreign = Foreign::new(Panics);
+            panic!("on purpose");
+        });
+        assert_eq!(unwinds.expect_err("it panics").downcast_ref(), Some(&"on purpose"));
+    }
+}

@@ -1,0 +1,40 @@
+//! Numbers that are given out once.
+
+use crate::sync::Ordering;
+use crate::sync::stat_atomic::AtomicU64;
+
+/// Numbers that a thread takes at a time: otherwise all would write one word for each.
+const AT_A_TIME: u64 = 64;
+
+/// A number above 0 that nobody else gets.
+pub(crate) fn next_id() -> u64 {
+    static TAKEN: AtomicU64 = AtomicU64::new(0);
+    crate::sync::with_local(|local| {
+        let mut last = local.last_id.get();
+        if last.is_multiple_of(AT_A_TIME) {
+            last = TAKEN.fetch_add(AT_A_TIME, Ordering::Relaxed);
+        }
+        local.last_id.set(last + 1);
+        last + 1
+    })
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn nobody_gets_the_same() {
+        const EACH: u64 = 3 * AT_A_TIME + 1;
+        let mut all = BTreeSet::new();
+        thread::scope(|scope| {
+            let threads = [(); 4].map(|()| scope.spawn(|| (0..EACH).map(|_| next_id()).collect::<Vec<_>>()));
+            threads.into_iter().for_each(|thread| all.extend(thread.join().unwrap()));
+        });
+        assert_eq!(all.len() as u64, 4 * EACH);
+        assert!(!all.contains(&0));
+    }
+}

@@ -1,0 +1,60 @@
+//! What a thread has taken from pools and has not told yet: words of the thread's own, for feature `tracing`.
+
+use std::cell::Cell;
+
+/// So many of one slow path are told. Statistics that are first written far below the root take most: one for each level.
+const MOST: usize = 16;
+
+/// One object.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub(crate) pool: &'static str,
+    pub(crate) asked: usize,
+    pub(crate) given: usize,
+    pub(crate) node: Option<u16>,
+    pub(crate) recycled: bool,
+}
+
+/// Part of what a thread reaches without a call.
+pub(crate) struct AllTaken {
+    first: [Cell<Option<Taken>>; MOST],
+    /// Those that there is no place for included.
+    count: Cell<usize>,
+    telling: Cell<bool>,
+}
+
+impl AllTaken {
+    pub(crate) const fn new() -> Self {
+        AllTaken { first: [const { Cell::new(None) }; MOST], count: Cell::new(0), telling: Cell::new(false) }
+    }
+}
+
+/// Not while this thread tells.
+pub(crate) fn note_taken(taken: Taken) {
+    crate::sync::with_local(|local| {
+        let all = &local.taken;
+        if !all.telling.get() {
+            if let Some(place) = all.first.get(all.count.get()) {
+                place.set(Some(taken));
+            }
+            all.count.set(all.count.get() + 1);
+        }
+    });
+}
+
+/// Tells what was noted, in turn, and last how many more there were, if any.
+#[inline]
+pub(crate) fn tell_taken(tell: impl Fn(Taken), tell_more: impl FnOnce(usize)) {
+    crate::sync::with_local(|local| {
+        let all = &local.taken;
+        if all.count.get() == 0 || all.telling.replace(true) {
+            return;
+        }
+        all.first.iter().filter_map(Cell::take).for_each(tell);
+        let more = all.count.replace(0).saturating_sub(MOST);
+        if more > 0 {
+            tell_more(more);
+        }
+        all.telling.set(false);
+    });
+}

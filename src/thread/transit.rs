@@ -1,0 +1,90 @@
+//! The transit word: whether a thread has credit in its hands, and of which tree.
+//!
+//! ```text
+//! high half  the tree whose credit it is, 0 for any
+//! low half   a sequence number, odd while in transit
+//! ```
+//!
+//! One word, so that whoever looks reads both together. Edges: E5, E6.
+
+use crate::sync::barrier::{light, light_fence};
+use crate::sync::{AtomicU64, Ordering, Patience};
+
+/// Any tree: a transit that covers all of them.
+pub(crate) const ANY: u32 = 0;
+
+/// Set before the first step of a refill, a cut, a take-back or a walk, cleared after the last. Written by its thread
+/// only.
+pub(crate) struct Transit(AtomicU64);
+
+fn sequence(word: u64) -> u32 {
+    word as u32
+}
+
+fn tree(word: u64) -> u32 {
+    (word >> 32) as u32
+}
+
+fn is_over(word: u64) -> bool {
+    sequence(word).is_multiple_of(2)
+}
+
+impl Transit {
+    #[cfg(not(any(loom, shuttle)))]
+    pub(crate) const fn new() -> Self {
+        Transit(AtomicU64::new(0))
+    }
+
+    #[cfg(any(loom, shuttle))]
+    pub(crate) fn new() -> Self {
+        Transit(AtomicU64::new(0))
+    }
+
+    /// Enter transit. What is read afterwards decides how much credit moves; see E5.
+    #[inline]
+    pub(crate) fn begin(&self, of: u32, fenced: bool) {
+        // Relaxed: only the owner writes the word.
+        let word = self.0.load(Ordering::Relaxed);
+        debug_assert!(is_over(word), "transit does not nest");
+        self.0.store(u64::from(of) << 32 | u64::from(sequence(word).wrapping_add(1)), Ordering::Relaxed);
+        // light (E5): pairs with the heavy in `Tree::wait_transits`. Either the closer sees this word odd and waits, or
+        // what we read from here on says closed.
+        if fenced { light_fence() } else { light() }
+    }
+
+    /// In transit already, by an allocator that charges inside a slow path: from now on it covers every tree.
+    pub(crate) fn widen(&self) {
+        let word = self.0.load(Ordering::Relaxed);
+        // Release (E6): as in `end`.
+        self.0.store(u64::from(ANY) << 32 | u64::from(sequence(word)), Ordering::Release);
+    }
+
+    /// Owner only.
+    pub(crate) fn is_over(&self) -> bool {
+        is_over(self.0.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn end(&self) {
+        let word = self.0.load(Ordering::Relaxed);
+        // Release (E6): whoever sees the sequence even, or changed, sees what was moved: pairs with `wait`.
+        self.0.store(u64::from(sequence(word).wrapping_add(1)), Ordering::Release);
+    }
+
+    /// Wait until a transit that is seen here and may hold credit of the tree is over. False when it lasts longer than
+    /// patience does.
+    pub(crate) fn wait(&self, of: u32) -> bool {
+        // Acquire (E6): pairs with `end`.
+        let seen = self.0.load(Ordering::Acquire);
+        if is_over(seen) || (tree(seen) != ANY && tree(seen) != of) {
+            return true;
+        }
+        let patience = Patience::new();
+        while sequence(self.0.load(Ordering::Acquire)) == sequence(seen) {
+            if !patience.wait() {
+                return false;
+            }
+        }
+        true
+    }
+}
