@@ -5,7 +5,7 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use super::placement::Placement;
-use super::precharge::{OfTier, Precharge, Tiers, numa};
+use super::tiers::{Tiers, numa};
 use crate::counter::object::Node;
 use crate::group::{Charge, ChargeError, Group};
 use crate::hierarchy::node_stats::Above;
@@ -52,8 +52,7 @@ pub(super) struct Account {
 
 impl Kmem {
     #[inline]
-    pub(super) fn new(precharge: Precharge, stat: Stat, placement: &Placement) -> Kmem {
-        let Precharge { charge, tiers } = precharge;
+    pub(super) fn new(charge: Charge, tiers: Tiers, stat: Stat, placement: &Placement) -> Kmem {
         let mut kmem = Kmem { charge, stat, accounts: SmallVec::new(), tiers };
         let (held, bytes) = (kmem.charge.bytes(), placement.bytes());
         if bytes > held {
@@ -129,40 +128,18 @@ impl Kmem {
         if is_one_node { 0 } else { self.on(Spine::Group) }
     }
 
-    /// Of each tier the bytes that lie on its nodes, and those that may yet come there, if that is promised. So many
-    /// were on no node before.
+    /// Charges the tiers as the account says by now. So many bytes were on no node before.
     #[inline]
     pub(super) fn settle_tiers(&mut self, unplaced: u64) {
-        if !numa(self.charge.gate().node()).tiers.is_empty() {
+        if !numa(self.node()).tiers.is_empty() {
             self.settle_tiers_slow(unplaced);
         }
     }
 
     #[cold]
-    fn settle_tiers_slow(&mut self, before: u64) {
-        let placement = self.placement();
-        let group = self.group();
-        let (touched, given_up) =
-            (before.saturating_sub(placement.unplaced()), placement.unplaced().saturating_sub(before));
-        for (number, tier) in numa(group.node()).tiers.iter().enumerate() {
-            let on_tier: u64 = placement.nodes().filter(|(node, _)| tier.has(*node)).map(|(_, bytes)| bytes).sum();
-            match self.tiers.iter_mut().find(|of| of.tier == number) {
-                Some(OfTier { charge, promised, .. }) => {
-                    let was = charge.bytes().saturating_sub(*promised);
-                    // What has come from no node was promised, what has gone there is.
-                    let kept = promised.saturating_sub(on_tier.saturating_sub(was).min(touched));
-                    *promised = (kept + was.saturating_sub(on_tier).min(given_up)).min(placement.unplaced());
-                    let bytes = on_tier + *promised;
-                    charge.shrink(charge.bytes().saturating_sub(bytes));
-                    charge.grow(bytes.saturating_sub(charge.bytes()));
-                }
-                None if on_tier > 0 => {
-                    let charge = group.charge_number(tier.counter, on_tier);
-                    self.tiers.push(OfTier { tier: number, charge, promised: 0 });
-                }
-                None => {}
-            }
-        }
+    fn settle_tiers_slow(&mut self, unplaced: u64) {
+        let (group, placement) = (self.group(), self.placement());
+        self.tiers.settle(&group, unplaced, &placement);
     }
 
     /// Bytes held.
@@ -277,21 +254,10 @@ impl Kmem {
         let group = self.group();
         let (of, into) = (self.spine(from), self.spine(to));
         let bytes = self.on(of).min(bytes);
-        let mut admitted = Tiers::new();
         if of != into {
-            for (number, tier) in numa(group.node()).tiers.iter().enumerate() {
-                let (leaves, enters) = (from.is_some_and(|node| tier.has(node)), to.is_some_and(|node| tier.has(node)));
-                let held = self.tiers.iter().find(|held| held.tier == number);
-                // What is on no node may be promised.
-                let promised = held.filter(|_| of == Spine::Group).map_or(0, |held| held.promised);
-                let more = bytes.saturating_sub(promised);
-                if enters && !leaves && more > 0 {
-                    let charge = group.try_charge_number(tier.counter, more)?;
-                    admitted.push(OfTier { tier: number, charge, promised: 0 });
-                }
-            }
+            let admitted = self.tiers.admit(&group, from, to, (bytes, of == Spine::Group))?;
+            self.tiers.merge(admitted);
         }
-        self.merge_tiers(admitted);
         Ok(self.migrate(from, to, bytes))
     }
 
@@ -381,7 +347,7 @@ impl Kmem {
                 None => self.accounts.push(account),
             }
         }
-        self.merge_tiers(std::mem::take(&mut other.tiers));
+        self.tiers.merge(std::mem::take(&mut other.tiers));
         drop(self.charge.merge(other.charge.take()));
         Ok(())
     }
@@ -408,14 +374,9 @@ impl Kmem {
         if from == *to {
             return Ok(());
         }
-        for number in 0..self.tiers.len() {
-            if let Err(error) = self.tiers[number].charge.transfer(to) {
-                self.take_back(&from, number);
-                return Err(error);
-            }
-        }
+        self.tiers.transfer(&from, to)?;
         if let Err(error) = self.charge.transfer(to) {
-            self.take_back(&from, self.tiers.len());
+            self.tiers.undo_transfer(&from);
             return Err(error);
         }
         // Only now: who reads beside a transfer that is refused sees nothing of it.
@@ -424,29 +385,6 @@ impl Kmem {
             self.account(account.spine, account.bytes);
         }
         Ok(())
-    }
-
-    fn merge_tiers(&mut self, others: Tiers) {
-        for other in others {
-            match self.tiers.iter_mut().find(|of| of.tier == other.tier) {
-                Some(held) => {
-                    held.promised += other.promised;
-                    // Of the same counter.
-                    drop(held.charge.merge(other.charge));
-                }
-                None => self.tiers.push(other),
-            }
-        }
-    }
-
-    /// The first so many tiers are charged to `from` again, where they were a moment ago; by force where it has gone
-    /// offline or its room has been taken since.
-    fn take_back(&mut self, from: &Group, many: usize) {
-        for OfTier { tier, charge, .. } in &mut self.tiers[..many] {
-            if charge.transfer(from).is_err() {
-                *charge = from.charge_number(numa(from.node()).tiers[*tier].counter, charge.bytes());
-            }
-        }
     }
 
     fn on(&self, spine: Spine) -> u64 {

@@ -1,6 +1,7 @@
 //! Accounts of owners who know more than a guard may: that there is one node, or where each byte lies.
 
 use super::account::{Account, Kmem};
+use super::tiers::Tiers;
 use crate::group::{Charge, Group};
 use crate::hierarchy::stats::Spine;
 use crate::stat::Stat;
@@ -135,7 +136,7 @@ impl Shared {
         let shares = std::mem::replace(&mut this.shares, Shares::new());
         let of = |share: &Share| Account { bytes: share.bytes, spine: share.spine, above: Some(0) };
         let accounts = shares.iter().map(of).collect();
-        Kmem { charge: this.charge.take(), stat: STAT, accounts, tiers: Vec::new() }
+        Kmem { charge: this.charge.take(), stat: STAT, accounts, tiers: Tiers::new() }
     }
 }
 

@@ -22,6 +22,7 @@ mod placement;
 mod precharge;
 mod slab;
 mod store;
+mod tiers;
 mod vec;
 
 pub use account::Kmem;

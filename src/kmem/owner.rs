@@ -9,7 +9,7 @@ use std::mem::ManuallyDrop;
 use smallvec::smallvec;
 
 use super::account::{Account, Kmem};
-use super::precharge::{OfTier, Tiers, numa};
+use super::tiers::{Tiers, numa};
 use crate::group::Charge;
 use crate::hierarchy::node_stats::Above;
 use crate::hierarchy::stats::Spine;
@@ -40,12 +40,7 @@ impl Owner {
         };
         let is_placed = node != NOWHERE || numa(gate.node()).topology.is_one_node();
         let mut kmem = ManuallyDrop::new(kmem);
-        for OfTier { charge, .. } in std::mem::take(&mut kmem.tiers) {
-            // What was promised of a tier ends here, as one of no bytes, which is a handle.
-            if is_placed && charge.bytes() > 0 {
-                charge.forget();
-            }
-        }
+        std::mem::take(&mut kmem.tiers).forget(is_placed);
         // It may have come to lie on the heap.
         drop(std::mem::take(&mut kmem.accounts));
         Owner { gate, node, above: account.and_then(|account| account.above) }
@@ -62,23 +57,15 @@ impl Owner {
 
     #[inline]
     fn tiers(&self, spine: Spine, bytes: u64) -> Tiers {
-        let group = self.gate.node();
-        let numa = numa(group);
-        let mut tiers = Tiers::new();
+        let numa = numa(self.gate.node());
         if numa.tiers.is_empty() {
-            return tiers;
+            return Tiers::new();
         }
         let node = match spine {
-            Spine::On(node) => numa.topology.node_at(node.into()),
-            Spine::Group if numa.topology.is_one_node() => numa.topology.node_at(0),
-            Spine::Group => return tiers,
+            Spine::On(node) => Some(numa.topology.node_at(node.into())),
+            Spine::Group => numa.topology.is_one_node().then(|| numa.topology.node_at(0)),
         };
-        for (tier, of) in numa.tiers.iter().enumerate().filter(|(_, tier)| tier.has(node)) {
-            if let Some(counter) = group.group().nth(of.counter) {
-                tiers.push(OfTier { tier, charge: Charge::new(counter.gate, bytes), promised: 0 });
-            }
-        }
-        tiers
+        Tiers::of_object(self.gate, node, bytes)
     }
 }
 

@@ -18,6 +18,7 @@ mod bits;
 mod bytes;
 mod chunk;
 mod nodes;
+mod owner_word;
 mod pool;
 mod records;
 mod shape;
@@ -131,7 +132,7 @@ impl<T> PerCpu<T> {
         group: &Group,
         mut make: impl FnMut(usize) -> T,
     ) -> Result<PerCpu<T>, KmemError> {
-        let bytes = PerCpuBytes::new(allocator, Layout::new::<T>(), Some(group), false)?;
+        let bytes = PerCpuBytes::new(&allocator.pool, Layout::new::<T>(), Some(group), false)?;
         let mut made = Made { bytes: &bytes, made: 0, values: PhantomData::<T> };
         for processor in 0..bytes.processors() {
             if let Some(unit) = bytes.unit_of(processor) {

@@ -1,10 +1,9 @@
 //! Admission before the memory is there.
 
-use super::Kmem;
+use super::account::Kmem;
 use super::placement::{Bound, Placement};
-use crate::counter::object::Node;
+use super::tiers::Tiers;
 use crate::group::{Charge, ChargeError, Group};
-use crate::numa::config::Numa;
 use crate::stat::Stat;
 
 /// Bytes held for what is about to be allocated, and may come to lie on any node: admitted by the group, all above it,
@@ -29,25 +28,6 @@ use crate::stat::Stat;
 pub struct Precharge {
     pub(super) charge: Charge,
     pub(super) tiers: Tiers,
-}
-
-/// What is held of the counters of tiers. Most runtimes have none, and then this allocates nothing.
-pub(super) type Tiers = Vec<OfTier>;
-
-/// A charge of a tier's counter, and which one.
-#[derive(Debug)]
-pub(super) struct OfTier {
-    pub(super) tier: usize,
-    /// For what lies on its nodes, and what is promised.
-    pub(super) charge: Charge,
-    /// Admitted for what lies on no node yet, and may come to this tier.
-    pub(super) promised: u64,
-}
-
-/// What the group's runtime knows of nodes.
-#[inline]
-pub(super) fn numa(node: &Node) -> &Numa {
-    node.tree().numa()
 }
 
 impl Group {
@@ -76,20 +56,8 @@ impl Group {
     #[inline]
     pub fn precharge(&self, bound: impl Into<Bound>) -> Result<Precharge, ChargeError> {
         let bound = bound.into();
-        let tiers = if numa(self.node()).tiers.is_empty() { Tiers::new() } else { self.precharge_tiers(&bound)? };
+        let tiers = Tiers::precharge(self, &bound)?;
         Ok(Precharge { charge: self.try_charge(bound.bytes())?, tiers })
-    }
-
-    #[cold]
-    fn precharge_tiers(&self, bound: &Bound) -> Result<Tiers, ChargeError> {
-        let mut tiers = Tiers::new();
-        for (number, tier) in numa(self.node()).tiers.iter().enumerate() {
-            if bound.may_lie_on(|node| tier.has(node)) {
-                let charge = self.try_charge_number(tier.counter, bound.bytes())?;
-                tiers.push(OfTier { tier: number, charge, promised: bound.bytes() });
-            }
-        }
-        Ok(tiers)
     }
 }
 
@@ -153,6 +121,6 @@ impl Precharge {
     /// ```
     #[inline]
     pub fn account_as(self, stat: Stat, placement: &Placement) -> Kmem {
-        Kmem::new(self, stat, placement)
+        Kmem::new(self.charge, self.tiers, stat, placement)
     }
 }

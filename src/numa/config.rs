@@ -4,7 +4,10 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use super::{MovePages, NodeId, NodeOf, NodeTable, OneNode, Topology, TopologyError};
+use super::move_pages::MovePages;
+use super::node_of::{NodeOf, OneNode};
+use super::table::NodeTable;
+use super::topology::{NodeId, Topology, TopologyError};
 
 /// Nodes, where pages lie, and which nodes make a tier.
 pub(crate) struct Numa {

@@ -7,8 +7,8 @@ use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use super::NodeId;
-pub(crate) use super::system::page_size;
+use super::system::page_size;
+use super::topology::NodeId;
 
 /// What became of the pages at a change of size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl Mapping {
         if len == 0 {
             return Ok(Mapping::empty());
         }
-        let start = system::map(len).map_err(|source| MapError::System { bytes: len, source })?;
+        let start = calls::map(len).map_err(|source| MapError::System { bytes: len, source })?;
         Ok(Mapping { start, len })
     }
 
@@ -117,7 +117,7 @@ impl Mapping {
         let start = range.start.max(own.start).next_multiple_of(page_size());
         let end = range.end.min(own.end) / page_size() * page_size();
         if start < end {
-            system::bind(start..end, node);
+            calls::bind(start..end, node);
         }
     }
 
@@ -145,7 +145,7 @@ impl Mapping {
             return Ok(Resized::Kept);
         }
         let failed = |source| MapError::System { bytes: len, source };
-        let (start, resized) = system::remap(self.start, self.len, len).map_err(failed)?;
+        let (start, resized) = calls::remap(self.start, self.len, len).map_err(failed)?;
         (self.start, self.len) = (start, len);
         Ok(resized)
     }
@@ -154,13 +154,13 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         if self.len > 0 {
-            system::unmap(self.start, self.len);
+            calls::unmap(self.start, self.len);
         }
     }
 }
 
 #[cfg(all(target_os = "linux", not(miri)))]
-mod system {
+mod calls {
     use std::io;
     use std::ops::Range;
     use std::ptr::{NonNull, null_mut};
@@ -168,7 +168,7 @@ mod system {
     use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
 
     use super::Resized;
-    use crate::numa::NodeId;
+    use crate::numa::topology::NodeId;
 
     /// Of nodes that the kernel may be configured for.
     const NODES: usize = 1_024;
@@ -223,17 +223,17 @@ mod system {
 }
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
-mod system {
+mod calls {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
     use std::io;
     use std::ops::Range;
     use std::ptr::NonNull;
 
     use super::Resized;
-    use crate::numa::NodeId;
+    use crate::numa::topology::NodeId;
 
     fn layout(len: usize) -> io::Result<Layout> {
-        Layout::from_size_align(len, super::page_size()).map_err(|_| io::ErrorKind::OutOfMemory.into())
+        Layout::from_size_align(len, crate::numa::system::page_size()).map_err(|_| io::ErrorKind::OutOfMemory.into())
     }
 
     #[allow(unsafe_code)]

@@ -19,8 +19,9 @@ pub(crate) mod config;
 pub(crate) mod mapping;
 mod move_pages;
 mod node_of;
+mod number_list;
 mod sysfs;
-mod system;
+pub(crate) mod system;
 mod table;
 pub(crate) mod topology;
 

@@ -2,10 +2,10 @@
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::sysfs;
+use super::number_list::as_list;
 use crate::sync::processor;
 
 /// Nodes of one topology. Linux can be built for 1,024; the largest machines have 32 with processors.
@@ -174,60 +174,6 @@ pub enum TopologyError {
 }
 
 impl Topology {
-    /// Node 0 alone, with the processors of this machine. What a machine of one node comes to, whatever else is there
-    /// to read. Cannot fail: where the system does not say how many processors there may be, those are taken that this
-    /// process may use.
-    ///
-    /// ```
-    /// use memcg::{NodeId, Topology};
-    ///
-    /// let one = Topology::one_node();
-    /// assert!(one.is_one_node() && one.processors() >= 1);
-    /// assert_eq!(one.current_node(), NodeId::new(0));
-    /// ```
-    #[must_use]
-    pub fn one_node() -> Topology {
-        let possible = sysfs::processors(Path::new(sysfs::ROOT)).ok().flatten();
-        Self::of_one_node(possible.map_or(0, |list| list.end()).max(sysfs::processors_in_use()))
-    }
-
-    /// This machine, from `/sys`; one node where that has nothing about nodes.
-    ///
-    /// # Errors
-    ///
-    /// As [`from_sysfs`](Self::from_sysfs).
-    ///
-    /// ```
-    /// let machine = memcg::Topology::detect()?;
-    /// assert!(machine.nodes().any(|node| node == machine.current_node()));
-    /// # Ok::<(), memcg::TopologyError>(())
-    /// ```
-    pub fn detect() -> Result<Topology, TopologyError> {
-        Self::from_sysfs(sysfs::ROOT)
-    }
-
-    /// From the files of sysfs below `root`: `devices/system/node/possible`, `online` and `nodeN/cpulist` of each, and
-    /// `devices/system/cpu/possible`. One node where there is no `devices/system/node`.
-    ///
-    /// Where more nodes are possible than are provided for, 64, those are taken that are online.
-    ///
-    /// Formats: the kernel's `Documentation/ABI/stable/sysfs-devices-node` and `admin-guide/cputopology.rst`.
-    ///
-    /// # Errors
-    ///
-    /// [`Read`](TopologyError::Read) and [`Parse`](TopologyError::Parse) name the file; the others are about what the
-    /// files say together.
-    ///
-    /// ```
-    /// use memcg::Topology;
-    ///
-    /// assert!(Topology::from_sysfs("/nowhere")?.is_one_node());
-    /// # Ok::<(), memcg::TopologyError>(())
-    /// ```
-    pub fn from_sysfs(root: impl AsRef<Path>) -> Result<Topology, TopologyError> {
-        sysfs::read(root.as_ref())
-    }
-
     /// These nodes, all online, each with its processors. Without any processor there is one, number 0, on the first.
     ///
     /// # Errors
@@ -387,7 +333,7 @@ impl fmt::Debug for Topology {
             let of_node = |&(_, &at): &(usize, &u8)| usize::from(at) == index;
             let processors = self.0.node_of.iter().enumerate().filter(of_node).map(|(processor, _)| processor);
             let offline = if node.online { "" } else { " (offline)" };
-            map.entry(&format_args!("{}{offline}", node.id), &sysfs::list(processors));
+            map.entry(&format_args!("{}{offline}", node.id), &as_list(processors));
         }
         map.finish()
     }

@@ -2,9 +2,9 @@
 
 use std::ptr::NonNull;
 
-use super::NoMemory;
 use super::depot::{Depot, Unmake};
 use super::directory::directory;
+use super::pages::NoMemory;
 use super::shape::{PoolAlign, Shape};
 use super::stash::{Free, Stash};
 use super::trace;

@@ -5,10 +5,9 @@
 
 use std::ptr::NonNull;
 
-use super::NoMemory;
 use super::directory::{directory, number};
 use super::lowest::Lowest;
-use super::pages::PageVec;
+use super::pages::{NoMemory, PageVec};
 use super::shape::Shape;
 use super::stash::{BATCH, Stash};
 use crate::numa::mapping::Mapping;

@@ -5,8 +5,7 @@
 
 use std::ptr::{self, NonNull};
 
-use super::NoMemory;
-use super::pages::PageVec;
+use super::pages::{NoMemory, PageVec};
 use crate::numa::mapping::Mapping;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU32 as StatU32;

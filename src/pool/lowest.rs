@@ -3,8 +3,7 @@
 //! A tree of words: a bit of the lowest level stands for a number, one of a level above for a word below that is not
 //! zero. Five levels of 64 are 2^30 numbers; adding one and taking the lowest look at one word of each level.
 
-use super::NoMemory;
-use super::pages::PageVec;
+use super::pages::{NoMemory, PageVec};
 
 const BITS: usize = u64::BITS as usize;
 const LEVELS: usize = 5;

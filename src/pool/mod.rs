@@ -39,25 +39,9 @@ mod stash;
 mod table;
 pub(crate) mod trace;
 
-use std::alloc::Layout;
-
 pub use shape::PoolAlign;
 pub use table::{PoolRow, PoolTable};
 
 pub(crate) use cache::{Cache, cache};
 pub(crate) use directory::directory;
-
-/// The system gives no memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct NoMemory {
-    /// Bytes asked for.
-    pub(crate) bytes: usize,
-}
-
-impl NoMemory {
-    /// Where there is no way to say so.
-    pub(crate) fn abort(self) -> ! {
-        let words = self.bytes.div_ceil(size_of::<u64>()).max(1);
-        std::alloc::handle_alloc_error(Layout::array::<u64>(words).unwrap_or(Layout::new::<u64>()))
-    }
-}
+pub(crate) use pages::NoMemory;

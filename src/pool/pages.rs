@@ -1,12 +1,27 @@
 //! An array that grows, in pages of the system's: nothing of it goes through the process's allocator.
 
+use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 use std::slice;
 
-use super::NoMemory;
 use crate::numa::mapping::{MapError, Mapping};
+
+/// The system gives no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoMemory {
+    /// Bytes asked for.
+    pub(crate) bytes: usize,
+}
+
+impl NoMemory {
+    /// Where there is no way to say so.
+    pub(crate) fn abort(self) -> ! {
+        let words = self.bytes.div_ceil(size_of::<u64>()).max(1);
+        std::alloc::handle_alloc_error(Layout::array::<u64>(words).unwrap_or(Layout::new::<u64>()))
+    }
+}
 
 pub(super) struct PageVec<T> {
     pages: Mapping,

@@ -1,7 +1,7 @@
 //! What an object takes, and how many of them a chunk: arithmetic, done once for each cache.
 
 use crate::numa::NodeId;
-use crate::numa::mapping::page_size;
+use crate::numa::system::page_size;
 use crate::sync::POOL_OBJECTS;
 
 /// Bytes that a chunk is meant to have: few calls to the system, and little idle memory in a small process.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Cache;
+use super::cache::Cache;
 use super::shape::size_class;
 use crate::numa::NodeId;
 

@@ -6,8 +6,7 @@ use std::ops::Range;
 
 use super::bytes::PerCpuBytes;
 use super::pool::Pool;
-use super::shape::{Owner, PerCpuShape, Plan};
-use crate::counter::object::Node;
+use super::shape::{PerCpuShape, Plan};
 use crate::group::Group;
 use crate::kmem::error::KmemError;
 use crate::numa::config::Numa;
@@ -116,7 +115,7 @@ impl PerCpuAllocator {
     /// ```
     #[inline]
     pub fn allocate(&self, layout: Layout, group: &Group) -> Result<PerCpuBytes, KmemError> {
-        PerCpuBytes::new(self, layout, Some(group), true)
+        PerCpuBytes::new(&self.pool, layout, Some(group), true)
     }
 
     /// The same, charged to nobody.
@@ -134,7 +133,7 @@ impl PerCpuAllocator {
     /// ```
     #[inline]
     pub fn allocate_uncharged(&self, layout: Layout) -> Result<PerCpuBytes, KmemError> {
-        PerCpuBytes::new(self, layout, None, true)
+        PerCpuBytes::new(&self.pool, layout, None, true)
     }
 
     /// Pages in a range of addresses have been moved to other nodes: those of them that are this allocator's are looked
@@ -180,20 +179,9 @@ impl PerCpuAllocator {
     /// assert_eq!(allocator.owner_of(address + 8), None);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[allow(unsafe_code)]
     pub fn owner_of(&self, address: usize) -> Option<Group> {
-        self.pool.owner_at(address, |owner: Owner| {
-            // SAFETY: the word is a group's first counter, see `owner`, and objects of counters are never freed. It is
-            // taken away, under the lock that we are in, before the charge that keeps the group goes.
-            Group::pinned(unsafe { &*owner.cast::<Node>() })
-        })
+        self.pool.owner_of(address)
     }
-}
-
-/// What a word says of a group.
-#[inline]
-pub(super) fn owner(group: &Group) -> Owner {
-    std::ptr::from_ref::<Node>(group.node()).cast()
 }
 
 impl fmt::Debug for PerCpuAllocator {

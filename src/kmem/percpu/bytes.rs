@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use super::allocator::{PerCpuAllocator, owner};
+use super::owner_word::OwnerWord;
 use super::pool::{Pool, Taken};
 use crate::group::Group;
 use crate::kmem::at_hand::Whole;
@@ -13,7 +13,7 @@ use crate::kmem::error::KmemError;
 use crate::kmem::placement::Placement;
 use crate::sync::Arc;
 
-/// Bytes for each processor, as [`PerCpuAllocator::allocate`] makes them. Dropped on whatever thread, they go back, and
+/// Bytes for each processor, as [`PerCpuAllocator::allocate`](crate::PerCpuAllocator::allocate) makes them. Dropped on whatever thread, they go back, and
 /// from each node what was accounted there.
 ///
 /// What is in them is the user's: this hands out addresses and never looks.
@@ -42,28 +42,27 @@ unsafe impl Sync for PerCpuBytes {}
 impl PerCpuBytes {
     #[inline]
     pub(super) fn new(
-        allocator: &PerCpuAllocator,
+        pool: &Arc<Pool>,
         layout: Layout,
         group: Option<&Group>,
         zeroed: bool,
     ) -> Result<PerCpuBytes, KmemError> {
-        let pool = &allocator.pool;
         let (granules, align) = pool.plan.granules(layout)?;
         let Some(group) = group else {
-            let taken = pool.take(granules, align, std::ptr::null())?;
+            let taken = pool.take(granules, align, OwnerWord::NONE)?;
             return Ok(PerCpuBytes::of(pool, &taken, granules, NONE, None).zeroed(zeroed));
         };
         let full = pool.plan.full_size(granules);
         let numa = group.node().tree().numa();
         if !numa.tiers.is_empty() || numa.topology != pool.plan.topology {
             let precharge = group.precharge(full)?;
-            let taken = pool.take(granules, align, owner(group))?;
+            let taken = pool.take(granules, align, OwnerWord::of(group))?;
             let number = pool.account_slow(&taken, granules as u32, precharge);
             return Ok(PerCpuBytes::of(pool, &taken, granules, number, None).zeroed(zeroed));
         }
         let charge = group.try_charge(full)?;
         if pool.one_node.is_some() {
-            let taken = pool.take(granules, align, owner(group))?;
+            let taken = pool.take(granules, align, OwnerWord::of(group))?;
             return Ok(PerCpuBytes::of(pool, &taken, granules, NONE, Some(Whole::new(charge))).zeroed(zeroed));
         }
         let (taken, number) = pool.take_accounted(granules, align, group, charge)?;
@@ -181,7 +180,7 @@ impl PerCpuBytes {
     pub fn group(&self) -> Option<Group> {
         match &self.whole {
             Some(whole) => Some(whole.group()),
-            None => PerCpuAllocator { pool: Arc::clone(&self.pool) }.owner_of(self.first.addr().get()),
+            None => self.pool.owner_of(self.first.addr().get()),
         }
     }
 }

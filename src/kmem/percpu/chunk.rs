@@ -11,8 +11,9 @@ use std::ptr::NonNull;
 
 use super::bits::Bits;
 use super::nodes::{Addresses, Found, PageNodes};
+use super::owner_word::OwnerWord;
 use super::records::Records;
-use super::shape::{Owner, Plan};
+use super::shape::Plan;
 use crate::group::Charge;
 use crate::kmem::at_hand::Shares;
 use crate::kmem::error::KmemError;
@@ -72,9 +73,9 @@ impl Chunk {
     /// The first free granules that fit, owned from here on. `None`: there are none.
     #[inline]
     #[allow(unsafe_code)]
-    pub(super) fn take(&mut self, plan: &Plan, granules: usize, align: usize, owner: Owner) -> Option<usize> {
+    pub(super) fn take(&mut self, plan: &Plan, granules: usize, align: usize, owner: OwnerWord) -> Option<usize> {
         let at = self.bits.take(granules, align)?;
-        if !owner.is_null() {
+        if !owner.is_none() {
             // SAFETY: `word` says that it is within the mapping and aligned; the chunk is the caller's alone.
             unsafe { self.word(plan, at).write(owner) };
         }
@@ -85,17 +86,17 @@ impl Chunk {
     #[allow(unsafe_code)]
     pub(super) fn give_back(&mut self, plan: &Plan, at: usize, granules: usize) {
         // SAFETY: as in `take`.
-        unsafe { self.word(plan, at).write(std::ptr::null()) };
+        unsafe { self.word(plan, at).write(OwnerWord::NONE) };
         self.bits.give_back(at, granules);
     }
 
     /// Who owns what starts at an address; null for nobody. `None`: it is not an address of this chunk's data.
     #[allow(unsafe_code)]
-    pub(super) fn owner_at(&self, plan: &Plan, address: usize) -> Option<Owner> {
+    pub(super) fn owner_at(&self, plan: &Plan, address: usize) -> Option<OwnerWord> {
         let offset = address.checked_sub(self.data.range().start).filter(|&offset| offset < plan.data_len)?;
         let in_unit = offset % plan.shape.unit();
         if !in_unit.is_multiple_of(plan.shape.granule()) {
-            return Some(std::ptr::null());
+            return Some(OwnerWord::NONE);
         }
         // SAFETY: as in `take`.
         Some(unsafe { self.word(plan, in_unit / plan.shape.granule()).read() })
@@ -103,7 +104,7 @@ impl Chunk {
 
     /// The word of a granule: within the mapping, which has one for each granule of a unit, and at a multiple of the
     /// size of a word.
-    fn word(&self, plan: &Plan, granule: usize) -> *mut Owner {
+    fn word(&self, plan: &Plan, granule: usize) -> *mut OwnerWord {
         self.words.start().as_ptr().wrapping_add(granule * plan.shape.word()).cast()
     }
 

@@ -3,17 +3,18 @@
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use super::allocator::owner;
 use super::chunk::Chunk;
 use super::nodes::{Addresses, Found};
+use super::owner_word::OwnerWord;
 use super::records::{Account, Ended, Room};
-use super::shape::{Owner, Plan};
+use super::shape::Plan;
 use crate::counter::make::slow_path;
 use crate::group::{Charge, Group};
-use crate::kmem::Precharge;
 use crate::kmem::at_hand::Shared;
 use crate::kmem::error::KmemError;
 use crate::kmem::placement::Placement;
+use crate::kmem::precharge::Precharge;
+use crate::kmem::tiers::Tiers;
 use crate::numa::{NodeId, NodeOf};
 use crate::stat::Stat;
 use crate::sync::Arc;
@@ -53,7 +54,7 @@ impl Pool {
 
     /// Granules that nobody has, from a new chunk where there are none.
     #[inline(always)]
-    pub(super) fn take(&self, granules: usize, align: usize, owner: Owner) -> Result<Taken, KmemError> {
+    pub(super) fn take(&self, granules: usize, align: usize, owner: OwnerWord) -> Result<Taken, KmemError> {
         loop {
             if let Some((taken, _)) = self.chunks.lock().take(&self.plan, granules, align, owner) {
                 return Ok(taken);
@@ -74,7 +75,7 @@ impl Pool {
     ) -> Result<(Taken, u32), KmemError> {
         loop {
             let mut chunks = self.chunks.lock();
-            if let Some((taken, chunk)) = chunks.take(&self.plan, granules, align, owner(group)) {
+            if let Some((taken, chunk)) = chunks.take(&self.plan, granules, align, OwnerWord::of(group)) {
                 let gate = charge.gate();
                 let mut due = None;
                 let accounted = chunk.account(&self.plan, (taken.at as usize, granules), charge, &mut due);
@@ -82,7 +83,8 @@ impl Pool {
                 if let Some(shares) = due {
                     Shared::announce(gate, &shares);
                 }
-                let slow = |charge| self.account_slow(&taken, granules as u32, Precharge { charge, tiers: Vec::new() });
+                let slow =
+                    |charge| self.account_slow(&taken, granules as u32, Precharge { charge, tiers: Tiers::new() });
                 let number = accounted.unwrap_or_else(slow);
                 return Ok((taken, number));
             }
@@ -209,11 +211,13 @@ impl Pool {
         }
     }
 
-    /// With `see`, under the lock: whoever owns it stays until then.
-    pub(super) fn owner_at<R>(&self, address: usize, see: impl FnOnce(Owner) -> R) -> Option<R> {
+    /// The group that is charged for the object which starts at an address.
+    #[allow(unsafe_code)]
+    pub(super) fn owner_of(&self, address: usize) -> Option<Group> {
         let chunks = self.chunks.lock();
         let owner = chunks.chunks.iter().flatten().find_map(|chunk| chunk.owner_at(&self.plan, address))?;
-        (!owner.is_null()).then(|| see(owner))
+        // SAFETY: the word is taken away under the lock that this thread holds, before the object is uncharged.
+        unsafe { owner.group() }
     }
 }
 
@@ -288,7 +292,7 @@ impl Chunks {
     }
 
     #[inline(always)]
-    fn take(&mut self, plan: &Plan, granules: usize, align: usize, owner: Owner) -> Option<(Taken, &mut Chunk)> {
+    fn take(&mut self, plan: &Plan, granules: usize, align: usize, owner: OwnerWord) -> Option<(Taken, &mut Chunk)> {
         for (number, chunk) in self.chunks.iter_mut().enumerate() {
             let Some(chunk) = chunk else { continue };
             let was_empty = chunk.is_empty();

@@ -5,7 +5,7 @@
 //! that are at hand is done without it, on an account that is taken out.
 
 use crate::group::Charge;
-use crate::kmem::Kmem;
+use crate::kmem::account::Kmem;
 use crate::kmem::at_hand::{Shared, Shares};
 
 /// The account of an object that somebody has taken out, and which one that is.

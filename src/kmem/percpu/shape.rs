@@ -3,12 +3,11 @@
 use std::alloc::Layout;
 use std::ops::Range;
 
+use super::owner_word::OwnerWord;
 use crate::kmem::error::KmemError;
-use crate::numa::mapping::{page_size, pages_for};
+use crate::numa::mapping::pages_for;
+use crate::numa::system::page_size;
 use crate::numa::{NodeId, Topology};
-
-/// What a granule's place in the metadata holds: the group that owns the object that starts there.
-pub(super) type Owner = *const ();
 
 /// Measures of a [`PerCpuAllocator`](crate::PerCpuAllocator): how much of an object one processor may have, in what
 /// steps, and what is kept about each step. What is asked for is rounded up to what is possible.
@@ -37,7 +36,7 @@ impl PerCpuShape {
     /// ownership for each.
     #[must_use]
     pub const fn new() -> Self {
-        PerCpuShape { unit: 32 << 10, granule: size_of::<Owner>(), word: size_of::<Owner>() }
+        PerCpuShape { unit: 32 << 10, granule: size_of::<OwnerWord>(), word: size_of::<OwnerWord>() }
     }
 
     /// Bytes of one processor in a chunk, and so of the largest object: whole pages.
@@ -59,7 +58,7 @@ impl PerCpuShape {
     /// beside it.
     #[must_use]
     pub fn with_word(mut self, bytes: usize) -> Self {
-        self.word = bytes.clamp(size_of::<Owner>(), 4_096).next_multiple_of(align_of::<Owner>());
+        self.word = bytes.clamp(size_of::<OwnerWord>(), 4_096).next_multiple_of(align_of::<OwnerWord>());
         self
     }
 

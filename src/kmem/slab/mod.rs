@@ -18,29 +18,27 @@
 //! whether the page still lies there, and otherwise follows it; who drops an object whose word is aside marks it gone,
 //! and leaves the end to whoever has the word.
 
-mod lists;
-mod page;
+mod layout;
+mod pages;
+mod slots;
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use self::lists::{Lists, Pinned, Unlisted};
-use self::page::{PageRef, Shape, Word};
-use super::account::Kmem;
+use self::layout::{PageLayout, Word};
+use self::pages::{Lists, Page, SlabCore};
+use self::slots::{Pinned, Slot};
 use super::error::{KmemError, NotStored};
 use super::owner::Owner;
 use super::placement::{Bound, Placement};
-use super::precharge::numa;
+use super::tiers::numa;
 use crate::group::{ChargeError, Group};
-use crate::numa::{NodeId, PageNode};
+use crate::numa::NodeId;
 use crate::stat::Stat;
 use crate::sync::Arc;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::model_failed;
-
-/// Pages whose nodes are looked up at a time.
-const BATCH: usize = 64;
 
 /// Objects of one type, of any groups of one runtime, in pages of one node each.
 ///
@@ -73,15 +71,7 @@ const BATCH: usize = 64;
 /// let slab = memcg::KmemSlab::<Aligned>::new_in(&runtime.root());
 /// ```
 pub struct KmemSlab<T> {
-    shared: Arc<Shared<T>>,
-}
-
-/// What a slab and its pages share.
-struct Shared<T> {
-    shape: Shape,
-    /// The root group of its runtime.
-    root: Group,
-    lists: Lock<Lists<T>>,
+    shared: Arc<SlabCore<T>>,
 }
 
 /// An object in a slab. Dropped, it is destroyed and its group uncharged, on whatever thread, whether or not the slab or
@@ -103,19 +93,6 @@ pub struct KmemBox<T> {
     slot: Slot<T>,
 }
 
-/// A slot that is somebody's, without what is in it: given back on drop.
-struct Slot<T> {
-    page: PageRef<T>,
-    number: u32,
-}
-
-// SAFETY: the addresses in it are those of pages, which are reached under the lock alone; values are moved in on one thread
-// and dropped on another.
-#[allow(unsafe_code)]
-unsafe impl<T: Send> Send for Shared<T> {}
-// SAFETY: as above.
-#[allow(unsafe_code)]
-unsafe impl<T: Send> Sync for Shared<T> {}
 // SAFETY: the one holder of a value, as a `Box`; a slot is given back under the lock.
 #[allow(unsafe_code)]
 unsafe impl<T: Send> Send for KmemBox<T> {}
@@ -134,7 +111,7 @@ impl<T> KmemSlab<T> {
     pub fn new_in(group: &Group) -> Self {
         let root = group.ancestors().last().unwrap_or_else(|| group.clone());
         let lists = Lock::new(Rank::Rings, Lists::new(numa(root.node()).topology.nodes().len()));
-        KmemSlab { shared: Arc::new(Shared { shape: Shape::of::<T>(), root, lists }) }
+        KmemSlab { shared: Arc::new(SlabCore { layout: PageLayout::of::<T>(size_of::<Page<T>>()), root, lists }) }
     }
 
     /// What an object is charged: its slot, the word that says whose it is, its part of the head of its page.
@@ -148,7 +125,7 @@ impl<T> KmemSlab<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn object_bytes(&self) -> u64 {
-        self.shared.shape.object
+        self.shared.layout.object
     }
 
     /// Objects that fit into a page.
@@ -160,7 +137,7 @@ impl<T> KmemSlab<T> {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn objects_per_page(&self) -> usize {
-        self.shared.shape.slots as usize
+        self.shared.layout.slots as usize
     }
 
     /// Bytes of a page: of the system's, or of several where objects are large.
@@ -171,7 +148,7 @@ impl<T> KmemSlab<T> {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn page_bytes(&self) -> usize {
-        self.shared.shape.page
+        self.shared.layout.page
     }
 
     /// Pages that there are, the empty ones that are kept included.
@@ -233,10 +210,10 @@ impl<T> KmemSlab<T> {
         }
         let topology = &numa(group.node()).topology;
         let asked = topology.index_of(node).unwrap_or(0);
-        let precharge = group.precharge(Bound::from(shared.shape.object).within(&[topology.node_at(asked)]))?;
+        let precharge = group.precharge(Bound::from(shared.layout.object).within(&[topology.node_at(asked)]))?;
         let account = |lies: Option<NodeId>| {
             let mut placement = Placement::new();
-            placement.add(lies, shared.shape.object);
+            placement.add(lies, shared.layout.object);
             precharge.account_as(Stat::SLAB, &placement)
         };
         if topology.is_one_node() {
@@ -277,45 +254,6 @@ impl<T> KmemSlab<T> {
     }
 }
 
-impl<T> Shared<T> {
-    /// A slot of a page that was asked for on that node, and where it lies.
-    fn find(self: &Arc<Self>, asked: usize, word: Word) -> Result<(Slot<T>, Option<NodeId>), KmemError> {
-        let found = self.lists.lock().take(self.shape, asked, word);
-        if let Some((page, number, lies)) = found {
-            return Ok((Slot { page, number }, lies));
-        }
-        let topology = &numa(self.root.node()).topology;
-        let node = (!topology.is_one_node()).then(|| topology.node_at(asked));
-        let page =
-            PageRef::make(Arc::clone(self), PageRef::<T>::map(self.shape, node)?, Some(topology.node_at(0)), asked);
-        let unlisted = Unlisted(page);
-        if node.is_some() {
-            // Nobody else has the page yet.
-            page.found(self.look_up(&[page])[0]);
-        }
-        let (number, lies) = self.lists.lock().add(self.shape, page, word);
-        std::mem::forget(unlisted);
-        Ok((Slot { page, number }, lies))
-    }
-
-    fn kmem(&self, owner: Owner) -> Kmem {
-        owner.into_kmem(Stat::SLAB, self.shape.object)
-    }
-
-    /// Foreign code: no lock is held, and the pages stay.
-    fn look_up(&self, pages: &[PageRef<T>]) -> [Option<NodeId>; BATCH] {
-        let node_of = &numa(self.root.node()).node_of;
-        let size = node_of.page_size().max(1);
-        let (mut addresses, mut found) = ([0; BATCH], [PageNode::Untouched; BATCH]);
-        for (address, page) in addresses.iter_mut().zip(pages) {
-            *address = page.address() - page.address() % size;
-        }
-        let many = pages.len().min(BATCH);
-        node_of.look_up(&addresses[..many], &mut found[..many]);
-        found.map(|found| if let PageNode::On(node) = found { Some(node) } else { None })
-    }
-}
-
 impl<T> Drop for KmemSlab<T> {
     fn drop(&mut self) {
         if model_failed() {
@@ -333,7 +271,7 @@ impl<T> Drop for KmemSlab<T> {
 impl<T> KmemBox<T> {
     #[allow(unsafe_code)]
     fn new(slot: Slot<T>, value: T) -> Self {
-        let place = slot.page.slot(slot.page.shared().shape, slot.number);
+        let place = slot.page.slot(slot.page.shared().layout, slot.number);
         // SAFETY: the slot is this one's, and nothing is there.
         unsafe { place.write(value) };
         KmemBox { value: place, slot }
@@ -384,14 +322,6 @@ impl<T> Drop for KmemBox<T> {
         // Should it panic, the slot is given back all the same.
         // SAFETY: written in `new`; nobody reaches it after this.
         unsafe { self.value.drop_in_place() };
-    }
-}
-
-impl<T> Drop for Slot<T> {
-    fn drop(&mut self) {
-        if !model_failed() {
-            self.page.release(self.number);
-        }
     }
 }
 

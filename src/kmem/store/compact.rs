@@ -2,8 +2,10 @@
 
 use smallvec::SmallVec;
 
+use super::super::owner::Owner;
+use super::super::tiers::numa;
 use super::arena::{Arena, Entry, State, taken};
-use super::{BATCH, EMPTY_MAX, KmemStore, Owner, kmem};
+use super::{BATCH, EMPTY_MAX, KmemStore, kmem};
 use crate::numa::NodeId;
 use crate::numa::config::Numa;
 
@@ -174,7 +176,7 @@ impl KmemStore {
     }
 
     fn numa(&self) -> &Numa {
-        super::numa(self.root.node())
+        numa(self.root.node())
     }
 }
 

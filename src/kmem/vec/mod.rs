@@ -28,7 +28,8 @@ use std::ptr::{self, NonNull};
 use super::account::Kmem;
 use super::error::{KmemError, NotStored};
 use super::placement::Placement;
-use super::precharge::{Precharge, Tiers};
+use super::precharge::Precharge;
+use super::tiers::Tiers;
 use crate::group::Group;
 use crate::numa::mapping::{Mapping, Resized, assert_page_aligns, pages_for};
 

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use super::super::placement::Placement;
-use super::super::precharge::numa;
+use super::super::tiers::numa;
 use super::KmemVec;
 use crate::numa::NodeId;
-use crate::numa::mapping::page_size;
+use crate::numa::system::page_size;
 
 /// Pages that come to lie behind the last element before they are looked at.
 const BATCH: usize = 64;

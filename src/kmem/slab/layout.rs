@@ -1,0 +1,88 @@
+//! How a page of a slab is laid out: arithmetic.
+//!
+//! ```text
+//! | head | words: who holds each slot | slots | what is left over |
+//! ```
+
+use super::super::owner::Owner;
+use crate::numa::mapping::assert_page_aligns;
+use crate::numa::system::page_size;
+
+/// Ends a list of slots.
+pub(super) const END: u32 = u32::MAX;
+
+/// Slots that a page has at least, where a page of moderate size can.
+const SLOTS_MIN: usize = 8;
+
+/// No page is made larger than this to have more slots.
+const PAGE_MODERATE: usize = 64 << 10;
+
+/// How pages of a slab are laid out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PageLayout {
+    pub(super) page: usize,
+    pub(super) slots: u32,
+    /// Offset of the first word.
+    pub(super) words: usize,
+    /// Offset of the first slot.
+    pub(super) first: usize,
+    /// What an object is charged.
+    pub(super) object: u64,
+}
+
+/// The holder's word of a slot.
+#[derive(Clone, Copy)]
+pub(super) enum Word {
+    /// With the next free one.
+    Free(u32),
+    /// Not accounted for yet.
+    Taken,
+    Held(Owner),
+    /// Somebody is moving the account; the slot's holder is not asked.
+    Moving,
+    /// Given back meanwhile: whoever moves the account ends it.
+    Gone,
+}
+
+impl PageLayout {
+    /// The least page with some slots. Where objects are large that is one; nothing overflows, for a page that is too
+    /// large to be is not mapped.
+    pub(super) fn of<T>(head: usize) -> PageLayout {
+        // `with` rounds the offset of the first slot, and the page itself is aligned for no more than a page.
+        const { assert_page_aligns::<T>() };
+        let mut page = page_size().max(4_096);
+        loop {
+            let layout = PageLayout::fit::<T>(head, page);
+            if layout.slots as usize >= SLOTS_MIN || page >= PAGE_MODERATE && layout.slots > 0 {
+                return layout;
+            }
+            page = match page.checked_mul(2) {
+                Some(larger) if larger <= isize::MAX.unsigned_abs() => larger,
+                _ => return PageLayout { page: usize::MAX, ..PageLayout::with::<T>(head, 1) },
+            };
+        }
+    }
+
+    /// As many slots as fit.
+    fn fit<T>(head: usize, page: usize) -> PageLayout {
+        let room = page.saturating_sub(head);
+        let most = room / (size_of::<T>() + size_of::<Word>());
+        let layouts = (0..=most.min(END as usize - 1)).rev().map(|slots| PageLayout::with::<T>(head, slots));
+        // What alignment and rounding take is less than a few slots.
+        let fits = layouts.take(align_of::<T>() + 64).find(|layout| layout.end::<T>() <= page);
+        PageLayout { page, ..fits.unwrap_or(PageLayout::with::<T>(head, 0)) }
+    }
+
+    fn with<T>(head: usize, slots: usize) -> PageLayout {
+        // Every slot has the same part of the head.
+        let part = head.div_ceil(slots.max(1));
+        let words = (part * slots.max(1)).next_multiple_of(align_of::<Word>());
+        let first = (words + slots * size_of::<Word>()).next_multiple_of(align_of::<T>());
+        let object = (size_of::<T>() + size_of::<Word>() + part) as u64;
+        PageLayout { page: 0, slots: u32::try_from(slots).unwrap_or(0), words, first, object }
+    }
+
+    fn end<T>(&self) -> usize {
+        self.first.saturating_add((self.slots as usize).saturating_mul(size_of::<T>()))
+    }
+}

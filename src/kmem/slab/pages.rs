@@ -1,0 +1,415 @@
+//! The pages of a slab, and the lists that link them.
+//!
+//! Addresses of pages are what the lists link. The state behind the head and the words are read and written under the
+//! slab's lock alone; a slot is its holder's alone; the rest does not change while the page is there. A `&mut Lists` is
+//! the lock held: with it the state of any page in the lists may be touched.
+
+use std::ptr::NonNull;
+
+use smallvec::SmallVec;
+
+use super::super::error::KmemError;
+use super::layout::{END, PageLayout, Word};
+use crate::group::Group;
+use crate::numa::NodeId;
+use crate::numa::mapping::Mapping;
+use crate::sync::Arc;
+use crate::sync::lock::Lock;
+
+/// Empty pages that are kept for each node.
+const EMPTY_MAX: u32 = 1;
+
+/// What a slab and its pages share.
+pub(super) struct SlabCore<T> {
+    pub(super) layout: PageLayout,
+    /// The root group of its runtime.
+    pub(super) root: Group,
+    pub(super) lists: Lock<Lists<T>>,
+}
+
+// SAFETY: the addresses in it are those of pages, which are reached under the lock alone; values are moved in on one thread
+// and dropped on another.
+#[allow(unsafe_code)]
+unsafe impl<T: Send> Send for SlabCore<T> {}
+// SAFETY: as above.
+#[allow(unsafe_code)]
+unsafe impl<T: Send> Sync for SlabCore<T> {}
+/// The head.
+#[repr(C)]
+pub(super) struct Page<T> {
+    pub(super) shared: Arc<SlabCore<T>>,
+    pub(super) mapping: Mapping,
+    pub(super) state: State<T>,
+}
+
+/// What changes of a page.
+pub(super) struct State<T> {
+    /// Where it lies.
+    pub(super) node: Option<NodeId>,
+    /// The list that it is in: of the node that it was asked for on.
+    pub(super) asked: usize,
+    free: u32,
+    /// Slots that are not free.
+    pub(super) used: u32,
+    /// Somebody looks at it: it must not go.
+    pub(super) pins: u32,
+    /// In the list of pages with free slots.
+    pub(super) open: Link<T>,
+    /// In the list of all.
+    pub(super) all: Link<T>,
+}
+
+/// Neighbours in a list.
+pub(super) struct Link<T> {
+    pub(super) before: Option<PageRef<T>>,
+    pub(super) after: Option<PageRef<T>>,
+}
+
+/// A page's address.
+pub(super) struct PageRef<T>(NonNull<Page<T>>);
+
+impl<T> Clone for PageRef<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for PageRef<T> {}
+
+impl<T> PartialEq for PageRef<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl<T> Link<T> {
+    pub(super) const NONE: Self = Link { before: None, after: None };
+}
+
+impl<T> PageRef<T> {
+    /// A new one in this mapping, all slots free, in no list.
+    #[allow(unsafe_code)]
+    pub(super) fn make(shared: Arc<SlabCore<T>>, mapping: Mapping, node: Option<NodeId>, asked: usize) -> Self {
+        let shape = shared.layout;
+        let start = mapping.first::<Page<T>>();
+        let state = State { node, asked, free: 0, used: 0, pins: 0, open: Link::NONE, all: Link::NONE };
+        // SAFETY: the mapping is of a whole page of this shape, page-aligned, and nobody else has it.
+        unsafe {
+            start.write(Page { shared, mapping, state });
+            let words = start.byte_add(shape.words).cast::<Word>();
+            for slot in 0..shape.slots {
+                words.add(slot as usize).write(Word::Free(if slot + 1 < shape.slots { slot + 1 } else { END }));
+            }
+        }
+        PageRef(start)
+    }
+
+    /// Maps, binds and touches one; does not look where it lies.
+    pub(super) fn map(shape: PageLayout, node: Option<NodeId>) -> Result<Mapping, KmemError> {
+        let mut mapping = Mapping::new(shape.page)?;
+        let range = mapping.range();
+        if let Some(node) = node {
+            mapping.bind(range.clone(), node);
+        }
+        mapping.touch(range);
+        Ok(mapping)
+    }
+
+    /// Its address.
+    pub(super) fn address(self) -> usize {
+        self.0.addr().get()
+    }
+
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(super) fn shared(&self) -> &Arc<SlabCore<T>> {
+        // SAFETY: not written after the page was made; who has the address keeps the page, by a slot or a pin.
+        unsafe { &(*self.0.as_ptr()).shared }
+    }
+
+    /// # Safety
+    ///
+    /// The slab's lock is held, and no other reference to this page's state or words is used meanwhile.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn state<'a>(self) -> &'a mut State<T> {
+        // SAFETY: under the lock nobody else has one.
+        unsafe { &mut (*self.0.as_ptr()).state }
+    }
+
+    /// # Safety
+    ///
+    /// As [`state`](Self::state); `slot` is one of this page's.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn word<'a>(self, shape: PageLayout, slot: u32) -> &'a mut Word {
+        // SAFETY: within the page, written when it was made; under the lock nobody else has one.
+        unsafe { self.0.byte_add(shape.words).cast::<Word>().add(slot as usize).as_mut() }
+    }
+
+    /// Where an object is; `slot` is one of this page's.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(super) fn slot(self, shape: PageLayout, slot: u32) -> NonNull<T> {
+        // SAFETY: within the page.
+        unsafe { self.0.byte_add(shape.first).cast::<T>().add(slot as usize) }
+    }
+
+    /// Take the first free slot.
+    ///
+    /// # Safety
+    ///
+    /// As [`state`](Self::state).
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn pop(self, shape: PageLayout, word: Word) -> Option<u32> {
+        // SAFETY: the caller's; a number in the list is one of a slot.
+        let state = unsafe { self.state() };
+        let slot = (state.free != END).then_some(state.free)?;
+        // SAFETY: as above.
+        let place = unsafe { self.word(shape, slot) };
+        let Word::Free(next) = *place else { return None };
+        *place = word;
+        state.free = next;
+        state.used += 1;
+        Some(slot)
+    }
+
+    /// Put a slot back.
+    ///
+    /// # Safety
+    ///
+    /// As [`word`](Self::word); nobody has the slot any more.
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn push(self, shape: PageLayout, slot: u32) {
+        // SAFETY: the caller's.
+        let (state, place) = unsafe { (self.state(), self.word(shape, slot)) };
+        *place = Word::Free(state.free);
+        state.free = slot;
+        state.used -= 1;
+    }
+
+    /// Give the page back, with its part of what the slab shares.
+    ///
+    /// # Safety
+    ///
+    /// It is in no list, and nobody has a slot of it or its address.
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn unmap(self) {
+        // SAFETY: the caller's; the head is read out of the page, and the page goes with its mapping.
+        let Page { shared, mapping, .. } = unsafe { self.0.read() };
+        drop(mapping);
+        drop(shared);
+    }
+}
+
+impl<T> State<T> {
+    pub(super) fn is_full(&self) -> bool {
+        self.free == END
+    }
+}
+
+// === Lists ===
+
+/// All pages, and those with free slots by the node that they were asked for on.
+pub(super) struct Lists<T> {
+    nodes: Box<[OnNode<T>]>,
+    all: Option<PageRef<T>>,
+    pages: usize,
+    /// The slab is gone: nothing is kept.
+    closed: bool,
+}
+
+struct OnNode<T> {
+    open: Option<PageRef<T>>,
+    /// Of these without any object.
+    empty: u32,
+}
+
+/// Pages that are looked up at a time.
+pub(super) type Batch<T> = SmallVec<[PageRef<T>; BATCH]>;
+
+pub(super) const BATCH: usize = 64;
+
+/// Which of a page's two links.
+type Of<T> = fn(&mut State<T>) -> &mut Link<T>;
+
+/// Of a list.
+///
+/// # Safety
+///
+/// The lock is held; `page` is in no list of this kind.
+#[allow(unsafe_code)]
+unsafe fn link<T>(first: &mut Option<PageRef<T>>, page: PageRef<T>, of: Of<T>) {
+    // SAFETY: the caller's; one reference at a time.
+    unsafe {
+        *of(page.state()) = Link { before: None, after: *first };
+        if let Some(after) = first {
+            of(after.state()).before = Some(page);
+        }
+    }
+    *first = Some(page);
+}
+
+/// # Safety
+///
+/// The lock is held; `page` is in the list.
+#[allow(unsafe_code)]
+unsafe fn unlink<T>(first: &mut Option<PageRef<T>>, page: PageRef<T>, of: Of<T>) {
+    // SAFETY: the caller's; neighbours are in the list; one reference at a time.
+    unsafe {
+        let Link { before, after } = std::mem::replace(of(page.state()), Link::NONE);
+        match before {
+            Some(before) => of(before.state()).after = after,
+            None => *first = after,
+        }
+        if let Some(after) = after {
+            of(after.state()).before = before;
+        }
+    }
+}
+
+impl<T> Lists<T> {
+    pub(super) fn new(nodes: usize) -> Self {
+        let nodes = (0..nodes.max(1)).map(|_| OnNode { open: None, empty: 0 }).collect();
+        Lists { nodes, all: None, pages: 0, closed: false }
+    }
+
+    pub(super) fn pages(&self) -> usize {
+        self.pages
+    }
+
+    /// A free slot, where there is one.
+    #[allow(unsafe_code)]
+    pub(super) fn take(
+        &mut self,
+        shape: PageLayout,
+        asked: usize,
+        word: Word,
+    ) -> Option<(PageRef<T>, u32, Option<NodeId>)> {
+        let page = self.nodes[asked].open?;
+        // SAFETY: the lock is held; pages in a list are there.
+        unsafe {
+            let slot = page.pop(shape, word)?;
+            let state = page.state();
+            let (was_empty, is_full, lies) = (state.used == 1, state.is_full(), state.node);
+            self.nodes[asked].empty -= u32::from(was_empty);
+            if is_full {
+                unlink(&mut self.nodes[asked].open, page, |state| &mut state.open);
+            }
+            Some((page, slot, lies))
+        }
+    }
+
+    /// A new page, and a slot of it.
+    #[allow(unsafe_code)]
+    pub(super) fn add(&mut self, shape: PageLayout, page: PageRef<T>, word: Word) -> (u32, Option<NodeId>) {
+        // SAFETY: the lock is held; the page is the caller's and in no list.
+        unsafe {
+            let slot = page.pop(shape, word).unwrap_or(0);
+            link(&mut self.all, page, |state| &mut state.all);
+            self.pages += 1;
+            let state = page.state();
+            let (is_full, asked, lies) = (state.is_full(), state.asked, state.node);
+            if !is_full {
+                link(&mut self.nodes[asked].open, page, |state| &mut state.open);
+            }
+            (slot, lies)
+        }
+    }
+
+    /// A slot is free again. A page that goes with it comes back, out of all lists.
+    #[allow(unsafe_code)]
+    pub(super) fn give_back(&mut self, layout: PageLayout, page: PageRef<T>, slot: u32) -> Option<Spare<T>> {
+        // SAFETY: the lock is held, and the caller had the slot.
+        unsafe {
+            let was_full = page.state().is_full();
+            page.push(layout, slot);
+            let (asked, is_empty) = (page.state().asked, page.state().used == 0);
+            if was_full {
+                link(&mut self.nodes[asked].open, page, |state| &mut state.open);
+            }
+            self.nodes[asked].empty += u32::from(is_empty);
+        }
+        self.spare(page)
+    }
+
+    /// Takes the page out of the lists if it is empty, not looked at, and one too many.
+    #[allow(unsafe_code)]
+    fn spare(&mut self, page: PageRef<T>) -> Option<Spare<T>> {
+        // SAFETY: the lock is held; the page is in the lists, and open if it is empty.
+        unsafe {
+            let state = page.state();
+            let (used, pins, asked) = (state.used, state.pins, state.asked);
+            let node = &mut self.nodes[asked];
+            if used > 0 || pins > 0 || (node.empty <= EMPTY_MAX && !self.closed) {
+                return None;
+            }
+            node.empty -= 1;
+            unlink(&mut node.open, page, |state| &mut state.open);
+            unlink(&mut self.all, page, |state| &mut state.all);
+        }
+        self.pages -= 1;
+        Some(Spare(page))
+    }
+
+    /// From here on nothing is kept. Returns a page that was, until there is none.
+    pub(super) fn close(&mut self) -> Option<Spare<T>> {
+        self.closed = true;
+        for node in 0..self.nodes.len() {
+            let mut at = self.nodes[node].open.filter(|_| self.nodes[node].empty > 0);
+            while let Some(page) = at {
+                at = self.after(page, |state| &mut state.open);
+                let spare = self.spare(page);
+                if spare.is_some() {
+                    return spare;
+                }
+            }
+        }
+        None
+    }
+
+    /// Pins the pages behind `last` in the list of all, the first ones where there is none. A page that comes into the
+    /// list meanwhile stands before the first.
+    #[allow(unsafe_code)]
+    pub(super) fn pin_after(&mut self, last: Option<PageRef<T>>) -> Batch<T> {
+        let mut pages = SmallVec::new();
+        let mut at = match last {
+            Some(last) => self.after(last, |state| &mut state.all),
+            None => self.all,
+        };
+        while let Some(page) = at.filter(|_| pages.len() < BATCH) {
+            // SAFETY: the lock is held; pages in the list are there.
+            unsafe { page.state() }.pins += 1;
+            pages.push(page);
+            at = self.after(page, |state| &mut state.all);
+        }
+        pages
+    }
+
+    /// The caller has pinned the page.
+    #[allow(unsafe_code)]
+    pub(super) fn unpin(&mut self, page: PageRef<T>) -> Option<Spare<T>> {
+        // SAFETY: the lock is held; the page is pinned.
+        unsafe { page.state() }.pins -= 1;
+        self.spare(page)
+    }
+
+    #[allow(unsafe_code)]
+    fn after(&mut self, page: PageRef<T>, of: Of<T>) -> Option<PageRef<T>> {
+        // SAFETY: the lock is held; the page is in the list.
+        unsafe { of(page.state()).after }
+    }
+}
+
+/// A page that nobody has any more.
+pub(super) struct Spare<T>(pub(super) PageRef<T>);
+
+impl<T> Spare<T> {
+    /// With no lock held.
+    #[allow(unsafe_code)]
+    pub(super) fn unmap(self) {
+        // SAFETY: only empty pages that nobody looks at are taken out of the lists.
+        unsafe { self.0.unmap() };
+    }
+}

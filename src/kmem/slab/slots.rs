@@ -1,0 +1,193 @@
+//! Slots of a slab, from hand to hand: what is done with and without the lock, in turn.
+
+use super::super::account::Kmem;
+use super::super::error::KmemError;
+use super::super::owner::Owner;
+use super::super::tiers::numa;
+use super::layout::Word;
+use super::pages::{BATCH, Batch, PageRef, SlabCore, Spare};
+use crate::numa::{NodeId, PageNode};
+use crate::stat::Stat;
+use crate::sync::Arc;
+use crate::sync::model_failed;
+
+/// A slot that is somebody's, without what is in it: given back on drop.
+pub(super) struct Slot<T> {
+    pub(super) page: PageRef<T>,
+    pub(super) number: u32,
+}
+
+impl<T> SlabCore<T> {
+    /// A slot of a page that was asked for on that node, and where it lies.
+    pub(super) fn find(self: &Arc<Self>, asked: usize, word: Word) -> Result<(Slot<T>, Option<NodeId>), KmemError> {
+        let found = self.lists.lock().take(self.layout, asked, word);
+        if let Some((page, number, lies)) = found {
+            return Ok((Slot { page, number }, lies));
+        }
+        let topology = &numa(self.root.node()).topology;
+        let node = (!topology.is_one_node()).then(|| topology.node_at(asked));
+        let page =
+            PageRef::make(Arc::clone(self), PageRef::<T>::map(self.layout, node)?, Some(topology.node_at(0)), asked);
+        let unlisted = Unlisted(page);
+        if node.is_some() {
+            // Nobody else has the page yet.
+            page.found(self.look_up(&[page])[0]);
+        }
+        let (number, lies) = self.lists.lock().add(self.layout, page, word);
+        std::mem::forget(unlisted);
+        Ok((Slot { page, number }, lies))
+    }
+
+    pub(super) fn kmem(&self, owner: Owner) -> Kmem {
+        owner.into_kmem(Stat::SLAB, self.layout.object)
+    }
+
+    /// Foreign code: no lock is held, and the pages stay.
+    pub(super) fn look_up(&self, pages: &[PageRef<T>]) -> [Option<NodeId>; BATCH] {
+        let node_of = &numa(self.root.node()).node_of;
+        let size = node_of.page_size().max(1);
+        let (mut addresses, mut found) = ([0; BATCH], [PageNode::Untouched; BATCH]);
+        for (address, page) in addresses.iter_mut().zip(pages) {
+            *address = page.address() - page.address() % size;
+        }
+        let many = pages.len().min(BATCH);
+        node_of.look_up(&addresses[..many], &mut found[..many]);
+        found.map(|found| if let PageNode::On(node) = found { Some(node) } else { None })
+    }
+}
+
+impl<T> Drop for Slot<T> {
+    fn drop(&mut self) {
+        if !model_failed() {
+            self.page.release(self.number);
+        }
+    }
+}
+
+/// A page that is not in the lists yet: it goes if it does not get there.
+struct Unlisted<T>(PageRef<T>);
+
+impl<T> Drop for Unlisted<T> {
+    fn drop(&mut self) {
+        Spare(self.0).unmap();
+    }
+}
+
+/// Pages that stay where they are for a while: they are being looked at.
+pub(super) struct Pinned<'a, T> {
+    shared: &'a SlabCore<T>,
+    pages: Batch<T>,
+}
+
+impl<'a, T> Pinned<'a, T> {
+    /// The next ones in the list of all.
+    pub(super) fn after(shared: &'a SlabCore<T>, last: Option<PageRef<T>>) -> Self {
+        let pages = shared.lists.lock().pin_after(last);
+        Pinned { shared, pages }
+    }
+
+    pub(super) fn pages(&self) -> &[PageRef<T>] {
+        &self.pages
+    }
+}
+
+impl<T> Drop for Pinned<'_, T> {
+    fn drop(&mut self) {
+        for &page in &self.pages {
+            let spare = self.shared.lists.lock().unpin(page);
+            spare.into_iter().for_each(Spare::unmap);
+        }
+    }
+}
+
+// === Slots ===
+
+impl<T> PageRef<T> {
+    /// A page that is in no list: it lies there.
+    #[allow(unsafe_code)]
+    pub(super) fn found(self, node: Option<NodeId>) {
+        // SAFETY: nobody else has it.
+        unsafe { self.state() }.node = node;
+    }
+
+    /// Say who holds a slot, whose account was made for this node. Where the page lies elsewhere by now the account
+    /// follows it first; where the slot was given back meanwhile all ends here.
+    #[allow(unsafe_code)]
+    pub(super) fn publish(self, slot: u32, kmem: Kmem, made_for: Option<NodeId>) {
+        // The page may go with the slot.
+        let shared = Arc::clone(self.shared());
+        let (mut kmem, mut made_for) = (kmem, made_for);
+        loop {
+            let owner = Owner::of(kmem);
+            let lies = {
+                let mut lists = shared.lists.lock();
+                // SAFETY: the lock is held; the slot is the caller's, or aside.
+                let (state, word) = unsafe { (self.state(), self.word(shared.layout, slot)) };
+                if matches!(word, Word::Gone) {
+                    let spare = lists.give_back(shared.layout, self, slot);
+                    drop(lists);
+                    drop(shared.kmem(owner));
+                    return spare.into_iter().for_each(Spare::unmap);
+                }
+                if state.node == made_for {
+                    *word = Word::Held(owner);
+                    return;
+                }
+                state.node
+            };
+            kmem = shared.kmem(owner);
+            kmem.follow(made_for, lies);
+            made_for = lies;
+        }
+    }
+
+    /// A slot is nobody's any more: to be called once by who has it, when nothing is in it.
+    #[allow(unsafe_code)]
+    pub(super) fn release(self, slot: u32) {
+        // The page may go with the slot.
+        let shared = Arc::clone(self.shared());
+        let mut lists = shared.lists.lock();
+        // SAFETY: the lock is held; the slot is the caller's.
+        let word = unsafe { self.word(shared.layout, slot) };
+        let owner = match *word {
+            Word::Held(owner) => Some(owner),
+            Word::Moving => {
+                *word = Word::Gone;
+                return;
+            }
+            Word::Free(_) | Word::Taken | Word::Gone => None,
+        };
+        let spare = lists.give_back(shared.layout, self, slot);
+        drop(lists);
+        // What is no longer there is given back.
+        spare.into_iter().for_each(Spare::unmap);
+        drop(owner.map(|owner| shared.kmem(owner)));
+    }
+
+    /// The page, which is pinned, lies there: the accounts of its objects go there as well.
+    #[allow(unsafe_code)]
+    pub(super) fn moved(self, node: Option<NodeId>) {
+        let shared = self.shared();
+        let before = {
+            let _lists = shared.lists.lock();
+            // SAFETY: the lock is held.
+            std::mem::replace(&mut unsafe { self.state() }.node, node)
+        };
+        if before == node {
+            return;
+        }
+        for slot in 0..shared.layout.slots {
+            let owner = {
+                let _lists = shared.lists.lock();
+                // SAFETY: the lock is held.
+                let word = unsafe { self.word(shared.layout, slot) };
+                let Word::Held(owner) = *word else { continue };
+                *word = Word::Moving;
+                owner
+            };
+            let mut kmem = shared.kmem(owner);
+            kmem.follow(before, node);
+            self.publish(slot, kmem, node);
+        }
+    }
+}

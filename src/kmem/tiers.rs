@@ -1,0 +1,169 @@
+//! What is charged to the counters of tiers, beside the charge of the group.
+
+use super::placement::{Bound, Placement};
+use crate::counter::object::Node;
+use crate::group::{Charge, ChargeError, Group};
+use crate::numa::NodeId;
+use crate::numa::config::Numa;
+use crate::thread::directory::Gate;
+
+/// What the group's runtime knows of nodes.
+#[inline]
+pub(super) fn numa(node: &Node) -> &Numa {
+    node.tree().numa()
+}
+
+/// A charge for each tier where the memory lies or may come to lie. Most runtimes have no tier, and then this allocates
+/// nothing.
+#[derive(Debug, Default)]
+pub(super) struct Tiers(Vec<TierCharge>);
+
+/// A charge of one tier's counter.
+#[derive(Debug)]
+struct TierCharge {
+    /// Place of the tier among those of the runtime.
+    tier: usize,
+    /// For what lies on the tier's nodes, and what is promised.
+    charge: Charge,
+    /// Admitted for what lies on no node yet, and may come to this tier.
+    promised: u64,
+}
+
+impl Tiers {
+    #[inline]
+    pub(super) fn new() -> Tiers {
+        Tiers(Vec::new())
+    }
+
+    /// Charges each tier where memory within the bound may come to lie. If one refuses, the others give back.
+    #[inline]
+    pub(super) fn precharge(group: &Group, bound: &Bound) -> Result<Tiers, ChargeError> {
+        if numa(group.node()).tiers.is_empty() { Ok(Tiers::new()) } else { Tiers::precharge_slow(group, bound) }
+    }
+
+    #[cold]
+    fn precharge_slow(group: &Group, bound: &Bound) -> Result<Tiers, ChargeError> {
+        let mut tiers = Tiers::new();
+        for (number, tier) in numa(group.node()).tiers.iter().enumerate() {
+            if bound.may_lie_on(|node| tier.has(node)) {
+                let charge = group.try_charge_number(tier.counter, bound.bytes())?;
+                tiers.0.push(TierCharge { tier: number, charge, promised: bound.bytes() });
+            }
+        }
+        Ok(tiers)
+    }
+
+    /// Each tier is charged the bytes that lie on its nodes, and those that are promised and may yet come there.
+    /// `before`: so many bytes were on no node before.
+    pub(super) fn settle(&mut self, group: &Group, before: u64, placement: &Placement) {
+        let (touched, given_up) =
+            (before.saturating_sub(placement.unplaced()), placement.unplaced().saturating_sub(before));
+        for (number, tier) in numa(group.node()).tiers.iter().enumerate() {
+            let on_tier: u64 = placement.nodes().filter(|(node, _)| tier.has(*node)).map(|(_, bytes)| bytes).sum();
+            match self.0.iter_mut().find(|of| of.tier == number) {
+                Some(TierCharge { charge, promised, .. }) => {
+                    let was = charge.bytes().saturating_sub(*promised);
+                    // What has come from no node was promised, what has gone there is.
+                    let kept = promised.saturating_sub(on_tier.saturating_sub(was).min(touched));
+                    *promised = (kept + was.saturating_sub(on_tier).min(given_up)).min(placement.unplaced());
+                    let bytes = on_tier + *promised;
+                    charge.shrink(charge.bytes().saturating_sub(bytes));
+                    charge.grow(bytes.saturating_sub(charge.bytes()));
+                }
+                None if on_tier > 0 => {
+                    let charge = group.charge_number(tier.counter, on_tier);
+                    self.0.push(TierCharge { tier: number, charge, promised: 0 });
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// Charges the tiers that `bytes` enter when they move between the nodes, beyond what is promised to them. If one
+    /// refuses, the others give back.
+    pub(super) fn admit(
+        &self,
+        group: &Group,
+        from: Option<NodeId>,
+        to: Option<NodeId>,
+        (bytes, are_unplaced): (u64, bool),
+    ) -> Result<Tiers, ChargeError> {
+        let mut admitted = Tiers::new();
+        for (number, tier) in numa(group.node()).tiers.iter().enumerate() {
+            let (leaves, enters) = (from.is_some_and(|node| tier.has(node)), to.is_some_and(|node| tier.has(node)));
+            let held = self.0.iter().find(|held| held.tier == number);
+            // What is on no node may be promised.
+            let promised = held.filter(|_| are_unplaced).map_or(0, |held| held.promised);
+            let more = bytes.saturating_sub(promised);
+            if enters && !leaves && more > 0 {
+                let charge = group.try_charge_number(tier.counter, more)?;
+                admitted.0.push(TierCharge { tier: number, charge, promised: 0 });
+            }
+        }
+        Ok(admitted)
+    }
+
+    /// Takes over the charges of another account of the same group.
+    pub(super) fn merge(&mut self, others: Tiers) {
+        for other in others.0 {
+            match self.0.iter_mut().find(|of| of.tier == other.tier) {
+                Some(held) => {
+                    held.promised += other.promised;
+                    // Of the same counter.
+                    drop(held.charge.merge(other.charge));
+                }
+                None => self.0.push(other),
+            }
+        }
+    }
+
+    /// Charges the tiers of another group in the place of these. If one refuses, all are charged to `from` again.
+    pub(super) fn transfer(&mut self, from: &Group, to: &Group) -> Result<(), ChargeError> {
+        for number in 0..self.0.len() {
+            if let Err(error) = self.0[number].charge.transfer(to) {
+                self.take_back(from, number);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Charges all tiers to `from` again.
+    pub(super) fn undo_transfer(&mut self, from: &Group) {
+        self.take_back(from, self.0.len());
+    }
+
+    /// The first so many tiers are charged to `from` again, where they were a moment ago; by force where it has gone
+    /// offline or its room has been taken since.
+    fn take_back(&mut self, from: &Group, many: usize) {
+        for TierCharge { tier, charge, .. } in &mut self.0[..many] {
+            if charge.transfer(from).is_err() {
+                *charge = from.charge_number(numa(from.node()).tiers[*tier].counter, charge.bytes());
+            }
+        }
+    }
+
+    /// The charges of an object on one node go on without a guard, until [`of_object`](Self::of_object) makes them
+    /// guards again. What was promised of a tier ends here, as a charge of no bytes, which is a handle.
+    pub(super) fn forget(self, is_placed: bool) {
+        for TierCharge { charge, .. } in self.0 {
+            if is_placed && charge.bytes() > 0 {
+                charge.forget();
+            }
+        }
+    }
+
+    /// The charges of an object of so many bytes on a node, which [`forget`](Self::forget) has left without guards.
+    #[inline]
+    pub(super) fn of_object(gate: &'static Gate, node: Option<NodeId>, bytes: u64) -> Tiers {
+        let mut tiers = Tiers::new();
+        let Some(node) = node else { return tiers };
+        let group = gate.node();
+        for (tier, of) in numa(group).tiers.iter().enumerate().filter(|(_, tier)| tier.has(node)) {
+            if let Some(counter) = group.group().nth(of.counter) {
+                tiers.0.push(TierCharge { tier, charge: Charge::new(counter.gate, bytes), promised: 0 });
+            }
+        }
+        tiers
+    }
+}
