@@ -32,5 +32,6 @@ pub use percpu::{PerCpu, PerCpuAllocator, PerCpuBytes, PerCpuShape};
 pub use placement::{Bound, Placement};
 pub use precharge::Precharge;
 pub use slab::{KmemBox, KmemSlab};
-pub use store::{Compaction, KmemStore, StoreKey};
+pub use store::compact::Compaction;
+pub use store::{KmemStore, StoreKey};
 pub use vec::KmemVec;

@@ -167,7 +167,7 @@ mod calls {
 
     use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap_anonymous, mremap, munmap};
 
-    use super::Resized;
+    use crate::numa::mapping::Resized;
     use crate::numa::topology::NodeId;
 
     /// Of nodes that the kernel may be configured for.
@@ -229,7 +229,7 @@ mod calls {
     use std::ops::Range;
     use std::ptr::NonNull;
 
-    use super::Resized;
+    use crate::numa::mapping::Resized;
     use crate::numa::topology::NodeId;
 
     fn layout(len: usize) -> io::Result<Layout> {

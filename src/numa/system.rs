@@ -33,7 +33,7 @@ mod linux {
 
     pub(crate) use libc::{EACCES, EFAULT, ENOENT, ENOSYS, EPERM};
 
-    use super::Residence;
+    use crate::numa::system::Residence;
 
     /// Asked for once. Of the C library: what rustix looks at for it (the vDSO) a debugger of memory may have taken away.
     #[allow(unsafe_code)]
@@ -83,7 +83,7 @@ mod linux {
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
 mod elsewhere {
-    use super::Residence;
+    use crate::numa::system::Residence;
 
     pub(crate) const EPERM: i32 = 1;
     pub(crate) const ENOENT: i32 = 2;

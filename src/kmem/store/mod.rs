@@ -29,14 +29,13 @@
 //! (Ghiti, 2026, patch 9), and what was asked of it: not to read a page's node without the lock that holds it in place.
 
 mod arena;
-mod compact;
+pub(super) mod compact;
 
 use std::fmt;
 
 use smallvec::SmallVec;
 
 use self::arena::{Arena, Entry, Reserved, State, Wanted, taken};
-pub use self::compact::Compaction;
 use super::account::Kmem;
 use super::error::KmemError;
 use super::owner::Owner;
