@@ -63,6 +63,7 @@ pub(crate) use crossbeam::utils::CachePadded;
 /// model needs the fence.
 #[inline(always)]
 pub(crate) fn fence_after_exchange() {
+    // No edge: the pair that it stands in names its own.
     #[cfg(loom)]
     fence(Ordering::SeqCst);
 }

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{fail_if_any, models_written, read, root};
+use crate::edges::models_written;
+use crate::reader::{fail_if_any, read, root};
 
 /// The models that the blocks of a table name. What a block finds and replaces is code, whatever it looks like.
 fn models_mutated(table: &str) -> BTreeSet<&str> {

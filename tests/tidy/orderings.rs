@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Source, edge_table, edges, fail_if_any, models_named, read, sources, split, tokens};
+use crate::edges::{edge_table, edges, models_named};
+use crate::reader::{Source, fail_if_any, read, sources, split, tokens};
 
 /// Lines of code between an ordering and the comment that explains it.
 const NEAR: usize = 8;
