@@ -112,10 +112,10 @@ fn circle(graph: &Graph, start: usize, sources: &[Source]) -> Option<Vec<usize>>
                     back.reverse();
                     return Some(back);
                 }
-                if !before.contains_key(&to) {
-                    before.insert(to, from);
+                before.entry(to).or_insert_with(|| {
                     queue.push_back(to);
-                }
+                    from
+                });
             }
         }
         None

@@ -71,11 +71,6 @@ impl<'a> Crate<'a> {
         of
     }
 
-    /// The module that a path below the root names.
-    pub(crate) fn module(&self, name: &str) -> Option<ModuleId> {
-        self.modules[ROOT].children.get(name).and_then(|ids| ids.first().copied())
-    }
-
     /// The root has a module of this name.
     pub(crate) fn is_module_of_root(&self, name: &str) -> bool {
         self.modules[ROOT].children.contains_key(name)
