@@ -4,11 +4,11 @@ use std::ptr;
 use std::time::Instant;
 
 use crate::counter::make::slow_path;
-use crate::counter::object::{Node, USAGE_MAX};
+use crate::counter::object::{Counter, USAGE_MAX};
 use crate::counter::refusal::Refusal as NodeRefusal;
 use crate::group::error::ChargeError;
 use crate::group::refused;
-use crate::pressure::victims::{Choice, Tried};
+use crate::pressure::victims::{Choice, Excluded};
 use crate::reclaim::round::{Promises, Request, TIME_MAX};
 use crate::reclaim::{Event, ReclaimCause};
 use crate::sync::{is_over, pause};
@@ -24,14 +24,14 @@ const MUCH: usize = 16;
 const WANT_SHIFT: u32 = 8;
 
 /// What is reclaimed beyond what is missing below `limit`, so that the next charges need no reclaim.
-pub(crate) fn spare(level: &Node, limit: u64) -> u64 {
+pub(crate) fn spare(level: &Counter, limit: u64) -> u64 {
     (level.batch() / 2).min(limit >> WANT_SHIFT)
 }
 
-/// A charge that did not fit and is tried again.
+/// A charge that did not fit and is excluded again.
 pub(crate) trait Attempt {
     /// Who is charged.
-    fn node(&self) -> &'static Node;
+    fn node(&self) -> &'static Counter;
 
     fn bytes(&self) -> u64;
 
@@ -39,15 +39,20 @@ pub(crate) trait Attempt {
 
     /// Waits until it fits at `level`, until then at most, and as long as there is more to come. `None`: it has not,
     /// and may have a place in line yet.
-    fn wait(&self, level: &'static Node, until: Instant, more: &dyn Fn() -> bool) -> Option<Result<(), Unmet>>;
+    fn wait(
+        &self,
+        level: &'static Counter,
+        until: Instant,
+        more: &dyn Fn() -> bool,
+    ) -> Option<Result<(), ChargeFailure>>;
 
     /// Gives its place in line up. What was decided in time holds.
-    fn leave(&self) -> Option<Result<(), Unmet>> {
+    fn leave(&self) -> Option<Result<(), ChargeFailure>> {
         None
     }
 
     /// How it ended, if it has a place in line and was decided.
-    fn ended(&self) -> Option<Result<(), Unmet>> {
+    fn ended(&self) -> Option<Result<(), ChargeFailure>> {
         None
     }
 
@@ -77,7 +82,7 @@ pub(crate) enum Pending {
 }
 
 /// Why a charge is not made.
-pub(crate) enum Unmet {
+pub(crate) enum ChargeFailure {
     Refused {
         refusal: NodeRefusal<'static>,
         /// [`Event::Oom`] has been counted for it.
@@ -92,16 +97,16 @@ pub(crate) enum Unmet {
 }
 
 /// This thread may call foreign code: it neither is in reclaim nor has an allocator of ours on its stack.
-pub(crate) fn is_free() -> bool {
+pub(crate) fn may_call_out() -> bool {
     !registry::in_reclaim() && !registry::in_slow_path()
 }
 
-pub(crate) fn deadline(node: &Node) -> Instant {
+pub(crate) fn deadline(node: &Counter) -> Instant {
     Instant::now() + node.tree().reclaim.time.min(TIME_MAX)
 }
 
 /// An event outside of any slow path: whoever waits for it is told at once.
-pub(crate) fn note(level: &Node, event: Event) {
+pub(crate) fn note(level: &Counter, event: Event) {
     slow_path(|_, _| level.count_event(event));
 }
 
@@ -109,7 +114,10 @@ pub(crate) fn note(level: &Node, event: Event) {
 /// frees something; then whoever can be cancelled there. The same at another level, where that one refuses then.
 /// Foreign code runs, on this thread, which holds no lock of ours.
 #[cold]
-pub(crate) fn press(attempt: &impl Attempt, mut refusal: NodeRefusal<'static>) -> Result<(), Unmet> {
+pub(crate) fn reclaim_and_retry(
+    attempt: &impl Attempt,
+    mut refusal: NodeRefusal<'static>,
+) -> Result<(), ChargeFailure> {
     let mut pressing = Pressing::default();
     for _ in 0..ROUNDS_MAX {
         pressing.pending = None;
@@ -126,7 +134,7 @@ pub(crate) fn press(attempt: &impl Attempt, mut refusal: NodeRefusal<'static>) -
             break;
         }
     }
-    Err(Unmet::Refused { refusal, counted: pressing.counted, pending: pressing.pending })
+    Err(ChargeFailure::Refused { refusal, counted: pressing.counted, pending: pressing.pending })
 }
 
 /// What has been done for one charge.
@@ -134,20 +142,20 @@ pub(crate) fn press(attempt: &impl Attempt, mut refusal: NodeRefusal<'static>) -
 struct Pressing {
     /// [`Event::Oom`] has been counted.
     counted: bool,
-    /// See [`Unmet::Refused`].
+    /// See [`ChargeFailure::Refused`].
     pending: Option<Pending>,
-    tried: Tried,
+    excluded: Excluded,
 }
 
 /// How it ended, or who refuses now.
-type Pressed = Result<Result<(), Unmet>, NodeRefusal<'static>>;
+type Pressed = Result<Result<(), ChargeFailure>, NodeRefusal<'static>>;
 
 fn reclaim_for(attempt: &impl Attempt, mut refusal: NodeRefusal<'static>, pressing: &mut Pressing) -> Pressed {
     let (node, requested) = (attempt.node(), attempt.bytes());
     let mut request: Option<Request> = None;
     let (mut rounds, mut want) = (0, 0);
     while rounds < ROUNDS_MAX * MUCH {
-        let level = refusal.level.gate.node();
+        let level = refusal.level.header.node();
         note(level, Event::Max);
         if !may_ask(level, requested, &refusal) || request.as_ref().is_some_and(Request::is_over) {
             break;
@@ -158,16 +166,16 @@ fn reclaim_for(attempt: &impl Attempt, mut refusal: NodeRefusal<'static>, pressi
         let short = wanted(level, requested, &refusal);
         want = if want == 0 { short } else { short.max(requested) };
         match round(attempt, request, level, want, &refusal) {
-            Came::Enough => rounds += 1,
-            Came::Little => rounds += MUCH,
-            Came::Nothing => break,
-            Came::Pending(pending) => {
+            RoundOutcome::Enough => rounds += 1,
+            RoundOutcome::Little => rounds += MUCH,
+            RoundOutcome::Nothing => break,
+            RoundOutcome::Pending(pending) => {
                 pressing.pending = Some(pending);
                 break;
             }
         }
         if node.state().is_offline() {
-            return Ok(Err(Unmet::Offline));
+            return Ok(Err(ChargeFailure::Offline));
         }
         refusal = match attempt.charge() {
             Ok(()) => return Ok(Ok(())),
@@ -179,8 +187,8 @@ fn reclaim_for(attempt: &impl Attempt, mut refusal: NodeRefusal<'static>, pressi
 
 /// Where the refusing level chooses: one victim after another, until the charge fits or nobody is left.
 fn cancel_others(attempt: &impl Attempt, refusal: NodeRefusal<'static>, pressing: &mut Pressing) -> Pressed {
-    let (node, level) = (attempt.node(), refusal.level.gate.node());
-    if !fits_ever(attempt.bytes(), &refusal) || !is_free() || !attempt.may_cancel() || !level.chooses() {
+    let (node, level) = (attempt.node(), refusal.level.header.node());
+    if !fits_ever(attempt.bytes(), &refusal) || !may_call_out() || !attempt.may_cancel() || !level.chooses() {
         return Err(refusal);
     }
     if !std::mem::replace(&mut pressing.counted, true) {
@@ -188,13 +196,13 @@ fn cancel_others(attempt: &impl Attempt, refusal: NodeRefusal<'static>, pressing
     }
     let mut turn = None;
     while attempt.may_cancel() {
-        let (until, awaited) = match level.tree().choose(level, Some(node), attempt.bytes(), &mut pressing.tried) {
+        let (until, awaited) = match level.tree().choose(level, Some(node), attempt.bytes(), &mut pressing.excluded) {
             Choice::Unsettled => {
                 level.tree().settle_victims();
                 continue;
             }
             Choice::Nobody => break,
-            Choice::Asker => return Ok(Err(Unmet::Cancelled)),
+            Choice::Asker => return Ok(Err(ChargeFailure::Cancelled)),
             // Others may be in line for the room that there is: this one is behind them, and that is no reason to
             // refuse it.
             Choice::Room => {
@@ -214,7 +222,7 @@ fn cancel_others(attempt: &impl Attempt, refusal: NodeRefusal<'static>, pressing
                 }
                 victim.cancel();
                 if victim.includes(node) {
-                    return Ok(Err(Unmet::Cancelled));
+                    return Ok(Err(ChargeFailure::Cancelled));
                 }
                 (victim.awaited.until, Some(victim.awaited))
             }
@@ -237,12 +245,12 @@ fn cancel_others(attempt: &impl Attempt, refusal: NodeRefusal<'static>, pressing
     attempt.charge().map(Ok)
 }
 
-impl Unmet {
+impl ChargeFailure {
     /// What the caller is told, and the events tell.
-    pub(crate) fn into_error(self, node: &'static Node, requested: u64) -> ChargeError {
+    pub(crate) fn into_error(self, node: &'static Counter, requested: u64) -> ChargeError {
         let group = || crate::group::Group::pinned(node.first());
         match self {
-            Unmet::Refused { refusal, counted, pending } => {
+            ChargeFailure::Refused { refusal, counted, pending } => {
                 let refusal = refuse(node, requested, &refusal, counted);
                 match pending {
                     _ if registry::in_reclaim() => ChargeError::InReclaim(refusal),
@@ -250,15 +258,15 @@ impl Unmet {
                     None => refusal.into(),
                 }
             }
-            Unmet::Offline => ChargeError::Offline { group: group(), requested },
-            Unmet::Cancelled => ChargeError::Cancelled { group: group(), requested },
+            ChargeFailure::Offline => ChargeError::Offline { group: group(), requested },
+            ChargeFailure::Cancelled => ChargeError::Cancelled { group: group(), requested },
         }
     }
 }
 
 /// A refusal is final: counted, with handles of its own.
 pub(crate) fn refuse(
-    node: &'static Node,
+    node: &'static Counter,
     requested: u64,
     refusal: &NodeRefusal<'_>,
     counted: bool,
@@ -274,16 +282,16 @@ pub(crate) fn refuse(
 /// Nobody gives anything for what can never fit, at the level that refused or further up.
 pub(crate) fn fits_ever(requested: u64, refusal: &NodeRefusal<'_>) -> bool {
     requested <= refusal.max.min(USAGE_MAX).saturating_sub(refusal.reserve)
-        && refusal.level.levels().all(|level| requested <= level.admits())
+        && refusal.level.path_to_root().all(|level| requested <= level.admits())
 }
 
-/// Further counters have nobody to ask.
-fn may_ask(level: &Node, requested: u64, refusal: &NodeRefusal<'_>) -> bool {
-    fits_ever(requested, refusal) && is_free() && level.is_memory() && level.can_reclaim()
+/// CounterDecl counters have nobody to ask.
+fn may_ask(level: &Counter, requested: u64, refusal: &NodeRefusal<'_>) -> bool {
+    fits_ever(requested, refusal) && may_call_out() && level.is_memory() && level.can_reclaim()
 }
 
 /// What a round for a charge came to.
-enum Came {
+enum RoundOutcome {
     /// A good part of what is wanted, a promise that was waited for, or something for other threads, which was waited
     /// for: charge again.
     Enough,
@@ -299,25 +307,25 @@ enum Came {
 fn round(
     attempt: &impl Attempt,
     request: &mut Request,
-    level: &'static Node,
+    level: &'static Counter,
     want: u64,
     refusal: &NodeRefusal<'_>,
-) -> Came {
-    let Some(round) = level.reclaim(want, request) else { return Came::Nothing };
+) -> RoundOutcome {
+    let Some(round) = level.reclaim(want, request) else { return RoundOutcome::Nothing };
     if round.others || round.report.freed > want / MUCH as u64 {
-        return Came::Enough;
+        return RoundOutcome::Enough;
     }
     if round.report.freed > 0 {
-        return Came::Little;
+        return RoundOutcome::Little;
     }
     if round.unwaited {
-        return Came::Pending(Pending::Round);
+        return RoundOutcome::Pending(Pending::Round);
     }
     if request.promises == Promises::Lapse || round.owing.is_empty() {
-        return Came::Nothing;
+        return RoundOutcome::Nothing;
     }
     if !attempt.may_block() {
-        return Came::Pending(Pending::Promised);
+        return RoundOutcome::Pending(Pending::Promised);
     }
     // It is on its way; others do not pay for it, unless it takes too long. No spinning: who has promised needs the
     // processor.
@@ -328,11 +336,11 @@ fn round(
     if is_over(request.deadline) {
         (request.deadline, request.promises) = (deadline(level), Promises::Lapse);
     }
-    Came::Enough
+    RoundOutcome::Enough
 }
 
 /// What is missing, or somewhat more, so that the next charges need no reclaim.
-fn wanted(level: &Node, requested: u64, refusal: &NodeRefusal<'_>) -> u64 {
+fn wanted(level: &Counter, requested: u64, refusal: &NodeRefusal<'_>) -> u64 {
     let most = refusal.max.saturating_sub(refusal.reserve);
     let spare = spare(level, refusal.max);
     // Who is first in line comes before.

@@ -2,18 +2,18 @@
 
 use crate::counter::config::Pressure;
 use crate::counter::make::slow_path;
-use crate::counter::object::{Node, SHARED, USAGE_MAX};
+use crate::counter::object::{Counter, SHARED, USAGE_MAX};
 use crate::counter::refusal::Refusal;
 use crate::stat::Stat;
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::context;
-use crate::thread::directory::Gate;
+use crate::thread::directory::Header;
 use crate::thread::registry;
 use crate::thread::registry::Block;
 use crate::thread::slot::{Consume, Put, Slot};
 use crate::thread::transit::ANY;
 
-/// Times a charge is tried again while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
+/// Times a charge is excluded again while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
 const RECLAIM_RETRIES_MAX: usize = 16;
 
 /// A walk that got through.
@@ -35,7 +35,7 @@ enum Ask {
 
 // === The hit path ===
 
-impl Gate {
+impl Header {
     /// Charge `n` from this thread's stock.
     #[inline(always)]
     pub(crate) fn consume(&self, n: u64) -> Consume {
@@ -67,19 +67,19 @@ impl Gate {
     }
 }
 
-impl Gate {
-    /// The counter of a gate. The caller keeps it alive, by a handle or by live charge.
+impl Header {
+    /// The counter of a header. The caller keeps it alive, by a handle or by live charge.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn node(&self) -> &'static Node {
-        // SAFETY: the pool ties each gate to its object before it shows either to anybody, and never frees one.
-        unsafe { &*self.owner().cast::<Node>() }
+    pub(crate) fn node(&self) -> &'static Counter {
+        // SAFETY: the pool ties each header to its object before it shows either to anybody, and never frees one.
+        unsafe { &*self.owner().cast::<Counter>() }
     }
 }
 
 // === The slow path of a charge ===
 
-impl Node {
+impl Counter {
     #[cold]
     #[inline(never)]
     pub(crate) fn try_charge_slow(&self, n: u64, missed: Consume) -> Result<(), Refusal<'_>> {
@@ -128,7 +128,7 @@ impl Node {
             return Ok(());
         }
         slow_path(|block, nested| {
-            let missed = if self.life().careful { self.consume_careful(block, n) } else { missed };
+            let missed = if self.incarnation().careful { self.consume_careful(block, n) } else { missed };
             if missed == Consume::Undone {
                 self.undo(block, n);
             }
@@ -183,7 +183,7 @@ impl Node {
         let Some(block) = block else { return exactly(false) };
         self.enter(block);
         // SeqCst (E5, E14): read in transit. Whoever closes the stock after this waits for us.
-        let capacity = self.gate.capacity.load(Ordering::SeqCst);
+        let capacity = self.header.capacity.load(Ordering::SeqCst);
         // Inside reclaim nothing is charged in advance: what is there is what is lacking.
         let (open, batch) = (capacity > 0, if capacity > 0 && registry::in_reclaim() { 0 } else { capacity / 2 });
         let walked = match self.ready_slot(block, capacity) {
@@ -223,13 +223,13 @@ impl Node {
             }
             fence_after_exchange();
         }
-        block.transit.begin(self.tree().number, self.life().fenced);
+        block.transit.begin(self.tree().number, self.incarnation().fenced);
     }
 
     /// What a refill got beyond the charge becomes credit, or goes back up the tree.
     fn keep_surplus(&self, slot: &Slot, surplus: u64) {
-        let fenced = self.life().fenced;
-        let back = match slot.put(surplus, &self.gate.capacity, fenced) {
+        let fenced = self.incarnation().fenced;
+        let back = match slot.put(surplus, &self.header.capacity, fenced) {
             Put::Kept => 0,
             Put::Full => surplus,
             Put::Closed => slot.take_back(u64::MAX, fenced),
@@ -242,7 +242,7 @@ impl Node {
         if capacity == 0 {
             // Left behind when the barrier failed or the closer ran out of patience: nobody else may come for it.
             let slot = block.slot(self.index)?;
-            self.uncharge_levels(slot.take_back(u64::MAX, self.life().fenced));
+            self.uncharge_levels(slot.take_back(u64::MAX, self.incarnation().fenced));
             return None;
         }
         let slot = block.slot_or_page(self.index)?;
@@ -279,8 +279,8 @@ impl Node {
 
 // === The slow path of an uncharge ===
 
-impl Gate {
-    /// Uncharge `n` from the gate's counter, after a hit that missed. Afterwards the counter may be gone.
+impl Header {
+    /// Uncharge `n` from the header's counter, after a hit that missed. Afterwards the counter may be gone.
     #[cold]
     #[inline(never)]
     pub(crate) fn uncharge_slow(&self, n: u64, missed: Put) {
@@ -316,7 +316,7 @@ impl Gate {
     }
 }
 
-impl Node {
+impl Counter {
     /// Uncharge `n` that was charged without a stock.
     pub(crate) fn give_back(&self, n: u64) {
         self.uncharge_slow(n);
@@ -329,15 +329,15 @@ impl Node {
             return;
         }
         slow_path(|block, nested| {
-            let (life, tree) = (self.life(), self.tree().number);
+            let (life, tree) = (self.incarnation(), self.tree().number);
             let alone = block.filter(|_| !nested);
             // The second count first: once the credit is put back the counter may be somebody else's.
             self.count_uncharged(alone, n);
             if life.careful {
                 let (fenced, slot) = (life.fenced, self.slot_of(block));
-                match slot.map_or(Put::Full, |(_, slot)| slot.put(n, &self.gate.capacity, fenced)) {
+                match slot.map_or(Put::Full, |(_, slot)| slot.put(n, &self.header.capacity, fenced)) {
                     Put::Kept => return,
-                    Put::Closed => return self.gate.take_back(slot, tree, fenced),
+                    Put::Closed => return self.header.take_back(slot, tree, fenced),
                     Put::Full => {}
                 }
             }
@@ -356,7 +356,7 @@ impl Node {
                 None => self.uncharge_levels(n),
             };
             // Too much was given back, which takes a handle to do.
-            if (poisoned || !whole) && !nested && self.gate.capacity.load(Ordering::Relaxed) > 0 {
+            if (poisoned || !whole) && !nested && self.header.capacity.load(Ordering::Relaxed) > 0 {
                 self.tree().close_poisoned(self);
             }
         });
@@ -364,7 +364,7 @@ impl Node {
 
     /// The stock is open, and what this thread has of it leaves no room for `n`.
     fn is_full_for(&self, block: &Block, n: u64) -> bool {
-        let capacity = self.gate.capacity.load(Ordering::Relaxed);
+        let capacity = self.header.capacity.load(Ordering::Relaxed);
         let owned = block.slot(self.index).map_or(-1, Slot::owned);
         capacity > 0 && owned >= 0 && n.saturating_add(owned.cast_unsigned()) > capacity
     }
@@ -373,10 +373,10 @@ impl Node {
     /// where a level had less to take.
     fn cut(&self, block: &Block, n: u64) -> bool {
         // SeqCst (E5, E14): as in `refill`.
-        let capacity = self.gate.capacity.load(Ordering::SeqCst);
+        let capacity = self.header.capacity.load(Ordering::SeqCst);
         let Some(slot) = self.ready_slot(block, capacity) else { return self.uncharge_levels(n) };
-        let fenced = self.life().fenced;
-        match slot.put(n, &self.gate.capacity, fenced) {
+        let fenced = self.incarnation().fenced;
+        match slot.put(n, &self.header.capacity, fenced) {
             Put::Kept => return true,
             Put::Closed => return self.uncharge_levels(slot.take_back(u64::MAX, fenced)),
             Put::Full => {}
@@ -394,17 +394,17 @@ impl Node {
     /// A drainer claimed what a charge was about to pay with: raise the level again. The charge goes on as a miss.
     fn undo(&self, block: Option<&Block>, n: u64) {
         let Some((block, slot)) = self.slot_of(block) else { return };
-        if slot.undo(n, &self.gate.capacity, self.life().fenced) == Put::Closed {
-            self.gate.take_back(Some((block, slot)), self.tree().number, self.life().fenced);
+        if slot.undo(n, &self.header.capacity, self.incarnation().fenced) == Put::Closed {
+            self.header.take_back(Some((block, slot)), self.tree().number, self.incarnation().fenced);
         }
     }
 }
 
 // === Hits that cost more: with a real fence, or counted twice ===
 
-impl Node {
+impl Counter {
     fn consume_careful(&self, block: Option<&Block>, n: u64) -> Consume {
-        self.slot_of(block).map_or(Consume::Miss, |(_, slot)| slot.consume(n, self.life().fenced))
+        self.slot_of(block).map_or(Consume::Miss, |(_, slot)| slot.consume(n, self.incarnation().fenced))
     }
 
     fn slot_of<'a>(&self, block: Option<&'a Block>) -> Option<(&'a Block, &'a Slot)> {

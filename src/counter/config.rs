@@ -189,7 +189,7 @@ impl CounterConfig {
     /// Called when a charge does not fit even after stranded credit was drained, before it is refused.
     ///
     /// Runs on the charging thread with no lock held; may charge and uncharge; returns the units that it freed. While
-    /// it returns more than 0 the charge is tried again, at most 16 times. Pressure does not nest: a charge made inside
+    /// it returns more than 0 the charge is excluded again, at most 16 times. Pressure does not nest: a charge made inside
     /// the hook that does not fit is refused at once.
     ///
     /// ```

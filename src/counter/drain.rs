@@ -11,7 +11,7 @@
 //! Edges: E2 and E3 (slots), E4 (forced charge/opening), E5 and E6 (transit), E10 (open count), E35 (opening/offline),
 //! E36 (closing/burial). The protocol stands in `README.md` beside this file.
 
-use crate::counter::object::{CLOSED, Node, OPENED};
+use crate::counter::object::{CLOSED, Counter, OPENED};
 use crate::counter::refusal::Refusal;
 use crate::counter::stocks::{Claim, List, Scope, Stocks};
 use crate::counter::tree::Tree;
@@ -65,9 +65,9 @@ impl Tree {
     #[cold]
     pub(crate) fn charge_at_limit<'a>(
         &self,
-        node: &'a Node,
+        node: &'a Counter,
         n: u64,
-        top: Option<&Node>,
+        top: Option<&Counter>,
         mut refusal: Refusal<'a>,
     ) -> Result<u64, Refusal<'a>> {
         for _ in 0..TURNS_MAX {
@@ -102,8 +102,8 @@ impl Tree {
 
     /// Forced charges have put `node` or an ancestor above its max: no hit below may succeed from here on.
     #[cold]
-    pub(crate) fn close_crossed(&self, node: &Node) {
-        for level in node.levels() {
+    pub(crate) fn close_crossed(&self, node: &Counter) {
+        for level in node.path_to_root() {
             // SeqCst (E4): after the exchange on usage; pairs with `open`.
             if level.usage() <= level.max() || level.limits.open.load(Ordering::SeqCst) as u32 == 0 {
                 continue;
@@ -116,10 +116,10 @@ impl Tree {
     }
 
     /// Set a max. Credit is drained before live charge makes it busy.
-    pub(crate) fn set_max(&self, level: &Node, max: u64) -> Result<(), u64> {
+    pub(crate) fn set_max(&self, level: &Counter, max: u64) -> Result<(), u64> {
         let mut stocks = self.stocks.lock();
         let lowers = max < level.max();
-        let mut near = self.adaptive && lowers && level.room(max) < self.close_below(level.batch());
+        let mut near = self.adaptive && lowers && level.room(max) < self.close_margin(level.batch());
         let mut closed = false;
         let mut set = Err(level.usage());
         // A charge that gets in between the look and the store takes the max back: it had room under the old one.
@@ -142,7 +142,7 @@ impl Tree {
             // until it is undone. Walks are in transit (E5).
             let _ = self.wait_transits();
         }
-        if level.life().parent.is_none() && level.bound.load(Ordering::Relaxed) > level.budget() {
+        if level.incarnation().parent.is_none() && level.bound.load(Ordering::Relaxed) > level.budget() {
             let _ = self.close(&mut stocks, level, Scope::Subtree);
         }
         self.reopen(&mut stocks, level);
@@ -150,10 +150,10 @@ impl Tree {
     }
 
     /// Set a max, whatever usage is. Credit is drained where usage comes near it. Returns what is above it then.
-    pub(crate) fn impose_max(&self, stocks: &mut Stocks, level: &Node, max: u64) -> u64 {
+    pub(crate) fn impose_max(&self, stocks: &mut Stocks, level: &Counter, max: u64) -> u64 {
         let lowers = max < level.max();
         level.impose_max(max);
-        let near = self.adaptive && level.room(max) < self.close_below(level.batch());
+        let near = self.adaptive && level.room(max) < self.close_margin(level.batch());
         if lowers && (near || level.usage() > max) {
             level.limits.tight.store(true, Ordering::Relaxed);
             let _ = self.close(stocks, level, Scope::Subtree);
@@ -162,12 +162,12 @@ impl Tree {
             let _ = self.wait_transits();
         }
         level.trim_forced();
-        if level.life().parent.is_none() && level.bound.load(Ordering::Relaxed) > level.budget() {
+        if level.incarnation().parent.is_none() && level.bound.load(Ordering::Relaxed) > level.budget() {
             let _ = self.close(stocks, level, Scope::Subtree);
         }
         self.reopen(stocks, level);
         // Whoever waits here may fit now, or never again.
-        level.list_waited_for();
+        level.schedule_waited_for();
         level.usage().saturating_sub(max)
     }
 
@@ -188,13 +188,13 @@ impl Tree {
     // === Opening and closing ===
 
     /// Margin under which a stock closes.
-    pub(crate) fn close_below(&self, batch: u64) -> u64 {
+    pub(crate) fn close_margin(&self, batch: u64) -> u64 {
         self.threads().saturating_mul(CLOSE_BELOW).saturating_mul(batch)
     }
 
     /// Margin from which on a stock opens. One that never closes by margin closed for a level above its max, and needs
     /// no more than that it is not.
-    pub(crate) fn open_above(&self, batch: u64) -> u64 {
+    pub(crate) fn open_margin(&self, batch: u64) -> u64 {
         if !self.adaptive {
             return 0;
         }
@@ -207,19 +207,19 @@ impl Tree {
 
     /// After a walk that left `margin`: near a limit credit does more harm than good. Skipped while a drain runs.
     #[inline]
-    pub(crate) fn adapt(&self, node: &Node, open: bool, margin: u64) {
+    pub(crate) fn adapt(&self, node: &Counter, open: bool, margin: u64) {
         let batch = node.batch();
         if batch == 0 {
             return;
         }
-        let closes = self.adaptive && open && margin < self.close_below(batch);
-        let tight = || node.levels().any(Node::is_tight);
-        let opens = !open && margin >= self.open_above(batch) && !tight() && node.may_open();
+        let closes = self.adaptive && open && margin < self.close_margin(batch);
+        let tight = || node.path_to_root().any(Counter::is_tight);
+        let opens = !open && margin >= self.open_margin(batch) && !tight() && node.may_open();
         if (closes || opens)
             && let Some(mut stocks) = self.stocks.try_lock()
         {
             if opens {
-                self.open(&mut stocks, node.gate.node());
+                self.open(&mut stocks, node.header.node());
             } else {
                 let _ = self.close(&mut stocks, node, Scope::Own);
             }
@@ -227,7 +227,7 @@ impl Tree {
     }
 
     /// Open one stock, if nothing speaks against it.
-    fn open(&self, stocks: &mut Stocks, node: &'static Node) {
+    fn open(&self, stocks: &mut Stocks, node: &'static Counter) {
         if !node.may_open() {
             return;
         }
@@ -238,7 +238,7 @@ impl Tree {
                 return;
             }
             stocks.set_open(node, true);
-            for level in node.levels() {
+            for level in node.path_to_root() {
                 // SeqCst (E10): counted before the first batch; pairs with `Refusal::without_credit`.
                 level.limits.open.fetch_add(OPENED, Ordering::SeqCst);
             }
@@ -247,36 +247,37 @@ impl Tree {
         // this stock counted and closes it.
         // E35: the same, that its group is going offline.
         fence_after_exchange();
-        if node.keeper().is_barred() || node.levels().any(|level| level.is_tight() || level.usage() > level.max()) {
+        let forbids = |level: &Counter| level.is_tight() || level.usage() > level.max();
+        if node.first().is_barred() || node.path_to_root().any(forbids) {
             // Nothing can be in a stock that has had no capacity.
-            if node.gate.capacity.load(Ordering::Relaxed) == 0 && !node.stuck.load(Ordering::Relaxed) {
+            if node.header.capacity.load(Ordering::Relaxed) == 0 && !node.stuck.load(Ordering::Relaxed) {
                 self.uncount(node);
                 stocks.set_open(node, false);
             }
             return;
         }
         // Release (E10): after the count; whoever finds the stock open finds it counted.
-        node.gate.capacity.store(capacity, Ordering::Release);
+        node.header.capacity.store(capacity, Ordering::Release);
     }
 
     /// The stock holds nothing any more.
-    pub(crate) fn uncount(&self, node: &Node) {
+    pub(crate) fn uncount(&self, node: &Counter) {
         node.unreserve(node.touched.load(Ordering::Relaxed) * 2 * node.batch());
-        for level in node.levels() {
+        for level in node.path_to_root() {
             // AcqRel (E10): uncounted after the drain; pairs with `Refusal::without_credit`.
             level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
         }
     }
 
     /// Where stocks never close by margin: open everything below `level` again.
-    fn reopen(&self, stocks: &mut Stocks, level: &Node) {
+    fn reopen(&self, stocks: &mut Stocks, level: &Counter) {
         if self.adaptive {
             return;
         }
         if level.usage() <= level.max() {
             level.limits.tight.store(false, Ordering::Relaxed);
         }
-        for node in self.shape.freeze().subtree(level.gate.node()) {
+        for node in self.hierarchy.snapshot().subtree(level.header.node()) {
             self.open(stocks, node);
             if let Some(front) = node.front() {
                 self.open(stocks, front);
@@ -286,10 +287,10 @@ impl Tree {
 
     /// Close every open stock in `scope` and take all its credit out, at the price of one barrier. On an error some
     /// stocks stay counted as open, with capacity 0; the next closing finds them.
-    fn close(&self, stocks: &mut Stocks, top: &Node, scope: Scope) -> Result<(), Stuck> {
-        let closing = stocks.open_in(&self.shape, top, scope);
+    fn close(&self, stocks: &mut Stocks, top: &Counter, scope: Scope) -> Result<(), Stuck> {
+        let closing = stocks.open_in(&self.hierarchy, top, scope);
         // The dying may hold what a limit above them lacks.
-        if closing.is_empty() && (scope == Scope::Own || stocks.deaths.is_empty()) {
+        if closing.is_empty() && (scope == Scope::Own || stocks.pending_close.is_empty()) {
             stocks.scratch = closing;
             return Ok(());
         }
@@ -298,13 +299,13 @@ impl Tree {
 
     /// Close these, and the dying on the way.
     pub(crate) fn close_all(&self, stocks: &mut Stocks, mut closing: List) -> Result<(), Stuck> {
-        stocks.take_deaths(&mut closing);
+        stocks.take_pending_close(&mut closing);
         if closing.is_empty() {
             return Ok(());
         }
         for stock in &closing {
             // SeqCst (E3, E5): before the heavy barrier; a put or a transit that it does not wait for reads zero.
-            stock.gate.capacity.store(0, Ordering::SeqCst);
+            stock.header.capacity.store(0, Ordering::SeqCst);
         }
         let taken = self.take_out(stocks, &closing, Pass::Closing);
         for &stock in &closing {
@@ -313,10 +314,10 @@ impl Tree {
                 self.uncount(stock);
                 stocks.set_open(stock, false);
             } else if stock.is_queued() {
-                stocks.deaths.push(stock);
+                stocks.pending_close.push(stock);
             }
         }
-        if stocks.deaths.is_empty() {
+        if stocks.pending_close.is_empty() {
             stocks.unsettled = 0;
         }
         closing.clear();
@@ -326,7 +327,7 @@ impl Tree {
 
     /// Claim, barrier, settle, uncharge: until nothing is in sight.
     #[allow(unsafe_code)]
-    fn take_out(&self, stocks: &mut Stocks, from: &[&'static Node], pass: Pass) -> Result<(), Stuck> {
+    fn take_out(&self, stocks: &mut Stocks, from: &[&'static Counter], pass: Pass) -> Result<(), Stuck> {
         let mut result = Ok(());
         self.counts.drains.fetch_add(1, Ordering::Relaxed);
         let mut cut = false;
@@ -377,7 +378,7 @@ impl Tree {
 
     /// Credit that came out of slots goes up the tree. What a poisoned counter holds beyond its usage was never
     /// charged.
-    fn uncharge_drained(&self, node: &Node, units: u64) {
+    fn uncharge_drained(&self, node: &Counter, units: u64) {
         let backed = if node.poisoned.load(Ordering::Relaxed) { units.min(node.backing()) } else { units };
         node.uncharge_levels(backed);
         self.counts.discarded.fetch_add(units - backed, Ordering::Relaxed);
@@ -387,11 +388,11 @@ impl Tree {
     // === By hand ===
 
     /// Take all credit below `level` out and leave the stocks open.
-    pub(crate) fn drain(&self, level: &Node) -> u64 {
+    pub(crate) fn drain(&self, level: &Counter) -> u64 {
         let mut stocks = self.stocks.lock();
-        let _ = self.close_deaths(&mut stocks);
+        let _ = self.close_all_pending(&mut stocks);
         let before = self.counts.drained.load(Ordering::Relaxed);
-        let mut open = stocks.open_in(&self.shape, level, Scope::Subtree);
+        let mut open = stocks.open_in(&self.hierarchy, level, Scope::Subtree);
         let _ = self.take_out(&mut stocks, &open, Pass::Open);
         // A counter whose credit turned out to be unbacked may not stay open.
         for stock in &open {
@@ -405,7 +406,7 @@ impl Tree {
     }
 
     /// `level` is under pressure: from here on what is given back below it goes up the tree.
-    pub(crate) fn press(&self, level: &Node) {
+    pub(crate) fn close_below(&self, level: &Counter) {
         let mut stocks = self.stocks.lock();
         if level.limits.open.load(Ordering::Relaxed) as u32 == 0 {
             return;
@@ -417,19 +418,19 @@ impl Tree {
 
     /// More was uncharged than charged: stop hitting on credit that may not be there.
     #[cold]
-    pub(crate) fn close_poisoned(&self, node: &Node) {
+    pub(crate) fn close_poisoned(&self, node: &Counter) {
         let mut stocks = self.stocks.lock();
         let _ = self.close(&mut stocks, node, Scope::Own);
     }
 
     /// Change the batch of `level` and all below: capacity 0, barrier, drain, then the new batch. Never drain first: an
     /// in-flight charge that still believes in the stock would refill it behind the drain.
-    pub(crate) fn set_batch(&self, level: &Node, batch: u64) {
+    pub(crate) fn set_batch(&self, level: &Counter, batch: u64) {
         let mut stocks = self.stocks.lock();
         let closed = self.close(&mut stocks, level, Scope::Subtree);
         // A stock that could not be closed keeps its batch: its bound was published for it.
         let _ = closed;
-        for node in self.shape.freeze().subtree(level.gate.node()) {
+        for node in self.hierarchy.snapshot().subtree(level.header.node()) {
             for node in [Some(node), node.front()].into_iter().flatten().filter(|node| !node.is_open()) {
                 node.batch.store(batch, Ordering::Relaxed);
             }
@@ -438,15 +439,15 @@ impl Tree {
     }
 
     /// `parent` has its first child: its own credit goes back. The root has no stock as long as it has children.
-    pub(crate) fn after_first_child(&self, stocks: &mut Stocks, parent: &'static Node) {
+    pub(crate) fn after_first_child(&self, stocks: &mut Stocks, parent: &'static Counter) {
         let _ = self.close(stocks, parent, Scope::Own);
         for stock in [Some(parent), parent.front()].into_iter().flatten() {
-            self.open_at_birth(stocks, stock);
+            self.open_at_start(stocks, stock);
         }
     }
 
     /// The stock of a new counter that never closes by margin starts open.
-    pub(crate) fn open_at_birth(&self, stocks: &mut Stocks, node: &'static Node) {
+    pub(crate) fn open_at_start(&self, stocks: &mut Stocks, node: &'static Counter) {
         if !self.adaptive {
             self.open(stocks, node);
         }
@@ -457,7 +458,7 @@ impl Tree {
 
 impl Stocks {
     /// Claim what a thread has in a stock, for the barrier to come. False where there is no memory for that.
-    fn claim(&mut self, stock: &'static Node, block: &Block) -> bool {
+    fn claim(&mut self, stock: &'static Counter, block: &Block) -> bool {
         let Some(slot) = block.slot(stock.index) else { return true };
         if self.claims.try_reserve(1).is_err() {
             return false;

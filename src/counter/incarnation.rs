@@ -28,7 +28,7 @@
 
 use std::ptr;
 
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::sync::{AtomicU64, Ordering, fence_after_exchange, pause_point};
 use crate::thread::registry;
 
@@ -178,21 +178,15 @@ impl State {
     }
 }
 
-// === impl Node ===
+// === impl Counter ===
 
-impl Node {
+impl Counter {
     /// Drop a handle. Where it may have been the last thing that kept the object alive, the life to go on with in
-    /// [`Node::part`].
+    /// [`Counter::part`].
     #[inline]
     pub(crate) fn unpin(&self) -> Option<Generation> {
         let left = self.state().unpin();
         is_last(left).then(|| generation(left))
-    }
-
-    /// The counter that has the state word of the group that this is one of.
-    #[inline]
-    pub(crate) fn keeper(&self) -> &'static Node {
-        self.first()
     }
 
     /// After a step that may have been the last, and a fence; `of` was read before it. Whoever is last queues the
@@ -216,7 +210,7 @@ impl Node {
         {
             pause_point("claimed");
             // Nobody else buries it now: the list of its counters is there.
-            let used = self.keeper().group().find(|counter| !counter.usage_is_zero());
+            let used = self.first().group().find(|counter| !counter.usage_is_zero());
             pause_point("usage read");
             // AcqRel (E15): after usage; whoever finds the next generation comes after all that this life did.
             if used.is_none()
@@ -224,8 +218,8 @@ impl Node {
             {
                 // Relaxed: from here on the object is this thread's; the pool's locks hand it on.
                 self.usage.spent.store(!has_next(word), Ordering::Relaxed);
-                let after = registry::exchange_graves(ptr::from_ref(self).cast());
-                self.usage.next_grave.store(after.cast_mut().cast(), Ordering::Relaxed);
+                let after = registry::exchange_release_queue(ptr::from_ref(self).cast());
+                self.usage.next_to_release.store(after.cast_mut().cast(), Ordering::Relaxed);
                 return;
             }
             // SeqCst (E15): who took a last step meanwhile has seen the claim gone and looks itself, or we see that

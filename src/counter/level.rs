@@ -3,14 +3,14 @@
 //! Edges: E1 (charge/set_max), E4 (forced charge/opening), E15 (the last uncharge), E39 (usage/what of it was forced). The walk over all levels is in
 //! `walk`.
 
-use crate::counter::object::{Node, USAGE_MAX};
+use crate::counter::object::{Counter, USAGE_MAX};
 use crate::counter::peak::Peaks;
 use crate::counter::refusal::Refusal;
 use crate::counter::watch::WAITING;
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::registry;
 
-impl Node {
+impl Counter {
     /// Add `n` if usage stays within max. Returns usage and the room left above it.
     ///
     /// One try as it mostly goes, with nothing kept for the case that it does not: what is spilled before a locked
@@ -22,7 +22,7 @@ impl Node {
         let max = self.limits.max.load(Ordering::Acquire);
         if let Some(new) = checked_add(usage, n).filter(|&new| within(new, max))
             && self.exchange(usage, new).is_ok()
-            && let Ok(room) = self.keep(new, n)
+            && let Ok(room) = self.recheck_limit(new, n)
         {
             return Ok((new, room));
         }
@@ -54,7 +54,7 @@ impl Node {
                 usage = now;
                 continue;
             }
-            return match self.keep(new, n) {
+            return match self.recheck_limit(new, n) {
                 Ok(room) => Ok((new, room)),
                 Err(max) => Err(self.refusal(open, usage, max)),
             };
@@ -63,14 +63,14 @@ impl Node {
 
     #[inline(always)]
     fn exchange(&self, usage: i64, new: i64) -> Result<i64, i64> {
-        // SeqCst (E1): pairs with `set_max`. Either we read its new max in `keep`, or it reads our usage.
+        // SeqCst (E1): pairs with `set_max`. Either we read its new max in `recheck_limit`, or it reads our usage.
         self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Acquire)
     }
 
     /// Look at max again: with `new` this level is within it, and has so much room left; or gives `n` back, for the max
     /// is this.
     #[inline(always)]
-    fn keep(&self, new: i64, n: u64) -> Result<u64, u64> {
+    fn recheck_limit(&self, new: i64, n: u64) -> Result<u64, u64> {
         fence_after_exchange();
         // SeqCst (E1): after the exchange on usage; pairs with `store_max`.
         let max = self.limits.max.load(Ordering::SeqCst);
@@ -118,7 +118,7 @@ impl Node {
 
     #[cold]
     fn loosen_slow(&self, room: u64) {
-        if room.min(self.room(self.high())) >= self.tree().open_above(self.batch()) {
+        if room.min(self.room(self.high())) >= self.tree().open_margin(self.batch()) {
             self.limits.tight.store(false, Ordering::Relaxed);
         }
     }
@@ -154,7 +154,7 @@ impl Node {
 
     /// Take `n` off this level. Returns what was there to take: less than `n` is an underflow, counted and clamped.
     pub(crate) fn subtract(&self, n: u64) -> u64 {
-        let keeper = self.keeper();
+        let keeper = self.first();
         let of = keeper.state().generation();
         // Relaxed: whose units were forced has them from the thread that forced them, and finds them here.
         let taken = if self.limits.forced.load(Ordering::Relaxed) == 0 {
@@ -259,7 +259,7 @@ impl Node {
     pub(crate) fn set_reserve(&self, units: u64) {
         self.limits.reserve_wanted.store(units, Ordering::Relaxed);
         self.store_admitted(self.max(), units);
-        self.list_waited_for();
+        self.schedule_waited_for();
     }
 
     /// What charges inside reclaim are admitted to, and what others are. A level that is only observed admits everybody.
@@ -298,7 +298,7 @@ impl Node {
 
     /// Units that fit at every level before one of them cannot count them.
     pub(crate) fn countable(&self) -> u64 {
-        self.levels().map(|level| USAGE_MAX - level.usage()).min().unwrap_or(USAGE_MAX)
+        self.path_to_root().map(|level| USAGE_MAX - level.usage()).min().unwrap_or(USAGE_MAX)
     }
 
     pub(crate) fn forced(&self) -> u64 {

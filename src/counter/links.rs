@@ -17,7 +17,7 @@ use hashbrown::{HashTable, TryReserveError};
 
 use crate::counter::index::{Hint, Names, Refused};
 use crate::counter::make::group;
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::lifecycle::create::HasChildren;
 use crate::sync::lock::{Lock, LockGuard, LockGuards, Rank};
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
@@ -27,7 +27,7 @@ use crate::sync::{CachePadded, NameHasher, Ordering, SHARDS};
 const BARRED: u32 = 1 << 31;
 
 /// All groups of a tree by name, and by parent.
-pub(crate) struct Shape {
+pub(crate) struct Hierarchy {
     shards: [CachePadded<Place>; SHARDS],
     hasher: NameHasher,
 }
@@ -50,28 +50,28 @@ pub(crate) struct Shard {
     /// Parents that have children here, and the youngest of these.
     parents: HashTable<Children>,
     /// Who went offline and still holds something, the youngest first.
-    dying: Option<&'static Node>,
+    dying: Option<&'static Counter>,
     /// Groups that are online, and dying.
     online: u32,
     pub(crate) dead: u32,
 }
 
 struct Children {
-    of: &'static Node,
-    first: &'static Node,
+    of: &'static Counter,
+    first: &'static Counter,
 }
 
 /// Among which siblings a group stands; written under the lock of its shard.
 pub(crate) struct Sibling {
     hash: StatU64,
-    next: StatPtr<Node>,
-    prev: StatPtr<Node>,
+    next: StatPtr<Counter>,
+    prev: StatPtr<Counter>,
 }
 
 /// Memory for an entry was refused: so many bytes.
 pub(crate) struct NoRoom(pub(crate) usize);
 
-// === impl Node: its place in the shape ===
+// === impl Counter: its place in the shape ===
 
 impl Sibling {
     pub(crate) fn new() -> Sibling {
@@ -80,17 +80,17 @@ impl Sibling {
     }
 }
 
-fn set(link: &StatPtr<Node>, node: Option<&'static Node>) {
+fn set(link: &StatPtr<Counter>, node: Option<&'static Counter>) {
     link.store(node.map_or(std::ptr::null(), std::ptr::from_ref).cast_mut(), Ordering::Relaxed);
 }
 
 #[allow(unsafe_code)]
-fn get(link: &StatPtr<Node>) -> Option<&'static Node> {
+fn get(link: &StatPtr<Counter>) -> Option<&'static Counter> {
     // SAFETY: `set` has stored it; objects are never freed, and who is linked is in its life.
     unsafe { link.load(Ordering::Relaxed).as_ref() }
 }
 
-impl Node {
+impl Counter {
     fn hash(&self) -> u64 {
         self.sibling.hash.load(Ordering::Relaxed)
     }
@@ -110,7 +110,7 @@ impl Node {
 
     /// The last of what leaving a parent is: that may go offline now.
     pub(crate) fn leave_parent(&self) {
-        if let Some(parent) = self.life().parent {
+        if let Some(parent) = self.incarnation().parent {
             // Release (E37): pairs with `bar`: nothing of the child is linked then, and it is offline.
             parent.first().children.fetch_sub(1, Ordering::Release);
         }
@@ -131,17 +131,17 @@ impl Node {
     }
 }
 
-// === impl Shape ===
+// === impl Hierarchy ===
 
-impl Shape {
-    pub(crate) fn new() -> Shape {
-        let shard = || Lock::new(Rank::Shape, Shard::default());
+impl Hierarchy {
+    pub(crate) fn new() -> Hierarchy {
+        let shard = || Lock::new(Rank::Hierarchy, Shard::default());
         let place = |_| CachePadded::new(Place { shard: shard(), hint: Hint::new() });
-        Shape { shards: std::array::from_fn(place), hasher: NameHasher::default() }
+        Hierarchy { shards: std::array::from_fn(place), hasher: NameHasher::default() }
     }
 
     /// Of a name below `parent`; of a counter without a name, which nobody looks for.
-    fn hash_of(&self, parent: Option<&Node>, name: &str, number: u32) -> u64 {
+    fn hash_of(&self, parent: Option<&Counter>, name: &str, number: u32) -> u64 {
         match parent {
             Some(parent) if !name.is_empty() => self.hasher.hash_one((parent.number, name)),
             _ => spread(number),
@@ -157,41 +157,41 @@ impl Shape {
     }
 
     /// Of a child that there is to be: what a look for its name needs comes while it is made. Takes no lock.
-    pub(crate) fn expect(&self, parent: &Node, name: &str) -> Hash {
+    pub(crate) fn expect(&self, parent: &Counter, name: &str) -> Hash {
         let hash = self.hash_of(Some(parent), name, 0);
         self.place(hash).hint.fetch(hash);
         Hash(hash)
     }
 
     /// The same of a group that is going to leave.
-    pub(crate) fn expect_leave(&self, group: &Node) {
+    pub(crate) fn expect_leave(&self, group: &Counter) {
         self.place(group.hash()).hint.fetch(group.hash());
     }
 
     /// The shard of a group that is in its life but not linked yet.
-    pub(crate) fn lock_for(&self, node: &Node) -> LockGuard<'_, Shard> {
-        let life = node.life();
+    pub(crate) fn lock_for(&self, node: &Counter) -> LockGuard<'_, Shard> {
+        let life = node.incarnation();
         self.lock_expected(node, Hash(self.hash_of(life.parent, &life.name, node.number)))
     }
 
     /// The same of one that was [expected](Self::expect).
-    pub(crate) fn lock_expected(&self, node: &Node, Hash(hash): Hash) -> LockGuard<'_, Shard> {
+    pub(crate) fn lock_expected(&self, node: &Counter, Hash(hash): Hash) -> LockGuard<'_, Shard> {
         node.sibling.hash.store(hash, Ordering::Relaxed);
         self.lock_shard(hash)
     }
 
     /// Room for one more in the shard of a group, which the caller has locked; nothing is allocated after this.
-    pub(crate) fn reserve(&self, shard: &mut Shard, node: &Node) -> Result<(), NoRoom> {
+    pub(crate) fn reserve(&self, shard: &mut Shard, node: &Counter) -> Result<(), NoRoom> {
         shard.reserve(&self.place(node.hash()).hint)
     }
 
     /// The shard of a group that is linked, or was.
-    pub(crate) fn lock_of(&self, node: &Node) -> LockGuard<'_, Shard> {
-        self.lock_shard(node.keeper().hash())
+    pub(crate) fn lock_of(&self, node: &Counter) -> LockGuard<'_, Shard> {
+        self.lock_shard(node.first().hash())
     }
 
     /// The child of that name, with a handle for the caller, who keeps the parent.
-    pub(crate) fn find(&self, parent: &Node, name: &str) -> Option<&'static Node> {
+    pub(crate) fn find(&self, parent: &Counter, name: &str) -> Option<&'static Counter> {
         let hash = self.hash_of(Some(parent), name, 0);
         let shard = self.lock_shard(hash);
         let child = shard.child(hash, parent, name)?;
@@ -210,31 +210,31 @@ impl Shape {
     }
 
     /// Nobody comes and nobody goes, for as long as the result lives.
-    pub(crate) fn freeze(&self) -> Frozen<'_> {
-        Frozen(LockGuards::lock(self.shards.iter().map(|place| &place.shard)))
+    pub(crate) fn snapshot(&self) -> HierarchySnapshot<'_> {
+        HierarchySnapshot(LockGuards::lock(self.shards.iter().map(|place| &place.shard)))
     }
 
     /// The groups below `top` that are online, parents first, itself first of all; for a further counter, the same one of
     /// each group. With handles: what is done to them may need their shards.
-    pub(crate) fn pinned_below(&self, top: &'static Node) -> Pinned {
-        let pin = |node: &'static Node| {
-            node.keeper().state().pin();
+    pub(crate) fn pinned_below(&self, top: &'static Counter) -> Pinned {
+        let pin = |node: &'static Counter| {
+            node.first().state().pin();
             node
         };
-        Pinned(self.freeze().subtree(top).map(pin).collect())
+        Pinned(self.snapshot().subtree(top).map(pin).collect())
     }
 
     /// The whole shape, unless somebody comes or goes just now.
-    pub(crate) fn try_freeze(&self) -> Option<Frozen<'_>> {
-        LockGuards::try_lock(self.shards.iter().map(|place| &place.shard)).map(Frozen)
+    pub(crate) fn try_snapshot(&self) -> Option<HierarchySnapshot<'_>> {
+        LockGuards::try_lock(self.shards.iter().map(|place| &place.shard)).map(HierarchySnapshot)
     }
 }
 
 /// Counters that are kept, each with a handle on its group.
-pub(crate) struct Pinned(Vec<&'static Node>);
+pub(crate) struct Pinned(Vec<&'static Counter>);
 
 impl Pinned {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &'static Node> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'static Counter> + '_ {
         self.0.iter().copied()
     }
 }
@@ -242,7 +242,7 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         for node in self.0.drain(..) {
-            let keeper = node.keeper();
+            let keeper = node.first();
             if let Some(of) = keeper.unpin() {
                 keeper.part(of);
             }
@@ -263,17 +263,17 @@ fn spread(number: u32) -> u64 {
 // === impl Shard ===
 
 impl Shard {
-    fn child(&self, hash: u64, parent: &Node, name: &str) -> Option<&'static Node> {
-        let same = |child: &'static Node| {
-            let life = child.life();
+    fn child(&self, hash: u64, parent: &Counter, name: &str) -> Option<&'static Counter> {
+        let same = |child: &'static Counter| {
+            let life = child.incarnation();
             *life.name == *name && life.parent.is_some_and(|of| std::ptr::eq(of, parent))
         };
         self.names.find(hash, |number| group(number).is_some_and(same)).and_then(group)
     }
 
     /// The parent of a new group has a child of its name.
-    pub(crate) fn is_taken(&self, node: &Node) -> bool {
-        let life = node.life();
+    pub(crate) fn is_taken(&self, node: &Counter) -> bool {
+        let life = node.incarnation();
         life.parent.is_some_and(|parent| self.child(node.hash(), parent, &life.name).is_some())
     }
 
@@ -287,8 +287,8 @@ impl Shard {
     }
 
     /// Into its parent's children, if it may have any; a root is only counted. Whether it is the first.
-    pub(crate) fn link(&mut self, node: &'static Node) -> Option<bool> {
-        let life = node.life();
+    pub(crate) fn link(&mut self, node: &'static Counter) -> Option<bool> {
+        let life = node.incarnation();
         let mut first = false;
         if let Some(parent) = life.parent {
             // The last that may refuse (E37).
@@ -302,7 +302,7 @@ impl Shard {
         Some(first)
     }
 
-    fn push(&mut self, node: &'static Node, parent: &'static Node) {
+    fn push(&mut self, node: &'static Counter, parent: &'static Counter) {
         let same = |children: &Children| std::ptr::eq(children.of, parent);
         let next = match self.parents.find_mut(spread(parent.number), same) {
             Some(children) => Some(std::mem::replace(&mut children.first, node)),
@@ -316,8 +316,8 @@ impl Shard {
     }
 
     /// Out of the children of its parent: its name is free. Counted there until `leave_parent`.
-    fn pull(&mut self, node: &'static Node) {
-        let Some(parent) = node.life().parent else { return };
+    fn pull(&mut self, node: &'static Counter) {
+        let Some(parent) = node.incarnation().parent else { return };
         let parent = parent.first();
         self.names.remove(node.hash(), node.number);
         if let Some(next) = unlink(node)
@@ -332,7 +332,7 @@ impl Shard {
     }
 
     /// From the children to the dying. Its parent counts it still.
-    pub(crate) fn leave(&mut self, node: &'static Node) {
+    pub(crate) fn leave(&mut self, node: &'static Counter) {
         self.pull(node);
         link_before(node, self.dying.replace(node));
         self.online -= 1;
@@ -340,14 +340,14 @@ impl Shard {
     }
 
     /// A counter that was not taken offline is done with.
-    pub(crate) fn retire(&mut self, node: &'static Node) {
+    pub(crate) fn retire(&mut self, node: &'static Counter) {
         self.pull(node);
         node.leave_parent();
         self.online -= 1;
     }
 
     /// One of the dying is done with.
-    pub(crate) fn bury(&mut self, node: &'static Node) {
+    pub(crate) fn bury(&mut self, node: &'static Counter) {
         if let Some(next) = unlink(node) {
             self.dying = next;
         }
@@ -356,7 +356,7 @@ impl Shard {
 }
 
 /// In front of a list.
-fn link_before(node: &'static Node, next: Option<&'static Node>) {
+fn link_before(node: &'static Counter, next: Option<&'static Counter>) {
     set(&node.sibling.prev, None);
     set(&node.sibling.next, next);
     if let Some(next) = next {
@@ -365,7 +365,7 @@ fn link_before(node: &'static Node, next: Option<&'static Node>) {
 }
 
 /// Out of its list. What is in front of that now, where this was.
-fn unlink(node: &'static Node) -> Option<Option<&'static Node>> {
+fn unlink(node: &'static Counter) -> Option<Option<&'static Counter>> {
     let Sibling { next, prev, .. } = &node.sibling;
     let (next, prev) = (get(next), get(prev));
     if let Some(next) = next {
@@ -383,15 +383,15 @@ fn unlink(node: &'static Node) -> Option<Option<&'static Node>> {
 // === The whole shape ===
 
 /// The shape of a tree while nobody comes and nobody goes.
-pub(crate) struct Frozen<'a>(LockGuards<'a, Shard>);
+pub(crate) struct HierarchySnapshot<'a>(LockGuards<'a, Shard>);
 
-impl Frozen<'_> {
-    pub(crate) fn shard_of(&mut self, node: &Node) -> &mut Shard {
+impl HierarchySnapshot<'_> {
+    pub(crate) fn shard_of(&mut self, node: &Counter) -> &mut Shard {
         &mut self.0[shard_of(node.hash())]
     }
 
     /// The youngest child of `parent` in the shards from `from` on.
-    fn first_child(&self, parent: &Node, from: usize) -> Option<&'static Node> {
+    fn first_child(&self, parent: &Counter, from: usize) -> Option<&'static Counter> {
         if parent.children() == 0 {
             return None;
         }
@@ -400,43 +400,43 @@ impl Frozen<'_> {
         shards.find_map(|shard| Some(shard.parents.find(spread(parent.number), same)?.first))
     }
 
-    fn next_sibling(&self, node: &Node) -> Option<&'static Node> {
-        let parent = node.life().parent?.first();
+    fn next_sibling(&self, node: &Counter) -> Option<&'static Counter> {
+        let parent = node.incarnation().parent?.first();
         get(&node.sibling.next).or_else(|| self.first_child(parent, shard_of(node.hash()) + 1))
     }
 
     /// The group after `group` in a walk over all below `top`, parents first.
-    fn after(&self, group: &'static Node, top: &Node) -> Option<&'static Node> {
+    fn after(&self, group: &'static Counter, top: &Counter) -> Option<&'static Counter> {
         let mut at = group;
         let mut next = self.first_child(at, 0);
         while next.is_none() && !std::ptr::eq(at, top) {
             next = self.next_sibling(at);
-            at = at.life().parent?.first();
+            at = at.incarnation().parent?.first();
         }
         next
     }
 
     /// The groups below `top` that are online, parents first, itself first of all; for a further counter, the same one of
     /// each group.
-    pub(crate) fn subtree(&self, top: &'static Node) -> impl Iterator<Item = &'static Node> + '_ {
+    pub(crate) fn subtree(&self, top: &'static Counter) -> impl Iterator<Item = &'static Counter> + '_ {
         let (first, counter) = (top.first(), top.number_in_group());
         let groups = std::iter::successors(Some(first), move |&group| self.after(group, first));
         groups.filter_map(move |group| group.group().nth(counter))
     }
 
     /// The children that are online.
-    pub(crate) fn children(&self, group: &'static Node) -> impl Iterator<Item = &'static Node> + '_ {
+    pub(crate) fn children(&self, group: &'static Counter) -> impl Iterator<Item = &'static Counter> + '_ {
         std::iter::successors(self.first_child(group, 0), |child| self.next_sibling(child))
     }
 
     /// The counters below `top` that went offline and still hold something, parents before children.
-    pub(crate) fn dying_below(&self, top: &'static Node) -> Vec<&'static Node> {
+    pub(crate) fn dying_below(&self, top: &'static Counter) -> Vec<&'static Counter> {
         let counter = top.number_in_group();
         let lists = self.0.iter().filter_map(|shard| shard.dying);
         let groups = lists.flat_map(|first| std::iter::successors(Some(first), |group| get(&group.sibling.next)));
-        let below = |node: &&'static Node| node.levels().skip(1).any(|level| std::ptr::eq(level, top));
+        let below = |node: &&'static Counter| node.path_to_root().skip(1).any(|level| std::ptr::eq(level, top));
         let mut dying: Vec<_> = groups.filter_map(|group| group.group().nth(counter)).filter(below).collect();
-        dying.sort_by_key(|node| node.levels().count());
+        dying.sort_by_key(|node| node.path_to_root().count());
         dying
     }
 

@@ -8,15 +8,15 @@
 //! then, where the tree has more memory nodes than one, places for the group's parts on them. A counter alone is a group
 //! of one. Whose counters they are can be told from where they lie.
 //!
-//! An object keeps its memory, its slot indices and its gates for ever; what changes is its life (`life`). So a late
-//! look at a gate or a state word finds a gate or a state word, and a stale id finds another generation. The cache is
+//! An object keeps its memory, its slot indices and its headers for ever; what changes is its life (`life`). So a late
+//! look at a header or a state word finds a header or a state word, and a stale id finds another generation. The cache is
 //! there before the tree is: no counter exists without it.
 
 use std::mem::offset_of;
 use std::ptr::{self, NonNull};
 
 use crate::counter::incarnation::Generation;
-use crate::counter::object::{InGroup, Life, Node};
+use crate::counter::object::{Counter, InGroup, Incarnation};
 use crate::counter::tree::Tree;
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory, trace};
@@ -24,15 +24,16 @@ use crate::pressure::service::serve_all;
 use crate::stat::coordinator::Coordinator;
 use crate::stat::part::PartPlace;
 use crate::sync::{Ordering, Shared, registry};
-use crate::thread::directory::Gate;
+use crate::thread::directory::Header;
 use crate::thread::foreign::Foreign;
 use crate::thread::registry;
 
 /// Bytes from one counter of a group to the next.
-const STRIDE: usize = size_of::<Node>().next_multiple_of(PoolAlign::LINE);
+const STRIDE: usize = size_of::<Counter>().next_multiple_of(PoolAlign::LINE);
 
 // The places for parts lie behind the counters.
-const _: () = assert!(size_of::<Node>().is_multiple_of(PoolAlign::WORD) && align_of::<PartPlace>() <= PoolAlign::WORD);
+const _: () =
+    assert!(size_of::<Counter>().is_multiple_of(PoolAlign::WORD) && align_of::<PartPlace>() <= PoolAlign::WORD);
 
 /// The cache of groups of so many counters, with a place for a part on each of so many nodes where there are more than
 /// one.
@@ -49,13 +50,13 @@ fn places_for(nodes: usize) -> usize {
 
 /// Where in an object the places for parts lie.
 fn parts_at(counters: usize) -> usize {
-    (counters - 1) * STRIDE + size_of::<Node>()
+    (counters - 1) * STRIDE + size_of::<Counter>()
 }
 
 /// Drops the counters of an object that have been made.
 #[allow(unsafe_code)]
 unsafe fn unmake(object: NonNull<u8>) {
-    let mut counter = object.cast::<Node>();
+    let mut counter = object.cast::<Counter>();
     // SAFETY: the caller's object, which nobody uses; its first counter, where it is made, tells how many there are.
     unsafe {
         let mut left = if is_made(counter) { counter.as_ref().counters } else { 0 };
@@ -73,18 +74,18 @@ unsafe fn unmake(object: NonNull<u8>) {
 ///
 /// A place for a counter in an object of the caller's, which is zeroed or made.
 #[allow(unsafe_code)]
-unsafe fn is_made(counter: NonNull<Node>) -> bool {
-    // SAFETY: as above: a pointer that is null or a gate.
-    unsafe { !counter.byte_add(offset_of!(Node, gate)).cast::<*const Gate>().read().is_null() }
+unsafe fn is_made(counter: NonNull<Counter>) -> bool {
+    // SAFETY: as above: a pointer that is null or a header.
+    unsafe { !counter.byte_add(offset_of!(Counter, header)).cast::<*const Header>().read().is_null() }
 }
 
 // === impl Tree ===
 
 impl Tree {
     /// A group's object that nobody else has. Clean.
-    pub(crate) fn take_object(&self) -> Result<&'static Node, NoMemory> {
+    pub(crate) fn take_object(&self) -> Result<&'static Counter, NoMemory> {
         let object = self.pool.take()?;
-        let first = object.first::<Node>();
+        let first = object.first::<Counter>();
         let counters = 1 + self.further.len();
         for position in 0..counters {
             let place = InGroup {
@@ -108,7 +109,7 @@ impl Tree {
 
     /// The places for parts in an object of this tree, which nobody else has.
     #[allow(unsafe_code)]
-    fn make_places(&self, first: NonNull<Node>) {
+    fn make_places(&self, first: NonNull<Counter>) {
         let nodes = self.stats.as_ref().map_or(0, |stats| places_for(stats.nodes));
         // SAFETY: the object was asked for with so many places behind its counters.
         unsafe {
@@ -119,7 +120,7 @@ impl Tree {
 
     /// Give an object back that was never shown to anybody, or whose last user is the caller. Drops what its lives
     /// held.
-    pub(crate) fn give_back(&self, group: &'static Node) {
+    pub(crate) fn give_back(&self, group: &'static Counter) {
         let mut usable = true;
         for counter in group.group() {
             drop(counter.end());
@@ -141,7 +142,7 @@ impl Tree {
     }
 
     /// Give a buried object back; its state word is in the next generation already.
-    pub(crate) fn recycle(&self, group: &'static Node) -> Option<Life> {
+    pub(crate) fn recycle(&self, group: &'static Counter) -> Option<Incarnation> {
         let life = group.end();
         for counter in group.group().skip(1) {
             drop(counter.end());
@@ -156,14 +157,14 @@ impl Tree {
 
 /// The object of an id, with a handle for the caller, if it is still in that life. `number` is that of a group which is
 /// there or was. Takes no lock.
-pub(crate) fn pin(number: u32, of: Generation) -> Option<&'static Node> {
+pub(crate) fn pin(number: u32, of: Generation) -> Option<&'static Counter> {
     let group = node(directory().object(number)?.cast());
     group.state().try_pin(of).then_some(group)
 }
 
 /// The group of that number, which is there. Takes no lock.
 #[inline]
-pub(crate) fn group(number: u32) -> Option<&'static Node> {
+pub(crate) fn group(number: u32) -> Option<&'static Counter> {
     Some(node(directory().object(number)?.cast()))
 }
 
@@ -176,27 +177,27 @@ fn make(place: InGroup) -> Result<bool, NoMemory> {
         if is_made(counter) {
             return Ok(false);
         }
-        let (index, gate) = registry().take_index().map_err(|bytes| NoMemory { bytes })?;
-        gate.bind(counter.as_ptr().cast());
-        counter.write(Node::new(place, index, gate));
+        let (index, header) = registry().take_index().map_err(|bytes| NoMemory { bytes })?;
+        header.bind(counter.as_ptr().cast());
+        counter.write(Counter::new(place, index, header));
     }
     Ok(true)
 }
 
 /// What is made of an object is a counter for ever.
 #[allow(unsafe_code)]
-fn node(made: NonNull<Node>) -> &'static Node {
+fn node(made: NonNull<Counter>) -> &'static Counter {
     // SAFETY: made, of a chunk that is never given back while a counter may be used: the cache is the process's, or the
     // model's.
     unsafe { made.as_ref() }
 }
 
-// === impl Node ===
+// === impl Counter ===
 
-impl Node {
+impl Counter {
     /// The counters of the group that this is one of, the first first.
     #[allow(unsafe_code)]
-    pub(crate) fn group(&self) -> impl Iterator<Item = &'static Node> + use<> {
+    pub(crate) fn group(&self) -> impl Iterator<Item = &'static Counter> + use<> {
         let first = self.object;
         // SAFETY: all counters of an object are made before the first is shown to anybody, and stay.
         (0..usize::from(self.counters)).map(move |position| unsafe { &*first.byte_add(position * STRIDE) })
@@ -221,14 +222,14 @@ impl Node {
 pub(crate) fn slow_path<R>(work: impl FnOnce(Option<&registry::Block>, bool) -> R) -> R {
     let result = registry::slow_path(|block, nested| (work(block, nested), nested));
     if !result.1 {
-        bury_all();
+        release_all_claimed();
         serve_all();
         trace::tell();
     }
     result.0
 }
 
-impl Node {
+impl Counter {
     /// Drop a handle of a group. Afterwards it may be gone.
     #[inline]
     pub(crate) fn release(&self) {
@@ -246,23 +247,23 @@ impl Node {
 
 /// Bury what this thread has to bury: no lock is held here, and no slow path of this thread is under way.
 #[inline]
-pub(crate) fn bury_all() {
+pub(crate) fn release_all_claimed() {
     loop {
-        let first = registry::exchange_graves(ptr::null());
+        let first = registry::exchange_release_queue(ptr::null());
         if first.is_null() {
             return;
         }
-        bury_slow(first);
+        release_claimed_slow(first);
     }
 }
 
 #[cold]
 #[allow(unsafe_code)]
-fn bury_slow(first: *const ()) {
-    let mut next = first.cast::<Node>();
-    // SAFETY: queued by `Node::claim_slow`, whose exchange made the object this thread's; objects are never freed.
+fn release_claimed_slow(first: *const ()) {
+    let mut next = first.cast::<Counter>();
+    // SAFETY: queued by `Counter::claim_slow`, whose exchange made the object this thread's; objects are never freed.
     while let Some(node) = unsafe { next.as_ref::<'static>() } {
-        next = node.usage.next_grave.load(Ordering::Relaxed);
+        next = node.usage.next_to_release.load(Ordering::Relaxed);
         let gone = registry::slow_path(|_, _| {
             let (life, parent) = node.tree().bury(node);
             // Its parent may follow, and with the root the tree: the list starts anew with it.
@@ -284,15 +285,15 @@ mod tests {
 
     #[test]
     fn a_counter_has_four_lines() {
-        assert!(size_of::<Node>() <= 4 * PoolAlign::LINE, "{} bytes", size_of::<Node>());
-        assert_eq!(offset_of!(Node, usage), 0);
-        assert_eq!(offset_of!(Node, limits) % PoolAlign::LINE, 0, "usage has a line of its own");
+        assert!(size_of::<Counter>() <= 4 * PoolAlign::LINE, "{} bytes", size_of::<Counter>());
+        assert_eq!(offset_of!(Counter, usage), 0);
+        assert_eq!(offset_of!(Counter, limits) % PoolAlign::LINE, 0, "usage has a line of its own");
     }
 
     #[test]
     fn counters_of_a_group_follow_each_other() {
         let cache = group_cache(3, 8, PoolAlign::Packed);
-        assert_eq!(cache.shape.asked, 2 * STRIDE + size_of::<Node>() + 8 * size_of::<PartPlace>());
-        assert_eq!(group_cache(1, 1, PoolAlign::Packed).shape.asked, size_of::<Node>());
+        assert_eq!(cache.shape.asked, 2 * STRIDE + size_of::<Counter>() + 8 * size_of::<PartPlace>());
+        assert_eq!(group_cache(1, 1, PoolAlign::Packed).shape.asked, size_of::<Counter>());
     }
 }

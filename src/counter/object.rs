@@ -13,7 +13,7 @@ use crate::counter::peak::Peaks;
 use crate::counter::protection::Propagated;
 use crate::counter::tree::{OfTree, Tree};
 use crate::error::CounterId;
-use crate::hierarchy::limits::KNOBS;
+use crate::hierarchy::limits::LIMIT_KINDS;
 use crate::hierarchy::name::Name;
 use crate::pool::PoolAlign;
 use crate::reclaim::event::EventCounts;
@@ -25,7 +25,7 @@ use crate::sync::stat_atomic::{
 };
 use crate::sync::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::thread::audit::Cell as AuditCell;
-use crate::thread::directory::{Gate, SlotIndex};
+use crate::thread::directory::{Header, SlotIndex};
 
 /// The most units a counter may hold.
 pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
@@ -38,27 +38,27 @@ pub(crate) const CLOSED: u64 = (1 << 32) - 1;
 /// one life of one. In this order: usage on a line of its own, limits from the next line on, what never changes.
 /// Lines are those of the object; whether they are lines of the processor's is up to the pool.
 ///
-/// A `&Node` is in the hands of those only who keep the object alive: by a handle, by live charge, or under the tree's
+/// A `&Counter` is in the hands of those only who keep the object alive: by a handle, by live charge, or under the tree's
 /// lock by its place. After the step that may be the last, only words are read that stay what they are: see `life`.
 #[repr(C)]
-pub(crate) struct Node {
+pub(crate) struct Counter {
     pub(crate) usage: Line<Usage, { line_rest(size_of::<Usage>()) }>,
     pub(crate) limits: Limits,
 
     // Read by every walk.
     /// State of the stock, and what the hit path reads. Not null from the object's first use on.
-    pub(crate) gate: &'static Gate,
+    pub(crate) header: &'static Header,
     /// Slot index in every thread's block.
     pub(crate) index: SlotIndex,
     /// The object in which it is, and so the first counter of its group: see `pool`.
-    pub(crate) object: *const Node,
+    pub(crate) object: *const Counter,
     /// Of that object.
     pub(crate) number: u32,
     /// Its place among the counters of its group.
     pub(crate) position: u16,
     /// How many those are.
     pub(crate) counters: u16,
-    life: UnsafeCell<Option<Life>>,
+    incarnation: UnsafeCell<Option<Incarnation>>,
 
     // Slow paths.
     /// Children that are online, and where it stands among its siblings: see `shape`.
@@ -67,7 +67,7 @@ pub(crate) struct Node {
     pub(crate) opened: AtomicU32,
     /// Of the first counter of a group: where the rings of reclaim have it.
     pub(crate) ring: StatU32,
-    /// Its stock is among the deaths.
+    /// Its stock is among the pending_close.
     pub(crate) queued: AtomicBool,
     /// The last closing could not finish: credit may be on its way.
     pub(crate) stuck: AtomicBool,
@@ -76,9 +76,9 @@ pub(crate) struct Node {
     /// What is done about charges that do not fit: see `oom`.
     pub(crate) oom: AtomicU8,
     /// Percentages that limits were set to, plus 1; 0 where to a number.
-    pub(crate) percents: [AtomicU8; KNOBS],
+    pub(crate) percents: [AtomicU8; LIMIT_KINDS],
     pub(crate) sibling: Sibling,
-    /// The thread that has charged here, or [`SHARED`]: see [`Node::enter`].
+    /// The thread that has charged here, or [`SHARED`]: see [`Counter::enter`].
     pub(crate) charger: AtomicU64,
     /// Units per refill when open; 0 = stock off.
     pub(crate) batch: StatU64,
@@ -101,18 +101,18 @@ pub(crate) struct Node {
 // SAFETY: `life` is written by `begin` and `end` alone, for whoever took the object from the pool and has shown it to
 // nobody, or has won its burial; `object` never changes; all else is atomic.
 #[allow(unsafe_code)]
-unsafe impl Sync for Node {}
+unsafe impl Sync for Counter {}
 // SAFETY: nothing in it is tied to a thread.
 #[allow(unsafe_code)]
-unsafe impl Send for Node {}
+unsafe impl Send for Counter {}
 
 /// What does not change from a counter's first day to its last.
-pub(crate) struct Life {
+pub(crate) struct Incarnation {
     pub(crate) id: CounterId,
     pub(crate) tree: OfTree,
-    pub(crate) parent: Option<&'static Node>,
+    pub(crate) parent: Option<&'static Counter>,
     /// The front of a counter set with shared stock charges these and is no level itself. Empty otherwise.
-    pub(crate) members: Box<[&'static Node]>,
+    pub(crate) members: Box<[&'static Counter]>,
     /// Of a group among its siblings, with its first counter; empty where counters have no names.
     pub(crate) name: Name,
     /// Whether it has a stock of its own.
@@ -171,11 +171,11 @@ pub(crate) struct Usage {
     /// The max as it was set, while the level is only observed and `limits.max` admits everybody.
     pub(crate) observed_max: StatU64,
     /// The front of the counter set whose member this is.
-    pub(crate) front: StatPtr<Node>,
+    pub(crate) front: StatPtr<Counter>,
     /// The next one that the same thread has to bury.
-    pub(crate) next_grave: StatPtr<Node>,
+    pub(crate) next_to_release: StatPtr<Counter>,
     /// The next one that the same thread has to serve.
-    pub(crate) next_served: StatPtr<Node>,
+    pub(crate) next_served: StatPtr<Counter>,
     /// Drained and not yet uncharged, within one drain; its number in a walk over a frozen shape.
     pub(crate) settled: StatU64,
     pub(crate) mark: StatU32,
@@ -186,7 +186,7 @@ pub(crate) struct Usage {
 /// Where a counter is made.
 #[derive(Clone, Copy)]
 pub(crate) struct InGroup {
-    pub(crate) object: *const Node,
+    pub(crate) object: *const Counter,
     pub(crate) number: u32,
     pub(crate) position: u16,
     pub(crate) counters: u16,
@@ -222,13 +222,13 @@ pub(crate) struct Limits {
     pub(crate) reserve_wanted: StatU64,
 }
 
-// === impl Node: its lives ===
+// === impl Counter: its lives ===
 
-impl Node {
+impl Counter {
     /// An object of the pool, without a life.
-    pub(crate) fn new(place: InGroup, index: SlotIndex, gate: &'static Gate) -> Node {
+    pub(crate) fn new(place: InGroup, index: SlotIndex, header: &'static Header) -> Counter {
         let InGroup { object, number, position, counters } = place;
-        Node {
+        Counter {
             usage: Line::new(Usage {
                 state: State::new(),
                 units: AtomicI64::new(0),
@@ -240,7 +240,7 @@ impl Node {
                 events: AtomicPtr::new(ptr::null_mut()),
                 observed_max: StatU64::new(u64::MAX),
                 front: StatPtr::new(ptr::null_mut()),
-                next_grave: StatPtr::new(ptr::null_mut()),
+                next_to_release: StatPtr::new(ptr::null_mut()),
                 next_served: StatPtr::new(ptr::null_mut()),
                 settled: StatU64::new(0),
                 mark: StatU32::new(0),
@@ -263,13 +263,13 @@ impl Node {
                 in_excess: AtomicU64::new(0),
                 reserve_wanted: StatU64::new(0),
             },
-            gate,
+            header,
             index,
             object,
             number,
             position,
             counters,
-            life: UnsafeCell::new(None),
+            incarnation: UnsafeCell::new(None),
             children: AtomicU32::new(0),
             opened: AtomicU32::new(0),
             ring: StatU32::new(NO_RING),
@@ -277,7 +277,7 @@ impl Node {
             stuck: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
             oom: AtomicU8::new(0),
-            percents: [const { AtomicU8::new(0) }; KNOBS],
+            percents: [const { AtomicU8::new(0) }; LIMIT_KINDS],
             sibling: Sibling::new(),
             charger: AtomicU64::new(0),
             batch: StatU64::new(0),
@@ -294,14 +294,14 @@ impl Node {
 
     /// Start a life. The caller has taken the object from the pool and nobody else has seen it.
     #[allow(unsafe_code)]
-    pub(crate) fn begin(&self, life: Life, batch: u64, max: u64) {
+    pub(crate) fn begin(&self, life: Incarnation, batch: u64, max: u64) {
         debug_assert!(self.is_clean(), "somebody has written to an object in the pool");
-        self.gate.set_index(if life.careful || !life.stock { SlotIndex::NONE } else { self.index });
-        self.gate.set_cells_index(if life.fenced { SlotIndex::NONE } else { self.index });
+        self.header.set_index(if life.careful || !life.stock { SlotIndex::NONE } else { self.index });
+        self.header.set_cells_index(if life.fenced { SlotIndex::NONE } else { self.index });
         self.batch.store(batch, Ordering::Relaxed);
         self.begin_max(max);
         // SAFETY: see `Sync`.
-        unsafe { *self.life.get() = Some(life) };
+        unsafe { *self.incarnation.get() = Some(life) };
         self.state().begin();
     }
 
@@ -317,7 +317,7 @@ impl Node {
     /// End it: as new, ready for the pool. Nobody uses the object any more. What is returned may be dropped without a
     /// lock.
     #[allow(unsafe_code)]
-    pub(crate) fn end(&self) -> Option<Life> {
+    pub(crate) fn end(&self) -> Option<Incarnation> {
         // Whoever put this counter's last forced units back may still hold the lock.
         let forcing = self.limits.forcing.lock();
         self.limits.forced.store(0, Ordering::Relaxed);
@@ -352,20 +352,20 @@ impl Node {
         self.ring.store(NO_RING, Ordering::Relaxed);
         self.forget_events();
         // SAFETY: see `Sync`.
-        unsafe { (*self.life.get()).take() }
+        unsafe { (*self.incarnation.get()).take() }
     }
 
     /// What this life was started with.
     #[inline]
     #[allow(unsafe_code)]
-    pub(crate) fn life(&self) -> &Life {
-        // SAFETY: whoever has the reference keeps the object in its life, see `Node`; in it nobody writes the cell.
-        unsafe { (*self.life.get()).as_ref().expect("a counter in use has a life") }
+    pub(crate) fn incarnation(&self) -> &Incarnation {
+        // SAFETY: whoever has the reference keeps the object in its life, see `Counter`; in it nobody writes the cell.
+        unsafe { (*self.incarnation.get()).as_ref().expect("a counter in use has a life") }
     }
 
     #[inline]
     pub(crate) fn tree(&self) -> &Tree {
-        self.life().tree.get()
+        self.incarnation().tree.get()
     }
 
     #[inline]
@@ -375,17 +375,17 @@ impl Node {
 
     #[inline]
     pub(crate) fn id(&self) -> CounterId {
-        self.life().id
+        self.incarnation().id
     }
 
     /// That of the group that this is a counter of.
     pub(crate) fn name(&self) -> &str {
-        &self.first().life().name
+        &self.first().incarnation().name
     }
 
     /// The names from the root to here. They do not change, and a counter keeps its ancestors: no lock.
     pub(crate) fn path(&self) -> String {
-        let names: Vec<&str> = self.levels().map(Node::name).collect();
+        let names: Vec<&str> = self.path_to_root().map(Counter::name).collect();
         match names.len() {
             0 | 1 => "/".to_string(),
             _ => names.into_iter().rev().collect::<Vec<_>>().join("/"),
@@ -395,7 +395,7 @@ impl Node {
     /// The first counter of the group that this is one of. It stays that, whoever's the object is.
     #[inline]
     #[allow(unsafe_code)]
-    pub(crate) fn first(&self) -> &'static Node {
+    pub(crate) fn first(&self) -> &'static Counter {
         // SAFETY: made before this one, in the same object; objects are never freed.
         unsafe { &*self.object }
     }

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
 use crate::sync::{Arc, AtomicU64, Ordering, fence_after_exchange};
 
@@ -75,9 +75,9 @@ impl Peaks {
     }
 }
 
-// === impl Node: its windows ===
+// === impl Counter: its windows ===
 
-impl Node {
+impl Counter {
     pub(crate) fn open_window(&self) -> Arc<StatU64> {
         let window = Arc::new(StatU64::new(0));
         let mut windows = self.tree().windows.lock();

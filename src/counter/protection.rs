@@ -10,7 +10,7 @@ use std::ptr;
 use smallvec::SmallVec;
 
 use crate::counter::incarnation::Generation;
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::counter::watch::TOLD;
 use crate::reclaim::protection::{Level, effective};
 use crate::sync::{AtomicI64, AtomicU64, Ordering, fence_after_exchange};
@@ -41,7 +41,7 @@ pub(crate) enum Protection {
 
 /// A level at some moment.
 pub(crate) struct View<'a> {
-    pub(crate) level: &'a Node,
+    pub(crate) level: &'a Counter,
     pub(crate) usage: u64,
     /// Sums of what the children told, of each kind.
     pub(crate) children: [u64; 2],
@@ -84,7 +84,7 @@ pub(crate) fn protected(views: &[View<'_>], kind: Protection) -> u64 {
     effective(views.iter().rev().map(level), recursive)
 }
 
-impl Node {
+impl Counter {
     fn protection(&self, kind: Protection) -> (&AtomicU64, &Propagated) {
         match kind {
             Protection::Min => (&self.limits.min, &self.limits.min_propagated),
@@ -115,7 +115,7 @@ impl Node {
 
     /// The same by somebody who does not keep the counter alive any more; `of` is the life of who does. With a handle
     /// for the time being: whoever told the parent meanwhile may have been the last.
-    pub(crate) fn tell_protected_if(&self, keeper: &Node, of: Generation) {
+    pub(crate) fn tell_protected_if(&self, keeper: &Counter, of: Generation) {
         // SeqCst (E11): as in `tell_protected`.
         let protects = self.limits.min.load(Ordering::SeqCst) > 0 || self.limits.low.load(Ordering::SeqCst) > 0;
         if protects && keeper.state().try_pin(of) {
@@ -130,7 +130,7 @@ impl Node {
     /// change before it, so the last word is right: the kernel's one-shot form can leave a stale one.
     #[cold]
     fn tell(&self, kind: Protection) {
-        let Some(parent) = self.life().parent else { return };
+        let Some(parent) = self.incarnation().parent else { return };
         let (setting, propagated) = self.protection(kind);
         loop {
             // SeqCst (E11): usage and the setting after the exchange of the turn before.
@@ -149,15 +149,15 @@ impl Node {
 
     /// How much of usage is protected against pressure on `root`, worked out here and now. 0 for `root` itself, and
     /// where it is not above.
-    pub(crate) fn effective(&self, kind: Protection, root: &Node) -> u64 {
+    pub(crate) fn effective(&self, kind: Protection, root: &Counter) -> u64 {
         self.views(root).map_or(0, |views| protected(&views, kind))
     }
 
     /// All that protection against pressure on `root` follows from: this level, and those above it. `None` where `root`
     /// is not above.
-    pub(crate) fn views(&self, root: &Node) -> Option<Views<'_>> {
+    pub(crate) fn views(&self, root: &Counter) -> Option<Views<'_>> {
         let mut views = Views::new();
-        for level in self.levels() {
+        for level in self.path_to_root() {
             if ptr::eq(level, root) {
                 return Some(views);
             }

@@ -2,13 +2,13 @@
 //!
 //! Edge: E10 (open count).
 
-use crate::counter::object::{Node, USAGE_MAX};
+use crate::counter::object::{Counter, USAGE_MAX};
 use crate::error::Refused;
 use crate::sync::Ordering;
 
 /// A level that said no.
 pub(crate) struct Refusal<'a> {
-    pub(crate) level: &'a Node,
+    pub(crate) level: &'a Counter,
     /// `Limits::open` as read before the refusing look at usage.
     pub(crate) open: u64,
     pub(crate) usage: u64,
@@ -25,7 +25,7 @@ impl Refusal<'_> {
         if self.max < USAGE_MAX {
             return self;
         }
-        match self.level.levels().skip(1).find(|level| level.max() < USAGE_MAX) {
+        match self.level.path_to_root().skip(1).find(|level| level.max() < USAGE_MAX) {
             Some(level) => level.refusal_now(),
             None => self,
         }
@@ -37,10 +37,10 @@ impl Refusal<'_> {
         self.open & u64::from(u32::MAX) == 0 && self.level.limits.open.load(Ordering::Acquire) == self.open
     }
 
-    pub(crate) fn refused(&self, requester: &Node, requested: u64) -> Refused {
+    pub(crate) fn refused(&self, requester: &Counter, requested: u64) -> Refused {
         Refused {
-            level: self.level.life().id,
-            requester: requester.life().id,
+            level: self.level.incarnation().id,
+            requester: requester.incarnation().id,
             requested,
             usage: self.usage,
             max: self.max,

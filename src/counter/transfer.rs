@@ -1,13 +1,13 @@
 //! Moving a charge: between two counters, below what they have in common.
 
 use crate::counter::make::slow_path;
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal;
 
-impl Node {
+impl Counter {
     /// Charge `n` to this counter and its ancestors below `top`, which it holds already: exactly, or not at all.
     #[cold]
-    pub(crate) fn charge_below_slow(&self, n: u64, top: &Node) -> Result<(), Refusal<'_>> {
+    pub(crate) fn charge_below_slow(&self, n: u64, top: &Counter) -> Result<(), Refusal<'_>> {
         slow_path(|block, nested| {
             let alone = block.filter(|_| !nested);
             if let Some(block) = alone {
@@ -28,7 +28,7 @@ impl Node {
     /// Uncharge `n` from this counter and its ancestors below `top`, which keeps it. Afterwards the counter may be
     /// gone.
     #[cold]
-    pub(crate) fn uncharge_below_slow(&self, n: u64, top: &Node) {
+    pub(crate) fn uncharge_below_slow(&self, n: u64, top: &Counter) {
         slow_path(|block, nested| {
             let alone = block.filter(|_| !nested);
             self.count_uncharged(alone, n);

@@ -3,9 +3,9 @@
 use std::ptr::NonNull;
 
 use crate::counter::config::{BUDGET_SHARE, CounterConfig};
-use crate::counter::links::Shape;
+use crate::counter::links::Hierarchy;
 use crate::counter::make::group_cache;
-use crate::counter::object::{Node, USAGE_MAX};
+use crate::counter::object::{Counter, USAGE_MAX};
 use crate::counter::peak::Windows;
 use crate::counter::stocks::Stocks;
 use crate::hierarchy::events::event_cache;
@@ -41,7 +41,7 @@ pub(crate) struct Tree {
     /// Where their counts of events come from. Of a tree of groups.
     pub(crate) events: Option<Shared<Cache>>,
     /// The counters that each of its groups has beside memory.
-    pub(crate) further: Box<[Further]>,
+    pub(crate) further: Box<[CounterDecl]>,
     /// Most groups at a time.
     pub(crate) groups_max: u32,
     /// Of a tree of groups.
@@ -49,7 +49,7 @@ pub(crate) struct Tree {
     pub(crate) counts: TreeCounts,
     /// The tree's lock.
     pub(crate) stocks: Lock<Stocks>,
-    pub(crate) shape: Shape,
+    pub(crate) hierarchy: Hierarchy,
     /// Groups there are, dying ones included, where there is a most.
     pub(crate) groups: AtomicU32,
     pub(crate) reclaim: ReclaimConfig,
@@ -72,7 +72,7 @@ pub(crate) struct Tree {
 /// What makes a tree one of groups.
 pub(crate) struct OfGroups {
     pub(crate) pool_align: PoolAlign,
-    pub(crate) further: Box<[Further]>,
+    pub(crate) further: Box<[CounterDecl]>,
     pub(crate) groups_max: u32,
     pub(crate) stats: Coordinator,
     pub(crate) reclaim: ReclaimConfig,
@@ -127,7 +127,7 @@ impl Drop for OfTree {
 
 /// A counter that every group has beside memory.
 #[derive(Clone, Debug)]
-pub(crate) struct Further {
+pub(crate) struct CounterDecl {
     pub(crate) name: Box<str>,
     /// Who declared it.
     pub(crate) builder: u64,
@@ -183,7 +183,7 @@ impl Tree {
             stats,
             counts: TreeCounts::default(),
             stocks: Lock::new(Rank::Stocks, Stocks::default()),
-            shape: Shape::new(),
+            hierarchy: Hierarchy::new(),
             groups: AtomicU32::new(0),
             reclaim,
             numa,
@@ -204,21 +204,21 @@ impl Tree {
     }
 
     /// Audited live charge of one counter, over all threads.
-    pub(crate) fn audited_live(&self, node: &Node) -> i64 {
+    pub(crate) fn audited_live(&self, node: &Counter) -> i64 {
         let cells = self.registry.blocks().filter_map(|block| block.audit(node.index)).map(AuditCell::live);
         // Cumulative counts wrap, and so do their sums: what is left is right.
         cells.fold(node.usage.audit_shared.live(), i64::wrapping_add)
     }
 
     /// Credit of one counter, over all threads.
-    pub(crate) fn credit(&self, node: &Node) -> u64 {
+    pub(crate) fn credit(&self, node: &Counter) -> u64 {
         self.registry.blocks().filter_map(|block| block.slot(node.index)).map(Slot::available).sum()
     }
 }
 
-// === impl Node: what the tree keeps about it ===
+// === impl Counter: what the tree keeps about it ===
 
-impl Node {
+impl Counter {
     /// Its place among the counters of its group; 0 for a counter alone.
     pub(crate) fn number_in_group(&self) -> usize {
         self.position.into()
@@ -263,12 +263,12 @@ impl Node {
 
     /// Nothing about the counter itself keeps its stock closed.
     pub(crate) fn may_open(&self) -> bool {
-        let bare_root = |node: &Node| node.life().parent.is_some() || node.keeper().children() == 0;
-        let members = &self.life().members;
+        let bare_root = |node: &Counter| node.incarnation().parent.is_some() || node.first().children() == 0;
+        let members = &self.incarnation().members;
         self.index != SlotIndex::NONE
-            && self.life().stock
+            && self.incarnation().stock
             && self.batch() > 0
-            && !self.keeper().is_barred()
+            && !self.first().is_barred()
             && !self.poisoned.load(Ordering::Relaxed)
             && self.tree().barrier.state() != BarrierState::Degraded
             && if members.is_empty() { bare_root(self) } else { members.iter().all(|member| bare_root(member)) }
@@ -277,37 +277,37 @@ impl Node {
 
     /// Most credit that may be stranded below this root.
     pub(crate) fn budget(&self) -> u64 {
-        self.life().budget.unwrap_or_else(|| self.max() / BUDGET_SHARE)
+        self.incarnation().budget.unwrap_or_else(|| self.max() / BUDGET_SHARE)
     }
 
     fn may_reserve(&self, units: u64) -> bool {
-        self.levels()
-            .filter(|level| level.life().parent.is_none())
+        self.path_to_root()
+            .filter(|level| level.incarnation().parent.is_none())
             .all(|root| root.bound.load(Ordering::Relaxed).saturating_add(units) <= root.budget())
     }
 
     /// Add to the published bound of every level, if the budgets of the roots allow it.
     pub(crate) fn reserve(&self, units: u64) -> bool {
-        for (passed, root) in self.levels().filter(|level| level.life().parent.is_none()).enumerate() {
+        for (passed, root) in self.path_to_root().filter(|level| level.incarnation().parent.is_none()).enumerate() {
             let budget = root.budget();
             let reserved = root.bound.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |bound| {
                 bound.checked_add(units).filter(|&bound| bound <= budget)
             });
             if reserved.is_err() {
-                for root in self.levels().filter(|level| level.life().parent.is_none()).take(passed) {
+                for root in self.path_to_root().filter(|level| level.incarnation().parent.is_none()).take(passed) {
                     root.bound.fetch_sub(units, Ordering::Relaxed);
                 }
                 return false;
             }
         }
-        for level in self.levels().filter(|level| level.life().parent.is_some()) {
+        for level in self.path_to_root().filter(|level| level.incarnation().parent.is_some()) {
             level.bound.fetch_add(units, Ordering::Relaxed);
         }
         true
     }
 
     pub(crate) fn unreserve(&self, units: u64) {
-        for level in self.levels() {
+        for level in self.path_to_root() {
             level.bound.fetch_sub(units, Ordering::Relaxed);
         }
     }

@@ -5,12 +5,12 @@
 
 use std::fmt;
 
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::stocks::Stocks;
 use crate::counter::tree::Tree;
 use crate::error::CounterId;
-use crate::hierarchy::limits::Knob;
+use crate::hierarchy::limits::LimitKind;
 use crate::sync::Ordering;
 
 /// What a look at the whole count found. Prints as one line.
@@ -215,27 +215,29 @@ struct Sums {
 
 impl Tree {
     /// Credit below `top`, fronts of counter sets included.
-    pub(crate) fn stocked(&self, top: &Node) -> u64 {
+    pub(crate) fn stocked(&self, top: &Counter) -> u64 {
         let stocks = self.stocks.lock();
-        let online: u64 = self.shape.freeze().subtree(top.gate.node()).map(|node| self.credit_at(node)).sum();
+        let online: u64 = self.hierarchy.snapshot().subtree(top.header.node()).map(|node| self.credit_at(node)).sum();
         online + self.unsettled_below(&stocks, top)
     }
 
     /// What `read` says of every counter below `top`, parents first, and the credit of its subtree. Under the lock,
     /// which keeps them.
-    pub(crate) fn figures<R>(&self, top: &Node, read: impl Fn(&Node, u64) -> R) -> Vec<R> {
+    pub(crate) fn figures<R>(&self, top: &Counter, read: impl Fn(&Counter, u64) -> R) -> Vec<R> {
         let stocks = self.stocks.lock();
-        let shape = self.shape.freeze();
-        let order = numbered(shape.subtree(top.gate.node()).collect());
+        let shape = self.hierarchy.snapshot();
+        let order = numbered(shape.subtree(top.header.node()).collect());
         let mut credit = vec![0_u64; order.len()];
-        for &death in &stocks.deaths {
-            if let Some(at) = heir(death).and_then(|heir| number(&order, heir)) {
+        for &death in &stocks.pending_close {
+            if let Some(at) =
+                nearest_live_ancestor(death).and_then(|nearest_live_ancestor| number(&order, nearest_live_ancestor))
+            {
                 credit[at] += self.credit_at(death);
             }
         }
         for (at, &node) in order.iter().enumerate().rev() {
             credit[at] += self.credit_at(node);
-            if let Some(above) = node.life().parent.and_then(|parent| number(&order, parent)) {
+            if let Some(above) = node.incarnation().parent.and_then(|parent| number(&order, parent)) {
                 credit[above] += credit[at];
             }
         }
@@ -243,28 +245,30 @@ impl Tree {
     }
 
     /// Credit that groups below `top` went offline with.
-    fn unsettled_below(&self, stocks: &Stocks, top: &Node) -> u64 {
-        let below = |death: &&&'static Node| death.levels().skip(1).any(|level| std::ptr::eq(level, top));
-        stocks.deaths.iter().filter(below).map(|&death| self.credit_at(death)).sum()
+    fn unsettled_below(&self, stocks: &Stocks, top: &Counter) -> u64 {
+        let below = |death: &&&'static Counter| death.path_to_root().skip(1).any(|level| std::ptr::eq(level, top));
+        stocks.pending_close.iter().filter(below).map(|&death| self.credit_at(death)).sum()
     }
 
     /// Credit of a counter's own stock, and what those went offline with that it stands for.
-    pub(crate) fn stocked_local(&self, node: &Node) -> u64 {
+    pub(crate) fn stocked_local(&self, node: &Counter) -> u64 {
         let stocks = self.stocks.lock();
-        let stands_for = |death: &&&'static Node| heir(death).is_some_and(|heir| std::ptr::eq(heir, node));
-        let left = stocks.deaths.iter().filter(stands_for).map(|&death| self.credit_at(death));
-        self.credit_at(node.gate.node()) + left.sum::<u64>()
+        let stands_for = |death: &&&'static Counter| {
+            nearest_live_ancestor(death).is_some_and(|nearest_live_ancestor| std::ptr::eq(nearest_live_ancestor, node))
+        };
+        let left = stocks.pending_close.iter().filter(stands_for).map(|&death| self.credit_at(death));
+        self.credit_at(node.header.node()) + left.sum::<u64>()
     }
 
     /// Credit of the stocks that sit directly on a counter.
-    fn credit_at(&self, node: &'static Node) -> u64 {
+    fn credit_at(&self, node: &'static Counter) -> u64 {
         stocks_at(node).filter(|node| node.touched.load(Ordering::Relaxed) > 0).map(|node| self.credit(node)).sum()
     }
 
-    pub(crate) fn verify(&self, top: &Node) -> Verdict {
-        let top = top.gate.node();
+    pub(crate) fn verify(&self, top: &Counter) -> Verdict {
+        let top = top.header.node();
         let _stocks = self.stocks.lock();
-        let shape = self.shape.freeze();
+        let shape = self.hierarchy.snapshot();
         let order = numbered(shape.subtree(top).chain(shape.dying_below(top)).collect());
         let mut sums = vec![Sums::default(); order.len()];
         let mut faults = Vec::new();
@@ -276,7 +280,8 @@ impl Tree {
             sum.live = live.fold(sum.live, i64::wrapping_add);
             let sum = *sum;
             self.judge(node, &sum, &mut faults);
-            if let Some(above) = node.life().parent.and_then(|parent| number(&order, parent)).filter(|_| at > 0) {
+            if let Some(above) = node.incarnation().parent.and_then(|parent| number(&order, parent)).filter(|_| at > 0)
+            {
                 let usage = node.usage();
                 let above = &mut sums[above];
                 above.live = above.live.wrapping_add(sum.live);
@@ -284,14 +289,14 @@ impl Tree {
                 above.children = above.children.saturating_add(usage);
                 above.min = above.min.saturating_add(usage.min(node.setting(Protection::Min)));
                 above.low = above.low.saturating_add(usage.min(node.setting(Protection::Low)));
-                above.excess += sum.excess + u64::from(usage > node.knob(Knob::Soft));
+                above.excess += sum.excess + u64::from(usage > node.kind(LimitKind::Soft));
             }
         }
         faults.reverse();
         Verdict { audited: self.audited, counters: order.len(), faults }
     }
 
-    fn judge(&self, node: &'static Node, sum: &Sums, faults: &mut Vec<Fault>) {
+    fn judge(&self, node: &'static Counter, sum: &Sums, faults: &mut Vec<Fault>) {
         let usage = node.usage();
         let mut fault = |kind, expected, found| {
             let path = self.stats.is_some().then(|| match node.further_name() {
@@ -329,23 +334,23 @@ impl Tree {
 }
 
 /// The nearest ancestor that is online: what is left below counts as its own.
-fn heir(node: &Node) -> Option<&Node> {
-    node.levels().skip(1).find(|level| !level.state().is_offline())
+fn nearest_live_ancestor(node: &Counter) -> Option<&Counter> {
+    node.path_to_root().skip(1).find(|level| !level.state().is_offline())
 }
 
 /// A counter, and the front of the counter set that it is a member of.
-fn stocks_at(node: &'static Node) -> impl Iterator<Item = &'static Node> {
+fn stocks_at(node: &'static Counter) -> impl Iterator<Item = &'static Counter> {
     [Some(node), node.front()].into_iter().flatten()
 }
 
 /// Each knows where it stands. Under the locks of the tree and of its whole shape.
-fn numbered(order: Vec<&'static Node>) -> Vec<&'static Node> {
+fn numbered(order: Vec<&'static Counter>) -> Vec<&'static Counter> {
     (0..).zip(&order).for_each(|(number, node)| node.usage.mark.store(number, Ordering::Relaxed));
     order
 }
 
 /// Where it stands, if it does.
-fn number(order: &[&'static Node], node: &Node) -> Option<usize> {
+fn number(order: &[&'static Counter], node: &Counter) -> Option<usize> {
     let at = node.usage.mark.load(Ordering::Relaxed) as usize;
     order.get(at).is_some_and(|&there| std::ptr::eq(there, node)).then_some(at)
 }

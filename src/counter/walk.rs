@@ -7,7 +7,7 @@ use std::ptr;
 
 use smallvec::SmallVec;
 
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal;
 use crate::reclaim::Event;
 use crate::sync::Ordering;
@@ -18,26 +18,26 @@ const RISEN_COMMON: usize = 8;
 /// The levels of a charge: from a counter to its root. For the front of a set, all chains of its members, the last
 /// first; uncharges go from the first, so that a later counter never reads lower for it.
 pub(crate) struct Levels<'a> {
-    next: Option<&'a Node>,
-    rest: std::slice::Iter<'a, &'static Node>,
+    next: Option<&'a Counter>,
+    rest: std::slice::Iter<'a, &'static Counter>,
 }
 
 impl<'a> Iterator for Levels<'a> {
-    type Item = &'a Node;
+    type Item = &'a Counter;
 
     #[inline]
-    fn next(&mut self) -> Option<&'a Node> {
+    fn next(&mut self) -> Option<&'a Counter> {
         let level = match self.next {
             Some(level) => level,
             None => self.rest.next_back()?,
         };
-        self.next = level.life().parent;
+        self.next = level.incarnation().parent;
         Some(level)
     }
 }
 
 /// Levels that a walk may bring to a new peak. Recorded once the walk is through, so that a doomed one leaves none.
-struct Risen<'a>(SmallVec<[(&'a Node, u64); RISEN_COMMON]>);
+struct Risen<'a>(SmallVec<[(&'a Counter, u64); RISEN_COMMON]>);
 
 impl<'a> Risen<'a> {
     fn new() -> Self {
@@ -45,7 +45,7 @@ impl<'a> Risen<'a> {
     }
 
     #[inline]
-    fn note(&mut self, level: &'a Node, usage: i64) {
+    fn note(&mut self, level: &'a Counter, usage: i64) {
         let usage = usage.max(0).cast_unsigned();
         if level.peaks().rises(usage) {
             self.0.push((level, usage));
@@ -60,15 +60,15 @@ impl<'a> Risen<'a> {
     }
 }
 
-impl Node {
+impl Counter {
     #[inline]
-    pub(crate) fn levels(&self) -> Levels<'_> {
-        let members = &self.life().members;
+    pub(crate) fn path_to_root(&self) -> Levels<'_> {
+        let members = &self.incarnation().members;
         Levels { next: members.is_empty().then_some(self), rest: members.iter() }
     }
 
-    pub(crate) fn levels_below(&self, top: Option<&Node>) -> impl Iterator<Item = &Node> {
-        self.levels().take_while(move |&level| top.is_none_or(|top| !ptr::eq(level, top)))
+    pub(crate) fn path_below(&self, top: Option<&Counter>) -> impl Iterator<Item = &Counter> {
+        self.path_to_root().take_while(move |&level| top.is_none_or(|top| !ptr::eq(level, top)))
     }
 
     /// Charge exactly `n` at every level, or at none. Returns the smallest room that its own exchanges left.
@@ -79,10 +79,10 @@ impl Node {
     }
 
     /// [`walk`](Self::walk) the levels below `top` only.
-    pub(crate) fn walk_below(&self, n: u64, top: Option<&Node>) -> Result<u64, Refusal<'_>> {
+    pub(crate) fn walk_below(&self, n: u64, top: Option<&Counter>) -> Result<u64, Refusal<'_>> {
         let mut risen = Risen::new();
         let mut margin = u64::MAX;
-        for level in self.levels_below(top) {
+        for level in self.path_below(top) {
             match level.admit(n) {
                 Ok((usage, room)) => {
                     margin = margin.min(room);
@@ -99,8 +99,8 @@ impl Node {
     }
 
     #[cold]
-    fn roll_back(&self, n: u64, refused: &Node) {
-        for below in self.levels().take_while(|&below| !ptr::eq(below, refused)) {
+    fn roll_back(&self, n: u64, refused: &Counter) {
+        for below in self.path_to_root().take_while(|&below| !ptr::eq(below, refused)) {
             below.take_off(n);
             below.has_not_passed(n);
         }
@@ -110,7 +110,7 @@ impl Node {
     pub(crate) fn force(&self, n: u64) -> bool {
         let mut risen = Risen::new();
         let mut crossed = false;
-        for level in self.levels() {
+        for level in self.path_to_root() {
             let (usage, above) = level.add_forced(n);
             risen.note(level, usage);
             crossed |= above;
@@ -123,10 +123,10 @@ impl Node {
     }
 
     /// Give `n` back at the levels below `top` only. Afterwards the counter may be gone.
-    pub(crate) fn uncharge_below(&self, n: u64, top: &Node) {
+    pub(crate) fn uncharge_below(&self, n: u64, top: &Counter) {
         let mut level = Some(self);
         while let Some(at) = level.filter(|&at| !ptr::eq(at, top)) {
-            level = at.life().parent;
+            level = at.incarnation().parent;
             at.subtract(n);
         }
     }
@@ -137,7 +137,7 @@ impl Node {
         if n == 0 {
             return true;
         }
-        let members = &self.life().members;
+        let members = &self.incarnation().members;
         if members.is_empty() {
             return self.uncharge_chain(n) == n;
         }
@@ -155,11 +155,11 @@ impl Node {
     /// Returns what was there to take at the lowest level.
     fn uncharge_chain(&self, n: u64) -> u64 {
         // The parent is read before the subtraction, here and above: what is left to subtract keeps it alive.
-        let mut level = self.life().parent;
+        let mut level = self.incarnation().parent;
         let lowest = self.subtract(n);
         let mut n = lowest;
         while let Some(above) = level.filter(|_| n > 0) {
-            level = above.life().parent;
+            level = above.incarnation().parent;
             n = above.subtract(n);
         }
         lowest
@@ -167,6 +167,6 @@ impl Node {
 
     /// Usage behind the credit of this stock: the least of a set's counters.
     pub(crate) fn backing(&self) -> u64 {
-        self.life().members.iter().map(|member| member.usage()).min().unwrap_or_else(|| self.usage())
+        self.incarnation().members.iter().map(|member| member.usage()).min().unwrap_or_else(|| self.usage())
     }
 }

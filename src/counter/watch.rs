@@ -8,7 +8,7 @@
 use std::ptr;
 
 use crate::counter::incarnation::Generation;
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::reclaim::Event;
 use crate::sync::Ordering;
 use crate::thread::context;
@@ -28,7 +28,7 @@ pub(crate) const HIGH: u64 = 1 << 5;
 /// In the list of a thread that will serve it: who waits for room or for an event.
 const LISTED: u64 = 1 << 6;
 
-impl Node {
+impl Counter {
     /// From here on who changes usage sees it. Before a look at usage.
     pub(crate) fn watch(&self, bits: u64) {
         // SeqCst (E11, E23, E25, E26): after what it stands for, before the look at usage.
@@ -105,14 +105,14 @@ impl Node {
     #[cold]
     #[inline(never)]
     fn fell_watched(&self) {
-        self.list_waited_for();
+        self.schedule_waited_for();
         self.tell_protected();
         self.track_excess();
     }
 
     /// Usage has fallen, and the caller does not keep the counter any more; `of` is the life of who does.
     #[inline]
-    pub(crate) fn fell_if(&self, keeper: &Node, of: Generation) {
+    pub(crate) fn fell_if(&self, keeper: &Counter, of: Generation) {
         if self.is_watched() {
             self.fell_watched_if(keeper, of);
         }
@@ -120,9 +120,9 @@ impl Node {
 
     #[cold]
     #[inline(never)]
-    fn fell_watched_if(&self, keeper: &Node, of: Generation) {
+    fn fell_watched_if(&self, keeper: &Counter, of: Generation) {
         if self.is_watched_for(WAITING) && keeper.state().try_pin(of) {
-            self.list();
+            self.schedule_service();
             if let Some(of) = keeper.unpin() {
                 keeper.part(of);
             }
@@ -135,24 +135,24 @@ impl Node {
 
     /// This thread serves the level when it holds nothing any more, unless another one is about to. The caller keeps
     /// it; from here on the list does.
-    pub(crate) fn list(&self) {
+    pub(crate) fn schedule_service(&self) {
         // AcqRel (E25, E26): pairs with `unlist`. Where it is listed already, who serves it sees what came before this.
         if self.limits.watched.fetch_or(LISTED, Ordering::AcqRel) & LISTED == 0 {
-            self.keeper().state().pin();
+            self.first().state().pin();
             let after = context::exchange_served(ptr::from_ref(self).cast());
             self.usage.next_served.store(after.cast_mut().cast(), Ordering::Relaxed);
         }
     }
 
     /// The same where somebody waits for room.
-    pub(crate) fn list_waited_for(&self) {
+    pub(crate) fn schedule_waited_for(&self) {
         if self.is_watched_for(WAITING) {
-            self.list();
+            self.schedule_service();
         }
     }
 
     /// Before it is served.
-    pub(crate) fn unlist(&self) {
+    pub(crate) fn unschedule_service(&self) {
         // AcqRel (E25, E26): before the look at usage and counts; pairs with `list`.
         self.limits.watched.fetch_and(!LISTED, Ordering::AcqRel);
     }

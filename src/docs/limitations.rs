@@ -22,7 +22,7 @@
 //! * **`Charge::forget` keeps a group's object for ever**, and its bytes in every ancestor.
 //! * **A charge or a handle that is kept keeps its ancestors' objects**, about half a kilobyte each, also after the
 //!   runtime is gone.
-//! * **Pools do not shrink**: objects, slots and gates are used again and never given back to the system. Runtimes share
+//! * **Pools do not shrink**: objects, slots and headers are used again and never given back to the system. Runtimes share
 //!   the pools of their shape: counters, nodes, items, alignment.
 //! * **A thread takes new objects while others have some at hand**: up to 32 for each processor, looked at before anything
 //!   is refused.

@@ -10,7 +10,7 @@ use std::mem::ManuallyDrop;
 use super::error::{ChargeError, MergeError, SplitError};
 use super::{Group, zero};
 use crate::sync::model_failed;
-use crate::thread::directory::Gate;
+use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
 
 /// Bytes charged to a group and all its ancestors. Dropping it gives them back, wherever and on whatever thread.
@@ -32,33 +32,33 @@ use crate::thread::slot::{Consume, Put};
 /// ```
 #[must_use = "dropped at once it gives the bytes back at once"]
 pub struct Charge {
-    gate: &'static Gate,
+    header: &'static Header,
     bytes: u64,
 }
 
 impl Charge {
     /// Bytes that have been charged, or a handle that has been taken for none.
     #[inline(always)]
-    pub(crate) fn new(gate: &'static Gate, bytes: u64) -> Self {
-        Charge { gate, bytes }
+    pub(crate) fn new(header: &'static Header, bytes: u64) -> Self {
+        Charge { header, bytes }
     }
 
     /// Whatever the limits say.
     #[inline]
-    pub(crate) fn by_force(gate: &'static Gate, bytes: u64) -> Self {
-        let charged = match gate.consume(bytes) {
+    pub(crate) fn by_force(header: &'static Header, bytes: u64) -> Self {
+        let charged = match header.consume(bytes) {
             Consume::Hit => bytes,
-            missed => gate.node().force_slow(bytes, missed),
+            missed => header.node().force_slow(bytes, missed),
         };
         if charged == 0 {
-            zero::hold(gate.node());
+            zero::hold(header.node());
         }
-        Charge::new(gate, charged)
+        Charge::new(header, charged)
     }
 
     #[inline(always)]
-    pub(crate) fn gate(&self) -> &'static Gate {
-        self.gate
+    pub(crate) fn header(&self) -> &'static Header {
+        self.header
     }
 
     /// Bytes held.
@@ -83,7 +83,7 @@ impl Charge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn group(&self) -> Group {
-        Group::pinned(self.gate.node().first())
+        Group::pinned(self.header.node().first())
     }
 
     /// Hold `bytes` more, whatever the limits say: for memory that exists already. As [`Group::charge`].
@@ -97,9 +97,9 @@ impl Charge {
     /// ```
     #[inline]
     pub fn grow(&mut self, bytes: u64) {
-        let charged = match self.gate.consume(bytes) {
+        let charged = match self.header.consume(bytes) {
             Consume::Hit => bytes,
-            missed => self.gate.node().force_slow(bytes, missed),
+            missed => self.header.node().force_slow(bytes, missed),
         };
         self.grown(charged);
     }
@@ -121,9 +121,9 @@ impl Charge {
     /// ```
     #[inline]
     pub fn try_grow(&mut self, bytes: u64) -> Result<(), ChargeError> {
-        match self.gate.consume_open(bytes) {
+        match self.header.consume_open(bytes) {
             Consume::Hit => {}
-            missed if bytes > 0 => super::try_charge_slow(self.gate, bytes, missed)?,
+            missed if bytes > 0 => super::try_charge_slow(self.header, bytes, missed)?,
             // By nothing: neither admitted nor held.
             _ => {}
         }
@@ -138,7 +138,7 @@ impl Charge {
         // Usage ends at 2^63, and so does what is part of it.
         self.bytes = held + bytes;
         if held == 0 && bytes > 0 {
-            zero::release(self.gate.node());
+            zero::release(self.header.node());
         }
     }
 
@@ -158,10 +158,10 @@ impl Charge {
             return 0;
         }
         if bytes == self.bytes {
-            zero::hold(self.gate.node());
+            zero::hold(self.header.node());
         }
         self.bytes -= bytes;
-        uncharge(self.gate, bytes);
+        uncharge(self.header, bytes);
         bytes
     }
 
@@ -210,10 +210,10 @@ impl Charge {
         };
         // One guard becomes two: where one of them has no bytes, that is a handle more.
         if bytes == 0 || left == 0 {
-            zero::hold(self.gate.node());
+            zero::hold(self.header.node());
         }
         self.bytes = left;
-        Ok(Charge { gate: self.gate, bytes })
+        Ok(Charge { header: self.header, bytes })
     }
 
     /// Take all of it, leaving zero bytes.
@@ -227,8 +227,8 @@ impl Charge {
     /// ```
     pub fn take(&mut self) -> Charge {
         // Of zero bytes as of any other number: what stays needs a handle.
-        zero::hold(self.gate.node());
-        Charge { gate: self.gate, bytes: std::mem::take(&mut self.bytes) }
+        zero::hold(self.header.node());
+        Charge { header: self.header, bytes: std::mem::take(&mut self.bytes) }
     }
 
     /// Put `other` into this charge.
@@ -246,7 +246,7 @@ impl Charge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn merge(&mut self, other: Charge) -> Result<(), MergeError> {
-        if !std::ptr::eq(self.gate, other.gate) {
+        if !std::ptr::eq(self.header, other.header) {
             return Err(MergeError { charge: other, into: self.group() });
         }
         if other.bytes > 0 {
@@ -277,13 +277,13 @@ impl Charge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn transfer(&mut self, to: &Group) -> Result<(), ChargeError> {
-        let from = self.gate.node();
+        let from = self.header.node();
         let to = super::transfer(from, to, self.bytes)?;
         if self.bytes == 0 && !std::ptr::eq(from, to) {
             zero::hold(to);
             zero::release(from);
         }
-        self.gate = to.gate;
+        self.header = to.header;
         Ok(())
     }
 
@@ -301,20 +301,20 @@ impl Charge {
 }
 
 #[inline(always)]
-fn uncharge(gate: &Gate, bytes: u64) {
-    match gate.put(bytes) {
+fn uncharge(header: &Header, bytes: u64) {
+    match header.put(bytes) {
         Put::Kept => {}
-        missed => gate.uncharge_slow(bytes, missed),
+        missed => header.uncharge_slow(bytes, missed),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn drop_slow(gate: &Gate, bytes: u64, missed: Put) {
+fn drop_slow(header: &Header, bytes: u64, missed: Put) {
     if bytes > 0 {
-        gate.uncharge_slow(bytes, missed);
+        header.uncharge_slow(bytes, missed);
     } else {
-        zero::release(gate.node());
+        zero::release(header.node());
     }
 }
 
@@ -324,9 +324,9 @@ impl Drop for Charge {
         if model_failed() {
             return;
         }
-        match self.gate.put(self.bytes) {
+        match self.header.put(self.bytes) {
             Put::Kept => {}
-            missed => drop_slow(self.gate, self.bytes, missed),
+            missed => drop_slow(self.header, self.bytes, missed),
         }
     }
 }

@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 
 use super::{Charge, ChargeError, Events, Group, LimitError, try_charge_slow};
 use crate::counter::make::slow_path;
-use crate::counter::object::Node;
-use crate::hierarchy::limits::Knob;
+use crate::counter::object;
+use crate::hierarchy::limits::LimitKind;
 use crate::page_counter::PeakWindow;
 use crate::thread::slot::Consume;
 use crate::units::Limit;
@@ -113,12 +113,12 @@ impl Group {
     pub fn try_charge_set(&self, amounts: &[(Counter, u64)]) -> Result<ChargeSet, ChargeError> {
         let mut charges = SmallVec::with_capacity(amounts.len());
         for &(counter, bytes) in amounts.iter().rev() {
-            let gate = self.counter(counter)?.node.gate;
-            match gate.consume_open(bytes) {
+            let header = self.counter(counter)?.node.header;
+            match header.consume_open(bytes) {
                 Consume::Hit => {}
-                missed => try_charge_slow(gate, bytes, missed)?,
+                missed => try_charge_slow(header, bytes, missed)?,
             }
-            charges.push((counter, Charge::new(gate, bytes)));
+            charges.push((counter, Charge::new(header, bytes)));
         }
         charges.reverse();
         Ok(ChargeSet(charges))
@@ -149,17 +149,17 @@ impl Group {
     /// [`try_charge`](Self::try_charge) of the counter of that number, which there is.
     pub(crate) fn try_charge_number(&self, counter: usize, bytes: u64) -> Result<Charge, ChargeError> {
         let node = self.node().group().nth(counter).unwrap_or(self.node());
-        match node.gate.consume_open(bytes) {
+        match node.header.consume_open(bytes) {
             Consume::Hit => {}
-            missed => try_charge_slow(node.gate, bytes, missed)?,
+            missed => try_charge_slow(node.header, bytes, missed)?,
         }
-        Ok(Charge::new(node.gate, bytes))
+        Ok(Charge::new(node.header, bytes))
     }
 
     /// [`charge`](Self::charge) of the counter of that number, which there is.
     pub(crate) fn charge_number(&self, counter: usize, bytes: u64) -> Charge {
         let node = self.node().group().nth(counter).unwrap_or(self.node());
-        Charge::by_force(node.gate, bytes)
+        Charge::by_force(node.header, bytes)
     }
 
     pub(crate) fn memory(&self) -> GroupCounter<'_> {
@@ -183,7 +183,7 @@ impl Group {
 #[derive(Clone, Copy)]
 pub struct GroupCounter<'a> {
     group: &'a Group,
-    pub(crate) node: &'static Node,
+    pub(crate) node: &'static object::Counter,
 }
 
 impl GroupCounter<'_> {
@@ -256,12 +256,12 @@ impl GroupCounter<'_> {
     ///
     /// [`LimitError::NoLimitedAncestor`]. The old max holds.
     pub fn set_max_now(&self, limit: Limit) -> Result<u64, LimitError> {
-        self.set(Knob::Max, limit)
+        self.set(LimitKind::Max, limit)
     }
 
-    pub(crate) fn set(&self, knob: Knob, limit: Limit) -> Result<u64, LimitError> {
-        let set = slow_path(|_, _| self.node.tree().set(self.node, knob, limit));
-        set.map_err(|none| self.group.limit_error(knob, none))
+    pub(crate) fn set(&self, kind: LimitKind, limit: Limit) -> Result<u64, LimitError> {
+        let set = slow_path(|_, _| self.node.tree().set(self.node, kind, limit));
+        set.map_err(|none| self.group.limit_error(kind, none))
     }
 
     /// See [`Group::events`]: of this counter, in the subtree. Memory's are the group's.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::Group;
 use crate::counter::make::slow_path;
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::reclaim::Event;
 use crate::sync::Ordering;
 use crate::thread::registry;
@@ -25,14 +25,14 @@ const LINES_MAX: usize = 32;
 pub(crate) type Holders = [Option<(Group, u64)>; HOLDERS];
 
 /// Who holds most below `level`. Allocates nothing: who asks may be an allocator, and then nobody is named.
-pub(crate) fn holders(level: &'static Node) -> Holders {
-    let mut most: [Option<(&'static Node, u64)>; HOLDERS] = [None; HOLDERS];
+pub(crate) fn holders(level: &'static Counter) -> Holders {
+    let mut most: [Option<(&'static Counter, u64)>; HOLDERS] = [None; HOLDERS];
     if !level.is_memory() || !(1..=LOOKED_AT_MAX).contains(&level.children()) || registry::in_slow_path() {
         return [const { None }; HOLDERS];
     }
     slow_path(|_, _| {
         // Whoever is refused does not queue for this.
-        let Some(shape) = level.tree().shape.try_freeze() else { return [const { None }; HOLDERS] };
+        let Some(shape) = level.tree().hierarchy.try_snapshot() else { return [const { None }; HOLDERS] };
         for child in shape.children(level) {
             let mut next = Some((child, child.usage())).filter(|&(_, usage)| usage > 0);
             for held in &mut most {
@@ -135,7 +135,7 @@ struct Row {
 const SHOWN: [Event; 3] = [Event::Max, Event::Oom, Event::OomKill];
 
 impl Row {
-    fn of(node: &Node, _credit: u64) -> Row {
+    fn of(node: &Counter, _credit: u64) -> Row {
         let waiting = node.waiting();
         Row {
             path: node.path(),

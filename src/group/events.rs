@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::Group;
 use super::waiting::{park_until, parked_waker};
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::pressure::listeners::Hearing;
 use crate::reclaim::{Event, Happened};
 
@@ -26,12 +26,12 @@ pub struct Events {
     counts: [u64; Event::ALL.len()],
     /// Keeps the counter.
     _group: Group,
-    node: &'static Node,
+    node: &'static Counter,
     local: bool,
 }
 
 impl Events {
-    pub(crate) fn read(group: &Group, node: &'static Node, local: bool) -> Events {
+    pub(crate) fn read(group: &Group, node: &'static Counter, local: bool) -> Events {
         let counts = Event::ALL.map(|event| node.event_count(event, local));
         Events { counts, _group: group.clone(), node, local }
     }

@@ -10,8 +10,8 @@ use std::time::Instant;
 use super::error::ChargeError;
 use super::waiting::{Patience, Plain, ask, ask_again_after, may_wait, try_once, unmet};
 use super::{Charge, Group, high};
-use crate::admission::attempt::{Pending, Unmet, is_free};
-use crate::counter::object::Node;
+use crate::admission::attempt::{ChargeFailure, Pending, may_call_out};
+use crate::counter::object::Counter;
 use crate::pressure::delays::Alarm;
 use crate::pressure::line::{Decision, Ticket};
 use crate::reclaim::round::TIME_MAX;
@@ -32,7 +32,7 @@ enum State {
     InLine {
         ticket: Ticket,
         /// Where reclaimers have been asked.
-        asked: &'static Node,
+        asked: &'static Counter,
         /// When they are asked again: other threads were at them.
         again: Option<Alarm>,
     },
@@ -81,9 +81,9 @@ impl ChargeFuture {
     fn begin(&mut self, missed: Consume, waker: &Waker) -> Option<Result<(), ChargeError>> {
         let (node, bytes) = (self.group.node(), self.bytes);
         let plain = Plain::new(node, bytes, Patience::None);
-        match try_once(node, bytes, missed).or_else(|unmet| plain.press(unmet)) {
-            Err(Unmet::Refused { refusal, pending, .. }) if may_wait(bytes, &refusal) => {
-                let level = refusal.level.gate.node();
+        match try_once(node, bytes, missed).or_else(|unmet| plain.reclaim_and_retry(unmet)) {
+            Err(ChargeFailure::Refused { refusal, pending, .. }) if may_wait(bytes, &refusal) => {
+                let level = refusal.level.header.node();
                 self.state = State::InLine { ticket: node.stand_in_line(bytes, level), asked: level, again: None };
                 self.ask_again(pending == Some(Pending::Round), waker);
                 None
@@ -109,7 +109,7 @@ impl ChargeFuture {
         }
         let level = ticket.level();
         let is_due = !ptr::eq(level, *asked) || again.as_ref().is_some_and(|again| !again.renew(waker));
-        if !is_due || !is_free() {
+        if !is_due || !may_call_out() {
             return None;
         }
         *asked = level;
@@ -121,7 +121,7 @@ impl ChargeFuture {
 
     /// It is charged by a walk, and perhaps delayed.
     fn charged(&mut self) {
-        let charge = Charge::new(self.group.gate, self.bytes);
+        let charge = Charge::new(self.group.header, self.bytes);
         let until = Instant::now() + high::throttled(self.group.node(), false).min(TIME_MAX);
         self.state = State::Delayed { until, alarm: None, charge };
     }
@@ -151,10 +151,10 @@ impl Future for ChargeFuture {
         let node = self.group.node();
         let mut ended = None;
         if let State::New = self.state {
-            match self.group.gate.consume_open(self.bytes) {
+            match self.group.header.consume_open(self.bytes) {
                 Consume::Hit => {
                     self.state = State::Done;
-                    return Poll::Ready(Ok(Charge::new(self.group.gate, self.bytes)));
+                    return Poll::Ready(Ok(Charge::new(self.group.header, self.bytes)));
                 }
                 missed => ended = self.begin(missed, context.waker()),
             }

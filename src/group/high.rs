@@ -8,10 +8,10 @@ use super::error::{ChargeError, LimitError};
 use super::reclaim::shrink_by;
 use super::waiting::{Patience, charge_slow};
 use super::{Charge, Group};
-use crate::admission::attempt::{ROUNDS_MAX, deadline, is_free, note, spare};
+use crate::admission::attempt::{ROUNDS_MAX, deadline, may_call_out, note, spare};
 use crate::counter::make::slow_path;
-use crate::counter::object::Node;
-use crate::hierarchy::limits::Knob;
+use crate::counter::object::Counter;
+use crate::hierarchy::limits::LimitKind;
 use crate::pressure::delay::DELAY_MIN;
 use crate::reclaim::round::{Request, TIME_MAX};
 use crate::reclaim::{Event, ReclaimCause};
@@ -30,7 +30,7 @@ pub(crate) const LOOK: Duration = Duration::from_millis(10);
 /// After a charge that walked: reclaim where it left a level above high, which waits for the rounds of other threads
 /// or does not. Returns the delay that remains.
 #[inline]
-pub(crate) fn throttled(node: &'static Node, waits: bool) -> Duration {
+pub(crate) fn throttled(node: &'static Counter, waits: bool) -> Duration {
     match context::take_over_high() {
         0 => Duration::ZERO,
         bytes => throttle(node, bytes, waits),
@@ -39,7 +39,7 @@ pub(crate) fn throttled(node: &'static Node, waits: bool) -> Duration {
 
 /// [`throttled`], and sleep the delay.
 #[inline]
-pub(crate) fn sleep_off(node: &'static Node) {
+pub(crate) fn sleep_off(node: &'static Counter) {
     let delay = throttled(node, true);
     if !delay.is_zero() {
         sleep_slow(node, delay);
@@ -47,26 +47,26 @@ pub(crate) fn sleep_off(node: &'static Node) {
 }
 
 /// Somebody above is still above high.
-pub(crate) fn holds_up(node: &'static Node) -> bool {
+pub(crate) fn holds_up(node: &'static Counter) -> bool {
     !node.state().is_offline() && node.over_high().any(|level| !level.is_observed())
 }
 
 #[cold]
-fn throttle(node: &'static Node, bytes: u64, waits: bool) -> Duration {
-    let over = |node: &'static Node| node.over_high().filter(|level| !level.is_observed());
+fn throttle(node: &'static Counter, bytes: u64, waits: bool) -> Duration {
+    let over = |node: &'static Counter| node.over_high().filter(|level| !level.is_observed());
     node.over_high().for_each(|level| note(level, Event::High));
     if registry::in_slow_path() {
         // An allocator's charge: the one that it is part of is delayed.
         context::note_over_high(bytes);
     }
-    if !is_free() {
+    if !may_call_out() {
         return Duration::ZERO;
     }
     let mut request = Request::new(ReclaimCause::High, deadline(node)).waits(waits);
     let mut fruitless = 0;
     loop {
         let (mut asked, mut freed) = (false, 0);
-        for level in over(node).collect::<SmallVec<[&'static Node; 4]>>() {
+        for level in over(node).collect::<SmallVec<[&'static Counter; 4]>>() {
             if !level.can_reclaim() {
                 drain_excess(level);
                 continue;
@@ -93,19 +93,19 @@ fn throttle(node: &'static Node, bytes: u64, waits: bool) -> Duration {
     }
 }
 
-fn drain(level: &'static Node) {
-    slow_path(|_, _| level.tree().press(level));
+fn drain(level: &'static Counter) {
+    slow_path(|_, _| level.tree().close_below(level));
 }
 
 /// Credit is nobody's excess: it goes back where it may be all that is above high.
-fn drain_excess(level: &'static Node) {
+fn drain_excess(level: &'static Counter) {
     if level.above_high() <= level.bound() {
         drain(level);
     }
 }
 
 #[cold]
-fn sleep_slow(node: &'static Node, delay: Duration) {
+fn sleep_slow(node: &'static Counter, delay: Duration) {
     let until = Instant::now() + delay.min(TIME_MAX);
     while !is_over(until) && holds_up(node) {
         sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
@@ -113,8 +113,8 @@ fn sleep_slow(node: &'static Node, delay: Duration) {
 }
 
 /// High has come below usage: what is above it is drained and reclaimed, as far as somebody gives it.
-pub(crate) fn shrink_to_high(node: &'static Node) {
-    if node.above_high() > 0 && !node.is_observed() && is_free() {
+pub(crate) fn shrink_to_high(node: &'static Counter) {
+    if node.above_high() > 0 && !node.is_observed() && may_call_out() {
         drain(node);
         shrink_by(node, &mut Request::new(ReclaimCause::High, deadline(node)), || node.above_high());
         // What came back may be credit of this thread.
@@ -153,7 +153,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_high(&self, limit: Limit) -> Result<u64, LimitError> {
-        self.memory().set(Knob::High, limit)?;
+        self.memory().set(LimitKind::High, limit)?;
         let node = self.node();
         shrink_to_high(node);
         Ok(node.above_high())
@@ -187,7 +187,7 @@ impl Group {
     /// ```
     pub fn high_delay(&self, bytes: u64) -> Duration {
         let node = self.node();
-        if is_free() {
+        if may_call_out() {
             node.over_high().for_each(drain_excess);
         }
         node.delay(bytes)
@@ -219,13 +219,13 @@ impl Group {
     /// ```
     #[inline]
     pub fn try_charge_undelayed(&self, bytes: u64) -> Result<(Charge, Duration), ChargeError> {
-        let delay = match self.gate.consume_open(bytes) {
+        let delay = match self.header.consume_open(bytes) {
             Consume::Hit => Duration::ZERO,
             missed => {
-                charge_slow(self.gate, bytes, missed, Patience::None)?;
+                charge_slow(self.header, bytes, missed, Patience::None)?;
                 throttled(self.node(), false)
             }
         };
-        Ok((Charge::new(self.gate, bytes), delay))
+        Ok((Charge::new(self.header, bytes), delay))
     }
 }

@@ -37,14 +37,14 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, Unmet};
+use crate::admission::attempt::{Attempt, ChargeFailure};
 use waiting::Patience;
 
 use crate::counter::incarnation::Generation;
-use crate::counter::object::Node;
+use crate::counter::object;
 use crate::counter::refusal::Refusal as NodeRefusal;
 use crate::sync::{is_over, model_failed, pause};
-use crate::thread::directory::Gate;
+use crate::thread::directory::Header;
 use crate::thread::slot::Consume;
 
 /// A group: who is charged. Cheap to clone, send and share; clones name the same group, comparison is by identity.
@@ -67,8 +67,8 @@ use crate::thread::slot::Consume;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Group {
-    /// The gate of the group's first counter, on which this has a handle.
-    gate: &'static Gate,
+    /// The header of the group's first counter, on which this has a handle.
+    header: &'static Header,
 }
 
 /// Names a group for as long as the process runs: no other group ever has the same.
@@ -101,7 +101,7 @@ impl fmt::Display for GroupId {
 
 impl GroupId {
     /// The group's first counter, with a handle for the caller.
-    pub(crate) fn pin(self) -> Option<&'static Node> {
+    pub(crate) fn pin(self) -> Option<&'static object::Counter> {
         crate::counter::make::pin(self.number, self.generation)
     }
 }
@@ -110,19 +110,19 @@ impl GroupId {
 
 impl Group {
     /// Takes over a handle on the first counter of a group.
-    pub(crate) fn from_handle(node: &'static Node) -> Group {
-        Group { gate: node.gate }
+    pub(crate) fn from_handle(node: &'static object::Counter) -> Group {
+        Group { header: node.header }
     }
 
     /// With a handle of its own; the caller keeps the group meanwhile.
-    pub(crate) fn pinned(node: &'static Node) -> Group {
+    pub(crate) fn pinned(node: &'static object::Counter) -> Group {
         node.state().pin();
         Group::from_handle(node)
     }
 
     #[inline(always)]
-    pub(crate) fn node(&self) -> &'static Node {
-        self.gate.node()
+    pub(crate) fn node(&self) -> &'static object::Counter {
+        self.header.node()
     }
 
     /// The group's name for as long as the process runs.
@@ -155,7 +155,7 @@ impl Drop for Group {
 
 impl PartialEq for Group {
     fn eq(&self, other: &Self) -> bool {
-        std::ptr::eq(self.gate, other.gate)
+        std::ptr::eq(self.header, other.header)
     }
 }
 
@@ -163,7 +163,7 @@ impl Eq for Group {}
 
 impl Hash for Group {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        std::ptr::from_ref(self.gate).hash(state);
+        std::ptr::from_ref(self.header).hash(state);
     }
 }
 
@@ -206,11 +206,11 @@ impl Group {
     /// ```
     #[inline]
     pub fn try_charge(&self, bytes: u64) -> Result<Charge, ChargeError> {
-        match self.gate.consume_open(bytes) {
+        match self.header.consume_open(bytes) {
             Consume::Hit => {}
-            missed => try_charge_slow(self.gate, bytes, missed)?,
+            missed => try_charge_slow(self.header, bytes, missed)?,
         }
-        Ok(Charge::new(self.gate, bytes))
+        Ok(Charge::new(self.header, bytes))
     }
 
     /// Charge `bytes` here and at all ancestors, whatever the limits say, and also to a group that is offline: for
@@ -228,23 +228,23 @@ impl Group {
     /// ```
     #[inline]
     pub fn charge(&self, bytes: u64) -> Charge {
-        Charge::by_force(self.gate, bytes)
+        Charge::by_force(self.header, bytes)
     }
 }
 
 /// A charge that did not hit, delayed where it is above a high. For none, a handle.
 #[cold]
 #[inline(never)]
-fn try_charge_slow(gate: &'static Gate, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
-    waiting::charge_slow(gate, bytes, missed, Patience::Others)?;
+fn try_charge_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
+    waiting::charge_slow(header, bytes, missed, Patience::Others)?;
     // It keeps the group.
-    high::sleep_off(gate.node());
+    high::sleep_off(header.node());
     Ok(())
 }
 
 /// A refusal with handles of its own. The levels are kept by the requester, which the caller keeps.
-pub(crate) fn refused(requester: &'static Node, requested: u64, refusal: &NodeRefusal<'_>) -> Refusal {
-    let level = refusal.level.gate.node();
+pub(crate) fn refused(requester: &'static object::Counter, requested: u64, refusal: &NodeRefusal<'_>) -> Refusal {
+    let level = refusal.level.header.node();
     Refusal {
         group: Group::pinned(level.first()),
         requester: Group::pinned(requester.first()),
@@ -261,13 +261,13 @@ pub(crate) fn refused(requester: &'static Node, requested: u64, refusal: &NodeRe
 
 /// A charge of the levels below a common ancestor.
 struct Below {
-    node: &'static Node,
+    node: &'static object::Counter,
     bytes: u64,
-    common: &'static Node,
+    common: &'static object::Counter,
 }
 
 impl Attempt for Below {
-    fn node(&self) -> &'static Node {
+    fn node(&self) -> &'static object::Counter {
         self.node
     }
 
@@ -280,7 +280,12 @@ impl Attempt for Below {
     }
 
     /// Not in line, where whole charges are made.
-    fn wait(&self, level: &'static Node, until: Instant, more: &dyn Fn() -> bool) -> Option<Result<(), Unmet>> {
+    fn wait(
+        &self,
+        level: &'static object::Counter,
+        until: Instant,
+        more: &dyn Fn() -> bool,
+    ) -> Option<Result<(), ChargeFailure>> {
         while !is_over(until) && more() {
             if level.room(level.admits()) >= self.bytes && self.charge().is_ok() {
                 return Some(Ok(()));
@@ -292,7 +297,7 @@ impl Attempt for Below {
 }
 
 /// Move `bytes` from a counter to the same counter of `to`, which is returned.
-fn transfer(from: &'static Node, to: &Group, bytes: u64) -> Result<&'static Node, ChargeError> {
+fn transfer(from: &'static object::Counter, to: &Group, bytes: u64) -> Result<&'static object::Counter, ChargeError> {
     let other = || ChargeError::OtherRuntime { from: Group::pinned(from.first()), to: to.clone() };
     let new = to.node().group().nth(from.number_in_group()).ok_or_else(other)?;
     if std::ptr::eq(new, from) {
@@ -301,11 +306,15 @@ fn transfer(from: &'static Node, to: &Group, bytes: u64) -> Result<&'static Node
     if new.state().is_offline() {
         return Err(ChargeError::Offline { group: to.clone(), requested: bytes });
     }
-    let common = new.levels().find(|&level| from.levels().any(|other| std::ptr::eq(level, other))).ok_or_else(other)?;
+    let common = new
+        .path_to_root()
+        .find(|&level| from.path_to_root().any(|other| std::ptr::eq(level, other)))
+        .ok_or_else(other)?;
     if bytes > 0 {
         let attempt = Below { node: new, bytes, common };
         attempt.charge().or_else(|refusal| {
-            crate::admission::attempt::press(&attempt, refusal).map_err(|unmet| unmet.into_error(new, bytes))
+            crate::admission::attempt::reclaim_and_retry(&attempt, refusal)
+                .map_err(|unmet| unmet.into_error(new, bytes))
         })?;
         from.uncharge_below_slow(bytes, common);
     }

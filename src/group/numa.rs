@@ -24,7 +24,7 @@ use crate::stat::{Item, Stat, Unit};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeStats {
-    /// Node, subtree, group alone.
+    /// Counter, subtree, group alone.
     nodes: SmallVec<[(NodeId, [i64; 2]); 8]>,
     unplaced: [i64; 2],
     max_error: u64,

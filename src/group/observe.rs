@@ -1,4 +1,4 @@
-//! Limits that count and do nothing else: to be tried out before they act.
+//! Limits that count and do nothing else: to be excluded out before they act.
 
 use super::Group;
 use crate::counter::make::slow_path;
@@ -11,7 +11,7 @@ impl Group {
     /// [`Event::Observed`](crate::Event::Observed), at the group whose max it was. Nobody is
     /// asked to give anything back for them. Limits above this group hold.
     ///
-    /// Further counters are observed, too. Charges that wait here when it begins are made at once. When the limits act
+    /// CounterDecl counters are observed, too. Charges that wait here when it begins are made at once. When the limits act
     /// again what is above a max is set apart, as if it had been [forced](Self::forced), and whoever is registered is
     /// asked for it. Takes the tree's lock, and looks at all groups below.
     ///

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use super::Group;
-use crate::admission::attempt::{is_free, note};
-use crate::counter::object::Node;
-use crate::pressure::victims::{Choice, Hooked, Tried};
+use crate::admission::attempt::{may_call_out, note};
+use crate::counter::object::Counter;
+use crate::pressure::victims::{Choice, Excluded, Hooked};
 use crate::pressure::{Cancel, OomPolicy};
 use crate::reclaim::Event;
 use crate::sync::pause;
@@ -126,14 +126,14 @@ impl Group {
 }
 
 /// Usage is above the max of `node`: one victim after another, until it is not or nobody is left.
-pub(crate) fn shrink(node: &'static Node, excess: impl Fn() -> u64) {
+pub(crate) fn shrink(node: &'static Counter, excess: impl Fn() -> u64) {
     if !node.chooses() {
         return;
     }
     note(node, Event::Oom);
-    let mut tried = Tried::default();
-    while excess() > 0 && is_free() {
-        let awaited = match node.tree().choose(node, None, excess(), &mut tried) {
+    let mut excluded = Excluded::default();
+    while excess() > 0 && may_call_out() {
+        let awaited = match node.tree().choose(node, None, excess(), &mut excluded) {
             Choice::Unsettled => {
                 node.tree().settle_victims();
                 continue;

@@ -3,7 +3,7 @@
 
 use super::{Group, LimitError, Limits};
 use crate::counter::make::slow_path;
-use crate::hierarchy::limits::Knob;
+use crate::hierarchy::limits::LimitKind;
 use crate::page_counter::PeakWindow;
 use crate::units::Limit;
 
@@ -59,7 +59,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_min(&self, limit: Limit) -> Result<(), LimitError> {
-        self.memory().set(Knob::Min, limit).map(drop)
+        self.memory().set(LimitKind::Min, limit).map(drop)
     }
 
     /// Set the bytes that reclaim touches last. Told to the parent; charges do not look at it. Nothing on a group that
@@ -79,7 +79,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_low(&self, limit: Limit) -> Result<(), LimitError> {
-        self.memory().set(Knob::Low, limit).map(drop)
+        self.memory().set(LimitKind::Low, limit).map(drop)
     }
 
     /// [`set_max`](Self::set_max) that asks nobody to give anything back, and so returns at once: what is above stays
@@ -123,7 +123,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_soft(&self, limit: Limit) -> Result<(), LimitError> {
-        self.memory().set(Knob::Soft, limit).map(drop)
+        self.memory().set(LimitKind::Soft, limit).map(drop)
     }
 
     /// The limits as they were set, percentages as percentages.
@@ -138,9 +138,9 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn limits(&self) -> Limits {
-        let set = |knob| self.node().set_to(knob);
-        let limits = Limits::new().max(set(Knob::Max)).min(set(Knob::Min)).low(set(Knob::Low));
-        limits.soft(set(Knob::Soft)).high(set(Knob::High))
+        let set = |kind| self.node().set_to(kind);
+        let limits = Limits::new().max(set(LimitKind::Max)).min(set(LimitKind::Min)).low(set(LimitKind::Low));
+        limits.soft(set(LimitKind::Soft)).high(set(LimitKind::High))
     }
 
     /// The soft limit in bytes, `u64::MAX` where there is none. One load.
@@ -151,7 +151,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn soft(&self) -> u64 {
-        self.node().knob(Knob::Soft)
+        self.node().kind(LimitKind::Soft)
     }
 
     /// The max in bytes, `u64::MAX` where there is none. One load.
@@ -173,7 +173,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn min(&self) -> u64 {
-        self.node().knob(Knob::Min)
+        self.node().kind(LimitKind::Min)
     }
 
     /// The bytes that reclaim touches last, 0 by default. One load.
@@ -184,7 +184,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn low(&self) -> u64 {
-        self.node().knob(Knob::Low)
+        self.node().kind(LimitKind::Low)
     }
 
     /// Sum over the children of min(usage, min), in bytes. Exact at every quiescent point. One load.
@@ -363,7 +363,7 @@ impl Group {
     /// ```
     pub fn usage_local(&self) -> u64 {
         slow_path(|_, _| {
-            let shape = self.node().tree().shape.freeze();
+            let shape = self.node().tree().hierarchy.snapshot();
             let below = shape.children(self.node()).map(|child| child.usage()).fold(0, u64::saturating_add);
             self.usage().saturating_sub(below)
         })

@@ -4,12 +4,12 @@ use std::fmt;
 
 use super::error::ReclaimError;
 use super::{Group, high, oom};
-use crate::admission::attempt::{ROUNDS_MAX, deadline, is_free};
+use crate::admission::attempt::{ROUNDS_MAX, deadline, may_call_out};
 use crate::counter::make::slow_path;
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::tree::Tree;
-use crate::hierarchy::limits::Knob;
+use crate::hierarchy::limits::LimitKind;
 use crate::reclaim::entry::Entry;
 use crate::reclaim::round::Request;
 use crate::reclaim::{Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimReport};
@@ -91,7 +91,7 @@ impl Group {
     /// See [`Reclaim`] for an example.
     pub fn register_reclaimer(&self, reclaimer: Arc<dyn Reclaim>, priority: Priority) -> Registration {
         let entry = Entry::new(reclaimer, priority);
-        let tree = self.node().life().tree.counted();
+        let tree = self.node().incarnation().tree.counted();
         slow_path(|_, _| tree.register(self.node(), &entry));
         Registration { tree, entry }
     }
@@ -119,11 +119,11 @@ impl Group {
     pub fn reclaim(&self, bytes: u64) -> Result<ReclaimReport, ReclaimError> {
         let node = self.node();
         let mut total = ReclaimReport { requested: bytes, ..ReclaimReport::default() };
-        if !is_free() {
+        if !may_call_out() {
             return Err(ReclaimError::InReclaim { group: self.clone() });
         }
         // From here on what is freed below goes up the tree at once.
-        slow_path(|_, _| node.tree().press(node));
+        slow_path(|_, _| node.tree().close_below(node));
         let mut request = Request::new(ReclaimCause::Asked, deadline(node));
         for _ in 0..ROUNDS_MAX {
             let left = bytes.saturating_sub(total.freed).saturating_sub(total.pending);
@@ -256,14 +256,14 @@ impl Group {
         let percents = slow_path(|_, _| node.tree().stocks.lock().percents);
         if percents {
             // Those whose max or high has moved with this one.
-            let follows = |node: &Node, knob| matches!(node.set_to(knob), Limit::Percent(_));
+            let follows = |node: &Counter, kind| matches!(node.set_to(kind), Limit::Percent(_));
             for group in self.descendants() {
                 let node = group.node();
-                if follows(node, Knob::Max) {
+                if follows(node, LimitKind::Max) {
                     shrink(node, &mut request);
                     cancel_excess(node);
                 }
-                if follows(node, Knob::High) {
+                if follows(node, LimitKind::High) {
                     high::shrink_to_high(node);
                 }
             }
@@ -282,25 +282,25 @@ impl Group {
 }
 
 /// Reclaim what is above a max, while anything comes. A max that is only observed asks nobody.
-fn shrink(node: &'static Node, request: &mut Request) {
+fn shrink(node: &'static Counter, request: &mut Request) {
     if !node.is_observed() {
         shrink_by(node, request, || node.usage().saturating_sub(node.max()));
     }
 }
 
 /// Where there is still something above a max, whoever can be cancelled is. Returns what remains.
-fn cancel_excess(node: &'static Node) -> u64 {
+fn cancel_excess(node: &'static Counter) -> u64 {
     let excess = || node.usage().saturating_sub(node.max());
-    if excess() > 0 && !node.is_observed() && is_free() {
+    if excess() > 0 && !node.is_observed() && may_call_out() {
         oom::shrink(node, excess);
     }
     excess()
 }
 
 /// Rounds of reclaim for what is in excess, while anything comes.
-pub(crate) fn shrink_by(node: &'static Node, request: &mut Request, excess: impl Fn() -> u64) {
+pub(crate) fn shrink_by(node: &'static Counter, request: &mut Request, excess: impl Fn() -> u64) {
     for _ in 0..ROUNDS_MAX {
-        if excess() == 0 || !is_free() {
+        if excess() == 0 || !may_call_out() {
             break;
         }
         match node.reclaim(excess(), request) {

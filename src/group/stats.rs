@@ -29,7 +29,7 @@ impl Group {
     /// ```
     #[inline]
     pub fn stat_add(&self, stat: Stat, delta: i64) {
-        self.gate.stat_add(stat, delta);
+        self.header.stat_add(stat, delta);
     }
 
     /// The figures as they were published last: loads only, about 10 ns. [`Stats::max_error`] says what may be missing:
@@ -171,6 +171,6 @@ impl Charge {
     /// ```
     #[inline]
     pub fn stat_add(&self, stat: Stat, delta: i64) {
-        self.gate().stat_add(stat, delta);
+        self.header().stat_add(stat, delta);
     }
 }

@@ -3,8 +3,8 @@
 use super::error::{CreateError, LimitError, NameFault, OfflineError};
 use super::{Group, Limits};
 use crate::counter::make::slow_path;
-use crate::counter::object::Node;
-use crate::hierarchy::limits::{Knob, NoLimitedAncestor};
+use crate::counter::object::Counter;
+use crate::hierarchy::limits::{LimitKind, NoLimitedAncestor};
 use crate::lifecycle::create::{HasChildren, NotCreated};
 use crate::stat::flush::Unlist;
 use crate::units::Limit;
@@ -47,15 +47,21 @@ impl Group {
             return Err(fault(length));
         }
         // First of all: beside a million others it takes a while until that is at hand.
-        let hash = node.tree().shape.expect(node, name);
+        let hash = node.tree().hierarchy.expect(node, name);
         if let Some(char) = fault_of_chars(name) {
             return Err(fault(char));
         }
         let Limits { min, low, high, max, soft } = limits;
-        let knobs = [(Knob::Max, max), (Knob::Min, min), (Knob::Low, low), (Knob::Soft, soft), (Knob::High, high)];
-        let set = |new: &Node| {
-            let mut set = knobs.iter().filter_map(|&(knob, limit)| Some((knob, limit?)));
-            set.try_for_each(|(knob, limit)| new.set_unlinked(knob, limit).map_err(|none| (knob, none)))
+        let knobs = [
+            (LimitKind::Max, max),
+            (LimitKind::Min, min),
+            (LimitKind::Low, low),
+            (LimitKind::Soft, soft),
+            (LimitKind::High, high),
+        ];
+        let set = |new: &Counter| {
+            let mut set = knobs.iter().filter_map(|&(kind, limit)| Some((kind, limit?)));
+            set.try_for_each(|(kind, limit)| new.set_unlinked(kind, limit).map_err(|none| (kind, none)))
         };
         let percents = knobs.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
         let create = || slow_path(|_, _| node.tree().create(node, name, hash, percents, set));
@@ -71,17 +77,17 @@ impl Group {
             NotCreated::Taken => CreateError::Taken { parent: parent(), name: name.into() },
             NotCreated::Full(most) => CreateError::Full { parent: parent(), name: name.into(), most },
             NotCreated::Memory(bytes) => CreateError::Memory { parent: parent(), name: copy_of(name), bytes },
-            NotCreated::Settings((knob, none)) => self.limit_error(knob, none).into(),
+            NotCreated::Settings((kind, none)) => self.limit_error(kind, none).into(),
         })
     }
 
-    pub(crate) fn limit_error(&self, knob: Knob, NoLimitedAncestor(percent): NoLimitedAncestor) -> LimitError {
-        let limit = match knob {
-            Knob::Max => "max",
-            Knob::Min => "min",
-            Knob::Low => "low",
-            Knob::Soft => "soft",
-            Knob::High => "high",
+    pub(crate) fn limit_error(&self, kind: LimitKind, NoLimitedAncestor(percent): NoLimitedAncestor) -> LimitError {
+        let limit = match kind {
+            LimitKind::Max => "max",
+            LimitKind::Min => "min",
+            LimitKind::Low => "low",
+            LimitKind::Soft => "soft",
+            LimitKind::High => "high",
         };
         LimitError::NoLimitedAncestor { group: self.clone(), limit, percent }
     }
@@ -118,7 +124,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn parent(&self) -> Option<Group> {
-        self.node().life().parent.map(Group::pinned)
+        self.node().incarnation().parent.map(Group::pinned)
     }
 
     /// The groups above, nearest first.
@@ -143,7 +149,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn children(&self) -> Vec<Group> {
-        slow_path(|_, _| self.node().tree().shape.freeze().children(self.node()).map(Group::pinned).collect())
+        slow_path(|_, _| self.node().tree().hierarchy.snapshot().children(self.node()).map(Group::pinned).collect())
     }
 
     /// The groups below that are online, parents first. They may come and go meanwhile: each is looked up as the walk

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::error::ChargeError;
 use super::{Charge, ChargeFuture, Group, high, zero};
-use crate::admission::attempt::{Attempt, Unmet, deadline, fits_ever, is_free, press, refuse};
-use crate::counter::object::Node;
+use crate::admission::attempt::{Attempt, ChargeFailure, deadline, fits_ever, may_call_out, reclaim_and_retry, refuse};
+use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal as NodeRefusal;
 use crate::pressure::OnExhausted;
 use crate::pressure::line::{Decision, Ticket};
@@ -16,7 +16,7 @@ use crate::reclaim::ReclaimCause;
 use crate::reclaim::round::Request;
 use crate::sync::{Arc, Thread, is_over, park, this_thread};
 use crate::thread::context;
-use crate::thread::directory::Gate;
+use crate::thread::directory::Header;
 use crate::thread::registry;
 use crate::thread::slot::Consume;
 
@@ -33,7 +33,7 @@ pub(crate) enum Patience {
 
 /// Plain bytes of one group.
 pub(crate) struct Plain {
-    pub(crate) node: &'static Node,
+    pub(crate) node: &'static Counter,
     pub(crate) bytes: u64,
     /// Others may be cancelled for it.
     pub(crate) cancels: bool,
@@ -43,13 +43,13 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    pub(crate) fn new(node: &'static Node, bytes: u64, patience: Patience) -> Self {
+    pub(crate) fn new(node: &'static Counter, bytes: u64, patience: Patience) -> Self {
         Plain { node, bytes, cancels: true, patience, line: Cell::new(None) }
     }
 }
 
 impl Attempt for Plain {
-    fn node(&self) -> &'static Node {
+    fn node(&self) -> &'static Counter {
         self.node
     }
 
@@ -61,7 +61,12 @@ impl Attempt for Plain {
         self.node.try_charge_once_slow(self.bytes, Consume::Miss)
     }
 
-    fn wait(&self, level: &'static Node, until: Instant, more: &dyn Fn() -> bool) -> Option<Result<(), Unmet>> {
+    fn wait(
+        &self,
+        level: &'static Counter,
+        until: Instant,
+        more: &dyn Fn() -> bool,
+    ) -> Option<Result<(), ChargeFailure>> {
         // In line from the first victim on: who comes later does not get what is freed for this charge.
         let mut ticket = self.line.take().unwrap_or_else(|| self.node.stand_in_line(self.bytes, level));
         let waker = parked_waker();
@@ -78,14 +83,14 @@ impl Attempt for Plain {
         }
     }
 
-    fn leave(&self) -> Option<Result<(), Unmet>> {
+    fn leave(&self) -> Option<Result<(), ChargeFailure>> {
         if let Patience::Until(_) = self.patience {
             return None;
         }
         self.line.take()?.leave().map(|decision| unmet(decision, true))
     }
 
-    fn ended(&self) -> Option<Result<(), Unmet>> {
+    fn ended(&self) -> Option<Result<(), ChargeFailure>> {
         let mut ticket = self.line.take()?;
         let decision = ticket.poll(Waker::noop());
         if decision.is_none() {
@@ -111,24 +116,24 @@ impl Attempt for Plain {
 }
 
 /// `counted`: its failure has been.
-pub(crate) fn unmet(decision: Decision, counted: bool) -> Result<(), Unmet> {
+pub(crate) fn unmet(decision: Decision, counted: bool) -> Result<(), ChargeFailure> {
     match decision {
         Decision::Granted => Ok(()),
-        Decision::Full(level) => Err(Unmet::Refused { refusal: level.refusal_now(), counted, pending: None }),
-        Decision::Offline => Err(Unmet::Offline),
-        Decision::Cancelled => Err(Unmet::Cancelled),
+        Decision::Full(level) => Err(ChargeFailure::Refused { refusal: level.refusal_now(), counted, pending: None }),
+        Decision::Offline => Err(ChargeFailure::Offline),
+        Decision::Cancelled => Err(ChargeFailure::Cancelled),
     }
 }
 
 /// A charge that did not hit. For none, a handle. The delay for high is not slept yet.
 #[inline]
 pub(crate) fn charge_slow(
-    gate: &'static Gate,
+    header: &'static Header,
     bytes: u64,
     missed: Consume,
     patience: Patience,
 ) -> Result<(), ChargeError> {
-    let node = gate.node();
+    let node = header.node();
     match try_once(node, bytes, missed) {
         Ok(()) => Ok(()),
         Err(unmet) => charge_unmet(node, bytes, patience, unmet),
@@ -138,16 +143,21 @@ pub(crate) fn charge_slow(
 /// A charge that did not fit: reclaim, victims, the line.
 #[cold]
 #[inline(never)]
-fn charge_unmet(node: &'static Node, bytes: u64, patience: Patience, unmet_once: Unmet) -> Result<(), ChargeError> {
+fn charge_unmet(
+    node: &'static Counter,
+    bytes: u64,
+    patience: Patience,
+    unmet_once: ChargeFailure,
+) -> Result<(), ChargeError> {
     let begun = matches!(patience, Patience::Until(_)).then(Instant::now);
     let plain = Plain::new(node, bytes, patience);
-    let (refusal, counted, until) = match (plain.press(unmet_once), patience) {
-        (Err(Unmet::Refused { refusal, counted, .. }), Patience::Until(until)) if may_wait(bytes, &refusal) => {
+    let (refusal, counted, until) = match (plain.reclaim_and_retry(unmet_once), patience) {
+        (Err(ChargeFailure::Refused { refusal, counted, .. }), Patience::Until(until)) if may_wait(bytes, &refusal) => {
             (refusal, counted, until)
         }
         (ended, _) => return ended.map_err(|unmet| unmet.into_error(node, bytes)),
     };
-    let level = refusal.level.gate.node();
+    let level = refusal.level.header.node();
     let ticket = plain.line.take().unwrap_or_else(|| node.stand_in_line(bytes, level));
     match wait_in_line(ticket, bytes, until) {
         Ok(decision) => unmet(decision, counted).map_err(|unmet| unmet.into_error(node, bytes)),
@@ -160,20 +170,20 @@ fn charge_unmet(node: &'static Node, bytes: u64, patience: Patience, unmet_once:
 
 /// The first try, which is mostly all.
 #[inline]
-pub(crate) fn try_once(node: &'static Node, bytes: u64, missed: Consume) -> Result<(), Unmet> {
+pub(crate) fn try_once(node: &'static Counter, bytes: u64, missed: Consume) -> Result<(), ChargeFailure> {
     // What a charge that is not delayed has noted is not for this one. An allocator's inside another one leaves it.
     if !registry::in_slow_path() {
         context::take_over_high();
     }
     if node.state().is_offline() {
         node.undo_slow(bytes, missed);
-        return Err(Unmet::Offline);
+        return Err(ChargeFailure::Offline);
     }
     if bytes == 0 {
         zero::hold(node);
         return Ok(());
     }
-    node.try_charge_once_slow(bytes, missed).map_err(|refusal| Unmet::Refused {
+    node.try_charge_once_slow(bytes, missed).map_err(|refusal| ChargeFailure::Refused {
         refusal,
         counted: false,
         pending: None,
@@ -182,9 +192,9 @@ pub(crate) fn try_once(node: &'static Node, bytes: u64, missed: Consume) -> Resu
 
 impl Plain {
     /// What is done for a charge that did not fit, before it waits.
-    pub(crate) fn press(&self, unmet: Unmet) -> Result<(), Unmet> {
+    pub(crate) fn reclaim_and_retry(&self, unmet: ChargeFailure) -> Result<(), ChargeFailure> {
         match unmet {
-            Unmet::Refused { refusal, .. } => press(self, refusal),
+            ChargeFailure::Refused { refusal, .. } => reclaim_and_retry(self, refusal),
             unmet => Err(unmet),
         }
     }
@@ -192,11 +202,11 @@ impl Plain {
 
 /// In reclaim nobody waits: what is waited for may be what the waiter is to free.
 pub(crate) fn may_wait(bytes: u64, refusal: &NodeRefusal<'_>) -> bool {
-    is_free() && fits_ever(bytes, refusal) && refusal.level.is_memory()
+    may_call_out() && fits_ever(bytes, refusal) && refusal.level.is_memory()
 }
 
 /// In line until it is decided. `Err`: time is over; where it stood.
-fn wait_in_line(mut ticket: Ticket, bytes: u64, until: Option<Instant>) -> Result<Decision, &'static Node> {
+fn wait_in_line(mut ticket: Ticket, bytes: u64, until: Option<Instant>) -> Result<Decision, &'static Counter> {
     let waker = parked_waker();
     let mut asked = ticket.level();
     loop {
@@ -222,7 +232,7 @@ fn wait_in_line(mut ticket: Ticket, bytes: u64, until: Option<Instant>) -> Resul
 
 /// One round of reclaim for a charge in line, which waits for the rounds of other threads or does not. True: it came to
 /// nothing, theirs may not have, and it has not waited for them.
-pub(crate) fn ask(level: &'static Node, bytes: u64, until: Option<Instant>, waits: bool) -> bool {
+pub(crate) fn ask(level: &'static Counter, bytes: u64, until: Option<Instant>, waits: bool) -> bool {
     let end = deadline(level);
     let end = until.map_or(end, |until| until.min(end));
     let mut request = Request::new(ReclaimCause::Full, end).waits(waits);
@@ -231,7 +241,7 @@ pub(crate) fn ask(level: &'static Node, bytes: u64, until: Option<Instant>, wait
 }
 
 /// When a charge in line has reclaimers asked again.
-pub(crate) fn ask_again_after(level: &Node) -> Duration {
+pub(crate) fn ask_again_after(level: &Counter) -> Duration {
     level.tree().reclaim.time.clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)
 }
 
@@ -308,14 +318,14 @@ impl Group {
     /// ```
     #[inline]
     pub fn charge_timeout(&self, bytes: u64, time: Duration) -> Result<Charge, ChargeError> {
-        match self.gate.consume_open(bytes) {
+        match self.header.consume_open(bytes) {
             Consume::Hit => {}
             missed => {
-                charge_slow(self.gate, bytes, missed, Patience::Until(Instant::now().checked_add(time)))?;
+                charge_slow(self.header, bytes, missed, Patience::Until(Instant::now().checked_add(time)))?;
                 high::sleep_off(self.node());
             }
         }
-        Ok(Charge::new(self.gate, bytes))
+        Ok(Charge::new(self.header, bytes))
     }
 
     /// Charge `bytes`, and where they do not fit do what `exhausted` says. May block: in async code
@@ -345,20 +355,20 @@ impl Group {
         }
     }
 
-    /// Reclaim is tried, and nobody cancelled; what does not fit goes above the limit.
+    /// Reclaim is excluded, and nobody cancelled; what does not fit goes above the limit.
     fn charge_over(&self, bytes: u64) -> Result<Charge, ChargeError> {
-        match self.gate.consume_open(bytes) {
+        match self.header.consume_open(bytes) {
             Consume::Hit => {}
             missed => {
                 let plain = Plain { cancels: false, ..Plain::new(self.node(), bytes, Patience::Others) };
-                match try_once(plain.node, bytes, missed).or_else(|unmet| plain.press(unmet)) {
+                match try_once(plain.node, bytes, missed).or_else(|unmet| plain.reclaim_and_retry(unmet)) {
                     Ok(()) => high::sleep_off(self.node()),
-                    Err(Unmet::Offline) => return Err(Unmet::Offline.into_error(self.node(), bytes)),
+                    Err(ChargeFailure::Offline) => return Err(ChargeFailure::Offline.into_error(self.node(), bytes)),
                     Err(_) => return Ok(self.charge(bytes)),
                 }
             }
         }
-        Ok(Charge::new(self.gate, bytes))
+        Ok(Charge::new(self.header, bytes))
     }
 
     /// Charge `bytes`, and where they do not fit wait in line, as [`charge_timeout`](Self::charge_timeout) without an

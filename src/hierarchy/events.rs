@@ -7,7 +7,7 @@
 
 use std::ptr::{self, NonNull};
 
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::counter::watch::LISTENS;
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, PoolAlign, cache};
@@ -31,7 +31,7 @@ fn put_back(cache: &Cache, counts: NonNull<EventCounts>) {
     cache.put(number);
 }
 
-impl Node {
+impl Counter {
     /// An event of this group. Takes no lock that anybody holds for long; who waits for it is told at the end of the
     /// slow path. Counters that are no groups have no events.
     ///
@@ -42,14 +42,14 @@ impl Node {
         if let Some(counts) = self.counts_or_make(cache) {
             counts.local.count(event);
         }
-        for level in self.levels() {
+        for level in self.path_to_root() {
             // SeqCst (E26): counted, then a look for somebody who waits; pairs with `Hearing::poll`.
             if let Some(counts) = level.counts_or_make(cache) {
                 counts.subtree.count(event);
             }
             fence_after_exchange();
             if level.is_watched_for(LISTENS) {
-                level.list();
+                level.schedule_service();
             }
         }
     }

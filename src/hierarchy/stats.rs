@@ -3,7 +3,7 @@
 //! A group's statistics belong to its first counter. How they are gathered is the coordinator's (`crate::stat`).
 
 use crate::counter::make::slow_path;
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::stat::coordinator::{Coordinator, Of};
 use crate::stat::flush::{Unlist, Visits};
 use crate::stat::part::{Bound, Part};
@@ -11,14 +11,14 @@ use crate::stat::{Stat, Stats};
 use crate::sync::Ordering;
 use crate::sync::barrier::BarrierState;
 use crate::thread::cells::{Added, Cells};
-use crate::thread::directory::Gate;
+use crate::thread::directory::Header;
 use crate::thread::registry;
 use crate::thread::registry::{Block, Local};
 
 // === The write path ===
 
-impl Gate {
-    /// Add to an item of the group that has this gate: a load and a store in this thread's own cells.
+impl Header {
+    /// Add to an item of the group that has this header: a load and a store in this thread's own cells.
     #[inline(always)]
     pub(crate) fn stat_add(&self, stat: Stat, delta: i64) {
         let find = |local: &Local| local.fast_block().and_then(|block| block.cells_behind(self));
@@ -31,16 +31,16 @@ impl Gate {
     #[cold]
     #[inline(never)]
     fn stat_add_slow(&self, stat: Stat, delta: i64, added: Added) {
-        let node = self.node().keeper();
+        let node = self.node().first();
         let Some(stats) = &node.tree().stats else { return };
         if added == Added::Due {
             // Zero leaves nothing to be read, so it makes no writer. Whatever was due before it was attended to then.
             if delta != 0 {
-                node.attend(stats, Spine::Group);
+                node.attend(stats, StatScope::Group);
             }
         } else if stats.items.knows(stat) {
             // Zero needs no cells either.
-            if delta != 0 && node.count_slow(stats, Addition { spine: Spine::Group, stat, delta }).is_none() {
+            if delta != 0 && node.count_slow(stats, Addition { scope: StatScope::Group, stat, delta }).is_none() {
                 stats.counts.nested.fetch_add(1, Ordering::Relaxed);
             }
         } else {
@@ -51,7 +51,7 @@ impl Gate {
 
 /// Which of a group's statistics: each is a tree of its own, in the shape of the tree of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Spine {
+pub(crate) enum StatScope {
     /// The group's own.
     Group,
     /// Those of its memory on a node.
@@ -61,51 +61,52 @@ pub(crate) enum Spine {
 /// What is added to which item.
 #[derive(Clone, Copy)]
 pub(crate) struct Addition {
-    pub(crate) spine: Spine,
+    pub(crate) scope: StatScope,
     pub(crate) stat: Stat,
     pub(crate) delta: i64,
 }
 
-impl Node {
+impl Counter {
     /// The group's statistics, once it or a group below has been written.
     pub(crate) fn stat_part(&self) -> Option<&Part> {
         self.stats.get()
     }
 
-    pub(crate) fn part_of(&self, spine: Spine) -> Option<&Part> {
-        match spine {
-            Spine::Group => self.stat_part(),
-            Spine::On(node) => self.part_on(node.into()),
+    pub(crate) fn part_of(&self, scope: StatScope) -> Option<&Part> {
+        match scope {
+            StatScope::Group => self.stat_part(),
+            StatScope::On(node) => self.part_on(node.into()),
         }
     }
 
     /// The same, made with those of its ancestors where there is none. `None` where the system has no memory for one of
     /// them.
-    pub(crate) fn part_or_make(&self, stats: &Coordinator, spine: Spine) -> Option<&Part> {
-        if self.part_of(spine).is_none() {
-            let without: Vec<&Node> = self.levels().take_while(|level| level.part_of(spine).is_none()).collect();
-            let attach = |level: &&Node| {
-                let above = level.life().parent.and_then(|above| above.part_of(spine));
-                match spine {
-                    Spine::Group => stats.attach(&level.stats, Of::Group, above),
-                    Spine::On(node) => level.attach_on(stats, node.into(), above),
+    pub(crate) fn part_or_make(&self, stats: &Coordinator, scope: StatScope) -> Option<&Part> {
+        if self.part_of(scope).is_none() {
+            let without: Vec<&Counter> =
+                self.path_to_root().take_while(|level| level.part_of(scope).is_none()).collect();
+            let attach = |level: &&Counter| {
+                let above = level.incarnation().parent.and_then(|above| above.part_of(scope));
+                match scope {
+                    StatScope::Group => stats.attach(&level.stats, Of::Group, above),
+                    StatScope::On(node) => level.attach_on(stats, node.into(), above),
                 }
             };
             let _ = without.iter().rev().all(attach);
         }
-        self.part_of(spine)
+        self.part_of(scope)
     }
 
     /// The same, or the nearest above that there is memory for.
-    fn part_or_above(&self, stats: &Coordinator, spine: Spine) -> Option<&Part> {
-        self.part_or_make(stats, spine).or_else(|| self.levels().find_map(|level| level.part_of(spine)))
+    fn part_or_above(&self, stats: &Coordinator, scope: StatScope) -> Option<&Part> {
+        self.part_or_make(stats, scope).or_else(|| self.path_to_root().find_map(|level| level.part_of(scope)))
     }
 
     /// This thread's cells.
-    pub(crate) fn cells(&self, block: &Block, spine: Spine) -> Option<Cells> {
-        match spine {
-            Spine::Group => block.cells(self.index)?.cells(),
-            Spine::On(node) => block.row(self.index)?.places()?.get(usize::from(node))?.cells(),
+    pub(crate) fn cells(&self, block: &Block, scope: StatScope) -> Option<Cells> {
+        match scope {
+            StatScope::Group => block.cells(self.index)?.cells(),
+            StatScope::On(node) => block.row(self.index)?.places()?.get(usize::from(node))?.cells(),
         }
     }
 
@@ -114,53 +115,53 @@ impl Node {
     pub(crate) fn count_slow(&self, stats: &Coordinator, what: Addition) -> Option<()> {
         let endless = slow_path(|block, nested| self.count_in(stats, block, nested, what))?;
         if endless {
-            self.flush_root(what.spine);
+            self.flush_root(what.scope);
         }
         Some(())
     }
 
     /// The same, in a slow path. True where so much was written that it must not be left for somebody to flush.
     fn count_in(&self, stats: &Coordinator, block: Option<&Block>, nested: bool, what: Addition) -> Option<bool> {
-        let Addition { spine, stat, delta } = what;
-        let fenced = self.life().fenced;
-        let found = block.and_then(|block| self.cells(block, spine)).zip(self.part_of(spine));
+        let Addition { scope, stat, delta } = what;
+        let fenced = self.incarnation().fenced;
+        let found = block.and_then(|block| self.cells(block, scope)).zip(self.part_of(scope));
         if found.is_none() && nested {
             // Making them takes a lock that this thread may hold.
-            self.part_of(spine)?.publish_one(stat, delta);
+            self.part_of(scope)?.publish_one(stat, delta);
             return Some(false);
         }
-        if let Some((cells, part)) = found.or_else(|| self.first_touch(stats, block?, spine)) {
+        if let Some((cells, part)) = found.or_else(|| self.first_touch(stats, block?, scope)) {
             Some(cells.add_known(stat, delta, fenced) == Added::Due && stats.attend(part, cells))
         } else {
-            Some(stats.add_shared(self.part_or_above(stats, spine)?, stat, delta))
+            Some(stats.add_shared(self.part_or_above(stats, scope)?, stat, delta))
         }
     }
 
     /// After an addition that was due: list the cells, announce what they hold. Takes no lock and allocates nothing: no
     /// slow path of the kind that must not nest.
-    pub(crate) fn attend(&self, stats: &Coordinator, spine: Spine) {
-        let cells = registry::with_block(|block| block.and_then(|block| self.cells(block, spine)));
-        if let (Some(part), Some(cells)) = (self.part_of(spine), cells)
+    pub(crate) fn attend(&self, stats: &Coordinator, scope: StatScope) {
+        let cells = registry::with_block(|block| block.and_then(|block| self.cells(block, scope)));
+        if let (Some(part), Some(cells)) = (self.part_of(scope), cells)
             && stats.attend(part, cells)
         {
-            self.flush_root(spine);
+            self.flush_root(scope);
         }
     }
 
     #[cold]
-    fn flush_root(&self, spine: Spine) {
-        if let Some(root) = self.levels().filter_map(|level| level.part_of(spine)).last() {
+    fn flush_root(&self, scope: StatScope) {
+        if let Some(root) = self.path_to_root().filter_map(|level| level.part_of(scope)).last() {
             self.flush(root, Unlist::Never);
         }
     }
 
     /// Cells for a thread that writes this group for the first time. `None` where there is no place for them.
-    fn first_touch(&self, stats: &Coordinator, block: &Block, spine: Spine) -> Option<(Cells, &Part)> {
-        let place = match spine {
-            Spine::Group => block.cells_or_page(self.index)?,
-            Spine::On(node) => block.row_or_make(self.index, stats.nodes)?.get(usize::from(node))?,
+    fn first_touch(&self, stats: &Coordinator, block: &Block, scope: StatScope) -> Option<(Cells, &Part)> {
+        let place = match scope {
+            StatScope::Group => block.cells_or_page(self.index)?,
+            StatScope::On(node) => block.row_or_make(self.index, stats.nodes)?.get(usize::from(node))?,
         };
-        let part = self.part_or_make(stats, spine)?;
+        let part = self.part_or_make(stats, scope)?;
         let cells = stats.cells(part);
         place.set(Some(cells));
         Some((cells, part))
@@ -171,7 +172,7 @@ impl Node {
     /// charge that is refused: there may be no memory for it.
     pub(crate) fn count(&self, block: &Block, stat: Stat) {
         if let Some(stats) = &self.tree().stats {
-            self.keeper().count_in(stats, Some(block), false, Addition { spine: Spine::Group, stat, delta: 1 });
+            self.first().count_in(stats, Some(block), false, Addition { scope: StatScope::Group, stat, delta: 1 });
         }
     }
 }
@@ -191,7 +192,7 @@ pub(crate) enum Fresh {
     Exact,
 }
 
-impl Node {
+impl Counter {
     #[inline]
     pub(crate) fn read_stats(&self, fresh: Fresh) -> Stats {
         let (figures, max_error) = self.read_fresh(fresh, || Stats::read(&self.coordinator().items, self.all_parts()));
@@ -291,7 +292,7 @@ impl Node {
 
 // === The end ===
 
-impl Node {
+impl Counter {
     /// Nobody has the group any more: what its threads have written goes to its ancestors.
     pub(crate) fn bury_stats(&self) {
         self.bury_parts();

@@ -6,14 +6,14 @@ use smallvec::SmallVec;
 
 use super::placement::Placement;
 use super::tiers::{Tiers, numa};
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::group::{Charge, ChargeError, Group};
 use crate::hierarchy::node_stats::Above;
-use crate::hierarchy::stats::Spine;
+use crate::hierarchy::stats::StatScope;
 use crate::numa::NodeId;
 use crate::stat::Stat;
 use crate::sync::model_failed;
-use crate::thread::directory::Gate;
+use crate::thread::directory::Header;
 
 /// Bytes charged to a group, and accounted to the nodes where they lie. Dropped, it takes from each node what was
 /// accounted there, and then gives the bytes back; on whatever thread, whether or not the group, its handles or the
@@ -45,7 +45,7 @@ pub(super) type Accounts = SmallVec<[Account; 3]>;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Account {
     pub(super) bytes: u64,
-    pub(super) spine: Spine,
+    pub(super) scope: StatScope,
     /// `None`: nowhere, for it was inside another slow path.
     pub(super) above: Option<Above>,
 }
@@ -67,53 +67,53 @@ impl Kmem {
     #[inline]
     fn account_all(&mut self, placement: &Placement) {
         let mut left = self.charge.bytes();
-        if numa(self.charge.gate().node()).topology.is_one_node() {
-            self.account(Spine::Group, placement.bytes().min(left));
+        if numa(self.charge.header().node()).topology.is_one_node() {
+            self.account(StatScope::Group, placement.bytes().min(left));
         } else {
             for (node, bytes) in placement.nodes() {
                 let bytes = bytes.min(left);
                 left -= bytes;
-                self.account(self.spine(Some(node)), bytes);
+                self.account(self.scope(Some(node)), bytes);
             }
-            self.account(Spine::Group, placement.unplaced().min(left));
+            self.account(StatScope::Group, placement.unplaced().min(left));
         }
         // All of the precharge lay nowhere.
         self.settle_tiers(u64::MAX);
     }
 
-    pub(super) fn node(&self) -> &'static Node {
-        self.charge.gate().node()
+    pub(super) fn node(&self) -> &'static Counter {
+        self.charge.header().node()
     }
 
     /// Of a node; what is on none, or on one that the topology does not have, is the group's own.
-    pub(super) fn spine(&self, node: Option<NodeId>) -> Spine {
-        let topology = &numa(self.charge.gate().node()).topology;
+    pub(super) fn scope(&self, node: Option<NodeId>) -> StatScope {
+        let topology = &numa(self.charge.header().node()).topology;
         match node.and_then(|node| topology.index_of(node)) {
-            Some(index) if !topology.is_one_node() => Spine::On(index as u16),
-            _ => Spine::Group,
+            Some(index) if !topology.is_one_node() => StatScope::On(index as u16),
+            _ => StatScope::Group,
         }
     }
 
     #[inline]
-    pub(super) fn account(&mut self, spine: Spine, bytes: u64) {
+    pub(super) fn account(&mut self, scope: StatScope, bytes: u64) {
         if bytes == 0 {
             return;
         }
-        let above = self.charge.gate().account(spine, self.stat, bytes.cast_signed());
-        match self.accounts.iter_mut().find(|of| of.spine == spine && of.above == above) {
+        let above = self.charge.header().account(scope, self.stat, bytes.cast_signed());
+        match self.accounts.iter_mut().find(|of| of.scope == scope && of.above == above) {
             Some(account) => account.bytes += bytes,
-            None => self.accounts.push(Account { spine, above, bytes }),
+            None => self.accounts.push(Account { scope, above, bytes }),
         }
     }
 
     /// At most `bytes`. Returns how many.
     #[inline]
-    fn unaccount(&mut self, spine: Spine, bytes: u64) -> u64 {
+    fn unaccount(&mut self, scope: StatScope, bytes: u64) -> u64 {
         let mut left = bytes;
-        for account in self.accounts.iter_mut().filter(|of| of.spine == spine) {
+        for account in self.accounts.iter_mut().filter(|of| of.scope == scope) {
             let gone = left.min(account.bytes);
             if gone > 0 {
-                account.take_off(self.charge.gate(), self.stat, gone);
+                account.take_off(self.charge.header(), self.stat, gone);
                 account.bytes -= gone;
                 left -= gone;
             }
@@ -124,8 +124,8 @@ impl Kmem {
 
     /// On no node.
     pub(super) fn unplaced(&self) -> u64 {
-        let is_one_node = numa(self.charge.gate().node()).topology.is_one_node();
-        if is_one_node { 0 } else { self.on(Spine::Group) }
+        let is_one_node = numa(self.charge.header().node()).topology.is_one_node();
+        if is_one_node { 0 } else { self.on(StatScope::Group) }
     }
 
     /// Charges the tiers as the account says by now. So many bytes were on no node before.
@@ -190,12 +190,12 @@ impl Kmem {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn placement(&self) -> Placement {
-        let topology = &numa(self.charge.gate().node()).topology;
+        let topology = &numa(self.charge.header().node()).topology;
         let mut placement = Placement::new();
         for account in &self.accounts {
-            let node = match account.spine {
-                Spine::On(index) => Some(topology.node_at(index.into())),
-                Spine::Group => topology.is_one_node().then(|| topology.node_at(0)),
+            let node = match account.scope {
+                StatScope::On(index) => Some(topology.node_at(index.into())),
+                StatScope::Group => topology.is_one_node().then(|| topology.node_at(0)),
             };
             placement.add(node, account.bytes);
         }
@@ -218,7 +218,7 @@ impl Kmem {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, bytes: u64) -> u64 {
-        let (from, to) = (self.spine(from), self.spine(to));
+        let (from, to) = (self.scope(from), self.scope(to));
         if from == to {
             return self.on(from).min(bytes);
         }
@@ -252,10 +252,10 @@ impl Kmem {
     /// ```
     pub fn try_migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, bytes: u64) -> Result<u64, ChargeError> {
         let group = self.group();
-        let (of, into) = (self.spine(from), self.spine(to));
+        let (of, into) = (self.scope(from), self.scope(to));
         let bytes = self.on(of).min(bytes);
         if of != into {
-            let admitted = self.tiers.admit(&group, from, to, (bytes, of == Spine::Group))?;
+            let admitted = self.tiers.admit(&group, from, to, (bytes, of == StatScope::Group))?;
             self.tiers.merge(admitted);
         }
         Ok(self.migrate(from, to, bytes))
@@ -275,26 +275,26 @@ impl Kmem {
     /// ```
     pub fn relocate(&mut self, placement: &Placement) {
         let (mut left, unplaced) = (self.bytes(), self.unplaced());
-        let mut wanted: SmallVec<[(Spine, u64); 4]> = SmallVec::new();
-        let mut want = |spine: Spine, bytes: u64| match wanted.iter_mut().find(|(of, _)| *of == spine) {
+        let mut wanted: SmallVec<[(StatScope, u64); 4]> = SmallVec::new();
+        let mut want = |scope: StatScope, bytes: u64| match wanted.iter_mut().find(|(of, _)| *of == scope) {
             // Nodes that the topology does not have are no node, all of them.
             Some((_, sum)) => *sum += bytes,
-            None => wanted.push((spine, bytes)),
+            None => wanted.push((scope, bytes)),
         };
         for (node, bytes) in placement.nodes() {
             let bytes = bytes.min(left);
             left -= bytes;
-            want(self.spine(Some(node)), bytes);
+            want(self.scope(Some(node)), bytes);
         }
-        want(Spine::Group, left);
+        want(StatScope::Group, left);
         // First what goes: the sum never exceeds what is held.
-        let spines: SmallVec<[Spine; 4]> = self.accounts.iter().map(|account| account.spine).collect();
-        for spine in spines {
-            let keeps = wanted.iter().find(|(of, _)| *of == spine).map_or(0, |(_, bytes)| *bytes);
-            self.unaccount(spine, self.on(spine).saturating_sub(keeps));
+        let spines: SmallVec<[StatScope; 4]> = self.accounts.iter().map(|account| account.scope).collect();
+        for scope in spines {
+            let keeps = wanted.iter().find(|(of, _)| *of == scope).map_or(0, |(_, bytes)| *bytes);
+            self.unaccount(scope, self.on(scope).saturating_sub(keeps));
         }
-        for (spine, bytes) in wanted {
-            self.account(spine, bytes.saturating_sub(self.on(spine)));
+        for (scope, bytes) in wanted {
+            self.account(scope, bytes.saturating_sub(self.on(scope)));
         }
         self.settle_tiers(unplaced);
     }
@@ -313,9 +313,9 @@ impl Kmem {
     /// ```
     pub fn shrink(&mut self, placement: &Placement) -> u64 {
         let unplaced = self.unplaced();
-        let mut gone = self.unaccount(Spine::Group, placement.unplaced());
+        let mut gone = self.unaccount(StatScope::Group, placement.unplaced());
         for (node, bytes) in placement.nodes() {
-            gone += self.unaccount(self.spine(Some(node)), bytes);
+            gone += self.unaccount(self.scope(Some(node)), bytes);
         }
         self.settle_tiers(unplaced);
         self.charge.shrink(gone)
@@ -338,11 +338,11 @@ impl Kmem {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn merge(&mut self, mut other: Kmem) -> Result<(), Box<Kmem>> {
-        if !std::ptr::eq(self.charge.gate(), other.charge.gate()) || self.stat != other.stat {
+        if !std::ptr::eq(self.charge.header(), other.charge.header()) || self.stat != other.stat {
             return Err(Box::new(other));
         }
         for account in std::mem::take(&mut other.accounts) {
-            match self.accounts.iter_mut().find(|of| of.spine == account.spine && of.above == account.above) {
+            match self.accounts.iter_mut().find(|of| of.scope == account.scope && of.above == account.above) {
                 Some(of) => of.bytes += account.bytes,
                 None => self.accounts.push(account),
             }
@@ -381,22 +381,22 @@ impl Kmem {
         }
         // Only now: who reads beside a transfer that is refused sees nothing of it.
         for account in std::mem::take(&mut self.accounts) {
-            account.take_off(from.node().gate, self.stat, account.bytes);
-            self.account(account.spine, account.bytes);
+            account.take_off(from.node().header, self.stat, account.bytes);
+            self.account(account.scope, account.bytes);
         }
         Ok(())
     }
 
-    fn on(&self, spine: Spine) -> u64 {
-        self.accounts.iter().filter(|account| account.spine == spine).map(|account| account.bytes).sum()
+    fn on(&self, scope: StatScope) -> u64 {
+        self.accounts.iter().filter(|account| account.scope == scope).map(|account| account.bytes).sum()
     }
 }
 
 impl Account {
     #[inline]
-    pub(super) fn take_off(&self, gate: &Gate, stat: Stat, bytes: u64) {
+    pub(super) fn take_off(&self, header: &Header, stat: Stat, bytes: u64) {
         if let Some(above) = self.above {
-            gate.unaccount(self.spine, above, stat, bytes.cast_signed());
+            header.unaccount(self.scope, above, stat, bytes.cast_signed());
         }
     }
 }
@@ -409,7 +409,7 @@ impl Drop for Kmem {
         }
         // Before the charge goes: afterwards the group may be gone.
         for account in &self.accounts {
-            account.take_off(self.charge.gate(), self.stat, account.bytes);
+            account.take_off(self.charge.header(), self.stat, account.bytes);
         }
     }
 }

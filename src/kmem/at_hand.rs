@@ -3,10 +3,10 @@
 use super::account::{Account, Kmem};
 use super::tiers::Tiers;
 use crate::group::{Charge, Group};
-use crate::hierarchy::stats::Spine;
+use crate::hierarchy::stats::StatScope;
 use crate::stat::Stat;
 use crate::sync::model_failed;
-use crate::thread::directory::Gate;
+use crate::thread::directory::Header;
 
 /// A charge that is accounted to its group itself as per-processor memory: what there is to an account with one node. As
 /// a [`Kmem`], and a fifth of its size.
@@ -21,7 +21,7 @@ const STAT: Stat = Stat::PERCPU;
 impl Whole {
     #[inline]
     pub(super) fn new(charge: Charge) -> Whole {
-        let counted = charge.gate().account(Spine::Group, STAT, charge.bytes().cast_signed()).is_some();
+        let counted = charge.header().account(StatScope::Group, STAT, charge.bytes().cast_signed()).is_some();
         Whole { charge, counted }
     }
 
@@ -35,7 +35,7 @@ impl Drop for Whole {
     fn drop(&mut self) {
         if self.counted && !model_failed() {
             // Before the charge goes: afterwards the group may be gone.
-            self.charge.gate().unaccount(Spine::Group, 0, STAT, self.charge.bytes().cast_signed());
+            self.charge.header().unaccount(StatScope::Group, 0, STAT, self.charge.bytes().cast_signed());
         }
     }
 }
@@ -44,7 +44,7 @@ impl Drop for Whole {
 #[derive(Clone, Copy)]
 pub(super) struct Share {
     pub(super) bytes: u64,
-    pub(super) spine: Spine,
+    pub(super) scope: StatScope,
 }
 
 /// Bytes by place, in few: no allocation.
@@ -60,7 +60,7 @@ pub(super) const SHARES_MAX: usize = 3;
 impl Shares {
     #[inline(always)]
     pub(super) fn new() -> Shares {
-        Shares { list: [Share { bytes: 0, spine: Spine::Group }; SHARES_MAX], len: 0 }
+        Shares { list: [Share { bytes: 0, scope: StatScope::Group }; SHARES_MAX], len: 0 }
     }
 
     #[inline(always)]
@@ -70,15 +70,15 @@ impl Shares {
 
     /// What does not fit is lost: the caller knows that all does.
     #[inline(always)]
-    pub(super) fn add(&mut self, spine: Spine, bytes: u64) {
+    pub(super) fn add(&mut self, scope: StatScope, bytes: u64) {
         for share in &mut self.list[..self.len] {
-            if share.spine == spine {
+            if share.scope == scope {
                 share.bytes += bytes;
                 return;
             }
         }
         if let Some(share) = self.list.get_mut(self.len) {
-            *share = Share { bytes, spine };
+            *share = Share { bytes, scope };
             self.len += 1;
         }
     }
@@ -100,22 +100,22 @@ impl Shared {
     /// whether to [`announce`](Self::announce) once none is held; `None`: nothing is accounted.
     #[inline(always)]
     pub(super) fn account(charge: &Charge, shares: &Shares) -> Option<bool> {
-        Shared::add(charge.gate(), shares, 1)
+        Shared::add(charge.header(), shares, 1)
     }
 
     /// The end of it, as easily done.
     #[inline(always)]
     pub(super) fn unaccount(charge: &Charge, shares: &Shares) -> Option<bool> {
-        Shared::add(charge.gate(), shares, -1)
+        Shared::add(charge.header(), shares, -1)
     }
 
     #[inline(always)]
-    fn add(gate: &Gate, shares: &Shares, sign: i64) -> Option<bool> {
+    fn add(header: &Header, shares: &Shares, sign: i64) -> Option<bool> {
         let mut due = false;
         for (number, share) in shares.iter().enumerate() {
-            let Some(is_due) = gate.account_at_hand(share.spine, STAT, share.bytes.cast_signed() * sign) else {
+            let Some(is_due) = header.account_at_hand(share.scope, STAT, share.bytes.cast_signed() * sign) else {
                 for share in shares.iter().take(number) {
-                    gate.account_at_hand(share.spine, STAT, share.bytes.cast_signed() * -sign);
+                    header.account_at_hand(share.scope, STAT, share.bytes.cast_signed() * -sign);
                 }
                 return None;
             };
@@ -126,15 +126,15 @@ impl Shared {
 
     /// So much was added that others must be told.
     #[cold]
-    pub(super) fn announce(gate: &Gate, shares: &Shares) {
-        shares.iter().for_each(|share| gate.announce(share.spine));
+    pub(super) fn announce(header: &Header, shares: &Shares) {
+        shares.iter().for_each(|share| header.announce(share.scope));
     }
 
     /// The same as one that can be relocated.
     pub(super) fn into_kmem(self) -> Kmem {
         let mut this = self;
         let shares = std::mem::replace(&mut this.shares, Shares::new());
-        let of = |share: &Share| Account { bytes: share.bytes, spine: share.spine, above: Some(0) };
+        let of = |share: &Share| Account { bytes: share.bytes, scope: share.scope, above: Some(0) };
         let accounts = shares.iter().map(of).collect();
         Kmem { charge: this.charge.take(), stat: STAT, accounts, tiers: Tiers::new() }
     }
@@ -147,7 +147,7 @@ impl Drop for Shared {
             return;
         }
         for share in self.shares.iter() {
-            self.charge.gate().unaccount(share.spine, 0, STAT, share.bytes.cast_signed());
+            self.charge.header().unaccount(share.scope, 0, STAT, share.bytes.cast_signed());
         }
     }
 }

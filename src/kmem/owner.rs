@@ -12,10 +12,10 @@ use super::account::{Account, Kmem};
 use super::tiers::{Tiers, numa};
 use crate::group::Charge;
 use crate::hierarchy::node_stats::Above;
-use crate::hierarchy::stats::Spine;
+use crate::hierarchy::stats::StatScope;
 use crate::numa::NodeId;
 use crate::stat::Stat;
-use crate::thread::directory::Gate;
+use crate::thread::directory::Header;
 
 /// No node: the group's own statistics.
 const NOWHERE: u16 = u16::MAX;
@@ -23,7 +23,7 @@ const NOWHERE: u16 = u16::MAX;
 /// A [`Kmem`] of one object. No guard: whoever has it makes it one again.
 #[derive(Clone, Copy)]
 pub(super) struct Owner {
-    gate: &'static Gate,
+    header: &'static Header,
     node: u16,
     above: Option<Above>,
 }
@@ -33,39 +33,39 @@ impl Owner {
     #[inline]
     pub(super) fn of(kmem: Kmem) -> Owner {
         debug_assert_eq!(kmem.accounts.len(), 1, "an object of some bytes on one node");
-        let (gate, account) = (kmem.charge.gate(), kmem.accounts.first().copied());
-        let node = match account.map(|account| account.spine) {
-            Some(Spine::On(node)) => node,
+        let (header, account) = (kmem.charge.header(), kmem.accounts.first().copied());
+        let node = match account.map(|account| account.scope) {
+            Some(StatScope::On(node)) => node,
             _ => NOWHERE,
         };
-        let is_placed = node != NOWHERE || numa(gate.node()).topology.is_one_node();
+        let is_placed = node != NOWHERE || numa(header.node()).topology.is_one_node();
         let mut kmem = ManuallyDrop::new(kmem);
         std::mem::take(&mut kmem.tiers).forget(is_placed);
         // It may have come to lie on the heap.
         drop(std::mem::take(&mut kmem.accounts));
-        Owner { gate, node, above: account.and_then(|account| account.above) }
+        Owner { header, node, above: account.and_then(|account| account.above) }
     }
 
     /// What it was made of: an object of so many bytes.
     #[inline]
     pub(super) fn into_kmem(self, stat: Stat, bytes: u64) -> Kmem {
-        let spine = if self.node == NOWHERE { Spine::Group } else { Spine::On(self.node) };
-        let account = Account { spine, above: self.above, bytes };
-        let tiers = self.tiers(spine, bytes);
-        Kmem { charge: Charge::new(self.gate, bytes), stat, accounts: smallvec![account], tiers }
+        let scope = if self.node == NOWHERE { StatScope::Group } else { StatScope::On(self.node) };
+        let account = Account { scope, above: self.above, bytes };
+        let tiers = self.tiers(scope, bytes);
+        Kmem { charge: Charge::new(self.header, bytes), stat, accounts: smallvec![account], tiers }
     }
 
     #[inline]
-    fn tiers(&self, spine: Spine, bytes: u64) -> Tiers {
-        let numa = numa(self.gate.node());
+    fn tiers(&self, scope: StatScope, bytes: u64) -> Tiers {
+        let numa = numa(self.header.node());
         if numa.tiers.is_empty() {
             return Tiers::new();
         }
-        let node = match spine {
-            Spine::On(node) => Some(numa.topology.node_at(node.into())),
-            Spine::Group => numa.topology.is_one_node().then(|| numa.topology.node_at(0)),
+        let node = match scope {
+            StatScope::On(node) => Some(numa.topology.node_at(node.into())),
+            StatScope::Group => numa.topology.is_one_node().then(|| numa.topology.node_at(0)),
         };
-        Tiers::of_object(self.gate, node, bytes)
+        Tiers::of_object(self.header, node, bytes)
     }
 }
 
@@ -74,7 +74,7 @@ impl Kmem {
     /// the group has a part or gets one. An offline group gets none: then to the old page's node where it has one there,
     /// and else to the nearest ancestor's part on the new page's.
     pub(super) fn follow(&mut self, from: Option<NodeId>, to: Option<NodeId>) {
-        let (from, to) = (self.spine(from), self.spine(to));
+        let (from, to) = (self.scope(from), self.scope(to));
         if from == to {
             return;
         }
@@ -88,21 +88,21 @@ impl Kmem {
         self.settle_tiers(unplaced);
     }
 
-    fn has_part(&self, spine: Spine) -> bool {
-        match spine {
-            Spine::Group => true,
-            Spine::On(node) => self.node().has_part_on(node.into()),
+    fn has_part(&self, scope: StatScope) -> bool {
+        match scope {
+            StatScope::Group => true,
+            StatScope::On(node) => self.node().has_part_on(node.into()),
         }
     }
 
     /// The whole account in one place.
-    fn gather(&mut self, spine: Spine) {
-        if self.accounts.iter().all(|account| account.spine == spine) {
+    fn gather(&mut self, scope: StatScope) {
+        if self.accounts.iter().all(|account| account.scope == scope) {
             return;
         }
         for account in std::mem::take(&mut self.accounts) {
-            account.take_off(self.charge.gate(), self.stat, account.bytes);
+            account.take_off(self.charge.header(), self.stat, account.bytes);
         }
-        self.account(spine, self.bytes());
+        self.account(scope, self.bytes());
     }
 }

@@ -1,15 +1,15 @@
 //! What is charged to the counters of tiers, beside the charge of the group.
 
 use super::placement::{Bound, Placement};
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::group::{Charge, ChargeError, Group};
 use crate::numa::NodeId;
 use crate::numa::config::Numa;
-use crate::thread::directory::Gate;
+use crate::thread::directory::Header;
 
 /// What the group's runtime knows of nodes.
 #[inline]
-pub(super) fn numa(node: &Node) -> &Numa {
+pub(super) fn numa(node: &Counter) -> &Numa {
     node.tree().numa()
 }
 
@@ -155,13 +155,13 @@ impl Tiers {
 
     /// The charges of an object of so many bytes on a node, which [`forget`](Self::forget) has left without guards.
     #[inline]
-    pub(super) fn of_object(gate: &'static Gate, node: Option<NodeId>, bytes: u64) -> Tiers {
+    pub(super) fn of_object(header: &'static Header, node: Option<NodeId>, bytes: u64) -> Tiers {
         let mut tiers = Tiers::new();
         let Some(node) = node else { return tiers };
-        let group = gate.node();
+        let group = header.node();
         for (tier, of) in numa(group).tiers.iter().enumerate().filter(|(_, tier)| tier.has(node)) {
             if let Some(counter) = group.group().nth(of.counter) {
-                tiers.0.push(TierCharge { tier, charge: Charge::new(counter.gate, bytes), promised: 0 });
+                tiers.0.push(TierCharge { tier, charge: Charge::new(counter.header, bytes), promised: 0 });
             }
         }
         tiers

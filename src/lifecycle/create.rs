@@ -3,7 +3,7 @@
 //! A counter goes in one of two ways. What a [`PageCounter`](crate::PageCounter) handle kept is *retired* with its last
 //! handle: what it holds leaves its ancestors. A group is taken *offline*: out of its parent's children at once, closed
 //! at once, and *buried* when neither handles nor usage are left (`life`). Closing for good needs a barrier where more
-//! than one thread has charged here; such deaths queue, and one barrier serves all of them: after 64, with the next
+//! than one thread has charged here; such pending_close queue, and one barrier serves all of them: after 64, with the next
 //! closing, or in `settle`.
 //!
 //! Edges: E12 (vacated slots/the next counter with the object), E14 (a second charger/offline).
@@ -13,16 +13,16 @@ use std::mem;
 use crate::counter::config::CounterConfig;
 use crate::counter::drain::Stuck;
 use crate::counter::links::{Hash, NoRoom, Shard};
-use crate::counter::object::{Life, Node, SHARED};
+use crate::counter::object::{Counter, Incarnation, SHARED};
 use crate::counter::protection::Protection;
 use crate::counter::stocks::{List, Stocks};
 use crate::counter::tree::{OfTree, Tree};
 use crate::counter::watch::WAITS;
 use crate::error::CounterId;
-use crate::hierarchy::limits::Knob;
+use crate::hierarchy::limits::LimitKind;
 use crate::hierarchy::name::Name;
 use crate::pool::NoMemory;
-use crate::sync::{Arc, DEATHS, Ordering, fence_after_exchange};
+use crate::sync::{Arc, Ordering, PENDING_CLOSE_MAX, fence_after_exchange};
 use crate::thread::ids::next_id;
 use crate::thread::registry;
 use crate::thread::registry::Block;
@@ -35,10 +35,10 @@ impl<E> From<NoMemory> for NotCreated<E> {
 }
 
 /// What a counter is made from.
-pub(crate) struct Birth {
+pub(crate) struct Init {
     pub(crate) tree: OfTree,
-    pub(crate) parent: Option<&'static Node>,
-    pub(crate) members: Box<[&'static Node]>,
+    pub(crate) parent: Option<&'static Counter>,
+    pub(crate) members: Box<[&'static Counter]>,
     /// Of the first counter of a group, which names them all.
     pub(crate) name: Name,
     pub(crate) batch: u64,
@@ -47,13 +47,13 @@ pub(crate) struct Birth {
     pub(crate) stock: bool,
 }
 
-impl Birth {
+impl Init {
     fn root(tree: &Arc<Tree>, config: &CounterConfig, stock: bool) -> Self {
-        Birth { stock, ..Birth::of(OfTree::root(tree), config) }
+        Init { stock, ..Init::of(OfTree::root(tree), config) }
     }
 
     fn of(tree: OfTree, config: &CounterConfig) -> Self {
-        Birth {
+        Init {
             tree,
             parent: None,
             members: Box::default(),
@@ -65,9 +65,9 @@ impl Birth {
         }
     }
 
-    fn below(parent: &'static Node) -> Self {
+    fn below(parent: &'static Counter) -> Self {
         let config = CounterConfig { batch: parent.batch(), max: u64::MAX, budget: None, ..CounterConfig::new() };
-        Birth { parent: Some(parent), ..Birth::of(parent.life().tree.below(), &config) }
+        Init { parent: Some(parent), ..Init::of(parent.incarnation().tree.below(), &config) }
     }
 }
 
@@ -94,33 +94,33 @@ pub(crate) enum NotCreated<E> {
 
 impl Tree {
     /// A root of this tree; a counter set has one for each member.
-    pub(crate) fn root(self: &Arc<Self>, config: &CounterConfig, stock: bool) -> &'static Node {
-        self.attach(Birth::root(self, config, stock))
+    pub(crate) fn root(self: &Arc<Self>, config: &CounterConfig, stock: bool) -> &'static Counter {
+        self.attach(Init::root(self, config, stock))
     }
 
     /// A counter below `parent`, with its batch.
-    pub(crate) fn child(&self, parent: &'static Node, stock: bool) -> &'static Node {
-        self.attach(Birth { stock, ..Birth::below(parent) })
+    pub(crate) fn child(&self, parent: &'static Counter, stock: bool) -> &'static Counter {
+        self.attach(Init { stock, ..Init::below(parent) })
     }
 
     /// The one stock of several counters that are charged together.
-    pub(crate) fn front(self: &Arc<Self>, members: Box<[&'static Node]>, batch: u64) -> &'static Node {
+    pub(crate) fn front(self: &Arc<Self>, members: Box<[&'static Counter]>, batch: u64) -> &'static Counter {
         let config = CounterConfig { batch, max: u64::MAX, budget: None, ..CounterConfig::new() };
-        self.attach(Birth { members, ..Birth::root(self, &config, true) })
+        self.attach(Init { members, ..Init::root(self, &config, true) })
     }
 
-    fn attach(&self, birth: Birth) -> &'static Node {
+    fn attach(&self, birth: Init) -> &'static Counter {
         let node = self.take_object().unwrap_or_else(|refused| refused.abort());
-        self.bear(node, birth);
-        let first = self.shape.lock_for(node).link(node);
+        self.init(node, birth);
+        let first = self.hierarchy.lock_for(node).link(node);
         self.attached(node, first == Some(true));
         node
     }
 
     /// Start a life, which nobody sees yet.
-    fn bear(&self, node: &'static Node, birth: Birth) {
+    fn init(&self, node: &'static Counter, birth: Init) {
         let fenced = self.barrier.fenced();
-        let life = Life {
+        let life = Incarnation {
             id: CounterId(next_id()),
             tree: birth.tree,
             parent: birth.parent,
@@ -136,8 +136,8 @@ impl Tree {
 
     /// After it was linked, as its parent's `first` child or not. From here on its ancestors are pinned: before, its
     /// creator's handles keep it and its parent, however soon somebody takes it offline.
-    fn attached(&self, group: &'static Node, first: bool) {
-        let Life { parent, members, .. } = group.life();
+    fn attached(&self, group: &'static Counter, first: bool) {
+        let Incarnation { parent, members, .. } = group.incarnation();
         if let Some(parent) = parent {
             parent.state().pin();
         }
@@ -151,25 +151,25 @@ impl Tree {
         for member in members {
             member.set_front(Some(group));
         }
-        group.group().for_each(|counter| self.open_at_birth(&mut stocks, counter));
+        group.group().for_each(|counter| self.open_at_start(&mut stocks, counter));
     }
 
     /// Nobody can charge `node` any more. Its credit and what is still charged to it leave its ancestors, its object
     /// goes back to the pool.
-    pub(crate) fn retire(node: &'static Node) {
+    pub(crate) fn retire(node: &'static Counter) {
         // It may be the last of its tree.
-        let tree = node.life().tree.counted();
+        let tree = node.incarnation().tree.counted();
         let mut stocks = tree.stocks.lock();
         // Nobody opens it any more, and it has no children: they would keep it.
         let barred = node.bar();
         debug_assert!(barred.is_ok(), "a counter outlives its children");
-        tree.shape.lock_of(node).retire(node);
+        tree.hierarchy.lock_of(node).retire(node);
         // What a set's stock was charged stays charged to the counters of the set.
         let live = tree.audited_live(node);
         let credit = tree.vacate(node);
         node.set_protection(Protection::Min, 0);
         node.set_protection(Protection::Low, 0);
-        let Life { parent, members, .. } = node.life();
+        let Incarnation { parent, members, .. } = node.incarnation();
         for member in members {
             member.uncharge_levels(credit.min(member.usage()));
             member.usage.audit_shared.charged_shared(live.cast_unsigned());
@@ -182,7 +182,7 @@ impl Tree {
         }
         if node.is_open() {
             // E10: uncounted after its credit is back, as in `close`.
-            node.gate.capacity.store(0, Ordering::Release);
+            node.header.capacity.store(0, Ordering::Release);
             tree.uncount(node);
             stocks.set_open(node, false);
         }
@@ -191,8 +191,8 @@ impl Tree {
     }
 
     /// Make the slots of a counter that nobody uses any more vacant. Returns the credit that was in them.
-    fn vacate(&self, node: &Node) -> u64 {
-        // Relaxed: E12, see below. Who makes a slot of it active is its charger before (`Node::enter`), and no other
+    fn vacate(&self, node: &Counter) -> u64 {
+        // Relaxed: E12, see below. Who makes a slot of it active is its charger before (`Counter::enter`), and no other
         // block need be looked at, whose lines are another thread's. The audit counts without.
         let charger = node.charger.load(Ordering::Relaxed);
         let used = |block: &&Block| charger == SHARED || charger == block.charger() || self.audited;
@@ -213,35 +213,35 @@ impl Tree {
 
 impl Tree {
     /// The root group: one counter for each configuration, the first of which has the caller's handle.
-    pub(crate) fn root_group(self: &Arc<Self>, configs: &[CounterConfig]) -> Result<&'static Node, NoMemory> {
-        let group = self.bear_group(configs.iter().map(|config| Birth::root(self, config, true)))?;
+    pub(crate) fn root_group(self: &Arc<Self>, configs: &[CounterConfig]) -> Result<&'static Counter, NoMemory> {
+        let group = self.init_group(configs.iter().map(|config| Init::root(self, config, true)))?;
         // Counts what others have no memory for.
         for (counter, cache) in group.group().zip(self.events.iter().cycle()) {
             counter.make_counts(cache);
         }
         self.groups.fetch_add(1, Ordering::Relaxed);
-        self.shape.lock_for(group).link(group);
+        self.hierarchy.lock_for(group).link(group);
         self.attached(group, false);
         Ok(group)
     }
 
-    /// A group below `parent`, as the caller `sets` its counters up, of a name that was [expected](crate::counter::links::Shape::expect).
+    /// A group below `parent`, as the caller `sets` its counters up, of a name that was [expected](crate::counter::links::Hierarchy::expect).
     /// With a handle for the caller.
     pub(crate) fn create<E>(
         &self,
-        parent: &'static Node,
+        parent: &'static Counter,
         name: &str,
         hash: Hash,
         percents: bool,
-        set: impl FnOnce(&Node) -> Result<(), E>,
-    ) -> Result<&'static Node, NotCreated<E>> {
+        set: impl FnOnce(&Counter) -> Result<(), E>,
+    ) -> Result<&'static Counter, NotCreated<E>> {
         let mut named = Name::new(name)?;
         let births =
-            parent.group().map(|counter| Birth { name: mem::replace(&mut named, Name::NONE), ..Birth::below(counter) });
-        let group = self.bear_group(births)?;
+            parent.group().map(|counter| Init { name: mem::replace(&mut named, Name::NONE), ..Init::below(counter) });
+        let group = self.init_group(births)?;
         // A max that moves finds it linked, or it finds the max moved.
         let stocks = percents.then(|| self.stocks.lock());
-        let linked = self.link(&mut self.shape.lock_expected(group, hash), group, set);
+        let linked = self.link(&mut self.hierarchy.lock_expected(group, hash), group, set);
         if let Some(mut stocks) = stocks {
             stocks.percents |= linked.is_ok();
         }
@@ -267,23 +267,23 @@ impl Tree {
     fn link<E>(
         &self,
         shard: &mut Shard,
-        group: &'static Node,
-        set: impl FnOnce(&Node) -> Result<(), E>,
+        group: &'static Counter,
+        set: impl FnOnce(&Counter) -> Result<(), E>,
     ) -> Result<bool, NotCreated<E>> {
-        if group.life().parent.is_some_and(|parent| parent.is_barred()) {
+        if group.incarnation().parent.is_some_and(|parent| parent.is_barred()) {
             return Err(NotCreated::Offline);
         }
         if shard.is_taken(group) {
             return Err(NotCreated::Taken);
         }
-        self.shape.reserve(shard, group).map_err(|NoRoom(bytes)| NotCreated::Memory(bytes))?;
+        self.hierarchy.reserve(shard, group).map_err(|NoRoom(bytes)| NotCreated::Memory(bytes))?;
         // Under the lock: whoever observes a subtree or changes its batch finds it linked, or it finds the parent's.
         for counter in group.group() {
-            counter.batch.store(counter.life().parent.map_or(0, Node::batch), Ordering::Relaxed);
+            counter.batch.store(counter.incarnation().parent.map_or(0, Counter::batch), Ordering::Relaxed);
         }
         set(group).map_err(NotCreated::Settings)?;
         group.follow_observed_unlinked();
-        self.before_soft(group, group.knob(Knob::Soft))?;
+        self.before_soft(group, group.kind(LimitKind::Soft))?;
         if !self.admit_group() {
             return Err(NotCreated::Full(self.groups_max));
         }
@@ -306,8 +306,8 @@ impl Tree {
     }
 
     /// A name that takes memory of its own has come or gone.
-    fn count_name(&self, group: &Node, change: fn(u64, u64) -> u64) {
-        let bytes = group.life().name.bytes_outside();
+    fn count_name(&self, group: &Counter, change: fn(u64, u64) -> u64) {
+        let bytes = group.incarnation().name.bytes_outside();
         if bytes > 0 {
             let _ = self
                 .counts
@@ -317,34 +317,34 @@ impl Tree {
     }
 
     /// One life for each counter of a group.
-    fn bear_group(&self, births: impl Iterator<Item = Birth>) -> Result<&'static Node, NoMemory> {
+    fn init_group(&self, births: impl Iterator<Item = Init>) -> Result<&'static Counter, NoMemory> {
         let group = self.take_object()?;
-        group.group().zip(births).for_each(|(counter, birth)| self.bear(counter, birth));
+        group.group().zip(births).for_each(|(counter, birth)| self.init(counter, birth));
         Ok(group)
     }
 
     /// Admission to `group` stops; it is nobody's child any more, its name is free. The caller has a handle. Only where
     /// it has an open stock is the tree's lock taken.
-    pub(crate) fn offline(&self, group: &'static Node) -> Result<(), HasChildren> {
-        self.shape.expect_leave(group);
+    pub(crate) fn offline(&self, group: &'static Counter) -> Result<(), HasChildren> {
+        self.hierarchy.expect_leave(group);
         group.bar()?;
         // E35: barred, then a look whether a stock is open; who opens one now sees the bar.
         fence_after_exchange();
         if group.group().any(|counter| counter.is_open() && !counter.is_queued()) {
             let mut stocks = self.stocks.lock();
             self.close_barred(&mut stocks, group);
-            if stocks.unsettled >= DEATHS {
-                let _ = self.close_deaths(&mut stocks);
+            if stocks.unsettled >= PENDING_CLOSE_MAX {
+                let _ = self.close_all_pending(&mut stocks);
             }
         }
-        self.leave(&mut self.shape.lock_of(group), group);
+        self.leave(&mut self.hierarchy.lock_of(group), group);
         Ok(())
     }
 
     /// The group and everything below it, children before parents.
-    pub(crate) fn offline_tree(&self, top: &'static Node) {
+    pub(crate) fn offline_tree(&self, top: &'static Counter) {
         let mut stocks = self.stocks.lock();
-        let mut shape = self.shape.freeze();
+        let mut shape = self.hierarchy.snapshot();
         let below: Vec<_> = shape.subtree(top).collect();
         for group in below.into_iter().rev() {
             // Nobody comes between: the shape is frozen.
@@ -359,20 +359,20 @@ impl Tree {
             }
         }
         drop(shape);
-        let _ = self.close_deaths(&mut stocks);
+        let _ = self.close_all_pending(&mut stocks);
     }
 
     /// The stocks of a group that is going offline: nobody opens them again.
-    fn close_barred(&self, stocks: &mut Stocks, group: &'static Node) {
-        let queued = stocks.deaths.len();
+    fn close_barred(&self, stocks: &mut Stocks, group: &'static Counter) {
+        let queued = stocks.pending_close.len();
         for counter in group.group().filter(|counter| counter.is_open() && !counter.is_queued()) {
             self.close_dying(stocks, counter);
         }
-        stocks.unsettled += usize::from(stocks.deaths.len() > queued);
+        stocks.unsettled += usize::from(stocks.pending_close.len() > queued);
     }
 
     /// Barred and closed: out of its parent's children, unless somebody else was first.
-    fn leave(&self, shard: &mut Shard, group: &'static Node) {
+    fn leave(&self, shard: &mut Shard, group: &'static Counter) {
         if group.state().is_offline() {
             return;
         }
@@ -386,7 +386,7 @@ impl Tree {
             // E27: offline, then a look whether somebody waits.
             fence_after_exchange();
             if counter.is_watched_for(WAITS) {
-                counter.list();
+                counter.schedule_service();
             }
         }
         self.inherit(group);
@@ -394,15 +394,15 @@ impl Tree {
     }
 
     /// Nobody opens its stock again. No barrier where all that was ever charged here was charged by this thread.
-    fn close_dying(&self, stocks: &mut Stocks, node: &'static Node) {
-        // SeqCst (E14): pairs with `Node::enter`. Either a second charger reads capacity 0, or we see that there is
+    fn close_dying(&self, stocks: &mut Stocks, node: &'static Counter) {
+        // SeqCst (E14): pairs with `Counter::enter`. Either a second charger reads capacity 0, or we see that there is
         // one.
-        node.gate.capacity.swap(0, Ordering::SeqCst);
+        node.header.capacity.swap(0, Ordering::SeqCst);
         fence_after_exchange();
         let charger = node.charger.load(Ordering::SeqCst);
         let mine = registry::with_block(|block| match block {
             Some(block) if charger == block.charger() => {
-                Some(block.slot(node.index).map_or(0, |slot| slot.take_back(u64::MAX, node.life().fenced)))
+                Some(block.slot(node.index).map_or(0, |slot| slot.take_back(u64::MAX, node.incarnation().fenced)))
             }
             _ => (charger == 0).then_some(0),
         });
@@ -414,45 +414,45 @@ impl Tree {
         }
         // Credit waits for the barrier and buys nothing: whoever knows that the group is offline reads capacity 0.
         node.queued.store(true, Ordering::Relaxed);
-        stocks.deaths.push(node);
+        stocks.pending_close.push(node);
     }
 
     /// Close the stocks of the dying for good, all with one barrier.
-    pub(crate) fn close_deaths(&self, stocks: &mut Stocks) -> Result<(), Stuck> {
-        if stocks.deaths.is_empty() { Ok(()) } else { self.close_all(stocks, List::new()) }
+    pub(crate) fn close_all_pending(&self, stocks: &mut Stocks) -> Result<(), Stuck> {
+        if stocks.pending_close.is_empty() { Ok(()) } else { self.close_all(stocks, List::new()) }
     }
 
     /// Nothing of the dying stays in a stock.
     pub(crate) fn settle(&self) {
-        let _ = self.close_deaths(&mut self.stocks.lock());
+        let _ = self.close_all_pending(&mut self.stocks.lock());
     }
 
     /// Usage is zero: neither a slot nor a thread in transit has anything of these stocks.
-    fn forget_open(&self, stocks: &mut Stocks, group: &'static Node) {
-        let queued = stocks.deaths.len();
+    fn forget_open(&self, stocks: &mut Stocks, group: &'static Counter) {
+        let queued = stocks.pending_close.len();
         for counter in group.group().filter(|counter| counter.is_open()) {
-            stocks.forget_death(counter);
+            stocks.forget_pending_close(counter);
             self.uncount(counter);
             stocks.set_open(counter, false);
         }
-        stocks.unsettled -= usize::from(stocks.deaths.len() < queued);
+        stocks.unsettled -= usize::from(stocks.pending_close.len() < queued);
     }
 
     /// The last step of a group's end, by whoever won it (E15). Returns what may be dropped without a lock,
     /// and the parent, to give its handle back: it may be what keeps the tree.
-    pub(crate) fn bury(&self, group: &'static Node) -> (Option<Life>, Option<&'static Node>) {
+    pub(crate) fn bury(&self, group: &'static Counter) -> (Option<Incarnation>, Option<&'static Counter>) {
         // Acquire (E36): where no stock is counted as open, nobody looks at one any more.
-        if group.group().any(Node::is_open) {
+        if group.group().any(Counter::is_open) {
             self.forget_open(&mut self.stocks.lock(), group);
         }
-        self.shape.lock_of(group).bury(group);
+        self.hierarchy.lock_of(group).bury(group);
         self.dismiss_group();
         for counter in group.group() {
             self.vacate(counter);
         }
         self.count_name(group, u64::wrapping_sub);
         self.drop_ring(group);
-        let parent = group.life().parent;
+        let parent = group.incarnation().parent;
         group.bury_stats();
         (self.recycle(group), parent)
     }

@@ -7,14 +7,14 @@
 //! Edge: E38 (who looks/who comes meanwhile).
 
 use crate::counter::make::slow_path;
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::counter::tree::Tree;
 use crate::stat::coordinator::Coordinator;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicBool, AtomicU64 as StatU64};
 use crate::sync::{AtomicU64, Ordering};
 use crate::thread::context;
-use crate::thread::directory::Gate;
+use crate::thread::directory::Header;
 use crate::thread::registry;
 use crate::thread::slot::Consume;
 
@@ -38,7 +38,7 @@ const CALLS: u64 = 32;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct OwnBytes {
-    /// Objects of pools: groups, those that went offline and still hold something included, with their gates and names;
+    /// Objects of pools: groups, those that went offline and still hold something included, with their headers and names;
     /// counts of events; what is published of statistics. And free ones, the process's, which the next groups take.
     pub pools: u64,
     /// Of threads, the process's: their blocks, and the slots in which they keep credit and find cells. Those of ended
@@ -88,7 +88,7 @@ impl Own {
 
 impl Own {
     /// Not while somebody looks, who has taken the books' entry out: nobody knows.
-    fn may_be_with(&self, group: &Node) -> bool {
+    fn may_be_with(&self, group: &Counter) -> bool {
         self.books.lock().home.as_ref().is_none_or(|home| std::ptr::eq(home.group.0, group))
     }
 }
@@ -107,10 +107,10 @@ struct Home {
 }
 
 /// A group, with a handle on it.
-struct Pinned(&'static Node);
+struct Pinned(&'static Counter);
 
 impl Pinned {
-    fn new(group: &'static Node) -> Pinned {
+    fn new(group: &'static Counter) -> Pinned {
         group.state().pin();
         Pinned(group)
     }
@@ -129,7 +129,7 @@ impl Tree {
     /// thread's block.
     pub(crate) fn own_bytes(&self) -> OwnBytes {
         slow_path(|_, _| {
-            let (groups, tables) = self.shape.sizes();
+            let (groups, tables) = self.hierarchy.sizes();
             OwnBytes {
                 pools: self.pool_bytes(groups),
                 slots: self.registry.bytes(),
@@ -140,11 +140,11 @@ impl Tree {
     }
 
     fn pool_bytes(&self, groups: u64) -> u64 {
-        let gates = (groups + self.pool.free()) * (1 + self.further.len() as u64) * size_of::<Gate>() as u64;
+        let headers = (groups + self.pool.free()) * (1 + self.further.len() as u64) * size_of::<Header>() as u64;
         let with_events = self.counts.event_counts.load(Ordering::Relaxed);
         let events = self.events.as_ref().map_or(0, |cache| cache.bytes(with_events));
         let parts = self.stats.as_ref().map_or(0, Coordinator::part_bytes);
-        self.pool.bytes(groups) + gates + events + parts + self.counts.name_bytes.load(Ordering::Relaxed)
+        self.pool.bytes(groups) + headers + events + parts + self.counts.name_bytes.load(Ordering::Relaxed)
     }
 }
 
@@ -152,7 +152,7 @@ impl Tree {
 
 impl Tree {
     /// From here on the figure is charged to `group`, or to nobody.
-    pub(crate) fn charge_own(&self, group: Option<&'static Node>) {
+    pub(crate) fn charge_own(&self, group: Option<&'static Counter>) {
         self.own.on.store(group.is_some(), Ordering::Relaxed);
         let before = self.own.books.lock().next.replace(group.map(Pinned::new));
         // Without the lock: it may be the last handle.
@@ -170,7 +170,7 @@ impl Tree {
 
     /// A group has gone offline. Where it has the charge, its ancestor gets it at once.
     #[inline]
-    pub(crate) fn own_has_gone_offline(&self, group: &Node) {
+    pub(crate) fn own_has_gone_offline(&self, group: &Counter) {
         if self.own.on.load(Ordering::Relaxed) && self.own.may_be_with(group) {
             self.look();
         } else {
@@ -247,8 +247,8 @@ impl Home {
     /// root keeps it.
     fn into_online(self) -> Home {
         let Home { group: Pinned(node), bytes } = self;
-        let online = |level: &&'static Node| !level.state().is_offline() || level.life().parent.is_none();
-        let Some(above) = std::iter::successors(Some(node), |level| level.life().parent).find(online) else {
+        let online = |level: &&'static Counter| !level.state().is_offline() || level.incarnation().parent.is_none();
+        let Some(above) = std::iter::successors(Some(node), |level| level.incarnation().parent).find(online) else {
             return self;
         };
         if std::ptr::eq(above, node) {
@@ -262,7 +262,7 @@ impl Home {
     }
 }
 
-impl Node {
+impl Counter {
     /// A charge that nobody is delayed for. Returns what was charged.
     fn force_own(&self, bytes: u64) -> u64 {
         let charged = self.force_slow(bytes, Consume::Miss);

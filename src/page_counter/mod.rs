@@ -4,12 +4,12 @@ use std::fmt;
 
 use crate::counter::config::{BATCH_MAX, CounterConfig};
 use crate::counter::make::slow_path;
-use crate::counter::object::{Node, USAGE_MAX};
+use crate::counter::object::{Counter, USAGE_MAX};
 use crate::counter::protection::Protection;
 use crate::counter::tree::Tree;
 use crate::error::{Busy, CounterId, Refused};
 use crate::sync::{Arc, model_failed};
-use crate::thread::directory::Gate;
+use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
 
 mod reading;
@@ -46,13 +46,13 @@ pub use reading::{Counts, PeakWindow};
 /// ```
 pub struct PageCounter {
     /// The hit path needs nothing else.
-    gate: &'static Gate,
+    header: &'static Header,
     keep: Arc<Keep>,
 }
 
 /// Keeps a counter and its ancestors in the tree.
 struct Keep {
-    node: &'static Node,
+    node: &'static Counter,
     parent: Option<Arc<Keep>>,
 }
 
@@ -149,7 +149,7 @@ impl PageCounter {
     /// ```
     pub fn parent(&self) -> Option<PageCounter> {
         let keep = self.keep.parent.as_ref()?;
-        Some(PageCounter { gate: keep.node.gate, keep: Arc::clone(keep) })
+        Some(PageCounter { header: keep.node.header, keep: Arc::clone(keep) })
     }
 
     /// The counter's name in errors and verdicts.
@@ -165,16 +165,16 @@ impl PageCounter {
         self.node().id()
     }
 
-    pub(crate) fn keep_root(node: &'static Node) -> PageCounter {
+    pub(crate) fn keep_root(node: &'static Counter) -> PageCounter {
         PageCounter::keep(node, None)
     }
 
-    fn keep(node: &'static Node, parent: Option<Arc<Keep>>) -> PageCounter {
-        PageCounter { gate: node.gate, keep: Arc::new(Keep { node, parent }) }
+    fn keep(node: &'static Counter, parent: Option<Arc<Keep>>) -> PageCounter {
+        PageCounter { header: node.header, keep: Arc::new(Keep { node, parent }) }
     }
 
     #[inline(always)]
-    pub(crate) fn node(&self) -> &'static Node {
+    pub(crate) fn node(&self) -> &'static Counter {
         self.keep.node
     }
 }
@@ -206,7 +206,7 @@ impl PageCounter {
     /// ```
     #[inline]
     pub fn try_charge(&self, n: u64) -> Result<(), Refused> {
-        match self.gate.consume(n) {
+        match self.header.consume(n) {
             Consume::Hit => Ok(()),
             missed => self.try_charge_slow(n, missed),
         }
@@ -234,7 +234,7 @@ impl PageCounter {
     /// ```
     #[inline]
     pub fn charge(&self, n: u64) {
-        match self.gate.consume(n) {
+        match self.header.consume(n) {
             Consume::Hit => {}
             missed => drop(self.node().force_slow(n, missed)),
         }
@@ -261,9 +261,9 @@ impl PageCounter {
     /// ```
     #[inline]
     pub fn uncharge(&self, n: u64) {
-        match self.gate.put(n) {
+        match self.header.put(n) {
             Put::Kept => {}
-            missed => self.gate.uncharge_slow(n, missed),
+            missed => self.header.uncharge_slow(n, missed),
         }
     }
 
@@ -447,7 +447,7 @@ impl PageCounter {
 
 impl Clone for PageCounter {
     fn clone(&self) -> Self {
-        PageCounter { gate: self.gate, keep: Arc::clone(&self.keep) }
+        PageCounter { header: self.header, keep: Arc::clone(&self.keep) }
     }
 }
 

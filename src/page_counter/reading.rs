@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::counter::make::slow_path;
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::tree::Tree;
 use crate::counter::verify::Verdict;
@@ -352,7 +352,7 @@ pub struct Counts {
 /// assert_eq!((minute.peak(), hour.peak()), (0, 80));
 /// ```
 pub struct PeakWindow {
-    node: &'static Node,
+    node: &'static Counter,
     value: Arc<AtomicU64>,
     /// A handle that keeps `node`.
     _keep: Box<dyn Send + Sync>,
@@ -360,7 +360,7 @@ pub struct PeakWindow {
 
 impl PeakWindow {
     /// On `node`, which `keep` keeps.
-    pub(crate) fn open(node: &'static Node, keep: Box<dyn Send + Sync>) -> PeakWindow {
+    pub(crate) fn open(node: &'static Counter, keep: Box<dyn Send + Sync>) -> PeakWindow {
         let value = slow_path(|_, _| node.open_window());
         PeakWindow { node, value, _keep: keep }
     }

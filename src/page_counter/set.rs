@@ -7,13 +7,13 @@
 
 use crate::counter::config::CounterConfig;
 use crate::counter::make::slow_path;
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::counter::tree::Tree;
 use crate::counter::verify::Verdict;
 use crate::error::SetRefused;
 use crate::page_counter::PageCounter;
 use crate::sync::{Arc, model_failed};
-use crate::thread::directory::Gate;
+use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
 
 /// How the counters of a set keep credit.
@@ -66,13 +66,13 @@ pub struct CounterSet {
 /// The one stock of a set.
 #[derive(Clone)]
 struct Front {
-    gate: &'static Gate,
+    header: &'static Header,
     keep: Arc<KeepFront>,
 }
 
 /// Keeps the front in its tree. Dropped before the counters whose credit it holds.
 struct KeepFront {
-    node: &'static Node,
+    node: &'static Counter,
 }
 
 impl Drop for KeepFront {
@@ -123,7 +123,7 @@ impl CounterSet {
         slow_path(|_, _| {
             let own = self.stock == SetStock::Independent;
             let counters = self.counters.iter().map(|parent| parent.child_with_stock(own));
-            CounterSet::new(&first.node().life().tree.counted(), self.stock, counters.collect())
+            CounterSet::new(&first.node().incarnation().tree.counted(), self.stock, counters.collect())
         })
     }
 
@@ -131,7 +131,7 @@ impl CounterSet {
         let front = (stock == SetStock::Shared).then(|| {
             let members = counters.iter().map(PageCounter::node).collect();
             let node = tree.front(members, counters[0].batch());
-            Front { gate: node.gate, keep: Arc::new(KeepFront { node }) }
+            Front { header: node.header, keep: Arc::new(KeepFront { node }) }
         });
         CounterSet { stock, front, counters }
     }
@@ -212,7 +212,7 @@ impl CounterSet {
     #[inline]
     pub fn try_charge(&self, n: u64) -> Result<(), SetRefused> {
         let Some(front) = &self.front else { return self.try_charge_independent(|_| n, || Ok(())) };
-        match front.gate.consume(n) {
+        match front.header.consume(n) {
             Consume::Hit => Ok(()),
             missed => self.try_charge_shared_slow(front, n, missed),
         }
@@ -236,9 +236,9 @@ impl CounterSet {
             // First counter first: a later one never reads lower for it.
             return self.counters.iter().for_each(|counter| counter.uncharge(n));
         };
-        match front.gate.put(n) {
+        match front.header.put(n) {
             Put::Kept => {}
-            missed => front.gate.uncharge_slow(n, missed),
+            missed => front.header.uncharge_slow(n, missed),
         }
     }
 
@@ -338,7 +338,8 @@ impl CounterSet {
     fn try_charge_shared_slow(&self, front: &Front, n: u64, missed: Consume) -> Result<(), SetRefused> {
         front.keep.node.try_charge_slow(n, missed).map_err(|refusal| {
             // The level that refused is above exactly one of the counters, which is who asked.
-            let below = |counter: &PageCounter| counter.node().levels().any(|level| std::ptr::eq(level, refusal.level));
+            let below =
+                |counter: &PageCounter| counter.node().path_to_root().any(|level| std::ptr::eq(level, refusal.level));
             let counter = self.counters.iter().position(below).unwrap_or(0);
             SetRefused { counter, refused: refusal.refused(self.counters[counter].node(), n) }
         })

@@ -1,6 +1,6 @@
 //! What is done where reclaim brings nothing, and what a victim is told.
 
-use crate::thread::directory::Gate;
+use crate::thread::directory::Header;
 
 /// What a group does about a charge below it that its max refuses, once reclaim has brought nothing.
 ///
@@ -60,8 +60,8 @@ pub enum OomPolicy {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Cancel {
-    pub(crate) group: &'static Gate,
-    pub(crate) domain: &'static Gate,
+    pub(crate) group: &'static Header,
+    pub(crate) domain: &'static Header,
     pub(crate) wanted: u64,
     pub(crate) overrun: u64,
 }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use crate::counter::make::slow_path;
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::group::high::{LOOK, holds_up};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{Thread, model_failed, park, process_wide, start_thread};
@@ -60,7 +60,7 @@ pub(crate) struct Delays {
 /// One charge that is delayed, or is to ask again. Its future keeps the group.
 struct Delay {
     /// As long as somebody above it is above high; `None`: in any case.
-    node: Option<&'static Node>,
+    node: Option<&'static Counter>,
     begun: Instant,
     until: Instant,
     look: Instant,
@@ -162,7 +162,7 @@ pub(crate) struct Alarm(u64);
 impl Alarm {
     /// Have `waker` woken once: then, or as soon as nobody above `node` is above its high. The caller keeps the group
     /// until the alarm is dropped. `None`: the system has no thread for it.
-    pub(crate) fn delay(node: &'static Node, until: Instant, waker: &Waker) -> Option<Alarm> {
+    pub(crate) fn delay(node: &'static Counter, until: Instant, waker: &Waker) -> Option<Alarm> {
         let begun = Instant::now();
         let waker = Foreign::new(waker.clone());
         Self::set(Delay { node: Some(node), begun, until, look: until.min(begun + LOOK), waker })

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::counter::watch::HIGH;
 use crate::pressure::delay::delay;
 use crate::sync::Ordering;
 
-impl Node {
+impl Counter {
     pub(crate) fn high(&self) -> u64 {
         self.high.load(Ordering::Relaxed)
     }
@@ -24,8 +24,8 @@ impl Node {
     }
 
     /// Levels above their high, this one first.
-    pub(crate) fn over_high(&'static self) -> impl Iterator<Item = &'static Node> {
-        self.levels().filter(|level| level.above_high() > 0)
+    pub(crate) fn over_high(&'static self) -> impl Iterator<Item = &'static Counter> {
+        self.path_to_root().filter(|level| level.above_high() > 0)
     }
 
     /// The delay of a charge of `bytes`: that of the level which is furthest above its high.

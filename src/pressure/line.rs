@@ -14,7 +14,7 @@ use std::task::Waker;
 use smallvec::SmallVec;
 
 use crate::counter::make::slow_path;
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal;
 use crate::counter::tree::Tree;
 use crate::counter::watch::{WAITING, WAITS};
@@ -51,10 +51,10 @@ struct Line {
 
 /// One charge that waits.
 struct Seat {
-    node: &'static Node,
+    node: &'static Counter,
     bytes: u64,
     /// In whose line; its group keeps it.
-    level: &'static Node,
+    level: &'static Counter,
     /// What may yet pass it, as long as it is not first: one allowance for the whole wait.
     pass: u64,
     /// What was decided. Then it is in no line.
@@ -70,7 +70,7 @@ pub(crate) enum Decision {
     /// The bytes are charged.
     Granted,
     /// They can never fit below this level.
-    Full(&'static Node),
+    Full(&'static Counter),
     /// The group went offline.
     Offline,
     /// The group was chosen to give its memory back.
@@ -79,7 +79,7 @@ pub(crate) enum Decision {
 
 /// A place in line. Dropped, it is given up, and so is what was charged for it.
 pub(crate) struct Ticket {
-    node: &'static Node,
+    node: &'static Counter,
     bytes: u64,
     number: u64,
     /// The end was told.
@@ -96,9 +96,9 @@ impl Seat {
     }
 }
 
-// === impl Node: the level's side ===
+// === impl Counter: the level's side ===
 
-impl Node {
+impl Counter {
     /// May a charge of `n` be admitted here before the first in line? Who came before him passes nobody, in whatever line
     /// he stands: else two of them could send him to and fro. All others together may take as many bytes as he asks for.
     /// Inside reclaim always: what it frees may be what he waits for. Relaxed, here and below: nothing but the sum depends
@@ -144,7 +144,7 @@ impl Node {
         // In transit, so that whoever lowers a max waits for the walk (E5).
         let block = block.filter(|block| block.transit.is_over());
         if let Some(block) = block {
-            block.transit.begin(self.tree().number, self.life().fenced);
+            block.transit.begin(self.tree().number, self.incarnation().fenced);
         }
         let own = context::take_over_high();
         let walked = context::for_another(ticket, || self.walk(n));
@@ -165,7 +165,7 @@ impl Node {
 // === impl Waiting: under the lock ===
 
 impl Waiting {
-    fn stand_in_line(&mut self, ticket: u64, level: &'static Node) {
+    fn stand_in_line(&mut self, ticket: u64, level: &'static Counter) {
         let line = self.lines.entry(level.key()).or_default();
         line.tickets.insert(ticket);
         if self.seats.get(&ticket).is_some_and(|seat| seat.bytes > level.admits()) {
@@ -177,7 +177,7 @@ impl Waiting {
         level.watch(WAITING);
     }
 
-    fn leave_line(&mut self, ticket: u64, level: &'static Node) {
+    fn leave_line(&mut self, ticket: u64, level: &'static Counter) {
         if let Some(line) = self.lines.get_mut(&level.key()) {
             line.tickets.remove(&ticket);
             self.note_first(level);
@@ -186,7 +186,7 @@ impl Waiting {
 
     /// Another one may be first: who was takes what is left of his allowance with him, to another line or to his next
     /// turn.
-    fn note_first(&mut self, level: &'static Node) {
+    fn note_first(&mut self, level: &'static Counter) {
         let Some(line) = self.lines.get_mut(&level.key()) else { return };
         let first = line.tickets.first().and_then(|first| Some((*first, self.seats.get(first)?)));
         if first.is_some_and(|(ticket, _)| ticket == line.first) {
@@ -216,7 +216,7 @@ impl Waiting {
     }
 
     /// One charge less that this group waits with.
-    fn forget(&mut self, node: &'static Node) {
+    fn forget(&mut self, node: &'static Counter) {
         if let Some(waits) = self.groups.get_mut(&node.key()) {
             *waits -= 1;
             if *waits == 0 {
@@ -228,7 +228,7 @@ impl Waiting {
 
     /// Charge for those in line at `level`, the first and then those who may pass him. Who turns out to be refused
     /// elsewhere moves there.
-    fn serve(&mut self, level: &'static Node, service: &mut Service<'_>) {
+    fn serve(&mut self, level: &'static Counter, service: &mut Service<'_>) {
         self.turn_away(level, service.due);
         while let Some(first) = self.lines.get(&level.key()).and_then(|line| line.tickets.first().copied()) {
             if !self.try_serve(first, level, service) {
@@ -250,7 +250,7 @@ impl Waiting {
     }
 
     /// Who asks for more than the level admits by now can never be served, wherever he stands.
-    fn turn_away(&mut self, level: &'static Node, due: &mut Due) {
+    fn turn_away(&mut self, level: &'static Counter, due: &mut Due) {
         let admits = level.admits();
         let Some(line) = self.lines.get_mut(&level.key()) else { return };
         if std::mem::replace(&mut line.admits, admits) <= admits {
@@ -265,7 +265,7 @@ impl Waiting {
     }
 
     /// False: there is no room for it at `level`, where it goes on waiting.
-    fn try_serve(&mut self, ticket: u64, level: &'static Node, service: &mut Service<'_>) -> bool {
+    fn try_serve(&mut self, ticket: u64, level: &'static Counter, service: &mut Service<'_>) -> bool {
         let Some(&Seat { node, bytes, .. }) = self.seats.get(&ticket) else { return false };
         if bytes > level.admits() {
             self.decide(ticket, Decision::Full(level), service.due);
@@ -280,7 +280,7 @@ impl Waiting {
             }
             Err(refusal) if ptr::eq(refusal.level, level) => return false,
             Err(refusal) => {
-                let other = refusal.level.gate.node();
+                let other = refusal.level.header.node();
                 self.leave_line(ticket, level);
                 if let Some(seat) = self.seats.get_mut(&ticket) {
                     seat.level = other;
@@ -302,14 +302,14 @@ struct Service<'a> {
     block: Option<&'a Block>,
     due: &'a mut Due,
     /// Levels where somebody stands in line who did not before.
-    moved: SmallVec<[&'static Node; 2]>,
+    moved: SmallVec<[&'static Counter; 2]>,
 }
 
 // === impl Tree ===
 
 impl Tree {
     /// Serve who waits at `level`. The caller keeps it and holds nothing.
-    pub(crate) fn serve(&self, level: &'static Node, block: Option<&Block>, due: &mut Due) {
+    pub(crate) fn serve(&self, level: &'static Counter, block: Option<&Block>, due: &mut Due) {
         if level.is_watched_for(WAITS) && level.state().is_offline() {
             self.expel(Decision::Offline, |node| ptr::eq(node, level), due);
         }
@@ -320,13 +320,13 @@ impl Tree {
         self.waiting.lock().serve(level, &mut service);
         for other in service.moved {
             // What hides in stocks below it comes up, and it is served in its turn.
-            self.press(other);
-            other.list();
+            self.close_below(other);
+            other.schedule_service();
         }
     }
 
     /// Nobody of those waits any longer.
-    pub(crate) fn expel(&self, decision: Decision, is_meant: impl Fn(&Node) -> bool, due: &mut Due) {
+    pub(crate) fn expel(&self, decision: Decision, is_meant: impl Fn(&Counter) -> bool, due: &mut Due) {
         let mut waiting = self.waiting.lock();
         let below = |seat: &Seat| seat.decided.is_none() && is_meant(seat.node);
         let expelled: Vec<u64> =
@@ -335,16 +335,16 @@ impl Tree {
             let level = waiting.seats[&ticket].level;
             waiting.decide(ticket, decision, due);
             // Who stood behind may be first now.
-            level.list();
+            level.schedule_service();
         }
     }
 }
 
 // === impl Ticket: the waiter's side ===
 
-impl Node {
+impl Counter {
     /// Stand in line at `level`, which has refused `bytes`. The caller keeps this group meanwhile.
-    pub(crate) fn stand_in_line(&'static self, bytes: u64, level: &'static Node) -> Ticket {
+    pub(crate) fn stand_in_line(&'static self, bytes: u64, level: &'static Counter) -> Ticket {
         self.state().pin();
         let number = slow_path(|_, _| {
             let tree = self.tree();
@@ -359,13 +359,13 @@ impl Node {
             waiting.stand_in_line(number, level);
             drop(waiting);
             // From here on what is given back below goes up the tree.
-            tree.press(level);
+            tree.close_below(level);
             fence_after_exchange();
             if self.state().is_offline() {
-                self.list();
+                self.schedule_service();
             }
             // Served at the end of this slow path: what came back before the mark was told to nobody (E25).
-            level.list();
+            level.schedule_service();
             number
         });
         Ticket { node: self, bytes, number, over: false }
@@ -399,7 +399,7 @@ impl Ticket {
     }
 
     /// Where it waits, as long as it does.
-    pub(crate) fn level(&self) -> &'static Node {
+    pub(crate) fn level(&self) -> &'static Counter {
         self.with(|waiting| waiting.seats.get(&self.number).map(|seat| seat.level)).unwrap_or(self.node)
     }
 }
@@ -425,7 +425,7 @@ impl Ticket {
                 waiting.leave_line(self.number, seat.level);
                 waiting.forget(self.node);
                 // Who stood behind may be first now, or fit.
-                seat.level.list();
+                seat.level.schedule_service();
             }
             Some(seat)
         });

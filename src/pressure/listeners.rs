@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::task::Waker;
 
 use crate::counter::make::slow_path;
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::counter::tree::Tree;
 use crate::counter::watch::LISTENS;
 use crate::pressure::service::Due;
@@ -46,7 +46,7 @@ type OnEvent = Box<dyn Fn(&Happened) + Send + Sync>;
 
 /// Foreign code that is told of an event. Keeps its level: a call may outlive its place.
 pub(crate) struct Listener {
-    node: &'static Node,
+    node: &'static Counter,
     calls: Calls,
     listener: Foreign<OnEvent>,
 }
@@ -59,7 +59,7 @@ impl Drop for Listener {
         if self.listener.end().is_err() {
             slow_path(|_, _| self.node.count_event(Event::Panic));
         }
-        self.node.keeper().release();
+        self.node.first().release();
     }
 }
 
@@ -77,7 +77,7 @@ impl Told {
         let Told { listener, event, count, times } = self;
         let node = listener.node;
         context::tell(|| {
-            let happened = Happened { group: node.gate, event, count, times };
+            let happened = Happened { group: node.header, event, count, times };
             let told = listener.calls.begin().map(|_call| listener.listener.call(|listener| listener(&happened)));
             if let Some(Err(_)) = told {
                 slow_path(|_, _| node.count_event(Event::Panic));
@@ -90,14 +90,14 @@ impl Told {
 
 /// A place among those who wait or listen. Dropped, it is given up.
 pub(crate) struct Hearing {
-    node: &'static Node,
+    node: &'static Counter,
     ear: u64,
     listener: Option<Arc<Listener>>,
 }
 
-impl Node {
+impl Counter {
     fn hear(&'static self, ear: Ear, listener: Option<Arc<Listener>>) -> Hearing {
-        self.keeper().state().pin();
+        self.first().state().pin();
         let number = slow_path(|_, _| {
             let mut listeners = self.tree().listeners.lock();
             listeners.ears += 1;
@@ -117,7 +117,7 @@ impl Node {
 
     /// From here on `listener` is told of `event` in the subtree.
     pub(crate) fn listen(&'static self, event: Event, listener: OnEvent) -> Hearing {
-        self.keeper().state().pin();
+        self.first().state().pin();
         let listener = Arc::new(Listener { node: self, calls: Calls::new(), listener: Foreign::new(listener) });
         let seen = self.event_count(event, false);
         self.hear(Ear { event, local: false, seen, who: Who::Listens(Arc::clone(&listener)) }, Some(listener))
@@ -142,7 +142,7 @@ impl Hearing {
             }
             (ear.event, ear.local, ear.seen)
         });
-        // SeqCst (E26): the mark and the waker, then the count; pairs with `Node::count_event`.
+        // SeqCst (E26): the mark and the waker, then the count; pairs with `Counter::count_event`.
         fence_after_exchange();
         let (event, local, seen) = about?;
         Some(self.node.event_count(event, local)).filter(|&count| count != seen)
@@ -175,13 +175,13 @@ impl Drop for Hearing {
         }
         // Foreign code may be dropped with it: no lock is held here.
         drop(gone);
-        self.node.keeper().release();
+        self.node.first().release();
     }
 }
 
 impl Tree {
     /// Whose event has happened at `level`: wakers to wake, listeners to tell.
-    pub(crate) fn hear(&self, level: &Node, due: &mut Due) {
+    pub(crate) fn hear(&self, level: &Counter, due: &mut Due) {
         if !level.is_watched_for(LISTENS) {
             return;
         }

@@ -10,8 +10,8 @@ use std::task::Waker;
 
 use smallvec::SmallVec;
 
-use crate::counter::make::bury_all;
-use crate::counter::object::Node;
+use crate::counter::make::release_all_claimed;
+use crate::counter::object::Counter;
 use crate::pressure::listeners::Told;
 use crate::sync::Ordering;
 use crate::thread::context;
@@ -40,20 +40,20 @@ fn serve_slow() {
     let mut due = Due::default();
     while !first.is_null() {
         registry::slow_path(|block, _| {
-            let mut next = first.cast::<Node>();
-            // SAFETY: listed with a handle by `Node::list`; objects are never freed.
+            let mut next = first.cast::<Counter>();
+            // SAFETY: listed with a handle by `Counter::list`; objects are never freed.
             #[allow(unsafe_code)]
             while let Some(node) = unsafe { next.as_ref::<'static>() } {
                 next = node.usage.next_served.load(Ordering::Relaxed);
-                node.unlist();
+                node.unschedule_service();
                 node.tree().serve(node, block, &mut due);
                 node.tree().hear(node, &mut due);
-                if let Some(of) = node.keeper().unpin() {
-                    node.keeper().part(of);
+                if let Some(of) = node.first().unpin() {
+                    node.first().part(of);
                 }
             }
         });
-        bury_all();
+        release_all_claimed();
         first = context::exchange_served(ptr::null());
     }
     due.settle();

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::counter::incarnation::Generation;
 use crate::counter::make::slow_path;
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::tree::Tree;
 use crate::pressure::line::Decision;
@@ -26,7 +26,7 @@ use crate::thread::context;
 use crate::thread::foreign::{Calls, Foreign};
 use crate::thread::registry;
 
-/// Bits of `Node::oom`: it stands for its whole subtree; it and all below are spared; it and all below are only
+/// Bits of `Counter::oom`: it stands for its whole subtree; it and all below are spared; it and all below are only
 /// observed; its policy.
 pub(crate) const TOGETHER: u8 = 1;
 pub(crate) const EXEMPT: u8 = 1 << 1;
@@ -46,7 +46,7 @@ type OnCancel = Box<dyn Fn(&Cancel) + Send + Sync>;
 
 /// Foreign code that makes a group give its memory back. Keeps the group: a call may outlive its place.
 struct Hook {
-    node: &'static Node,
+    node: &'static Counter,
     calls: Calls,
     hook: Foreign<OnCancel>,
 }
@@ -65,7 +65,7 @@ impl Drop for Hook {
 
 /// One whose memory is being waited for. It may be gone: nothing but its generation and its usage is read.
 struct Victim {
-    node: &'static Node,
+    node: &'static Counter,
     /// Itself and all above it.
     levels: SmallVec<[Name; 8]>,
     until: Instant,
@@ -84,7 +84,7 @@ type Inner = SmallVec<[Name; 4]>;
 /// A group for ever.
 pub(crate) type Name = (u32, Generation);
 
-fn name(node: &Node) -> Name {
+fn name(node: &Counter) -> Name {
     (node.number, node.state().generation())
 }
 
@@ -93,7 +93,7 @@ impl Victim {
         self.levels[0]
     }
 
-    fn hits(&self, node: &Node) -> bool {
+    fn hits(&self, node: &Counter) -> bool {
         hits(self.name(), &self.inner, node)
     }
 
@@ -105,11 +105,11 @@ impl Victim {
 
 /// Groups that one charge has chosen or waited for already.
 #[derive(Default)]
-pub(crate) struct Tried(SmallVec<[(Name, Spared); 4]>);
+pub(crate) struct Excluded(SmallVec<[(Name, Spared); 4]>);
 
-impl Tried {
+impl Excluded {
     fn contains(&self, group: Name) -> bool {
-        self.0.iter().any(|(tried, _)| *tried == group)
+        self.0.iter().any(|(excluded, _)| *excluded == group)
     }
 
     /// A victim that another thread chose and then spared has been asked for nothing: this charge may choose it.
@@ -144,8 +144,8 @@ pub(crate) struct Awaited {
 
 /// Somebody to be cancelled. Keeps it meanwhile.
 pub(crate) struct Chosen {
-    unit: &'static Node,
-    domain: &'static Node,
+    unit: &'static Counter,
+    domain: &'static Counter,
     hooks: SmallVec<[Arc<Hook>; 2]>,
     together: bool,
     wanted: u64,
@@ -181,9 +181,9 @@ impl Drop for Hooked {
     }
 }
 
-// === impl Node: its settings ===
+// === impl Counter: its settings ===
 
-impl Node {
+impl Counter {
     pub(crate) fn oom_policy(&self) -> OomPolicy {
         match self.oom.load(Ordering::Relaxed) & (REFUSES | CHOOSES) {
             0 => OomPolicy::Inherit,
@@ -204,7 +204,7 @@ impl Node {
 
     /// Its own policy, or that of the nearest above which has one.
     pub(crate) fn chooses(&self) -> bool {
-        let policy = self.levels().map(Node::oom_policy).find(|&policy| policy != OomPolicy::Inherit);
+        let policy = self.path_to_root().map(Counter::oom_policy).find(|&policy| policy != OomPolicy::Inherit);
         policy == Some(OomPolicy::Choose)
     }
 
@@ -238,21 +238,21 @@ impl Node {
 
     /// It, or one above it, is exempt.
     pub(crate) fn is_spared(&self) -> bool {
-        self.levels().any(Node::is_exempt)
+        self.path_to_root().any(Counter::is_exempt)
     }
 
-    fn is_below(&self, top: &Node) -> bool {
-        self.levels().any(|level| ptr::eq(level, top))
+    fn is_below(&self, top: &Counter) -> bool {
+        self.path_to_root().any(|level| ptr::eq(level, top))
     }
 
     /// Who stands for this group in `domain`: the highest there that wants its subtree to go as one, or itself.
-    fn unit(&'static self, domain: &'static Node) -> &'static Node {
-        let inside = self.levels_below(Some(domain)).chain([domain]);
-        inside.filter(|level| level.is_together()).last().map_or(self, |level| level.gate.node())
+    fn unit(&'static self, domain: &'static Counter) -> &'static Counter {
+        let inside = self.path_below(Some(domain)).chain([domain]);
+        inside.filter(|level| level.is_together()).last().map_or(self, |level| level.header.node())
     }
 
     /// How far usage is above what low protects against `domain`, or the soft limit.
-    fn overrun(&self, domain: &Node) -> u64 {
+    fn overrun(&self, domain: &Counter) -> u64 {
         let soft = Some(self.limits.soft.load(Ordering::Relaxed)).filter(|&soft| soft < u64::MAX);
         let share = self.effective(Protection::Low, domain).max(soft.unwrap_or(0));
         self.usage().saturating_sub(share)
@@ -270,24 +270,24 @@ impl Node {
 // === impl Tree ===
 
 impl Tree {
-    /// Look for a victim in `domain`, for a charge of `wanted` to `asker`, which has `tried` some.
+    /// Look for a victim in `domain`, for a charge of `wanted` to `asker`, which has `excluded` some.
     pub(crate) fn choose(
         &self,
-        domain: &'static Node,
-        asker: Option<&'static Node>,
+        domain: &'static Counter,
+        asker: Option<&'static Counter>,
         wanted: u64,
-        tried: &mut Tried,
+        excluded: &mut Excluded,
     ) -> Choice {
         slow_path(|_, _| {
             let mut oom = self.oom.lock();
-            tried.forget_spared();
+            excluded.forget_spared();
             if oom.victims.iter().any(|victim| !victim.is_awaited() && victim.levels.contains(&name(domain))) {
                 return Choice::Unsettled;
             }
             for victim in &oom.victims {
                 let (name_of, until) = (victim.name(), victim.until);
-                if victim.levels.contains(&name(domain)) && !tried.contains(name_of) {
-                    tried.0.push((name_of, Arc::clone(&victim.spared)));
+                if victim.levels.contains(&name(domain)) && !excluded.contains(name_of) {
+                    excluded.0.push((name_of, Arc::clone(&victim.spared)));
                     let awaited = Awaited { victim: name_of, until };
                     let asks_itself = asker.is_some_and(|asker| victim.hits(asker));
                     return if asks_itself { Choice::Asker } else { Choice::Awaited(awaited) };
@@ -297,7 +297,7 @@ impl Tree {
             if domain.room(domain.admits()) >= wanted.max(1) {
                 return Choice::Room;
             }
-            let Some(Candidate { unit, overrun, below }) = oom.worst(domain, tried) else { return Choice::Nobody };
+            let Some(Candidate { unit, overrun, below }) = oom.worst(domain, excluded) else { return Choice::Nobody };
             let together = unit.is_together();
             let is_hit = |hook: &&Arc<Hook>| {
                 let inside = if together { hook.node.is_below(unit) } else { ptr::eq(hook.node, unit) };
@@ -305,13 +305,13 @@ impl Tree {
             };
             let hooks = oom.hooks.iter().filter(is_hit).cloned().collect();
             let spared = Spared::default();
-            tried.0.push((name(unit), Arc::clone(&spared)));
+            excluded.0.push((name(unit), Arc::clone(&spared)));
             let until = Instant::now() + self.reclaim.oom_time.min(TIME_MAX);
             // What candidates below it hold they are asked for themselves.
             let share = unit.usage().saturating_sub(overrun.saturating_sub(below));
             let is_inner = |hook: &&Arc<Hook>| !together && hook.node.is_below(unit) && !ptr::eq(hook.node, unit);
             let inner: Inner = oom.hooks.iter().filter(is_inner).map(|hook| name(hook.node)).collect();
-            let levels = unit.levels().map(name).collect();
+            let levels = unit.path_to_root().map(name).collect();
             oom.victims.push(Victim {
                 node: unit,
                 levels,
@@ -349,19 +349,19 @@ impl Tree {
 impl Oom {
     /// Who is furthest above its share, less what the candidates below it are above theirs: of a tenant and its queries
     /// the query that has it all, or the tenant, whoever has more of its own.
-    fn worst(&self, domain: &'static Node, tried: &Tried) -> Option<Candidate> {
+    fn worst(&self, domain: &'static Counter, excluded: &Excluded) -> Option<Candidate> {
         let inside = self.hooks.iter().filter(|hook| hook.node.is_below(domain) && !hook.node.is_spared());
-        let units = inside.map(|hook| hook.node.unit(domain)).filter(|unit| !tried.contains(name(unit)));
+        let units = inside.map(|hook| hook.node.unit(domain)).filter(|unit| !excluded.contains(name(unit)));
         let mut over: Vec<Candidate> = units.map(|unit| Candidate::new(unit, domain)).collect();
         // By number, not by address: of two that are as far above their shares each run takes the same.
         over.sort_unstable_by_key(|candidate| candidate.unit.number);
         over.dedup_by_key(|candidate| candidate.unit.number);
-        let find = |over: &[Candidate], node: &Node| {
+        let find = |over: &[Candidate], node: &Counter| {
             over.binary_search_by_key(&node.number, |candidate| candidate.unit.number)
         };
         for at in 0..over.len() {
             let Candidate { unit, overrun, .. } = over[at];
-            let mut above = unit.levels_below(Some(domain)).chain([domain]).skip(1);
+            let mut above = unit.path_below(Some(domain)).chain([domain]).skip(1);
             if let Some(above) = above.find_map(|level| find(&over, level).ok()).filter(|&above| above != at) {
                 over[above].below = over[above].below.saturating_add(overrun);
             }
@@ -373,14 +373,14 @@ impl Oom {
 
 /// Somebody who could be chosen.
 struct Candidate {
-    unit: &'static Node,
+    unit: &'static Counter,
     overrun: u64,
     /// Of those candidates below it that have no other one in between.
     below: u64,
 }
 
 impl Candidate {
-    fn new(unit: &'static Node, domain: &'static Node) -> Self {
+    fn new(unit: &'static Counter, domain: &'static Counter) -> Self {
         Candidate { unit, overrun: unit.overrun(domain), below: 0 }
     }
 }
@@ -411,7 +411,7 @@ impl Chosen {
                 continue;
             }
             slow_path(|_, _| hook.node.count_event(Event::OomKill));
-            let (group, domain) = (hook.node.gate, self.domain.gate);
+            let (group, domain) = (hook.node.header, self.domain.header);
             let why = Cancel { group, domain, wanted: self.wanted, overrun: self.overrun };
             let call = || hook.calls.begin().map(|_call| hook.hook.call(|hook| hook(&why)));
             if let Some(Some(Err(_))) = registry::in_hook(call) {
@@ -424,19 +424,19 @@ impl Chosen {
     /// Nobody waits in it any longer, but who is spared.
     fn send_away(&self) {
         let mut due = Due::default();
-        let is_hit = |node: &Node| self.includes(node);
+        let is_hit = |node: &Counter| self.includes(node);
         slow_path(|_, _| self.unit.tree().expel(Decision::Cancelled, is_hit, &mut due));
         due.settle();
     }
 
     /// Whether `node` is among those that are cancelled.
-    pub(crate) fn includes(&self, node: &Node) -> bool {
+    pub(crate) fn includes(&self, node: &Counter) -> bool {
         hits(name(self.unit), &self.inner, node)
     }
 }
 
 /// Whether `node` goes with a victim: it is below, nobody spares it, and no hook of its own answers for it.
-fn hits(victim: Name, inner: &Inner, node: &Node) -> bool {
-    let answers = |level: &&Node| name(level) == victim || inner.contains(&name(level));
-    !node.is_spared() && node.levels().find(answers).is_some_and(|level| name(level) == victim)
+fn hits(victim: Name, inner: &Inner, node: &Counter) -> bool {
+    let answers = |level: &&Counter| name(level) == victim || inner.contains(&name(level));
+    !node.is_spared() && node.path_to_root().find(answers).is_some_and(|level| name(level) == victim)
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::entry::{Entry, Record};
 use crate::sync::Arc;
-use crate::thread::directory::Gate;
+use crate::thread::directory::Header;
 
 /// Why memory is wanted.
 ///
@@ -69,8 +69,8 @@ pub enum ReclaimPass {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct ReclaimContext<'a> {
-    pub(crate) group: &'static Gate,
-    pub(crate) target: &'static Gate,
+    pub(crate) group: &'static Header,
+    pub(crate) target: &'static Header,
     pub(crate) cause: ReclaimCause,
     pub(crate) pass: ReclaimPass,
     pub(crate) deadline: Instant,

@@ -3,7 +3,7 @@
 //! Edge: E26 (an event/somebody who waits for it).
 
 use crate::sync::{AtomicU64, Ordering};
-use crate::thread::directory::Gate;
+use crate::thread::directory::Header;
 
 /// What can happen. Counts only grow.
 ///
@@ -29,7 +29,7 @@ pub enum Event {
     /// A charge has left usage above high: once for each charge and group. The excess is reclaimed and the charge
     /// delayed, if it can be.
     High,
-    /// A charge did not fit below the group's max, after stranded credit was drained; reclaim was tried.
+    /// A charge did not fit below the group's max, after stranded credit was drained; reclaim was excluded.
     Max,
     /// And is about to be refused, for reclaim did not bring enough: refused, or somebody is chosen to be cancelled. Not
     /// for a charge that is made inside reclaim or a cancel hook, for which nobody is asked.
@@ -99,7 +99,7 @@ impl Event {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Happened {
-    pub(crate) group: &'static Gate,
+    pub(crate) group: &'static Header,
     pub(crate) event: Event,
     pub(crate) count: u64,
     pub(crate) times: u64,

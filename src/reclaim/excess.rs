@@ -10,14 +10,14 @@
 use std::ptr;
 
 use crate::counter::incarnation::Generation;
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::counter::tree::Tree;
 use crate::counter::watch::TOLD;
 use crate::pool::NoMemory;
 use crate::reclaim::rings::{Kind, NO_RING};
 use crate::sync::{Ordering, fence_after_exchange};
 
-impl Node {
+impl Counter {
     /// Usage is on the other side of the soft limit than the mark says.
     #[inline]
     fn is_crossed(&self) -> bool {
@@ -36,14 +36,14 @@ impl Node {
 
     /// The same by somebody who does not any more; `of` is the life of who does.
     #[inline]
-    pub(crate) fn track_excess_if(&self, keeper: &Node, of: Generation) {
+    pub(crate) fn track_excess_if(&self, keeper: &Counter, of: Generation) {
         if self.is_crossed() {
             self.cross_pinned(keeper, of);
         }
     }
 
     #[cold]
-    fn cross_pinned(&self, keeper: &Node, of: Generation) {
+    fn cross_pinned(&self, keeper: &Counter, of: Generation) {
         if keeper.state().try_pin(of) {
             self.cross();
             if let Some(of) = keeper.unpin() {
@@ -90,9 +90,9 @@ impl Node {
 
     /// Whether pressure on `root` asks this group first: itself or one above it, up to and including `root`, is in
     /// excess.
-    pub(crate) fn is_soft_eligible(&self, root: &Node) -> bool {
-        self.levels_below(Some(root)).chain([root]).any(Node::is_in_excess)
-            && self.levels().any(|level| ptr::eq(level, root))
+    pub(crate) fn is_soft_eligible(&self, root: &Counter) -> bool {
+        self.path_below(Some(root)).chain([root]).any(Counter::is_in_excess)
+            && self.path_to_root().any(|level| ptr::eq(level, root))
     }
 
     /// Groups below that are in excess.
@@ -103,7 +103,7 @@ impl Node {
 
 impl Tree {
     /// Make sure that the rings know a group that is to have a soft limit.
-    pub(crate) fn before_soft(&self, node: &'static Node, soft: u64) -> Result<(), NoMemory> {
+    pub(crate) fn before_soft(&self, node: &'static Counter, soft: u64) -> Result<(), NoMemory> {
         if soft < u64::MAX { self.make_rings(node) } else { Ok(()) }
     }
 }

@@ -1,6 +1,6 @@
 //! Who can be asked, group by group: lists of registrations by ring, under a lock of their own.
 
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::counter::tree::Tree;
 use crate::reclaim::entry::Entry;
 use crate::reclaim::rings::Kind;
@@ -8,18 +8,18 @@ use crate::sync::{Arc, Ordering};
 
 impl Tree {
     /// From here on it may be asked, for `node`; where that is offline, for the nearest above that is not.
-    pub(crate) fn register(&self, node: &'static Node, entry: &Arc<Entry>) {
+    pub(crate) fn register(&self, node: &'static Counter, entry: &Arc<Entry>) {
         self.make_rings(node).unwrap_or_else(|refused| refused.abort());
         let mut lists = self.reclaimers.lock();
         // Under the lock: whoever goes offline hands on what it finds here afterwards.
-        let online = std::iter::successors(Some(node), |level| level.life().parent)
-            .find(|level| !level.state().is_offline() || level.life().parent.is_none());
+        let online = std::iter::successors(Some(node), |level| level.incarnation().parent)
+            .find(|level| !level.state().is_offline() || level.incarnation().parent.is_none());
         if let Some(home) = online {
             self.settle_in(&mut lists, home, Arc::clone(entry));
         }
     }
 
-    fn settle_in(&self, lists: &mut Vec<Vec<Arc<Entry>>>, home: &'static Node, entry: Arc<Entry>) {
+    fn settle_in(&self, lists: &mut Vec<Vec<Arc<Entry>>>, home: &'static Counter, entry: Arc<Entry>) {
         let ring = home.ring.load(Ordering::Relaxed);
         if lists.len() <= ring as usize {
             lists.resize_with(ring as usize + 1, Vec::new);
@@ -45,8 +45,8 @@ impl Tree {
     }
 
     /// `group` has gone offline: what it could give its parent can, which keeps its charges. The root keeps its own.
-    pub(crate) fn inherit(&self, group: &'static Node) {
-        let Some(parent) = group.life().parent else { return };
+    pub(crate) fn inherit(&self, group: &'static Counter) {
+        let Some(parent) = group.incarnation().parent else { return };
         // Before the look for a ring: whoever registers here now has made one, or finds the group offline.
         let mut lists = self.reclaimers.lock();
         let ring = group.ring.load(Ordering::Relaxed);

@@ -18,7 +18,7 @@
 //! crosses a soft limit. So nothing is allocated under it; room is made outside.
 
 use crate::counter::incarnation::Generation;
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::counter::protection::{Moment, View};
 use crate::counter::tree::Tree;
 use crate::pool::NoMemory;
@@ -81,7 +81,7 @@ pub(crate) struct Rings {
 }
 
 struct Ring {
-    node: Option<(&'static Node, Generation)>,
+    node: Option<(&'static Counter, Generation)>,
     parent: u32,
     counts: [Counted; 2],
     links: [Links; 3],
@@ -171,7 +171,7 @@ const UNLINKED: Links = Links {
 /// A step of a walk.
 pub(crate) enum Step {
     /// A group with reclaimers, with a handle for the caller.
-    Visit(&'static Node, u32),
+    Visit(&'static Counter, u32),
     /// Many that hold nothing have been passed over: others may want the lock.
     OnlyIdle,
     /// Everybody has been served.
@@ -411,10 +411,11 @@ impl Rings {
 impl Tree {
     /// A ring for a group and for all above it, unless the system has no memory for them. Allocates, not under the lock of
     /// the rings.
-    pub(crate) fn make_rings(&self, node: &'static Node) -> Result<(), NoMemory> {
-        let without = |node: &'static Node| node.ring.load(Ordering::Relaxed) == NO_RING;
-        let above = || std::iter::successors(Some(node), |node| node.life().parent).take_while(|&level| without(level));
-        let mut levels: Vec<&'static Node> = room_for(above().count())?;
+    pub(crate) fn make_rings(&self, node: &'static Counter) -> Result<(), NoMemory> {
+        let without = |node: &'static Counter| node.ring.load(Ordering::Relaxed) == NO_RING;
+        let above =
+            || std::iter::successors(Some(node), |node| node.incarnation().parent).take_while(|&level| without(level));
+        let mut levels: Vec<&'static Counter> = room_for(above().count())?;
         levels.extend(above());
         if levels.is_empty() {
             return Ok(());
@@ -441,7 +442,7 @@ impl Tree {
     }
 
     /// The group is buried: nobody is below it, and it has neither reclaimers nor excess.
-    pub(crate) fn drop_ring(&self, node: &Node) {
+    pub(crate) fn drop_ring(&self, node: &Counter) {
         let ring = node.ring.load(Ordering::Relaxed);
         if ring != NO_RING {
             self.rings.lock().release(ring);
@@ -457,10 +458,10 @@ fn room_for<T>(many: usize) -> Result<Vec<T>, NoMemory> {
 }
 
 impl Rings {
-    fn put(&mut self, node: &'static Node) {
+    fn put(&mut self, node: &'static Counter) {
         let new = Ring {
             node: Some((node, node.state().generation())),
-            parent: node.life().parent.map_or(NO_RING, |parent| parent.ring.load(Ordering::Relaxed)),
+            parent: node.incarnation().parent.map_or(NO_RING, |parent| parent.ring.load(Ordering::Relaxed)),
             ..Ring::EMPTY
         };
         let number = match self.free {

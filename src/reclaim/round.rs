@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use crate::counter::make::slow_path;
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::counter::protection::{Protection, protected};
 use crate::counter::tree::Tree;
 use crate::hierarchy::stats::Fresh;
@@ -65,7 +65,7 @@ impl Default for ReclaimConfig {
 type Ready = SmallVec<[(Arc<Entry>, u64); 2]>;
 
 /// A handle for the time of a visit.
-struct Held(&'static Node);
+struct Held(&'static Counter);
 
 impl Drop for Held {
     fn drop(&mut self) {
@@ -156,7 +156,7 @@ impl Request {
 }
 
 struct Round<'a> {
-    target: &'static Node,
+    target: &'static Counter,
     ring: u32,
     request: &'a mut Request,
     number: u64,
@@ -177,7 +177,7 @@ struct Round<'a> {
     unwaited: bool,
 }
 
-impl Node {
+impl Counter {
     /// Whether there is anybody to ask in this subtree.
     pub(crate) fn can_reclaim(&self) -> bool {
         let ring = self.ring.load(Ordering::Relaxed);
@@ -384,7 +384,7 @@ impl Round<'_> {
     }
 
     /// What is protected of a group.
-    fn protection(&mut self, node: &'static Node, pass: ReclaimPass) -> Protected {
+    fn protection(&mut self, node: &'static Counter, pass: ReclaimPass) -> Protected {
         let Some(mut views) = node.views(self.target) else { return Protected::default() };
         let [min, low] = [Protection::Min, Protection::Low].map(|kind| protected(&views, kind));
         let of_pass = |min: u64, low: u64| if pass == ReclaimPass::Low { min } else { min.max(low) };
@@ -400,7 +400,7 @@ impl Round<'_> {
     }
 
     /// What a group could give, what it weighs against others, and the reclaimers to ask, first things first.
-    fn weigh(&mut self, node: &'static Node, ring: u32, usage: u64) -> (u64, u64, Ready) {
+    fn weigh(&mut self, node: &'static Counter, ring: u32, usage: u64) -> (u64, u64, Ready) {
         let tree = self.tree();
         let entries: SmallVec<[Arc<Entry>; 2]> =
             slow_path(|_, _| tree.reclaimers.lock().get(ring as usize).into_iter().flatten().cloned().collect());
@@ -435,7 +435,7 @@ impl Round<'_> {
     }
 
     /// Whoever dropped a registration meanwhile left the last of it to us.
-    fn let_go(&mut self, node: &Node, ready: Ready) {
+    fn let_go(&mut self, node: &Counter, ready: Ready) {
         for (entry, _) in ready {
             if Arc::into_inner(entry).is_some_and(|entry| entry.end().is_err()) {
                 self.report.panics += 1;
@@ -445,11 +445,11 @@ impl Round<'_> {
     }
 
     /// Foreign code. Returns what it freed, as far as it shows.
-    fn call(&mut self, node: &'static Node, entry: &Arc<Entry>, want: u64, pass: ReclaimPass) -> u64 {
+    fn call(&mut self, node: &'static Counter, entry: &Arc<Entry>, want: u64, pass: ReclaimPass) -> u64 {
         let (target, Request { cause, deadline, .. }) = (self.target, *self.request);
         let context = ReclaimContext {
-            group: node.gate,
-            target: target.gate,
+            group: node.header,
+            target: target.header,
             cause,
             pass,
             deadline,
@@ -485,7 +485,7 @@ impl Round<'_> {
         freed
     }
 
-    fn panicked(&mut self, node: &Node, entry: &Entry, usage: u64) {
+    fn panicked(&mut self, node: &Counter, entry: &Entry, usage: u64) {
         self.report.panics += 1;
         node.count_event(Event::Panic);
         entry.record.judge(false, usage);

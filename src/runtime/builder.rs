@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Runtime;
 use crate::counter::config::{BATCH_MAX, CounterConfig};
 use crate::counter::make::slow_path;
-use crate::counter::tree::{Further, OfGroups, Tree};
+use crate::counter::tree::{CounterDecl, OfGroups, Tree};
 use crate::group::{Counter, Group};
 use crate::numa::config::NumaConfig;
 use crate::numa::{NodeId, TopologyError};
@@ -50,7 +50,7 @@ pub struct RuntimeBuilder {
     barrier: BarrierMode,
     groups_max: u32,
     pub(super) pool_align: PoolAlign,
-    pub(super) counters: Vec<Further>,
+    pub(super) counters: Vec<CounterDecl>,
     pub(super) items: Items,
     pub(super) stat_batch: u64,
     pub(super) numa: NumaConfig,
@@ -280,7 +280,7 @@ impl RuntimeBuilder {
     /// ```
     pub fn counter(&mut self, name: &str) -> Counter {
         let builder = self.id();
-        self.counters.push(Further { name: name.into(), builder });
+        self.counters.push(CounterDecl { name: name.into(), builder });
         Counter::new(self.counters.len(), builder)
     }
 
@@ -434,7 +434,7 @@ impl RuntimeBuilder {
         if self.groups_max == 0 {
             return Err(BuildError::NoGroups);
         }
-        for (number, Further { name, .. }) in self.counters.iter().enumerate() {
+        for (number, CounterDecl { name, .. }) in self.counters.iter().enumerate() {
             let taken = self.counters[..number].iter().any(|other| other.name == *name);
             if taken || name.is_empty() || **name == *"memory" {
                 return Err(BuildError::CounterName(name.to_string()));

@@ -64,7 +64,7 @@ impl Runtime {
     }
 
     fn new(root: Group) -> Runtime {
-        let tree = root.node().life().tree.counted();
+        let tree = root.node().incarnation().tree.counted();
         Runtime { root, tree, flusher: Lock::new(Rank::Bookkeeping, None) }
     }
 
@@ -95,7 +95,7 @@ impl Runtime {
             return Some(self.root());
         }
         let child =
-            |group: Group, name| slow_path(|_, _| self.tree.shape.find(group.node(), name)).map(Group::from_handle);
+            |group: Group, name| slow_path(|_, _| self.tree.hierarchy.find(group.node(), name)).map(Group::from_handle);
         names.split('/').try_fold(self.root(), child)
     }
 
@@ -175,7 +175,7 @@ impl Runtime {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn groups(&self) -> usize {
-        slow_path(|_, _| self.tree.shape.freeze().groups().0)
+        slow_path(|_, _| self.tree.hierarchy.snapshot().groups().0)
     }
 
     /// Groups that went offline and are not done with: somebody has a handle or a charge, or their credit is not
@@ -193,7 +193,7 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn dying(&self) -> usize {
-        slow_path(|_, _| self.tree.shape.freeze().groups().1)
+        slow_path(|_, _| self.tree.hierarchy.snapshot().groups().1)
     }
 
     /// The items of the statistics: those built in, then those that the builder declared.

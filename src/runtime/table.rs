@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::counter::make::slow_path;
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::counter::tree::Tree;
 use crate::hierarchy::stats::Fresh;
 use crate::stat::Unit;
@@ -60,11 +60,11 @@ pub struct TreeRow {
 
 impl TreeTable {
     /// Of one counter and all below it.
-    pub(super) fn of(tree: &Tree, top: &Node) -> TreeTable {
+    pub(super) fn of(tree: &Tree, top: &Counter) -> TreeTable {
         // Whoever only looks runs no barrier.
         top.flush_stats(Unlist::Never);
         let all: Vec<_> = top.coordinator().items.iter().collect();
-        let row = |node: &Node, stocked: u64| {
+        let row = |node: &Counter, stocked: u64| {
             let now = node.read_stats(Fresh::Stale);
             let written = all.iter().filter(|item| now.get(item.stat) != 0);
             TreeRow {

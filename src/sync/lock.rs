@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Stocks              the tree's lock, its drains and limits: held over everything that changes a counter's stock
-//!   Shape             a shard of a tree's names and children, or all of them in their order: held over a few links
+//!   Hierarchy         a shard of a tree's names and children, or all of them in their order: held over a few links
 //!     Statistics      the lists of a tree's coordinator: held over at most a slice of a flush
 //!       Waiting       who waits for room: held over the walks of those who are served
 //!         Bookkeeping the registry, peak windows, delays of futures: held over what may allocate, and so over a charge by
@@ -28,7 +28,7 @@ use super::{Mutex, MutexGuard, SHARDS};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     Stocks = 1,
-    Shape = 2,
+    Hierarchy = 2,
     Statistics = 3,
     Waiting = 4,
     Bookkeeping = 5,

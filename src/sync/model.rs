@@ -12,8 +12,8 @@ use super::{Arc, Ordering};
 use crate::thread::registry::{Local, Owner, Registry};
 
 pub(crate) use checker::{
-    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, DEATHS, IDLE_VISITS, MutexGuard, PAGE_SLOTS, PAGES_MAX, POOL_OBJECTS,
-    POOL_PAGE, POOL_PAGES, POOL_STASH, SHARDS, SLICE, Thread, current as this_thread, fence, park, rest,
+    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, IDLE_VISITS, MutexGuard, PAGE_SLOTS, PAGES_MAX, PENDING_CLOSE_MAX,
+    POOL_OBJECTS, POOL_PAGE, POOL_PAGES, POOL_STASH, SHARDS, SLICE, Thread, current as this_thread, fence, park, rest,
 };
 
 /// The checker's mutex with a `lock` that does not poison, as parking_lot's.

@@ -25,7 +25,7 @@ pub(crate) fn pool_stashes() -> usize {
 }
 
 /// Deaths of groups that one barrier serves.
-pub(crate) const DEATHS: usize = 64;
+pub(crate) const PENDING_CLOSE_MAX: usize = 64;
 
 /// Shards of the shape of a tree.
 pub(crate) const SHARDS: usize = 16;

@@ -43,7 +43,7 @@ fn loom_settle_vs_burial() {
 /// E37. A parent that goes offline has no children, whoever is first and in whatever shard.
 #[test]
 fn loom_offline_vs_create_child() {
-    for name in ["child", "kid", "son", "heir"] {
+    for name in ["child", "kid", "son", "nearest_live_ancestor"] {
         model_without_pair(move || {
             let runtime = bare().build().unwrap();
             let parent = group(&runtime.root(), "parent");

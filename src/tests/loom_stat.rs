@@ -4,7 +4,7 @@
 use super::loom_lifecycle::{beside, group};
 use super::{large_model_without_pair, model, model_without_pair};
 use crate::group::Group;
-use crate::hierarchy::stats::Spine;
+use crate::hierarchy::stats::StatScope;
 use crate::{Bytes, Runtime, RuntimeBuilder, Stat};
 
 /// Counted one by one, of which each is announced: what is explored is the statistics.
@@ -239,7 +239,7 @@ fn loom_bound_vs_announcement() {
         let runtime = Runtime::builder().batch(Bytes(0)).stat_batch(0).build().unwrap();
         let root = runtime.root();
         // Figures are there: how they are made is explored elsewhere (E42).
-        root.node().part_or_make(root.node().tree().stats.as_ref().unwrap(), Spine::Group);
+        root.node().part_or_make(root.node().tree().stats.as_ref().unwrap(), StatScope::Group);
         let flusher = beside(root.clone(), |root| root.flush());
         let reader = beside(root.clone(), |root| {
             root.stat_add(OTHER, 2);

@@ -1,4 +1,4 @@
-//! Where slots lie: indices, pages of entries for each thread, and the gate of each index.
+//! Where slots lie: indices, pages of entries for each thread, and the header of each index.
 
 use std::ptr;
 
@@ -53,7 +53,7 @@ impl SlotIndex {
 /// Gates lie densely, apart from the counters: a thread that charges thousands of counters in turn misses hardly
 /// more than with a plain array. Written when the stock opens or closes.
 #[repr(align(64))]
-pub(crate) struct Gate {
+pub(crate) struct Header {
     /// Twice the batch while the stock is open, 0 while it is closed: the published state of the stock.
     pub(crate) capacity: AtomicU64,
     /// The slot index as the hit path sees it: `NONE` where every operation goes through the slow path. Written at a
@@ -63,14 +63,14 @@ pub(crate) struct Gate {
     /// The same for the cells of the statistics.
     cells_page: AtomicU32,
     cells_offset: AtomicU32,
-    /// Whose gate this is: what a slow path starts from. Written once, before anybody else sees the gate.
+    /// Whose header this is: what a slow path starts from. Written once, before anybody else sees the header.
     owner: StatPtr<()>,
 }
 
-impl Gate {
+impl Header {
     /// Closed, and nobody's.
     pub(crate) fn new() -> Self {
-        let gate = Gate {
+        let header = Header {
             capacity: AtomicU64::new(0),
             page: AtomicU32::new(0),
             offset: AtomicU32::new(0),
@@ -78,17 +78,17 @@ impl Gate {
             cells_offset: AtomicU32::new(0),
             owner: StatPtr::new(ptr::null_mut()),
         };
-        gate.set_index(SlotIndex::NONE);
-        gate.set_cells_index(SlotIndex::NONE);
-        gate
+        header.set_index(SlotIndex::NONE);
+        header.set_cells_index(SlotIndex::NONE);
+        header
     }
 
-    /// Tie the gate to its owner, for ever.
+    /// Tie the header to its owner, for ever.
     pub(crate) fn bind(&self, owner: *const ()) {
         self.owner.store(owner.cast_mut(), Ordering::Relaxed);
     }
 
-    /// What the gate was tied to; null where nothing was.
+    /// What the header was tied to; null where nothing was.
     #[inline]
     pub(crate) fn owner(&self) -> *const () {
         self.owner.load(Ordering::Relaxed)
@@ -184,33 +184,33 @@ impl<T> Directory<T> {
 }
 
 impl Directory<Slot> {
-    /// The slot behind a gate, if its page exists.
+    /// The slot behind a header, if its page exists.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn behind(&self, gate: &Gate) -> Option<&Slot> {
-        // SAFETY: `Gate::set_index` is the only writer and stores the halves of an index, which are within their
+    pub(crate) fn behind(&self, header: &Header) -> Option<&Slot> {
+        // SAFETY: `Header::set_index` is the only writer and stores the halves of an index, which are within their
         // bounds.
-        unsafe { self.at(gate.page.load(Ordering::Relaxed), gate.offset.load(Ordering::Relaxed)) }
+        unsafe { self.at(header.page.load(Ordering::Relaxed), header.offset.load(Ordering::Relaxed)) }
     }
 }
 
 impl Directory<CellsPlace> {
-    /// The place of the cells behind a gate, if its page exists.
+    /// The place of the cells behind a header, if its page exists.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn behind(&self, gate: &Gate) -> Option<&CellsPlace> {
-        // SAFETY: as above, with `Gate::set_cells_index`.
-        unsafe { self.at(gate.cells_page.load(Ordering::Relaxed), gate.cells_offset.load(Ordering::Relaxed)) }
+    pub(crate) fn behind(&self, header: &Header) -> Option<&CellsPlace> {
+        // SAFETY: as above, with `Header::set_cells_index`.
+        unsafe { self.at(header.cells_page.load(Ordering::Relaxed), header.cells_offset.load(Ordering::Relaxed)) }
     }
 }
 
 impl Directory<Row> {
-    /// The row of cells behind a gate, if its page exists.
+    /// The row of cells behind a header, if its page exists.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn behind(&self, gate: &Gate) -> Option<&Row> {
+    pub(crate) fn behind(&self, header: &Header) -> Option<&Row> {
         // SAFETY: as above; a row is as large as a place of cells.
-        unsafe { self.at(gate.cells_page.load(Ordering::Relaxed), gate.cells_offset.load(Ordering::Relaxed)) }
+        unsafe { self.at(header.cells_page.load(Ordering::Relaxed), header.cells_offset.load(Ordering::Relaxed)) }
     }
 }
 

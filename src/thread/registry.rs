@@ -24,7 +24,7 @@ use crate::sync::{AtomicPtr, Ordering, Registrar};
 use crate::thread::audit::Cell as AuditCell;
 use crate::thread::cells::{Cells, Place as CellsPlace, Row};
 use crate::thread::context::Notes;
-use crate::thread::directory::{Directory, Gate, PAGE_SLOTS, SlotIndex};
+use crate::thread::directory::{Directory, Header, PAGE_SLOTS, SlotIndex};
 use crate::thread::slot::Slot;
 use crate::thread::transit::Transit;
 
@@ -95,10 +95,10 @@ impl Block {
         self.slots.get(index)
     }
 
-    /// The slot behind a gate, if this thread has a page for it.
+    /// The slot behind a header, if this thread has a page for it.
     #[inline(always)]
-    pub(crate) fn slot_behind(&self, gate: &Gate) -> Option<&Slot> {
-        self.slots.behind(gate)
+    pub(crate) fn slot_behind(&self, header: &Header) -> Option<&Slot> {
+        self.slots.behind(header)
     }
 
     /// The slot of a counter, with a page of vacant slots where there is none yet. Owner only. Allocates.
@@ -114,10 +114,10 @@ impl Block {
         self.audit.get_or_make(index, AuditCell::new)
     }
 
-    /// This thread's cells of the group behind a gate, if it has any.
+    /// This thread's cells of the group behind a header, if it has any.
     #[inline(always)]
-    pub(crate) fn cells_behind(&self, gate: &Gate) -> Option<Cells> {
-        self.cells.behind(gate)?.cells()
+    pub(crate) fn cells_behind(&self, header: &Header) -> Option<Cells> {
+        self.cells.behind(header)?.cells()
     }
 
     /// Where the cells of a group are found, if this thread has a page for it.
@@ -129,10 +129,10 @@ impl Block {
         self.cells.get_or_make(index, CellsPlace::empty)
     }
 
-    /// This thread's cells of the part on a node of the group behind a gate, if it has any.
+    /// This thread's cells of the part on a node of the group behind a header, if it has any.
     #[inline(always)]
-    pub(crate) fn cells_on_behind(&self, gate: &Gate, node: usize) -> Option<Cells> {
-        self.rows.behind(gate)?.places()?.get(node)?.cells()
+    pub(crate) fn cells_on_behind(&self, header: &Header, node: usize) -> Option<Cells> {
+        self.rows.behind(header)?.places()?.get(node)?.cells()
     }
 
     /// Where the cells of a group's parts on nodes are found, if this thread has a page for them.
@@ -193,7 +193,7 @@ pub(crate) struct Local {
     /// Units that this thread has uncharged on slow paths beyond those that it has charged there; wraps.
     uncharged: Cell<u64>,
     /// What this thread has to bury once it holds nothing: a list through the dead themselves.
-    graves: Cell<*const ()>,
+    release_queue: Cell<*const ()>,
     /// The last id that this thread gave out.
     pub(crate) last_id: Cell<u64>,
     /// What walks leave for the end of a slow path.
@@ -213,7 +213,7 @@ impl Local {
             slow: Cell::new(0),
             hook: Cell::new(false),
             uncharged: Cell::new(0),
-            graves: Cell::new(ptr::null()),
+            release_queue: Cell::new(ptr::null()),
             last_id: Cell::new(0),
             notes: Notes::new(),
             #[cfg(feature = "tracing")]
@@ -276,8 +276,8 @@ pub(crate) fn number() -> u32 {
 }
 
 /// Puts `first` in front of what this thread has to bury; returns what stood there.
-pub(crate) fn exchange_graves(first: *const ()) -> *const () {
-    crate::sync::with_local(|local| local.graves.replace(first))
+pub(crate) fn exchange_release_queue(first: *const ()) -> *const () {
+    crate::sync::with_local(|local| local.release_queue.replace(first))
 }
 
 /// Runs foreign code as a pressure hook or as a reclaimer, outside of any slow path. `None` inside another: pressure
@@ -374,9 +374,9 @@ struct Free {
     /// Blocks of ended threads.
     blocks: Vec<*const Block>,
     made: u32,
-    /// The first slot index never given out, and gates made for it and those after it.
+    /// The first slot index never given out, and headers made for it and those after it.
     fresh: SlotIndex,
-    gates: &'static [Gate],
+    headers: &'static [Header],
 }
 
 // SAFETY: the pointers name blocks of this registry, which are `Send` and `Sync` and outlive it being shared.
@@ -390,7 +390,7 @@ impl Registry {
             threads: AtomicU32::new(0),
             state: Lock::new(
                 Rank::Bookkeeping,
-                Free { blocks: Vec::new(), made: 0, fresh: SlotIndex::FIRST, gates: &[] },
+                Free { blocks: Vec::new(), made: 0, fresh: SlotIndex::FIRST, headers: &[] },
             ),
         }
     }
@@ -447,27 +447,27 @@ impl Registry {
         self.blocks().map(Block::bytes).sum()
     }
 
-    /// A slot index and its gate, for ever the caller's. [`SlotIndex::NONE`] when all are taken: what gets that goes
-    /// without stock, behind a gate that never opens. `Err`: the bytes that there are not.
-    pub(crate) fn take_index(&self) -> Result<(SlotIndex, &'static Gate), usize> {
+    /// A slot index and its header, for ever the caller's. [`SlotIndex::NONE`] when all are taken: what gets that goes
+    /// without stock, behind a header that never opens. `Err`: the bytes that there are not.
+    pub(crate) fn take_index(&self) -> Result<(SlotIndex, &'static Header), usize> {
         let mut free = self.state.lock();
-        let (gate, rest) = match free.gates.split_first() {
+        let (header, rest) = match free.headers.split_first() {
             Some(split) => split,
-            // A page of gates at a time, so that they lie densely.
-            None => page_of_gates()?.split_first().expect("a page has gates"),
+            // A page of headers at a time, so that they lie densely.
+            None => page_of_headers()?.split_first().expect("a page has headers"),
         };
         let index = free.fresh;
         free.fresh = index.next();
-        free.gates = rest;
-        Ok((index, gate))
+        free.headers = rest;
+        Ok((index, header))
     }
 }
 
-fn page_of_gates() -> Result<&'static [Gate], usize> {
-    let mut gates = Vec::new();
-    gates.try_reserve_exact(PAGE_SLOTS).map_err(|_| PAGE_SLOTS * size_of::<Gate>())?;
-    gates.extend((0..PAGE_SLOTS).map(|_| Gate::new()));
-    Ok(gates.leak())
+fn page_of_headers() -> Result<&'static [Header], usize> {
+    let mut headers = Vec::new();
+    headers.try_reserve_exact(PAGE_SLOTS).map_err(|_| PAGE_SLOTS * size_of::<Header>())?;
+    headers.extend((0..PAGE_SLOTS).map(|_| Header::new()));
+    Ok(headers.leak())
 }
 
 impl Drop for Registry {

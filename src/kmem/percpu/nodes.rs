@@ -8,7 +8,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::shape::Plan;
-use crate::hierarchy::stats::Spine;
+use crate::hierarchy::stats::StatScope;
 use crate::kmem::at_hand::{SHARES_MAX, Shares};
 use crate::kmem::placement::Placement;
 use crate::numa::{NodeOf, PageNode, Topology};
@@ -62,17 +62,17 @@ impl Copies {
     #[inline(always)]
     fn share(&self, bytes: u64, shares: &mut Shares) {
         for (node, copies) in &self.nodes {
-            shares.add(Spine::On(*node), bytes * u64::from(*copies));
+            shares.add(StatScope::On(*node), bytes * u64::from(*copies));
         }
         if self.unplaced > 0 {
-            shares.add(Spine::Group, bytes * u64::from(self.unplaced));
+            shares.add(StatScope::Group, bytes * u64::from(self.unplaced));
         }
     }
 
     /// Bytes in each place where so many bytes of each copy are.
-    fn spread(&self, bytes: u64) -> impl Iterator<Item = (Spine, u64)> {
-        let on = move |(node, copies): &(u16, u32)| (Spine::On(*node), bytes * u64::from(*copies));
-        let unplaced = (self.unplaced > 0).then(|| (Spine::Group, bytes * u64::from(self.unplaced)));
+    fn spread(&self, bytes: u64) -> impl Iterator<Item = (StatScope, u64)> {
+        let on = move |(node, copies): &(u16, u32)| (StatScope::On(*node), bytes * u64::from(*copies));
+        let unplaced = (self.unplaced > 0).then(|| (StatScope::Group, bytes * u64::from(self.unplaced)));
         self.nodes.iter().map(on).chain(unplaced)
     }
 }
@@ -150,13 +150,13 @@ impl PageNodes {
 
     /// All of them are in so few places that [`Shares`] has room for them.
     pub(super) fn are_few(&self) -> bool {
-        let mut seen = SmallVec::<[Spine; SHARES_MAX]>::new();
-        for (spine, _) in self.data.iter().chain(&self.words).flat_map(|copies| copies.spread(1)) {
-            if !seen.contains(&spine) {
+        let mut seen = SmallVec::<[StatScope; SHARES_MAX]>::new();
+        for (scope, _) in self.data.iter().chain(&self.words).flat_map(|copies| copies.spread(1)) {
+            if !seen.contains(&scope) {
                 if seen.len() == SHARES_MAX {
                     return false;
                 }
-                seen.push(spine);
+                seen.push(scope);
             }
         }
         true
@@ -173,7 +173,7 @@ impl PageNodes {
         }
     }
 
-    fn spread(&self, plan: &Plan, at: usize, granules: usize) -> impl Iterator<Item = (Spine, u64)> {
+    fn spread(&self, plan: &Plan, at: usize, granules: usize) -> impl Iterator<Item = (StatScope, u64)> {
         let data = plan.pages(plan.in_unit(at, granules)).flat_map(|(page, bytes)| self.data[page].spread(bytes));
         let words = plan.pages(plan.in_words(at, granules)).flat_map(|(page, bytes)| self.words[page].spread(bytes));
         data.chain(words)
@@ -182,8 +182,8 @@ impl PageNodes {
     /// Where an object lies, to the byte.
     pub(super) fn placement(&self, plan: &Plan, at: usize, granules: usize) -> Placement {
         let mut placement = Placement::new();
-        self.spread(plan, at, granules).for_each(|(spine, bytes)| {
-            let node = if let Spine::On(node) = spine { Some(plan.topology.node_at(node.into())) } else { None };
+        self.spread(plan, at, granules).for_each(|(scope, bytes)| {
+            let node = if let StatScope::On(node) = scope { Some(plan.topology.node_at(node.into())) } else { None };
             placement.add(node, bytes);
         });
         placement

@@ -1,6 +1,6 @@
 //! The word that says which group owns an object.
 
-use crate::counter::object::Node;
+use crate::counter::object::Counter;
 use crate::group::Group;
 
 /// What a granule's place in the metadata holds: the first counter of the group that owns the object which starts

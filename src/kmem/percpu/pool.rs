@@ -76,12 +76,12 @@ impl Pool {
         loop {
             let mut chunks = self.chunks.lock();
             if let Some((taken, chunk)) = chunks.take(&self.plan, granules, align, OwnerWord::of(group)) {
-                let gate = charge.gate();
+                let header = charge.header();
                 let mut due = None;
                 let accounted = chunk.account(&self.plan, (taken.at as usize, granules), charge, &mut due);
                 drop(chunks);
                 if let Some(shares) = due {
-                    Shared::announce(gate, &shares);
+                    Shared::announce(header, &shares);
                 }
                 let slow =
                     |charge| self.account_slow(&taken, granules as u32, Precharge { charge, tiers: Tiers::new() });
@@ -181,7 +181,7 @@ impl Pool {
         };
         // Told, uncharged and unmapped where nobody waits.
         if let Some((charge, shares)) = ended.charge.as_ref().zip(ended.due.as_ref()) {
-            Shared::announce(charge.gate(), shares);
+            Shared::announce(charge.header(), shares);
         }
         drop(spare);
     }
