@@ -7,7 +7,7 @@ use crate::group::Group;
 /// there, or null.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-pub(super) struct OwnerWord(*const Node);
+pub(super) struct OwnerWord(*const Counter);
 
 impl OwnerWord {
     pub(super) const NONE: OwnerWord = OwnerWord(std::ptr::null());
