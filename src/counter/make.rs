@@ -19,14 +19,14 @@ use crate::counter::incarnation::Generation;
 use crate::counter::object::{Counter, InGroup, Incarnation};
 use crate::counter::tree::Tree;
 use crate::pool::shape::{Kind, Shape};
-use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory, trace};
+use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
 use crate::pressure::service::serve_all;
 use crate::stat::coordinator::Coordinator;
 use crate::stat::part::PartPlace;
 use crate::sync::{Ordering, Shared, registry};
 use crate::thread::directory::Header;
 use crate::thread::foreign::Foreign;
-use crate::thread::registry;
+use crate::thread::{objects, registry};
 
 /// Bytes from one counter of a group to the next.
 const STRIDE: usize = size_of::<Counter>().next_multiple_of(PoolAlign::LINE);
@@ -84,7 +84,7 @@ unsafe fn is_made(counter: NonNull<Counter>) -> bool {
 impl Tree {
     /// A group's object that nobody else has. Clean.
     pub(crate) fn take_object(&self) -> Result<&'static Counter, NoMemory> {
-        let object = self.pool.take()?;
+        let object = objects::take(&self.pool)?;
         let first = object.first::<Counter>();
         let counters = 1 + self.further.len();
         for position in 0..counters {
@@ -100,7 +100,7 @@ impl Tree {
             }
             if let Err(refused) = made {
                 // Whoever takes it next goes on with it.
-                self.pool.put(object.number);
+                objects::put(&self.pool, object.number);
                 return Err(refused);
             }
         }
@@ -127,7 +127,7 @@ impl Tree {
             usable &= counter.state().end();
         }
         if usable {
-            self.pool.put(group.number);
+            objects::put(&self.pool, group.number);
         }
     }
 
@@ -149,7 +149,7 @@ impl Tree {
             counter.state().end();
         }
         if !group.usage.spent.load(Ordering::Relaxed) {
-            self.pool.put(group.number);
+            objects::put(&self.pool, group.number);
         }
         life
     }
@@ -224,7 +224,7 @@ pub(crate) fn slow_path<R>(work: impl FnOnce(Option<&registry::Block>, bool) -> 
     if !result.1 {
         release_all_claimed();
         serve_all();
-        trace::tell();
+        objects::tell();
     }
     result.0
 }

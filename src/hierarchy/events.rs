@@ -14,7 +14,7 @@ use crate::pool::{Cache, PoolAlign, cache};
 use crate::reclaim::Event;
 use crate::reclaim::event::EventCounts;
 use crate::sync::{Ordering, Shared, fence_after_exchange};
-use crate::thread::registry;
+use crate::thread::{objects, registry};
 
 /// Where counts of events come from.
 pub(crate) fn event_cache(align: PoolAlign) -> Shared<Cache> {
@@ -28,7 +28,7 @@ pub(crate) fn event_cache(align: PoolAlign) -> Shared<Cache> {
 fn put_back(cache: &Cache, counts: NonNull<EventCounts>) {
     // SAFETY: made in an object of the cache, and nobody's any more, says the caller.
     let number = unsafe { counts.read() }.number;
-    cache.put(number);
+    objects::put(cache, number);
 }
 
 impl Counter {
@@ -81,7 +81,7 @@ impl Counter {
             return None;
         }
         registry::slow_path(|_, _| {
-            let object = cache.take().ok()?;
+            let object = objects::take(cache).ok()?;
             let made = object.first::<EventCounts>();
             // SAFETY: of that size and alignment, and nobody else's.
             unsafe { made.write(EventCounts::new(object.number)) };

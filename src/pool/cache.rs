@@ -7,10 +7,8 @@ use super::directory::directory;
 use super::pages::NoMemory;
 use super::shape::{PoolAlign, Shape};
 use super::stash::{Free, Stash};
-use super::trace;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{CachePadded, Shared, pool_stashes, process_wide, share};
-use crate::thread::registry;
 
 /// Objects of one shape.
 pub(crate) struct Cache {
@@ -26,8 +24,11 @@ pub(crate) struct Cache {
 pub(crate) struct Object {
     /// Of the process, for ever.
     pub(crate) number: u32,
-    /// Aligned as its shape says; all zero until somebody has written to it.
+    /// Aligned as the shape says; all zero until a user writes to it.
     pub(crate) start: NonNull<u8>,
+    /// Whether the object has had a user before.
+    #[cfg_attr(not(feature = "tracing"), allow(dead_code))]
+    pub(crate) recycled: bool,
 }
 
 impl Object {
@@ -64,19 +65,18 @@ impl Cache {
     }
 
     /// An object that nobody else has, as it was put back: type-stable memory is clean only if its last user cleaned it.
-    pub(crate) fn take(&self) -> Result<Object, NoMemory> {
-        let Free { number, recycled } = match self.take_own() {
+    pub(crate) fn take(&self, thread: u32) -> Result<Object, NoMemory> {
+        let Free { number, recycled } = match self.take_own(thread) {
             Ok(free) => free,
             Err(refused) => self.stashes.iter().find_map(|stash| stash.lock().take()).ok_or(refused)?,
         };
         let start = directory().object(number).ok_or(NoMemory { bytes: self.shape.given() })?;
-        trace::note(&self.shape, recycled);
-        Ok(Object { number, start })
+        Ok(Object { number, start, recycled })
     }
 
-    fn take_own(&self) -> Result<Free, NoMemory> {
+    fn take_own(&self, thread: u32) -> Result<Free, NoMemory> {
         // Acquire (E12): the lock's, here and in `put`: what was done to the object before it was put back is seen.
-        let mut stash = self.own().lock();
+        let mut stash = self.own(thread).lock();
         if let Some(free) = stash.take() {
             return Ok(free);
         }
@@ -85,8 +85,8 @@ impl Cache {
     }
 
     /// Take an object back from its last user.
-    pub(crate) fn put(&self, number: u32) {
-        let mut stash = self.own().lock();
+    pub(crate) fn put(&self, thread: u32, number: u32) {
+        let mut stash = self.own(thread).lock();
         let too_many = stash.put(number);
         if !too_many.is_empty() {
             self.depot.lock().put(&too_many);
@@ -115,8 +115,8 @@ impl Cache {
         (used + self.free()) * self.shape.given() as u64
     }
 
-    fn own(&self) -> &Lock<Stash> {
-        &self.stashes[registry::number() as usize & (self.stashes.len() - 1)]
+    fn own(&self, thread: u32) -> &Lock<Stash> {
+        &self.stashes[thread as usize & (self.stashes.len() - 1)]
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
             let cache = small(asked, align);
             let count = 3 * cache.shape.objects_per_chunk().min(500) + 1;
             for round in 0..2 {
-                let taken: Vec<_> = (0..count).map(|_| cache.take().unwrap()).collect();
+                let taken: Vec<_> = (0..count).map(|_| cache.take(0).unwrap()).collect();
                 for object in &taken {
                     assert_eq!(object.start.addr().get() % align.bytes(), 0);
                     assert_eq!(directory().object(object.number), Some(object.start));
@@ -162,7 +162,7 @@ mod tests {
                 assert!(if round == 0 { fresh == count } else { fresh <= BATCH }, "new ones only where none is back");
                 let numbers: BTreeSet<_> = taken.iter().map(|object| object.number).collect();
                 assert_eq!(numbers.len(), count);
-                numbers.into_iter().for_each(|number| cache.put(number));
+                numbers.into_iter().for_each(|number| cache.put(0, number));
             }
         }
     }
@@ -170,13 +170,13 @@ mod tests {
     #[test]
     fn the_lowest_are_taken_first() {
         let cache = small(64, PoolAlign::Packed);
-        let taken: Vec<_> = (0..1_000).map(|_| cache.take().unwrap()).collect();
+        let taken: Vec<_> = (0..1_000).map(|_| cache.take(0).unwrap()).collect();
         // Of all those that went back to the depot.
-        taken.iter().rev().for_each(|object| cache.put(object.number));
+        taken.iter().rev().for_each(|object| cache.put(0, object.number));
         for _ in 0..POOL_STASH {
-            cache.take().unwrap();
+            cache.take(0).unwrap();
         }
-        let mut next: Vec<_> = (0..16).map(|_| cache.take().unwrap().number).collect();
+        let mut next: Vec<_> = (0..16).map(|_| cache.take(0).unwrap().number).collect();
         next.sort_unstable();
         assert!(next.iter().zip(&taken[POOL_STASH..]).all(|(&number, object)| number <= object.number), "{next:?}");
     }
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn what_others_keep_at_hand_is_taken_before_anything_is_refused() {
         let cache = small(64, PoolAlign::Packed);
-        let object = cache.take().unwrap();
+        let object = cache.take(0).unwrap();
         // The stash of another thread.
         let number = cache.stashes[0].lock().put(object.number);
         assert!(number.is_empty());

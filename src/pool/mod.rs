@@ -20,7 +20,6 @@
 //! pages      an array that grows, straight from the system
 //! cache      the two together
 //! table      what there is, for whoever wants to know
-//! trace      an event for each object that is taken
 //! ```
 //!
 //! An object is taken and put in constant time: a lock that other threads rarely take, a few words. Nothing here goes
@@ -33,11 +32,10 @@ pub(crate) mod cache;
 mod depot;
 mod directory;
 mod lowest;
-mod pages;
+pub(crate) mod pages;
 pub(crate) mod shape;
 mod stash;
 mod table;
-pub(crate) mod trace;
 
 pub use shape::PoolAlign;
 pub use table::{PoolRow, PoolTable};

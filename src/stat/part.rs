@@ -11,6 +11,7 @@ use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, Shared};
 use crate::thread::cells::Bits;
+use crate::thread::objects;
 
 /// So much at once is flushed at once: what is announced and not flushed must not wrap.
 pub(super) const ENDLESS: u64 = 1 << 56;
@@ -111,7 +112,7 @@ impl OwnPart {
     /// Take one from a cache of parts of so many items.
     #[allow(unsafe_code)]
     pub(super) fn take(cache: &Cache, pool: usize, items: usize) -> Result<OwnPart, NoMemory> {
-        let object = cache.take()?;
+        let object = objects::take(cache)?;
         let head = object.first::<Head>();
         // SAFETY: nobody else's, of that size and alignment; zeroed, or a part of as many items.
         unsafe {
@@ -138,7 +139,7 @@ impl OwnPart {
 
     /// Give it back to the cache that it came from. Nobody looks at it any more.
     pub(super) fn give_back(self, cache: &Cache) {
-        cache.put(self.object);
+        objects::put(cache, self.object);
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod context;
 pub(crate) mod directory;
 pub(crate) mod foreign;
 pub(crate) mod ids;
+pub(crate) mod objects;
 pub(crate) mod registry;
 pub(crate) mod slot;
 #[cfg(feature = "tracing")]
