@@ -79,12 +79,17 @@ unsafe fn is_made(counter: NonNull<Counter>) -> bool {
     unsafe { !counter.byte_add(offset_of!(Counter, header)).cast::<*const Header>().read().is_null() }
 }
 
+/// A process shares its caches by reference, a model by counted references.
+fn cache_of(shared: &Shared<Cache>) -> &Cache {
+    shared
+}
+
 // === impl Tree ===
 
 impl Tree {
     /// A group's object that nobody else has. Clean.
     pub(crate) fn take_object(&self) -> Result<&'static Counter, NoMemory> {
-        let object = objects::take(&self.pool)?;
+        let object = objects::take(cache_of(&self.pool))?;
         let first = object.first::<Counter>();
         let counters = 1 + self.further.len();
         for position in 0..counters {
@@ -100,7 +105,7 @@ impl Tree {
             }
             if let Err(refused) = made {
                 // Whoever takes it next goes on with it.
-                objects::put(&self.pool, object.number);
+                objects::put(cache_of(cache_of(&self.pool)), object.number);
                 return Err(refused);
             }
         }
@@ -127,18 +132,14 @@ impl Tree {
             usable &= counter.state().end();
         }
         if usable {
-            objects::put(&self.pool, group.number);
+            objects::put(cache_of(cache_of(&self.pool)), group.number);
         }
     }
 
     /// Where the objects of this tree come from; groups first.
     pub(crate) fn caches(&self) -> impl Iterator<Item = &Cache> {
-        // Where the process has them they are references already, in a model they are counted.
-        fn cache(shared: &Shared<Cache>) -> &Cache {
-            shared
-        }
         let parts = self.stats.as_ref().into_iter().flat_map(Coordinator::caches);
-        std::iter::once(&self.pool).chain(&self.events).map(cache).chain(parts)
+        std::iter::once(cache_of(&self.pool)).chain(&self.events).map(cache_of).chain(parts)
     }
 
     /// Give a buried object back; its state word is in the next generation already.
@@ -149,7 +150,7 @@ impl Tree {
             counter.state().end();
         }
         if !group.usage.spent.load(Ordering::Relaxed) {
-            objects::put(&self.pool, group.number);
+            objects::put(cache_of(cache_of(&self.pool)), group.number);
         }
         life
     }
