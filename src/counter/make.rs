@@ -105,7 +105,7 @@ impl Tree {
             }
             if let Err(refused) = made {
                 // Whoever takes it next goes on with it.
-                objects::put(cache_of(cache_of(&self.pool)), object.number);
+                objects::put(cache_of(&self.pool), object.number);
                 return Err(refused);
             }
         }
@@ -132,14 +132,14 @@ impl Tree {
             usable &= counter.state().end();
         }
         if usable {
-            objects::put(cache_of(cache_of(&self.pool)), group.number);
+            objects::put(cache_of(&self.pool), group.number);
         }
     }
 
     /// Where the objects of this tree come from; groups first.
     pub(crate) fn caches(&self) -> impl Iterator<Item = &Cache> {
         let parts = self.stats.as_ref().into_iter().flat_map(Coordinator::caches);
-        std::iter::once(cache_of(&self.pool)).chain(&self.events).map(cache_of).chain(parts)
+        std::iter::once(&self.pool).chain(&self.events).map(cache_of).chain(parts)
     }
 
     /// Give a buried object back; its state word is in the next generation already.
@@ -150,7 +150,7 @@ impl Tree {
             counter.state().end();
         }
         if !group.usage.spent.load(Ordering::Relaxed) {
-            objects::put(cache_of(cache_of(&self.pool)), group.number);
+            objects::put(cache_of(&self.pool), group.number);
         }
         life
     }
