@@ -23,3 +23,7 @@ mod orderings;
 mod ratchet;
 #[path = "tidy/reader.rs"]
 mod reader;
+#[path = "tidy/types.rs"]
+mod types;
+#[path = "tidy/words.rs"]
+mod words;

@@ -1,8 +1,8 @@
 //! The rules on a made-up tree: each fault that is planted is found, and nothing else.
 
-use crate::graph;
 use crate::names::Crate;
 use crate::reader::Source;
+use crate::{graph, types};
 
 /// A tree without a fault.
 const GOOD: &[(&str, &str)] = &[
@@ -135,4 +135,46 @@ fn modules_are_found_where_they_lie() {
     ]);
     let found = ["back src/sync/model/integers.rs -> src/counter/level.rs", "circle src/counter/level.rs"];
     assert_eq!(faults, [found[0], found[1], "circle src/sync/model/integers.rs"]);
+}
+
+fn type_faults(other: &[(&str, &str)]) -> Vec<String> {
+    let sources = tree(other);
+    types::findings(&Crate::read(&sources)).iter().map(|found| format!("{} {}", found.key, found.count)).collect()
+}
+
+#[test]
+fn a_type_in_too_many_files_is_found() {
+    let ways = [
+        "impl Level {}\n",
+        "impl<'a, T: Fn() -> u8> From<T> for Level {}\n",
+        "unsafe impl Send for Level {}\n",
+        "impl<T> crate::sync::Of<T> for super::Level where T: Copy {}\n",
+        "use super::Level as Named;\nimpl Named {}\n",
+    ];
+    let module = "mod a;\nmod b;\nmod c;\nmod d;\nmod e;\npub(crate) struct Level;\n";
+    let files = ["a", "b", "c", "d", "e"].map(|name| format!("src/counter/{name}.rs"));
+    let texts =
+        ways.map(|text| if text.contains(" as ") { text.to_owned() } else { format!("use super::Level;\n{text}") });
+    let all: Vec<(&str, &str)> = files.iter().map(String::as_str).zip(texts.iter().map(String::as_str)).collect();
+    let with = |more: &[(&'static str, &'static str)]| {
+        let mut files = all.clone();
+        files.extend([("src/counter/mod.rs", module), ("src/counter/walk.rs", ""), ("src/counter/level.rs", "")]);
+        for &(path, text) in more {
+            files.retain(|(of, _)| *of != path);
+            files.push((path, text));
+        }
+        type_faults(&files)
+    };
+    let module_with = "mod walk;\nmod level;\nmod a;\nmod b;\nmod c;\nmod d;\nmod e;\npub(crate) struct Level;\n";
+    let whole: &[(&'static str, &'static str)] = &[("src/counter/mod.rs", module_with)];
+    assert_eq!(with(whole), ["Level 5"]);
+    // Four, a type of another file, a list of a foreign type, an argument: none of these.
+    for other in [
+        "use super::Level;\nfn f(level: impl Into<Level>) {}\n",
+        "struct Level;\nimpl Level {}\n",
+        "impl Vec<super::Level> {}\n",
+        "use crate::sync::Atomic;\nimpl From<super::Level> for Atomic {}\n",
+    ] {
+        assert_eq!(with(&[whole[0], ("src/counter/a.rs", other)]), [""; 0], "{other}");
+    }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::reader::{Lines, Source, split, tokens_at};
+use crate::reader::{Lines, Source, is_name, split, tokens_at};
 
 /// Index of a module in [`Crate::modules`].
 pub(crate) type ModuleId = usize;
@@ -16,6 +16,8 @@ pub(crate) struct Crate<'a> {
     modules: Vec<Module>,
     /// Every path of the production code, in the order of the files.
     pub(crate) written: Vec<Written>,
+    /// The types that the production code has `impl` blocks of, each as often as it has.
+    pub(crate) implemented: Vec<Written>,
 }
 
 struct Module {
@@ -42,11 +44,10 @@ pub(crate) struct Written {
     pub(crate) path: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Target {
+enum Target {
     Module(ModuleId),
-    /// Something defined in the file with this index.
-    Item(usize),
+    /// Something of this name that is defined in the file with this index.
+    Item(usize, String),
 }
 
 /// Where a path leads.
@@ -54,13 +55,15 @@ pub(crate) enum Target {
 pub(crate) struct Found {
     /// The files that define what it names: more than one where the checkers have their own.
     pub(crate) sources: BTreeSet<usize>,
+    /// What they define, by the name that it has there.
+    pub(crate) items: BTreeSet<(usize, String)>,
     /// The names that were looked up on the way, each with the module that they were looked up in.
     pub(crate) steps: BTreeSet<(ModuleId, String)>,
 }
 
 impl<'a> Crate<'a> {
     pub(crate) fn read(sources: &'a [Source]) -> Crate<'a> {
-        let mut of = Crate { sources, modules: Vec::new(), written: Vec::new() };
+        let mut of = Crate { sources, modules: Vec::new(), written: Vec::new(), implemented: Vec::new() };
         let lib = of.source("src/lib.rs").expect("a crate has src/lib.rs");
         of.add_module(lib, ROOT);
         of.read_file(lib, ROOT, "src");
@@ -129,6 +132,10 @@ impl<'a> Crate<'a> {
                     self.read_child(module, name, folder, &self.sources[source].path, &text[from..tokens[at].0]);
                 }
                 ("macro_rules", "!", name) => drop(self.modules[module].items.insert(name.to_owned())),
+                ("impl", ..) if matches!(before(1), "" | "}" | "{" | ";" | "]" | "unsafe" | ")") => {
+                    let (path, line) = (implemented(&tokens[at + 1..]), lines.number(tokens[at].0));
+                    self.implemented.push(Written { source, module, line, path });
+                }
                 (kind, name, _) if depth == body && is_definition(kind, name) => {
                     self.modules[module].items.insert(name.to_owned());
                 }
@@ -174,10 +181,13 @@ impl<'a> Crate<'a> {
     pub(crate) fn find(&self, module: ModuleId, path: &[String]) -> Found {
         let mut found = Found::default();
         for target in self.resolve(module, path, &mut Vec::new(), &mut found.steps) {
-            found.sources.insert(match target {
-                Target::Module(module) => self.modules[module].source,
-                Target::Item(source) => source,
+            found.sources.insert(match &target {
+                Target::Module(module) => self.modules[*module].source,
+                Target::Item(source, _) => *source,
             });
+            if let Target::Item(source, name) = target {
+                found.items.insert((source, name));
+            }
         }
         found
     }
@@ -209,7 +219,7 @@ impl<'a> Crate<'a> {
                 steps.insert((module, name.clone()));
                 let found = self.look_up(module, name, active, steps);
                 // What no line defines a macro does, in the file itself.
-                let by_macro = found.is_empty().then_some(Target::Item(self.modules[module].source));
+                let by_macro = found.is_empty().then(|| Target::Item(self.modules[module].source, name.clone()));
                 next.extend(found.into_iter().chain(by_macro));
             }
             targets = next;
@@ -236,7 +246,7 @@ impl<'a> Crate<'a> {
     ) -> Vec<Target> {
         let of = &self.modules[module];
         let mut found: Vec<Target> = of.children.get(name).into_iter().flatten().copied().map(Target::Module).collect();
-        found.extend(of.items.contains(name).then_some(Target::Item(of.source)));
+        found.extend(of.items.contains(name).then(|| Target::Item(of.source, name.to_owned())));
         for glob in [false, true] {
             if glob && !found.is_empty() {
                 break;
@@ -251,7 +261,7 @@ impl<'a> Crate<'a> {
                 for target in to {
                     match target {
                         Target::Module(of) if glob => found.extend(self.look_up(of, name, active, steps)),
-                        Target::Item(_) if glob => {}
+                        Target::Item(..) if glob => {}
                         _ => found.push(target),
                     }
                 }
@@ -262,14 +272,37 @@ impl<'a> Crate<'a> {
     }
 }
 
-fn is_name(token: &str) -> bool {
-    token.starts_with(|char: char| char.is_alphabetic() || char == '_')
-}
-
 fn is_definition(kind: &str, name: &str) -> bool {
     matches!(kind, "fn" | "struct" | "enum" | "trait" | "type" | "const" | "static" | "union")
         && is_name(name)
         && !matches!(name, "fn" | "unsafe" | "mut" | "async" | "extern" | "_")
+}
+
+/// The type of an `impl` block, from behind its first word on: the last path before the block's condition or brace, and
+/// nothing where that is no path.
+fn implemented(tokens: &[(usize, &str)]) -> Vec<String> {
+    let mut path: Vec<String> = Vec::new();
+    let (mut depth, mut whole, mut before) = (0, false, "");
+    for &(_, token) in tokens {
+        match token {
+            "<" | "(" | "[" => depth += 1,
+            // The head of an arrow closes nothing.
+            ">" if before == "-" => {}
+            ">" | ")" | "]" => depth -= 1,
+            "{" | "where" | ";" => break,
+            _ if depth > 0 => {}
+            "for" => (path, whole) = (Vec::new(), false),
+            "::" => whole = false,
+            // Not `dyn Trait`, which is no type of a file's.
+            name if is_name(name) && before != "'" && !whole && !matches!(name, "mut" | "const") => {
+                path.push(name.to_owned());
+                whole = true;
+            }
+            _ => {}
+        }
+        before = token;
+    }
+    path
 }
 
 /// Reads one tree of a `use` from the token at `at` on, with where each leaf stands, and returns where it ends.

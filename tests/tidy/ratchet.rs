@@ -9,9 +9,9 @@ use std::fmt::Write;
 use std::fs;
 use std::sync::OnceLock;
 
-use crate::graph;
 use crate::names::Crate;
-use crate::reader::{root, sources};
+use crate::reader::{root, sources, sources_and_pages};
+use crate::{graph, types, words};
 
 const LIST: &str = "tests/tidy/exceptions.txt";
 
@@ -108,7 +108,10 @@ fn findings() -> &'static [Finding] {
         let sources = sources();
         let of = Crate::read(&sources);
         assert!(of.written.len() > 1000, "hardly one path was found");
-        graph::findings(&of)
+        let mut findings = graph::findings(&of);
+        findings.extend(types::findings(&of));
+        findings.extend(words::findings(&sources_and_pages()));
+        findings
     })
 }
 

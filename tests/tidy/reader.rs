@@ -47,20 +47,29 @@ pub(crate) fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-pub(crate) fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+fn files(folder: &Path, extensions: &[&str], found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
         let path = entry.expect("a readable folder").path();
         if path.is_dir() {
-            rust_files(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files(&path, extensions, found);
+        } else if path.extension().is_some_and(|of| extensions.iter().any(|extension| of == *extension)) {
             found.push(path);
         }
     }
 }
 
 pub(crate) fn sources() -> Vec<Source> {
+    read_all(&["rs"])
+}
+
+/// The same with the pages of text beside them.
+pub(crate) fn sources_and_pages() -> Vec<Source> {
+    read_all(&["rs", "md"])
+}
+
+fn read_all(extensions: &[&str]) -> Vec<Source> {
     let mut paths = Vec::new();
-    rust_files(&root().join("src"), &mut paths);
+    files(&root().join("src"), extensions, &mut paths);
     paths.sort();
     assert!(!paths.is_empty());
     let source = |path: PathBuf| {
@@ -148,6 +157,11 @@ pub(crate) fn tokens_at(code: &str) -> Vec<(usize, &str)> {
         rest = rest[len..].trim_start();
     }
     tokens
+}
+
+/// A word that may name something.
+pub(crate) fn is_name(token: &str) -> bool {
+    token.starts_with(|char: char| char.is_alphabetic() || char == '_')
 }
 
 /// The lines of a text, to be found by the place of a token in it.
