@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use memcg::Bytes;
 use thiserror::Error;
 
-use crate::hierarchy::{Hierarchy, NotFound, Version};
+use super::hierarchy::{Hierarchy, NotFound, Version};
 
 /// How long a group may still be in use when the process in it has ended.
 const GOING: Duration = Duration::from_secs(2);

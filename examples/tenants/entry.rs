@@ -6,7 +6,7 @@
 use memcg::{Charge, Stat};
 use smallvec::SmallVec;
 
-use crate::lru::LruMap;
+use super::lru::LruMap;
 
 /// What a cache keeps under a key.
 pub(crate) struct Entry {

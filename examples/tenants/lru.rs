@@ -5,7 +5,7 @@
 //! order. Hash maps with open addressing are faster, but what an entry costs in one depends on how
 //! often keys came and went: by up to a factor of four.
 
-use crate::entry::scramble;
+use super::entry::scramble;
 
 /// Entries in a page.
 const PAGE: usize = 256;

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use memcg::{Reclaim, ReclaimContext, Stat};
 use parking_lot::Mutex;
 
-use crate::entry::{Entry, footprint};
-use crate::items::Own;
-use crate::lru::{Key, LruMap};
+use super::entry::{Entry, footprint};
+use super::items::Own;
+use super::lru::{Key, LruMap};
 
 /// Far longer than a shelf is locked for. Whoever holds it for longer is not running just now, and others may give.
 const PATIENCE: Duration = Duration::from_micros(100);

@@ -1,9 +1,9 @@
-//! Any operations on groups and charges, in any order, against the naive twin in `tests/oracle/groups`.
+//! Any operations on groups and charges, in any order, against the naive twin in `tests/properties/oracle/groups`.
 //!
 //! Under `cargo fuzz` this is a libFuzzer target; built without it, see `fuzz/replay.rs`.
 #![cfg_attr(fuzzing, no_main)]
 
-#[path = "../../tests/oracle/mod.rs"]
+#[path = "../../tests/properties/oracle/mod.rs"]
 mod oracle;
 
 #[cfg(fuzzing)]

@@ -1,9 +1,9 @@
-//! Any text against the naive second parser of `tests/units/twin.rs`.
+//! Any text against the naive second parser of `tests/properties/units/twin.rs`.
 //!
 //! Under `cargo fuzz` this is a libFuzzer target; built without it, see `fuzz/replay.rs`.
 #![cfg_attr(fuzzing, no_main)]
 
-#[path = "../../tests/units/twin.rs"]
+#[path = "../../tests/properties/units/twin.rs"]
 mod twin;
 
 #[cfg(fuzzing)]

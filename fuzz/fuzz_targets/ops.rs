@@ -1,9 +1,9 @@
-//! Any operations on a tree of counters against the naive twin in `tests/oracle`.
+//! Any operations on a tree of counters against the naive twin in `tests/properties/oracle`.
 //!
 //! Under `cargo fuzz` this is a libFuzzer target; built without it, see `fuzz/replay.rs`.
 #![cfg_attr(fuzzing, no_main)]
 
-#[path = "../../tests/oracle/mod.rs"]
+#[path = "../../tests/properties/oracle/mod.rs"]
 mod oracle;
 
 #[cfg(fuzzing)]

@@ -1,9 +1,9 @@
-//! Any operations on groups under pressure, with reclaimers of all characters: see `tests/oracle/reclaim`.
+//! Any operations on groups under pressure, with reclaimers of all characters: see `tests/properties/oracle/reclaim`.
 //!
 //! Under `cargo fuzz` this is a libFuzzer target; built without it, see `fuzz/replay.rs`.
 #![cfg_attr(fuzzing, no_main)]
 
-#[path = "../../tests/oracle/mod.rs"]
+#[path = "../../tests/properties/oracle/mod.rs"]
 mod oracle;
 
 #[cfg(fuzzing)]

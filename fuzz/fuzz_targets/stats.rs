@@ -1,9 +1,9 @@
-//! Any operations on the statistics of groups, in any order, against the naive twin in `tests/oracle/stats`.
+//! Any operations on the statistics of groups, in any order, against the naive twin in `tests/properties/oracle/stats`.
 //!
 //! Under `cargo fuzz` this is a libFuzzer target; built without it, see `fuzz/replay.rs`.
 #![cfg_attr(fuzzing, no_main)]
 
-#[path = "../../tests/oracle/mod.rs"]
+#[path = "../../tests/properties/oracle/mod.rs"]
 mod oracle;
 
 #[cfg(fuzzing)]

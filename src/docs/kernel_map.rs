@@ -66,4 +66,4 @@
 //! | `numa_stat`, `numa_table` | `memory.numa_stat` | exact on request; of the root for the whole runtime |
 //! | `RuntimeBuilder::tier` | `toptier` of "tiered memory limits" (2026) | any number of tiers, each a counter with limits of its own |
 //! | units | pages | whatever the owner counts; sizes are byte-exact, nothing is rounded to pages |
-//! | `tests/selftests` | `tools/testing/selftests/cgroup`: `test_memcontrol.c`, `test_kmem.c` | the same figures and tolerances; a page is a charge of 4 KiB, a process is a group with a cancel hook and a thread |
+//! | `tests/kernel/selftests` | `tools/testing/selftests/cgroup`: `test_memcontrol.c`, `test_kmem.c` | the same figures and tolerances; a page is a charge of 4 KiB, a process is a group with a cancel hook and a thread |

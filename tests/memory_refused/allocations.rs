@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use memcg::{Bytes, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
-use crate::workers::Other;
+use crate::support::workers::Other;
 use crate::{State, alone, assert_says, live, with_allocations};
 
 /// Tables grow now and then, so some hundreds of groups, and more than one chunk holds.

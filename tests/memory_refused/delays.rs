@@ -7,8 +7,8 @@ use std::time::Duration;
 use memcg::{Event, Limit, Limits, Runtime};
 
 use crate::alone;
-use crate::denials::deny;
-use crate::workers::Other;
+use crate::support::denials::deny;
+use crate::support::workers::Other;
 
 /// Above high the charge is made, and not delayed; once there are threads the next one is.
 #[test]

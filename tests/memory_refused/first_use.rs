@@ -3,8 +3,8 @@
 use memcg::{Event, Group, Limit, Limits, Runtime, Stat};
 
 use crate::alone;
-use crate::denials::deny;
-use crate::workers::Other;
+use crate::support::denials::deny;
+use crate::support::workers::Other;
 
 /// More than a chunk holds of either.
 const GROUPS: u64 = 5_000;

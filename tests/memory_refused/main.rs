@@ -8,12 +8,8 @@
 //!
 //! Each test starts this program again for itself alone.
 
-#[path = "../alone/mod.rs"]
-mod alone;
-#[path = "../denials/mod.rs"]
-mod denials;
-#[path = "../workers/mod.rs"]
-mod workers;
+#[path = "../support/mod.rs"]
+mod support;
 
 mod allocations;
 mod delays;
@@ -81,7 +77,7 @@ unsafe impl GlobalAlloc for Refusing {
 
 /// Runs `body` in a process that runs nothing else, and prints how often it was refused.
 fn alone(name: &str, body: impl FnOnce()) {
-    alone::alone(name, &[" refused"], body);
+    support::alone::alone(name, &[" refused"], body);
 }
 
 /// What a refused `create` must leave as it was.

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use memcg::{BuildError, Group, Limits, PoolAlign, Runtime};
 
-use crate::denials::deny;
-use crate::workers::Other;
+use crate::support::denials::deny;
+use crate::support::workers::Other;
 use crate::{State, alone, assert_says};
 
 /// More than any chunk holds: the pool asks the system before that.

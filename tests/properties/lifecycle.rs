@@ -81,7 +81,7 @@ fn setups(adaptive: bool) -> impl Strategy<Value = Setup> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, ..super::config() })]
+    #![proptest_config(ProptestConfig { cases: 192, ..crate::config() })]
 
     #[test]
     fn groups_with_a_fixed_stock_agree_with_the_twin(setup in setups(false), ops in ops(100)) {
@@ -95,7 +95,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 16, ..super::config() })]
+    #![proptest_config(ProptestConfig { cases: 16, ..crate::config() })]
 
     #[test]
     fn groups_of_a_long_life_agree_with_the_twin(setup in setups(true), ops in ops(800)) {

@@ -113,7 +113,7 @@ fn trees(most: u64) -> impl Strategy<Value = Tree> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..super::config() })]
+    #![proptest_config(ProptestConfig { cases: 400, ..crate::config() })]
 
     /// Each level against each target above it, up to numbers whose products need all of 128 bits.
     #[test]

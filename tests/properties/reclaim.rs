@@ -49,7 +49,7 @@ fn setups() -> impl Strategy<Value = Setup> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 160, ..super::config() })]
+    #![proptest_config(ProptestConfig { cases: 160, ..crate::config() })]
 
     #[test]
     fn honest_reclaimers(setup in setups(), ops in ops(false, 60)) {
@@ -111,7 +111,7 @@ fn recount(groups: &[Group]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 160, ..super::config() })]
+    #![proptest_config(ProptestConfig { cases: 160, ..crate::config() })]
 
     #[test]
     fn excess_is_a_recount(batch in select(&[0_u64, 64, 300][..]), adaptive in any::<bool>(), steps in steps()) {

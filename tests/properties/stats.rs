@@ -62,7 +62,7 @@ fn setups() -> impl Strategy<Value = Setup> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, ..super::config() })]
+    #![proptest_config(ProptestConfig { cases: 256, ..crate::config() })]
 
     #[test]
     fn statistics_agree_with_the_twin(setup in setups(), ops in ops(120)) {
@@ -71,7 +71,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 16, ..super::config() })]
+    #![proptest_config(ProptestConfig { cases: 16, ..crate::config() })]
 
     #[test]
     fn statistics_of_a_long_life_agree_with_the_twin(setup in setups(), ops in ops(1_000)) {

@@ -1,0 +1,486 @@
+//! Input that does not hold: names, limits, configurations, sizes, and use at the wrong time. Every answer is a typed
+//! error of one line, and nothing is lost by it.
+
+use std::error::Error;
+
+use memcg::{
+    BuildError, Bytes, Charge, ChargeError, Counter, CreateError, Group, Limit, LimitError, Limits, NameFault, NodeId,
+    Runtime, RuntimeBuilder, Unit,
+};
+
+const USAGE_MAX: u64 = (1 << 63) - 1;
+
+/// R{acme{q}}, of which 30 bytes are held, so that there is something to lose.
+struct Held {
+    runtime: Runtime,
+    acme: Group,
+    query: Group,
+    charge: Charge,
+}
+
+impl Held {
+    fn new() -> Self {
+        let runtime = Runtime::builder().audit(true).max(Limit::Bytes(1_000)).build().expect("a configuration");
+        let acme = runtime.root().create("acme", Limits::new()).expect("a name");
+        let query = acme.create("q", Limits::new()).expect("a name");
+        let charge = query.try_charge(30).expect("room");
+        Self { runtime, acme, query, charge }
+    }
+
+    /// Everything is as it was.
+    #[track_caller]
+    fn assert_whole(&self) {
+        let verdict = self.runtime.verify();
+        assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
+        let root = self.runtime.root();
+        assert_eq!([&root, &self.acme, &self.query].map(Group::live), [30; 3]);
+        assert_eq!((self.charge.bytes(), self.runtime.groups(), self.runtime.dying()), (30, 3, 0));
+        assert_eq!(self.runtime.group("/acme/q").as_ref(), Some(&self.query));
+    }
+}
+
+impl Drop for Held {
+    /// Nobody keeps anything that an error had.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.acme.offline_tree();
+            self.charge.shrink(u64::MAX);
+            self.runtime.settle();
+            assert_eq!((self.runtime.root().usage(), self.runtime.dying()), (0, 2), "two handles");
+        }
+    }
+}
+
+/// What is said is one line that a log can take.
+#[track_caller]
+fn assert_says(error: &dyn Error, text: &str) {
+    let said = error.to_string();
+    assert_eq!(said, text);
+    assert!(!said.contains(char::is_control) && !said.ends_with('.'), "{said:?}");
+    assert!(!format!("{error:?}").contains('\n'));
+}
+
+// === Names ===
+
+#[test]
+fn names_that_are_none() {
+    let held = Held::new();
+    let long = "x".repeat(Group::NAME_MAX + 1);
+    for (name, fault, text) in [
+        ("", NameFault::Empty, "a name is not empty"),
+        (long.as_str(), NameFault::TooLong, "a name has at most 255 bytes"),
+        ("a/b", NameFault::Slash, "a name has no `/`"),
+        ("/", NameFault::Slash, "a name has no `/`"),
+        ("a\nb", NameFault::Control, "a name has no control characters"),
+        ("\0", NameFault::Control, "a name has no control characters"),
+        ("\u{1b}[31m", NameFault::Control, "a name has no control characters"),
+        ("\u{85}", NameFault::Control, "a name has no control characters"),
+    ] {
+        let error = held.acme.create(name, Limits::new()).expect_err(text);
+        assert_says(&error, &format!("no group {name:?} in /acme: {text}"));
+        match error {
+            CreateError::Name { parent, name: named, fault: found } => {
+                assert_eq!((parent, named.as_str(), found), (held.acme.clone(), name, fault));
+            }
+            other => panic!("{other:?}"),
+        }
+        held.assert_whole();
+    }
+    // Just within.
+    for name in [&long[1..], &"ü".repeat(127), " ", ".", "..", "a.b\\c", "max"] {
+        let group = held.acme.create(name, Limits::new()).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!((group.name(), group.path()), (name, format!("/acme/{name}")));
+        assert_eq!(held.runtime.group(&group.path()).as_ref(), Some(&group));
+        group.offline().expect("no children");
+    }
+    held.assert_whole();
+    let of_two = "ü".repeat(128);
+    assert!(held.acme.create(&of_two, Limits::new()).is_err(), "256 bytes, 128 characters");
+}
+
+#[test]
+fn a_name_that_is_taken() {
+    let held = Held::new();
+    let error = held.acme.create("q", Limits::new().max(Limit::Bytes(1))).expect_err("taken");
+    assert_says(&error, "no second group \"q\" in /acme");
+    assert!(matches!(error, CreateError::Taken { parent, name } if parent == held.acme && name == "q"));
+    assert_eq!(held.query.max(), u64::MAX, "the first keeps its limits");
+    held.assert_whole();
+}
+
+#[test]
+fn a_parent_that_is_offline() {
+    let held = Held::new();
+    let gone = held.acme.create("gone", Limits::new()).expect("a name");
+    gone.offline().expect("no children");
+    let error = gone.create("late", Limits::new()).expect_err("offline");
+    assert_says(&error, "no group \"late\" in /acme/gone: it is offline");
+    assert!(matches!(error, CreateError::Offline { parent, name } if parent == gone && name == "late"));
+    drop(gone);
+    held.assert_whole();
+}
+
+#[test]
+fn the_most_groups() {
+    for further in 0..3_usize {
+        let mut builder = Runtime::builder().groups_max(4);
+        let counters: Vec<Counter> = (0..further).map(|number| builder.counter(&format!("c{number}"))).collect();
+        let runtime = builder.build().expect("a configuration");
+        let root = runtime.root();
+        let mut groups: Vec<Group> =
+            ["a", "b", "c"].iter().map(|name| root.create(name, Limits::new()).expect("room")).collect();
+        let refused = |name: &str| {
+            let error = root.create(name, Limits::new()).expect_err("the most");
+            assert_says(&error, &format!("no group {name:?} in /: there are 4 groups, the configured most"));
+            assert!(matches!(error, CreateError::Full { parent, most: 4, .. } if parent == root));
+            assert_eq!(runtime.groups() + runtime.dying(), 4);
+        };
+        refused("d");
+        // One that is dying counts until it is gone, whichever of its counters is the last.
+        let last = groups.pop().expect("three");
+        let held = last.charge(0);
+        let spilt = counters.last().map(|&spill| last.try_charge_set(&[(spill, 5)]).expect("room"));
+        last.offline().expect("no children");
+        drop(last);
+        refused("c");
+        drop(held);
+        if let Some(spilt) = spilt {
+            let error = root.create("c", Limits::new()).expect_err("a counter of it is charged");
+            assert!(matches!(error, CreateError::Full { .. }));
+            drop(spilt);
+        }
+        groups.push(root.create("c", Limits::new()).expect("room again"));
+        refused("d");
+        assert!(runtime.verify().is_ok());
+    }
+    let only = Runtime::builder().groups_max(1).build().expect("a configuration");
+    assert!(matches!(only.root().create("a", Limits::new()), Err(CreateError::Full { most: 1, .. })));
+    let many = Runtime::builder().groups_max(u32::MAX).build().expect("a configuration");
+    assert!(many.root().create("a", Limits::new()).is_ok());
+}
+
+// === Limits ===
+
+#[test]
+fn a_percentage_of_nothing() {
+    let runtime = Runtime::builder().audit(true).build().expect("a configuration");
+    let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(10))).expect("a name");
+    let tenth: Limit = "10%".parse().expect("a percentage");
+    for (error, name) in [
+        (acme.set_max(tenth).map(drop), "max"),
+        (acme.set_min(tenth), "min"),
+        (acme.set_low(tenth), "low"),
+        (acme.set_soft(tenth), "soft"),
+    ] {
+        let error = error.expect_err("no ancestor has a max");
+        assert_says(&error, &format!("no 10% of a max for {name} of /acme: no ancestor has one"));
+        assert!(matches!(error, LimitError::NoLimitedAncestor { group, limit, .. } if group == acme && limit == name));
+    }
+    assert_eq!((acme.max(), acme.min(), acme.low()), (10, 0, 0), "the old ones hold");
+    for limits in [Limits::new().max(tenth), Limits::new().min(tenth), Limits::new().low(tenth)] {
+        let error = runtime.root().create("new", limits).expect_err("no ancestor has a max");
+        assert!(matches!(error, CreateError::Limit(LimitError::NoLimitedAncestor { .. })));
+    }
+    assert_eq!((runtime.groups(), runtime.dying()), (2, 0));
+    assert!(runtime.verify().is_ok());
+}
+
+#[test]
+fn the_largest_limits() {
+    let held = Held::new();
+    for group in [&held.runtime.root(), &held.query] {
+        for limit in [Limit::Bytes(u64::MAX), Limit::Max, Limit::Bytes(USAGE_MAX), Limit::Bytes(USAGE_MAX + 1)] {
+            assert_eq!(group.set_max(limit).expect("a number"), 0);
+            group.set_min(limit).expect("a number");
+            group.set_low(limit).expect("a number");
+            held.assert_whole();
+        }
+        assert_eq!(group.set_max(Limit::Bytes(0)).expect("a number"), 30);
+        assert_eq!((group.forced(), group.limits().max), (30, Some(Limit::Bytes(0))));
+        group.set_max(Limit::Max).expect("none");
+        held.assert_whole();
+    }
+    held.query.set_batch(u64::MAX);
+    held.query.set_batch(0);
+    held.assert_whole();
+}
+
+// === Configurations ===
+
+fn with_tier(nodes: &[u16]) -> RuntimeBuilder {
+    let mut builder = Runtime::builder().nodes(2);
+    builder.tier("toptier", nodes.iter().map(|&node| NodeId::new(node)));
+    builder
+}
+
+#[test]
+fn configurations_that_do_not_hold() {
+    let with = |names: &[&str]| {
+        let mut builder = Runtime::builder();
+        for name in names {
+            builder.counter(name);
+        }
+        builder
+    };
+    let with_stats = |names: &[&str]| {
+        let mut builder = Runtime::builder();
+        for name in names {
+            builder.stat(name, Unit::Events);
+        }
+        builder
+    };
+    let too_many: Vec<String> = (0..54).map(|number| format!("item{number}")).collect();
+    let too_many: Vec<&str> = too_many.iter().map(String::as_str).collect();
+    let percent: Limit = "50%".parse().expect("a percentage");
+    let tebi = 1_u64 << 40;
+    for (builder, error, text) in [
+        (
+            Runtime::builder().max(percent),
+            BuildError::PercentOfNothing,
+            "the root's max is a percentage, and nothing is above the root",
+        ),
+        (
+            Runtime::builder().batch(Bytes(tebi + 1)),
+            BuildError::BatchTooLarge(Bytes(tebi + 1)),
+            "a batch of 1 TiB is above the largest, 1 TiB",
+        ),
+        (
+            Runtime::builder().batch(Bytes(u64::MAX)),
+            BuildError::BatchTooLarge(Bytes(u64::MAX)),
+            "a batch of 16 EiB is above the largest, 1 TiB",
+        ),
+        (
+            Runtime::builder().max(Limit::Bytes(100)).budget(Bytes(101)),
+            BuildError::BudgetAboveMax { budget: Bytes(101), max: Bytes(100) },
+            "a budget of 101 B for stranded credit is above the root's max, 100 B",
+        ),
+        (Runtime::builder().groups_max(0), BuildError::NoGroups, "at most 0 groups: not even the root"),
+        (
+            with(&[""]),
+            BuildError::CounterName(String::new()),
+            "\"\" is no name for a further counter: empty, taken, or that of memory",
+        ),
+        (
+            with(&["memory"]),
+            BuildError::CounterName("memory".into()),
+            "\"memory\" is no name for a further counter: empty, taken, or that of memory",
+        ),
+        (
+            with(&["a", "b", "a"]),
+            BuildError::CounterName("a".into()),
+            "\"a\" is no name for a further counter: empty, taken, or that of memory",
+        ),
+        (
+            with_stats(&["rows", ""]),
+            BuildError::StatName(String::new()),
+            "\"\" is no name for an item of the statistics: empty or taken",
+        ),
+        (
+            with_stats(&["anon"]),
+            BuildError::StatName("anon".into()),
+            "\"anon\" is no name for an item of the statistics: empty or taken",
+        ),
+        (
+            with_stats(&["rows", "bytes", "rows"]),
+            BuildError::StatName("rows".into()),
+            "\"rows\" is no name for an item of the statistics: empty or taken",
+        ),
+        (
+            with_stats(&too_many),
+            BuildError::TooManyStats { items: 65, most: 64 },
+            "65 items of the statistics, those built in included; at most 64",
+        ),
+        (
+            Runtime::builder().stat_batch(u64::MAX),
+            BuildError::StatBatchTooLarge(u64::MAX),
+            "a batch of 18446744073709551615 grains is above the largest, 1099511627776",
+        ),
+        (
+            with_tier(&[]),
+            BuildError::Tier { name: "toptier".into(), node: None },
+            "tier \"toptier\" is of no node of the topology",
+        ),
+        (
+            with_tier(&[0, 7]),
+            BuildError::Tier { name: "toptier".into(), node: Some(NodeId::new(7)) },
+            "tier \"toptier\" is of no node of the topology: there is no node 7",
+        ),
+    ] {
+        let found = builder.build().expect_err(text);
+        assert_eq!(found, error);
+        assert_says(&found, text);
+    }
+}
+
+#[test]
+fn the_largest_configuration() {
+    let largest = Runtime::builder()
+        .max(Limit::Bytes(u64::MAX))
+        .batch(Bytes(1 << 40))
+        .budget(Bytes(u64::MAX))
+        .groups_max(u32::MAX)
+        .audit(true);
+    for adaptive in [false, true] {
+        let runtime = largest.clone().adaptive(adaptive).build().expect("at the edge");
+        let root = runtime.root();
+        let held = [root.try_charge(5).expect("room"), root.try_charge(1 << 41).expect("room")];
+        assert_eq!(root.live(), (1 << 41) + 5);
+        assert!(runtime.verify().is_ok());
+        drop(held);
+        root.drain();
+        assert_eq!(root.usage(), 0);
+        assert!(runtime.verify().is_ok());
+    }
+}
+
+// === Sizes ===
+
+#[test]
+fn the_largest_sizes() {
+    for max in [Limit::Max, Limit::Bytes(1_000)] {
+        let mut held = Held::new();
+        held.runtime.root().set_max(max).expect("a number");
+        for bytes in [u64::MAX, u64::MAX - 29, 1 << 63, USAGE_MAX, USAGE_MAX - 29] {
+            let refused = held.query.try_charge(bytes).expect_err("does not fit");
+            assert!(matches!(&refused, ChargeError::Limit(refusal) if refusal.requested() == bytes));
+            assert!(!refused.to_string().contains('\n'));
+            assert!(held.charge.try_grow(bytes).is_err());
+            assert!(held.query.try_charge_set(&[(Counter::MEMORY, bytes)]).is_err());
+            assert!(held.charge.resize(bytes.saturating_add(30)).is_err());
+            let split = held.charge.split(bytes).expect_err("more than there is");
+            assert_eq!((split.requested, split.bytes), (bytes, 30));
+            assert_says(&split, &format!("no {bytes} of a charge of 30 bytes"));
+            held.assert_whole();
+        }
+        assert!(held.charge.split(31).is_err());
+        let mut part = held.charge.split(30).expect("all of it");
+        assert_eq!((part.shrink(u64::MAX), part.bytes()), (30, 0));
+        held.charge.grow(30);
+        drop(part);
+        held.assert_whole();
+    }
+}
+
+/// By force usage ends at 2^63 - 1, and what cannot be counted is not charged.
+#[test]
+fn the_largest_forced_charges() {
+    let mut held = Held::new();
+    let all = held.query.charge(u64::MAX);
+    assert_eq!((all.bytes(), held.query.usage()), (USAGE_MAX - 30, USAGE_MAX));
+    let none = held.query.charge(u64::MAX);
+    assert_eq!(none.bytes(), 0);
+    held.charge.grow(u64::MAX);
+    assert_eq!((held.charge.bytes(), held.runtime.counts().overflows), (30, 3));
+    assert!(held.runtime.verify().is_ok());
+    let root = held.runtime.root();
+    assert_eq!((root.forced(), root.usage() - root.forced()), (USAGE_MAX - 1_000, 1_000));
+    drop((all, none));
+    assert_eq!(root.forced(), 0);
+    held.assert_whole();
+}
+
+// === The wrong time, the wrong place ===
+
+#[test]
+fn charging_a_group_that_is_offline() {
+    let held = Held::new();
+    let gone = held.acme.create("gone", Limits::new()).expect("a name");
+    let mut left = gone.try_charge(5).expect("room");
+    gone.offline().expect("no children");
+    for bytes in [0, 1, 1 << 20, u64::MAX] {
+        let error = gone.try_charge(bytes).expect_err("offline");
+        assert_says(&error, &format!("/acme/gone is offline: {} refused", Bytes(bytes)));
+        assert!(matches!(error, ChargeError::Offline { group, requested } if group == gone && requested == bytes));
+        assert!(gone.try_charge_set(&[(Counter::MEMORY, bytes)]).is_err());
+    }
+    assert!(left.try_grow(1).is_err() && left.resize(6).is_err());
+    left.resize(4).expect("less");
+    assert_eq!(gone.live(), 4);
+    drop((left, gone));
+    held.assert_whole();
+}
+
+#[test]
+fn taking_a_parent_offline() {
+    let held = Held::new();
+    let error = held.acme.offline().expect_err("it has a child");
+    assert_says(&error, "/acme has 1 children online");
+    assert_eq!((error.group, error.children), (held.acme.clone(), 1));
+    assert!(held.runtime.root().offline().is_err());
+    held.assert_whole();
+}
+
+#[test]
+fn merging_charges_of_two_groups() {
+    let mut builder = Runtime::builder().audit(true);
+    let spill = builder.counter("spill");
+    let runtime = builder.build().expect("a configuration");
+    let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).expect("a name"));
+    for bytes in [0, 5] {
+        let mut ours = a.try_charge(10).expect("room");
+        let theirs = b.try_charge(bytes).expect("room");
+        let error = ours.merge(theirs).expect_err("two groups");
+        assert_says(&error, "a charge of /b does not merge into one of /a");
+        let theirs = error.into_charge();
+        assert_eq!((ours.bytes(), theirs.bytes(), theirs.group()), (10, bytes, b.clone()));
+        // An error that nobody looks at gives the charge back.
+        drop(ours.merge(theirs));
+        assert_eq!((a.live(), b.live()), (10, 0));
+        // Another counter of the same group.
+        let set = a.try_charge_set(&[(spill, bytes)]).expect("room");
+        let spilt = set.into_charges().next().expect("one").1;
+        let spilt = ours.merge(spilt).expect_err("two counters").into_charge();
+        assert_eq!((ours.bytes(), spilt.bytes()), (10, bytes));
+        assert!(runtime.verify().is_ok());
+    }
+    let [a, b] = [a, b].map(|group| group.offline().map(|()| drop(group)));
+    assert!(a.is_ok() && b.is_ok());
+    runtime.settle();
+    assert_eq!((runtime.dying(), runtime.root().usage()), (0, 0), "no error keeps a group");
+}
+
+#[test]
+fn a_counter_of_another_runtime() {
+    let held = Held::new();
+    let mut builder = Runtime::builder();
+    let spill = builder.counter("spill");
+    let error = held.query.try_charge_set(&[(Counter::MEMORY, 5), (spill, 5)]).expect_err("not declared");
+    assert_says(&error, "/acme/q has no counter number 1");
+    assert!(matches!(error, ChargeError::UnknownCounter { group, counter: 1 } if group == held.query));
+    assert!(held.query.try_charge_set(&[(spill, 0)]).is_err());
+    assert!(matches!(held.query.counter(spill).map(drop), Err(ChargeError::UnknownCounter { .. })));
+    held.assert_whole();
+    let theirs = builder.build().expect("a configuration");
+    let there = theirs.root().create("there", Limits::new()).expect("a name");
+    let mut held = held;
+    let error = held.charge.transfer(&there).expect_err("two runtimes");
+    assert_says(&error, "/acme/q and /there belong to two runtimes");
+    drop(error);
+    // What only they have cannot come to us either.
+    let set = there.try_charge_set(&[(spill, 3)]).expect("room");
+    let mut spilt = set.into_charges().next().expect("one").1;
+    assert!(matches!(spilt.transfer(&held.query), Err(ChargeError::OtherRuntime { .. })));
+    held.assert_whole();
+}
+
+#[test]
+fn a_refusal_says_who_and_why() {
+    let held = Held::new();
+    held.acme.set_max("512MiB".parse::<Limit>().expect("a limit")).expect("a number");
+    held.runtime.root().set_max(Limit::Max).expect("none");
+    let refused = held.query.try_charge(u64::MAX).expect_err("does not fit");
+    assert_says(
+        &refused,
+        "/acme refused 16 EiB for /acme/q: 30 B live of max 512 MiB, at most 0 B stocked; most in /acme/q 30 B",
+    );
+    assert!(refused.source().is_none(), "said once");
+    let ChargeError::Limit(refusal) = refused else { panic!("a limit") };
+    assert_eq!((refusal.group(), refusal.requester()), (&held.acme, &held.query));
+    assert_eq!((refusal.usage(), refusal.max(), refusal.stocked_bound()), (30, 512 << 20, 0));
+    // Without a limit it is the largest number that refuses.
+    held.acme.set_max(Limit::Max).expect("none");
+    let refused = held.query.try_charge(u64::MAX).expect_err("does not fit");
+    assert_says(&refused, "/acme/q refused 16 EiB for /acme/q: 30 B live of max, at most 0 B stocked");
+    drop((refusal, refused));
+    held.assert_whole();
+}

@@ -1,0 +1,156 @@
+//! A refusal names who holds the memory: children of the group that refused, the largest first.
+
+use memcg::{ChargeError, Group, Refusal};
+
+use super::{KIB, MIB, assert_empty, build, charge, create, kinds, limited, refused};
+
+#[track_caller]
+fn assert_holders(refusal: &Refusal, expected: &[(&Group, u64)]) {
+    let holders: Vec<_> = refusal.holders().collect();
+    assert_eq!(holders, expected);
+}
+
+#[test]
+fn the_largest_three() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "a", 100 * MIB);
+        let sizes = [("small", 1), ("hog", 60), ("middle", 20), ("large", 15), ("idle", 0)];
+        let children = sizes.map(|(name, _)| create(&group, name));
+        let held: Vec<_> = children.iter().zip(sizes).map(|(child, (_, mib))| charge(child, mib * MIB)).collect();
+        let refusal = refused(&children[4], 8 * MIB);
+        let [_, hog, middle, large, _] = &children;
+        assert_holders(&refusal, &[(hog, 60 * MIB), (middle, 20 * MIB), (large, 15 * MIB)]);
+        let text = refusal.to_string();
+        let end = "; most in /a/hog 60 MiB, /a/middle 20 MiB, /a/large 15 MiB";
+        assert!(
+            text.starts_with("/a refused 8 MiB for /a/idle: 96 MiB live of max 100 MiB") && text.ends_with(end),
+            "{text}"
+        );
+        assert!(!text.contains('\n'));
+        drop((held, refusal, children, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// What a child's own children hold is what the child holds; the group's own charges are nobody's.
+#[test]
+fn with_all_that_is_below_them() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "a", 100 * MIB);
+        let (child, other) = (create(&group, "child"), create(&group, "other"));
+        let grandchild = create(&child, "grandchild");
+        let held = [charge(&grandchild, 30 * MIB), charge(&child, 10 * MIB), charge(&group, 60 * MIB)];
+        let refusal = refused(&grandchild, MIB);
+        assert_holders(&refusal, &[(&child, 40 * MIB)]);
+        assert!(refusal.to_string().ends_with("; most in /a/child 40 MiB"), "{refusal}");
+        drop((held, refusal, grandchild, child, other, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Nobody below holds anything: nobody is named.
+#[test]
+fn nobody() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "a", 100 * MIB);
+        let held = charge(&group, 100 * MIB);
+        let without_children = refused(&group, MIB);
+        let idle = create(&group, "idle");
+        let with_idle = refused(&idle, MIB);
+        for refusal in [&without_children, &with_idle] {
+            assert_eq!(refusal.holders().count(), 0);
+            assert!(!refusal.to_string().contains("most in"), "{refusal}");
+        }
+        drop((held, without_children, with_idle, idle, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// As it was when it was refused: it stays true of that moment.
+#[test]
+fn as_of_that_moment() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "a", 100 * MIB);
+        let hog = create(&group, "hog");
+        let held = charge(&hog, 90 * MIB);
+        let refusal = refused(&hog, 20 * MIB);
+        drop(held);
+        hog.offline().expect("no children");
+        drop(hog);
+        let (holder, usage) = refusal.holders().next().expect("one child");
+        assert_eq!((holder.path().as_str(), usage, holder.is_offline()), ("/a/hog", 90 * MIB, true));
+        drop((refusal, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Too many to look at while somebody waits for an answer: nobody is named, and it can be asked for.
+#[test]
+fn not_of_very_many() {
+    for builder in kinds() {
+        for (count, named) in [(256, 3), (257, 0)] {
+            let runtime = build(builder.clone());
+            let group = limited(&runtime.root(), "a", 100 * MIB);
+            let children: Vec<_> = (0..count).map(|number| create(&group, &number.to_string())).collect();
+            let held: Vec<_> = children.iter().map(|child| charge(child, KIB)).collect();
+            let more = charge(&children[7], MIB);
+            let refusal = refused(&group, 100 * MIB);
+            assert_eq!(refusal.holders().count(), named, "of {count}");
+            assert_eq!(group.top(1), [(children[7].clone(), MIB + KIB)]);
+            drop((held, more, refusal, children, group));
+            assert_empty(&runtime);
+        }
+    }
+}
+
+/// In every error that carries a refusal.
+#[test]
+fn in_every_refusal() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "a", 100 * MIB);
+        let hog = create(&group, "hog");
+        let held = charge(&hog, 100 * MIB);
+        let error = group.charge_timeout(MIB, std::time::Duration::from_millis(1)).expect_err("full");
+        let ChargeError::TimedOut { refusal, .. } = &error else { panic!("{error}") };
+        assert_holders(refusal, &[(&hog, 100 * MIB)]);
+        assert!(error.to_string().contains("most in /a/hog 100 MiB"), "{error}");
+        drop((held, error, hog, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Refused at a level above: its children, not the requester's.
+#[test]
+fn of_the_level_that_refused() {
+    for builder in kinds() {
+        let runtime = build(builder.max(memcg::Limit::Bytes(100 * MIB)));
+        let (top, other) = (create(&runtime.root(), "top"), create(&runtime.root(), "other"));
+        let inner = create(&top, "inner");
+        let held = [charge(&inner, 30 * MIB), charge(&other, 70 * MIB)];
+        let refusal = refused(&inner, MIB);
+        assert_holders(&refusal, &[(&other, 70 * MIB), (&top, 30 * MIB)]);
+        drop((held, refusal, inner, top, other));
+        assert_empty(&runtime);
+    }
+}
+
+/// Of a further counter, memory's holders would be no answer.
+#[test]
+fn a_further_counter() {
+    let mut builder = memcg::Runtime::builder().audit(true);
+    let swap = builder.counter("swap");
+    let runtime = build(builder);
+    let group = create(&runtime.root(), "a");
+    group.counter(swap).expect("declared").set_max(memcg::Limit::Bytes(10)).expect("a number");
+    let child = create(&group, "child");
+    let held = charge(&child, MIB);
+    let Err(ChargeError::Limit(refusal)) = child.try_charge_set(&[(swap, 11)]) else { panic!("refused") };
+    assert!(refusal.holders().all(|(_, usage)| usage <= 10), "{refusal}");
+    drop((held, refusal, child, group));
+    assert_empty(&runtime);
+}

@@ -1,0 +1,22 @@
+//! What a group at its limit says: who holds its memory, who waits, what happened.
+//!
+//! * `holders`: in the refusal; `top`: on request; `dump`: all of a subtree, and not too often.
+
+mod dump;
+mod holders;
+mod top;
+
+use memcg::{ChargeError, Group, Refusal};
+
+pub(crate) use crate::support::reclaimers::{KIB, MIB};
+pub(crate) use crate::support::trees::{assert_empty, build, charge, create, kinds, limited};
+pub(crate) use crate::support::waiters::in_line;
+
+/// The refusal of a charge that does not fit.
+#[track_caller]
+pub(crate) fn refused(group: &Group, bytes: u64) -> Refusal {
+    match group.try_charge(bytes) {
+        Err(ChargeError::Limit(refusal)) => refusal,
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,169 @@
+//! The end of listening: when the drop has returned, no call is under way and none begins.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use memcg::{Event, Subscription};
+
+use super::{Ear, assert_empty, build, full, kinds, lock, oom, until};
+
+#[test]
+fn nothing_more_is_told() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = full(&runtime.root(), "q");
+        let ear = Ear::default();
+        let subscription = ear.listen(&group, Event::Oom);
+        oom(&group);
+        drop(subscription);
+        oom(&group);
+        assert_eq!(ear.times(), 1);
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+/// It waits for a call that is under way, on whatever thread.
+#[test]
+fn it_waits_for_a_call() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = full(&runtime.root(), "q");
+        let (began, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let subscription = {
+            let (began, ended) = (Arc::clone(&began), Arc::clone(&ended));
+            group.on_event(Event::Oom, move |_| {
+                began.store(true, Ordering::SeqCst);
+                thread::sleep(Duration::from_millis(50));
+                ended.store(true, Ordering::SeqCst);
+            })
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| oom(&group));
+            until("the call", || began.load(Ordering::SeqCst));
+            drop(subscription);
+            assert!(ended.load(Ordering::SeqCst));
+        });
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+/// What it owns goes with it.
+#[test]
+fn what_it_owns_goes_with_it() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = full(&runtime.root(), "q");
+        let owned = Arc::new(());
+        let subscription = {
+            let owned = Arc::clone(&owned);
+            group.on_event(Event::Oom, move |_| assert!(Arc::strong_count(&owned) > 0))
+        };
+        oom(&group);
+        drop(subscription);
+        assert_eq!(Arc::strong_count(&owned), 1);
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+/// Two listeners that end each other do not wait for each other.
+#[test]
+fn two_that_end_each_other() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let groups = ["a", "b"].map(|name| full(&runtime.root(), name));
+        for _ in 0..50 {
+            let slots: [Arc<Mutex<Option<Subscription>>>; 2] = Default::default();
+            let start = Arc::new(Barrier::new(2));
+            for number in 0..2 {
+                let (other, start) = (Arc::clone(&slots[1 - number]), Arc::clone(&start));
+                let once = AtomicBool::new(false);
+                let subscription = groups[number].on_event(Event::Oom, move |_| {
+                    if !once.swap(true, Ordering::SeqCst) {
+                        start.wait();
+                        let other = lock(&other).take();
+                        drop(other);
+                    }
+                });
+                *lock(&slots[number]) = Some(subscription);
+            }
+            thread::scope(|scope| {
+                for group in &groups {
+                    scope.spawn(|| oom(group));
+                }
+            });
+            assert!(slots.iter().all(|slot| lock(slot).is_none()));
+        }
+        drop(groups);
+        assert_empty(&runtime);
+    }
+}
+
+/// Ended again and again while others make it happen: after each end there is silence.
+#[test]
+fn silence_after_each_end() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = full(&runtime.root(), "q");
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::SeqCst) {
+                        oom(&group);
+                    }
+                });
+            }
+            let heard = Arc::new(AtomicU64::new(0));
+            for _ in 0..200 {
+                let (alive, told) = (Arc::new(AtomicBool::new(true)), Arc::clone(&heard));
+                let subscription = {
+                    let alive = Arc::clone(&alive);
+                    group.on_event(Event::Oom, move |_| {
+                        assert!(alive.load(Ordering::SeqCst), "called after its end");
+                        told.fetch_add(1, Ordering::SeqCst);
+                    })
+                };
+                thread::yield_now();
+                drop(subscription);
+                alive.store(false, Ordering::SeqCst);
+            }
+            // At least one of them was there when it happened.
+            let last = {
+                let heard = Arc::clone(&heard);
+                group.on_event(Event::Oom, move |_| {
+                    heard.fetch_add(1, Ordering::SeqCst);
+                })
+            };
+            until("told", || heard.load(Ordering::SeqCst) > 0);
+            drop(last);
+            stop.store(true, Ordering::SeqCst);
+        });
+        assert_eq!(group.events().get(Event::Panic), 0, "nobody was called after his end");
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+/// A runtime that is dropped before.
+#[test]
+fn after_the_runtime() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = full(&runtime.root(), "q");
+        let ear = Ear::default();
+        let subscription = ear.listen(&runtime.root(), Event::Overcharge);
+        let events = runtime.root().events();
+        drop(runtime);
+        // Force still is.
+        drop(group.charge(1));
+        assert_eq!(ear.times(), 1);
+        assert!(events.wait(Event::Overcharge, Duration::ZERO));
+        drop((subscription, events, group));
+    }
+}

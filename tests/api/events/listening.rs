@@ -1,0 +1,184 @@
+//! Calls of foreign code: by whom, of what, how often.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use memcg::Event;
+
+use super::{Ear, Heard, assert_empty, build, create, full, kinds, oom};
+
+#[test]
+fn by_the_thread_that_counted() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = full(&runtime.root(), "q");
+        let ear = Ear::default();
+        let thread_of_calls = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let subscription = {
+            let calls = Arc::clone(&thread_of_calls);
+            ear.and(&group, Event::Oom, move |_| super::lock(&calls).push(thread::current().id()))
+        };
+        oom(&group);
+        // Told by the time the charge has come back.
+        let heard = |count, times| Heard { group: "/q".into(), event: Event::Oom, count, times };
+        assert_eq!(ear.take(), [heard(1, 1)]);
+        let other = {
+            let group = group.clone();
+            thread::spawn(move || oom(&group))
+        };
+        let id = other.thread().id();
+        super::join(other);
+        assert_eq!(ear.take(), [heard(2, 1)]);
+        assert_eq!(*super::lock(&thread_of_calls), [thread::current().id(), id]);
+        drop((subscription, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Of its own event, and of no other.
+#[test]
+fn of_its_event() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = full(&runtime.root(), "q");
+        let ears = Event::ALL.map(|event| {
+            let ear = Ear::default();
+            let subscription = ear.listen(&group, event);
+            (event, ear, subscription)
+        });
+        drop(group.charge(1));
+        oom(&group);
+        for (event, ear, _) in &ears {
+            let heard = ear.take();
+            let told: u64 = heard.iter().map(|heard| heard.times).sum();
+            assert_eq!(told, group.events().get(*event), "{event:?}");
+            assert!(heard.iter().all(|heard| heard.event == *event));
+        }
+        drop((ears, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// What happened before is none of it.
+#[test]
+fn from_now_on() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = full(&runtime.root(), "q");
+        oom(&group);
+        let ear = Ear::default();
+        let subscription = ear.listen(&group, Event::Oom);
+        oom(&group);
+        let heard = ear.take();
+        assert_eq!(heard.len(), 1);
+        assert_eq!((heard[0].count, heard[0].times), (2, 1));
+        drop((subscription, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Each of several, as long as it is there.
+#[test]
+fn several() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = full(&runtime.root(), "q");
+        let ears: Vec<Ear> = (0..10).map(|_| Ear::default()).collect();
+        let subscriptions: Vec<_> = ears.iter().map(|ear| ear.listen(&group, Event::Oom)).collect();
+        for (round, subscription) in subscriptions.into_iter().enumerate() {
+            oom(&group);
+            for (number, ear) in ears.iter().enumerate() {
+                assert_eq!(ear.take().len(), usize::from(number >= round), "{number} in round {round}");
+            }
+            drop(subscription);
+        }
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+/// A panic is contained and counted; it is called the next time as well, and so are the others.
+#[test]
+fn one_that_panics() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = create(&runtime.root(), "top");
+        let group = full(&top, "q");
+        let (bad, good) = (Ear::default(), Ear::default());
+        let subscriptions = [bad.and(&group, Event::Oom, |_| panic!("on purpose")), good.listen(&group, Event::Oom)];
+        for round in 1..=3 {
+            oom(&group);
+            assert_eq!((bad.take().len(), good.take().len()), (1, 1));
+            assert_eq!((group.events_local().get(Event::Panic), top.events().get(Event::Panic)), (round, round));
+        }
+        drop((subscriptions, group, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// One that listens for panics, and panics, is told of its own; that ends all the same.
+#[test]
+fn one_that_panics_about_panics() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = full(&runtime.root(), "q");
+        let ear = Ear::default();
+        let subscriptions = [
+            ear.and(&group, Event::Panic, |_| panic!("on purpose, about a panic")),
+            Ear::default().and(&group, Event::Oom, |_| panic!("on purpose")),
+        ];
+        oom(&group);
+        let heard = ear.take();
+        assert!((1..=64).contains(&heard.len()), "{}", heard.len());
+        oom(&group);
+        assert!(group.events().get(Event::Panic) >= 3);
+        drop((subscriptions, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// A group that has gone offline is still listened to: what happens there happens.
+#[test]
+fn at_a_group_that_is_offline() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = full(&runtime.root(), "q");
+        let (ear, above) = (Ear::default(), Ear::default());
+        let subscriptions = [ear.listen(&group, Event::Overcharge), above.listen(&runtime.root(), Event::Overcharge)];
+        group.offline().expect("no children");
+        drop(group.charge(1));
+        assert_eq!((ear.times(), above.times()), (1, 1));
+        drop(subscriptions);
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+/// All is told in the end, in as many calls as it may be.
+#[test]
+fn several_happenings_in_one_call() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = full(&runtime.root(), "q");
+        let (ear, nested) = (Ear::default(), Arc::new(AtomicU64::new(0)));
+        let subscription = {
+            let (inner, nested) = (group.clone(), Arc::clone(&nested));
+            ear.and(&group, Event::Oom, move |_| {
+                // What happens in here is told as well, once: here or with the next.
+                if nested.fetch_add(1, Ordering::SeqCst) == 0 {
+                    for _ in 0..10 {
+                        oom(&inner);
+                    }
+                }
+            })
+        };
+        oom(&group);
+        oom(&group);
+        let heard = ear.take();
+        assert_eq!(heard.iter().map(|heard| heard.times).sum::<u64>(), 12, "{heard:?}");
+        assert_eq!(group.events().get(Event::Oom), 12);
+        drop((subscription, group));
+        assert_empty(&runtime);
+    }
+}

@@ -1,0 +1,82 @@
+//! Events that are waited for and listened to.
+//!
+//! * `counts`: what a snapshot shows; `waiting`: until the next, blocking or as a future; `listening`: calls of foreign
+//!   code; `inside`: what a listener may do; `dropping`: when it ends; `panics`: when it panics; `above`: at a group
+//!   above; `racing`: nothing is lost between threads.
+
+mod above;
+mod counts;
+mod dropping;
+mod inside;
+mod listening;
+mod panics;
+mod racing;
+mod waiting;
+
+use std::sync::{Arc, Mutex};
+
+use memcg::{Event, Group, Happened, Limit, Limits, Subscription};
+
+pub(crate) use crate::support::reclaimers::{Cache, Log, call, lock};
+pub(crate) use crate::support::trees::{assert_empty, assert_sound, build, create, kinds};
+pub(crate) use crate::support::waiters::{Polled, WATCHDOG, Wakes, block_on, join, until};
+
+/// Where nothing fits: each charge that is refused is one *oom*.
+#[track_caller]
+pub(crate) fn full(parent: &Group, name: &str) -> Group {
+    parent.create(name, Limits::new().max(Limit::Bytes(0))).expect("a name that is free")
+}
+
+/// One *oom* of a group without room.
+#[track_caller]
+pub(crate) fn oom(group: &Group) {
+    drop(group.try_charge(1).expect_err("nothing fits"));
+}
+
+/// What a listener was told.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Heard {
+    pub(crate) group: String,
+    pub(crate) event: Event,
+    pub(crate) count: u64,
+    pub(crate) times: u64,
+}
+
+/// All that was told, in order.
+#[derive(Clone, Default)]
+pub(crate) struct Ear(Arc<Mutex<Vec<Heard>>>);
+
+impl Ear {
+    pub(crate) fn listen(&self, group: &Group, event: Event) -> Subscription {
+        self.and(group, event, |_| ())
+    }
+
+    /// Notes it, then does something.
+    pub(crate) fn and(
+        &self,
+        group: &Group,
+        event: Event,
+        then: impl Fn(&Happened) + Send + Sync + 'static,
+    ) -> Subscription {
+        let ear = self.clone();
+        group.on_event(event, move |happened| {
+            ear.note(happened);
+            then(happened);
+        })
+    }
+
+    fn note(&self, happened: &Happened) {
+        let (event, count, times) = (happened.event(), happened.count(), happened.times());
+        let heard = Heard { group: happened.group().path(), event, count, times };
+        lock(&self.0).push(heard);
+    }
+
+    pub(crate) fn take(&self) -> Vec<Heard> {
+        std::mem::take(&mut *lock(&self.0))
+    }
+
+    /// Happenings that were told, over all calls.
+    pub(crate) fn times(&self) -> u64 {
+        lock(&self.0).iter().map(|heard| heard.times).sum()
+    }
+}

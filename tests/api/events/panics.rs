@@ -1,0 +1,156 @@
+//! Listeners that panic: counted, whatever they panic with, and the thread is outside of foreign code afterwards.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use memcg::{Event, Group, Subscription};
+
+use super::{Polled, assert_empty, build, full, kinds, lock, oom, until};
+use crate::support::payloads::{DEPTHS, panic_with};
+
+struct Calls(u64);
+
+impl Wake for Calls {
+    fn wake(self: Arc<Self>) {
+        panic_with(self.0);
+    }
+}
+
+/// A drop on this thread still waits for a call on another one: this thread does not count as inside foreign code.
+#[track_caller]
+fn assert_waits_for_calls(group: &Group) {
+    let (began, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let subscription = {
+        let (began, ended) = (Arc::clone(&began), Arc::clone(&ended));
+        group.on_event(Event::Oom, move |_| {
+            began.store(true, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(20));
+            ended.store(true, Ordering::SeqCst);
+        })
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| oom(group));
+        until("the call", || began.load(Ordering::SeqCst));
+        drop(subscription);
+        assert!(ended.load(Ordering::SeqCst), "a call is under way");
+    });
+}
+
+#[test]
+fn a_listener_that_panics() {
+    for depth in DEPTHS {
+        for builder in kinds() {
+            let runtime = build(builder);
+            let group = full(&runtime.root(), "q");
+            let subscription = group.on_event(Event::Oom, move |_| panic_with(depth));
+            oom(&group);
+            assert_eq!(group.events_local().get(Event::Panic), 1, "{depth}");
+            drop(subscription);
+            assert_waits_for_calls(&group);
+            drop(group);
+            assert_empty(&runtime);
+        }
+    }
+}
+
+#[test]
+fn a_waker_that_panics() {
+    for depth in DEPTHS {
+        for builder in kinds() {
+            let runtime = build(builder);
+            let group = full(&runtime.root(), "q");
+            let mut changed = Polled::new(group.events().changed(Event::Oom));
+            assert!(changed.poll_with(&Waker::from(Arc::new(Calls(depth)))).is_pending());
+            oom(&group);
+            assert!(changed.poll().is_ready());
+            assert_waits_for_calls(&group);
+            drop((changed, group));
+            assert_empty(&runtime);
+        }
+    }
+}
+
+/// Panics when it is dropped, with a payload of such a depth.
+struct Drops(u64);
+
+impl Drop for Drops {
+    fn drop(&mut self) {
+        panic_with(self.0);
+    }
+}
+
+impl Wake for Drops {
+    fn wake(self: Arc<Self>) {}
+}
+
+/// What a listener has captured panics when it is dropped: that is counted, and nothing keeps the group.
+#[test]
+fn a_listener_whose_drop_panics() {
+    for depth in DEPTHS {
+        for builder in kinds() {
+            let runtime = build(builder);
+            let group = full(&runtime.root(), "q");
+            let (captured, heard) = (Drops(depth), Arc::new(AtomicBool::new(false)));
+            let subscription = {
+                let heard = Arc::clone(&heard);
+                group.on_event(Event::Oom, move |_| {
+                    let _captured = &captured;
+                    heard.store(true, Ordering::SeqCst);
+                })
+            };
+            oom(&group);
+            drop(subscription);
+            assert!(heard.load(Ordering::SeqCst));
+            assert_eq!(runtime.root().events().get(Event::Panic), 1, "{depth}");
+            drop(group);
+            assert_empty(&runtime);
+        }
+    }
+}
+
+/// The listener ends itself, so that the thread that calls it drops it.
+#[test]
+fn a_drop_that_panics_in_the_last_call() {
+    for depth in DEPTHS {
+        for builder in kinds() {
+            let runtime = build(builder);
+            let group = full(&runtime.root(), "q");
+            let own: Arc<Mutex<Option<Subscription>>> = Arc::default();
+            let captured = Drops(depth);
+            let subscription = {
+                let own = Arc::clone(&own);
+                group.on_event(Event::Oom, move |_| {
+                    let _captured = &captured;
+                    drop(lock(&own).take());
+                })
+            };
+            *lock(&own) = Some(subscription);
+            oom(&group);
+            assert_eq!(group.events_local().get(Event::Panic), 1, "{depth}");
+            assert_waits_for_calls(&group);
+            drop(group);
+            assert_empty(&runtime);
+        }
+    }
+}
+
+/// A future that waits for an event is dropped with its waker: nothing of it remains.
+#[test]
+fn a_waker_whose_drop_panics() {
+    for depth in DEPTHS {
+        for builder in kinds() {
+            let runtime = build(builder);
+            let group = full(&runtime.root(), "q");
+            let waker = Waker::from(Arc::new(Drops(depth)));
+            let mut changed = Polled::new(group.events().changed(Event::Oom));
+            assert!(changed.poll_with(&waker).is_pending());
+            // From here on the place among those who wait has the last of it.
+            drop(waker);
+            drop((changed, group));
+            assert_empty(&runtime);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Until the next: blocking with a time limit, or as a future.
+
+use std::task::Poll;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use memcg::Event;
+
+use super::{Polled, WATCHDOG, Wakes, assert_empty, block_on, build, create, full, join, kinds, oom};
+
+const SHORT: Duration = Duration::from_millis(30);
+
+#[test]
+fn nothing_happens() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = full(&runtime.root(), "q");
+        let events = group.events();
+        let started = Instant::now();
+        assert!(!events.wait(Event::Oom, SHORT));
+        assert!(started.elapsed() >= SHORT, "{:?}", started.elapsed());
+        assert!(!events.wait(Event::Oom, Duration::ZERO));
+        drop((events, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Between the snapshot and the call: seen, as often as one asks.
+#[test]
+fn what_has_happened_already() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = full(&runtime.root(), "q");
+        let events = group.events();
+        oom(&group);
+        for _ in 0..2 {
+            assert!(events.wait(Event::Oom, Duration::ZERO) && events.wait(Event::Oom, Duration::MAX));
+            assert_eq!(block_on(events.changed(Event::Oom)), 1);
+        }
+        assert!(!events.wait(Event::Overcharge, Duration::ZERO), "another event");
+        assert!(!group.events().wait(Event::Oom, Duration::ZERO), "a newer snapshot");
+        drop((events, group));
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn a_thread_that_waits() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = full(&runtime.root(), "q");
+        for time in [WATCHDOG, Duration::MAX] {
+            let (events, later) = (group.events(), group.events());
+            let waits = thread::spawn(move || events.wait(Event::Oom, time));
+            // Whether it waits already or not.
+            thread::sleep(Duration::from_millis(5));
+            oom(&group);
+            assert!(join(waits));
+            assert!(later.wait(Event::Oom, Duration::ZERO));
+        }
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn a_future() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = full(&runtime.root(), "q");
+        let mut future = Polled::new(group.events().changed(Event::Oom));
+        assert!(future.poll().is_pending());
+        drop(group.charge(1));
+        assert_eq!(future.wakes(), 0, "another event");
+        assert!(future.poll().is_pending());
+        oom(&group);
+        assert_eq!((future.wakes(), future.poll()), (1, Poll::Ready(1)));
+        // The next one begins where that one ended.
+        let mut next = Polled::new(group.events().changed(Event::Oom));
+        assert!(next.poll().is_pending());
+        for _ in 0..3 {
+            oom(&group);
+        }
+        assert_eq!((next.wakes(), next.poll()), (1, Poll::Ready(4)));
+        drop((future, next, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// The last waker counts; one that is given again and again is one.
+#[test]
+fn a_future_that_is_polled_by_others() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = full(&runtime.root(), "q");
+        let mut future = Polled::new(group.events().changed(Event::Oom));
+        for _ in 0..10 {
+            assert!(future.poll().is_pending());
+        }
+        let old: std::sync::Arc<Wakes> = future.renew();
+        assert!(future.poll().is_pending());
+        oom(&group);
+        assert_eq!((old.count(), future.wakes()), (0, 1));
+        let ends = thread::spawn(move || future.finish());
+        assert_eq!(join(ends), 1);
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+/// Dropped, it is gone: at whatever moment.
+#[test]
+fn a_future_that_is_dropped() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = full(&runtime.root(), "q");
+        drop(group.events().changed(Event::Oom));
+        let mut future = Polled::new(group.events().changed(Event::Oom));
+        assert!(future.poll().is_pending());
+        let wakes = future.renew();
+        drop(future);
+        oom(&group);
+        assert_eq!(wakes.count(), 0);
+        assert_eq!(std::sync::Arc::strong_count(&wakes), 1, "nobody keeps its waker");
+        let mut future = Polled::new(group.events().changed(Event::Oom));
+        assert!(future.poll().is_pending());
+        oom(&group);
+        drop((future, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Of the subtree, or of the group alone.
+#[test]
+fn local_or_not() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let top = create(&root, "top");
+        let group = full(&top, "q");
+        let mut all = [&group, &top, &root].map(|group| Polled::new(group.events().changed(Event::Oom)));
+        let mut local = [&group, &top, &root].map(|group| Polled::new(group.events_local().changed(Event::Oom)));
+        assert!(all.iter_mut().chain(&mut local).all(|future| future.poll().is_pending()));
+        oom(&group);
+        assert_eq!(all.each_mut().map(Polled::poll), [Poll::Ready(1); 3]);
+        assert_eq!(local.each_mut().map(Polled::poll), [Poll::Ready(1), Poll::Pending, Poll::Pending]);
+        assert_eq!(local.each_ref().map(Polled::wakes), [1, 0, 0]);
+        drop((all, local, group, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// Many at once, threads and futures, all woken by one.
+#[test]
+fn many_at_once() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = full(&runtime.root(), "q");
+        let mut futures: Vec<_> = (0..100).map(|_| Polled::new(group.events().changed(Event::Oom))).collect();
+        assert!(futures.iter_mut().all(|future| future.poll().is_pending()));
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                let events = group.events();
+                thread::spawn(move || events.wait(Event::Oom, WATCHDOG))
+            })
+            .collect();
+        oom(&group);
+        assert!(futures.iter_mut().all(|future| (future.wakes(), future.poll()) == (1, Poll::Ready(1))));
+        assert!(threads.into_iter().all(join));
+        drop((futures, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Every kind of event wakes who waits for it.
+#[test]
+fn every_event() {
+    for builder in kinds() {
+        let runtime = build(builder.delay_max(Duration::ZERO).oom_time(Duration::ZERO));
+        let root = runtime.root();
+        let futures = Event::ALL.map(|event| {
+            let mut future = Polled::new(root.events().changed(event));
+            assert!(future.poll().is_pending());
+            (event, future)
+        });
+        super::waiting::everything(&root);
+        for (event, mut future) in futures {
+            assert_eq!((future.wakes(), future.poll().is_ready()), (1, true), "{event:?}: {:?}", root.events());
+        }
+        assert_empty(&runtime);
+    }
+}
+
+/// Makes each event happen once at least, in groups of its own.
+fn everything(root: &memcg::Group) {
+    use memcg::{Limit, Limits, OomPolicy, Priority};
+    let max = Limits::new().max(Limit::Bytes(100));
+    let low = root.create("low", max.low(Limit::Max)).expect("a free name");
+    let below = low.create("below", Limits::new().low(Limit::Max)).expect("a free name");
+    let (cache, registration) = super::Cache::of(&below, 50, &super::Log::default());
+    drop(low.try_charge(100).expect("from the protected"));
+    drop((registration, cache));
+    let high = root.create("high", Limits::new().high(Limit::Bytes(1))).expect("a free name");
+    drop(high.try_charge(2).expect("high refuses nobody"));
+    let domain = root.create("domain", max).expect("a free name");
+    domain.set_oom_policy(OomPolicy::Choose);
+    domain.set_oom_group(true);
+    let hook = domain.on_cancel(|_| ());
+    let held = domain.charge(101);
+    assert!(domain.try_charge(1).is_err());
+    drop((held, hook));
+    let observed = root.create("observed", max).expect("a free name");
+    observed.set_observe_only(true);
+    drop(observed.try_charge(101).expect("nobody is refused"));
+    let panics = root.create("panics", Limits::new()).expect("a free name");
+    let registration = panics.register_reclaimer(super::call(|_, _| panic!("on purpose")), Priority::NORMAL);
+    let held = panics.charge(1);
+    assert_eq!(panics.reclaim(1).expect("not inside a reclaimer").panics, 1);
+    drop((registration, held));
+}

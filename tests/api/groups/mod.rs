@@ -1,0 +1,83 @@
+//! Groups as those who embed them meet them: who is where, who goes when, what a charge may become.
+//!
+//! * `tree`: who is found where, while others come and go;
+//! * `offline`: admission stops, names are free, barriers are few;
+//! * `dying`: what may still be done to a group that went offline;
+//! * `outlive`: charges and handles that outlive their group and their runtime;
+//! * `at_once`: what two do to one place of the tree, `settings`: to a group and to what is being made below it;
+//! * `first_use`: what a group has from its first use on;
+//! * `most`: many threads and the configured most groups;
+//! * `races`: a group that goes offline under somebody's hands;
+//! * `verbs`: what a charge may become; `transfer`: whose it may become;
+//! * `limits`, `counters`: what a group may hold, of memory and of the rest.
+
+mod at_once;
+mod counters;
+mod dying;
+mod first_use;
+mod limits;
+mod most;
+mod offline;
+mod outlive;
+mod races;
+mod settings;
+mod transfer;
+mod tree;
+mod verbs;
+
+use memcg::{BarrierMode, Bytes, Charge, Group, Limits, Runtime, RuntimeBuilder};
+
+pub(crate) use crate::support::workers::Other;
+
+/// No stock: usage is what is live.
+pub(crate) fn bare() -> RuntimeBuilder {
+    Runtime::builder().audit(true).batch(Bytes(0))
+}
+
+/// A batch of 64 bytes that stays open.
+pub(crate) fn fixed() -> RuntimeBuilder {
+    Runtime::builder().audit(true).batch(Bytes(64)).adaptive(false)
+}
+
+/// Every kind of stock, on the hit path and beside it.
+pub(crate) fn kinds() -> [RuntimeBuilder; 6] {
+    let hits = Runtime::builder().batch(Bytes(64));
+    [
+        bare(),
+        fixed(),
+        fixed().barrier(BarrierMode::Fence),
+        Runtime::builder().audit(true).batch(Bytes(64)),
+        hits.clone(),
+        hits.adaptive(false),
+    ]
+}
+
+pub(crate) fn build(builder: RuntimeBuilder) -> Runtime {
+    builder.build().expect("a configuration that holds")
+}
+
+pub(crate) fn create(parent: &Group, name: &str) -> Group {
+    parent.create(name, Limits::new()).expect("a name that is free")
+}
+
+pub(crate) fn charge(group: &Group, bytes: u64) -> Charge {
+    group.try_charge(bytes).expect("room")
+}
+
+/// The whole tree adds up, with the second count where there is one.
+#[track_caller]
+pub(crate) fn assert_sound(runtime: &Runtime) {
+    let verdict = runtime.verify();
+    assert!(verdict.is_ok(), "{verdict}");
+}
+
+/// Nothing is charged and nobody is dying any more: nothing is left.
+#[track_caller]
+pub(crate) fn assert_empty(runtime: &Runtime) {
+    runtime.settle();
+    assert_sound(runtime);
+    let root = runtime.root();
+    root.drain();
+    assert_eq!((root.usage(), root.forced(), runtime.dying()), (0, 0, 0));
+    assert_sound(runtime);
+}

@@ -1,0 +1,174 @@
+//! The configured most groups, with many threads at the mark.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use memcg::{CreateError, Group, Limits, Runtime, RuntimeBuilder};
+
+use super::{Other, assert_empty, build, create, fixed, kinds};
+use crate::support::crowds::crowd;
+
+const ROUNDS: u64 = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
+const THREADS: usize = 4;
+
+fn most(builder: RuntimeBuilder, most: u32) -> (Runtime, Group) {
+    let runtime = build(builder.groups_max(most));
+    let root = runtime.root();
+    (runtime, root)
+}
+
+/// Groups until one is refused for there being the most.
+#[track_caller]
+fn fill(root: &Group, most: u32) -> Vec<Group> {
+    let mut groups = Vec::new();
+    loop {
+        match root.create(&format!("fill{}", groups.len()), Limits::new()) {
+            Ok(group) => groups.push(group),
+            Err(CreateError::Full { parent, name, most: said }) => {
+                assert_eq!((&parent, name, said), (root, format!("fill{}", groups.len()), most));
+                return groups;
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// Everybody is refused now and then; there are never more, and at rest there is room for exactly as many again.
+#[test]
+fn there_are_never_more_and_at_rest_as_many_as_configured() {
+    const MOST: u32 = 10;
+    for builder in kinds() {
+        let (runtime, root) = most(builder, MOST);
+        let there = AtomicU32::new(1);
+        let refused = AtomicU32::new(0);
+        crowd(
+            THREADS,
+            ROUNDS / 20,
+            |_| (),
+            |who, ()| {
+                let mut mine: Vec<Group> = Vec::new();
+                for step in 0..30 {
+                    match root.create(&format!("{who}.{step}"), Limits::new()) {
+                        Ok(group) => {
+                            // What is counted here is online: the tree counts it for as long, and longer.
+                            let before = there.fetch_add(1, Ordering::SeqCst);
+                            assert!(before < MOST, "{} groups, at most {MOST}", before + 1);
+                            drop(group.try_charge(10).expect("no limit"));
+                            mine.push(group);
+                        }
+                        Err(CreateError::Full { most: MOST, .. }) => {
+                            refused.fetch_add(1, Ordering::Relaxed);
+                            let Some(group) = mine.pop() else { continue };
+                            there.fetch_sub(1, Ordering::SeqCst);
+                            group.offline().expect("no children");
+                        }
+                        Err(other) => panic!("{other}"),
+                    }
+                }
+                for group in mine {
+                    there.fetch_sub(1, Ordering::SeqCst);
+                    group.offline().expect("no children");
+                }
+            },
+            |round, (), _| {
+                assert_eq!(there.load(Ordering::SeqCst), 1);
+                let groups = fill(&root, MOST);
+                assert_eq!((groups.len(), runtime.groups(), runtime.dying()), (9, 10, 0), "round {round}");
+                groups.iter().for_each(|group| group.offline().expect("no children"));
+            },
+        );
+        assert!(refused.into_inner() > 0, "they never met the mark");
+        assert_empty(&runtime);
+    }
+}
+
+/// Each thread gives up what it alone has had before it makes another: there is always room for that one.
+#[test]
+fn who_makes_room_for_himself_is_never_refused() {
+    let (runtime, root) = most(fixed(), 1 + THREADS as u32);
+    crowd(
+        THREADS,
+        ROUNDS,
+        |_| (),
+        |who, ()| {
+            for step in 0..4 {
+                let group = root.create(&who.to_string(), Limits::new()).expect("room for one of each thread");
+                let held = group.try_charge(10).expect("no limit");
+                // Its last is a handle, a charge, or that it goes offline.
+                match step {
+                    0 => {
+                        group.offline().expect("no children");
+                        drop((held, group));
+                    }
+                    1 => {
+                        group.offline().expect("no children");
+                        drop((group, held));
+                    }
+                    _ => {
+                        drop(held);
+                        group.offline().expect("no children");
+                        drop(group);
+                    }
+                }
+            }
+        },
+        |_, (), _| (),
+    );
+    assert_eq!((runtime.groups(), runtime.dying()), (1, 0));
+    assert_eq!(fill(&root, 1 + THREADS as u32).len(), THREADS);
+    root.children().iter().for_each(Group::offline_tree);
+    assert_empty(&runtime);
+}
+
+/// A refusal for any reason, by any thread, takes nothing of the room.
+#[test]
+fn what_is_refused_takes_no_room() {
+    let (runtime, root) = most(fixed(), 4);
+    let (parent, gone) = (create(&root, "parent"), create(&root, "gone"));
+    gone.offline().expect("no children");
+    let percent = Limits::new().min("5%".parse().expect("a percentage"));
+    crowd(
+        THREADS,
+        ROUNDS,
+        |_| (),
+        |who, ()| match who {
+            0 => assert!(matches!(root.create("parent", Limits::new()), Err(CreateError::Taken { .. }))),
+            1 => assert!(matches!(gone.create("late", Limits::new()), Err(CreateError::Offline { .. }))),
+            2 => {
+                // Full is looked at first.
+                let refused = root.create("of nothing", percent);
+                assert!(matches!(refused, Err(CreateError::Limit(_) | CreateError::Full { .. })), "{refused:?}");
+            }
+            _ => {
+                // Root, parent and gone are there: one is left.
+                let last = create(&parent, "last");
+                assert!(matches!(parent.create("more", Limits::new()), Err(CreateError::Full { most: 4, .. })));
+                last.offline().expect("no children");
+            }
+        },
+        |round, (), _| assert_eq!((runtime.groups(), runtime.dying()), (2, 1), "round {round}"),
+    );
+    drop((parent, gone));
+    root.children().iter().for_each(Group::offline_tree);
+    assert_empty(&runtime);
+}
+
+/// What other threads hold of a group keeps its place; what they have left there as credit does not.
+#[test]
+fn a_charge_of_another_thread_keeps_the_place_and_its_credit_does_not() {
+    let (runtime, root) = most(fixed(), 2);
+    let other = Other::spawn();
+    for _ in 0..ROUNDS / 10 {
+        let group = create(&root, "q");
+        drop(group.try_charge(1).expect("no limit"));
+        let held = other.with(&group, |group| {
+            drop(group.try_charge(5).expect("no limit"));
+            group.try_charge(6).expect("no limit")
+        });
+        group.offline().expect("no children");
+        drop(group);
+        assert!(matches!(root.create("q", Limits::new()), Err(CreateError::Full { most: 2, .. })));
+        other.run(move || drop(held));
+        create(&root, "q").offline().expect("no children");
+    }
+    assert_empty(&runtime);
+}

@@ -1,0 +1,19 @@
+#![cfg(not(loom))]
+//! Groups, counters and their events, as the programs that embed the library use them.
+//!
+//! * `groups`: groups in a tree, from create to offline; `events`: what is counted, waited for and listened to;
+//! * `observe`: limits that count and refuse nobody; `diagnosis`: what a group at its limit says;
+//! * `drains`: what drains the stock of a counter; `edges`: threads that begin and end, calls of the system that fail;
+//! * `misuse`: wrong use of counters; `bad_input`: names, limits and configurations that do not hold.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bad_input;
+mod diagnosis;
+mod drains;
+mod edges;
+mod events;
+mod groups;
+mod misuse;
+mod observe;

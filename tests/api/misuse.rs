@@ -1,0 +1,349 @@
+//! Wrong and hostile use: more uncharged than charged, settings changed under way, handles dropped in any order, hooks
+//! that panic. Limits hold, credit stays bounded, and `verify` names what the caller did wrong.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use memcg::{CounterConfig, CounterId, CounterSet, FaultKind, PageCounter, SetStock, Verdict};
+
+/// Runs `other` again and again on threads of its own for as long as `work` takes.
+fn beside(threads: usize, other: impl Fn() + Sync, work: impl FnOnce()) {
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    let ready = Barrier::new(threads + 1);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                ready.wait();
+                while !stop.load(Ordering::Relaxed) {
+                    other();
+                }
+            });
+        }
+        let _stop = Stop(&stop);
+        ready.wait();
+        work();
+    });
+}
+
+#[track_caller]
+fn assert_names(verdict: &Verdict, counter: CounterId, kind: FaultKind) {
+    let named = verdict.faults().iter().any(|fault| fault.counter == counter && fault.kind == kind);
+    assert!(named, "no {kind:?} of {counter} in: {verdict}");
+}
+
+// === More uncharged than charged ===
+
+#[test]
+fn the_largest_uncharge_with_credit_above_a_batch() {
+    for config in [CounterConfig::new(), CounterConfig::new().audit(true)] {
+        let counter = PageCounter::root(config.adaptive(false).max(100_000));
+        counter.charge(64);
+        counter.charge(1);
+        counter.uncharge(60);
+        assert_eq!((counter.usage(), counter.stocked()), (128, 123), "more than a batch of 64");
+        counter.uncharge(u64::MAX);
+        assert_eq!((counter.usage(), counter.stocked()), (0, 0));
+        assert!(counter.counts().underflows > 0);
+        assert_names(&counter.verify(), counter.id(), FaultKind::Underflow);
+        for units in [100_001, 1_000_000_000, u64::MAX] {
+            counter.try_charge(units).expect_err("above max");
+        }
+        counter.try_charge(100_000).expect("exactly max");
+        counter.try_charge(1).expect_err("full");
+        assert_eq!(counter.usage(), 100_000);
+    }
+}
+
+#[test]
+fn over_uncharging_lets_nobody_pass_the_limit() {
+    for batch in [0, 8] {
+        let root = PageCounter::root(CounterConfig::new().adaptive(false).batch(batch).max(100));
+        let a = root.child();
+        let check = || {
+            // In this order: in between usage can only fall.
+            let forced = root.forced();
+            let usage = root.usage();
+            assert!(usage <= 100 + forced, "{usage} with {forced} forced");
+        };
+        beside(
+            1,
+            || a.uncharge(1_000_000),
+            || {
+                for round in 0..200_000_u64 {
+                    let _ = a.try_charge(90);
+                    check();
+                    if round % 16 == 0 {
+                        a.charge(50);
+                        check();
+                    }
+                }
+            },
+        );
+        assert!(root.counts().underflows > 0);
+        assert_names(&root.verify(), a.id(), FaultKind::Underflow);
+    }
+}
+
+#[test]
+fn over_uncharging_closes_a_shared_stock() {
+    let config = CounterConfig::new().adaptive(false).max(1_000).budget(u64::MAX);
+    let set = CounterSet::root(vec![config.clone(), config], SetStock::Shared);
+    let counters = [0, 1].map(|index| set.counter(index).expect("two counters").clone());
+    set.uncharge(1_000);
+    for counter in &counters {
+        assert_eq!((counter.usage(), counter.stocked()), (0, 0));
+        assert_names(&set.verify(), counter.id(), FaultKind::Underflow);
+    }
+    for charge in 1..=20 {
+        set.try_charge(50).expect("50 each of 1000");
+        assert_eq!(counters.each_ref().map(PageCounter::usage), [charge * 50; 2], "each charge is one");
+    }
+    set.try_charge(1).expect_err("full");
+    set.uncharge(1_000);
+    for _ in 0..20 {
+        set.try_charge(50).expect("empty");
+        assert_eq!(counters.each_ref().map(PageCounter::live), [50; 2]);
+        set.uncharge(150);
+        set.drain();
+        assert_eq!(counters.each_ref().map(PageCounter::usage), [0; 2]);
+    }
+    for counter in &counters {
+        assert_names(&set.verify(), counter.id(), FaultKind::Underflow);
+    }
+}
+
+/// Each level is within u64, their sum is not.
+#[test]
+fn verify_adds_up_more_than_it_can_count() {
+    for protected in [false, true] {
+        let root = PageCounter::root(CounterConfig::new().batch(0));
+        let children = [root.child(), root.child(), root.child()];
+        for child in &children {
+            child.try_charge(PageCounter::USAGE_MAX).expect("just fits");
+            // Misuse: the root loses what its children hold.
+            root.cancel(u64::MAX);
+            if protected {
+                child.set_min(u64::MAX);
+                child.set_low(u64::MAX);
+            }
+        }
+        let verdict = root.verify();
+        assert_names(&verdict, root.id(), FaultKind::Children);
+        assert!(verdict.to_string().contains(&root.id().to_string()), "{verdict}");
+    }
+}
+
+// === Settings changed under way ===
+
+#[test]
+fn a_smaller_batch_bounds_what_is_stocked() {
+    for round in 0..200 {
+        let counter = PageCounter::root(CounterConfig::new().adaptive(false).batch(1_024));
+        beside(
+            2,
+            || {
+                counter.charge(1_000);
+                counter.uncharge(1_000);
+            },
+            || {
+                for _ in 0..60 {
+                    counter.set_batch(1_024);
+                    counter.set_batch(1);
+                }
+            },
+        );
+        let (stocked, bound) = (counter.stocked(), counter.stocked_bound());
+        assert!(stocked <= bound, "round {round}: {stocked} of {bound}");
+        let verdict = counter.verify();
+        assert!(verdict.is_ok(), "round {round}: {verdict}");
+        assert_eq!(counter.live(), 0);
+    }
+}
+
+#[test]
+fn only_live_charge_makes_a_max_busy() {
+    const ROUNDS: u64 = 60_000;
+    let root = PageCounter::root(CounterConfig::new().adaptive(false).batch(64));
+    let a = root.child();
+    beside(
+        1,
+        || {
+            a.try_charge(1).expect("alone below a max of 60");
+            a.uncharge(1);
+            // Makes it ask for a batch of 64 again, more than the max.
+            a.drain();
+        },
+        || {
+            for round in 0..ROUNDS {
+                let set = root.set_max(60);
+                assert!(set.is_ok(), "round {round}: {set:?} with 1 live");
+                root.set_max(PageCounter::UNLIMITED).expect("raised");
+            }
+        },
+    );
+    assert_eq!(root.live(), 0);
+}
+
+// === Counters that go ===
+
+/// Live charge is 71 at most, and the rest is credit of a counter that goes.
+#[test]
+fn a_counter_goes_with_its_credit_while_a_sibling_charges() {
+    let config = CounterConfig::new().adaptive(false).batch(0).max(128).budget(u64::MAX);
+    let root = PageCounter::root(config);
+    let sibling = root.child();
+    // The way from the child to the level that refuses takes its time.
+    let far = (0..32).fold(root.child(), |above, _| above.child());
+    beside(
+        1,
+        || {
+            let child = far.child();
+            child.set_batch(64);
+            child.charge(1);
+        },
+        || {
+            let mut in_transit = 0;
+            for round in 0..400_000 {
+                let charged = sibling.try_charge(70);
+                if charged.is_ok() {
+                    sibling.uncharge(70);
+                    continue;
+                }
+                // The other thread was preempted with credit in its hands for longer than a refusal waits: that one is
+                // counted.
+                let counts = root.counts();
+                assert!(counts.refused_in_transit > in_transit, "round {round}: {charged:?} {counts:?}");
+                in_transit = counts.refused_in_transit;
+            }
+        },
+    );
+    assert_eq!(root.usage(), 0);
+}
+
+#[test]
+fn a_deep_chain_goes_on_a_small_stack() {
+    const LEVELS: usize = 100_000;
+    let chain = |leaf_first: bool| {
+        let mut handles = vec![PageCounter::root(CounterConfig::new().batch(0))];
+        for level in 1..LEVELS {
+            handles.push(handles[level - 1].child());
+        }
+        handles[LEVELS - 1].try_charge(1).expect("unlimited");
+        assert_eq!(handles[0].usage(), 1);
+        if leaf_first {
+            while handles.len() > 1 {
+                handles.pop();
+            }
+            assert_eq!(handles[0].usage(), 0, "what was charged below left");
+        } else {
+            handles.drain(..LEVELS - 1);
+            assert_eq!(handles[0].usage(), 1);
+        }
+    };
+    for leaf_first in [false, true] {
+        let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(move || chain(leaf_first));
+        thread.expect("a thread starts").join().expect("the chain goes without recursion");
+    }
+}
+
+#[test]
+fn a_counter_outlives_its_set() {
+    for adaptive in [false, true] {
+        let config = CounterConfig::new().audit(true).adaptive(adaptive);
+        let set = CounterSet::root(vec![config; 2], SetStock::Shared);
+        let kept = set.counter(0).expect("two counters").clone();
+        for _ in 0..100 {
+            set.try_charge(1).expect("unlimited");
+        }
+        set.uncharge(90);
+        assert!(set.verify().is_ok(), "{}", set.verify());
+        drop(set);
+        let verdict = kept.verify();
+        assert!(verdict.audited() && verdict.is_ok(), "{verdict}");
+        assert_eq!((kept.live(), kept.stocked()), (10, 0), "the set's stock went with it");
+        kept.uncharge(10);
+        let verdict = kept.verify();
+        assert!(verdict.is_ok(), "{verdict}");
+        assert_eq!(kept.live(), 0);
+    }
+}
+
+// === Peaks and hooks ===
+
+/// In each round a charge and the resets of two windows race, then all look.
+#[test]
+fn a_window_reset_never_misses_a_charge() {
+    const ROUNDS: u64 = 50_000;
+    let (started, ended) = (AtomicU64::new(0), AtomicU64::new(0));
+    let wait = |word: &AtomicU64, until: u64| {
+        for look in 1_u64.. {
+            if word.load(Ordering::Acquire) >= until {
+                break;
+            }
+            if look % 64 == 0 { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
+    };
+    let counter = PageCounter::root(CounterConfig::new().batch(0));
+    counter.charge(1_000);
+    counter.uncharge(1_000);
+    // A reset has something to do for each of the others, and the next one waits for it.
+    let windows: Vec<_> = (0..64).map(|_| counter.peak_window()).collect();
+    let other = |work: &dyn Fn(u64)| {
+        for round in 0..ROUNDS {
+            wait(&started, round + 1);
+            work(round);
+            ended.fetch_add(1, Ordering::Release);
+        }
+    };
+    let mut missed = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            other(&|round| {
+                (0..round % 64).for_each(|_| std::hint::spin_loop());
+                counter.charge(80);
+            });
+        });
+        scope.spawn(|| other(&|_| windows[0].reset()));
+        for round in 0..ROUNDS {
+            counter.charge(1_000);
+            counter.uncharge(1_000);
+            started.store(round + 1, Ordering::Release);
+            windows[1].reset();
+            wait(&ended, 2 * (round + 1));
+            // A panic here would leave the others waiting.
+            let peaks = [windows[0].peak(), windows[1].peak()];
+            if peaks.iter().any(|&peak| peak < counter.usage()) {
+                missed.push((round, peaks));
+            }
+            counter.uncharge(80);
+        }
+    });
+    assert!(missed.is_empty(), "{} of {ROUNDS} rounds below 80, as (round, peaks): {:?}", missed.len(), missed[0]);
+}
+
+#[test]
+fn a_hook_that_panics_leaves_no_counter_of_a_set_charged() {
+    for stock in [SetStock::Independent, SetStock::Shared] {
+        for batch in [0, 64] {
+            let config = CounterConfig::new().audit(true).batch(batch);
+            let first = config.clone().max(10).on_pressure(|_| panic!("the hook's own fault"));
+            let set = CounterSet::root(vec![first, config.clone().max(1_000), config.max(1_000)], stock);
+            let unwound = |charge: &dyn Fn() -> bool| {
+                catch_unwind(AssertUnwindSafe(charge)).expect_err("the hook panics");
+                let live = [0, 1, 2].map(|index| set.counter(index).expect("three counters").live());
+                assert_eq!(live, [0; 3], "{stock:?}, batch {batch}");
+                assert!(set.verify().is_ok(), "{stock:?}, batch {batch}: {}", set.verify());
+            };
+            unwound(&|| set.try_charge(50).is_ok());
+            unwound(&|| set.try_charge_each(&[50, 20, 30]).is_ok());
+            set.try_charge(10).expect("room for that");
+        }
+    }
+}

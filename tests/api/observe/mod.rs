@@ -1,0 +1,21 @@
+//! Observe-only: limits of a subtree that are counted, and refuse and delay nobody.
+//!
+//! * `through`: what is let through, and what is said of it; `switching`: on and off, at whatever usage;
+//! * `subtree`: for whom it holds; `waiting`: those who wait when it comes; `pressure`: nobody is asked for anything.
+
+mod pressure;
+mod subtree;
+mod switching;
+mod through;
+mod waiting;
+
+use memcg::{Event, Group};
+
+pub(crate) use crate::support::reclaimers::{Cache, KIB, Log};
+pub(crate) use crate::support::trees::{assert_empty, assert_sound, build, charge, create, kinds, limited};
+pub(crate) use crate::support::waiters::{WATCHDOG, admitted, block_on, blocked, in_line, join};
+
+/// *max*, *observed*, *oom* of the group alone.
+pub(crate) fn locals(group: &Group) -> [u64; 3] {
+    [Event::Max, Event::Observed, Event::Oom].map(|event| group.events_local().get(event))
+}

@@ -1,0 +1,108 @@
+//! What would have been refused is let through, and counted as such.
+
+use std::time::{Duration, Instant};
+
+use memcg::{Event, Limit, Limits, OnExhausted};
+
+use super::{KIB, assert_empty, assert_sound, block_on, build, charge, create, kinds, limited, locals};
+
+#[test]
+fn above_max() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        let below = create(&group, "below");
+        group.set_observe_only(true);
+        let first = charge(&below, 8 * KIB);
+        assert_eq!(locals(&group), [0; 3], "it fits");
+        let second = charge(&below, 8 * KIB);
+        assert_eq!((locals(&group), locals(&below)), ([1, 1, 0], [0; 3]));
+        let third = charge(&group, 100 * KIB);
+        assert_eq!((locals(&group), group.live(), group.refused()), ([2, 2, 0], 116 * KIB, 0));
+        assert_eq!(runtime.root().events().get(Event::Observed), 2);
+        assert_eq!(group.max(), 10 * KIB, "the limit is what it was");
+        assert_sound(&runtime);
+        drop((first, second, third, below, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// In every form, at once, whatever it would have waited for.
+#[test]
+fn in_every_form() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        group.set_observe_only(true);
+        let long = Duration::from_secs(600);
+        let mut held = vec![
+            charge(&group, 11 * KIB),
+            group.charge_timeout(11 * KIB, long).expect("let through"),
+            block_on(group.charge_async(11 * KIB)).expect("let through"),
+            group.charge_with(11 * KIB, OnExhausted::Fail).expect("let through"),
+            group.charge_with(11 * KIB, OnExhausted::Wait(long)).expect("let through"),
+            group.try_charge_undelayed(11 * KIB).expect("let through").0,
+        ];
+        held[0].try_grow(11 * KIB).expect("let through");
+        assert_eq!((group.live(), locals(&group)), (77 * KIB, [7, 7, 0]));
+        assert_eq!((group.waiting(), group.events().get(Event::OomKill)), (0, 0));
+        let mut moved = create(&runtime.root(), "elsewhere").charge(5 * KIB);
+        moved.transfer(&group).expect("let through");
+        assert_eq!((group.live(), locals(&group)[1]), (82 * KIB, 8));
+        drop((held, moved, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Above high nobody is delayed; it is counted.
+#[test]
+fn above_high() {
+    for builder in kinds() {
+        let runtime = build(builder.delay_max(Duration::from_secs(600)));
+        let group = runtime.root().create("q", Limits::new().high(Limit::Bytes(KIB))).expect("a free name");
+        group.set_observe_only(true);
+        let started = Instant::now();
+        let held: Vec<_> = (0..10).map(|_| charge(&group, 1_024 * KIB)).collect();
+        let (more, delay) = group.try_charge_undelayed(1_024 * KIB).expect("no max");
+        assert_eq!(delay, Duration::ZERO);
+        drop(block_on(group.charge_async(1_024 * KIB)).expect("no max"));
+        assert!(started.elapsed() < Duration::from_secs(500));
+        assert!(group.events_local().get(Event::High) >= 10);
+        assert_eq!(locals(&group), [0; 3]);
+        drop((held, more, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// What can never be counted is refused even so.
+#[test]
+fn more_than_can_be_counted() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        group.set_observe_only(true);
+        assert!(group.try_charge(u64::MAX).is_err());
+        assert_eq!(group.usage(), 0);
+        drop(charge(&group, 1 << 50));
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+/// Peaks and usage are what they are.
+#[test]
+fn everything_is_counted() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let group = limited(&root, "q", 10 * KIB);
+        group.set_observe_only(true);
+        drop(charge(&group, 100 * KIB));
+        assert!(group.peak() >= 100 * KIB && root.peak() >= 100 * KIB);
+        let held = charge(&group, 50 * KIB);
+        assert_eq!((group.live(), root.live()), (50 * KIB, 50 * KIB));
+        assert!(runtime.tree().to_string().contains("50 KiB"));
+        drop((held, group));
+        assert_empty(&runtime);
+    }
+}

@@ -1,0 +1,90 @@
+//! Those who wait when it comes are let through; nobody waits while it lasts.
+
+use super::{KIB, WATCHDOG, admitted, assert_empty, blocked, build, charge, create, in_line, join, kinds, limited};
+
+#[test]
+fn who_waits_is_let_through() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = create(&runtime.root(), "top");
+        let group = limited(&top, "q", 10 * KIB);
+        let held = charge(&group, 10 * KIB);
+        let mut waiters = [in_line(&group, 5 * KIB), in_line(&group, 10 * KIB)];
+        let thread = blocked(&group, 3 * KIB, &group);
+        top.set_observe_only(true);
+        for waiter in &waiters {
+            assert_eq!(waiter.wakes(), 1);
+        }
+        let charges = (waiters.each_mut().map(admitted), join(thread).expect("let through"));
+        assert_eq!((group.waiting(), group.live()), (0, 28 * KIB));
+        drop((charges, waiters, held, group, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// A limit above holds those who wait for it.
+#[test]
+fn who_waits_above_waits_on() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 20 * KIB);
+        let group = limited(&top, "q", 10 * KIB);
+        let held = (charge(&group, 10 * KIB), charge(&top, 10 * KIB));
+        let mut waiter = in_line(&group, 5 * KIB);
+        assert_eq!((group.waiting(), top.waiting()), (1, 0));
+        group.set_observe_only(true);
+        assert_eq!((group.waiting(), top.waiting(), waiter.wakes()), (0, 1, 0));
+        drop(held.1);
+        drop(admitted(&mut waiter));
+        drop((held.0, waiter, group, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// Afterwards there is a line again.
+#[test]
+fn afterwards_they_wait_again() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        group.set_observe_only(true);
+        let mut held = charge(&group, 30 * KIB);
+        group.set_observe_only(false);
+        let mut waiter = in_line(&group, 5 * KIB);
+        held.shrink(24 * KIB);
+        assert_eq!(waiter.wakes(), 0);
+        held.shrink(KIB);
+        drop(admitted(&mut waiter));
+        drop((held, waiter, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// On and off while threads wait: all are served.
+#[test]
+fn on_and_off_while_threads_wait() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..3)
+                .map(|_| {
+                    scope.spawn(|| {
+                        for _ in 0..200 {
+                            drop(group.charge_timeout(6 * KIB, WATCHDOG).expect("its turn"));
+                        }
+                    })
+                })
+                .collect();
+            let mut round = 0;
+            while threads.iter().any(|thread| !thread.is_finished()) {
+                group.set_observe_only(round % 2 == 0);
+                round += 1;
+                std::thread::yield_now();
+            }
+            group.set_observe_only(false);
+        });
+        drop(group);
+        assert_empty(&runtime);
+    }
+}

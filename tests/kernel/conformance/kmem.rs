@@ -1,0 +1,276 @@
+//! Statements 75 to 82: kernel memory, which here is what a service keeps about its own work, by node.
+//!
+//! The kernel charges pages and parks the rest of a page with a processor; here every object is charged and accounted to
+//! the byte, and only the stock is in batches. So nothing is approximate where the statements allow an error.
+
+use std::alloc::Layout;
+use std::thread::available_parallelism;
+
+use memcg::{Bound, Bytes, Group, Kmem, Limits, NodeId, Placement, Runtime, Stat, Topology, Unit};
+
+use super::{Other, adaptive_groups, assert_groups_sound, bare_groups, create};
+
+const PAGE: u64 = 4_096;
+/// What is kept about an object beside it: whose it is.
+const POINTER: u64 = 8;
+
+fn node(number: u16) -> NodeId {
+    NodeId::new(number)
+}
+
+fn hold(group: &Group, stat: Stat, of: u16, bytes: u64) -> Kmem {
+    group.precharge(bytes).expect("no limits").account_as(stat, &Placement::on(node(of), bytes))
+}
+
+/// A batch of a page, which stays open.
+fn paged() -> Runtime {
+    adaptive_groups().batch(Bytes(PAGE)).adaptive(false).nodes(2).build().expect("a configuration")
+}
+
+/// 2 x processors threads allocate in 100 children, which are then deleted: in the kernel the parent's statistics are off
+/// its usage by at most a page x 64 for each processor. Here by nothing, once credit is drained.
+#[test]
+fn s075_the_items_sum_to_the_usage() {
+    let threads = 2 * available_parallelism().map_or(2, |processors| processors.get().min(16));
+    let runtime = adaptive_groups().nodes(2).build().expect("a configuration");
+    let parent = create(&runtime.root(), "p", Limits::new());
+    let children: Vec<Group> = (0..100).map(|number| create(&parent, &number.to_string(), Limits::new())).collect();
+    let sum = || {
+        let now = parent.read_exact();
+        let items = [Stat::ANON, Stat::FILE, Stat::KERNEL, Stat::SOCK];
+        items.into_iter().map(|stat| now.get(stat)).sum::<i64>()
+    };
+    let held: Vec<_> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads as u64)
+            .map(|thread| {
+                let children = &children;
+                scope.spawn(move || {
+                    let mut held = Vec::new();
+                    for (number, child) in (0_u64..).zip(children) {
+                        let of = [0, 1][((number + thread) % 2) as usize];
+                        let other = [Stat::ANON, Stat::FILE, Stat::SOCK][(number % 3) as usize];
+                        for (stat, bytes) in [(Stat::KERNEL, 100 + number * 37), (other, 1 + thread)] {
+                            // Deleted before this thread came.
+                            let Ok(precharge) = child.precharge(bytes) else { continue };
+                            held.push(precharge.account_as(stat, &Placement::on(node(of), bytes)));
+                        }
+                        if number % 2 == 0 && !held.is_empty() {
+                            drop(held.swap_remove(held.len() / 2));
+                        }
+                    }
+                    held
+                })
+            })
+            .collect();
+        for child in &children[..50] {
+            child.offline().expect("no children");
+        }
+        workers.into_iter().flat_map(|worker| worker.join().expect("no panic")).collect()
+    });
+    children.iter().for_each(Group::offline_tree);
+    drop(children);
+    parent.drain();
+    assert_eq!((sum(), parent.usage()), (parent.live().cast_signed(), parent.live()));
+    assert_eq!(parent.live(), held.iter().map(Kmem::bytes).sum::<u64>());
+    drop(held);
+    runtime.settle();
+    parent.drain();
+    assert_eq!((sum(), parent.usage(), runtime.dying()), (0, 0, 0));
+    assert_groups_sound(&runtime);
+}
+
+/// 41 objects of 100 bytes and a pointer each, by one thread: the kernel has charged 2 pages, the rest of the second one
+/// parked. So has the stock; what is held and accounted is 41 x 108 bytes. All freed and drained, nothing is.
+#[test]
+fn s076_bytes_are_paid_from_a_stock() {
+    let runtime = paged();
+    let group = create(&runtime.root(), "q", Limits::new());
+    let mut held: Vec<Kmem> = (0..41).map(|_| hold(&group, Stat::KERNEL, 1, 100 + POINTER)).collect();
+    assert_eq!((group.usage(), group.live()), (2 * PAGE, 4_428));
+    assert_eq!(group.numa_stat(Stat::KERNEL).get(node(1)), 4_428);
+    held.truncate(20);
+    assert_eq!((group.live(), group.numa_stat(Stat::KERNEL).get(node(1))), (2_160, 2_160));
+    drop(held);
+    assert_eq!((group.live(), group.numa_stat(Stat::KERNEL).sum()), (0, 0));
+    group.drain();
+    assert_eq!((group.usage(), runtime.root().usage()), (0, 0));
+    assert_groups_sound(&runtime);
+}
+
+#[test]
+fn s076_adaptive() {
+    for builder in [bare_groups(), adaptive_groups()] {
+        let runtime = builder.nodes(2).build().expect("a configuration");
+        let group = create(&runtime.root(), "q", Limits::new());
+        let held: Vec<Kmem> = (0..41).map(|_| hold(&group, Stat::KERNEL, 1, 100 + POINTER)).collect();
+        assert_eq!((group.live(), group.numa_stat(Stat::KERNEL).get(node(1))), (4_428, 4_428));
+        drop(held);
+        runtime.root().drain();
+        assert_eq!((group.live(), group.numa_stat(Stat::KERNEL).sum(), runtime.root().usage()), (0, 0, 0));
+        assert_groups_sound(&runtime);
+    }
+}
+
+/// Two threads each park the rest of a page, and the rests come to a page: in the kernel nobody gives that page back until
+/// the owner is released. Here a rest is credit like any other: a drain takes both, and so does the group's end.
+#[test]
+fn s077_parked_remainders_are_found() {
+    for rest in [1, 100, 2_048, PAGE - 1] {
+        let runtime = paged();
+        let root = runtime.root();
+        let group = create(&root, "q", Limits::new());
+        let others = [Other::spawn(), Other::spawn()];
+        let park = |group: &Group| -> Vec<Kmem> {
+            let bytes = [PAGE - rest, rest];
+            let each = |(other, bytes): (&Other, u64)| {
+                let group = group.clone();
+                other.run(move || hold(&group, Stat::KERNEL, 0, bytes))
+            };
+            others.iter().zip(bytes).map(each).collect()
+        };
+        let held = park(&group);
+        assert_eq!((group.usage(), group.live()), (2 * PAGE, PAGE));
+        group.drain();
+        assert_eq!((group.usage(), group.numa_stat(Stat::KERNEL).get(node(0))), (PAGE, PAGE.cast_signed()));
+        drop(held);
+        group.drain();
+        assert_eq!((group.usage(), root.usage()), (0, 0));
+        // The same, released instead of drained, the guards freed by neither of the two.
+        let held = park(&group);
+        group.offline().expect("no children");
+        drop((group, held));
+        runtime.settle();
+        assert_eq!((root.usage(), runtime.dying(), root.numa_stat(Stat::KERNEL).sum()), (0, 0, 0));
+        assert_groups_sound(&runtime);
+    }
+}
+
+/// 2 nodes, 4 processors by halves, units of 64 bytes, 16 bytes kept for every 4 of them: 64 x 4 + 16 x 16 = 512 bytes. The
+/// kernel precharges ceil(512 / page) + a page for each node, 3 pages. Here the bound is what it says, 512 bytes; also of 3
+/// pages all but 512 bytes go back. The metadata is where it lives, and after the free all nodes are at 0.
+#[test]
+fn s078_percpu_by_node() {
+    let machine = Topology::fixed([(node(0), [0, 1]), (node(1), [2, 3])]).expect("nodes that differ");
+    let runtime = bare_groups().topology(machine.clone()).build().expect("a configuration");
+    let group = create(&runtime.root(), "q", Limits::new());
+    let bound = Placement::bound(Layout::new::<[u8; 64 * 4]>()).with_metadata(64 / 4 * 16);
+    assert_eq!((bound.bytes(), 512_u64.div_ceil(PAGE) + 2), (512, 3));
+    for (bound, metadata) in [(bound.clone(), 0), (bound, 1), (Bound::from(3 * PAGE), 1)] {
+        let precharge = group.precharge(bound.clone()).expect("no limits");
+        assert_eq!((group.usage(), group.numa_stat(Stat::PERCPU).sum()), (bound.bytes(), 0), "admitted, and no more");
+        let mut placement = Placement::new();
+        for processor in 0..machine.processors() {
+            placement.add(machine.node_of_processor(processor), 64);
+        }
+        placement.add(Some(node(metadata)), 256);
+        let kmem = precharge.account_as(Stat::PERCPU, &placement);
+        let mut expected = [128, 128];
+        expected[usize::from(metadata)] += 256;
+        let now = group.numa_stat(Stat::PERCPU);
+        assert_eq!(([node(0), node(1)].map(|of| now.get(of)), now.sum()), (expected, 512));
+        assert_eq!((kmem.bytes(), group.usage()), (512, 512), "the rest went back");
+        drop(kmem);
+        let now = group.numa_stat(Stat::PERCPU);
+        assert_eq!(([node(0), node(1)].map(|of| now.get(of)), group.usage()), ([0, 0], 0));
+    }
+    assert_groups_sound(&runtime);
+}
+
+/// A node without processors that holds nothing but metadata shows its bytes, and goes back to 0.
+#[test]
+fn s080_a_node_with_metadata_alone() {
+    let machine = [(node(0), vec![0, 1]), (node(1), vec![2, 3]), (node(4), vec![])];
+    let machine = Topology::fixed(machine).expect("nodes that differ");
+    assert!(!machine.has_processors(node(4)));
+    let runtime = adaptive_groups().topology(machine).build().expect("a configuration");
+    let group = create(&runtime.root(), "q", Limits::new());
+    let mut placement = Placement::new();
+    for (of, bytes) in [(0, 128), (1, 128), (4, 256)] {
+        placement.add(Some(node(of)), bytes);
+    }
+    let kmem = group.precharge(512).expect("no limits").account(&placement);
+    for of in [&group, &runtime.root()] {
+        assert_eq!(of.numa_stat(Stat::KERNEL).to_string(), "N0=128 N1=128 N4=256");
+    }
+    drop(kmem);
+    for of in [&group, &runtime.root()] {
+        assert_eq!(of.numa_stat(Stat::KERNEL).to_string(), "N0=0 N1=0 N4=0");
+    }
+    assert_groups_sound(&runtime);
+}
+
+/// 1,000 children with copies for each processor and small objects: in the kernel usage is off percpu + slab by at most an
+/// error for each processor. Here by nothing, and neither is any child's.
+#[test]
+fn s082_percpu_basic() {
+    let runtime = adaptive_groups().nodes(2).build().expect("a configuration");
+    let parent = create(&runtime.root(), "p", Limits::new());
+    let held: Vec<(Group, [Kmem; 2])> = (0..1_000_u64)
+        .map(|number| {
+            let child = create(&parent, &number.to_string(), Limits::new());
+            let of = [0, 1][(number % 2) as usize];
+            let kmem = [hold(&child, Stat::PERCPU, of, 4 * 64), hold(&child, Stat::SLAB, 1 - of, 32 + number % 7)];
+            (child, kmem)
+        })
+        .collect();
+    let both = |group: &Group| group.read_exact().get(Stat::PERCPU) + group.read_exact().get(Stat::SLAB);
+    parent.drain();
+    assert_eq!((both(&parent), parent.usage()), (parent.live().cast_signed(), parent.live()));
+    for (child, kmem) in held.iter().step_by(97) {
+        let bytes = kmem.iter().map(Kmem::bytes).sum::<u64>();
+        assert_eq!((both(child), child.live()), (bytes.cast_signed(), bytes));
+    }
+    assert_eq!(parent.numa_stat(Stat::PERCPU).get(node(0)), 500 * 256);
+    drop(held);
+    parent.drain();
+    assert_eq!((both(&parent), parent.usage()), (0, 0));
+    assert_groups_sound(&runtime);
+}
+
+/// 1,000 threads have a stack of a page each: they show, each accounted by a thread of its own, and go.
+#[test]
+fn s082_kernel_stacks() {
+    let mut builder = adaptive_groups().nodes(2);
+    let stacks = builder.stat_per_node("kernel_stack", Unit::Bytes);
+    let runtime = builder.build().expect("a configuration");
+    let group = create(&runtime.root(), "q", Limits::new());
+    let mut held: Vec<Kmem> = Vec::new();
+    for round in 0..40_u16 {
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..25).map(|_| scope.spawn(|| hold(&group, stacks, round % 2, PAGE))).collect();
+            held.extend(threads.into_iter().map(|thread| thread.join().expect("no panic")));
+        });
+    }
+    let now = group.numa_stat(stacks);
+    assert_eq!((now.get(node(0)), now.get(node(1))), (500 * PAGE.cast_signed(), 500 * PAGE.cast_signed()));
+    assert_eq!(group.live(), 1_000 * PAGE);
+    drop(held);
+    assert_eq!((group.numa_stat(stacks).sum(), group.live()), (0, 0));
+    assert_groups_sound(&runtime);
+}
+
+/// A socket's buffers: usage grows by just what the item says, and both go back when it is closed.
+#[test]
+fn s082_sock() {
+    let runtime = bare_groups().nodes(2).build().expect("a configuration");
+    let group = create(&runtime.root(), "q", Limits::new());
+    let beside = hold(&group, Stat::KERNEL, 0, 12_345);
+    let base = group.usage();
+    // Where they lie is nobody's question: the item is of the group.
+    let buffers: Vec<Kmem> = (1..=100)
+        .map(|bytes| group.precharge(bytes).expect("no limits").account_as(Stat::SOCK, &unplaced(bytes)))
+        .collect();
+    assert_eq!(group.usage() - base, group.read_exact().get(Stat::SOCK).cast_unsigned());
+    assert_eq!(group.read_exact().get(Stat::SOCK), 5_050);
+    drop(buffers);
+    assert_eq!((group.read_exact().get(Stat::SOCK), group.usage()), (0, base));
+    drop(beside);
+    assert_eq!(group.usage(), 0);
+    assert_groups_sound(&runtime);
+}
+
+fn unplaced(bytes: u64) -> Placement {
+    let mut placement = Placement::new();
+    placement.add(None, bytes);
+    placement
+}

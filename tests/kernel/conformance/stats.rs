@@ -1,0 +1,251 @@
+//! Statements 83 to 91: statistics and their flush.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use memcg::{Group, Limits, Runtime, Stat, Stats};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::Other;
+
+/// Counted one by one, so that an addition of 1 is one of 64 to a batch.
+const STAT: Stat = Stat::WORKINGSET_REFAULT;
+const BATCH: u64 = 64;
+
+fn runtime() -> Runtime {
+    Runtime::builder().stat_batch(BATCH).build().expect("a configuration")
+}
+
+fn create(parent: &Group, name: &str) -> Group {
+    parent.create(name, Limits::new()).expect("a name that is free")
+}
+
+fn add_units(group: &Group, units: u64) {
+    (0..units).for_each(|_| group.stat_add(STAT, 1));
+}
+
+/// T: R{A{B, C}}. Whoever is flushed: a parent that is read after its child shows at least what the child showed, and
+/// after a flush of the parent exactly the children's sum and its own.
+///
+/// In the kernel a flush of the child leaves its parent behind until the parent is flushed. Here it publishes the
+/// parents first.
+#[test]
+fn s083_parent_is_never_below_child() {
+    let runtime = runtime();
+    let a = create(&runtime.root(), "a");
+    let [b, c] = ["b", "c"].map(|name| create(&a, name));
+    let readers: [fn(&Group) -> Stats; 3] = [Group::read_stale, Group::read, Group::read_exact];
+    for round in 0..200 {
+        a.stat_add(STAT, 3);
+        b.stat_add(STAT, round % 9);
+        add_units(&c, 10);
+        [&b, &c, &a][round as usize % 3].flush();
+        for of_child in readers {
+            for of_parent in readers {
+                let children = of_child(&b).get(STAT) + of_child(&c).get(STAT);
+                let parent = of_parent(&a);
+                assert!(parent.get(STAT) >= children + parent.local(STAT), "round {round}");
+                assert!(of_parent(&runtime.root()).get(STAT) >= parent.get(STAT), "round {round}");
+            }
+        }
+        a.flush();
+        let (of_a, of_b, of_c) = (a.read_stale(), b.read_stale(), c.read_stale());
+        assert_eq!(of_a.get(STAT), of_b.get(STAT) + of_c.get(STAT) + of_a.local(STAT));
+        assert_eq!((of_a.local(STAT), of_c.get(STAT)), (3 * (round + 1), 10 * (round + 1)));
+    }
+}
+
+/// Whether the thresholded read of `group` flushes now.
+fn flushes(runtime: &Runtime, group: &Group) -> bool {
+    let before = runtime.counts().flushes;
+    assert!(group.read().max_error() <= 4 * BATCH);
+    runtime.counts().flushes > before
+}
+
+/// The kernel's threshold is 64 for each processor that is online, however many write: with 4 of them 256 updates by
+/// one thread are not flushed and 320 are.
+///
+/// Here it is 64 for each thread that writes, and the read counts what may be held back as missing: half a batch for
+/// each writer. So with one writer a read flushes at 33 and never leaves more than 64 out; with four it lets the first
+/// announce as much as the four may hold back, 128, in pieces of 33. Magnitudes count: +1 and -1 are 2.
+#[test]
+fn s084_threshold_follows_the_writers() {
+    let runtime = runtime();
+    let a = create(&runtime.root(), "a");
+    add_units(&a, BATCH / 2);
+    assert!(!flushes(&runtime, &a), "32 by one writer");
+    a.stat_add(STAT, -1);
+    assert!(flushes(&runtime, &a), "a magnitude of 33");
+    assert_eq!(a.read_stale().get(STAT), 31);
+    // Opposite signs, one unit less than before.
+    (0..16).for_each(|_| [1, -1].into_iter().for_each(|delta| a.stat_add(STAT, delta)));
+    assert!(!flushes(&runtime, &a), "a magnitude of 32");
+    a.stat_add(STAT, 1);
+    assert!(flushes(&runtime, &a), "a magnitude of 33");
+
+    let four = create(&runtime.root(), "four");
+    let others = [Other::spawn(), Other::spawn(), Other::spawn()];
+    for other in &others {
+        let four = four.clone();
+        other.run(move || four.stat_add(STAT, 1));
+    }
+    // So much that nothing is held back.
+    add_units(&four, 33);
+    four.flush();
+    add_units(&four, 3 * 33 + 32);
+    assert!(!flushes(&runtime, &four), "131 by one of four writers");
+    add_units(&four, 1);
+    assert!(flushes(&runtime, &four), "132, of which none is held back");
+    assert_eq!(four.read_stale().get(STAT), 3 + 33 + 132);
+}
+
+/// T: R{A{B, C}}, updates in B only: a flush of C takes nothing of B, a flush of A does.
+#[test]
+fn s085_flush_of_a_sibling_consumes_nothing() {
+    let runtime = runtime();
+    let a = create(&runtime.root(), "a");
+    let [b, c] = ["b", "c"].map(|name| create(&a, name));
+    let other = Other::spawn();
+    add_units(&b, 20);
+    let theirs = b.clone();
+    other.run(move || add_units(&theirs, 10));
+    let pending = b.read_stale().max_error();
+    c.flush();
+    assert_eq!((b.read_stale().get(STAT), a.read_stale().get(STAT)), (0, 0));
+    assert_eq!(b.read_stale().max_error(), pending, "still to come");
+    assert_eq!(c.read_exact().get(STAT), 0);
+    a.flush();
+    assert_eq!((b.read_stale().get(STAT), a.read_stale().get(STAT)), (30, 30));
+    assert_eq!((a.read_stale().local(STAT), c.read_stale().get(STAT)), (0, 0));
+}
+
+/// Sibling +1, child +63, child +63, by one thread: in the kernel (2025) the child passes its threshold here, and
+/// from then on its updates no longer reach the parent, which misses any number of them until the timer comes. Here
+/// what the child holds is in the parent's bound, so a thresholded read of the parent never misses more than 64 for
+/// each writer.
+#[test]
+fn s087_updates_of_a_flushable_child_reach_the_parent() {
+    let runtime = runtime();
+    let parent = create(&runtime.root(), "p");
+    let [sibling, child] = ["s", "c"].map(|name| create(&parent, name));
+    sibling.stat_add(STAT, 1);
+    child.stat_add(STAT, 63);
+    child.stat_add(STAT, 63);
+    for update in 1..=1_000_i64 {
+        child.stat_add(STAT, 1);
+        let sum = 127 + update;
+        let stale = parent.read_stale();
+        assert!(sum.abs_diff(stale.get(STAT)) <= stale.max_error(), "update {update}");
+        if update % 250 == 0 {
+            let read = parent.read();
+            assert!(read.max_error() <= 2 * BATCH && sum.abs_diff(read.get(STAT)) <= 2 * BATCH, "update {update}");
+        }
+    }
+    // A flush of the child alone is no reason to miss it above either.
+    child.flush();
+    assert!(parent.read_stale().get(STAT) >= 1_126);
+    assert_eq!(parent.read_exact().get(STAT), 1_127);
+}
+
+/// The kernel visits what was updated and its ancestors up to the target, for each processor. Here it is the updated
+/// cells alone, whatever is above, beside or below them.
+#[test]
+fn s088_idle_groups_are_not_visited() {
+    let runtime = runtime();
+    let root = runtime.root();
+    let mut chain = vec![create(&root, "chain")];
+    for depth in 0..100 {
+        chain.push(create(&chain[depth], "below"));
+    }
+    let wide: Vec<Group> = (0..1_000).map(|number| create(&root, &number.to_string())).collect();
+    let visits = |group: &Group| {
+        let before = runtime.counts().flush_visits;
+        group.flush();
+        runtime.counts().flush_visits - before
+    };
+    assert_eq!(visits(&root), 0, "nobody has written anything");
+    let other = Other::spawn();
+    let writers = [&chain[100], &chain[0], &wide[0], &wide[999]];
+    for (updated, group) in (1..).zip(writers) {
+        group.stat_add(STAT, 1);
+        assert_eq!(visits(&root), updated);
+    }
+    writers.iter().for_each(|group| group.stat_add(STAT, 1));
+    let theirs = chain[100].clone();
+    other.run(move || theirs.stat_add(STAT, 1));
+    assert_eq!([&root, &chain[0], &chain[1], &wide[0], &wide[1]].map(visits), [5, 3, 2, 1, 0]);
+    // Those that stay idle are left out after a while, if they are many or the periodic flush comes by, and then a flush
+    // looks at nothing.
+    wide[..100].iter().for_each(|group| group.stat_add(STAT, 1));
+    let before = runtime.counts().flush_visits;
+    while visits(&root) > 0 {
+        assert!(runtime.counts().flush_visits - before < 10 * 105, "idle cells are visited for ever");
+    }
+    let counts = runtime.counts();
+    assert_eq!(counts.stat_lists, counts.stat_unlists);
+    chain[50].stat_add(STAT, 1);
+    assert_eq!([&root, &chain[51], &wide[0]].map(visits), [1, 0, 0]);
+    assert_eq!(root.read_stale().get(STAT), 110);
+}
+
+/// N threads update M groups at random, K flushers flush subtrees at random: when all are done every group is exact,
+/// its own figure and its subtree's.
+#[test]
+fn s091_every_update_is_counted_once() {
+    const WRITERS: u64 = 4;
+    const FLUSHERS: u64 = 3;
+    const GROUPS: usize = 30;
+    const UPDATES: usize = if cfg!(debug_assertions) { 10_000 } else { 200_000 };
+    let runtime = Runtime::builder().stat_batch(8).build().expect("a configuration");
+    let mut rng = SmallRng::seed_from_u64(91);
+    let (mut groups, mut parents) = (vec![runtime.root()], vec![None]);
+    while groups.len() < GROUPS {
+        let parent = rng.random_range(0..groups.len());
+        groups.push(create(&groups[parent], &groups.len().to_string()));
+        parents.push(Some(parent));
+    }
+    let done = AtomicBool::new(false);
+    let own: Vec<i64> = std::thread::scope(|scope| {
+        let (groups, done) = (&groups, &done);
+        for seed in 0..FLUSHERS {
+            scope.spawn(move || {
+                let mut rng = SmallRng::seed_from_u64(seed);
+                while !done.load(Ordering::Relaxed) {
+                    let group = &groups[rng.random_range(0..GROUPS)];
+                    match rng.random_range(0..4) {
+                        0 => drop(group.read_exact()),
+                        1 => drop(group.read()),
+                        _ => group.flush(),
+                    }
+                }
+            });
+        }
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|seed| {
+                scope.spawn(move || {
+                    let mut rng = SmallRng::seed_from_u64(100 + seed);
+                    let mut own = [0; GROUPS];
+                    for _ in 0..UPDATES {
+                        let (at, delta) = (rng.random_range(0..GROUPS), rng.random_range(-50..60));
+                        groups[at].stat_add(STAT, delta);
+                        own[at] += delta;
+                    }
+                    own
+                })
+            })
+            .collect();
+        let sums: Vec<[i64; GROUPS]> = writers.into_iter().map(|writer| writer.join().expect("no panic")).collect();
+        done.store(true, Ordering::Relaxed);
+        (0..GROUPS).map(|at| sums.iter().map(|sum| sum[at]).sum()).collect()
+    });
+    let mut subtree = own.clone();
+    for at in (1..GROUPS).rev() {
+        subtree[parents[at].expect("no root")] += subtree[at];
+    }
+    runtime.root().flush();
+    for (at, group) in groups.iter().enumerate() {
+        let stats = group.read_stale();
+        assert_eq!((stats.get(STAT), stats.local(STAT)), (subtree[at], own[at]), "{}", group.path());
+        assert_eq!(group.read_exact().get(STAT), subtree[at], "{}", group.path());
+    }
+}

@@ -1,0 +1,181 @@
+//! What the dead leave, and who comes into their objects: no part, row or cell of the last life is found in the next.
+
+use memcg::{Group, Runtime, Stat};
+
+use super::{Other, assert_empty, assert_sums, hold, local, machine, on, placed};
+use crate::support::trees::{bare, build, create, stocked};
+
+#[test]
+fn ancestors_keep_what_the_dead_left() {
+    for builder in super::kinds(3) {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let parent = create(&root, "p");
+        let other = Other::spawn();
+        let mut kept = Vec::new();
+        for round in 0..200_i64 {
+            let group = create(&parent, "q");
+            let kmem = other.hold(&group, &placed(&[((round % 3) as u16, 100)]));
+            // A plain statistic on the same items beside it, and what is left for ever.
+            group.stat_add(Stat::KERNEL, 1);
+            if round % 10 == 0 {
+                let precharge = group.precharge(5).expect("room");
+                group.offline().expect("no children");
+                kept.push(precharge.account(&placed(&[(((round + 1) % 3) as u16, 5)])));
+            } else {
+                group.offline().expect("no children");
+            }
+            drop(group);
+            drop(kmem);
+        }
+        runtime.settle();
+        let expected = kept.iter().fold([0_i64; 3], |mut sum, kmem| {
+            kmem.placement().nodes().for_each(|(of, bytes)| sum[usize::from(of.get())] += bytes.cast_signed());
+            sum
+        });
+        assert_eq!((on(&parent), on(&root)), (expected, expected));
+        assert_eq!(parent.numa_stat(Stat::KERNEL).unplaced(), 200);
+        assert_sums(&runtime);
+        drop(kept);
+        runtime.settle();
+        assert_eq!((on(&parent), runtime.dying()), ([0; 3], 0));
+        root.stat_add(Stat::KERNEL, -200);
+        drop(parent);
+        assert_empty(&runtime);
+    }
+}
+
+/// One node, many, few, all by the same threads and in the same objects.
+#[test]
+fn runtimes_with_other_nodes_come_into_their_objects() {
+    let others = [Other::spawn(), Other::spawn()];
+    for round in 0..30_usize {
+        let nodes = [1_u16, 8, 2, 16, 3, 1, 64, 5, 9][round % 9];
+        let numbers: Vec<u16> = (0..nodes).map(|number| number * 3).collect();
+        let batch = [0, 64, 1_024][round % 3];
+        let runtime = build(stocked().topology(machine(&numbers)).stat_batch(batch));
+        let root = runtime.root();
+        let groups: Vec<Group> = (0..20).map(|number| create(&root, &number.to_string())).collect();
+        for group in &groups {
+            assert!(group.numa_stat(Stat::KERNEL).iter().all(|(_, bytes)| bytes == 0), "somebody else's");
+            assert_eq!(group.read_exact().get(Stat::KERNEL), 0);
+        }
+        let mut held = Vec::new();
+        for (number, group) in groups.iter().enumerate() {
+            let of = numbers[number % numbers.len()];
+            held.push(others[number % 2].hold(group, &placed(&[(of, 7), (numbers[0], 1)])));
+            held.push(hold(group, &placed(&[(numbers[numbers.len() - 1], 9)])));
+        }
+        assert_sums(&runtime);
+        let all = root.numa_stat(Stat::KERNEL);
+        assert_eq!((all.sum(), all.iter().count()), (20 * 17, usize::from(nodes)));
+        // The runtime first, what they hold first, or the handles.
+        if round % 3 == 2 {
+            drop(runtime);
+            others[0].run(move || drop(held));
+            assert!(root.numa_stat(Stat::KERNEL).iter().all(|(_, bytes)| bytes == 0));
+            continue;
+        }
+        if round % 3 == 1 {
+            drop(groups);
+            others[1].run(move || drop(held));
+        } else {
+            drop((held, groups));
+        }
+        assert_empty(&runtime);
+    }
+}
+
+/// A group with parts on all nodes dies, and one that is on one node comes into its place: it has that part alone.
+#[test]
+fn the_next_one_begins_without_parts() {
+    for builder in super::kinds(8) {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let parent = create(&root, "p");
+        let everywhere: Vec<(u16, u64)> = (0..8).map(|number| (number, 10)).collect();
+        for round in 0..100_u16 {
+            drop((create(&parent, "full"), hold(&parent, &placed(&everywhere))));
+            let full = create(&parent, &format!("full{round}"));
+            drop(hold(&full, &placed(&everywhere)));
+            full.offline().expect("no children");
+            drop(full);
+            runtime.settle();
+            let next = create(&parent, "next");
+            let first = hold(&next, &placed(&[(round % 8, 3)]));
+            let precharge = next.precharge(80).expect("room");
+            next.offline().expect("no children");
+            // No part on the others, whatever its predecessor had: the parent takes it.
+            let kmem = precharge.account(&placed(&everywhere));
+            let mut expected = [0_i64; 8];
+            expected[usize::from(round % 8)] = 13;
+            assert_eq!(local(&next), expected, "round {round}");
+            drop((first, kmem, next));
+            for group in parent.children() {
+                group.offline().expect("no children");
+            }
+        }
+        drop(parent);
+        assert_empty(&runtime);
+    }
+}
+
+/// Threads that end leave their cells to threads that begin, of whatever runtime.
+#[test]
+fn threads_end_and_begin() {
+    let runtimes = [build(bare().nodes(2)), build(bare().nodes(5).stat_batch(0)), build(stocked())];
+    let groups: Vec<Group> = runtimes.iter().map(|runtime| create(&runtime.root(), "q")).collect();
+    let mut held = Vec::new();
+    for round in 0..60_usize {
+        let group = groups[round % 3].clone();
+        let of = round as u16 % 2;
+        let kmem = std::thread::spawn(move || hold(&group, &placed(&[(of, 10), (4, 5)])));
+        held.push(kmem.join().expect("no panic"));
+        if round % 4 == 3 {
+            let old = held.swap_remove(round % held.len());
+            std::thread::spawn(move || drop(old)).join().expect("no panic");
+        }
+    }
+    for (runtime, group) in runtimes.iter().zip(&groups) {
+        let bytes: u64 = held.iter().filter(|kmem| kmem.group() == *group).map(memcg::Kmem::bytes).sum();
+        assert_eq!((group.live(), group.numa_stat(Stat::KERNEL).sum()), (bytes, bytes.cast_signed()));
+        assert_sums(runtime);
+    }
+    drop((held, groups));
+    runtimes.iter().for_each(assert_empty);
+}
+
+/// A thread that is past its destructors has no cells: what it accounts is counted all the same.
+#[test]
+fn past_the_end_of_a_thread() {
+    use std::cell::RefCell;
+    thread_local! {
+        static AT_EXIT: RefCell<Option<Late>> = const { RefCell::new(None) };
+    }
+    struct Late(Group, Option<memcg::Kmem>);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            drop(self.1.take());
+            std::mem::forget(hold(&self.0, &placed(&[(0, 1), (1, 2)])));
+        }
+    }
+    let runtime = build(bare().nodes(2));
+    let group = runtime.root();
+    for round in 1..=20 {
+        let theirs = group.clone();
+        let thread = std::thread::spawn(move || {
+            // Before the library's own thread-local, and after it.
+            if round % 2 == 0 {
+                drop(hold(&theirs, &placed(&[(1, 1)])));
+            }
+            AT_EXIT.set(Some(Late(theirs.clone(), None)));
+            AT_EXIT.with_borrow_mut(|late| {
+                late.as_mut().expect("set").1 = Some(hold(&theirs, &placed(&[(0, 50), (1, 60)])));
+            });
+        });
+        thread.join().expect("destructors do not panic");
+        assert_eq!((on(&group), group.live()), ([round, 2 * round], 3 * round as u64));
+    }
+    assert_eq!(runtime.counts().nested_stats, 0);
+    drop(Runtime::builder().build());
+}

@@ -1,0 +1,202 @@
+//! What is read of memory on nodes: sums, by whom, how exactly, on which nodes.
+
+use memcg::{BuildError, Group, NodeStats, Runtime, Stat};
+
+use super::{Other, assert_empty, assert_sums, hold, machine, node, placed, scattered};
+use crate::support::trees::{bare, build, create, stocked};
+
+/// What the root has on each node is what all groups have there for themselves.
+#[track_caller]
+fn assert_machine_wide(runtime: &Runtime, stat: Stat) {
+    let root = runtime.root();
+    let groups: Vec<Group> = root.descendants().chain([root.clone()]).collect();
+    let now = root.numa_stat(stat);
+    for of in runtime.topology().nodes() {
+        let sum: i64 = groups.iter().map(|group| group.numa_stat(stat).local(of)).sum();
+        assert_eq!(now.get(of), sum, "{stat:?} on node {of}");
+    }
+}
+
+#[test]
+fn the_root_has_what_all_groups_have() {
+    for builder in super::kinds(8) {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let others = [Other::spawn(), Other::spawn()];
+        let mut groups = vec![root.clone()];
+        let mut held = Vec::new();
+        for number in 0..40_usize {
+            let parent = groups[number * 7 % groups.len()].clone();
+            groups.push(create(&parent, &number.to_string()));
+            let of = number as u16 % 8;
+            let placement = scattered(&[(of, 1_000 + number as u64), ((of + 3) % 8, 17)], number as u64 % 5);
+            held.push(others[number % 2].hold(&groups[number], &placement));
+            groups[number].stat_add(Stat::ANON, 5);
+        }
+        for stat in [Stat::KERNEL, Stat::ANON, Stat::SLAB] {
+            assert_machine_wide(&runtime, stat);
+        }
+        assert_sums(&runtime);
+        held.truncate(13);
+        assert_machine_wide(&runtime, Stat::KERNEL);
+        assert_sums(&runtime);
+        let expected: u64 = held.iter().map(memcg::Kmem::bytes).sum();
+        assert_eq!(root.numa_stat(Stat::KERNEL).sum(), expected.cast_signed());
+    }
+}
+
+/// A stale read is off by no more than it says, over all nodes together; an exact one by nothing.
+#[test]
+fn stale_reads_say_how_stale() {
+    for builder in super::kinds(4) {
+        let runtime = build(builder.stat_batch(64));
+        let root = runtime.root();
+        let groups = ["a", "b", "c"].map(|name| create(&root, name));
+        let others = [Other::spawn(), Other::spawn()];
+        let grain = 4_096;
+        let check = |now: &NodeStats, truth: [i64; 4]| {
+            let off: u64 = (0..4).map(|at| truth[at].abs_diff(now.get(node(at as u16)))).sum();
+            assert!(off <= now.max_error() * grain, "{now} for {truth:?}, {} grains", now.max_error());
+        };
+        let (mut held, mut truth, mut was_off) = (Vec::new(), [0_i64; 4], false);
+        for round in 0..400_usize {
+            let (at, bytes) = (round % 4, 1 + round as u64 * 977 % 20_000);
+            held.push((others[round % 2].hold(&groups[round % 3], &placed(&[(at as u16, bytes)])), at, bytes));
+            truth[at] += bytes.cast_signed();
+            if round % 5 == 4 {
+                let (kmem, at, bytes) = held.swap_remove(round * 31 % held.len());
+                truth[at] -= bytes.cast_signed();
+                others[(round + 1) % 2].run(move || drop(kmem));
+            }
+            let stale = root.numa_stat_stale(Stat::KERNEL);
+            check(&stale, truth);
+            was_off |= (0..4).any(|at| stale.get(node(at as u16)) != truth[at]);
+            if round % 50 == 0 {
+                let exact = root.numa_stat(Stat::KERNEL);
+                assert_eq!(exact.max_error(), 0);
+                check(&exact, truth);
+            }
+        }
+        assert!(was_off, "nothing was held back");
+        drop((held, groups));
+        assert_empty(&runtime);
+    }
+}
+
+/// Numbers with holes, the largest that there are among them.
+#[test]
+fn nodes_are_numbered_as_the_system_numbers_them() {
+    let numbers = [0, 2, 7, 60, 300, u16::MAX];
+    let runtime = build(stocked().topology(machine(&numbers)));
+    let root = runtime.root();
+    let group = create(&root, "q");
+    assert!(runtime.topology().nodes().eq(numbers.map(node)));
+    let everywhere: Vec<(u16, u64)> = numbers.iter().map(|&number| (number, u64::from(number) + 1)).collect();
+    let mut kmem = hold(&group, &placed(&everywhere));
+    let now = root.numa_stat(Stat::KERNEL);
+    for number in [0, 1, 2, 3, 7, 59, 60, 61, 300, 65_534, u16::MAX] {
+        let expected = if numbers.contains(&number) { i64::from(number) + 1 } else { 0 };
+        assert_eq!((now.get(node(number)), kmem.placement().on_node(node(number)).cast_signed()), (expected, expected));
+    }
+    assert!(now.iter().map(|(of, _)| of.get()).eq(numbers));
+    assert_eq!(now.to_string(), "N0=1 N2=3 N7=8 N60=61 N300=301 N65535=65536");
+    assert_eq!(kmem.migrate(Some(node(u16::MAX)), Some(node(7)), 65_536), 65_536);
+    assert_eq!(root.numa_stat(Stat::KERNEL).to_string(), "N0=1 N2=3 N7=65544 N60=61 N300=301 N65535=0");
+    assert_sums(&runtime);
+    drop((kmem, group));
+    assert_empty(&runtime);
+}
+
+/// As many nodes as there may be.
+#[test]
+fn all_the_nodes_there_may_be() {
+    let runtime = build(stocked().nodes(64));
+    let group = create(&runtime.root(), "q");
+    let everywhere: Vec<(u16, u64)> = (0..64).map(|number| (number, u64::from(number) + 1)).collect();
+    let kmem = hold(&group, &placed(&everywhere));
+    assert_eq!(kmem.placement(), placed(&everywhere));
+    for (of, bytes) in runtime.root().numa_stat(Stat::KERNEL).iter() {
+        assert_eq!(bytes, i64::from(of.get()) + 1);
+    }
+    drop((kmem, group));
+    assert_empty(&runtime);
+}
+
+/// What says not where it lies is on no node, and part of the sum.
+#[test]
+fn what_was_added_without_a_node() {
+    for builder in super::kinds(2) {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let group = create(&root, "q");
+        group.stat_add(Stat::KERNEL, 100);
+        let kmem = hold(&group, &placed(&[(1, 10)]));
+        let now = group.numa_stat(Stat::KERNEL);
+        assert_eq!((now.get(node(1)), now.unplaced(), now.sum()), (10, 100, 110));
+        assert_eq!(group.read_exact().get(Stat::KERNEL), 110);
+        assert_eq!(group.live(), 10, "a statistic is no charge");
+        group.stat_add(Stat::KERNEL, -100);
+        drop((kmem, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// The flusher flushes the nodes as well: a stale read becomes exact by waiting.
+#[test]
+fn the_flusher_comes_by_the_nodes() {
+    let runtime = build(stocked().nodes(3));
+    let root = runtime.root();
+    let group = create(&root, "q");
+    let kmem = hold(&group, &placed(&[(0, 5), (2, 7)]));
+    runtime.start_flusher(std::time::Duration::from_millis(1)).expect("a period");
+    let begin = std::time::Instant::now();
+    loop {
+        let now = root.numa_stat_stale(Stat::KERNEL);
+        if now.max_error() == 0 {
+            assert_eq!(now.to_string(), "N0=5 N1=0 N2=7");
+            break;
+        }
+        assert!(begin.elapsed().as_secs() < 120, "nobody unlists the cells of nodes");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    runtime.stop_flusher();
+    drop((kmem, group));
+    assert_empty(&runtime);
+}
+
+/// More than there may be, and none.
+#[test]
+fn machines_that_there_are_not() {
+    for nodes in [0, 65, 1 << 16, (1 << 16) + 1, usize::MAX] {
+        let found = bare().nodes(nodes).build();
+        assert!(matches!(found, Err(BuildError::Topology(_))), "{nodes} nodes: {found:?}");
+    }
+    assert!(bare().nodes(65).nodes(2).build().is_ok(), "the last one counts");
+}
+
+/// The columns of the tree, and every other read, have what lies on all nodes.
+#[test]
+fn other_reads_have_all_nodes() {
+    for builder in super::kinds(4) {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let group = create(&root, "q");
+        let other = Other::spawn();
+        let kmem = other.hold(&group, &scattered(&[(0, 1), (1, 20), (3, 300)], 4_000));
+        let table = runtime.tree();
+        assert!(table.rows().iter().all(|row| row.stats.get("kernel") == Some(&4_321)), "{table}");
+        let (exact, within) = (group.read_exact(), group.read_within(0));
+        assert_eq!((exact.get(Stat::KERNEL), exact.local(Stat::KERNEL), exact.max_error()), (4_321, 4_321, 0));
+        assert_eq!((within.get(Stat::KERNEL), within.max_error()), (4_321, 0));
+        assert_eq!((root.read_exact().get(Stat::KERNEL), root.read_exact().local(Stat::KERNEL)), (4_321, 0));
+        group.flush();
+        assert_eq!(root.read_stale().get(Stat::KERNEL), 4_321, "published to the top");
+        // A batch for each node that a thread writes, at most.
+        let read = group.read();
+        assert!(4_321_u64.abs_diff(read.get(Stat::KERNEL).cast_unsigned()) <= read.max_error_of(Stat::KERNEL));
+        other.run(move || drop(kmem));
+        assert!(runtime.tree().rows().iter().all(|row| !row.stats.contains_key("kernel")));
+        drop(group);
+        assert_empty(&runtime);
+    }
+}

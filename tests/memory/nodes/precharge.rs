@@ -1,0 +1,162 @@
+//! Admission before the memory is there.
+
+use memcg::{Bound, ChargeError, Limit, Limits, Stat};
+
+use super::{Other, assert_empty, hold, node, on, placed};
+use crate::support::trees::{build, create, limited};
+
+#[test]
+fn every_level_is_asked() {
+    for builder in super::kinds(2) {
+        let runtime = build(builder.max(Limit::Bytes(1_000)));
+        let root = runtime.root();
+        let a = limited(&root, "a", 500);
+        let b = limited(&a, "b", 100);
+        let refuses = |bytes| match b.precharge(bytes) {
+            Err(ChargeError::Limit(refusal)) => {
+                assert_eq!((refusal.requester(), refusal.requested()), (&b, bytes));
+                refusal.group().clone()
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(refuses(101), b);
+        b.set_max(Limit::Max).expect("a limit");
+        assert_eq!(refuses(501), a);
+        a.set_max(Limit::Max).expect("a limit");
+        assert_eq!(refuses(1_001), root);
+        assert_eq!((root.live(), a.live(), b.live()), (0, 0, 0));
+        let precharge = b.precharge(1_000).expect("it fits");
+        assert_eq!((precharge.bytes(), precharge.group()), (1_000, b.clone()));
+        assert_eq!((root.live(), a.live(), b.live()), (1_000, 1_000, 1_000));
+        // It is accounted nowhere yet.
+        assert_eq!((on(&b), root.read_exact().get(Stat::KERNEL)), ([0, 0], 0));
+        drop(precharge);
+        assert_eq!((root.live(), root.forced()), (0, 0));
+        drop((a, b));
+        assert_empty(&runtime);
+    }
+}
+
+/// What is held by a precharge is no credit: a drain takes the credit beside it and leaves it alone.
+#[test]
+fn a_drain_does_not_take_it() {
+    for builder in super::kinds(2) {
+        let runtime = build(builder.max(Limit::Bytes(10_000)));
+        let root = runtime.root();
+        let group = create(&root, "q");
+        let other = Other::spawn();
+        let precharge = group.precharge(6_000).expect("room");
+        let (theirs, ours) = (group.clone(), root.clone());
+        other.run(move || {
+            for _ in 0..10 {
+                theirs.drain();
+                ours.drain();
+            }
+            // Whoever needs it is refused, whatever he drains.
+            assert!(theirs.try_charge(4_001).is_err());
+            drop(theirs.try_charge(4_000).expect("what is left"));
+        });
+        assert_eq!((precharge.bytes(), group.live()), (6_000, 6_000));
+        let kmem = precharge.account(&placed(&[(0, 5_000), (1, 1_000)]));
+        assert_eq!((kmem.bytes(), group.forced(), root.forced()), (6_000, 0, 0));
+        drop((kmem, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// At the limit, with others after every byte: what was admitted is accounted.
+#[test]
+fn at_the_limit_account_never_fails() {
+    for builder in super::kinds(2) {
+        let runtime = build(builder.max(Limit::Bytes(3_000)));
+        let root = runtime.root();
+        let groups = ["a", "b"].map(|name| create(&root, name));
+        let others = [Other::spawn(), Other::spawn()];
+        for round in 0..300_u64 {
+            let bytes = 1 + round * 37 % 1_500;
+            let held: Vec<_> = others
+                .iter()
+                .zip(&groups)
+                .map(|(other, group)| {
+                    let group = group.clone();
+                    other.run(move || group.precharge(bytes).expect("room for both"))
+                })
+                .collect();
+            let rest = root.precharge(3_000 - 2 * bytes).expect("room for the rest");
+            assert!(groups[0].precharge(1).is_err());
+            let part = bytes / 3;
+            for precharge in held {
+                let kmem = precharge.account(&placed(&[(0, bytes - part), (1, part)]));
+                assert_eq!(kmem.bytes(), bytes);
+                assert!(groups[1].precharge(rest.bytes() + 1 + bytes).is_err());
+                drop(kmem);
+            }
+            assert_eq!((root.forced(), groups[0].forced(), groups[1].forced()), (0, 0, 0));
+        }
+        drop(groups);
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn of_nothing() {
+    for builder in super::kinds(2) {
+        let runtime = build(builder.max(Limit::Bytes(0)));
+        let group = create(&runtime.root(), "q");
+        let precharge = group.precharge(0).expect("nothing always fits");
+        let kmem = precharge.account(&placed(&[]));
+        assert_eq!((kmem.bytes(), kmem.placement(), kmem.group()), (0, placed(&[]), group.clone()));
+        let other = Other::spawn();
+        other.run(move || drop(kmem));
+        // It keeps its group as any other.
+        let precharge = group.precharge(0).expect("nothing always fits");
+        group.offline().expect("no children");
+        drop(group);
+        assert_eq!(runtime.dying(), 1);
+        drop(precharge);
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn more_than_there_can_be() {
+    let runtime = build(crate::support::trees::bare().nodes(2));
+    let root = runtime.root();
+    assert!(root.precharge(u64::MAX).is_err());
+    assert!(root.precharge(Bound::from(u64::MAX).within(&[node(0)])).is_err());
+    assert_eq!((root.live(), root.usage()), (0, 0));
+    assert_empty(&runtime);
+}
+
+/// A charge to an offline group is refused, and so is this.
+#[test]
+fn an_offline_group_admits_nothing() {
+    for builder in super::kinds(2) {
+        let runtime = build(builder);
+        let group = create(&runtime.root(), "q");
+        let held = hold(&group, &placed(&[(1, 10)]));
+        group.offline().expect("no children");
+        assert!(matches!(group.precharge(10), Err(ChargeError::Offline { .. })));
+        assert_eq!(group.live(), 10);
+        drop((held, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// It goes on another thread, and is accounted there.
+#[test]
+fn it_is_handed_from_thread_to_thread() {
+    for builder in super::kinds(3) {
+        let runtime = build(builder);
+        let group = runtime.root().create("q", Limits::new()).expect("a name");
+        let others = [Other::spawn(), Other::spawn(), Other::spawn()];
+        let theirs = group.clone();
+        let precharge = others[0].run(move || theirs.precharge(100).expect("room"));
+        let kmem = others[1].run(move || precharge.account(&placed(&[(0, 50), (2, 40)])));
+        assert_eq!((on(&group), group.live()), ([50, 0, 40], 90));
+        others[2].run(move || drop(kmem));
+        assert_eq!((on(&group), group.live()), ([0, 0, 0], 0));
+        drop(group);
+        assert_empty(&runtime);
+    }
+}

@@ -1,0 +1,117 @@
+//! The functional test of the letter, "per-memcg-per-node kmem accounting" (Ghiti, 2026): eight nodes of which two have
+//! processors. For each allocation every node is charged, and later uncharged, the same bytes, also one without processors
+//! that ends up holding nothing but metadata; nothing is left in the end.
+
+use memcg::{Bound, Group, Kmem, NodeOf, PageNode, Placement, Stat, Topology};
+
+use super::{Other, assert_empty, assert_machine_shape, assert_sums, hold, local, node, on, placed};
+use crate::support::trees::{build, create};
+
+const PROCESSORS: usize = 16;
+const NODES: usize = 8;
+
+/// Nodes 0 and 1 have the processors, by halves; 2 to 7 have memory only.
+fn machine() -> Topology {
+    let half = PROCESSORS / 2;
+    let processors = |number: usize| if number < 2 { number * half..(number + 1) * half } else { 0..0 };
+    Topology::fixed((0..NODES).map(|number| (node(number as u16), processors(number)))).expect("nodes that differ")
+}
+
+/// A chunk's pages: each processor's unit on the processor's own node, the metadata behind them on a node of its own.
+struct Chunk {
+    unit: usize,
+    topology: Topology,
+    metadata: u16,
+}
+
+const BASE: usize = 1 << 30;
+const PAGE: usize = 4_096;
+
+impl Chunk {
+    fn metadata_at(&self) -> usize {
+        BASE + PROCESSORS * self.unit
+    }
+}
+
+impl NodeOf for Chunk {
+    fn page_size(&self) -> usize {
+        PAGE
+    }
+
+    fn look_up(&self, pages: &[usize], found: &mut [PageNode]) {
+        for (&page, found) in pages.iter().zip(found) {
+            let of = self.topology.node_of_processor((page - BASE) / self.unit).unwrap_or(node(self.metadata));
+            *found = PageNode::On(if page < self.metadata_at() { of } else { node(self.metadata) });
+        }
+    }
+}
+
+/// An object of so many bytes at an offset into each unit, and its slots in the metadata.
+fn allocate(group: &Group, chunk: &Chunk, at: usize, size: usize) -> Kmem {
+    let metadata = size / 4 * 8;
+    let bound = Bound::from((size * PROCESSORS) as u64).with_metadata(metadata as u64);
+    let precharge = group.precharge(bound).expect("room");
+    let mut placement = Placement::new();
+    for processor in 0..PROCESSORS {
+        let copy = BASE + processor * chunk.unit + at;
+        placement.add_range(copy..copy + size, chunk);
+    }
+    let slots = chunk.metadata_at() + at / 4 * 8;
+    placement.add_range(slots..slots + metadata, chunk);
+    assert_eq!(placement.bytes(), precharge.bytes(), "to the byte");
+    precharge.account(&placement)
+}
+
+#[test]
+fn seed_functional_8_nodes() {
+    for builder in crate::support::trees::kinds() {
+        let runtime = build(builder.topology(machine()));
+        assert_machine_shape(runtime.topology(), 2, NODES);
+        let root = runtime.root();
+        let group = create(&root, "q");
+        let others = [Other::spawn(), Other::spawn()];
+        for metadata in 0..NODES as u16 {
+            let chunk = Chunk { unit: 64 << 10, topology: machine(), metadata };
+            let mut expected = [0_i64; NODES];
+            let mut held = Vec::new();
+            // The letter's sizes, and one that straddles two pages of its unit.
+            for (at, size) in [(0, 64), (64, 256), (512, 1_024), (4_096, 4_096), (8_192, 8_192), (PAGE * 5 - 32, 64)] {
+                let kmem = allocate(&group, &chunk, at, size);
+                let data = (size * PROCESSORS / 2) as i64;
+                let mut of_this = [0; NODES];
+                of_this[0] += data;
+                of_this[1] += data;
+                of_this[usize::from(metadata)] += (size / 4 * 8) as i64;
+                (0..NODES).for_each(|of| expected[of] += of_this[of]);
+                assert_eq!((on(&root), on(&group), local(&group)), (expected, expected, expected));
+                assert!((0..NODES).all(|of| kmem.placement().on_node(node(of as u16)).cast_signed() == of_this[of]));
+                assert_eq!((group.live(), group.forced()), (expected.iter().sum::<i64>().cast_unsigned(), 0));
+                held.push((kmem, of_this));
+            }
+            assert_sums(&runtime);
+            // Freed by others, in another order.
+            for number in 0..held.len() {
+                let (kmem, of_this) = held.swap_remove(held.len() / 2);
+                others[number % 2].run(move || drop(kmem));
+                (0..NODES).for_each(|of| expected[of] -= of_this[of]);
+                assert_eq!((on(&root), on(&group)), (expected, expected));
+            }
+            assert_eq!((expected, group.live()), ([0; NODES], 0), "nothing is left");
+        }
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+/// The node with metadata alone, by hand: data on two nodes, what is kept about it on a third without processors.
+#[test]
+fn a_node_with_metadata_alone() {
+    let runtime = build(crate::support::trees::stocked().topology(machine()));
+    let group = create(&runtime.root(), "q");
+    let kmem = hold(&group, &placed(&[(0, 512), (1, 512), (5, 16)]));
+    assert_eq!(on(&group), [512, 512, 0, 0, 0, 16, 0, 0]);
+    assert!(!runtime.topology().has_processors(node(5)));
+    assert_eq!(group.numa_stat(Stat::KERNEL).to_string(), "N0=512 N1=512 N2=0 N3=0 N4=0 N5=16 N6=0 N7=0");
+    drop((kmem, group));
+    assert_empty(&runtime);
+}

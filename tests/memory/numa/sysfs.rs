@@ -1,0 +1,244 @@
+//! Machines of every shape, and files that are not what they should be.
+
+use std::io::ErrorKind;
+
+use memcg::{NodeId, Topology, TopologyError};
+
+use super::fixture::Sysfs;
+
+fn read(sysfs: &Sysfs) -> Topology {
+    Topology::from_sysfs(sysfs).expect("a machine")
+}
+
+fn refusal(sysfs: &Sysfs) -> TopologyError {
+    Topology::from_sysfs(sysfs).expect_err("no machine")
+}
+
+fn numbers(machine: &Topology) -> Vec<u16> {
+    machine.nodes().map(NodeId::get).collect()
+}
+
+fn nodes_of_processors(machine: &Topology) -> Vec<Option<u16>> {
+    (0..machine.processors()).map(|processor| machine.node_of_processor(processor).map(NodeId::get)).collect()
+}
+
+// === machines ===
+
+#[test]
+fn one_node() {
+    let machine = read(&Sysfs::machine("0", "0", &[(0, "0-3")], "0-3"));
+    assert_eq!(format!("{machine:?}"), r#"Topology {0: "0-3"}"#);
+    assert!(machine.is_one_node() && machine.is_online(NodeId::new(0)));
+    assert_eq!(machine.current_node(), NodeId::new(0));
+}
+
+#[test]
+fn two_nodes() {
+    let machine = read(&Sysfs::machine("0-1", "0-1", &[(0, "0-1,4-5"), (1, "2-3,6-7")], "0-7"));
+    assert_eq!(format!("{machine:?}"), r#"Topology {0: "0-1,4-5", 1: "2-3,6-7"}"#);
+    assert!(!machine.is_one_node());
+    assert_eq!((machine.nodes().len(), machine.processors()), (2, 8));
+    assert_eq!(nodes_of_processors(&machine), [0, 0, 1, 1, 0, 0, 1, 1].map(Some));
+    assert_eq!(machine.node_of_processor(8), None);
+}
+
+#[test]
+fn eight_nodes_of_which_six_have_no_processor() {
+    let none = [2, 3, 4, 5, 6, 7].map(|node| (node, ""));
+    let nodes = [[(0, "0-87"), (1, "88-175")].as_slice(), &none].concat();
+    let machine = read(&Sysfs::machine("0-7", "0-7", &nodes, "0-175"));
+    assert_eq!((numbers(&machine).len(), machine.processors()), (8, 176));
+    let with = |has| machine.nodes().filter(|&node| machine.has_processors(node) == has).count();
+    assert_eq!((with(true), with(false)), (2, 6));
+    assert!(machine.nodes().all(|node| machine.is_online(node)));
+    assert_eq!(machine.node_of_processor(88), Some(NodeId::new(1)));
+}
+
+#[test]
+fn sparse_numbers() {
+    let machine =
+        read(&Sysfs::machine("0,8,252-253", "0,8,252-253", &[(0, "0"), (8, "4"), (252, ""), (253, "")], "0,4"));
+    assert_eq!(numbers(&machine), [0, 8, 252, 253]);
+    assert_eq!(machine.processors(), 5);
+    assert_eq!(nodes_of_processors(&machine), [Some(0), None, None, None, Some(8)]);
+    assert!(!machine.is_online(NodeId::new(1)) && !machine.has_processors(NodeId::new(9)));
+}
+
+#[test]
+fn offline_nodes_and_processors() {
+    // Node 1 is to come; so are processors 2 and 3, which nobody names yet.
+    let machine = read(&Sysfs::machine("0-2", "0,2", &[(0, "0"), (2, "1")], "0-3"));
+    assert_eq!(numbers(&machine), [0, 1, 2]);
+    assert_eq!([0, 1, 2].map(|node| machine.is_online(NodeId::new(node))), [true, false, true]);
+    assert!(!machine.has_processors(NodeId::new(1)));
+    assert_eq!(nodes_of_processors(&machine), [0, 2, 0, 0].map(Some));
+    assert_eq!(format!("{machine:?}"), r#"Topology {0: "0,2-3", 1 (offline): "", 2: "1"}"#);
+}
+
+#[test]
+fn the_first_node_may_be_offline() {
+    let machine = read(&Sysfs::machine("0-2", "1-2", &[(1, "0"), (2, "1")], "0-2"));
+    assert_eq!(nodes_of_processors(&machine), [1, 2, 1].map(Some));
+}
+
+#[test]
+fn what_is_online_is_possible() {
+    let machine = read(&Sysfs::machine("0", "0-1", &[(0, "0"), (1, "1")], "0-1"));
+    assert_eq!(numbers(&machine), [0, 1]);
+}
+
+#[test]
+fn a_directory_of_an_offline_node_is_read() {
+    let machine = read(&Sysfs::machine("0-1", "0", &[(0, "0"), (1, "1")], "0-1"));
+    assert!(machine.has_processors(NodeId::new(1)) && !machine.is_online(NodeId::new(1)));
+}
+
+#[test]
+fn more_possible_nodes_than_are_provided_for() {
+    let machine = read(&Sysfs::machine("0-255", "0,250", &[(0, "0"), (250, "1")], "0-1"));
+    assert_eq!(numbers(&machine), [0, 250]);
+    let lists: Vec<_> = (0..65).map(|node| (node, "")).collect();
+    let error = refusal(&Sysfs::machine("0-64", "0-64", &lists, "0"));
+    assert_eq!(error, TopologyError::TooManyNodes { most: 64 });
+}
+
+#[test]
+fn no_sysfs_at_all() {
+    let machine = read(&Sysfs::empty());
+    assert!(machine.is_one_node() && machine.processors() >= 1);
+    assert!(Topology::from_sysfs("/nowhere/at/all").expect("one node").is_one_node());
+}
+
+#[test]
+fn no_nodes_in_sysfs() {
+    let machine = read(&Sysfs::empty().with("devices/system/cpu/possible", "0-11\n"));
+    assert_eq!((numbers(&machine), machine.processors()), (vec![0], 12));
+}
+
+#[test]
+fn no_processors_in_sysfs() {
+    let sysfs = Sysfs::machine("0-1", "0-1", &[(0, "0"), (1, "3")], "");
+    assert_eq!(nodes_of_processors(&read(&sysfs)), [Some(0), None, None, Some(1)]);
+    let sysfs = sysfs.without("devices/system/cpu");
+    assert_eq!(nodes_of_processors(&read(&sysfs)), [Some(0), None, None, Some(1)]);
+}
+
+#[test]
+fn this_machine() {
+    let machine = Topology::detect().expect("this machine");
+    let here = machine.current_node();
+    assert!(machine.nodes().any(|node| node == here) && machine.is_online(here));
+    assert!(machine.nodes().any(|node| machine.has_processors(node)));
+    assert_eq!(machine, Topology::from_sysfs("/sys").expect("as before"));
+    println!("{machine:?}");
+}
+
+// === files that are wrong ===
+
+const FILES: [&str; 4] = [
+    "devices/system/node/possible",
+    "devices/system/node/online",
+    "devices/system/node/node1/cpulist",
+    "devices/system/cpu/possible",
+];
+
+fn two() -> Sysfs {
+    Sysfs::machine("0-1", "0-1", &[(0, "0"), (1, "1")], "0-1")
+}
+
+#[test]
+fn unreadable_files() {
+    for file in FILES {
+        let sysfs = two().with_folder(file);
+        let error = refusal(&sysfs);
+        let TopologyError::Read { path, kind } = &error else { panic!("{error}") };
+        assert_eq!(*path, sysfs.path(file), "{file}");
+        assert_ne!(*kind, ErrorKind::NotFound);
+        assert!(error.to_string().contains(file), "{error}");
+    }
+}
+
+#[test]
+fn missing_files() {
+    // All but the last, without which the nodes say which processors there are.
+    for file in &FILES[..3] {
+        let sysfs = two().without(file);
+        assert_eq!(refusal(&sysfs), TopologyError::Read { path: sysfs.path(file), kind: ErrorKind::NotFound });
+    }
+    assert_eq!(read(&two().without(FILES[3])).processors(), 2);
+}
+
+#[test]
+fn a_file_in_the_place_of_a_folder() {
+    let sysfs = Sysfs::empty().with("devices", "");
+    let error = refusal(&sysfs);
+    assert!(matches!(error, TopologyError::Read { kind: ErrorKind::NotADirectory, .. }), "{error}");
+}
+
+#[test]
+fn malformed_lists() {
+    for (text, at) in [
+        ("a", 0),
+        ("-1", 0),
+        ("0-", 2),
+        ("0-1-2", 3),
+        ("0,", 2),
+        ("0,,1", 2),
+        ("0 1", 1),
+        ("0,1x", 3),
+        ("0-1\n\n", 3),
+        (" 0", 0),
+        ("0x1", 1),
+        ("3-1", 2),
+        ("1,0", 2),
+        ("0,0", 2),
+        ("0-3,3", 4),
+        ("65536", 4),
+        ("0-99999999999999999999", 6),
+        ("0-10:2/3", 4),
+        ("0\0", 1),
+    ] {
+        for file in FILES {
+            let sysfs = two().with(file, text);
+            let expected = TopologyError::Parse { path: sysfs.path(file), text: text.to_owned(), at };
+            assert_eq!(refusal(&sysfs), expected, "{text:?} in {file}");
+        }
+    }
+}
+
+#[test]
+fn bytes_that_are_no_text() {
+    for file in FILES {
+        let sysfs = two().with(file, b"0,\xff\xfe\n");
+        let error = refusal(&sysfs);
+        let TopologyError::Parse { path, at: 2, text } = &error else { panic!("{error}") };
+        assert_eq!((path, text.as_str()), (&sysfs.path(file), "0,\u{fffd}\u{fffd}\n"));
+        assert!(error.to_string().contains(file), "{error}");
+    }
+}
+
+#[test]
+fn lists_with_and_without_their_last_newline() {
+    assert_eq!(read(&two().with(FILES[2], "1")), read(&two()));
+    let empty = read(&two().with(FILES[2], ""));
+    assert!(!empty.has_processors(NodeId::new(1)));
+}
+
+#[test]
+fn processors_listed_twice() {
+    let sysfs = two().with("devices/system/node/node1/cpulist", "0-1\n");
+    let error = refusal(&sysfs);
+    assert_eq!(error, TopologyError::ProcessorTwice { processor: 0, nodes: [0, 1].map(NodeId::new) });
+}
+
+#[test]
+fn no_node_is_possible() {
+    assert_eq!(refusal(&Sysfs::machine("", "", &[], "0")), TopologyError::NoNodes);
+}
+
+#[test]
+fn the_largest_numbers() {
+    let machine = read(&Sysfs::machine("0,65535", "0,65535", &[(0, "0-65534"), (65_535, "65535")], "0-65535"));
+    assert_eq!(machine.processors(), 65_536);
+    assert_eq!(machine.node_of_processor(65_535), Some(NodeId::new(65_535)));
+}

@@ -1,0 +1,167 @@
+//! The charge for which somebody is chosen, and the charges that wait.
+
+use std::time::Duration;
+
+use memcg::{ChargeError, Event, OnExhausted};
+
+use super::{
+    HASTY, KIB, MIB, Process, Victims, WATCHDOG, admitted, all, assert_empty, block_on, blocked, build, charge, create,
+    in_line, join, kinds, limited, local, turned_away,
+};
+
+#[track_caller]
+fn assert_cancelled(error: ChargeError, of: &memcg::Group, bytes: u64) {
+    match error {
+        ChargeError::Cancelled { group, requested } => assert_eq!((&group, requested), (of, bytes)),
+        other => panic!("{other}"),
+    }
+}
+
+/// The largest is the one who charges: he is told to stop, and told so.
+#[test]
+fn one_that_is_the_victim_itself() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let (group, small) = (create(&domain, "q"), create(&domain, "small"));
+        let below = create(&group, "below");
+        let held = [charge(&below, 80 * KIB), charge(&small, 20 * KIB)];
+        let victims = Victims::default();
+        let hooks = [&group, &small].map(|group| victims.stubborn(group));
+        // At once: nobody waits for himself.
+        assert_cancelled(below.try_charge(KIB).expect_err("it is the victim"), &below, KIB);
+        assert_eq!((victims.paths(), domain.live()), (vec!["/domain/q".to_string()], 100 * KIB));
+        assert_eq!((local(&domain, Event::Oom), local(&group, Event::OomKill)), (1, 1));
+        let error = group.try_charge(KIB).expect_err("it is the victim");
+        let text = error.to_string();
+        assert!(text.contains("/domain/q") && !text.contains('\n'), "{text}");
+        drop((hooks, held, error, below, small, group, domain));
+        assert_empty(&runtime);
+    }
+}
+
+/// Those of the victim's subtree who wait are told to stop as well; others are not.
+#[test]
+fn those_of_the_victim_who_wait() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        domain.set_oom_policy(memcg::OomPolicy::Refuse);
+        let (victim, other) = (create(&domain, "victim"), create(&domain, "other"));
+        let below = create(&victim, "below");
+        let victims = Victims::default();
+        let hook = victims.obedient(&victim, 60 * KIB);
+        let held = charge(&other, 40 * KIB);
+        let mut inside = [in_line(&victim, 70 * KIB), in_line(&below, 71 * KIB)];
+        let mut outside = in_line(&other, 72 * KIB);
+        let thread = blocked(&below, 73 * KIB, &domain);
+        assert_eq!(domain.waiting(), 4);
+        domain.set_oom_policy(memcg::OomPolicy::Choose);
+        let charge = charge(&domain, 10 * KIB);
+        assert_eq!(victims.paths(), ["/domain/victim"]);
+        assert_cancelled(turned_away(&mut inside[0]), &victim, 70 * KIB);
+        assert_cancelled(turned_away(&mut inside[1]), &below, 71 * KIB);
+        assert_cancelled(join(thread).expect_err("its group is the victim"), &below, 73 * KIB);
+        assert!(inside.iter().all(|waiter| waiter.wakes() == 1));
+        assert_eq!((outside.wakes(), domain.waiting()), (0, 1));
+        drop((held, charge));
+        drop(admitted(&mut outside));
+        drop((inside, outside, hook, below, victim, other, domain));
+        assert_empty(&runtime);
+    }
+}
+
+/// Each form of charging that fails chooses; the ones that wait are in line meanwhile.
+#[test]
+fn in_every_form() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let domain = limited(&runtime.root(), "domain", 10 * MIB);
+        let charger = create(&domain, "charger");
+        for form in 0..5 {
+            let process = Process::below(&domain, &format!("process {form}"));
+            process.allocate(10 * MIB).expect("room");
+            let held = match form {
+                0 => charger.try_charge(MIB),
+                1 => charger.charge_timeout(MIB, WATCHDOG),
+                2 => block_on(charger.charge_async(MIB)),
+                3 => charger.charge_with(MIB, OnExhausted::Fail),
+                _ => charger.charge_with(MIB, OnExhausted::Wait(WATCHDOG)),
+            };
+            assert_eq!(held.expect("the process is stopped").bytes(), MIB, "form {form}");
+            process.wait_until_dead();
+            assert_eq!(process.kills(), 1);
+            process.exit().offline().expect("no children");
+        }
+        assert_eq!((local(&domain, Event::Oom), all(&domain, Event::OomKill)), (5, 5));
+        drop((charger, domain));
+        assert_empty(&runtime);
+    }
+}
+
+/// Nobody left: the charge is refused, or waits on as it would have without.
+#[test]
+fn when_nobody_is_left() {
+    for builder in kinds() {
+        let runtime = build(builder.oom_time(HASTY));
+        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let group = create(&domain, "q");
+        let held = charge(&group, 100 * KIB);
+        let victims = Victims::default();
+        let hook = victims.stubborn(&group);
+        assert!(matches!(domain.try_charge(KIB), Err(ChargeError::Limit(_))));
+        let error = domain.charge_timeout(KIB, Duration::from_millis(50)).expect_err("nobody gives anything");
+        assert!(matches!(error, ChargeError::TimedOut { .. } | ChargeError::Limit(_)), "{error}");
+        assert_eq!(victims.paths(), ["/domain/q"; 2]);
+        drop((hook, held, error, group, domain));
+        assert_empty(&runtime);
+    }
+}
+
+/// A reclaimer's charges choose nobody.
+#[test]
+fn not_from_inside_a_reclaimer() {
+    for builder in kinds() {
+        let runtime = build(builder.oom_time(HASTY));
+        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let group = create(&domain, "q");
+        let held = charge(&group, 100 * KIB);
+        let victims = Victims::default();
+        let hook = victims.stubborn(&group);
+        let registration = {
+            let reclaimer = super::call(|_, context| {
+                let error = context.group().try_charge(KIB).expect_err("full");
+                assert!(matches!(error, ChargeError::InReclaim(_)), "{error}");
+                0
+            });
+            domain.register_reclaimer(reclaimer, memcg::Priority::NORMAL)
+        };
+        domain.reclaim(KIB).expect("not inside a reclaimer");
+        assert!(victims.take().is_empty());
+        assert_eq!((all(&domain, Event::OomKill), all(&domain, Event::Panic)), (0, 0));
+        drop((registration, hook, held, group, domain));
+        assert_empty(&runtime);
+    }
+}
+
+/// What it is willing to wait is for all of it, however long a victim may take.
+#[test]
+fn a_time_limit_is_one() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let groups = ["a", "b"].map(|name| create(&domain, name));
+        let held = groups.each_ref().map(|group| charge(group, 50 * KIB));
+        let victims = Victims::default();
+        let hooks = groups.each_ref().map(|group| victims.stubborn(group));
+        let started = std::time::Instant::now();
+        let time = Duration::from_millis(20);
+        let error = domain.charge_timeout(KIB, time).expect_err("nobody gives anything");
+        let took = started.elapsed();
+        assert!(matches!(error, ChargeError::TimedOut { waited, .. } if waited >= time), "{error}");
+        assert!(took < super::PATIENT / 2, "{took:?}, and a victim may take {:?}", super::PATIENT);
+        assert_eq!(domain.waiting(), 0);
+        drop((hooks, held, error, groups, domain));
+        assert_empty(&runtime);
+    }
+}

@@ -1,0 +1,269 @@
+//! What a cancel hook may do and what becomes of one that panics, does nothing, or is dropped.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use memcg::{CancelHook, ChargeError, Event, Limits};
+
+use super::{
+    HASTY, KIB, Victims, WATCHDOG, all, assert_empty, assert_sound, build, charge, create, kinds, limited, local, lock,
+    until,
+};
+use crate::support::payloads::{DEPTHS, panic_with};
+
+/// It gives nothing up: the next, each once, then no more.
+#[test]
+fn one_that_does_nothing() {
+    for builder in kinds() {
+        let time = Duration::from_millis(60);
+        let runtime = build(builder.oom_time(time));
+        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let groups = ["a", "b"].map(|name| create(&domain, name));
+        let held = [charge(&groups[0], 40 * KIB), charge(&groups[1], 60 * KIB)];
+        let victims = Victims::default();
+        let hooks = groups.each_ref().map(|group| victims.stubborn(group));
+        let started = Instant::now();
+        let error = domain.try_charge(KIB).expect_err("nobody gives anything");
+        assert!(matches!(&error, ChargeError::Limit(refusal) if refusal.group() == &domain), "{error}");
+        assert!(started.elapsed() >= 2 * time, "each had its time: {:?}", started.elapsed());
+        assert_eq!(victims.paths(), ["/domain/b", "/domain/a"]);
+        assert_eq!((local(&domain, Event::Oom), all(&domain, Event::OomKill)), (1, 2));
+        // The next charge begins anew.
+        assert!(domain.try_charge(KIB).is_err());
+        assert_eq!(victims.paths().len(), 2);
+        drop((hooks, held, error, groups, domain));
+        assert_empty(&runtime);
+    }
+}
+
+/// One that gives enough is the last.
+#[test]
+fn enough_is_enough() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let victims = Victims::default();
+        let sizes = [("a", 20), ("b", 50), ("c", 30)];
+        let groups = sizes.map(|(name, _)| create(&domain, name));
+        let hooks: Vec<_> =
+            groups.iter().zip(sizes).map(|(group, (_, kib))| victims.obedient(group, kib * KIB)).collect();
+        drop(charge(&domain, 40 * KIB));
+        assert_eq!((victims.paths(), domain.live()), (vec!["/domain/b".to_string()], 50 * KIB));
+        // And one that does not give enough is not.
+        drop(charge(&domain, 90 * KIB));
+        assert_eq!(victims.paths(), ["/domain/c", "/domain/a"]);
+        drop((hooks, groups, domain));
+        assert_empty(&runtime);
+    }
+}
+
+/// What a hook has captured panics when it is dropped: that is counted, and nothing keeps the group.
+#[test]
+fn one_whose_drop_panics() {
+    struct Drops(u64);
+    impl Drop for Drops {
+        fn drop(&mut self) {
+            panic_with(self.0);
+        }
+    }
+    for depth in DEPTHS {
+        for builder in kinds() {
+            let runtime = build(builder);
+            let group = create(&runtime.root(), "q");
+            let captured = Drops(depth);
+            let hook = group.on_cancel(move |_| _ = &captured);
+            drop(hook);
+            assert_eq!(local(&group, Event::Panic), 1);
+            drop(group);
+            assert_empty(&runtime);
+        }
+    }
+}
+
+/// Counted as any panic of foreign code is; the next one is asked.
+#[test]
+fn one_that_panics() {
+    for builder in kinds() {
+        let runtime = build(builder.oom_time(HASTY));
+        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let (bad, good) = (create(&domain, "bad"), create(&domain, "good"));
+        let held = charge(&bad, 60 * KIB);
+        let victims = Victims::default();
+        let hooks = [victims.hook(&bad, || panic!("on purpose")), victims.obedient(&good, 40 * KIB)];
+        drop(charge(&domain, 10 * KIB));
+        assert_eq!(victims.paths(), ["/domain/bad", "/domain/good"]);
+        assert_eq!((local(&bad, Event::Panic), all(&domain, Event::Panic)), (1, 1));
+        // Nothing is left behind.
+        drop(charge(&domain, 40 * KIB));
+        assert_sound(&runtime);
+        drop((hooks, held, bad, good, domain));
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn dropped_it_is_gone() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let group = create(&domain, "q");
+        let held = charge(&group, 100 * KIB);
+        let victims = Victims::default();
+        let hook = victims.stubborn(&group);
+        drop(hook);
+        assert!(matches!(domain.try_charge(KIB), Err(ChargeError::Limit(_))));
+        assert!(victims.take().is_empty());
+        assert_eq!(all(&domain, Event::OomKill), 0, "nobody is there to be stopped");
+        drop((held, group, domain));
+        assert_empty(&runtime);
+    }
+}
+
+/// Several at one group are all called, and are one task.
+#[test]
+fn several_at_one_group() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let group = create(&domain, "q");
+        let victims = Victims::default();
+        let hooks = [victims.stubborn(&group), victims.obedient(&group, 50 * KIB), victims.obedient(&group, 50 * KIB)];
+        drop(charge(&domain, 100 * KIB));
+        assert_eq!(victims.paths(), ["/domain/q"; 3]);
+        assert_eq!(domain.live(), 0);
+        drop((hooks, group, domain));
+        assert_empty(&runtime);
+    }
+}
+
+/// When the drop has returned, no call is under way.
+#[test]
+fn a_drop_waits_for_a_call() {
+    for builder in kinds() {
+        let runtime = build(builder.oom_time(HASTY));
+        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let group = create(&domain, "q");
+        let held = charge(&group, 100 * KIB);
+        let (began, ended) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+        let hook = {
+            let (began, ended) = (Arc::clone(&began), Arc::clone(&ended));
+            group.on_cancel(move |_| {
+                began.fetch_add(1, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(50));
+                ended.fetch_add(1, Ordering::SeqCst);
+            })
+        };
+        std::thread::scope(|scope| {
+            let domain = &domain;
+            scope.spawn(move || assert!(domain.try_charge(KIB).is_err()));
+            until("the call", || began.load(Ordering::SeqCst) == 1);
+            drop(hook);
+            assert_eq!(ended.load(Ordering::SeqCst), 1);
+        });
+        drop((held, group, domain));
+        assert_empty(&runtime);
+    }
+}
+
+/// It drops itself.
+#[test]
+fn one_that_ends_its_own_registration() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let group = create(&domain, "q");
+        let victims = Victims::default();
+        let own: Arc<Mutex<Option<CancelHook>>> = Arc::default();
+        let held = Arc::new(Mutex::new(Some(charge(&group, 100 * KIB))));
+        let hook = {
+            let (own, held) = (Arc::clone(&own), Arc::clone(&held));
+            victims.hook(&group, move || {
+                let own = lock(&own).take();
+                drop(own);
+                drop(lock(&held).take());
+            })
+        };
+        *lock(&own) = Some(hook);
+        drop(charge(&domain, 100 * KIB));
+        assert_eq!((victims.paths().len(), lock(&own).is_none()), (1, true));
+        drop((held, group, domain));
+        assert_empty(&runtime);
+    }
+}
+
+/// No lock is held: it may use the whole crate.
+#[test]
+fn it_may_do_anything() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let group = create(&domain, "q");
+        let victims = Victims::default();
+        let held = Mutex::new(Some(charge(&group, 100 * KIB)));
+        let hook = {
+            let (domain, group) = (domain.clone(), group.clone());
+            victims.hook(&group.clone(), move || {
+                assert_eq!((domain.live(), group.live()), (100 * KIB, 100 * KIB));
+                // What does not fit is refused, and chooses nobody: not from in here.
+                assert!(domain.try_charge(KIB).is_err());
+                drop(domain.charge(KIB));
+                let new = domain.create("new", Limits::new()).expect("a free name");
+                new.offline().expect("no children");
+                drop(group.on_cancel(|_| ()));
+                assert!(domain.diagnose().to_string().contains("/domain"));
+                group.set_oom_group(false);
+                drop(lock(&held).take());
+                // Now there is room.
+                drop(domain.try_charge(KIB));
+            })
+        };
+        drop(charge(&domain, 50 * KIB));
+        assert_eq!((victims.paths().len(), local(&group, Event::Panic)), (1, 0));
+        drop((hook, group, domain));
+        assert_empty(&runtime);
+    }
+}
+
+/// One that gives up its memory only later, on another thread: the charge waits for it.
+#[test]
+fn memory_that_comes_later_is_waited_for() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let group = create(&domain, "q");
+        let (stop, stopped) = std::sync::mpsc::channel();
+        let held = charge(&group, 100 * KIB);
+        let worker = std::thread::spawn(move || {
+            stopped.recv().expect("somebody stops it");
+            std::thread::sleep(Duration::from_millis(30));
+            drop(held);
+        });
+        let victims = Victims::default();
+        let hook = victims.hook(&group, move || stop.send(()).expect("it listens"));
+        let charge = charge(&domain, 60 * KIB);
+        super::join(worker);
+        assert_eq!((charge.bytes(), domain.waiting(), victims.paths().len()), (60 * KIB, 0, 1));
+        drop((charge, hook, group, domain));
+        assert_empty(&runtime);
+    }
+}
+
+/// A group that goes offline is not chosen any more, and what it holds is waited for by nobody.
+#[test]
+fn one_that_is_offline() {
+    for builder in kinds() {
+        let runtime = build(builder.oom_time(HASTY));
+        let domain = limited(&runtime.root(), "domain", 100 * KIB);
+        let (gone, stays) = (create(&domain, "gone"), create(&domain, "stays"));
+        let held = charge(&gone, 60 * KIB);
+        let victims = Victims::default();
+        let hooks = [victims.stubborn(&gone), victims.obedient(&stays, 40 * KIB)];
+        gone.offline().expect("no children");
+        drop(charge(&domain, 10 * KIB));
+        assert_eq!(victims.paths().last().map(String::as_str), Some("/domain/stays"));
+        assert!(domain.charge_timeout(61 * KIB, HASTY.min(WATCHDOG)).is_err());
+        drop((hooks, held, gone, stays, domain));
+        assert_empty(&runtime);
+    }
+}

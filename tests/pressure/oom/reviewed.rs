@@ -1,0 +1,114 @@
+//! What reviews found, kept found.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use memcg::{ChargeError, Limit, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
+
+use super::{bare, build, create};
+
+/// A root that chooses.
+fn root_of(max: u64) -> Runtime {
+    build(bare().max(Limit::Bytes(max)))
+}
+
+/// A subtree goes as one, but for who is exempt: what does not fit there waits for the victim as anybody else.
+#[test]
+fn who_is_exempt_is_not_told_that_he_was_cancelled() {
+    let runtime = root_of(100);
+    let service = create(&runtime.root(), "service");
+    service.set_oom_group(true);
+    let [hog, exempt] = ["hog", "exempt"].map(|name| create(&service, name));
+    exempt.set_oom_exempt(true);
+    let held = Arc::new(Mutex::new(Some(hog.try_charge(90).expect("room"))));
+    let _hook = hog.on_cancel({
+        let held = Arc::clone(&held);
+        move |_| drop(held.lock().expect("whole").take())
+    });
+    let charge = exempt.try_charge(50).expect("the victim's memory");
+    assert_eq!((hog.live(), charge.bytes()), (0, 50));
+}
+
+/// Who waits in the victim is sent away before its hooks run: a hook may join him.
+#[test]
+fn a_hook_may_wait_for_who_waits_in_its_group() {
+    let runtime = root_of(100);
+    let root = runtime.root();
+    let [hog, other] = ["hog", "other"].map(|name| create(&root, name));
+    let held = hog.try_charge(90).expect("room");
+    // Nobody chooses as long as it goes into line.
+    root.set_oom_policy(OomPolicy::Refuse);
+    let waits = std::thread::spawn({
+        let hog = hog.clone();
+        move || {
+            let ended = hog.charge_timeout(50, Duration::from_secs(600));
+            drop(held);
+            ended.map(drop)
+        }
+    });
+    while root.waiting() == 0 {
+        std::thread::yield_now();
+    }
+    root.set_oom_policy(OomPolicy::Choose);
+    let waits = Mutex::new(Some(waits));
+    let _hook = hog.on_cancel(move |_| {
+        let thread = waits.lock().expect("whole").take().expect("called once");
+        let ended = thread.join().expect("no panic");
+        assert!(matches!(ended, Err(ChargeError::Cancelled { .. })));
+    });
+    assert!(other.try_charge(50).is_ok());
+    assert_eq!(root.events().get(memcg::Event::Panic), 0);
+}
+
+/// Frees a part of what it has, inside reclaim: who waits is served there, and not from the reserve.
+#[test]
+fn the_reserve_is_not_for_those_in_line() {
+    struct Part(Mutex<Vec<memcg::Charge>>);
+    impl Reclaim for Part {
+        fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
+            self.0.lock().expect("whole").pop().map_or(0, |charge| charge.bytes())
+        }
+    }
+    let runtime = root_of(100);
+    let root = runtime.root();
+    root.set_reserve(20);
+    let kept = root.try_charge(75).expect("room");
+    let part = Arc::new(Part(Mutex::new(vec![root.try_charge(5).expect("room")])));
+    let mut waits = std::pin::pin!(root.charge_async(20));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(waits.as_mut().poll(&mut context).is_pending());
+    let _registration = root.register_reclaimer(part, Priority::NORMAL);
+    assert!(root.reclaim(5).expect("not nested").freed >= 5);
+    assert!(waits.as_mut().poll(&mut context).is_pending(), "75 and 20 are above 80");
+    assert_eq!(root.usage(), 75);
+    drop(kept);
+    assert!(waits.poll(&mut context).is_ready());
+}
+
+/// A hook that gives its place up, with all that kept its group: the call goes on with a group that is there.
+#[test]
+fn a_hook_may_give_its_own_place_up() {
+    let runtime = root_of(100);
+    let root = runtime.root();
+    let hog = create(&root, "hog");
+    let held = hog.try_charge(90).expect("room");
+    let (place, told) = (Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));
+    let kept = Mutex::new(Some((held, hog.clone())));
+    let hook = hog.on_cancel({
+        let (place, told) = (Arc::clone(&place), Arc::clone(&told));
+        move |why| {
+            let hook: Option<memcg::CancelHook> = place.lock().expect("whole").take();
+            drop((hook, kept.lock().expect("whole").take()));
+            assert_eq!(why.group().path(), "/hog");
+            told.store(true, Ordering::SeqCst);
+        }
+    });
+    *place.lock().expect("whole") = Some(hook);
+    hog.offline().expect("no children");
+    drop(hog);
+    assert!(root.try_charge(50).is_ok());
+    assert!(told.load(Ordering::SeqCst));
+    assert_eq!((root.events().get(memcg::Event::Panic), runtime.dying()), (0, 0));
+}

@@ -1,0 +1,213 @@
+//! Who is in excess of a soft limit, and how many those below a group are: exact at each crossing.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use memcg::{Group, Limit, LimitError, Limits};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
+use super::{Cache, KIB, Log, MIB, assert_empty, assert_sound, bare, build, charge, create, create_with, kinds, soft};
+
+const ROUNDS: u64 = if cfg!(debug_assertions) { 40 } else { 400 };
+
+#[test]
+fn never_by_default() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = create(&runtime.root(), "q");
+        assert_eq!((group.soft(), group.limits().soft), (u64::MAX, Some(Limit::Max)));
+        let held = group.charge(1 << 50);
+        assert!(!group.is_in_excess() && !runtime.root().is_in_excess());
+        assert_eq!(runtime.root().children_in_excess(), 0);
+        assert_sound(&runtime);
+        drop(held);
+    }
+}
+
+/// 0: always when it holds anything. Any other: above it, not at it.
+#[test]
+fn above_it_not_at_it() {
+    for limit in [0, 1, 4_096, MIB] {
+        let runtime = build(bare());
+        let (root, top) = (runtime.root(), create(&runtime.root(), "top"));
+        let group = create_with(&top, "q", soft(limit));
+        assert_eq!((group.soft(), group.limits().soft), (limit, Some(Limit::Bytes(limit))));
+        let counted = || (group.is_in_excess(), top.children_in_excess(), root.children_in_excess());
+        assert_eq!((counted(), group.children_in_excess()), ((false, 0, 0), 0));
+        let mut held = charge(&group, limit);
+        assert_eq!(counted(), (false, 0, 0));
+        held.try_grow(1).expect("no max");
+        assert_eq!(counted(), (true, 1, 1));
+        held.try_grow(MIB).expect("no max");
+        assert_eq!(counted(), (true, 1, 1), "once");
+        held.shrink(MIB);
+        assert_eq!(counted(), (true, 1, 1));
+        held.shrink(1);
+        assert_eq!(counted(), (false, 0, 0));
+        held.grow(1);
+        assert_eq!(counted(), (true, 1, 1), "by force, too");
+        // The limit moves over usage and back.
+        group.set_soft(Limit::Bytes(limit + 1)).expect("a number");
+        assert_eq!((counted(), group.soft()), ((false, 0, 0), limit + 1));
+        group.set_soft(Limit::Bytes(limit)).expect("a number");
+        assert_eq!(counted(), (true, 1, 1));
+        group.set_soft(Limit::Max).expect("none");
+        assert_eq!(counted(), (false, 0, 0));
+        group.set_soft(Limit::Bytes(0)).expect("a number");
+        assert_eq!(counted(), (true, 1, 1));
+        assert_sound(&runtime);
+        group.offline().expect("no children");
+        assert_eq!((top.children_in_excess(), root.children_in_excess()), (0, 0), "offline leaves at once");
+        assert_sound(&runtime);
+        drop((held, group, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// Each level counts all below it, not only its children; a charge crosses at several levels at once.
+#[test]
+fn every_level_counts_all_below() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let mut chain = vec![root.clone()];
+        for depth in 0..6 {
+            let limits = if depth % 2 == 0 { soft(MIB) } else { Limits::new() };
+            chain.push(create_with(&chain[depth], "x", limits));
+        }
+        let mut held = charge(&chain[6], MIB + 1);
+        let counted: Vec<u64> = chain.iter().map(Group::children_in_excess).collect();
+        assert_eq!(counted, [3, 2, 2, 1, 1, 0, 0]);
+        root.set_soft(Limit::Bytes(0)).expect("a number");
+        assert!(root.is_in_excess());
+        assert_eq!(root.children_in_excess(), 3, "not itself");
+        assert_sound(&runtime);
+        held.shrink(MIB);
+        runtime.root().drain();
+        let counted: u64 = chain.iter().map(Group::children_in_excess).sum();
+        assert_eq!(counted, 0);
+        assert_sound(&runtime);
+    }
+}
+
+/// A charge that is refused leaves no trace, nor one that moves to where it was counted already.
+#[test]
+fn refused_and_moved() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let full = create_with(&root, "full", Limits::new().max(Limit::Bytes(MIB)));
+        let from = create_with(&full, "from", soft(0));
+        let to = create_with(&full, "to", soft(0));
+        assert!(from.try_charge(2 * MIB).is_err());
+        assert!(!from.is_in_excess());
+        let mut held = charge(&from, MIB / 2);
+        assert_eq!((from.is_in_excess(), to.is_in_excess(), full.children_in_excess()), (true, false, 1));
+        held.transfer(&to).expect("below the same");
+        from.drain();
+        assert_eq!((from.is_in_excess(), to.is_in_excess(), full.children_in_excess()), (false, true, 1));
+        assert_sound(&runtime);
+        drop(held);
+        root.drain();
+        assert_eq!(full.children_in_excess(), 0);
+        assert_sound(&runtime);
+    }
+}
+
+/// Reclaim itself takes a group out of it.
+#[test]
+fn reclaimed_out_of_it() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let (root, log) = (runtime.root(), Log::default());
+        let group = create_with(&root, "q", soft(4 * MIB));
+        let (_cache, _registration) = Cache::of(&group, 8 * MIB, &log);
+        assert_eq!(root.children_in_excess(), 1);
+        root.reclaim(5 * MIB).expect("not inside a reclaimer");
+        assert_eq!((group.is_in_excess(), root.children_in_excess()), (false, 0));
+        assert_sound(&runtime);
+    }
+}
+
+#[test]
+fn a_percentage_follows() {
+    let runtime = build(bare());
+    let root = runtime.root();
+    let quarter = "25%".parse::<Limit>().expect("a percentage");
+    match root.create("q", Limits::new().soft(quarter)) {
+        Err(memcg::CreateError::Limit(LimitError::NoLimitedAncestor { limit, .. })) => assert_eq!(limit, "soft"),
+        other => panic!("{other:?}"),
+    }
+    root.set_max(Limit::Bytes(16 * MIB)).expect("a number");
+    let group = create_with(&root, "q", Limits::new().soft(quarter));
+    let held = charge(&group, 3 * MIB);
+    assert_eq!((group.soft(), group.limits().soft, group.is_in_excess()), (4 * MIB, Some(quarter), false));
+    root.set_max(Limit::Bytes(8 * MIB)).expect("a number");
+    assert_eq!((group.soft(), group.is_in_excess(), root.children_in_excess()), (2 * MIB, true, 1));
+    root.set_max(Limit::Bytes(16 * MIB)).expect("a number");
+    assert_eq!((group.is_in_excess(), root.children_in_excess()), (false, 0));
+    assert_sound(&runtime);
+    drop(held);
+}
+
+/// Real threads: charges, uncharges, soft limits that move, groups that come and go. At rest, a recount.
+#[test]
+fn a_recount_after_any_race() {
+    for (seed, builder) in kinds().into_iter().enumerate() {
+        let runtime = build(builder);
+        let root = runtime.root();
+        for round in 0..ROUNDS / 4 {
+            let parents = ["a", "b"].map(|name| create_with(&root, name, soft(round % 3 * 10 * KIB)));
+            let leaves: Vec<Group> = (0..6).map(|n| create(&parents[n % 2], &n.to_string())).collect();
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let workers = (0..3_u64).map(|thread| {
+                    let (leaves, parents) = (&leaves, &parents);
+                    scope.spawn(move || work(leaves, parents, seed as u64 * 1_000 + round * 3 + thread))
+                });
+                let workers: Vec<_> = workers.collect();
+                let (stop, parents) = (&stop, &parents);
+                scope.spawn(move || {
+                    while !stop.load(Ordering::SeqCst) {
+                        let most = parents[0].children_in_excess();
+                        assert!(most <= 200, "{most} of few");
+                        std::thread::yield_now();
+                    }
+                });
+                let held: Vec<_> = workers.into_iter().map(|worker| worker.join().expect("no panic")).collect();
+                stop.store(true, Ordering::SeqCst);
+                assert_sound(&runtime);
+                drop(held);
+                assert_sound(&runtime);
+            });
+            parents.iter().for_each(Group::offline_tree);
+            assert_eq!(root.children_in_excess(), 0);
+        }
+        assert_empty(&runtime);
+    }
+}
+
+/// What one thread does; what it still holds at the end is looked at before it goes.
+fn work(leaves: &[Group], parents: &[Group], seed: u64) -> Vec<memcg::Charge> {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    let mut held = Vec::new();
+    for step in 0..400 {
+        let leaf = &leaves[rng.random_range(0..leaves.len())];
+        match rng.random_range(0..12) {
+            0 => leaf.set_soft(Limit::Bytes(rng.random_range(0..8) * 4 * KIB)).expect("a number"),
+            1 => leaf.set_soft(Limit::Max).expect("none"),
+            2 => parents[step % 2].set_soft(Limit::Bytes(rng.random_range(0..20) * KIB)).expect("a number"),
+            3 => {
+                let limits = soft(rng.random_range(0..2) * KIB);
+                if let Ok(passing) = leaf.create(&seed.to_string(), limits) {
+                    held.extend(passing.try_charge(rng.random_range(0..4 * KIB)).ok());
+                    passing.offline().expect("no children");
+                }
+            }
+            4..8 => held.extend(leaf.try_charge(rng.random_range(0..8 * KIB)).ok()),
+            _ if held.is_empty() => {}
+            _ => drop(held.swap_remove(rng.random_range(0..held.len()))),
+        }
+    }
+    held
+}

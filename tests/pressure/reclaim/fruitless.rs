@@ -1,0 +1,174 @@
+//! A reclaimer that frees nothing is remembered, skipped for a while, and asked again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use memcg::{Group, Limit, Priority, Registration};
+
+use super::{Cache, KIB, Log, MIB, assert_sound, bare, build, call, charge, create, create_with, kinds, soft};
+
+/// Frees nothing, or, once it is told to, what it is asked for.
+struct Dud {
+    cache: Arc<Cache>,
+    calls: Arc<AtomicU64>,
+    useful: Arc<AtomicBool>,
+    _registration: Registration,
+}
+
+impl Dud {
+    fn of(group: &Group, bytes: u64) -> Self {
+        let cache = Cache::alone(group, bytes, &Log::default());
+        let (calls, useful) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let reclaimer = {
+            let (cache, calls, useful) = (Arc::clone(&cache), Arc::clone(&calls), Arc::clone(&useful));
+            call(move |want, _| {
+                calls.fetch_add(1, Ordering::SeqCst);
+                if useful.load(Ordering::SeqCst) { cache.evict(want) } else { 0 }
+            })
+        };
+        let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+        Dud { cache, calls, useful, _registration: registration }
+    }
+
+    fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
+    }
+}
+
+/// So much is reclaimed at a time that everybody has a turn, and is put back.
+fn turn(root: &Group, cache: &Cache) {
+    let report = root.reclaim(2 * MIB).expect("not inside a reclaimer");
+    assert_eq!(report.freed, 2 * MIB);
+    let missing = 64 * MIB - cache.bytes();
+    cache.add(missing).expect("no max");
+}
+
+/// Beside one that gives: asked now and then, not each time.
+#[test]
+fn skipped_and_asked_again() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let (root, log) = (runtime.root(), Log::default());
+        let dud = Dud::of(&create(&root, "dud"), 64 * MIB);
+        let (cache, _registration) = Cache::of(&create(&root, "cache"), 64 * MIB, &log);
+        let calls: Vec<u64> = (0..400)
+            .map(|_| {
+                turn(&root, &cache);
+                dud.calls()
+            })
+            .collect();
+        let asked = calls[calls.len() - 1];
+        assert!(asked < 400 / 4, "asked {asked} times in 400 calls");
+        assert!(asked > calls[0], "asked once and never again");
+        assert!(calls[399] > calls[200], "not asked in 200 calls");
+        // It has come to its senses: soon it gives its share.
+        dud.useful.store(true, Ordering::SeqCst);
+        (0..100).for_each(|_| turn(&root, &cache));
+        assert!(dud.cache.bytes() < 64 * MIB, "not asked in 100 calls");
+        assert_sound(&runtime);
+    }
+}
+
+/// Each time in a row that it frees nothing it is left alone for longer, up to a bound.
+#[test]
+fn for_longer_each_time_up_to_a_bound() {
+    let runtime = build(bare());
+    let root = runtime.root();
+    let dud = Dud::of(&create(&root, "dud"), 64 * MIB);
+    let (cache, _registration) = Cache::of(&create(&root, "cache"), 64 * MIB, &Log::default());
+    let mut gaps = Vec::new();
+    let (mut last, mut since) = (0, 0);
+    for _ in 0..1_000 {
+        turn(&root, &cache);
+        since += 1;
+        if dud.calls() > last {
+            last = dud.calls();
+            gaps.push(since);
+            since = 0;
+        }
+    }
+    // Everybody has a turn in each call: 1, 3, 7 ... 63 of them go by without a question.
+    assert_eq!(gaps[..7], [1, 2, 4, 8, 16, 32, 64]);
+    assert!(gaps[7..].iter().all(|&gap| gap == 64) && gaps.len() > 15, "{gaps:?}");
+    assert_sound(&runtime);
+}
+
+/// What was skipped is no reason to say no: before a charge is refused everybody has been asked.
+#[test]
+fn nobody_is_refused_for_a_memory() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let group = create_with(&root, "q", memcg::Limits::new().max(Limit::Bytes(16 * MIB)));
+        let dud = Dud::of(&group, 16 * MIB);
+        for _ in 0..3 {
+            assert!(group.try_charge(MIB).is_err());
+        }
+        let fruitless = dud.calls();
+        assert!(fruitless > 0);
+        dud.useful.store(true, Ordering::SeqCst);
+        let held = charge(&group, MIB);
+        assert!(dud.calls() > fruitless && dud.cache.bytes() <= 15 * MIB);
+        assert_sound(&runtime);
+        drop(held);
+    }
+}
+
+/// However often it freed nothing: it is asked again after a while, even where nothing has changed but its mind, and at
+/// once where its group has grown.
+#[test]
+fn nobody_is_given_up() {
+    for grown in [false, true] {
+        let runtime = build(bare());
+        let root = runtime.root();
+        let group = create_with(&root, "q", memcg::Limits::new().max(Limit::Bytes(16 * MIB)));
+        let dud = Dud::of(&group, 15 * MIB);
+        for _ in 0..200 {
+            assert!(group.try_charge(2 * MIB).is_err());
+        }
+        assert!(dud.calls() < 100, "asked {} times by 200 that were refused", dud.calls());
+        dud.useful.store(true, Ordering::SeqCst);
+        let more = grown.then(|| charge(&group, KIB));
+        let tries = (1..=64).find(|_| group.try_charge(2 * MIB).is_ok());
+        assert!(tries.is_some_and(|tries| tries == 1 || !grown), "admitted after {tries:?}");
+        assert_sound(&runtime);
+        drop(more);
+    }
+}
+
+/// Nor is low broken while one that is not protected was only skipped.
+#[test]
+fn nobody_is_unprotected_for_a_memory() {
+    let runtime = build(bare());
+    let (root, log) = (runtime.root(), Log::default());
+    let dud = Dud::of(&create(&root, "dud"), 16 * MIB);
+    let kept = create_with(&root, "kept", memcg::Limits::new().low(Limit::Max));
+    for _ in 0..3 {
+        root.reclaim(MIB).expect("not inside a reclaimer");
+    }
+    assert!(dud.calls() > 0);
+    let (cache, _registration) = Cache::of(&kept, 16 * MIB, &log);
+    dud.useful.store(true, Ordering::SeqCst);
+    assert_eq!(root.reclaim(MIB).expect("not inside a reclaimer").freed, MIB);
+    assert_eq!((dud.cache.bytes(), cache.bytes()), (15 * MIB, 16 * MIB));
+    assert_sound(&runtime);
+}
+
+/// One that has nothing costs no question at all, and is asked as soon as it has something.
+#[test]
+fn an_empty_group_is_left_alone() {
+    let runtime = build(bare());
+    let (root, log) = (runtime.root(), Log::default());
+    let empty = create_with(&root, "empty", soft(0));
+    let (cache, _registration) = Cache::of(&empty, 0, &log);
+    let (_other, _other_registration) = Cache::of(&create(&root, "cache"), 64 * MIB, &Log::default());
+    for _ in 0..100 {
+        let report = root.reclaim(16 * KIB).expect("not inside a reclaimer");
+        assert_eq!(report.soft_visited, 0);
+    }
+    assert!(log.is_empty());
+    cache.add(MIB).expect("room");
+    assert_eq!(root.reclaim(MIB).expect("not inside a reclaimer").freed, MIB);
+    assert_eq!((cache.bytes(), log.order()), (0, vec!["/empty".to_string()]));
+    assert_sound(&runtime);
+}

@@ -1,0 +1,332 @@
+//! "Asked, will report": answers that come afterwards, from wherever, or never.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use memcg::{ChargeError, Group, Later, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration};
+
+use super::{
+    Cache, KIB, Log, MIB, assert_empty, assert_sound, bare, build, call, charge, create, create_with, lock, soft,
+};
+
+/// Frees nothing when it is asked; hands the question on.
+struct Asynchronous {
+    cache: Arc<Cache>,
+    questions: Mutex<Sender<Later>>,
+    /// Takes so many at once.
+    times: usize,
+}
+
+impl Reclaim for Asynchronous {
+    fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
+        for _ in 0..self.times {
+            let later = context.later();
+            assert_eq!(later.want(), want);
+            // Nobody listens any more: dropped, which is an answer too.
+            let _ = lock(&self.questions).send(later);
+        }
+        0
+    }
+
+    fn reclaimable(&self) -> u64 {
+        self.cache.bytes()
+    }
+}
+
+struct Made {
+    cache: Arc<Cache>,
+    questions: Receiver<Later>,
+    registration: Registration,
+}
+
+fn asynchronous(group: &Group, bytes: u64, times: usize) -> Made {
+    let cache = Cache::alone(group, bytes, &Log::default());
+    let (sender, questions) = channel();
+    let reclaimer = Asynchronous { cache: Arc::clone(&cache), questions: Mutex::new(sender), times };
+    let registration = group.register_reclaimer(Arc::new(reclaimer), Priority::NORMAL);
+    Made { cache, questions, registration }
+}
+
+/// Time enough to be asked, not to be waited for.
+fn impatient() -> memcg::RuntimeBuilder {
+    bare().reclaim_time(Duration::from_millis(5))
+}
+
+fn is_send<T: Send + 'static>(_: &T) {}
+
+#[test]
+fn not_asked_again_before_it_reports() {
+    let runtime = build(impatient());
+    let group = create(&runtime.root(), "q");
+    let made = asynchronous(&group, 8 * MIB, 1);
+    let report = group.reclaim(MIB).expect("not inside a reclaimer");
+    let question = made.questions.try_recv().expect("asked");
+    is_send(&question);
+    assert!(report.freed == 0 && report.pending >= question.want(), "{report:?}");
+    assert!(question.want() > 0 && question.want() <= MIB);
+    for _ in 0..5 {
+        group.reclaim(MIB).expect("not inside a reclaimer");
+        assert!(made.questions.try_recv().is_err(), "asked while an answer is due");
+    }
+    question.report(made.cache.evict(MIB));
+    let report = group.reclaim(MIB).expect("not inside a reclaimer");
+    assert!(made.questions.try_recv().is_ok(), "not asked again: {report:?}");
+    assert_sound(&runtime);
+}
+
+/// Dropped without a word: as if nothing was freed, and it is asked again, if not at once.
+#[test]
+fn dropped_is_an_answer() {
+    let runtime = build(impatient());
+    let group = create(&runtime.root(), "q");
+    let made = asynchronous(&group, 8 * MIB, 1);
+    let mut asked = 0;
+    for _ in 0..200 {
+        group.reclaim(MIB).expect("not inside a reclaimer");
+        if let Ok(question) = made.questions.try_recv() {
+            drop(question);
+            asked += 1;
+        }
+    }
+    assert!(asked >= 3, "asked {asked} times");
+    assert_eq!(made.cache.bytes(), 8 * MIB);
+    assert_sound(&runtime);
+}
+
+/// Two questions of one call: while either is open it is not asked again.
+#[test]
+fn twice_outstanding() {
+    let runtime = build(impatient());
+    let group = create(&runtime.root(), "q");
+    let made = asynchronous(&group, 8 * MIB, 2);
+    group.reclaim(MIB).expect("not inside a reclaimer");
+    let questions: Vec<Later> = made.questions.try_iter().collect();
+    assert_eq!(questions.len(), 2);
+    for question in questions {
+        group.reclaim(MIB).expect("not inside a reclaimer");
+        assert_eq!(made.questions.try_iter().count(), 0, "asked while an answer is due");
+        question.report(made.cache.evict(64 * KIB));
+    }
+    group.reclaim(MIB).expect("not inside a reclaimer");
+    assert_eq!(made.questions.try_iter().count(), 2);
+    assert_sound(&runtime);
+}
+
+/// Who waits for nobody is refused at once while an answer is due, and told so.
+#[test]
+fn undelayed_does_not_wait_for_an_answer() {
+    let runtime = build(bare().reclaim_time(Duration::from_secs(600)));
+    let group = create_with(&runtime.root(), "q", Limits::new().max(Limit::Bytes(8 * MIB)));
+    let made = asynchronous(&group, 8 * MIB, 1);
+    let question = loop {
+        let error = group.try_charge_undelayed(MIB).expect_err("nothing is freed yet");
+        let ChargeError::WouldBlock(refusal) = &error else { panic!("{error}") };
+        assert_eq!(refusal.group(), &group);
+        if let Ok(question) = made.questions.try_recv() {
+            break question;
+        }
+    };
+    assert!(matches!(group.try_charge_undelayed(MIB), Err(ChargeError::WouldBlock(_))), "the answer is due");
+    question.report(made.cache.evict(MIB));
+    drop(group.try_charge_undelayed(MIB).expect("freed"));
+    assert_sound(&runtime);
+}
+
+/// What it reports is not what it freed: nobody is admitted for it.
+#[test]
+fn a_report_may_lie() {
+    for lie in [0, MIB, u64::MAX] {
+        let runtime = build(impatient());
+        let group = create_with(&runtime.root(), "q", Limits::new().max(Limit::Bytes(8 * MIB)));
+        let made = asynchronous(&group, 8 * MIB, 1);
+        for _ in 0..4 {
+            assert!(group.try_charge(MIB).is_err(), "{lie}");
+            made.questions.try_iter().for_each(|question| question.report(lie));
+        }
+        made.cache.evict(MIB);
+        drop(charge(&group, MIB));
+        assert_sound(&runtime);
+    }
+}
+
+/// Reported after its registration, its group and its runtime have gone.
+#[test]
+fn a_report_may_come_too_late() {
+    for order in 0..3 {
+        let runtime = build(impatient());
+        let group = create(&runtime.root(), "q");
+        let Made { cache, questions, registration } = asynchronous(&group, 8 * MIB, 1);
+        group.reclaim(MIB).expect("not inside a reclaimer");
+        let question = questions.try_recv().expect("asked");
+        drop(registration);
+        if order == 0 {
+            question.report(cache.evict(MIB));
+            drop((cache, group));
+            assert_empty(&runtime);
+            continue;
+        }
+        group.offline().expect("no children");
+        drop((cache, group));
+        if order == 1 {
+            assert_sound(&runtime);
+            std::thread::spawn(move || question.report(MIB)).join().expect("no panic");
+            assert_empty(&runtime);
+        } else {
+            drop(runtime);
+            std::thread::spawn(move || drop(question)).join().expect("no panic");
+        }
+    }
+}
+
+/// What inherits it is held to the answer as well.
+#[test]
+fn an_answer_is_due_after_the_group_went_offline() {
+    let runtime = build(impatient());
+    let (root, group) = (runtime.root(), create(&runtime.root(), "q"));
+    let made = asynchronous(&group, 8 * MIB, 1);
+    group.reclaim(MIB).expect("not inside a reclaimer");
+    let question = made.questions.try_recv().expect("asked");
+    group.offline().expect("no children");
+    root.reclaim(MIB).expect("not inside a reclaimer");
+    assert!(made.questions.try_recv().is_err(), "asked while an answer is due");
+    question.report(made.cache.evict(MIB));
+    root.reclaim(MIB).expect("not inside a reclaimer");
+    assert!(made.questions.try_recv().is_ok());
+    assert_sound(&runtime);
+}
+
+/// While a group in excess owes memory nobody else pays: the charge waits for the answer.
+#[test]
+fn others_do_not_pay_for_what_is_owed() {
+    for round in 0..20 {
+        // Time without end: the charge can only be admitted by the answer.
+        let runtime = build(bare().max(Limit::Bytes(32 * MIB)));
+        let (root, log) = (runtime.root(), Log::default());
+        let over = create_with(&root, "over", soft(0));
+        let plain = create(&root, "plain");
+        let (others, _registration) = Cache::of(&plain, 16 * MIB, &log);
+        let made = asynchronous(&over, 16 * MIB, 1);
+        std::thread::scope(|scope| {
+            let (cache, questions) = (&made.cache, made.questions);
+            let answers = scope.spawn(move || {
+                let mut answered = 0;
+                for question in questions {
+                    if round % 2 == 0 {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    let freed = cache.evict(question.want());
+                    answered += 1;
+                    question.report(freed);
+                }
+                answered
+            });
+            let held = charge(&root, MIB);
+            assert_eq!((others.bytes(), log.len()), (16 * MIB, 0), "somebody else paid");
+            drop((held, made.registration));
+            assert!(answers.join().expect("no panic") > 0);
+        });
+        assert_sound(&runtime);
+    }
+}
+
+/// For as long as the call has time, no longer: then everyone is asked.
+#[test]
+fn others_pay_when_the_time_is_over() {
+    let runtime = build(impatient().max(Limit::Bytes(32 * MIB)));
+    let (root, log) = (runtime.root(), Log::default());
+    let over = create_with(&root, "over", soft(0));
+    let plain = create(&root, "plain");
+    let (_others, _registration) = Cache::of(&plain, 16 * MIB, &log);
+    let made = asynchronous(&over, 16 * MIB, 1);
+    let mut admitted = 0;
+    let mut held = Vec::new();
+    for _ in 0..20 {
+        held.extend(root.try_charge(64 * KIB).ok());
+        admitted += held.len();
+        if admitted > 0 {
+            break;
+        }
+    }
+    assert!(admitted > 0, "an answer that never comes refuses everybody");
+    assert_eq!(made.questions.try_iter().count(), 1);
+    assert_eq!(made.cache.bytes(), 16 * MIB);
+    assert_sound(&runtime);
+}
+
+/// A max is written without waiting: it tells what is above it, and that nobody else paid for what is owed.
+#[test]
+fn a_max_tells_what_is_owed() {
+    let runtime = build(bare());
+    let root = runtime.root();
+    let top = create(&root, "top");
+    let (over, plain) = (create_with(&top, "over", soft(0)), create(&top, "plain"));
+    let (others, _registration) = Cache::of(&plain, 16 * MIB, &Log::default());
+    let made = asynchronous(&over, 16 * MIB, 1);
+    let mut rounds = 0;
+    loop {
+        let above = top.set_max(Limit::Bytes(24 * MIB)).expect("a number");
+        assert_eq!(above, top.usage().saturating_sub(24 * MIB));
+        if above == 0 {
+            break;
+        }
+        let asked = made.questions.try_iter().fold(0, |asked, question| {
+            let freed = made.cache.evict(question.want());
+            question.report(freed);
+            asked + 1
+        });
+        assert!(asked > 0, "{above} above, and nobody asked");
+        rounds += 1;
+    }
+    assert!(rounds > 0 && others.bytes() == 16 * MIB, "{rounds} rounds, {} left", others.bytes());
+    assert_sound(&runtime);
+}
+
+/// A promise in the reclaimer's own queue, the natural place for it, keeps neither of them once nobody is registered.
+#[test]
+fn kept_in_its_reclaimer_it_keeps_nothing() {
+    struct Queues(Mutex<Vec<Later>>);
+    impl Reclaim for Queues {
+        fn reclaim(&self, _: u64, context: &ReclaimContext<'_>) -> u64 {
+            lock(&self.0).push(context.later());
+            0
+        }
+    }
+    let runtime = build(impatient());
+    let held = charge(&runtime.root(), KIB);
+    let reclaimer = Arc::new(Queues(Mutex::new(Vec::new())));
+    let weak = Arc::downgrade(&reclaimer);
+    let registration = runtime.root().register_reclaimer(reclaimer, Priority::NORMAL);
+    assert!(runtime.root().reclaim(KIB).expect("not inside a reclaimer").pending > 0);
+    drop(registration);
+    assert!(weak.upgrade().is_none(), "it waits for its own answer");
+    drop(held);
+    assert_empty(&runtime);
+}
+
+/// Promises that come to nothing are remembered as calls that free nothing are.
+#[test]
+fn one_that_never_frees_anything_is_spared() {
+    let runtime = build(bare().max(Limit::Bytes(MIB)));
+    let group = create(&runtime.root(), "q");
+    let held = charge(&group, MIB);
+    let asked = Arc::new(AtomicU64::new(0));
+    let registration = {
+        let asked = Arc::clone(&asked);
+        let reclaimer = call(move |_, context| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            // Dropped: it has freed nothing.
+            drop(context.later());
+            0
+        });
+        group.register_reclaimer(reclaimer, Priority::NORMAL)
+    };
+    for _ in 0..20 {
+        group.try_charge(KIB).expect_err("nobody frees anything");
+    }
+    let asked = asked.load(Ordering::Relaxed);
+    assert!((1..=20).contains(&asked), "asked {asked} times for 20 charges");
+    drop((registration, held, group));
+    assert_empty(&runtime);
+}

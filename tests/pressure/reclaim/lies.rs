@@ -1,0 +1,216 @@
+//! Reclaimers that say what is not so: nobody is admitted for it, nobody else pays more than is missing.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use memcg::{ChargeError, Event, Group, Limit, Limits, Priority, Registration};
+
+use super::{
+    Cache, KIB, Log, MIB, assert_empty, assert_sound, bare, build, call, call_of, charge, create, create_with, kinds,
+    lock, soft,
+};
+
+fn full(root: &Group) -> Group {
+    create_with(root, "q", Limits::new().max(Limit::Bytes(16 * MIB)))
+}
+
+/// Asked for `want`, frees what `frees` says, and claims what `claims` says.
+fn liar(
+    group: &Group,
+    bytes: u64,
+    reclaimable: u64,
+    frees: impl Fn(u64) -> u64 + Send + Sync + 'static,
+    claims: impl Fn(u64) -> u64 + Send + Sync + 'static,
+) -> (Arc<Cache>, Arc<AtomicU64>, Registration) {
+    let cache = Cache::alone(group, bytes, &Log::default());
+    let calls = Arc::new(AtomicU64::new(0));
+    let reclaimer = {
+        let (cache, calls) = (Arc::clone(&cache), Arc::clone(&calls));
+        call_of(reclaimable, move |want, _| {
+            calls.fetch_add(1, Ordering::SeqCst);
+            cache.evict(frees(want));
+            claims(want)
+        })
+    };
+    let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+    (cache, calls, registration)
+}
+
+/// It frees nothing and says otherwise: the charge is refused, after few questions, and nothing is above max.
+#[test]
+fn a_claim_of_nothing_admits_nobody() {
+    for claim in [1, 64 * KIB, 16 * MIB, u64::MAX] {
+        for builder in kinds() {
+            let runtime = build(builder);
+            let group = full(&runtime.root());
+            let (cache, calls, _registration) = liar(&group, 16 * MIB, u64::MAX, |_| 0, move |_| claim);
+            let refused = group.try_charge(MIB).expect_err("nothing was freed");
+            assert!(matches!(&refused, ChargeError::Limit(by) if by.group() == &group), "{refused}");
+            assert!(calls.load(Ordering::SeqCst) > 0);
+            assert_eq!((cache.bytes(), group.live(), group.events().get(Event::Oom)), (16 * MIB, 16 * MIB, 1));
+            let bound = group.stocked_bound();
+            let report = group.reclaim(MIB).expect("not inside a reclaimer");
+            assert!(report.freed <= bound, "{report:?}: no more than may have gone to a stock, {bound}");
+            assert_eq!(group.events().get(Event::Oom), 1);
+            assert_sound(&runtime);
+        }
+    }
+}
+
+/// One that is honest is asked all the same, for what is missing.
+#[test]
+fn a_claim_of_nothing_hides_nobody() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let (group, log) = (full(&runtime.root()), Log::default());
+        let (_liar, _calls, _registration) = liar(&create(&group, "liar"), 8 * MIB, u64::MAX, |_| 0, |_| u64::MAX);
+        let (cache, _registered) = Cache::of(&create(&group, "honest"), 8 * MIB, &log);
+        let held: Vec<_> = (0..6).map(|_| charge(&group, MIB)).collect();
+        assert!(cache.bytes() <= 2 * MIB && cache.bytes() >= MIB, "{}", cache.bytes());
+        let (bytes, bound) = (cache.bytes(), group.stocked_bound());
+        let report = group.reclaim(MIB).expect("not inside a reclaimer");
+        let gone = bytes - cache.bytes();
+        assert!(
+            report.freed >= MIB && report.freed <= gone + bound,
+            "{report:?}, {gone} gone, {bound} believed at most"
+        );
+        assert_sound(&runtime);
+        drop(held);
+    }
+}
+
+/// It says that it has nothing, or nothing of what it freed: what is there counts.
+#[test]
+fn more_than_was_claimed_is_seen() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = full(&runtime.root());
+        let (cache, _calls, _registration) = liar(&group, 16 * MIB, 16 * MIB, |want| want, |_| 0);
+        let held: Vec<_> = (0..8).map(|_| charge(&group, MIB)).collect();
+        assert!(cache.bytes() <= 8 * MIB && cache.bytes() >= 7 * MIB, "{}", cache.bytes());
+        let live = group.live();
+        group.reclaim(MIB).expect("not inside a reclaimer");
+        let freed = live - group.live();
+        assert!((MIB..=MIB + MIB / 10).contains(&freed), "{freed}");
+        assert_sound(&runtime);
+        drop(held);
+    }
+}
+
+/// It frees all that it has: the others keep theirs.
+#[test]
+fn too_much_at_once_ends_the_walk() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let (root, log) = (runtime.root(), Log::default());
+        let first = create_with(&root, "first", soft(0));
+        let (cache, calls, _registration) = liar(&first, 8 * MIB, 8 * MIB, |_| u64::MAX, |_| 8 * MIB);
+        let (other, _registered) = Cache::of(&create_with(&root, "other", soft(0)), 8 * MIB, &log);
+        // Whoever is asked first: once the one that gives all is asked, nobody is any more.
+        while calls.load(Ordering::SeqCst) == 0 {
+            root.reclaim(16 * KIB).expect("not inside a reclaimer");
+        }
+        assert_eq!(cache.bytes(), 0);
+        let left = other.bytes();
+        assert!(left >= 8 * MIB - 64 * KIB, "{left}");
+        let report = root.reclaim(16 * KIB).expect("not inside a reclaimer");
+        assert_eq!((report.freed, other.bytes()), (16 * KIB, left - 16 * KIB));
+        assert_sound(&runtime);
+    }
+}
+
+/// The estimate is far too small or far too large: what can be given is given before anybody is refused.
+#[test]
+fn a_wrong_estimate_refuses_nobody() {
+    for reclaimable in [0, 1, 1 << 62, u64::MAX - 1] {
+        for builder in kinds() {
+            let runtime = build(builder);
+            let group = full(&runtime.root());
+            let (cache, _calls, _registration) = liar(&group, 16 * MIB, reclaimable, |want| want, |want| want);
+            let held = group.try_charge(10 * MIB);
+            if reclaimable <= 1 {
+                // It says that there is nothing to ask for, or next to nothing.
+                assert!(held.is_err() || cache.bytes() <= 6 * MIB);
+                assert!(reclaimable > 0 || cache.bytes() == 16 * MIB, "it said that there was nothing");
+            } else {
+                assert!(held.is_ok(), "estimate {reclaimable}: {held:?}");
+                assert!(cache.bytes() <= 6 * MIB);
+            }
+            assert_sound(&runtime);
+            drop(held);
+        }
+    }
+}
+
+/// What it frees belongs to others: a claim for what the target does not hold is not believed.
+#[test]
+fn what_it_frees_elsewhere_is_nothing_here() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let (group, elsewhere) = (full(&root), create(&root, "elsewhere"));
+        let cache = Cache::alone(&elsewhere, 64 * MIB, &Log::default());
+        let pinned = charge(&group, 16 * MIB);
+        let _registration = {
+            let cache = Arc::clone(&cache);
+            group.register_reclaimer(call(move |want, _| cache.evict(want)), Priority::NORMAL)
+        };
+        assert!(group.try_charge(MIB).is_err());
+        assert!(cache.bytes() < 64 * MIB, "it was asked");
+        assert_eq!((group.live(), group.events().get(Event::Oom)), (pinned.bytes(), 1));
+        assert_sound(&runtime);
+    }
+}
+
+/// A buffer that it charges for its work, by force or not, and gives back is nothing that it freed.
+#[test]
+fn what_it_charged_itself_is_nothing_freed() {
+    for builder in kinds() {
+        for forced in [false, true] {
+            let runtime = build(builder.clone());
+            let group = full(&runtime.root());
+            group.set_reserve(MIB);
+            let cache = Cache::alone(&group, 15 * MIB, &Log::default());
+            let _registration = {
+                let cache = Arc::clone(&cache);
+                let reclaimer = call(move |want, context| {
+                    let group = context.group();
+                    let buffer = if forced { group.charge(2 * MIB) } else { charge(&group, MIB) };
+                    let freed = cache.evict(want / 64);
+                    drop(buffer);
+                    freed
+                });
+                group.register_reclaimer(reclaimer, Priority::NORMAL)
+            };
+            let live = group.live();
+            let report = group.reclaim(4 * MIB).expect("not inside a reclaimer");
+            let freed = live - group.live();
+            assert!(report.freed.abs_diff(freed) <= 64 * KIB, "{report:?}, {freed} freed");
+            assert_eq!(group.events().get(Event::Panic), 0);
+            assert_sound(&runtime);
+        }
+    }
+}
+
+/// What is given back of a further counter is no memory, and claims for it are not believed.
+#[test]
+fn a_further_counter_is_no_memory() {
+    let mut builder = bare();
+    let spill = builder.counter("spill");
+    let runtime = build(builder);
+    let root = runtime.root();
+    let held = charge(&root, MIB);
+    let spilt = root.try_charge_set(&[(spill, MIB)]).expect("no max");
+    let spilt = Mutex::new(Some(spilt));
+    let registration = root.register_reclaimer(
+        call(move |want, _| {
+            drop(lock(&spilt).take());
+            want
+        }),
+        Priority::NORMAL,
+    );
+    assert_eq!(root.reclaim(KIB).expect("not inside a reclaimer").freed, 0);
+    assert_eq!((root.counter(spill).expect("declared").usage(), root.usage()), (0, MIB));
+    drop((registration, held));
+    assert_empty(&runtime);
+}

@@ -1,0 +1,176 @@
+//! A max that is lowered below usage: drained, reclaimed at once, and what is still above is told.
+
+use memcg::{Event, Group, Limit, Limits, ReclaimCause, ReclaimPass};
+
+use super::{Cache, Log, MIB, assert_empty, assert_sound, bare, build, charge, create, create_with, kinds, soft};
+
+#[test]
+fn written_below_usage_it_reclaims() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let (root, log) = (runtime.root(), Log::default());
+        let group = create(&root, "q");
+        let below = create(&group, "below");
+        let pinned = charge(&below, 4 * MIB);
+        let _caches = [&group, &below].map(|group| Cache::of(group, 8 * MIB, &log));
+        let (outside, _registration) = Cache::of(&root, 8 * MIB, &log);
+        assert_eq!(group.set_max(Limit::Bytes(20 * MIB)).expect("a number"), 0);
+        assert!(log.is_empty(), "it fits as it is");
+        assert_eq!(group.set_max(Limit::Bytes(16 * MIB)).expect("a number"), 0);
+        assert!(group.usage() <= 16 * MIB && group.live() >= 15 * MIB, "{}", group.live());
+        assert_eq!(group.forced(), 0);
+        let asked = log.take();
+        assert!(asked.iter().all(|asked| asked.cause == ReclaimCause::Lowered && asked.target == "/q"), "{asked:?}");
+        // More than there is to give.
+        let above = group.set_max(Limit::Bytes(MIB)).expect("a number");
+        assert_eq!((above, group.usage(), group.forced(), group.max()), (3 * MIB, 4 * MIB, 3 * MIB, MIB));
+        assert_eq!(group.live(), pinned.bytes());
+        assert!(group.try_charge(1).is_err());
+        assert_eq!(outside.bytes(), 8 * MIB, "who is not below is not asked");
+        // It goes on where it left off.
+        drop(pinned);
+        assert_eq!((group.usage(), group.forced()), (0, 0));
+        drop(charge(&group, MIB));
+        assert_sound(&runtime);
+    }
+}
+
+/// The order is that of any other reclaim.
+#[test]
+fn in_the_order_of_any_reclaim() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let log = Log::default();
+        let group = create(&runtime.root(), "q");
+        let limits = [
+            ("over", soft(0)),
+            ("plain", Limits::new()),
+            ("low", Limits::new().low(Limit::Max)),
+            ("min", Limits::new().min(Limit::Max)),
+        ];
+        let groups = limits.map(|(name, limits)| create_with(&group, name, limits));
+        let _caches = groups.each_ref().map(|group| Cache::of(group, 8 * MIB, &log));
+        let steps = [
+            (28, [4, 8, 8, 8], ReclaimPass::Soft),
+            (20, [0, 4, 8, 8], ReclaimPass::Everyone),
+            (12, [0, 0, 4, 8], ReclaimPass::Low),
+        ];
+        for (max, left, pass) in steps {
+            assert_eq!(group.set_max(Limit::Bytes(max * MIB)).expect("a number"), 0);
+            assert_eq!(groups.each_ref().map(Group::live), left.map(|left| left * MIB));
+            assert!(log.take().iter().any(|asked| asked.pass == pass));
+        }
+        assert_eq!(group.set_max(Limit::Bytes(0)).expect("a number"), 8 * MIB, "min stays");
+        assert_eq!(groups[2].live(), 0);
+        assert_eq!(groups[2].events_local().get(Event::Low), groups[2].events().get(Event::Low));
+        assert!(groups[2].events().get(Event::Low) > 0);
+        assert_sound(&runtime);
+    }
+}
+
+/// No kernel of ours kills for it; nobody is refused either.
+#[test]
+fn it_is_no_oom() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = create(&runtime.root(), "q");
+        let held = charge(&group, MIB);
+        assert_eq!(group.set_max(Limit::Bytes(0)).expect("a number"), MIB);
+        assert_eq!((group.events().get(Event::Oom), group.refused()), (0, 0));
+        assert_eq!(group.set_max(Limit::Bytes(0)).expect("a number"), MIB, "again");
+        drop(held);
+        assert_sound(&runtime);
+    }
+}
+
+/// Charges at the max that is left, after it was lowered: each is paid for.
+#[test]
+fn charges_go_on_below_the_new_one() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let log = Log::default();
+        let group = create(&runtime.root(), "q");
+        let (cache, _registration) = Cache::of(&group, 32 * MIB, &log);
+        let mut held = Vec::new();
+        for max in (16..32).rev() {
+            assert_eq!(group.set_max(Limit::Bytes(max * MIB)).expect("a number"), 0);
+            held.push(charge(&group, MIB / 2));
+            assert!(group.usage() <= max * MIB);
+        }
+        assert!(cache.bytes() <= 8 * MIB && cache.bytes() >= 7 * MIB, "{}", cache.bytes());
+        assert_sound(&runtime);
+        drop(held);
+    }
+}
+
+/// More than a level could ever hold: nobody gives anything up for what cannot be.
+#[test]
+fn what_can_never_fit_evicts_nobody() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let log = Log::default();
+        let group = create_with(&runtime.root(), "q", Limits::new().max(Limit::Bytes(16 * MIB)));
+        group.set_reserve(MIB);
+        let (cache, _registration) = Cache::of(&group, 15 * MIB, &log);
+        for bytes in [15 * MIB + 1, 16 * MIB, 17 * MIB, u64::MAX] {
+            assert!(group.try_charge(bytes).is_err());
+        }
+        assert_eq!((cache.bytes(), log.len()), (15 * MIB, 0));
+        assert_eq!(group.events_local().get(Event::Oom), 4);
+        drop(charge(&group, 15 * MIB));
+        assert_eq!(cache.bytes(), 0);
+        assert_sound(&runtime);
+    }
+}
+
+/// What was forced in, or what a reserve was set below, is made up for by the next charge, in one go.
+#[test]
+fn a_charge_makes_up_for_what_is_above() {
+    for builder in kinds() {
+        for reserved in [false, true] {
+            let runtime = build(builder.clone());
+            let log = Log::default();
+            let group = create_with(&runtime.root(), "q", Limits::new().max(Limit::Bytes(16 * MIB)));
+            let (cache, _registration) = Cache::of(&group, 15 * MIB, &log);
+            let forced = if reserved { None } else { Some(group.charge(8 * MIB)) };
+            if reserved {
+                group.set_reserve(8 * MIB);
+            }
+            let held = charge(&group, 1);
+            assert!(cache.bytes() <= 8 * MIB && cache.bytes() >= 7 * MIB, "{}", cache.bytes());
+            assert_eq!(group.forced(), 0);
+            assert_sound(&runtime);
+            drop((held, forced));
+        }
+    }
+}
+
+/// A percentage that follows it below is a max that was lowered, too.
+#[test]
+fn a_percentage_below_shrinks_too() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let log = Log::default();
+        let top = create_with(&runtime.root(), "top", Limits::new().max(Limit::Bytes(64 * MIB)));
+        let half = create_with(&top, "half", Limits::new().max("50%".parse().expect("a percentage")));
+        let (cache, _registration) = Cache::of(&half, 32 * MIB, &log);
+        assert_eq!(top.set_max(Limit::Bytes(40 * MIB)).expect("a number"), 0);
+        assert_eq!((half.max(), half.forced()), (20 * MIB, 0));
+        assert!(cache.bytes() <= 20 * MIB && cache.bytes() >= 19 * MIB, "{}", cache.bytes());
+        assert!(log.take().iter().all(|asked| asked.cause == ReclaimCause::Lowered && asked.target == "/top/half"));
+        assert_sound(&runtime);
+    }
+}
+
+/// The same where there is no max at all, and nothing that long can be waited for.
+#[test]
+fn what_cannot_be_counted_evicts_nobody() {
+    let runtime = build(bare().reclaim_time(std::time::Duration::MAX));
+    let group = create(&runtime.root(), "q");
+    let (cache, registration) = Cache::of(&group, MIB, &Log::default());
+    group.try_charge(u64::MAX).expect_err("more than can be counted");
+    assert_eq!(cache.bytes(), MIB);
+    assert_eq!(group.reclaim(1).expect("not inside a reclaimer").freed, 1, "time without end is no fault");
+    drop((cache, registration, group));
+    assert_empty(&runtime);
+}

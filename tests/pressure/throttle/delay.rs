@@ -1,0 +1,296 @@
+//! Who sleeps, at least how long, and who does not sleep at all.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use memcg::{Bytes, Group, Limit, Priority};
+
+use super::{BATCH, Cache, KIB, Log, MIB, WATCHDOG, assert_empty, bare, build, call, charge, create, kinds, with_high};
+
+/// So long that nobody mistakes it for a slow machine, but no longer than a test may take to fail.
+const LONG: Duration = Duration::from_secs(60);
+const QUICK: Duration = Duration::from_secs(40);
+
+fn timed<R>(work: impl FnOnce() -> R) -> (R, Duration) {
+    let started = Instant::now();
+    let result = work();
+    (result, started.elapsed())
+}
+
+#[test]
+fn a_charge_above_high_takes_its_time() {
+    for builder in kinds() {
+        let runtime = build(builder.delay_max(Duration::from_millis(150)));
+        let group = with_high(&runtime.root(), "q", 10 * MIB);
+        let held = group.charge(20 * MIB - BATCH);
+        let (more, took) = timed(|| charge(&group, BATCH));
+        assert!(took >= Duration::from_millis(150), "{took:?}");
+        assert_eq!(group.live(), 20 * MIB);
+        // By the formula, where that is less: 4 of 100 is 102 ms.
+        drop((held, more));
+        group.set_high(Limit::Bytes(100 * MIB)).expect("a number");
+        let held = group.charge(104 * MIB - BATCH);
+        let (more, took) = timed(|| charge(&group, BATCH));
+        assert!(took >= Duration::from_millis(102), "{took:?}");
+        drop((held, more, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// The level that is above need not be the one that is charged.
+#[test]
+fn for_a_level_above_as_well() {
+    for builder in kinds() {
+        let runtime = build(builder.delay_max(Duration::from_millis(100)));
+        let top = with_high(&runtime.root(), "top", MIB);
+        let (one, other) = (create(&top, "one"), create(&top, "other"));
+        let held = one.charge(8 * MIB);
+        let (more, took) = timed(|| charge(&other, BATCH));
+        assert!(took >= Duration::from_millis(100), "{took:?}");
+        drop((held, more, one, other, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// What idle groups have as credit is nobody's excess, and there need not be a reclaimer for it to go back.
+#[test]
+fn not_for_credit() {
+    for builder in kinds() {
+        let runtime = build(builder.budget(Bytes(1 << 30)).delay_max(LONG));
+        let tenant = with_high(&runtime.root(), "tenant", MIB);
+        let idle: Vec<Group> = (0..1_000).map(|number| create(&tenant, &number.to_string())).collect();
+        let warm = || idle.iter().for_each(|group| (0..3).for_each(|_| drop(charge(group, BATCH / 2))));
+        warm();
+        assert_eq!(tenant.high_delay(MIB), Duration::ZERO, "{} B of credit", tenant.stocked());
+        let (_, took) = timed(warm);
+        assert!(took < QUICK, "{took:?}");
+        let (held, took) = timed(|| charge(&tenant, MIB / 2));
+        assert!(took < QUICK, "{took:?}");
+        drop((held, idle, tenant));
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn not_below_and_not_without() {
+    for builder in kinds() {
+        let runtime = build(builder.delay_max(LONG));
+        let group = with_high(&runtime.root(), "q", 10 * MIB);
+        let beside = create(&runtime.root(), "beside");
+        let over = with_high(&runtime.root(), "over", MIB);
+        let forced = over.charge(10 * MIB);
+        let (_, took) = timed(|| {
+            drop(charge(&group, 10 * MIB));
+            drop(charge(&beside, 100 * MIB));
+        });
+        assert!(took < QUICK, "{took:?}");
+        drop((forced, over, group, beside));
+        assert_empty(&runtime);
+    }
+}
+
+/// Below 10 ms nobody sleeps: 101 of 100 is 6 ms for a batch, and a small charge is a small part of one.
+#[test]
+fn not_for_little() {
+    let runtime = build(bare().delay_max(LONG));
+    let group = with_high(&runtime.root(), "q", 100 * MIB);
+    let held = group.charge(120 * MIB);
+    let (_, took) = timed(|| {
+        for _ in 0..10_000 {
+            drop(charge(&group, 16));
+        }
+    });
+    assert!(took < QUICK, "{took:?}");
+    drop((held, group));
+    assert_empty(&runtime);
+}
+
+/// What exists already is charged and not waited for.
+#[test]
+fn not_by_force() {
+    for builder in kinds() {
+        let runtime = build(builder.delay_max(LONG));
+        let group = with_high(&runtime.root(), "q", 0);
+        let (mut held, took) = timed(|| {
+            let mut held = group.charge(100 * MIB);
+            held.grow(100 * MIB);
+            held
+        });
+        assert!(took < QUICK && group.live() == 200 * MIB, "{took:?}");
+        // Nor is giving back.
+        let (_, took) = timed(|| {
+            held.shrink(MIB);
+            held
+        });
+        assert!(took < QUICK, "{took:?}");
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+/// What has nothing to give back to anybody sleeps for nobody.
+#[test]
+fn not_for_nothing() {
+    for builder in kinds() {
+        let runtime = build(builder.delay_max(LONG));
+        let group = with_high(&runtime.root(), "q", 0);
+        let held = group.charge(100 * MIB);
+        let (_, took) = timed(|| drop(charge(&group, 0)));
+        assert!(took < QUICK, "{took:?}");
+        drop((held, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Memory to reclaim with is not waited for: others wait for that.
+#[test]
+fn not_inside_a_reclaimer() {
+    for builder in kinds() {
+        let runtime = build(builder.delay_max(LONG));
+        let group = with_high(&runtime.root(), "q", MIB);
+        let asked = Arc::new(AtomicBool::new(false));
+        let registration = {
+            let asked = Arc::clone(&asked);
+            let reclaimer = call(move |_, context| {
+                drop(charge(&context.group(), 4 * MIB));
+                asked.store(true, Ordering::SeqCst);
+                0
+            });
+            group.register_reclaimer(reclaimer, Priority::NORMAL)
+        };
+        let held = group.charge(10 * MIB);
+        let (report, took) = timed(|| group.reclaim(MIB).expect("not inside a reclaimer"));
+        assert!(report.freed == 0 && asked.load(Ordering::SeqCst) && took < QUICK, "{took:?}");
+        drop((registration, held, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// While reclaim gets somewhere nobody sleeps.
+#[test]
+fn not_while_reclaim_gets_somewhere() {
+    for builder in kinds() {
+        let runtime = build(builder.delay_max(LONG));
+        let group = with_high(&runtime.root(), "q", 10 * MIB);
+        let (cache, registration) = Cache::of(&group, 8 * MIB, &Log::default());
+        let (_, took) = timed(|| {
+            for _ in 0..64 {
+                cache.add(MIB).expect("high refuses nobody");
+            }
+        });
+        assert!(took < QUICK, "{took:?}");
+        assert!(group.live() <= 10 * MIB + MIB, "{}", group.live());
+        drop((registration, cache, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// A hit is not looked at: up to the end of its credit nobody sleeps, however far above high.
+#[test]
+fn not_on_the_hit_path() {
+    let runtime = build(memcg::Runtime::builder().audit(true).adaptive(false).delay_max(LONG));
+    let top = with_high(&runtime.root(), "top", MIB);
+    let (group, other) = (create(&top, "q"), create(&top, "other"));
+    let mut held = vec![charge(&group, 4 * KIB)];
+    let forced = other.charge(100 * MIB);
+    assert!(top.high_delay(4 * KIB) > Duration::ZERO && group.stocked() > 0);
+    let (_, took) = timed(|| {
+        while group.stocked() >= 4 * KIB {
+            held.push(charge(&group, 4 * KIB));
+        }
+    });
+    assert!(took < QUICK && held.len() > 32, "{took:?}");
+    assert_eq!(top.events().get(memcg::Event::High), 0);
+    drop((held, forced, group, other, top));
+    assert_empty(&runtime);
+}
+
+/// A delay of none: high asks for memory, and nobody ever sleeps.
+#[test]
+fn a_cap_of_nothing() {
+    for builder in kinds() {
+        let runtime = build(builder.delay_max(Duration::ZERO));
+        let group = with_high(&runtime.root(), "q", 0);
+        let held = group.charge(1_000 * MIB);
+        let (_, took) = timed(|| {
+            for _ in 0..1_000 {
+                drop(charge(&group, MIB));
+            }
+        });
+        assert!(took < QUICK, "{took:?}");
+        assert_eq!(group.high_delay(MIB), Duration::ZERO);
+        drop((held, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// One that sleeps holds its charge, and nothing else: others go on, and may free what it is above.
+#[test]
+fn who_sleeps_is_in_nobodys_way() {
+    for builder in kinds() {
+        let runtime = build(builder.delay_max(Duration::from_millis(300)));
+        let group = with_high(&runtime.root(), "q", MIB);
+        let held = group.charge(10 * MIB);
+        let done = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let (group, done) = (&group, &done);
+            scope.spawn(move || {
+                drop(charge(group, MIB));
+                done.store(1, Ordering::SeqCst);
+            });
+            super::until("it has charged", || group.live() > 10 * MIB || done.load(Ordering::SeqCst) == 1);
+            group.set_high(Limit::Bytes(5 * MIB)).expect("a number");
+            let other = create(group, "other");
+            drop(other.charge(MIB));
+            other.offline().expect("no children");
+            drop(held);
+        });
+        assert_eq!(group.live(), 0);
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+/// The verbs of a charge that may be refused are charges like any other.
+#[test]
+fn a_charge_that_grows_is_delayed_too() {
+    for builder in kinds() {
+        let runtime = build(builder.delay_max(Duration::from_millis(100)));
+        let group: Group = with_high(&runtime.root(), "q", MIB);
+        let mut held = group.charge(4 * MIB);
+        let (_, took) = timed(|| held.try_grow(BATCH).expect("high refuses nobody"));
+        assert!(took >= Duration::from_millis(100), "{took:?}");
+        let (more, took) = timed(|| group.charge_timeout(BATCH, WATCHDOG).expect("high refuses nobody"));
+        assert!(took >= Duration::from_millis(100), "{took:?}");
+        drop((held, more, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Who waited for room and comes in above high is delayed as anybody; who made the room is not.
+#[test]
+fn who_waited_is_delayed_by_his_own() {
+    for builder in kinds() {
+        let runtime = build(builder.delay_max(LONG));
+        let limits = memcg::Limits::new().high(Limit::Bytes(MIB)).max(Limit::Bytes(10 * MIB));
+        let group = runtime.root().create("q", limits).expect("a free name");
+        let other = with_high(&runtime.root(), "other", 100 * MIB);
+        let (mut held, above) = (group.charge(10 * MIB), other.charge(120 * MIB));
+        let thread = crate::support::waiters::blocked(&group, MIB, &group);
+        held.shrink(2 * MIB);
+        // Handed over, by this thread or by the other one at the end of its way into line: as this thread's own charge it
+        // would be a long one.
+        crate::support::waiters::until("handed over", || (group.live(), group.waiting()) == (9 * MIB, 0));
+        let (_, took) = timed(|| drop(charge(&other, 16)));
+        assert!(took < QUICK, "{took:?}");
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(!thread.is_finished(), "it is delayed");
+        // Below high again there is nothing to wait for.
+        drop(held);
+        let waited = crate::support::waiters::join(thread).expect("admitted");
+        assert_eq!((waited.bytes(), group.events_local().get(memcg::Event::High)), (MIB, 1));
+        drop((waited, above, group, other));
+        assert_empty(&runtime);
+    }
+}

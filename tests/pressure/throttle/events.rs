@@ -1,0 +1,73 @@
+//! Who counts that usage is above high: each level that is, once for a charge, and nobody for what is forced.
+
+use memcg::{Event, Group};
+
+use super::{BATCH, MIB, assert_empty, bare, build, charge, create, undelayed, with_high};
+
+fn local(group: &Group) -> u64 {
+    group.events_local().get(Event::High)
+}
+
+fn all(group: &Group) -> u64 {
+    group.events().get(Event::High)
+}
+
+#[test]
+fn once_for_a_charge_and_a_level() {
+    for builder in undelayed() {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let top = with_high(&root, "top", 8 * MIB);
+        let inner = with_high(&top, "inner", 4 * MIB);
+        let (leaf, beside) = (create(&inner, "leaf"), create(&top, "beside"));
+        let levels = [&root, &top, &inner, &leaf, &beside];
+        let first = charge(&leaf, 4 * MIB);
+        assert_eq!(levels.map(local), [0; 5], "at high is not above it");
+        let second = charge(&leaf, MIB);
+        assert_eq!((levels.map(local), levels.map(all)), ([0, 0, 1, 0, 0], [1, 1, 1, 0, 0]));
+        let third = charge(&beside, 4 * MIB);
+        assert_eq!((levels.map(local), levels.map(all)), ([0, 1, 1, 0, 0], [2, 2, 1, 0, 0]));
+        let fourth = charge(&leaf, MIB);
+        assert_eq!((levels.map(local), levels.map(all)), ([0, 2, 2, 0, 0], [4, 4, 2, 0, 0]));
+        drop((first, second, third, fourth));
+        drop(charge(&leaf, 3 * MIB));
+        assert_eq!(levels.map(local), [0, 2, 2, 0, 0], "below again");
+        drop((leaf, beside, inner, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// However many rounds of reclaim it takes.
+#[test]
+fn once_with_reclaim_too() {
+    for builder in undelayed() {
+        let runtime = build(builder);
+        let group = with_high(&runtime.root(), "q", 8 * MIB);
+        let (cache, registration) = super::Cache::of(&group, 8 * MIB, &super::Log::default());
+        let held = charge(&group, 4 * MIB);
+        assert_eq!((local(&group), cache.bytes() <= 4 * MIB), (1, true));
+        drop((held, registration, cache, group));
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn in_every_form_but_by_force() {
+    let runtime = build(bare().delay_max(std::time::Duration::ZERO));
+    let group = with_high(&runtime.root(), "q", MIB);
+    let mut held = group.charge(8 * MIB);
+    held.grow(MIB);
+    assert_eq!(local(&group), 0);
+    held.try_grow(BATCH).expect("high refuses nobody");
+    assert_eq!(local(&group), 1);
+    drop(group.try_charge_undelayed(BATCH).expect("high refuses nobody"));
+    assert_eq!(local(&group), 2);
+    drop(group.charge_timeout(BATCH, super::WATCHDOG).expect("high refuses nobody"));
+    assert_eq!(local(&group), 3);
+    drop(crate::support::waiters::block_on(group.charge_async(BATCH)).expect("high refuses nobody"));
+    assert_eq!(local(&group), 4);
+    drop(group.charge_with(BATCH, memcg::OnExhausted::Fail).expect("high refuses nobody"));
+    assert_eq!(local(&group), 5);
+    drop((held, group));
+    assert_empty(&runtime);
+}

@@ -1,0 +1,116 @@
+//! Above high, memory is asked for first: of whom, for what, and that it is not taken from those who are protected.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memcg::{Event, Limit, Limits, Priority, ReclaimCause};
+
+use super::{Cache, Log, MIB, assert_empty, assert_sound, build, call_of, charge, create, undelayed, with_high};
+
+#[test]
+fn those_below_the_level_that_is_above() {
+    for builder in undelayed() {
+        let runtime = build(builder);
+        let (root, log) = (runtime.root(), Log::default());
+        let top = with_high(&root, "top", 16 * MIB);
+        let (one, other) = (create(&top, "one"), create(&top, "other"));
+        let (inside, _inside) = Cache::of(&one, 16 * MIB, &log);
+        let (outside, _outside) = Cache::of(&root, 16 * MIB, &log);
+        assert!(log.is_empty(), "not above yet");
+        let held = charge(&other, 4 * MIB);
+        assert!(top.live() <= 16 * MIB && inside.bytes() >= 11 * MIB, "{} and {}", top.live(), inside.bytes());
+        let asked = log.take();
+        assert!(!asked.is_empty());
+        for asked in asked {
+            assert_eq!((asked.cause, asked.target.as_str()), (ReclaimCause::High, "/top"), "{asked:?}");
+        }
+        assert_eq!(outside.bytes(), 16 * MIB);
+        assert_sound(&runtime);
+        drop(held);
+    }
+}
+
+/// Each level that is above, for what it is above itself.
+#[test]
+fn at_each_level_that_is_above() {
+    for builder in undelayed() {
+        let runtime = build(builder);
+        let (root, log) = (runtime.root(), Log::default());
+        let top = with_high(&root, "top", 32 * MIB);
+        let inner = with_high(&top, "inner", 16 * MIB);
+        let beside = create(&top, "beside");
+        let caches = [&inner, &beside].map(|group| Cache::of(group, 16 * MIB, &log));
+        let held = charge(&inner, 8 * MIB);
+        assert!(inner.live() <= 16 * MIB && top.live() <= 32 * MIB, "{} and {}", inner.live(), top.live());
+        assert!(caches[0].0.bytes() <= 8 * MIB, "its own level asks of it");
+        let targets: Vec<String> = log.take().into_iter().map(|asked| asked.target).collect();
+        assert!(targets.iter().any(|target| target == "/top/inner"), "{targets:?}");
+        assert_sound(&runtime);
+        drop((caches, held));
+    }
+}
+
+/// In the order of any reclaim, and min is never touched.
+#[test]
+fn protection_holds() {
+    for builder in undelayed() {
+        let runtime = build(builder);
+        let log = Log::default();
+        let top = with_high(&runtime.root(), "top", 16 * MIB);
+        let kept = top.create("kept", Limits::new().min(Limit::Bytes(8 * MIB))).expect("a free name");
+        let spent = create(&top, "spent");
+        let caches = [&kept, &spent].map(|group| Cache::of(group, 8 * MIB, &log));
+        let held = charge(&top, 12 * MIB);
+        assert_eq!((kept.live(), spent.live()), (8 * MIB, 0));
+        assert!(top.live() == 20 * MIB && log.of("/top/kept").is_empty());
+        assert_sound(&runtime);
+        drop((caches, held));
+    }
+}
+
+/// A reclaimer that has nothing to give is not asked for ever.
+#[test]
+fn what_is_fruitless_ends() {
+    for builder in undelayed() {
+        let runtime = build(builder);
+        let group = with_high(&runtime.root(), "q", MIB);
+        let asked = Arc::new(AtomicU64::new(0));
+        let registration = {
+            let asked = Arc::clone(&asked);
+            let reclaimer = call_of(MIB, move |_, _| {
+                asked.fetch_add(1, Ordering::SeqCst);
+                0
+            });
+            group.register_reclaimer(reclaimer, Priority::NORMAL)
+        };
+        let held = charge(&group, 8 * MIB);
+        let times = asked.load(Ordering::SeqCst);
+        assert!((1..=64).contains(&times), "{times}");
+        for _ in 0..100 {
+            drop(charge(&group, MIB));
+        }
+        let more = asked.load(Ordering::SeqCst) - times;
+        assert!(more < 1_600, "{more}: not each time as often");
+        drop((registration, held, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// What high asks for, max need not: no charge meets it.
+#[test]
+fn so_that_max_is_not_met() {
+    for builder in undelayed() {
+        let runtime = build(builder);
+        let limits = Limits::new().high(Limit::Bytes(16 * MIB)).max(Limit::Bytes(24 * MIB));
+        let group = runtime.root().create("q", limits).expect("a free name");
+        let (cache, registration) = Cache::of(&group, 0, &Log::default());
+        for _ in 0..100 {
+            cache.add(MIB).expect("room");
+        }
+        assert!(group.events().get(Event::High) > 0);
+        assert_eq!([Event::Max, Event::Oom].map(|event| group.events().get(event)), [0, 0]);
+        assert!(group.usage() <= 17 * MIB, "{}", group.usage());
+        drop((registration, cache, group));
+        assert_empty(&runtime);
+    }
+}

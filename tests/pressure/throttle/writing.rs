@@ -1,0 +1,122 @@
+//! Setting high: it never refuses; what is above is reclaimed at once, as far as that goes, and the rest is told.
+
+use memcg::{Event, Limit, Limits, ReclaimCause};
+
+use super::{Cache, Log, MIB, assert_empty, assert_sound, build, charge, create, kinds, undelayed, with_high};
+
+#[test]
+fn at_creation_or_later() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = with_high(&runtime.root(), "q", 8 * MIB);
+        assert_eq!((group.high(), group.limits().high), (8 * MIB, Some(Limit::Bytes(8 * MIB))));
+        assert_eq!(group.set_high(Limit::Max).expect("no number"), 0);
+        assert_eq!(group.high(), u64::MAX);
+        assert_eq!(group.set_high(Limit::Bytes(0)).expect("a number"), 0);
+        assert_eq!(group.high(), 0);
+        assert_eq!((runtime.root().high(), create(&runtime.root(), "new").high()), (u64::MAX, u64::MAX));
+        assert_eq!(runtime.root().set_high(Limit::Bytes(1)).expect("a number"), 0);
+        assert_eq!(runtime.root().high(), 1);
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+/// A percentage of the nearest max above, which follows it.
+#[test]
+fn as_a_percentage() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = runtime.root().create("top", Limits::new().max(Limit::Bytes(100 * MIB))).expect("a free name");
+        let group = top.create("q", Limits::new().high("80%".parse().expect("a percentage"))).expect("a free name");
+        assert_eq!(group.high(), 80 * MIB);
+        top.set_max(Limit::Bytes(50 * MIB)).expect("a number");
+        assert_eq!(group.high(), 40 * MIB);
+        let free = create(&runtime.root(), "free");
+        let refused = free.set_high("10%".parse().expect("a percentage")).expect_err("of nothing");
+        assert_eq!(refused.to_string(), "no 10% of a max for high of /free: no ancestor has one");
+        assert_eq!(free.high(), u64::MAX);
+        drop((refused, group, top, free));
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn written_below_usage_it_reclaims() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let (root, log) = (runtime.root(), Log::default());
+        let group = create(&root, "q");
+        let below = create(&group, "below");
+        let pinned = charge(&below, 4 * MIB);
+        let caches = [&group, &below].map(|group| Cache::of(group, 8 * MIB, &log));
+        let (outside, _registration) = Cache::of(&root, 8 * MIB, &log);
+        assert_eq!(group.set_high(Limit::Bytes(20 * MIB)).expect("a number"), 0);
+        assert!(log.is_empty(), "it fits as it is");
+        assert_eq!(group.set_high(Limit::Bytes(10 * MIB)).expect("a number"), 0);
+        assert!(group.usage() <= 10 * MIB && group.live() >= 9 * MIB, "{}", group.live());
+        let asked = log.take();
+        assert!(!asked.is_empty() && asked.iter().all(|asked| asked.target == "/q"), "{asked:?}");
+        assert!(asked.iter().all(|asked| asked.cause != ReclaimCause::Full), "{asked:?}");
+        // More than there is to give.
+        assert_eq!(group.set_high(Limit::Bytes(MIB)).expect("a number"), 3 * MIB);
+        assert_eq!((group.usage(), group.forced(), group.high()), (4 * MIB, 0, MIB));
+        assert_eq!(outside.bytes(), 8 * MIB, "who is not below is not asked");
+        assert_eq!([Event::Max, Event::Oom].map(|event| group.events().get(event)), [0, 0]);
+        assert_sound(&runtime);
+        drop((pinned, caches));
+    }
+}
+
+/// Credit is usage, and the first that is given back.
+#[test]
+fn written_below_usage_it_drains() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = create(&runtime.root(), "q");
+        let held = charge(&group, 100);
+        assert_eq!(group.set_high(Limit::Bytes(100)).expect("a number"), 0);
+        assert_eq!((group.usage(), group.stocked()), (100, 0));
+        drop((held, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// One that frees nothing is asked a few times and no more.
+#[test]
+fn it_comes_back_in_the_end() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = create(&runtime.root(), "q");
+        let held = charge(&group, MIB);
+        let asked = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let registration = {
+            let asked = std::sync::Arc::clone(&asked);
+            let reclaimer = super::call(move |_, _| {
+                asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                0
+            });
+            group.register_reclaimer(reclaimer, memcg::Priority::NORMAL)
+        };
+        assert_eq!(group.set_high(Limit::Bytes(0)).expect("a number"), MIB);
+        let asked = asked.load(std::sync::atomic::Ordering::SeqCst);
+        assert!((1..=64).contains(&asked), "{asked}");
+        drop((registration, held, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// What is above max is refused, whatever high says.
+#[test]
+fn above_max_it_does_nothing() {
+    for builder in undelayed() {
+        let runtime = build(builder);
+        let limits = Limits::new().high(Limit::Bytes(20 * MIB)).max(Limit::Bytes(10 * MIB));
+        let group = runtime.root().create("q", limits).expect("a free name");
+        let held = charge(&group, 10 * MIB);
+        assert!(group.try_charge(1).is_err());
+        assert_eq!(group.events().get(Event::High), 0);
+        drop((held, group));
+        assert_empty(&runtime);
+    }
+}

@@ -1,0 +1,162 @@
+//! What is to happen where there is no room: said by the caller, as a value or as text out of a configuration.
+
+use std::time::{Duration, Instant};
+
+use memcg::{ChargeError, Event, OnExhausted, ParseOnExhaustedError};
+
+use super::{Cache, KIB, Log, WATCHDOG, assert_empty, blocked, build, charge, create, join, kinds, limited, until};
+
+const FORMS: [(&str, OnExhausted); 10] = [
+    ("fail", OnExhausted::Fail),
+    ("overcharge", OnExhausted::Overcharge),
+    ("wait(10s)", OnExhausted::Wait(Duration::from_secs(10))),
+    ("wait(250ms)", OnExhausted::Wait(Duration::from_millis(250))),
+    ("wait(100us)", OnExhausted::Wait(Duration::from_micros(100))),
+    ("wait(7ns)", OnExhausted::Wait(Duration::from_nanos(7))),
+    ("wait(5m)", OnExhausted::Wait(Duration::from_secs(5 * 60))),
+    ("wait(2h)", OnExhausted::Wait(Duration::from_secs(2 * 3_600))),
+    ("wait(0s)", OnExhausted::Wait(Duration::ZERO)),
+    ("wait(1500ms)", OnExhausted::Wait(Duration::from_millis(1_500))),
+];
+
+#[test]
+fn read_and_printed() {
+    for (text, value) in FORMS {
+        assert_eq!(text.parse(), Ok(value), "{text}");
+        assert_eq!(value.to_string(), text);
+    }
+}
+
+#[test]
+fn whatever_is_printed_is_read() {
+    let durations = [
+        Duration::from_nanos(1),
+        Duration::from_nanos(1_000_000_001),
+        Duration::from_millis(61_000),
+        Duration::from_secs(90),
+        Duration::from_secs(86_400),
+        Duration::new(u64::MAX / 1_000_000_000 - 1, 999_999_999),
+        Duration::from_secs(u64::MAX),
+        Duration::MAX,
+    ];
+    for value in durations.map(OnExhausted::Wait) {
+        let text = value.to_string();
+        assert_eq!(text.parse(), Ok(value), "{text}");
+    }
+}
+
+#[test]
+fn anything_else_is_refused() {
+    let texts = [
+        "",
+        "wait",
+        "wait()",
+        "wait(",
+        "wait(10)",
+        "wait(s)",
+        "wait(ms)",
+        "wait(-1s)",
+        "wait(1.5s)",
+        "wait(1e3s)",
+        "wait(10s",
+        "wait(10s))",
+        "wait(10d)",
+        "wait(10 parsecs)",
+        "wait 10s",
+        "wait10s",
+        "wait(1m30s)",
+        "wait(99999999999999999999999s)",
+        "wait(18446744073709551615h)",
+        "fail()",
+        "failure",
+        "overcharge(1s)",
+        "block",
+        "10s",
+        "wait(１０s)",
+    ];
+    for text in texts {
+        let error: ParseOnExhaustedError = text.parse::<OnExhausted>().expect_err(text);
+        let said = error.to_string();
+        assert!(!said.is_empty() && !said.contains('\n'), "{text:?}: {said:?}");
+        // Clear: it gives the text back, or says what would have been right.
+        let clear = !text.is_empty() && said.contains(text) || said.contains("wait") || said.contains("unit");
+        assert!(clear, "{text:?}: {said:?}");
+    }
+}
+
+#[cfg(feature = "serde")]
+#[test]
+fn in_a_configuration_it_is_text() {
+    for (text, value) in FORMS {
+        let json = serde_json::to_string(&value).expect("a text");
+        assert_eq!(json, format!("{text:?}"));
+        assert_eq!(serde_json::from_str::<OnExhausted>(&json).expect("what was written"), value);
+    }
+    for json in ["10", "\"wait\"", "null", "{\"wait\":10}"] {
+        let error = serde_json::from_str::<OnExhausted>(json).expect_err(json);
+        assert!(!error.to_string().is_empty());
+    }
+}
+
+#[test]
+fn fail_is_as_ever() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        let held = group.charge_with(10 * KIB, OnExhausted::Fail).expect("room");
+        let error = group.charge_with(1, OnExhausted::Fail).expect_err("no room");
+        assert!(matches!(&error, ChargeError::Limit(refusal) if refusal.group() == &group), "{error}");
+        assert_eq!((group.waiting(), group.forced()), (0, 0));
+        drop((held, error, group));
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn wait_waits() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        let held = group.charge_with(10 * KIB, OnExhausted::Wait(WATCHDOG)).expect("room");
+        let started = Instant::now();
+        let time = Duration::from_millis(20);
+        let error = group.charge_with(1, OnExhausted::Wait(time)).expect_err("no room");
+        assert!(matches!(&error, ChargeError::TimedOut { waited, .. } if *waited >= time), "{error}");
+        assert!(started.elapsed() >= time);
+        // Behind another, for its turn.
+        let before = blocked(&group, 10 * KIB, &group);
+        let waits = {
+            let group = group.clone();
+            std::thread::spawn(move || group.charge_with(KIB, OnExhausted::Wait(WATCHDOG)))
+        };
+        until("two in line", || group.waiting() == 2);
+        drop(held);
+        drop(join(before).expect("its turn"));
+        drop(join(waits).expect("its turn"));
+        drop((error, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Never refused; but others give first what they have.
+#[test]
+fn overcharge_asks_before_it_exceeds() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 100 * KIB);
+        let group = create(&top, "q");
+        let (cache, registration) = Cache::of(&top, 60 * KIB, &Log::default());
+        let held = charge(&group, 40 * KIB);
+        let first = group.charge_with(50 * KIB, OnExhausted::Overcharge).expect("the cache gives");
+        assert_eq!((first.bytes(), top.forced(), top.events().get(Event::Overcharge)), (50 * KIB, 0, 0));
+        assert!(cache.bytes() <= 10 * KIB, "{}", cache.bytes());
+        let second = group.charge_with(50 * KIB, OnExhausted::Overcharge).expect("by force");
+        assert_eq!((second.bytes(), top.live()), (50 * KIB, 140 * KIB + cache.bytes()));
+        assert_eq!((top.forced(), top.events_local().get(Event::Overcharge)), (40 * KIB + cache.bytes(), 1));
+        // Not even what can never fit.
+        let third = group.charge_with(500 * KIB, OnExhausted::Overcharge).expect("by force");
+        assert_eq!((third.bytes(), group.waiting()), (500 * KIB, 0));
+        drop((first, second, third, held, registration, cache, group, top));
+        assert_empty(&runtime);
+    }
+}

@@ -1,0 +1,128 @@
+//! Nothing, everything, and very many.
+
+use std::time::Duration;
+
+use memcg::{ChargeError, OnExhausted};
+
+use super::{
+    KIB, Polled, WATCHDOG, Waiter, admitted, assert_empty, build, charge, create, in_line, kinds, limited, turned_away,
+};
+
+/// Nothing always fits, whoever is in line.
+#[test]
+fn zero_bytes_wait_for_nobody() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        let full = limited(&runtime.root(), "full", 0);
+        let held = charge(&group, 10 * KIB);
+        let waiter = in_line(&group, KIB);
+        for group in [&group, &full] {
+            let charges = [
+                group.charge_timeout(0, Duration::ZERO).expect("nothing"),
+                group.charge_timeout(0, WATCHDOG).expect("nothing"),
+                admitted(&mut Polled::new(group.charge_async(0))),
+                group.charge_with(0, OnExhausted::Fail).expect("nothing"),
+                group.charge_with(0, OnExhausted::Wait(WATCHDOG)).expect("nothing"),
+                group.charge_with(0, OnExhausted::Overcharge).expect("nothing"),
+            ];
+            assert!(charges.iter().all(|charge| charge.bytes() == 0 && charge.group() == *group));
+        }
+        assert_eq!((group.waiting(), full.waiting(), group.live()), (1, 0, 10 * KIB));
+        drop((waiter, held, group, full));
+        assert_empty(&runtime);
+    }
+}
+
+/// More than can be counted, with a limit and without.
+#[test]
+fn more_than_there_can_be() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let (limited, free) = (limited(&runtime.root(), "limited", KIB), create(&runtime.root(), "free"));
+        for group in [&limited, &free] {
+            for bytes in [u64::MAX, u64::MAX - 1, 1 << 63] {
+                let errors = [
+                    group.charge_timeout(bytes, Duration::MAX).expect_err("more than can be counted"),
+                    turned_away(&mut Polled::new(group.charge_async(bytes))),
+                    group.charge_with(bytes, OnExhausted::Wait(Duration::MAX)).expect_err("the same"),
+                ];
+                for error in errors {
+                    assert!(matches!(&error, ChargeError::Limit(by) if by.requested() == bytes), "{error}");
+                }
+            }
+            assert_eq!((group.waiting(), group.usage()), (0, 0));
+        }
+        drop((limited, free));
+        assert_empty(&runtime);
+    }
+}
+
+/// Not even one byte fits below a max of 0, ever.
+#[test]
+fn a_max_of_nothing() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 0);
+        let error = group.charge_timeout(1, Duration::MAX).expect_err("nothing fits");
+        assert!(matches!(&error, ChargeError::Limit(_)), "{error}");
+        assert!(matches!(turned_away(&mut Polled::new(group.charge_async(1))), ChargeError::Limit(_)));
+        drop((error, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// The largest that can ever fit, to the byte.
+#[test]
+fn all_there_is() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 1 << 40);
+        let held = charge(&group, 1);
+        let mut waiter = in_line(&group, 1 << 40);
+        drop(held);
+        assert_eq!(admitted(&mut waiter).bytes(), 1 << 40);
+        drop((waiter, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// A line of ten thousand, served from its first to its last, each by the one before.
+#[test]
+fn a_very_long_line() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", KIB);
+        let groups: Vec<_> = (0..100).map(|number| create(&group, &number.to_string())).collect();
+        let mut held = charge(&group, KIB);
+        let mut line: Vec<Waiter> = (0..10_000).map(|number| in_line(&groups[number % 100], KIB)).collect();
+        assert_eq!(group.waiting(), 10_000);
+        for waiter in &mut line {
+            drop(held);
+            held = admitted(waiter);
+        }
+        assert!(line.iter().all(|waiter| waiter.wakes() == 1));
+        drop((held, line, groups, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// A future is moved and sent as any value is, and outlives handle and runtime.
+#[test]
+fn futures_are_values() {
+    fn owned<T: Send + Unpin + 'static>(value: T) -> T {
+        value
+    }
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", KIB);
+        let mut never_polled = Polled::new(owned(group.charge_async(KIB)));
+        let held = charge(&group, KIB);
+        let moved = in_line(&group, KIB);
+        drop((group, runtime));
+        let mut moved = std::thread::spawn(move || owned(moved)).join().expect("no panic");
+        assert!(matches!(turned_away(&mut moved), ChargeError::Offline { .. }));
+        assert!(matches!(turned_away(&mut never_polled), ChargeError::Offline { .. }));
+        drop(held);
+    }
+}

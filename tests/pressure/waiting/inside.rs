@@ -1,0 +1,71 @@
+//! A reclaimer does not wait: what does not fit is refused at once.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use memcg::{ChargeError, OnExhausted, Priority};
+
+use super::{KIB, Polled, WATCHDOG, assert_empty, build, call, charge, kinds, limited, lock, turned_away};
+
+#[test]
+fn refused_at_once() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        let (asked, errors) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(Vec::new())));
+        let registration = {
+            let (asked, errors) = (Arc::clone(&asked), Arc::clone(&errors));
+            let reclaimer = call(move |_, context| {
+                let group = context.group();
+                asked.fetch_add(1, Ordering::SeqCst);
+                let mut future = Polled::new(group.charge_async(5 * KIB));
+                let wait = OnExhausted::Wait(WATCHDOG * 10);
+                lock(&errors).extend([
+                    group.charge_timeout(5 * KIB, WATCHDOG * 10).expect_err("no room"),
+                    turned_away(&mut future),
+                    group.charge_with(5 * KIB, wait).expect_err("no room"),
+                ]);
+                // What fits is charged, whatever the form.
+                drop(group.charge_timeout(1, WATCHDOG).expect("room for one"));
+                drop(super::block_on(group.charge_async(1)).expect("room for one"));
+                0
+            });
+            group.register_reclaimer(reclaimer, Priority::NORMAL)
+        };
+        let held = charge(&group, 9 * KIB);
+        assert!(matches!(group.try_charge(2 * KIB), Err(ChargeError::Limit(_))));
+        assert!(asked.load(Ordering::SeqCst) > 0);
+        for error in lock(&errors).drain(..) {
+            let ChargeError::InReclaim(refusal) = error else { panic!("{error}") };
+            assert_eq!((refusal.group(), refusal.requested()), (&group, 5 * KIB));
+        }
+        assert_eq!(group.waiting(), 0);
+        drop((registration, held, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// One that got in line before is none of it: a reclaimer may poll it, and it stays.
+#[test]
+fn who_is_in_line_stays_there() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        let held = charge(&group, 10 * KIB);
+        let waiter = Arc::new(Mutex::new(super::in_line(&group, KIB)));
+        let registration = {
+            let waiter = Arc::clone(&waiter);
+            let reclaimer = call(move |_, _| {
+                assert!(lock(&waiter).poll().is_pending());
+                0
+            });
+            group.register_reclaimer(reclaimer, Priority::NORMAL)
+        };
+        assert!(group.try_charge(KIB).is_err());
+        assert_eq!(group.events_local().get(memcg::Event::Panic), 0);
+        drop(held);
+        drop(super::admitted(&mut lock(&waiter)));
+        drop((registration, waiter, group));
+        assert_empty(&runtime);
+    }
+}

@@ -1,0 +1,270 @@
+//! More than one level that is full: who waits waits at the one that refused, and goes on to the next.
+
+use memcg::Limit;
+
+use super::{
+    Cache, KIB, Log, WATCHDOG, admitted, assert_empty, assert_woken, blocked, build, charge, create, in_line, join,
+    kinds, limited, turned_away,
+};
+
+#[test]
+fn at_the_level_that_refused() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let top = limited(&root, "top", 10 * KIB);
+        let inner = limited(&top, "inner", 100 * KIB);
+        let leaf = create(&inner, "leaf");
+        let held = charge(&leaf, 10 * KIB);
+        let waiter = in_line(&leaf, KIB);
+        assert_eq!([&root, &top, &inner, &leaf].map(|level| level.waiting()), [0, 1, 0, 0]);
+        drop((held, waiter, leaf, inner, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// There is room below, and none above: it moves, once, and nobody wakes for that.
+#[test]
+fn from_one_to_the_next() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 10 * KIB);
+        let (inner, other) = (limited(&top, "inner", 5 * KIB), create(&top, "other"));
+        let (below, mut beside) = (charge(&inner, 5 * KIB), charge(&other, KIB));
+        let mut waiter = in_line(&inner, 3 * KIB);
+        let thread = blocked(&inner, 2 * KIB, &inner);
+        assert_eq!((inner.waiting(), top.waiting()), (2, 0));
+        let more = charge(&other, 4 * KIB);
+        // Its own level is still full.
+        beside.shrink(KIB);
+        let again = charge(&other, KIB);
+        assert_woken(&waiter, false);
+        let all = other.charge(5 * KIB);
+        drop(below);
+        // 5 KiB of room below, and none above.
+        assert_eq!((inner.waiting(), top.waiting()), (0, 2));
+        assert_woken(&waiter, false);
+        drop(all);
+        assert_woken(&waiter, true);
+        let charges = (admitted(&mut waiter), join(thread).expect("its turn"));
+        assert_eq!((inner.live(), top.live()), (5 * KIB, 10 * KIB));
+        drop((charges, more, again, beside, waiter, inner, other, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// And down again: while it waits above, its own level fills up.
+#[test]
+fn and_back_again() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 10 * KIB);
+        let (inner, other) = (limited(&top, "inner", 5 * KIB), create(&top, "other"));
+        let held = charge(&other, 10 * KIB);
+        let mut waiter = in_line(&inner, 4 * KIB);
+        assert_eq!((inner.waiting(), top.waiting()), (0, 1));
+        // By force: there was no room.
+        let forced = inner.charge(5 * KIB);
+        drop(held);
+        assert_eq!((inner.waiting(), top.waiting()), (1, 0));
+        assert_woken(&waiter, false);
+        drop(forced);
+        assert_woken(&waiter, true);
+        drop(admitted(&mut waiter));
+        drop((waiter, inner, other, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// What can never fit at a level above is turned away when it comes there, if not before.
+#[test]
+fn never_at_a_level_above() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 10 * KIB);
+        let inner = limited(&top, "inner", 100 * KIB);
+        let held = charge(&inner, 5 * KIB);
+        inner.set_max(Limit::Bytes(20 * KIB)).expect("a number");
+        let error = inner.charge_timeout(15 * KIB, WATCHDOG * 10).expect_err("more than top has");
+        assert!(matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.group() == &top), "{error}");
+        drop(error);
+        // It waits below, or it does not; when there is room below, it does not any more.
+        inner.set_max(Limit::Bytes(15 * KIB)).expect("a number");
+        let mut waiter = super::Polled::new(inner.charge_async(11 * KIB));
+        let waits = waiter.poll().is_pending();
+        drop(held);
+        if waits {
+            let error = turned_away(&mut waiter);
+            assert!(matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.group() == &top), "{error}");
+        }
+        assert_eq!((inner.waiting(), top.waiting()), (0, 0));
+        drop((waiter, inner, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// Room that one of a subtree leaves goes to the first of those who wait for it, above and below.
+#[test]
+fn a_line_at_each_level() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 10 * KIB);
+        let (inner, other) = (limited(&top, "inner", 5 * KIB), create(&top, "other"));
+        let (below, beside) = (charge(&inner, 5 * KIB), charge(&other, 5 * KIB));
+        let mut above = in_line(&other, 5 * KIB);
+        let mut within = in_line(&inner, 5 * KIB);
+        assert_eq!((inner.waiting(), top.waiting()), (1, 1));
+        drop(below);
+        // Below there is room for the one, above for the other, who came first.
+        assert_woken(&above, true);
+        assert_woken(&within, false);
+        assert_eq!((top.live(), inner.waiting() + top.waiting()), (10 * KIB, 1));
+        drop(beside);
+        assert_woken(&within, true);
+        drop((admitted(&mut above), admitted(&mut within)));
+        drop((above, within, inner, other, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// Who has been passed in one line may be passed by the rest in the next: one allowance for the whole wait.
+#[test]
+fn passed_once() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 100 * KIB);
+        let (inner, other) = (limited(&top, "inner", 100 * KIB), create(&top, "other"));
+        let below = charge(&inner, 40 * KIB);
+        let mut waiter = in_line(&inner, 70 * KIB);
+        drop(charge(&inner, 10 * KIB));
+        let forced = other.charge(80 * KIB);
+        drop(below);
+        assert_eq!((inner.waiting(), top.waiting(), top.live()), (0, 1, 80 * KIB));
+        for _ in 0..3 {
+            drop(charge(&other, 20 * KIB));
+        }
+        let error = other.try_charge(1).expect_err("he has been passed by 70 KiB");
+        assert!(matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.is_behind()), "{error}");
+        drop((error, forced));
+        drop((admitted(&mut waiter), waiter, inner, other, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// So it is with who was first until somebody older came from another line.
+#[test]
+fn passed_once_though_somebody_older_comes() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 100 * KIB);
+        let (inner, other) = (limited(&top, "inner", 100 * KIB), create(&top, "other"));
+        let below = charge(&inner, 40 * KIB);
+        let older = in_line(&inner, 70 * KIB);
+        let beside = charge(&other, 40 * KIB);
+        let mut younger = in_line(&other, 50 * KIB);
+        assert_eq!((inner.waiting(), top.waiting()), (1, 1));
+        for _ in 0..3 {
+            drop(charge(&other, 10 * KIB));
+        }
+        // Room below for the older one, and none above.
+        let forced = other.charge(45 * KIB);
+        drop(below);
+        assert_eq!((inner.waiting(), top.waiting(), top.live()), (0, 2, 85 * KIB));
+        drop(charge(&other, 15 * KIB));
+        drop(older);
+        for _ in 0..2 {
+            drop(charge(&other, 10 * KIB));
+        }
+        let error = other.try_charge(1).expect_err("he has been passed by 50 KiB while he was first");
+        assert!(matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.is_behind()), "{error}");
+        drop((error, forced));
+        drop((admitted(&mut younger), beside, younger, inner, other, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// He came before the first in line at either level, neither of whom may be passed any more: he goes before them, and not
+/// from one line to the other for ever.
+#[test]
+fn older_than_the_first_of_two_lines() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 200 * KIB);
+        let (inner, other) = (limited(&top, "inner", 100 * KIB), create(&top, "other"));
+        let (below, beside) = (charge(&inner, 60 * KIB), charge(&other, 80 * KIB));
+        let mut oldest = in_line(&inner, 50 * KIB);
+        let above = in_line(&other, 90 * KIB);
+        (0..9).for_each(|_| drop(charge(&other, 10 * KIB)));
+        // Up, and back again.
+        let mut forced = other.charge(120 * KIB);
+        drop(below);
+        assert_eq!((inner.waiting(), top.waiting()), (0, 2));
+        let held = inner.charge(50 * KIB);
+        let younger = in_line(&inner, 60 * KIB);
+        forced.shrink(70 * KIB);
+        (0..5).for_each(|_| drop(charge(&inner, 10 * KIB)));
+        let more = inner.charge(20 * KIB);
+        drop(forced);
+        assert_eq!((inner.waiting(), top.waiting()), (2, 1));
+        assert!(other.try_charge(KIB).is_err(), "nobody passes at the one");
+        // Now there is room for him at both.
+        let giver = std::thread::spawn(move || drop(more));
+        join(giver);
+        assert_woken(&oldest, true);
+        assert_eq!((inner.waiting(), top.waiting(), inner.live()), (1, 1, 100 * KIB));
+        drop((admitted(&mut oldest), oldest, above, younger, held, beside, inner, other, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// Threads at three levels, each with limits of its own, all of them full most of the time.
+#[test]
+fn many_at_all_levels() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 10 * KIB);
+        let inner = limited(&top, "inner", 7 * KIB);
+        let groups = [top.clone(), inner.clone(), limited(&inner, "leaf", 4 * KIB), create(&inner, "free")];
+        std::thread::scope(|scope| {
+            for (number, group) in groups.iter().enumerate() {
+                scope.spawn(move || {
+                    for round in 0..400 {
+                        let bytes = (1 + (number + round) as u64 % 4) * KIB;
+                        let charge = match round % 2 {
+                            0 => group.charge_timeout(bytes, WATCHDOG),
+                            _ => super::block_on(group.charge_async(bytes)),
+                        };
+                        let charge = charge.expect("its turn");
+                        std::thread::yield_now();
+                        drop(charge);
+                    }
+                });
+            }
+        });
+        drop((groups, inner, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// Who has moved asks there for memory, as he did where he came from: once more he is woken for that, where there is
+/// anybody to ask.
+#[test]
+fn at_the_next_level_somebody_may_have_something() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 10 * KIB);
+        let (inner, other) = (limited(&top, "inner", 5 * KIB), create(&top, "other"));
+        let below = charge(&inner, 5 * KIB);
+        let (cache, registration) = Cache::of(&other, 5 * KIB, &Log::default());
+        let mut waiter = in_line(&inner, 3 * KIB);
+        let thread = blocked(&inner, 2 * KIB, &inner);
+        let forced = other.charge(5 * KIB);
+        assert!(cache.bytes() == 5 * KIB && inner.waiting() == 2);
+        drop(below);
+        let charges = [waiter.finish(), join(thread)].map(|charge| charge.expect("the cache gives"));
+        assert!(waiter.wakes() <= 2 && cache.bytes() == 0, "{} and {}", waiter.wakes(), cache.bytes());
+        assert_eq!((inner.live(), top.live()), (5 * KIB, 10 * KIB));
+        drop((charges, forced, registration, cache, waiter, inner, other, top));
+        assert_empty(&runtime);
+    }
+}

@@ -1,0 +1,168 @@
+//! First come, first served.
+
+use std::thread::JoinHandle;
+
+use memcg::{Charge, ChargeError};
+
+use super::{
+    KIB, Waiter, admitted, assert_empty, assert_sound, assert_woken, blocked, build, charge, create, in_line, join,
+    kinds, limited, until,
+};
+
+#[test]
+fn one_byte_after_the_other() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 8 * KIB);
+        let mut held: Vec<Charge> = (0..8).map(|_| charge(&group, KIB)).collect();
+        let mut waiters: Vec<Waiter> = (0..8).map(|_| in_line(&group, KIB)).collect();
+        assert_eq!(group.waiting(), 8);
+        for first in 0..8 {
+            drop(held.pop());
+            for (number, waiter) in waiters.iter().enumerate() {
+                assert_woken(waiter, number <= first);
+            }
+            assert_eq!(group.waiting(), 7 - first);
+        }
+        let admitted: Vec<Charge> = waiters.iter_mut().map(admitted).collect();
+        assert_eq!(group.live(), 8 * KIB);
+        assert_sound(&runtime);
+        drop((admitted, waiters, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// As many as fit, at once, and not one more.
+#[test]
+fn a_large_release_admits_several() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 100);
+        let held = [charge(&group, 60), charge(&group, 40)];
+        let mut waiters = [20, 30, 15, 40].map(|bytes| in_line(&group, bytes));
+        let [large, small] = held;
+        drop(large);
+        // 20 and 30 fit; 15 does not, nor does 40.
+        for (waiter, woken) in waiters.iter().zip([true, true, false, false]) {
+            assert_woken(waiter, woken);
+        }
+        assert_eq!((group.live(), group.waiting()), (90, 2));
+        drop(small);
+        assert_eq!((group.live(), group.waiting()), (65, 1), "15 of the 50 that are left");
+        let rest = [0, 1, 2].map(|number| admitted(&mut waiters[number]));
+        drop(rest);
+        assert_eq!(admitted(&mut waiters[3]).bytes(), 40);
+        drop((waiters, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// One line for all that wait for the same room, in whatever groups, in whatever way.
+#[test]
+fn one_line_for_all_below() {
+    enum Kind {
+        Future(Waiter),
+        Thread(JoinHandle<Result<Charge, ChargeError>>),
+    }
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 6 * KIB);
+        let groups = [create(&top, "a"), create(&top, "b"), top.clone()];
+        let mut held: Vec<Charge> = (0..6).map(|number| charge(&groups[number % 3], KIB)).collect();
+        let mut waiters = Vec::new();
+        for number in 0..6 {
+            let group = &groups[number % 3];
+            waiters.push(match number % 2 {
+                0 => Kind::Future(in_line(group, KIB)),
+                _ => Kind::Thread(blocked(group, KIB, &top)),
+            });
+            assert_eq!(top.waiting(), number + 1);
+        }
+        let mut admitted_charges = Vec::new();
+        for (number, kind) in waiters.into_iter().enumerate() {
+            assert_eq!(top.live(), 6 * KIB);
+            drop(held.pop());
+            let charge = match kind {
+                Kind::Future(mut waiter) => {
+                    assert_woken(&waiter, true);
+                    admitted(&mut waiter)
+                }
+                Kind::Thread(thread) => join(thread).expect("it is its turn"),
+            };
+            assert_eq!((charge.group(), charge.bytes()), (groups[number % 3].clone(), KIB));
+            admitted_charges.push(charge);
+        }
+        assert_sound(&runtime);
+        drop((admitted_charges, groups, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// Whoever frees is not the one who waits: threads in line, served one by one by another.
+#[test]
+fn threads_in_the_order_in_which_they_came() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 4 * KIB);
+        let mut held = charge(&group, 4 * KIB);
+        let threads: Vec<_> = (0..4).map(|_| blocked(&group, KIB, &group)).collect();
+        let mut charges = Vec::new();
+        for (number, thread) in threads.into_iter().enumerate() {
+            held.shrink(KIB);
+            charges.push(join(thread).expect("it is its turn"));
+            until("one less", || group.waiting() == 3 - number);
+        }
+        drop((held, charges));
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+/// A way to give a charge back; another group is at hand.
+type Way = fn(Charge, &memcg::Group);
+
+/// By whatever verb: what is given back is handed over.
+#[test]
+fn whatever_is_given_back() {
+    for builder in kinds() {
+        let mut builder = builder;
+        let swap = builder.counter("swap");
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 8 * KIB);
+        let (below, other) = (create(&group, "below"), create(&runtime.root(), "other"));
+        let ways: [(&str, Way); 7] = [
+            ("drop", |held, _| drop(held)),
+            ("shrink", |mut held, other| {
+                held.shrink(u64::MAX);
+                held.transfer(other).expect("of nothing");
+            }),
+            ("resize", |mut held, _| held.resize(0).expect("less always fits")),
+            ("split", |mut held, _| {
+                drop(held.split(KIB).expect("of 8"));
+                drop(held.split(7 * KIB).expect("of 7"));
+            }),
+            ("take", |mut held, _| drop(held.take())),
+            ("transfer", |mut held, other| held.transfer(other).expect("no limit there")),
+            ("merge", |mut held, _| {
+                let mut all = held.take();
+                all.merge(held).expect("of the same group");
+            }),
+        ];
+        for (name, way) in ways {
+            for from in [&group, &below] {
+                let held = charge(from, 8 * KIB);
+                let mut waiter = in_line(&group, 5 * KIB);
+                way(held, &other);
+                assert_eq!(waiter.wakes(), 1, "{name}");
+                drop(admitted(&mut waiter));
+            }
+        }
+        // And as part of a set.
+        let held = group.try_charge_set(&[(memcg::Counter::MEMORY, 8 * KIB), (swap, 1)]).expect("room");
+        let mut waiter = in_line(&below, 5 * KIB);
+        drop(held);
+        drop(admitted(&mut waiter));
+        drop((waiter, group, below, other));
+        assert_empty(&runtime);
+    }
+}

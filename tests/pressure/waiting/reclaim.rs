@@ -1,0 +1,200 @@
+//! Who waits has asked for memory before; a thread goes on asking, a future leaves that to others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use memcg::{Group, Priority, Registration};
+
+use super::{
+    Cache, KIB, Log, admitted, assert_empty, assert_woken, blocked, build, call, in_line, join, kinds, limited, until,
+};
+
+/// A cache that gives nothing until it is told to.
+struct Later {
+    cache: Arc<Cache>,
+    gives: Arc<AtomicBool>,
+    asked: Arc<AtomicU64>,
+    registration: Registration,
+}
+
+fn later(group: &Group, bytes: u64) -> Later {
+    let cache = Cache::alone(group, bytes, &Log::default());
+    let (gives, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let reclaimer = {
+        let (cache, gives, asked) = (Arc::clone(&cache), Arc::clone(&gives), Arc::clone(&asked));
+        call(move |want, _| {
+            asked.fetch_add(1, Ordering::SeqCst);
+            if gives.load(Ordering::SeqCst) { cache.evict(want) } else { 0 }
+        })
+    };
+    let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+    Later { cache, gives, asked, registration }
+}
+
+/// Before anybody gets in line, whoever has something gives it.
+#[test]
+fn first_everybody_is_asked() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 100 * KIB);
+        let (cache, registration) = Cache::of(&group, 100 * KIB, &Log::default());
+        let charges = [
+            group.charge_timeout(20 * KIB, Duration::ZERO).expect("the cache gives"),
+            super::block_on(group.charge_async(30 * KIB)).expect("the cache gives"),
+        ];
+        assert_eq!((charges[0].bytes(), charges[1].bytes(), group.waiting()), (20 * KIB, 30 * KIB, 0));
+        assert!(cache.bytes() <= 50 * KIB, "{}", cache.bytes());
+        drop((charges, registration, cache, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Who has nobody to ask when it comes into line asks whoever comes later.
+#[test]
+fn a_thread_asks_who_comes_later() {
+    let runtime = build(super::bare().reclaim_time(Duration::from_millis(2)));
+    let group = limited(&runtime.root(), "q", 100 * KIB);
+    let cache = Cache::alone(&group, 100 * KIB, &Log::default());
+    let thread = blocked(&group, 20 * KIB, &group);
+    let registration = group.register_reclaimer(cache.clone(), Priority::NORMAL);
+    let charge = join(thread).expect("the cache gives");
+    assert_eq!((charge.bytes(), cache.bytes()), (20 * KIB, 80 * KIB));
+    drop((charge, registration, cache, group));
+    assert_empty(&runtime);
+}
+
+#[test]
+fn a_thread_asks_again() {
+    for builder in kinds() {
+        let runtime = build(builder.reclaim_time(Duration::from_millis(2)));
+        let group = limited(&runtime.root(), "q", 100 * KIB);
+        let later = later(&group, 100 * KIB);
+        let thread = blocked(&group, 20 * KIB, &group);
+        assert!(later.asked.load(Ordering::SeqCst) > 0, "before it got in line");
+        later.gives.store(true, Ordering::SeqCst);
+        let charge = join(thread).expect("the cache gives, and nobody else comes by");
+        assert_eq!(charge.bytes(), 20 * KIB);
+        drop((charge, later.registration, later.cache, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Others that ask do so for whoever is first.
+#[test]
+fn others_ask_for_a_future() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 100 * KIB);
+        let later = later(&group, 100 * KIB);
+        let mut waiter = in_line(&group, 20 * KIB);
+        later.gives.store(true, Ordering::SeqCst);
+        assert_woken(&waiter, false);
+        until("what others reclaim is handed over", || {
+            drop(group.try_charge(KIB));
+            waiter.wakes() > 0
+        });
+        drop(admitted(&mut waiter));
+        drop((waiter, later.registration, later.cache, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Asked for by its owner, from outside.
+#[test]
+fn what_is_reclaimed_on_request_is_handed_over() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 100 * KIB);
+        let later = later(&group, 100 * KIB);
+        let mut waiter = in_line(&group, 20 * KIB);
+        later.gives.store(true, Ordering::SeqCst);
+        until("asked again", || {
+            group.reclaim(20 * KIB).expect("not inside a reclaimer");
+            later.cache.bytes() < 100 * KIB
+        });
+        assert_woken(&waiter, true);
+        drop(admitted(&mut waiter));
+        drop((waiter, later.registration, later.cache, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Threads that wait all ask, and share what comes.
+#[test]
+fn several_threads_ask_again() {
+    for builder in kinds() {
+        let runtime = build(builder.reclaim_time(Duration::from_millis(2)));
+        let group = limited(&runtime.root(), "q", 100 * KIB);
+        let later = later(&group, 100 * KIB);
+        let threads: Vec<_> = (0..4).map(|_| blocked(&group, 20 * KIB, &group)).collect();
+        later.gives.store(true, Ordering::SeqCst);
+        let charges: Vec<_> = threads.into_iter().map(|thread| join(thread).expect("the cache gives")).collect();
+        assert_eq!(charges.len(), 4);
+        drop((charges, later.registration, later.cache, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// What was promised comes on another thread, and goes to whoever is first.
+#[test]
+fn what_was_promised_is_handed_over() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 100 * KIB);
+        let cache = Cache::alone(&group, 100 * KIB, &Log::default());
+        let (asked, to_free) = std::sync::mpsc::channel();
+        let registration = {
+            let reclaimer = call(move |_, context| {
+                asked.send(context.later()).expect("somebody frees");
+                0
+            });
+            group.register_reclaimer(reclaimer, Priority::NORMAL)
+        };
+        let mut waiter = in_line(&group, 20 * KIB);
+        let later = to_free.recv().expect("it has been asked");
+        let freed = cache.evict(20 * KIB);
+        assert_woken(&waiter, true);
+        later.report(freed);
+        drop(admitted(&mut waiter));
+        drop((waiter, registration, cache, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// A reclaimer that needs a buffer to evict is not held up by those for whom it evicts.
+#[test]
+fn a_reclaimer_need_not_stand_in_line() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 100 * KIB);
+        group.set_reserve(10 * KIB);
+        let cache = Cache::alone(&group, 80 * KIB, &Log::default());
+        let gives = Arc::new(AtomicBool::new(false));
+        let registration = {
+            let (cache, gives) = (Arc::clone(&cache), Arc::clone(&gives));
+            let reclaimer = call(move |want, context| {
+                if !gives.load(Ordering::SeqCst) {
+                    return 0;
+                }
+                // In the reserve that is kept for it.
+                let Ok(_buffer) = context.group().try_charge(4 * KIB) else { return 0 };
+                cache.evict(want)
+            });
+            group.register_reclaimer(reclaimer, Priority::NORMAL)
+        };
+        let mut waiter = in_line(&group, 20 * KIB);
+        // Until nobody may pass it any more.
+        while group.try_charge(KIB).is_ok() {}
+        gives.store(true, Ordering::SeqCst);
+        for _ in 0..1_000 {
+            if waiter.wakes() == 0 {
+                group.reclaim(20 * KIB).expect("not inside a reclaimer");
+            }
+        }
+        assert_woken(&waiter, true);
+        drop(admitted(&mut waiter));
+        drop((waiter, registration, cache, group));
+        assert_empty(&runtime);
+    }
+}

@@ -1,0 +1,185 @@
+//! What other threads have in stock is room: no byte that is given back stays where the first in line cannot see it.
+
+use std::sync::Barrier;
+use std::sync::mpsc::channel;
+use std::thread;
+
+use memcg::{Bytes, RuntimeBuilder};
+
+use super::{KIB, admitted, assert_empty, assert_woken, build, charge, create, in_line, kinds, limited};
+
+/// Batches that matter beside the limit.
+fn large_batches() -> impl Iterator<Item = RuntimeBuilder> {
+    kinds().into_iter().skip(1).map(|builder| builder.batch(Bytes(64 * KIB)).budget(Bytes(u64::MAX)))
+}
+
+/// Credit of a thread that does nothing is taken back before anybody waits.
+#[test]
+fn what_lies_idle_is_taken() {
+    for builder in large_batches() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 100 * KIB);
+        let (stop, stopped) = channel::<()>();
+        let (charged, ready) = channel();
+        let other = {
+            let group = group.clone();
+            thread::spawn(move || {
+                let held = charge(&group, KIB);
+                charged.send(()).expect("somebody listens");
+                let _ = stopped.recv();
+                drop(held);
+            })
+        };
+        ready.recv().expect("it has charged");
+        let all = super::block_on(group.charge_async(99 * KIB)).expect("99 are left");
+        let mut waiter = in_line(&group, 2);
+        drop(stop);
+        super::join(other);
+        // What the other had was in no stock: the first in line has it.
+        assert_woken(&waiter, true);
+        drop((all, admitted(&mut waiter)));
+        drop((waiter, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Charged before, given back by another thread while somebody waits.
+#[test]
+fn what_another_thread_gives_back() {
+    for builder in large_batches() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 100 * KIB);
+        let groups = ["a", "b"].map(|name| create(&top, name));
+        let mut held: Vec<_> = (0..20).map(|number| charge(&groups[number % 2], 5 * KIB)).collect();
+        let mut waiter = in_line(&groups[0], 23 * KIB);
+        thread::scope(|scope| {
+            for mut part in held.split_off(15) {
+                scope.spawn(move || {
+                    // In pieces, as from a stock.
+                    while part.shrink(100) > 0 {}
+                });
+            }
+        });
+        assert_woken(&waiter, true);
+        drop(admitted(&mut waiter));
+        drop((held, waiter, groups, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// Others charge and give back on their hit path at the moment when somebody gets in line for all there is. When they
+/// have stopped, he is in, and nobody has done anything for that.
+#[test]
+fn a_put_and_a_waiter_at_once() {
+    for builder in large_batches() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 300 * KIB);
+        let groups = ["a", "b"].map(|name| create(&top, name));
+        for round in 0..300 {
+            let start = Barrier::new(3);
+            thread::scope(|scope| {
+                for group in &groups {
+                    let start = &start;
+                    scope.spawn(move || {
+                        let held = group.charge(KIB);
+                        start.wait();
+                        for _ in 0..round % 10 {
+                            drop(group.charge(10));
+                        }
+                        drop(held);
+                    });
+                }
+                start.wait();
+                let charge = super::block_on(top.charge_async(300 * KIB)).expect("all are gone in the end");
+                assert_eq!(charge.bytes(), 300 * KIB);
+            });
+            assert_eq!((top.live(), top.waiting()), (0, 0));
+        }
+        drop((groups, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// The same with a line of several, each of whom needs all of it.
+#[test]
+fn several_that_need_everything() {
+    for builder in large_batches() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 300 * KIB);
+        let groups = ["a", "b", "c"].map(|name| create(&top, name));
+        thread::scope(|scope| {
+            for group in &groups {
+                scope.spawn(move || {
+                    for round in 0..200 {
+                        let charge = match round % 2 {
+                            0 => group.charge_timeout(300 * KIB, super::WATCHDOG),
+                            _ => super::block_on(group.charge_async(300 * KIB)),
+                        };
+                        assert_eq!(charge.expect("its turn").bytes(), 300 * KIB);
+                        // On the hit path where there is one.
+                        for _ in 0..3 {
+                            drop(group.charge(100));
+                        }
+                    }
+                });
+            }
+        });
+        drop((groups, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// When nobody waits any more, hits are hits again: the line leaves nothing behind.
+#[test]
+fn afterwards_stocks_fill_again() {
+    for builder in large_batches() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 100 * 1_024 * KIB);
+        let held = charge(&group, 100 * 1_024 * KIB);
+        let mut waiter = in_line(&group, KIB);
+        assert_eq!(group.stocked(), 0);
+        drop(held);
+        drop(admitted(&mut waiter));
+        for _ in 0..1_000 {
+            drop(charge(&group, 10));
+        }
+        assert!(group.stocked() > 0, "credit is kept again");
+        drop((waiter, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Credit that another thread had before is none any more: it passes as anybody, and is counted.
+#[test]
+fn credit_from_before_passes_nobody() {
+    for builder in large_batches() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 1_024 * KIB);
+        let group = create(&top, "q");
+        let (go, gone) = (Barrier::new(2), Barrier::new(2));
+        thread::scope(|scope| {
+            let passed = scope.spawn(|| {
+                let held = charge(&group, KIB);
+                go.wait();
+                // Somebody gets in line.
+                gone.wait();
+                let mut passed = 0_u64;
+                while group.try_charge(KIB).is_ok() {
+                    passed += 1;
+                }
+                drop(held);
+                passed
+            });
+            go.wait();
+            let held = charge(&top, 900 * KIB);
+            let first = in_line(&top, 200 * KIB);
+            assert_eq!((group.stocked(), top.stocked()), (0, 0));
+            gone.wait();
+            assert_eq!(passed.join().expect("no panic"), 200);
+            assert_woken(&first, false);
+            drop((held, first));
+        });
+        drop((group, top));
+        assert_empty(&runtime);
+    }
+}

@@ -1,0 +1,224 @@
+//! The time is over.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use memcg::{ChargeError, Event, Group, Refusal};
+
+use super::{
+    KIB, WATCHDOG, admitted, assert_empty, assert_sound, build, charge, create, in_line, join, kinds, limited, until,
+};
+
+const SHORT: Duration = Duration::from_millis(50);
+
+#[track_caller]
+fn timed_out(group: &Group, bytes: u64, time: Duration) -> (Refusal, Duration) {
+    match group.charge_timeout(bytes, time) {
+        Err(ChargeError::TimedOut { refusal, waited }) => (*refusal, waited),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn it_says_who_refused_and_how_long_it_waited() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 10 * KIB);
+        let group = create(&top, "q");
+        let held = charge(&group, 8 * KIB);
+        let started = Instant::now();
+        let (refusal, waited) = timed_out(&group, 3 * KIB, SHORT);
+        assert!(waited >= SHORT && started.elapsed() >= waited, "{waited:?}");
+        assert_eq!((refusal.group(), refusal.requester()), (&top, &group));
+        assert_eq!((refusal.requested(), refusal.usage(), refusal.max()), (3 * KIB, 8 * KIB, 10 * KIB));
+        assert_eq!((top.waiting(), top.live()), (0, 8 * KIB), "nothing is left of it");
+        drop(charge(&group, 2 * KIB));
+        drop((held, refusal, group, top));
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn it_reads_as_one_line() {
+    let runtime = build(super::bare());
+    let group = limited(&runtime.root(), "q", 10 * KIB);
+    let _held = charge(&group, 8 * KIB);
+    let error = group.charge_timeout(3 * KIB, SHORT).expect_err("no room");
+    let text = error.to_string();
+    assert!(text.contains("/q refused 3 KiB for /q: 8 KiB live of max 10 KiB") && !text.contains('\n'), "{text}");
+}
+
+/// No time at all: tried, and no more.
+#[test]
+fn no_time_is_one_try() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        let held = group.charge_timeout(10 * KIB, Duration::ZERO).expect("it fits");
+        let (refusal, _) = timed_out(&group, 1, Duration::ZERO);
+        assert_eq!((refusal.group(), group.waiting()), (&group, 0));
+        drop((held, refusal, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// What comes in time is taken, whenever that is.
+#[test]
+fn in_time_is_in_time() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        for _ in 0..10 {
+            let held = charge(&group, 10 * KIB);
+            let thread = super::blocked(&group, 10 * KIB, &group);
+            thread::spawn(move || drop(held)).join().expect("no panic");
+            drop(join(thread).expect("there is room"));
+        }
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+/// The next in line is not held up by somebody who has left.
+#[test]
+fn the_next_in_line_moves_up() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 100 * KIB);
+        let held = charge(&group, 50 * KIB);
+        let first = {
+            let group = group.clone();
+            thread::spawn(move || group.charge_timeout(64 * KIB, Duration::from_millis(500)))
+        };
+        until("one in line", || group.waiting() == 1);
+        // Until nobody may pass, or the time is over.
+        while group.try_charge(KIB).is_ok() && group.waiting() == 1 {}
+        let mut second = in_line_or_in(&group, 10 * KIB);
+        assert!(matches!(join(first), Err(ChargeError::TimedOut { .. })));
+        drop(second.finish().expect("nobody is before it"));
+        drop((held, second, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Polled once.
+fn in_line_or_in(group: &Group, bytes: u64) -> super::Waiter {
+    let mut waiter = super::Polled::new(group.charge_async(bytes));
+    if let std::task::Poll::Ready(charge) = waiter.poll() {
+        // The first has gone already: as good as woken.
+        drop(charge);
+        return super::Polled::new(group.charge_async(bytes));
+    }
+    waiter
+}
+
+/// The last moment: either it has the charge or it has not, and nothing is lost between.
+#[test]
+fn the_last_moment() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        let (mut late, mut in_time) = (0, 0);
+        let mut round = 0_u64;
+        while round < 200 || (late == 0 || in_time == 0) && round < 100_000 {
+            let held = charge(&group, 10 * KIB);
+            let start = Barrier::new(2);
+            let micros = round % 40 * 5;
+            thread::scope(|scope| {
+                let (start, group) = (&start, &group);
+                let waits = scope.spawn(move || {
+                    start.wait();
+                    group.charge_timeout(10 * KIB, Duration::from_micros(100))
+                });
+                start.wait();
+                let freed = Instant::now() + Duration::from_micros(micros);
+                while Instant::now() < freed {
+                    std::hint::spin_loop();
+                }
+                drop(held);
+                match waits.join().expect("no panic") {
+                    Ok(charge) => {
+                        assert_eq!((charge.bytes(), group.live()), (10 * KIB, 10 * KIB));
+                        in_time += 1;
+                    }
+                    Err(ChargeError::TimedOut { .. }) => late += 1,
+                    Err(other) => panic!("{other}"),
+                }
+            });
+            assert_eq!((group.waiting(), group.live()), (0, 0));
+            round += 1;
+        }
+        assert_sound(&runtime);
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+/// Times that no clock has.
+#[test]
+fn for_ever() {
+    for time in [Duration::MAX, Duration::from_secs(u64::MAX), Duration::from_secs(1 << 40)] {
+        let runtime = build(super::bare());
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        drop(group.charge_timeout(10 * KIB, time).expect("it fits"));
+        let held = charge(&group, 10 * KIB);
+        let waits = {
+            let group = group.clone();
+            thread::spawn(move || group.charge_timeout(KIB, time))
+        };
+        until("one in line", || group.waiting() == 1 || waits.is_finished());
+        drop(held);
+        drop(join(waits).expect("there is room"));
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+/// A thread that gives up and a future that does not, side by side.
+#[test]
+fn others_in_line_are_as_they_were() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        let mut held = charge(&group, 10 * KIB);
+        let mut before = in_line(&group, KIB);
+        let gives_up = {
+            let group = group.clone();
+            thread::spawn(move || group.charge_timeout(KIB, SHORT))
+        };
+        until("two in line", || group.waiting() == 2 || gives_up.is_finished());
+        let mut after = in_line(&group, KIB);
+        assert!(matches!(join(gives_up), Err(ChargeError::TimedOut { .. })));
+        assert_eq!(group.waiting(), 2);
+        held.shrink(2 * KIB);
+        let charges = [admitted(&mut before), admitted(&mut after)];
+        assert!(group.charge_timeout(KIB, WATCHDOG.min(SHORT)).is_err());
+        drop((charges, held, before, after, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Who got in in the end was not refused; who did not was, once.
+#[test]
+fn what_is_counted() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        let held = charge(&group, 10 * KIB);
+        let mut waiter = in_line(&group, 5 * KIB);
+        let thread = super::blocked(&group, 5 * KIB, &group);
+        let counts = || (group.refused(), group.events_local().get(Event::Oom));
+        assert_eq!(counts(), (0, 0));
+        drop(held);
+        let charges = (admitted(&mut waiter), join(thread).expect("its turn"));
+        assert_eq!(counts(), (0, 0));
+        assert!(group.events_local().get(Event::Max) >= 2, "met it was");
+        drop(timed_out(&group, KIB, Duration::from_millis(1)));
+        assert_eq!(counts(), (1, 1));
+        drop(in_line(&group, KIB));
+        assert_eq!(counts(), (1, 1), "given up is not refused");
+        drop((charges, waiter, group));
+        assert_empty(&runtime);
+    }
+}

@@ -1,0 +1,278 @@
+//! Who is woken: whoever is admitted, once, through the waker of his last poll, and nobody else.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Poll, Wake, Waker};
+use std::thread;
+
+use memcg::Group;
+
+use super::{
+    KIB, Polled, Wakes, admitted, assert_empty, assert_woken, build, charge, create, in_line, kinds, limited, lock,
+    until,
+};
+
+/// Several threads, each with charges of its own as futures: a poll, and another when it has been woken.
+#[test]
+fn once_for_each_admission() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 4 * KIB);
+        let (waited, woken) = (AtomicU64::new(0), AtomicU64::new(0));
+        let held = charge(&group, 4 * KIB);
+        thread::scope(|scope| {
+            for number in 0..4 {
+                let (group, waited, woken) = (create(&group, &number.to_string()), &waited, &woken);
+                scope.spawn(move || {
+                    for round in 0..500 {
+                        let mut waiter = Polled::new(group.charge_async((1 + (number + round) % 4) * KIB));
+                        let charge = match waiter.poll() {
+                            Poll::Ready(charge) => charge,
+                            Poll::Pending => {
+                                waited.fetch_add(1, Ordering::SeqCst);
+                                waiter.finish_woken()
+                            }
+                        };
+                        // Others come meanwhile.
+                        thread::yield_now();
+                        drop(charge.expect("its turn"));
+                        woken.fetch_add(waiter.wakes(), Ordering::SeqCst);
+                    }
+                });
+            }
+            until("all in line", || group.waiting() == 4);
+            drop(held);
+        });
+        let waited = waited.into_inner();
+        assert!(waited >= 4);
+        assert_eq!(woken.into_inner(), waited, "wake-ups, and charges that waited");
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+impl<F: Future> Polled<F> {
+    /// It is in line already: woken once, it is done.
+    fn finish_woken(&mut self) -> F::Output {
+        until("woken", || self.wakes() > 0);
+        match self.poll() {
+            Poll::Ready(output) => output,
+            Poll::Pending => panic!("woken for nothing"),
+        }
+    }
+}
+
+#[test]
+fn through_the_last_waker() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        let held = charge(&group, 10 * KIB);
+        let mut waiter = in_line(&group, KIB);
+        let old: Vec<Arc<Wakes>> = (0..3)
+            .map(|_| {
+                let old = waiter.renew();
+                assert!(waiter.poll().is_pending());
+                old
+            })
+            .collect();
+        assert_eq!(group.waiting(), 1, "it stands in line once");
+        drop(held);
+        assert!(old.iter().all(|old| old.count() == 0));
+        assert_woken(&waiter, true);
+        drop(admitted(&mut waiter));
+        // Nobody keeps a waker that he does not need.
+        assert!(old.iter().all(|old| Arc::strong_count(old) == 1));
+        drop((waiter, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Polled again and again, it keeps its place and wakes nobody.
+#[test]
+fn a_poll_too_many_is_none() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        let held = charge(&group, 10 * KIB);
+        let (mut first, mut second) = (in_line(&group, 6 * KIB), in_line(&group, 6 * KIB));
+        for _ in 0..100 {
+            assert!(first.poll().is_pending() && second.poll().is_pending());
+        }
+        assert_eq!(group.waiting(), 2);
+        drop(held);
+        assert_woken(&first, true);
+        assert_woken(&second, false);
+        assert!(second.poll().is_pending(), "not its turn");
+        drop(admitted(&mut first));
+        drop(admitted(&mut second));
+        drop((first, second, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Begun by one thread, ended by another.
+#[test]
+fn polled_by_another_thread() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        for _ in 0..50 {
+            let held = charge(&group, 10 * KIB);
+            let mut waiter = in_line(&group, KIB);
+            let ends = thread::spawn(move || waiter.finish().expect("its turn"));
+            thread::yield_now();
+            drop(held);
+            let charge = super::join(ends);
+            assert_eq!((charge.bytes(), group.live()), (KIB, KIB));
+        }
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+/// A poll with another waker, at the moment of the admission: one of the two is woken, or it is ready.
+#[test]
+fn a_waker_that_changes_at_the_last_moment() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        for _ in 0..500 {
+            let held = charge(&group, 10 * KIB);
+            let mut waiter = in_line(&group, KIB);
+            let start = std::sync::Barrier::new(2);
+            thread::scope(|scope| {
+                let start = &start;
+                scope.spawn(move || {
+                    start.wait();
+                    drop(held);
+                });
+                start.wait();
+                drop(waiter.renew());
+                let charge = waiter.finish().expect("its turn");
+                assert_eq!(charge.bytes(), KIB);
+            });
+        }
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+/// What a waker does when it is called.
+struct Does(Mutex<Box<dyn FnMut() + Send>>);
+
+impl Wake for Does {
+    fn wake(self: Arc<Self>) {
+        lock(&self.0)();
+    }
+}
+
+fn does(what: impl FnMut() + Send + 'static) -> Waker {
+    Waker::from(Arc::new(Does(Mutex::new(Box::new(what)))))
+}
+
+/// Wakers are called with no lock held: they may use the whole crate.
+#[test]
+fn wakers_may_do_anything() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        let called = Arc::new(AtomicU64::new(0));
+        let held = charge(&group, 10 * KIB);
+        let mut other = Some(in_line(&group, 9 * KIB));
+        let mut waiters: Vec<_> = (0..3).map(|_| Polled::new(group.charge_async(KIB))).collect();
+        for waiter in &mut waiters {
+            let (group, called) = (group.clone(), Arc::clone(&called));
+            // The first drops a future that waits as well.
+            let mut other = other.take();
+            let waker = does(move || {
+                drop(other.take());
+                drop(group.try_charge(KIB));
+                drop(group.charge(1));
+                let mut more = Polled::new(group.charge_async(KIB));
+                drop(more.poll());
+                drop(more);
+                drop(group.create("new", memcg::Limits::new()).map(|new: Group| new.offline()));
+                group.set_max(memcg::Limit::Bytes(10 * KIB)).expect("a number");
+                assert!(group.usage() > 0 && group.waiting() <= 4);
+                called.fetch_add(1, Ordering::SeqCst);
+            });
+            assert!(waiter.poll_with(&waker).is_pending());
+        }
+        drop(held);
+        until("all have been called", || called.load(Ordering::SeqCst) == 3);
+        drop(waiters.iter_mut().map(admitted).collect::<Vec<_>>());
+        drop((waiters, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// One that panics is contained: whoever frees goes on, and the others are woken.
+#[test]
+fn one_that_panics() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        let held = charge(&group, 10 * KIB);
+        let mut bad = Polled::new(group.charge_async(KIB));
+        assert!(bad.poll_with(&does(|| panic!("on purpose"))).is_pending());
+        let mut good = in_line(&group, KIB);
+        drop(held);
+        assert_woken(&good, true);
+        drop((admitted(&mut bad), admitted(&mut good)));
+        drop((bad, good, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Of two runtimes: who is woken in the one gives back in the other, and so on.
+#[test]
+fn from_one_runtime_to_another() {
+    for (one, other) in kinds().into_iter().zip(kinds()) {
+        let runtimes = [build(one), build(other)];
+        let groups = runtimes.each_ref().map(|runtime| limited(&runtime.root(), "q", 10 * KIB));
+        let mut held: Vec<_> = groups.iter().map(|group| Some(charge(group, 10 * KIB))).collect();
+        let last = held.remove(1);
+        let mut first = Polled::new(groups[0].charge_async(KIB));
+        let mut gives = last;
+        assert!(first.poll_with(&does(move || drop(gives.take()))).is_pending());
+        let mut second = in_line(&groups[1], KIB);
+        drop(held);
+        assert_woken(&second, true);
+        drop((admitted(&mut first), admitted(&mut second)));
+        drop((first, second, groups));
+        runtimes.iter().for_each(assert_empty);
+    }
+}
+
+/// Whatever becomes of it, its waker is given back.
+#[test]
+fn wakers_are_given_back() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        let wakes = Wakes::new();
+        let waker = Waker::from(Arc::clone(&wakes));
+        let kept = || Arc::strong_count(&wakes) > 2;
+        let wait = |group: &Group| {
+            let mut waiter = Polled::new(group.charge_async(KIB));
+            assert!(waiter.poll_with(&waker).is_pending() && kept());
+            waiter
+        };
+        let held = charge(&group, 10 * KIB);
+        drop(wait(&group));
+        assert!(!kept(), "given up");
+        let mut waiter = wait(&group);
+        drop(held);
+        assert!(!kept(), "admitted");
+        drop((admitted(&mut waiter), waiter));
+        let held = charge(&group, 10 * KIB);
+        let waiter = wait(&group);
+        group.offline().expect("no children");
+        assert!(!kept(), "offline");
+        assert_eq!(wakes.count(), 2);
+        drop((held, waiter, group));
+        assert_empty(&runtime);
+    }
+}

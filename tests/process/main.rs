@@ -1,0 +1,15 @@
+#![cfg(not(loom))]
+//! What is the whole process's: resident memory, the pools and what is live in them. Each test that reads such a figure
+//! starts this program again for itself alone.
+//!
+//! * `own_bytes`: what a runtime takes itself; `churn`: what groups cost in memory;
+//! * `recycling`, `stat_recycling`: objects that are used again hold nothing of their last group.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+#[cfg(target_os = "linux")]
+mod churn;
+mod own_bytes;
+mod recycling;
+mod stat_recycling;

@@ -1,0 +1,126 @@
+//! What the figure counts.
+//!
+//! Resident memory, and what other runtimes leave in the pools, are the whole process's: each test starts this program again
+//! for itself alone.
+
+use std::thread;
+
+use memcg::{Limit, Limits, OwnBytes, Runtime, Stat};
+
+use super::create;
+use crate::support::alone::resident;
+
+const GROUPS: usize = 100_000;
+const THREADS: usize = if cfg!(debug_assertions) { 1_000 } else { 10_000 };
+const IN_TURN: usize = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
+
+/// Runs `body` in a process that runs nothing else, and prints its figures.
+fn alone(name: &str, body: impl FnOnce()) {
+    crate::support::alone::alone(&format!("own_bytes::figure::{name}"), &[" bytes "], body);
+}
+
+fn runtime() -> Runtime {
+    Runtime::builder().build().expect("defaults hold")
+}
+
+/// Both figures before.
+struct Compared {
+    own: OwnBytes,
+    resident: u64,
+}
+
+impl Compared {
+    fn start(runtime: &Runtime) -> Compared {
+        Compared { own: runtime.own_bytes(), resident: resident() }
+    }
+
+    /// They have grown alike, but for a part in so many.
+    #[track_caller]
+    fn end(&self, what: &str, runtime: &Runtime, part: u64) {
+        let resident = resident() - self.resident;
+        let own = runtime.own_bytes().total() - self.own.total();
+        println!("{what}: {own} bytes by its own count, {resident} resident");
+        assert!(own.abs_diff(resident) <= resident / part, "{what}: {own} bytes by its own count, {resident} resident");
+    }
+}
+
+#[test]
+fn it_is_what_resident_memory_grows_by() {
+    alone("it_is_what_resident_memory_grows_by", || {
+        let runtime = runtime();
+        let root = runtime.root();
+        let parent = create(&root, "parent");
+        drop(create(&parent, "first").try_charge(4_096));
+        let before = Compared::start(&runtime);
+        for number in 0..GROUPS {
+            let limits = Limits::new().max(Limit::Bytes(1 << 30));
+            let group = parent.create(&format!("group-{number:010}"), limits).expect("a name");
+            drop(group.try_charge(4_096).expect("room"));
+        }
+        before.end("idle groups", &runtime, 50);
+    });
+}
+
+#[test]
+fn so_it_is_where_everything_is_used() {
+    alone("so_it_is_where_everything_is_used", || {
+        let runtime = runtime();
+        let root = runtime.root();
+        create(&root, "first").stat_add(Stat::ANON, 1);
+        let before = Compared::start(&runtime);
+        for number in 0..GROUPS / 2 {
+            // Too long for its object, as names of queries are.
+            let name = format!("a-group-with-a-name-of-64-bytes-as-they-are-given-out-{number:010}");
+            let group = root.create(&name, Limits::new().max(Limit::Bytes(100)).soft(Limit::Bytes(0))).expect("a name");
+            group.stat_add(Stat::ANON, 4_096);
+            assert!(group.try_charge(101).is_err());
+        }
+        // What the process's allocator keeps about names and cells is not seen.
+        before.end("groups with statistics, events, excess and long names", &runtime, 10);
+    });
+}
+
+/// What ended threads had is what the next ones have.
+#[test]
+fn threads_in_turn_take_no_more() {
+    alone("threads_in_turn_take_no_more", || {
+        let runtime = runtime();
+        let groups: Vec<_> = (0..100).map(|number| create(&runtime.root(), &number.to_string())).collect();
+        let one = || {
+            for group in &groups {
+                drop(group.try_charge(4_096).expect("room"));
+                group.stat_add(Stat::ANON, 1);
+            }
+        };
+        let one = || thread::scope(|scope| scope.spawn(one).join().expect("it has nothing to panic about"));
+        (0..THREADS / 100).for_each(|_| one());
+        let (own, before) = (runtime.own_bytes(), resident());
+        (THREADS / 100..THREADS).for_each(|_| one());
+        assert_eq!(runtime.own_bytes(), own);
+        let grown = resident().saturating_sub(before);
+        println!("{grown} bytes more after {THREADS} threads in turn");
+        assert!(grown <= 1 << 20, "{grown} bytes more after {THREADS} threads in turn");
+    });
+}
+
+/// What groups that are gone had is what the next ones have.
+#[test]
+fn groups_in_turn_take_no_more() {
+    alone("groups_in_turn_take_no_more", || {
+        let runtime = runtime();
+        let one = |number: usize| {
+            let limits = Limits::new().max(Limit::Bytes(1 << 20));
+            let group = runtime.root().create(&format!("group-{number:010}"), limits).expect("a name");
+            drop(group.try_charge(4_096).expect("room"));
+            group.stat_add(Stat::ANON, 1);
+            if number.is_multiple_of(16) {
+                assert!(group.try_charge(2 << 20).is_err());
+            }
+            group.offline().expect("no children");
+        };
+        (0..IN_TURN / 100).for_each(one);
+        let own = runtime.own_bytes();
+        (IN_TURN / 100..IN_TURN).for_each(one);
+        assert_eq!(runtime.own_bytes(), own);
+    });
+}

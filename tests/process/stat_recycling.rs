@@ -1,0 +1,178 @@
+//! Objects and cells are used again: the next group in the same memory has counted nothing, and what the last one
+//! counted is with its parent.
+//!
+//! The pool is the process's and hands out the lowest number first, so a group's number, which its id shows, tells
+//! whether an object has come back. Each test looks at which numbers are free, so it starts this program again for itself
+//! alone.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::mpsc::sync_channel;
+
+use memcg::{BarrierMode, Group, Limits, Runtime, RuntimeBuilder, Stat, Unit};
+
+use crate::support::alone::alone;
+
+fn kinds() -> [RuntimeBuilder; 4] {
+    let plain = Runtime::builder;
+    [plain(), plain().audit(true), plain().stat_batch(0), plain().barrier(BarrierMode::Fence)]
+}
+
+fn create(parent: &Group, name: &str) -> Group {
+    parent.create(name, Limits::new()).expect("a name that is free")
+}
+
+/// An id prints as `group NUMBER.GENERATION`.
+fn number(group: &Group) -> u32 {
+    let text = group.id().to_string();
+    let number = text.strip_prefix("group ").and_then(|numbers| numbers.split('.').next()).expect("two numbers");
+    number.parse().expect("a number")
+}
+
+/// Nothing, whoever asks.
+#[track_caller]
+fn assert_zero(runtime: &Runtime, group: &Group) {
+    for stats in [group.read_stale(), group.read(), group.read_exact(), group.read_stale()] {
+        let figures = |stat| (stats.get(stat), stats.local(stat));
+        let found: Vec<_> = runtime.items().filter(|item| figures(item.stat) != (0, 0)).collect();
+        assert!(found.is_empty(), "{group:?} has counted {found:?}");
+        assert_eq!(stats.max_error(), 0, "{group:?}");
+    }
+}
+
+/// Written by this thread, by another that goes on, and by one that ends.
+#[test]
+fn the_next_group_in_the_same_memory_reads_zero() {
+    alone("stat_recycling::the_next_group_in_the_same_memory_reads_zero", &[], || {
+        for mut builder in kinds() {
+            let rows = builder.stat("rows", Unit::Events);
+            let runtime = builder.build().expect("a configuration");
+            let root = runtime.root();
+            let mut seen: HashMap<u32, u32> = HashMap::new();
+            let (jobs, inbox) = sync_channel::<Group>(0);
+            let (back, done) = sync_channel(0);
+            let sum: i64 = std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    for group in inbox {
+                        group.stat_add(Stat::ANON, 1 << 40);
+                        back.send(group).expect("somebody takes it back");
+                    }
+                });
+                let jobs = jobs;
+                let ask = |group: Group| {
+                    jobs.send(group).expect("the thread takes them");
+                    done.recv().expect("and gives them back")
+                };
+                (0..200)
+                    .map(|round| {
+                        let mut group = create(&root, "q");
+                        *seen.entry(number(&group)).or_default() += 1;
+                        assert_zero(&runtime, &group);
+                        // Not everybody writes every time.
+                        if round % 3 != 1 {
+                            group.stat_add(rows, round);
+                        }
+                        if round % 2 == 0 {
+                            group = ask(group);
+                        }
+                        if round % 5 == 0 {
+                            let theirs = group.clone();
+                            std::thread::spawn(move || theirs.stat_add(rows, 1_000)).join().expect("no panic");
+                        }
+                        match round % 7 {
+                            0 => group.flush(),
+                            1 => (0..6).for_each(|_| root.flush()),
+                            2 => drop(group.read_exact()),
+                            _ => {}
+                        }
+                        let below = create(&group, "below");
+                        assert_zero(&runtime, &below);
+                        below.stat_add(rows, 3);
+                        group.offline_tree();
+                        let others = if round % 5 == 0 { 1_003 } else { 3 };
+                        others + if round % 3 != 1 { round } else { 0 }
+                    })
+                    .sum()
+            });
+            runtime.settle();
+            assert_eq!(runtime.dying(), 0);
+            assert!(seen.values().any(|&times| times > 50), "objects do not come back: {seen:?}");
+            let now = root.read_exact();
+            assert_eq!((now.get(rows), now.local(rows)), (sum, 0));
+            assert_eq!(now.get(Stat::ANON), 100 << 40);
+        }
+    });
+}
+
+/// Runtimes have items of their own: what one left in a cell is no other's item, whichever takes the memory next.
+#[test]
+fn runtimes_share_the_pool() {
+    alone("stat_recycling::runtimes_share_the_pool", &[], || {
+        for round in 0..200_i64 {
+            let mut builder = kinds()[round as usize % 4].clone();
+            // Cells of one length, and of another.
+            let stats: Vec<Stat> =
+                (0..round * 7 % 50).map(|number| builder.stat(&number.to_string(), Unit::Events)).collect();
+            let runtime = builder.build().expect("a configuration");
+            let root = runtime.root();
+            assert_zero(&runtime, &root);
+            let group = create(&root, "q");
+            assert_zero(&runtime, &group);
+            for group in [&root, &group] {
+                stats.iter().chain(&[Stat::ANON, Stat::SOCK]).for_each(|&stat| group.stat_add(stat, round + 1));
+            }
+            let theirs = group.clone();
+            let other = std::thread::spawn(move || theirs.stat_add(Stat::ANON, 5));
+            other.join().expect("no panic");
+            let now = root.read_exact();
+            assert!(stats.iter().all(|&stat| (now.get(stat), now.local(stat)) == (2 * round + 2, round + 1)));
+            assert_eq!(now.get(Stat::ANON), 2 * round + 7);
+            if round % 2 == 0 {
+                // Not read, and not flushed either.
+                stats.iter().for_each(|&stat| group.stat_add(stat, 1));
+                drop(runtime);
+            }
+        }
+    });
+}
+
+/// A long life of one place: every group's counts are with the parent, to the unit.
+#[test]
+fn a_hundred_thousand_groups_lose_nothing() {
+    const GROUPS: i64 = 100_000;
+    alone("stat_recycling::a_hundred_thousand_groups_lose_nothing", &[], || {
+        for builder in [Runtime::builder(), Runtime::builder().audit(true).stat_batch(4)] {
+            let runtime = builder.build().expect("a configuration");
+            let parent = create(&runtime.root(), "parent");
+            parent.stat_add(Stat::SLAB, 77);
+            let mut numbers = BTreeSet::new();
+            let (groups, inbox) = sync_channel::<Group>(64);
+            std::thread::scope(|scope| {
+                // The last of some of them is another thread, which counts before it lets go.
+                scope.spawn(move || inbox.into_iter().for_each(|group| group.stat_add(Stat::SLAB, 5)));
+                for round in 0..GROUPS {
+                    let group = create(&parent, &(round % 100).to_string());
+                    numbers.insert(number(&group));
+                    group.stat_add(Stat::SLAB, round);
+                    group.stat_add(Stat::FILE, if round % 2 == 0 { 1 } else { -1 });
+                    group.offline().expect("no children");
+                    if round % 4 == 0 {
+                        groups.send(group).expect("the thread takes them");
+                    }
+                    if round % 10_000 == 9_999 {
+                        std::hint::black_box((parent.read_stale(), parent.read_exact()));
+                    }
+                }
+                drop(groups);
+            });
+            runtime.settle();
+            assert_eq!((runtime.dying(), runtime.groups()), (0, 2));
+            assert!(numbers.len() < 5_000, "{} objects for groups that went", numbers.len());
+            let sum = GROUPS * (GROUPS - 1) / 2 + 5 * GROUPS / 4 + 77;
+            for (group, local) in [(&parent, 77), (&runtime.root(), 0)] {
+                let now = group.read_exact();
+                assert_eq!((now.get(Stat::SLAB), now.local(Stat::SLAB)), (sum, local), "{group:?}");
+                assert_eq!(now.get(Stat::FILE), 0, "{group:?}");
+            }
+        }
+    });
+}

@@ -1,0 +1,89 @@
+//! The example `connections`, run as its users run it, but with fewer connections.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::support::example;
+
+/// What is printed however a run ends: nobody leaves anything behind.
+const NOTHING_LEFT: &str = "\nat the end: 1 group, 0 dying, 0 B charged";
+const ADDS_UP: &str = "verified against the audited count: all add up\n";
+
+/// Whether it held, what it printed, and its complaints.
+fn run(args: &str) -> (bool, String, String) {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    let mut command = Command::new(PROGRAM.get_or_init(|| example::program("connections")));
+    let output = command.args(args.split_whitespace()).output().expect("the example starts");
+    let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"));
+    assert!(stdout.contains(NOTHING_LEFT) && stdout.ends_with(ADDS_UP), "{stdout}{stderr}");
+    (output.status.success(), stdout, stderr)
+}
+
+/// A run that holds, and what it printed.
+fn holds(args: &str) -> String {
+    let (held, stdout, stderr) = run(args);
+    assert!(held && stderr.is_empty(), "{stdout}{stderr}");
+    stdout
+}
+
+/// A run that does not, and its complaints.
+fn fails(args: &str) -> String {
+    let (held, stdout, stderr) = run(args);
+    assert!(!held, "{stdout}{stderr}");
+    stderr
+}
+
+/// The whole number before these words.
+fn number(stdout: &str, words: &str) -> u64 {
+    let before = stdout.split(words).next().filter(|before| before.len() < stdout.len());
+    let number = before.and_then(|before| before.split(|byte: char| !byte.is_ascii_digit()).next_back());
+    number.and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no number of {words:?} in {stdout}"))
+}
+
+#[test]
+fn who_sends_much_is_held_back_and_nobody_else() {
+    let stdout = holds("--in-turn 200 --at-once 60 --high 1MiB");
+    assert_eq!(number(&stdout, " connections were open at once"), 60);
+    assert!(number(&stdout, " requests were not read") > 0, "{stdout}");
+    assert_eq!(number(&stdout, " requests stood in line"), 0);
+    for tenant in ["globex", "initech", "umbrella"] {
+        let row = stdout.lines().find(|line| line.starts_with(&format!("/{tenant} "))).expect("a row for each tenant");
+        // 50 connections in turn with a request each, 15 at once with three; never held back, for no time.
+        let figures: Vec<&str> = row.split_whitespace().rev().take(5).collect();
+        assert_eq!(figures, ["ns", "0", "0", "95", "65"], "{stdout}");
+    }
+}
+
+#[test]
+fn where_the_budget_is_used_up_requests_stand_in_line() {
+    let stdout = holds("--in-turn 4 --at-once 24 --small 256KiB --budget 1MiB --high 256KiB");
+    assert!(number(&stdout, " requests stood in line") > 0, "{stdout}");
+}
+
+#[test]
+fn fewer_at_once_than_asked_for_is_a_failure() {
+    let stderr = fails("--in-turn 0 --at-once 20 --connections-max 15");
+    assert!(stderr.contains("there are 20 groups, the configured most\n"), "{stderr}");
+    assert!(stderr.contains("connections: 15 connections at once, not 20\n"), "{stderr}");
+}
+
+#[test]
+fn nobody_held_back_is_a_failure() {
+    let stderr = fails("--in-turn 4 --at-once 8 --high 1GiB");
+    assert_eq!(stderr, "connections: nobody was held back: no tenant was above its high\n");
+}
+
+#[test]
+fn a_request_above_its_connections_max_is_refused() {
+    let stderr = fails("--in-turn 4 --at-once 8 --request-max 100KiB");
+    assert!(stderr.contains(" refused 256 KiB for /acme/"), "{stderr}");
+    assert!(stderr.contains(" of max 100 KiB"), "{stderr}");
+}
+
+/// A peer that does not send what it has announced keeps its buffer for so long, and no longer.
+#[test]
+fn a_request_that_takes_too_long_is_given_up() {
+    let stderr = fails("--in-turn 0 --at-once 8 --pause 2000 --patience 1");
+    assert!(stderr.contains("a connection was closed: a request took longer than 1s\n"), "{stderr}");
+}

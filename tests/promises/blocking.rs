@@ -1,0 +1,58 @@
+//! Who may block says so in the first line of its documentation, with what to use in async code instead.
+
+use std::fs;
+use std::path::Path;
+
+/// What sleeps, waits for others, or runs code of others: by file, the line that starts it, without what follows.
+const MAY_BLOCK: &[(&str, &[&str])] = &[
+    ("charge/counter.rs", &["pub fn try_charge("]),
+    ("charge/set.rs", &["pub fn try_charge(", "pub fn try_charge_each("]),
+    ("group/charge.rs", &["pub fn try_grow(", "pub fn resize(", "pub fn transfer("]),
+    ("group/counters.rs", &["pub fn try_charge_set(", "pub fn set_max("]),
+    ("group/events.rs", &["pub fn wait(", "pub struct Subscription "]),
+    ("group/high.rs", &["pub fn set_high("]),
+    ("group/mod.rs", &["pub fn try_charge("]),
+    ("group/observe.rs", &["pub fn set_observe_only("]),
+    ("group/oom.rs", &["pub struct CancelHook "]),
+    ("group/reading.rs", &["pub fn set_max("]),
+    ("group/reclaim.rs", &["pub fn reclaim(", "pub struct Registration "]),
+    ("group/waiting.rs", &["pub fn charge_timeout(", "pub fn charge_with("]),
+    ("kmem/account.rs", &["pub fn try_migrate(", "pub fn transfer("]),
+    ("kmem/percpu.rs", &["pub fn new_in(", "pub fn new_with_in(", "pub fn new_with_of("]),
+    ("kmem/percpu/allocator.rs", &["pub fn allocate("]),
+    ("kmem/precharge.rs", &["pub fn precharge("]),
+    ("kmem/slab/mod.rs", &["pub fn insert(", "pub fn insert_on("]),
+    ("kmem/store/mod.rs", &["pub fn insert(", "pub fn insert_on("]),
+    (
+        "kmem/vec/mod.rs",
+        &["pub fn with_capacity_in(", "pub fn push(", "pub fn extend_from_slice(", "pub fn try_reserve("],
+    ),
+    ("runtime/mod.rs", &["pub struct Runtime ", "pub fn start_flusher(", "pub fn stop_flusher("]),
+];
+
+/// The first line of the documentation of what starts at this line.
+fn first_line<'a>(lines: &[&'a str], at: usize) -> &'a str {
+    let is_doc = |line: &&&str| line.starts_with("///");
+    let above = lines[..at].iter().rev().take_while(|line| line.starts_with("///") || line.starts_with("#["));
+    above.filter(is_doc).last().copied().unwrap_or_default()
+}
+
+#[test]
+fn who_may_block_says_so() {
+    let mut silent = Vec::new();
+    for (file, starts) in MAY_BLOCK {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file);
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
+        for start in *starts {
+            let at =
+                lines.iter().position(|line| line.starts_with(start) || line.starts_with(&start.replace('(', "<")));
+            let first = first_line(&lines, at.unwrap_or_else(|| panic!("no {start} in {file}")));
+            let says = ["May block", "may block", "Blocks"].iter().any(|word| first.contains(word));
+            if !says {
+                silent.push(format!("{file}: {start}: {first}"));
+            }
+        }
+    }
+    assert!(silent.is_empty(), "{silent:#?}");
+}

@@ -1,0 +1,22 @@
+#![cfg(not(loom))]
+//! Random operations on the library and on a naive twin of it, which must agree.
+//!
+//! * `oracle`: the twins, which the fuzz targets use as well;
+//! * `counters`, `protection`: trees of counters; `lifecycle`, `reclaim`, `stats`: groups;
+//! * `units`: sizes and limits as text; `corpus`: the inputs that the fuzz targets have found.
+
+mod corpus;
+mod counters;
+mod lifecycle;
+mod oracle;
+mod protection;
+mod reclaim;
+mod stats;
+mod units;
+
+use proptest::prelude::ProptestConfig;
+
+/// A failure prints its shortest form; it is kept as a test or as a seed of the fuzzer, not in a file of numbers.
+fn config() -> ProptestConfig {
+    ProptestConfig { max_shrink_iters: 8_192, failure_persistence: None, ..ProptestConfig::default() }
+}

@@ -1,0 +1,180 @@
+//! Real threads on groups: they come and go, charges are made, split, merged, moved, handed to other threads and
+//! dropped in any order, limits move.
+//!
+//! At quiescent points everything that is held is added up by group and compared with what each group says, `verify()`
+//! compares the tree with its audit, and exactly what is left must be admitted. All the time a sampler looks for a
+//! usage above its limit. In the end of each tree nothing may be left: no usage, no group.
+//!
+//! * here: the threads; `world`: a runtime, its groups, and what must hold; `lane`: what one thread does.
+//!
+//! `MEMCG_STRESS_OPS` sets the number of operations, as for `counters`.
+
+mod lane;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
+
+use lane::Lane;
+use memcg::Charge;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use world::World;
+
+use crate::support::turns::turn;
+
+pub(crate) const THREADS: usize = 4;
+const OPS: u64 = if cfg!(debug_assertions) { 2_000_000 } else { 10_000_000 };
+const POINTS_MIN: u64 = 400;
+/// A longer run has more quiescent points, not longer stretches without one.
+const OPS_PER_POINT_MAX: u64 = 50_000;
+/// Quiescent points in the life of one tree and one set of threads.
+const POINTS_PER_TREE: u64 = 20;
+const SAMPLES_MIN: u64 = 1_000;
+
+/// A poisoned lock only says that the test is failing already.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+// === impl Stress ===
+
+/// What all threads see.
+struct Stress {
+    world: RwLock<Option<World>>,
+    lanes: Vec<Mutex<Lane>>,
+    inboxes: Vec<Mutex<Vec<Charge>>>,
+    start: Barrier,
+    stop: Barrier,
+    /// Somebody panicked; it has been printed.
+    failed: AtomicBool,
+    /// The workers end at the next start.
+    over: AtomicBool,
+}
+
+impl Stress {
+    fn new(seed: u64) -> Self {
+        Self {
+            world: RwLock::new(None),
+            lanes: (1..=THREADS as u64).map(|thread| Mutex::new(Lane::new(seed + thread))).collect(),
+            inboxes: (0..THREADS).map(|_| Mutex::default()).collect(),
+            start: Barrier::new(THREADS + 1),
+            stop: Barrier::new(THREADS + 1),
+            failed: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+        }
+    }
+
+    fn world(&self) -> RwLockReadGuard<'_, Option<World>> {
+        self.world.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self, thread: usize, ops: u64) {
+        let mut lane = lock(&self.lanes[thread]);
+        loop {
+            drop(lane);
+            self.start.wait();
+            if self.over.load(Ordering::SeqCst) {
+                return;
+            }
+            lane = lock(&self.lanes[thread]);
+            let world = self.world();
+            let world = world.as_ref().expect("made before the start");
+            let done = catch_unwind(AssertUnwindSafe(|| (0..ops).for_each(|_| lane.step(world, &self.inboxes))));
+            if done.is_err() {
+                self.failed.store(true, Ordering::SeqCst);
+            }
+            drop(lane);
+            self.stop.wait();
+            lane = lock(&self.lanes[thread]);
+        }
+    }
+
+    /// The life of one tree: some stretches of work with a quiescent point after each, then all goes.
+    fn epoch(&self, seed: u64, ops: u64) {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        *self.world.write().unwrap_or_else(PoisonError::into_inner) = Some(World::random(&mut rng));
+        self.over.store(false, Ordering::SeqCst);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                scope.spawn(move || self.work(thread, ops));
+            }
+            let done = catch_unwind(AssertUnwindSafe(|| {
+                for _ in 0..POINTS_PER_TREE {
+                    self.start.wait();
+                    self.stop.wait();
+                    assert!(!self.failed.load(Ordering::SeqCst), "seed {seed}: a worker panicked, see above");
+                    let lanes: Vec<_> = self.lanes.iter().map(lock).collect();
+                    let inboxes: Vec<_> = self.inboxes.iter().map(lock).collect();
+                    let held =
+                        lanes.iter().flat_map(|lane| &lane.held).chain(inboxes.iter().flat_map(|inbox| inbox.iter()));
+                    let world = self.world();
+                    world.as_ref().expect("still there").check(&mut rng, &held.collect::<Vec<_>>());
+                }
+            }));
+            // The workers are waiting: let them go, whatever happened.
+            self.over.store(true, Ordering::SeqCst);
+            self.start.wait();
+            if let Err(panic) = done {
+                resume_unwind(panic);
+            }
+        });
+        self.end(seed.is_multiple_of(3));
+    }
+
+    /// All that is held is dropped by a thread that charged none of it, the runtime before it or after it.
+    fn end(&self, runtime_first: bool) {
+        let mut world = self.world.write().unwrap_or_else(PoisonError::into_inner).take().expect("made");
+        if runtime_first {
+            drop(world.runtime.take());
+        }
+        self.lanes.iter().for_each(|lane| lock(lane).held.clear());
+        self.inboxes.iter().for_each(|inbox| lock(inbox).clear());
+        world.end();
+    }
+
+    /// Looks at every group that stays again and again until `done`; returns how often a look was conclusive.
+    fn sample(&self, done: &AtomicBool) -> u64 {
+        let mut samples = 0;
+        while !done.load(Ordering::SeqCst) {
+            if let Some(world) = self.world().as_ref() {
+                samples += world.stays.iter().filter(|stay| world.sample(stay)).count() as u64;
+            }
+            // Leaves the processors to the threads that are being watched.
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        samples
+    }
+}
+
+#[test]
+fn groups_come_and_go_and_everything_adds_up() {
+    let _turn = turn(module_path!());
+    let ops = crate::ops(OPS);
+    let points = POINTS_MIN.max(ops / OPS_PER_POINT_MAX);
+    let ops_per_thread = (ops / points / THREADS as u64).max(1);
+    let stress = Stress::new(1);
+    let done = AtomicBool::new(false);
+    let begin = Instant::now();
+    let samples = std::thread::scope(|scope| {
+        let sampler = scope.spawn(|| stress.sample(&done));
+        let work = catch_unwind(AssertUnwindSafe(|| {
+            (1..=points.div_ceil(POINTS_PER_TREE)).for_each(|epoch| stress.epoch(epoch, ops_per_thread));
+        }));
+        done.store(true, Ordering::SeqCst);
+        let samples = sampler.join();
+        if let Err(panic) = work {
+            resume_unwind(panic);
+        }
+        samples.unwrap_or_else(|panic| resume_unwind(panic))
+    });
+    let refusals: u64 = stress.lanes.iter().map(|lane| lock(lane).refusals).sum();
+    println!(
+        "{ops} operations, {points} quiescent points, {refusals} refusals, {samples} samples, {:.1?}",
+        begin.elapsed()
+    );
+    assert!(samples > SAMPLES_MIN, "only {samples} samples: the watch proves nothing");
+    assert!(refusals > 0, "no limit was ever reached");
+}

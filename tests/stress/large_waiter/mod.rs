@@ -1,0 +1,128 @@
+//! A charge of 64 MiB that waits while threads charge a KiB at a time: they pass it, but not for ever.
+//!
+//! While it is the first in line the others may take as many bytes as it asks for, and then no more; besides, a charge
+//! of each thread may be under way when it becomes the first. The test counts itself what they take.
+
+mod scene;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use memcg::Charge;
+use scene::{LARGE, Place, SMALL, Scene, THREADS};
+
+use crate::support::executor::poll_for;
+use crate::support::turns::turn;
+use crate::support::watchdog::Watchdog;
+
+/// For a machine that is busy with other things.
+const WITHIN: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Form {
+    Blocking,
+    Async,
+}
+
+fn wait(scene: &Scene, form: Form) -> Charge {
+    match form {
+        Form::Blocking => scene.large.charge_timeout(LARGE, WITHIN).expect("others have to leave it room"),
+        Form::Async => match poll_for(&mut scene.large.charge_async(LARGE), WITHIN) {
+            Poll::Ready(charge) => charge.expect("it fits"),
+            Poll::Pending => panic!("others have to leave it room"),
+        },
+    }
+}
+
+/// All threads hold what there is; one large charge is wanted. `at_once`: the others give and take when it comes, else
+/// from when it is in line.
+fn round(form: Form, place: Place, at_once: bool, queues: bool) -> u64 {
+    let scene = Arc::new(Scene::new(place, at_once));
+    let (watched, described) = (Arc::clone(&scene), Arc::clone(&scene));
+    let progress = move || watched.steps.load(Ordering::Relaxed);
+    let describe = Arc::new(move || described.level.diagnose().to_string());
+    let _watchdog = Watchdog::start("large waiter", WITHIN, progress, describe);
+    std::thread::scope(|scope| {
+        let scene = &scene;
+        let smalls: Vec<_> =
+            (0..THREADS).map(|number| scope.spawn(move || scene.churn(number, at_once, queues))).collect();
+        scene.full.wait();
+        let large = scope.spawn(|| {
+            let charge = wait(scene, form);
+            scene.over.store(true, Ordering::SeqCst);
+            charge
+        });
+        // It is alone in the line, for so far nobody else waits: the count begins when it has.
+        while scene.level.waiting() == 0 && !large.is_finished() {
+            std::thread::yield_now();
+        }
+        scene.counts.store(true, Ordering::SeqCst);
+        scene.line.store(true, Ordering::SeqCst);
+        let charge = large.join().expect("it is admitted");
+        smalls.into_iter().for_each(|small| small.join().expect("the bound holds"));
+        drop(charge);
+    });
+    scene.check_end();
+    scene.passed.load(Ordering::SeqCst)
+}
+
+#[test]
+fn as_many_bytes_pass_it_as_it_asks_for() {
+    let _turn = turn(module_path!());
+    for (form, place) in [
+        (Form::Blocking, Place::Same),
+        (Form::Blocking, Place::Siblings),
+        (Form::Async, Place::Same),
+        (Form::Async, Place::Siblings),
+    ] {
+        // Thousands of charges each: unoptimised half of them will do.
+        if cfg!(debug_assertions) && (form == Form::Blocking) == (place == Place::Same) {
+            continue;
+        }
+        for (at_once, queues) in [(true, false), (true, true), (false, false), (false, true)] {
+            let passed = round(form, place, at_once, queues);
+            let (from, how) = (["in line", "under way"][usize::from(at_once)], ["try", "queue"][usize::from(queues)]);
+            println!("{form:?}, {place:?}, others {from} {how}: {:.1} of {} MiB passed", mib(passed), LARGE >> 20);
+            // Under way they may be through before the test knows that it is in line.
+            assert!(at_once || passed > 0, "there was room for a small one, and not for the large one");
+        }
+    }
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / (1 << 20) as f64
+}
+
+/// Two at a time, again and again: each becomes the first, and is admitted.
+#[test]
+fn large_ones_come_through_again_and_again() {
+    let _turn = turn(module_path!());
+    const TIMES: usize = if cfg!(debug_assertions) { 2 } else { 6 };
+    let scene = Arc::new(Scene::new(Place::Siblings, true));
+    let (watched, described) = (Arc::clone(&scene), Arc::clone(&scene));
+    let progress = move || watched.large_admitted.load(Ordering::Relaxed);
+    let describe = Arc::new(move || described.level.diagnose().to_string());
+    let _watchdog = Watchdog::start("large waiters", WITHIN, progress, describe);
+    std::thread::scope(|scope| {
+        let scene = &scene;
+        let smalls: Vec<_> = (0..THREADS).map(|number| scope.spawn(move || scene.churn(number, true, true))).collect();
+        scene.full.wait();
+        scene.line.store(true, Ordering::SeqCst);
+        let large = |form| {
+            move || {
+                for _ in 0..TIMES {
+                    drop(wait(scene, form));
+                    scene.large_admitted.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        };
+        let larges = [scope.spawn(large(Form::Blocking)), scope.spawn(large(Form::Async))];
+        larges.into_iter().for_each(|large| large.join().expect("each is admitted"));
+        scene.over.store(true, Ordering::SeqCst);
+        smalls.into_iter().for_each(|small| small.join().expect("nobody counts"));
+    });
+    scene.check_end();
+    println!("{} large ones, {:.1} MiB of small ones", 2 * TIMES, mib(scene.steps.load(Ordering::SeqCst) * SMALL));
+}

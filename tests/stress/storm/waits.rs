@@ -1,0 +1,132 @@
+//! The forms of a charge, and what must be true of each of their ends.
+
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use memcg::{Charge, ChargeError, OnExhausted};
+
+use super::lane::Lane;
+use super::tally::{End, Form};
+use super::world::{Target, World};
+use crate::support::executor::poll_for;
+use crate::support::watchdog;
+
+/// For a machine that is busy with other things. Who waits longer has been forgotten.
+const LOST_AFTER: Duration = Duration::from_secs(60);
+
+/// One call, with its arguments.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Attempt {
+    Try,
+    Undelayed,
+    Timeout(Duration),
+    /// The future is dropped after so long.
+    Async(Duration),
+    AsyncForEver,
+    Fail,
+    Wait(Duration),
+    Overcharge,
+}
+
+impl Attempt {
+    /// How long it may wait for room.
+    fn time(self) -> Duration {
+        match self {
+            Attempt::Timeout(time) | Attempt::Async(time) | Attempt::Wait(time) => time,
+            _ => Duration::ZERO,
+        }
+    }
+
+    fn queues(self) -> bool {
+        !matches!(self, Attempt::Try | Attempt::Undelayed | Attempt::Fail | Attempt::Overcharge)
+    }
+}
+
+/// `None`: the future was dropped.
+type Outcome = Option<Result<Charge, ChargeError>>;
+
+impl Lane<'_> {
+    pub(crate) fn attempt(
+        &mut self,
+        world: &World,
+        target: &Target,
+        form: Form,
+        attempt: Attempt,
+        bytes: u64,
+    ) -> Option<Charge> {
+        self.tally.begin(form);
+        let began = Instant::now();
+        let outcome = self.call(world, target, attempt, bytes);
+        let after = began.elapsed();
+        let late = after.saturating_sub(attempt.time());
+        assert!(late < LOST_AFTER, "{attempt:?} of {bytes} in {}: {after:?}", target.group.path());
+        let (end, charge) = match outcome {
+            Some(Ok(charge)) => {
+                assert_eq!((charge.bytes(), charge.group()), (bytes, target.group.clone()));
+                self.admit();
+                (End::Admitted, Some(charge))
+            }
+            Some(Err(error)) => (end_of(&error, target, attempt, bytes, after), None),
+            None => (End::Dropped, None),
+        };
+        self.tally.end(form, end, after);
+        charge
+    }
+
+    fn call(&mut self, world: &World, target: &Target, attempt: Attempt, bytes: u64) -> Outcome {
+        let group = &target.group;
+        Some(match attempt {
+            Attempt::Try => group.try_charge(bytes),
+            Attempt::Undelayed => group.try_charge_undelayed(bytes).map(|(charge, _)| charge),
+            Attempt::Timeout(time) => group.charge_timeout(bytes, time),
+            Attempt::Fail => group.charge_with(bytes, OnExhausted::Fail),
+            Attempt::Wait(time) => {
+                let text = format!("wait({}us)", time.as_micros());
+                group.charge_with(bytes, text.parse().expect("a form that there is"))
+            }
+            Attempt::Overcharge => world.force(target, || group.charge_with(bytes, OnExhausted::Overcharge)),
+            Attempt::Async(time) => match poll_for(&mut group.charge_async(bytes), time) {
+                Poll::Ready(result) => result,
+                Poll::Pending => return None,
+            },
+            Attempt::AsyncForEver => match poll_for(&mut group.charge_async(bytes), LOST_AFTER) {
+                Poll::Ready(result) => result,
+                Poll::Pending => {
+                    let what = format!("{bytes} bytes in {}, {} wait", group.path(), group.waiting());
+                    watchdog::fail(&format!("a waiter is lost: {what}"), self.describe)
+                }
+            },
+        })
+    }
+}
+
+/// The end that an error is; that it is true.
+fn end_of(error: &ChargeError, target: &Target, attempt: Attempt, bytes: u64, after: Duration) -> End {
+    match error {
+        ChargeError::Limit(refusal) => {
+            assert_eq!((refusal.requested(), refusal.requester()), (bytes, &target.group), "{refusal}");
+            End::Refused
+        }
+        ChargeError::WouldBlock(refusal) => {
+            assert!(matches!(attempt, Attempt::Undelayed), "{attempt:?}: {error}");
+            assert_eq!((refusal.requested(), refusal.requester()), (bytes, &target.group), "{refusal}");
+            End::Refused
+        }
+        ChargeError::TimedOut { refusal, waited } => {
+            assert!(attempt.queues(), "{attempt:?}: {error}");
+            assert_eq!((refusal.requested(), refusal.requester()), (bytes, &target.group), "{refusal}");
+            assert!(after >= attempt.time(), "{attempt:?}: {error}, after {after:?}");
+            assert!(*waited <= after, "{attempt:?}: {error}, after {after:?}");
+            End::TimedOut
+        }
+        ChargeError::Offline { .. } => {
+            assert!(target.group.is_offline(), "{attempt:?}: {error}");
+            End::Offline
+        }
+        ChargeError::Cancelled { group, requested } => {
+            assert_eq!((group, *requested), (&target.group, bytes), "{attempt:?}: {error}");
+            End::Cancelled
+        }
+        other => panic!("{attempt:?} in {}: {other}", target.group.path()),
+    }
+}

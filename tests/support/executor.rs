@@ -1,0 +1,185 @@
+//! Enough of an executor to wait with: tasks on a queue with threads that take from it, and one future on one thread.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+// === impl Executor ===
+
+/// What its threads share. Tasks live until they have finished.
+#[derive(Default)]
+pub(crate) struct Executor {
+    queue: Mutex<Queue>,
+    /// There is a task, or there will be none.
+    ready: Condvar,
+    spawned: AtomicUsize,
+    finished: AtomicUsize,
+    /// Calls of any task's waker.
+    wakes: AtomicU64,
+    /// Those that a task made itself, in [`Executor::pass_on`].
+    own_wakes: AtomicU64,
+    polls: AtomicU64,
+}
+
+#[derive(Default)]
+struct Queue {
+    tasks: VecDeque<Arc<Task>>,
+    /// Threads that are in a poll.
+    busy: usize,
+    over: bool,
+}
+
+struct Task {
+    executor: Arc<Executor>,
+    /// `None` once it has finished.
+    future: Mutex<Option<Boxed>>,
+    /// It is on the queue, or will be put there after the poll that is under way.
+    queued: AtomicBool,
+}
+
+impl Executor {
+    pub(crate) fn spawn(self: &Arc<Self>, future: impl Future<Output = ()> + Send + 'static) {
+        self.spawned.fetch_add(1, Ordering::SeqCst);
+        let future: Mutex<Option<Boxed>> = Mutex::new(Some(Box::pin(future)));
+        let task = Arc::new(Task { executor: Arc::clone(self), future, queued: AtomicBool::new(true) });
+        self.push(task);
+    }
+
+    fn push(&self, task: Arc<Task>) {
+        lock(&self.queue).tasks.push_back(task);
+        self.ready.notify_one();
+    }
+
+    /// Runs tasks on this thread until [`Executor::end`].
+    pub(crate) fn work(&self) {
+        let mut queue = lock(&self.queue);
+        loop {
+            if let Some(task) = queue.tasks.pop_front() {
+                queue.busy += 1;
+                drop(queue);
+                self.polls.fetch_add(1, Ordering::Relaxed);
+                task.run();
+                queue = lock(&self.queue);
+                queue.busy -= 1;
+            } else if queue.over {
+                return;
+            } else {
+                queue = self.ready.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+    }
+
+    /// Nothing is on the queue and nobody polls: who has not finished waits to be woken.
+    pub(crate) fn is_idle(&self) -> bool {
+        let queue = lock(&self.queue);
+        queue.tasks.is_empty() && queue.busy == 0
+    }
+
+    /// Its threads return when the queue is empty.
+    pub(crate) fn end(&self) {
+        lock(&self.queue).over = true;
+        self.ready.notify_all();
+    }
+
+    pub(crate) fn spawned(&self) -> usize {
+        self.spawned.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn finished(&self) -> usize {
+        self.finished.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn polls(&self) -> u64 {
+        self.polls.load(Ordering::SeqCst)
+    }
+
+    /// How often a task was woken by anybody but itself, whether it was on the queue already or not.
+    pub(crate) fn wakes(&self) -> u64 {
+        let own = self.own_wakes.load(Ordering::SeqCst);
+        self.wakes.load(Ordering::SeqCst) - own
+    }
+
+    /// A task lets all others on the queue go first.
+    pub(crate) fn pass_on(&self) -> impl Future<Output = ()> {
+        let mut passed = false;
+        std::future::poll_fn(move |context| {
+            if std::mem::replace(&mut passed, true) {
+                return Poll::Ready(());
+            }
+            self.own_wakes.fetch_add(1, Ordering::SeqCst);
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+    }
+}
+
+impl Task {
+    fn run(self: Arc<Self>) {
+        // Whoever wakes it from here on puts it on the queue again; a second thread waits at the lock.
+        self.queued.store(false, Ordering::SeqCst);
+        let waker = Waker::from(Arc::clone(&self));
+        let mut future = lock(&self.future);
+        // Woken once more while it finished.
+        let Some(running) = future.as_mut() else { return };
+        if running.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+            drop(future.take());
+            drop(future);
+            self.executor.finished.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.executor.wakes.fetch_add(1, Ordering::SeqCst);
+        if !self.queued.swap(true, Ordering::SeqCst) {
+            let executor = Arc::clone(&self.executor);
+            executor.push(self);
+        }
+    }
+}
+
+// === one future ===
+
+/// Wakes the thread that polls, and remembers that it has: parking may end for other reasons.
+struct Bell {
+    thread: Thread,
+    rung: AtomicBool,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.rung.store(true, Ordering::SeqCst);
+        self.thread.unpark();
+    }
+}
+
+/// Polls on this thread, and again only when the future has had itself woken, until it is ready or time is over.
+pub(crate) fn poll_for<F: Future + Unpin>(future: &mut F, patience: Duration) -> Poll<F::Output> {
+    let bell = Arc::new(Bell { thread: std::thread::current(), rung: AtomicBool::new(true) });
+    let waker = Waker::from(Arc::clone(&bell));
+    let began = Instant::now();
+    loop {
+        if bell.rung.swap(false, Ordering::SeqCst)
+            && let Poll::Ready(output) = Pin::new(&mut *future).poll(&mut Context::from_waker(&waker))
+        {
+            return Poll::Ready(output);
+        }
+        if !bell.rung.load(Ordering::SeqCst) {
+            match patience.checked_sub(began.elapsed()) {
+                Some(left) if !left.is_zero() => std::thread::park_timeout(left),
+                _ => return Poll::Pending,
+            }
+        }
+    }
+}

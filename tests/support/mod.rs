@@ -1,0 +1,18 @@
+//! What the test programs share: each declares this module once and takes what it needs.
+#![allow(dead_code, reason = "each test program takes what it needs")]
+
+pub(crate) mod alone;
+pub(crate) mod crowds;
+#[cfg(target_os = "linux")]
+pub(crate) mod denials;
+pub(crate) mod example;
+pub(crate) mod executor;
+pub(crate) mod payloads;
+pub(crate) mod processes;
+pub(crate) mod reclaimers;
+pub(crate) mod swapping;
+pub(crate) mod trees;
+pub(crate) mod turns;
+pub(crate) mod waiters;
+pub(crate) mod watchdog;
+pub(crate) mod workers;

@@ -1,0 +1,63 @@
+//! Small trees to test with: every kind of stock, groups with and without a max, and what must hold at the end.
+
+use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime, RuntimeBuilder};
+
+/// No stock.
+pub(crate) fn bare() -> RuntimeBuilder {
+    Runtime::builder().audit(true).batch(Bytes(0))
+}
+
+/// A stock of 4 KiB a batch.
+pub(crate) fn stocked() -> RuntimeBuilder {
+    Runtime::builder().audit(true).batch(Bytes(4 << 10))
+}
+
+/// Every kind of stock.
+pub(crate) fn kinds() -> [RuntimeBuilder; 3] {
+    [bare(), stocked(), stocked().adaptive(false)]
+}
+
+#[track_caller]
+pub(crate) fn build(builder: RuntimeBuilder) -> Runtime {
+    builder.build().expect("a configuration that holds")
+}
+
+#[track_caller]
+pub(crate) fn create(parent: &Group, name: &str) -> Group {
+    parent.create(name, Limits::new()).expect("a name that is free")
+}
+
+#[track_caller]
+pub(crate) fn limited(parent: &Group, name: &str, max: u64) -> Group {
+    parent.create(name, Limits::new().max(Limit::Bytes(max))).expect("a name that is free")
+}
+
+#[track_caller]
+pub(crate) fn charge(group: &Group, bytes: u64) -> Charge {
+    group.try_charge(bytes).expect("nobody refuses it")
+}
+
+/// The tree adds up, and nobody is above a max that acts but by force.
+#[track_caller]
+pub(crate) fn assert_sound(runtime: &Runtime) {
+    let verdict = runtime.verify();
+    assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
+    for group in runtime.root().descendants().chain([runtime.root()]).filter(|group| !group.is_observe_only()) {
+        let (usage, forced, max) = (group.usage(), group.forced(), group.max());
+        assert!(usage - forced <= max, "{}: usage {usage}, forced {forced}, max {max}", group.path());
+    }
+}
+
+/// All has been given back and nobody waits: nothing is left, not of those who waited or listened either.
+#[track_caller]
+pub(crate) fn assert_empty(runtime: &Runtime) {
+    let root = runtime.root();
+    for group in root.descendants().chain([root.clone()]) {
+        assert_eq!(group.waiting(), 0, "{}", group.path());
+    }
+    root.children().iter().for_each(Group::offline_tree);
+    runtime.settle();
+    root.drain();
+    assert_eq!((root.usage(), root.forced(), runtime.dying()), (0, 0, 0));
+    assert_sound(runtime);
+}
