@@ -34,16 +34,16 @@ use crate::thread::directory::Header;
 pub struct Kmem {
     pub(super) charge: Charge,
     pub(super) stat: Stat,
-    pub(super) accounts: Accounts,
+    pub(super) accounts: AccountLines,
     pub(super) tiers: Tiers,
 }
 
 /// Two nodes, and one for metadata, need no allocation.
-pub(super) type Accounts = SmallVec<[Account; 3]>;
+pub(super) type AccountLines = SmallVec<[AccountLine; 3]>;
 
 /// Bytes accounted in one place. Two words: what holds many of these is moved about.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Account {
+pub(super) struct AccountLine {
     pub(super) bytes: u64,
     pub(super) scope: StatScope,
     /// `None`: nowhere, for it was inside another slow path.
@@ -102,7 +102,7 @@ impl Kmem {
         let above = self.charge.header().account(scope, self.stat, bytes.cast_signed());
         match self.accounts.iter_mut().find(|of| of.scope == scope && of.above == above) {
             Some(account) => account.bytes += bytes,
-            None => self.accounts.push(Account { scope, above, bytes }),
+            None => self.accounts.push(AccountLine { scope, above, bytes }),
         }
     }
 
@@ -392,7 +392,7 @@ impl Kmem {
     }
 }
 
-impl Account {
+impl AccountLine {
     #[inline]
     pub(super) fn take_off(&self, header: &Header, stat: Stat, bytes: u64) {
         if let Some(above) = self.above {

@@ -13,7 +13,7 @@ use crate::group::{ChargeError, Group};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{Arc, AtomicU64, Ordering};
 
-struct Shared {
+struct Membership {
     /// How often it was moved.
     moves: AtomicU64,
     group: Lock<Group>,
@@ -39,7 +39,7 @@ struct Shared {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Member {
-    shared: Arc<Shared>,
+    shared: Arc<Membership>,
     /// The move after which `group` was asked for.
     seen: u64,
     group: Group,
@@ -47,7 +47,7 @@ pub struct Member {
 
 /// Moves a [`Member`] to other groups, from any thread.
 #[derive(Clone)]
-pub struct Mover(Arc<Shared>);
+pub struct Mover(Arc<Membership>);
 
 impl Group {
     /// A member of this group: for a thread that others will move from group to group.
@@ -58,7 +58,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn join(&self) -> Member {
-        let shared = Shared { moves: AtomicU64::new(0), group: Lock::new(Rank::Bookkeeping, self.clone()) };
+        let shared = Membership { moves: AtomicU64::new(0), group: Lock::new(Rank::Bookkeeping, self.clone()) };
         Member { shared: Arc::new(shared), seen: 0, group: self.clone() }
     }
 }

@@ -13,10 +13,9 @@
 //! of real memory.
 
 mod account;
-mod at_hand;
 mod error;
 mod member;
-mod owner;
+mod packed;
 mod percpu;
 mod placement;
 mod precharge;

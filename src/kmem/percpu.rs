@@ -17,15 +17,16 @@ mod allocator;
 mod bits;
 mod bytes;
 mod chunk;
-mod nodes;
+mod chunk_pool;
 mod owner_word;
-mod pool;
+mod page_nodes;
+mod plan;
 mod records;
-mod shape;
+mod small_account;
 
 pub use allocator::PerCpuAllocator;
 pub use bytes::PerCpuBytes;
-pub use shape::PerCpuShape;
+pub use plan::PerCpuShape;
 
 use std::alloc::Layout;
 use std::fmt;
@@ -133,7 +134,7 @@ impl<T> PerCpu<T> {
         mut make: impl FnMut(usize) -> T,
     ) -> Result<PerCpu<T>, KmemError> {
         let bytes = PerCpuBytes::new(&allocator.pool, Layout::new::<T>(), Some(group), false)?;
-        let mut made = Made { bytes: &bytes, made: 0, values: PhantomData::<T> };
+        let mut made = MadeCopies { bytes: &bytes, made: 0, values: PhantomData::<T> };
         for processor in 0..bytes.processors() {
             if let Some(unit) = bytes.unit_of(processor) {
                 let value = make(processor);
@@ -229,23 +230,23 @@ impl<T> PerCpu<T> {
 
 impl<T> Drop for PerCpu<T> {
     fn drop(&mut self) {
-        drop(Made { bytes: &self.bytes, made: self.bytes.units(), values: PhantomData::<T> });
+        drop(MadeCopies { bytes: &self.bytes, made: self.bytes.units(), values: PhantomData::<T> });
     }
 }
 
 /// So many values that are dropped with it, from the last to the first: also those after one whose end panics.
-struct Made<'a, T> {
+struct MadeCopies<'a, T> {
     bytes: &'a PerCpuBytes,
     made: usize,
     values: PhantomData<T>,
 }
 
-impl<T> Drop for Made<'_, T> {
+impl<T> Drop for MadeCopies<'_, T> {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         while let Some(unit) = self.made.checked_sub(1) {
             self.made = unit;
-            let rest = Made { bytes: self.bytes, made: unit, values: PhantomData::<T> };
+            let rest = MadeCopies { bytes: self.bytes, made: unit, values: PhantomData::<T> };
             // SAFETY: made, and not dropped: it is no longer counted.
             unsafe { self.bytes.copy(unit).cast::<T>().drop_in_place() };
             // Only a panic leaves them to it.

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::move_pages::MovePages;
 use super::node_of::{NodeOf, OneNode};
-use super::table::NodeTable;
+use super::node_table::NodeTable;
 use super::topology::{NodeId, Topology, TopologyError};
 
 /// Nodes, where pages lie, and which nodes make a tier.

@@ -14,19 +14,19 @@
 //! ([`Topology::index_of`]). Where memory lies is asked, never assumed: what a policy asked for and what the kernel
 //! did are two things (`Documentation/admin-guide/mm/numa_memory_policy.rst`).
 
-mod cache;
 pub(crate) mod config;
 pub(crate) mod mapping;
 mod move_pages;
+mod node_cache;
 mod node_of;
+mod node_table;
 mod number_list;
 mod sysfs;
 pub(crate) mod system;
-mod table;
 pub(crate) mod topology;
 
-pub use cache::NodeCache;
 pub use move_pages::{MovePages, MovePagesError};
+pub use node_cache::NodeCache;
 pub use node_of::{NodeOf, OneNode, PageNode};
-pub use table::NodeTable;
+pub use node_table::NodeTable;
 pub use topology::{NodeId, Topology, TopologyError};

@@ -85,10 +85,10 @@ impl fmt::Display for NodeId {
 /// # Ok::<(), memcg::TopologyError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
-pub struct Topology(Arc<Shape>);
+pub struct Topology(Arc<NodeTables>);
 
 #[derive(PartialEq, Eq)]
-struct Shape {
+struct NodeTables {
     /// By number, which makes the place of each its dense index.
     nodes: Box<[Node]>,
     /// From a node's number to its dense index.
@@ -316,7 +316,7 @@ impl Topology {
         let count = processors.clamp(1, PROCESSORS_MAX);
         let node = Node { id: NodeId(0), online: true, has_processors: true };
         let tables = (Box::new([0]), vec![0; count].into_boxed_slice());
-        Topology(Arc::new(Shape { nodes: Box::new([node]), index: tables.0, node_of: tables.1, home: 0 }))
+        Topology(Arc::new(NodeTables { nodes: Box::new([node]), index: tables.0, node_of: tables.1, home: 0 }))
     }
 
     fn node(&self, node: NodeId) -> Option<&Node> {
@@ -401,6 +401,6 @@ impl Draft {
             Node { id, online, has_processors }
         };
         let nodes = self.nodes.iter().enumerate().map(node).collect();
-        Ok(Topology(Arc::new(Shape { nodes, index, node_of, home: first_online as u8 })))
+        Ok(Topology(Arc::new(NodeTables { nodes, index, node_of, home: first_online as u8 })))
     }
 }

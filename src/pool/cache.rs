@@ -6,7 +6,7 @@ use super::depot::{Depot, Unmake};
 use super::directory::directory;
 use super::pages::NoMemory;
 use super::shape::{PoolAlign, Shape};
-use super::stash::{Free, Stash};
+use super::stash::{FreeObject, Stash};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{CachePadded, Shared, pool_stashes, process_wide, share};
 
@@ -66,7 +66,7 @@ impl Cache {
 
     /// An object that nobody else has, as it was put back: type-stable memory is clean only if its last user cleaned it.
     pub(crate) fn take(&self, thread: u32) -> Result<Object, NoMemory> {
-        let Free { number, recycled } = match self.take_own(thread) {
+        let FreeObject { number, recycled } = match self.take_own(thread) {
             Ok(free) => free,
             Err(refused) => self.stashes.iter().find_map(|stash| stash.lock().take()).ok_or(refused)?,
         };
@@ -74,7 +74,7 @@ impl Cache {
         Ok(Object { number, start, recycled })
     }
 
-    fn take_own(&self, thread: u32) -> Result<Free, NoMemory> {
+    fn take_own(&self, thread: u32) -> Result<FreeObject, NoMemory> {
         // Acquire (E12): the lock's, here and in `put`: what was done to the object before it was put back is seen.
         let mut stash = self.own(thread).lock();
         if let Some(free) = stash.take() {

@@ -15,7 +15,7 @@ use crate::numa::mapping::Mapping;
 pub(super) struct Depot {
     shape: Shape,
     /// By age. Given back in models only.
-    chunks: PageVec<Chunk>,
+    chunks: PageVec<PoolChunk>,
     /// Places of objects that are back.
     back: Lowest,
     /// Place of the first object that nobody has had.
@@ -26,7 +26,7 @@ pub(super) struct Depot {
 /// Drops what its owner has made in an object, or may not have made: then all of it is zero.
 pub(crate) type Unmake = unsafe fn(NonNull<u8>);
 
-struct Chunk {
+struct PoolChunk {
     pages: Mapping,
     number: u32,
 }
@@ -90,7 +90,7 @@ impl Depot {
             pages.bind(pages.range(), node);
         }
         let number = directory().add(pages.start(), shape.given(), objects, first)?;
-        self.chunks.push(Chunk { pages, number });
+        self.chunks.push(PoolChunk { pages, number });
         Ok(())
     }
 }

@@ -17,12 +17,12 @@ const INDEX: u32 = 12;
 const _: () = assert!(crate::sync::POOL_OBJECTS <= 1 << INDEX && POOL_PAGES * POOL_PAGE <= 1 << (u32::BITS - INDEX));
 
 /// All chunks of the process, by number: pages of them, made as they are needed.
-pub(crate) struct Directory {
-    pages: [AtomicPtr<Entry>; POOL_PAGES],
-    made: Lock<Made>,
+pub(crate) struct ChunkDirectory {
+    pages: [AtomicPtr<ChunkEntry>; POOL_PAGES],
+    made: Lock<Growth>,
 }
 
-struct Made {
+struct Growth {
     /// Chunks that have a number.
     chunks: usize,
     /// What `Directory::pages` points to.
@@ -30,7 +30,7 @@ struct Made {
 }
 
 /// One chunk. All but `start` is written before that, and once.
-struct Entry {
+struct ChunkEntry {
     start: AtomicPtr<u8>,
     /// Bytes from one object to the next.
     given: AtomicU64,
@@ -40,24 +40,24 @@ struct Entry {
 }
 
 /// A chunk as it is found.
-struct Found {
+struct ObjectPlace {
     start: NonNull<u8>,
     given: usize,
     first: usize,
     index: usize,
 }
 
-process_wide!(directory: Directory = Directory::new);
+process_wide!(directory: ChunkDirectory = ChunkDirectory::new);
 
 /// The number of an object in a chunk.
 pub(super) fn number(chunk: u32, index: usize) -> u32 {
     chunk << INDEX | index as u32
 }
 
-impl Directory {
+impl ChunkDirectory {
     fn new() -> Self {
         let pages = std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut()));
-        Directory { pages, made: Lock::new(Rank::Chunks, Made { chunks: 0, pages: PageVec::new() }) }
+        ChunkDirectory { pages, made: Lock::new(Rank::Chunks, Growth { chunks: 0, pages: PageVec::new() }) }
     }
 
     /// Number a chunk that is never given back.
@@ -65,15 +65,15 @@ impl Directory {
     pub(super) fn add(&self, start: NonNull<u8>, given: usize, objects: usize, first: usize) -> Result<u32, NoMemory> {
         let mut made = self.made.lock();
         let chunk = made.chunks;
-        let refused = NoMemory { bytes: POOL_PAGE * size_of::<Entry>() };
+        let refused = NoMemory { bytes: POOL_PAGE * size_of::<ChunkEntry>() };
         let place = self.pages.get(chunk / POOL_PAGE).ok_or(refused)?;
         if made.pages.len() == chunk / POOL_PAGE {
             made.pages.reserve(1)?;
-            let memory = Mapping::new(POOL_PAGE * size_of::<Entry>())?;
-            let entries = memory.first::<Entry>().as_ptr();
+            let memory = Mapping::new(POOL_PAGE * size_of::<ChunkEntry>())?;
+            let entries = memory.first::<ChunkEntry>().as_ptr();
             for at in 0..POOL_PAGE {
                 // SAFETY: within the mapping, which is aligned to pages, has room for so many and is nobody else's yet.
-                unsafe { entries.add(at).write(Entry::new()) };
+                unsafe { entries.add(at).write(ChunkEntry::new()) };
             }
             // Release (E30): pairs with `entry`.
             place.store(entries, Ordering::Release);
@@ -90,7 +90,7 @@ impl Directory {
     }
 
     #[allow(unsafe_code)]
-    fn entry(&self, chunk: usize) -> Option<&Entry> {
+    fn entry(&self, chunk: usize) -> Option<&ChunkEntry> {
         // Acquire (E30): pairs with `add`.
         let page = self.pages.get(chunk / POOL_PAGE)?.load(Ordering::Acquire);
         if page.is_null() {
@@ -100,12 +100,12 @@ impl Directory {
         Some(unsafe { &*page.add(chunk % POOL_PAGE) })
     }
 
-    fn find(&self, number: u32) -> Option<Found> {
+    fn find(&self, number: u32) -> Option<ObjectPlace> {
         let entry = self.entry((number >> INDEX) as usize)?;
         // Acquire (E30): pairs with `add`.
         let start = NonNull::new(entry.start.load(Ordering::Acquire))?;
         let index = number & ((1 << INDEX) - 1);
-        (index < entry.objects.load(Ordering::Relaxed)).then(|| Found {
+        (index < entry.objects.load(Ordering::Relaxed)).then(|| ObjectPlace {
             start,
             given: entry.given.load(Ordering::Relaxed) as usize,
             first: entry.first.load(Ordering::Relaxed) as usize,
@@ -116,7 +116,7 @@ impl Directory {
     /// The object of that number, whether or not it is taken; `None` where there is none of it.
     #[allow(unsafe_code)]
     pub(crate) fn object(&self, number: u32) -> Option<NonNull<u8>> {
-        let Found { start, given, index, .. } = self.find(number)?;
+        let ObjectPlace { start, given, index, .. } = self.find(number)?;
         // SAFETY: the chunk has more objects than `index`, of `given` bytes each, and is never given back.
         Some(unsafe { start.add(index * given) })
     }
@@ -127,9 +127,9 @@ impl Directory {
     }
 }
 
-impl Entry {
-    fn new() -> Entry {
-        Entry {
+impl ChunkEntry {
+    fn new() -> ChunkEntry {
+        ChunkEntry {
             start: AtomicPtr::new(ptr::null_mut()),
             given: AtomicU64::new(0),
             objects: StatU32::new(0),

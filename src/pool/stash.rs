@@ -25,16 +25,16 @@ pub(super) struct Stash {
 
 /// A free object, and whether somebody has had it before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Free {
+pub(super) struct FreeObject {
     pub(super) number: u32,
     pub(super) recycled: bool,
 }
 
 impl Stash {
     /// A free object is taken.
-    pub(super) fn take(&mut self) -> Option<Free> {
-        let recycled = self.back.pop().map(|number| Free { number, recycled: true });
-        let free = recycled.or_else(|| self.fresh.next().map(|number| Free { number, recycled: false }))?;
+    pub(super) fn take(&mut self) -> Option<FreeObject> {
+        let recycled = self.back.pop().map(|number| FreeObject { number, recycled: true });
+        let free = recycled.or_else(|| self.fresh.next().map(|number| FreeObject { number, recycled: false }))?;
         self.live = self.live.wrapping_add(1);
         Some(free)
     }

@@ -5,8 +5,8 @@ use std::fmt;
 use std::ops::Range;
 
 use super::bytes::PerCpuBytes;
-use super::pool::Pool;
-use super::shape::{PerCpuShape, Plan};
+use super::chunk_pool::ChunkPool;
+use super::plan::{PerCpuShape, Plan};
 use crate::group::Group;
 use crate::kmem::error::KmemError;
 use crate::numa::config::Numa;
@@ -35,7 +35,7 @@ use crate::sync::Arc;
 /// ```
 #[derive(Clone)]
 pub struct PerCpuAllocator {
-    pub(super) pool: Arc<Pool>,
+    pub(super) pool: Arc<ChunkPool>,
 }
 
 impl PerCpuAllocator {
@@ -58,7 +58,7 @@ impl PerCpuAllocator {
         let Numa { topology, node_of, .. } = group.node().tree().numa();
         let plan = Plan::new(shape, topology, node_of.page_size())?;
         let one_node = topology.is_one_node().then(|| topology.node_at(0));
-        Ok(PerCpuAllocator { pool: Arc::new(Pool::new(plan, one_node, Arc::clone(node_of))) })
+        Ok(PerCpuAllocator { pool: Arc::new(ChunkPool::new(plan, one_node, Arc::clone(node_of))) })
     }
 
     /// That of a group's runtime.

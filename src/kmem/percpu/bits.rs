@@ -1,7 +1,7 @@
 //! Which granules of a chunk are taken: a bit for each.
 
 /// Granules, taken or free. First fit: what is taken stays near the start.
-pub(super) struct Bits {
+pub(super) struct GranuleBits {
     words: Box<[u64]>,
     len: usize,
     /// No granule below is free.
@@ -13,9 +13,9 @@ pub(super) struct Bits {
 
 const WORD: usize = u64::BITS as usize;
 
-impl Bits {
-    pub(super) fn new(len: usize) -> Bits {
-        Bits { words: vec![0; len.div_ceil(WORD)].into(), len, first: 0, longest: len, taken: 0 }
+impl GranuleBits {
+    pub(super) fn new(len: usize) -> GranuleBits {
+        GranuleBits { words: vec![0; len.div_ceil(WORD)].into(), len, first: 0, longest: len, taken: 0 }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_run_is_found_where_it_fits_first() {
-        let mut bits = Bits::new(200);
+        let mut bits = GranuleBits::new(200);
         assert_eq!(bits.take(60, 1), Some(0));
         assert_eq!(bits.take(10, 1), Some(60), "over the end of a word");
         assert_eq!(bits.take(64, 64), Some(128));
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn as_a_list_of_booleans_does() {
-        let mut bits = Bits::new(130);
+        let mut bits = GranuleBits::new(130);
         let mut list = [false; 130];
         let mut taken = Vec::new();
         let mut random = 1_u64;

@@ -5,10 +5,10 @@ use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
 
+use super::chunk_pool::{ChunkPool, TakenGranules};
 use super::owner_word::OwnerWord;
-use super::pool::{Pool, Taken};
+use super::small_account::SingleAccount;
 use crate::group::Group;
-use crate::kmem::at_hand::Whole;
 use crate::kmem::error::KmemError;
 use crate::kmem::placement::Placement;
 use crate::sync::Arc;
@@ -18,7 +18,7 @@ use crate::sync::Arc;
 ///
 /// What is in them is the user's: this hands out addresses and never looks.
 pub struct PerCpuBytes {
-    pool: Arc<Pool>,
+    pool: Arc<ChunkPool>,
     /// The copy in the first unit.
     first: NonNull<u8>,
     chunk: u32,
@@ -27,7 +27,7 @@ pub struct PerCpuBytes {
     /// Where the account is: in the chunk, under this number, or `NONE`.
     kept: u32,
     /// One node: nobody moves it. Without either it is charged to nobody.
-    whole: Option<Whole>,
+    whole: Option<SingleAccount>,
 }
 
 const NONE: u32 = u32::MAX;
@@ -42,7 +42,7 @@ unsafe impl Sync for PerCpuBytes {}
 impl PerCpuBytes {
     #[inline]
     pub(super) fn new(
-        pool: &Arc<Pool>,
+        pool: &Arc<ChunkPool>,
         layout: Layout,
         group: Option<&Group>,
         zeroed: bool,
@@ -63,15 +63,21 @@ impl PerCpuBytes {
         let charge = group.try_charge(full)?;
         if pool.one_node.is_some() {
             let taken = pool.take(granules, align, OwnerWord::of(group))?;
-            return Ok(PerCpuBytes::of(pool, &taken, granules, NONE, Some(Whole::new(charge))).zeroed(zeroed));
+            return Ok(PerCpuBytes::of(pool, &taken, granules, NONE, Some(SingleAccount::new(charge))).zeroed(zeroed));
         }
         let (taken, number) = pool.take_accounted(granules, align, group, charge)?;
         Ok(PerCpuBytes::of(pool, &taken, granules, number, None).zeroed(zeroed))
     }
 
     #[inline(always)]
-    fn of(pool: &Arc<Pool>, taken: &Taken, granules: usize, kept: u32, whole: Option<Whole>) -> PerCpuBytes {
-        let Taken { chunk, at, first } = *taken;
+    fn of(
+        pool: &Arc<ChunkPool>,
+        taken: &TakenGranules,
+        granules: usize,
+        kept: u32,
+        whole: Option<SingleAccount>,
+    ) -> PerCpuBytes {
+        let TakenGranules { chunk, at, first } = *taken;
         PerCpuBytes { pool: Arc::clone(pool), first, chunk, at, granules: granules as u32, kept, whole }
     }
 

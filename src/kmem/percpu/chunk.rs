@@ -9,13 +9,13 @@
 
 use std::ptr::NonNull;
 
-use super::bits::Bits;
-use super::nodes::{Addresses, Found, PageNodes};
+use super::bits::GranuleBits;
 use super::owner_word::OwnerWord;
+use super::page_nodes::{Addresses, FoundCopies, PageNodes};
+use super::plan::Plan;
 use super::records::Records;
-use super::shape::Plan;
+use super::small_account::Shares;
 use crate::group::Charge;
-use crate::kmem::at_hand::Shares;
 use crate::kmem::error::KmemError;
 use crate::kmem::placement::Placement;
 use crate::numa::mapping::Mapping;
@@ -23,7 +23,7 @@ use crate::numa::mapping::Mapping;
 pub(super) struct Chunk {
     data: Mapping,
     words: Mapping,
-    bits: Bits,
+    bits: GranuleBits,
     /// With one node there is nothing to know.
     nodes: Option<PageNodes>,
     /// In so few places that they need no allocation.
@@ -52,7 +52,7 @@ impl Chunk {
         Ok(Chunk {
             data,
             words,
-            bits: Bits::new(plan.shape.unit() / plan.shape.granule()),
+            bits: GranuleBits::new(plan.shape.unit() / plan.shape.granule()),
             nodes: None,
             near: false,
             generation: 0,
@@ -125,7 +125,7 @@ impl Chunk {
     }
 
     /// A look-up has found that. Returns what nobody needs any more.
-    pub(super) fn found(&mut self, plan: &Plan, found: Found) -> Option<Found> {
+    pub(super) fn found(&mut self, plan: &Plan, found: FoundCopies) -> Option<FoundCopies> {
         self.generation += 1;
         let (nodes, old) = match self.nodes.take() {
             Some(mut nodes) => {

@@ -4,12 +4,12 @@
 //! Most are a charge and its [`Shares`], made and ended in their place under the chunk's lock. What takes more than cells
 //! that are at hand is done without it, on an account that is taken out.
 
+use super::small_account::{Shares, SmallAccount};
 use crate::group::Charge;
 use crate::kmem::account::Kmem;
-use crate::kmem::at_hand::{Shared, Shares};
 
 /// The account of an object that somebody has taken out, and which one that is.
-pub(super) struct Account {
+pub(super) struct DetachedAccount {
     /// Boxed: the list is of those that need none.
     pub(super) kmem: Box<Kmem>,
     pub(super) at: u32,
@@ -19,17 +19,17 @@ pub(super) struct Account {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum RecordState {
     /// The next vacant one, plus 1.
     Vacant(u32),
     /// `charge` and `shares`.
-    Shared,
+    Small,
     /// `kmem`.
     Kmem,
     /// Somebody has it out, without the lock.
     Out,
     /// The same, and the object is gone: whoever has it gives it up.
-    Orphan,
+    Gone,
 }
 
 struct Record {
@@ -39,7 +39,7 @@ struct Record {
     generation: u64,
     at: u32,
     granules: u32,
-    state: State,
+    state: RecordState,
 }
 
 /// Accounts by number.
@@ -53,12 +53,12 @@ pub(super) struct Records {
 /// What is left of an account when its object goes, to be dropped where nobody waits. Written where it lies: nothing of
 /// this is moved.
 #[derive(Default)]
-pub(super) struct Ended {
+pub(super) struct EndedAccount {
     /// It is accounted nowhere any more.
     pub(super) charge: Option<Charge>,
     /// Others must be told so.
     pub(super) due: Option<Shares>,
-    shared: Option<Shared>,
+    shared: Option<SmallAccount>,
     kmem: Option<Box<Kmem>>,
 }
 
@@ -74,25 +74,25 @@ impl Records {
     }
 
     /// Room for more, which the caller has made where nobody waits. Returns what was there.
-    pub(super) fn grow(&mut self, room: Room) -> Room {
-        let Room(mut records) = room;
+    pub(super) fn grow(&mut self, room: RecordMemory) -> RecordMemory {
+        let RecordMemory(mut records) = room;
         if records.capacity() > self.records.capacity() {
             records.append(&mut self.records);
             std::mem::swap(&mut records, &mut self.records);
         }
-        Room(records)
+        RecordMemory(records)
     }
 
     /// A free number; where there is no [room](Self::has_room) this allocates.
     #[inline(always)]
     fn number(&mut self) -> u32 {
         if let Some(number) = self.vacant.checked_sub(1)
-            && let Some(State::Vacant(next)) = self.records.get(number as usize).map(|record| record.state)
+            && let Some(RecordState::Vacant(next)) = self.records.get(number as usize).map(|record| record.state)
         {
             self.vacant = next;
             return number;
         }
-        let state = State::Vacant(0);
+        let state = RecordState::Vacant(0);
         let record =
             Record { charge: None, shares: Shares::new(), kmem: None, generation: 0, at: 0, granules: 0, state };
         self.records.push(record);
@@ -102,7 +102,7 @@ impl Records {
     #[inline(always)]
     fn vacate(&mut self, number: u32) {
         if let Some(record) = self.records.get_mut(number as usize) {
-            record.state = State::Vacant(self.vacant);
+            record.state = RecordState::Vacant(self.vacant);
             self.vacant = number + 1;
         }
     }
@@ -121,7 +121,7 @@ impl Records {
         let Some(record) = self.records.get_mut(number as usize) else { return Err(charge) };
         record.shares.clear();
         share(&mut record.shares);
-        let Some(is_due) = Shared::account(&charge, &record.shares) else {
+        let Some(is_due) = SmallAccount::account(&charge, &record.shares) else {
             self.vacate(number);
             return Err(charge);
         };
@@ -129,7 +129,7 @@ impl Records {
         record.generation = generation;
         record.at = at;
         record.granules = granules;
-        record.state = State::Shared;
+        record.state = RecordState::Small;
         if is_due {
             *due = Some(record.shares);
         }
@@ -137,7 +137,7 @@ impl Records {
     }
 
     /// Takes a number for an account. Where there is no [room](Self::has_room) it allocates.
-    pub(super) fn keep(&mut self, account: Account) -> u32 {
+    pub(super) fn keep(&mut self, account: DetachedAccount) -> u32 {
         let number = self.number();
         if let Some(record) = self.records.get_mut(number as usize) {
             record.put(account);
@@ -147,21 +147,21 @@ impl Records {
 
     /// The object goes, and its account, as far as that is at hand. Where somebody has it out, he gives it up.
     #[inline(always)]
-    pub(super) fn end(&mut self, number: u32, ended: &mut Ended) {
+    pub(super) fn end(&mut self, number: u32, ended: &mut EndedAccount) {
         let Some(record) = self.records.get_mut(number as usize) else { return };
         match (record.state, record.charge.take()) {
-            (State::Shared, Some(charge)) => match Shared::unaccount(&charge, &record.shares) {
+            (RecordState::Small, Some(charge)) => match SmallAccount::unaccount(&charge, &record.shares) {
                 Some(is_due) => {
                     ended.charge = Some(charge);
                     if is_due {
                         ended.due = Some(record.shares);
                     }
                 }
-                None => ended.shared = Some(Shared { charge, shares: record.shares }),
+                None => ended.shared = Some(SmallAccount { charge, shares: record.shares }),
             },
-            (State::Kmem, _) => ended.kmem = record.kmem.take(),
+            (RecordState::Kmem, _) => ended.kmem = record.kmem.take(),
             _ => {
-                record.state = State::Orphan;
+                record.state = RecordState::Gone;
                 return;
             }
         }
@@ -170,14 +170,14 @@ impl Records {
 
     /// The account with the lowest number from `number` on that stands for older nodes, for the caller to
     /// [move](Outed::into_account).
-    pub(super) fn take_out(&mut self, number: u32, generation: u64) -> Option<Outed> {
+    pub(super) fn take_out(&mut self, number: u32, generation: u64) -> Option<TakenOut> {
         for (number, record) in self.records.iter_mut().enumerate().skip(number as usize) {
-            let is_kept = matches!(record.state, State::Shared | State::Kmem);
+            let is_kept = matches!(record.state, RecordState::Small | RecordState::Kmem);
             if is_kept && record.generation != generation {
-                record.state = State::Out;
-                return Some(Outed {
+                record.state = RecordState::Out;
+                return Some(TakenOut {
                     number: number as u32,
-                    shared: record.charge.take().map(|charge| Shared { charge, shares: record.shares }),
+                    shared: record.charge.take().map(|charge| SmallAccount { charge, shares: record.shares }),
                     kmem: record.kmem.take(),
                     of: (record.at, record.granules, record.generation),
                 });
@@ -187,13 +187,13 @@ impl Records {
     }
 
     /// Brings it back; gives it back to the caller where the object has gone meanwhile.
-    pub(super) fn bring_back(&mut self, number: u32, account: Account) -> Option<Account> {
+    pub(super) fn bring_back(&mut self, number: u32, account: DetachedAccount) -> Option<DetachedAccount> {
         match self.records.get_mut(number as usize) {
-            Some(record) if record.state == State::Out => {
+            Some(record) if record.state == RecordState::Out => {
                 record.put(account);
                 None
             }
-            Some(record) if record.state == State::Orphan => {
+            Some(record) if record.state == RecordState::Gone => {
                 self.vacate(number);
                 Some(account)
             }
@@ -203,36 +203,36 @@ impl Records {
 }
 
 impl Record {
-    fn put(&mut self, account: Account) {
-        let Account { kmem, at, granules, generation } = account;
+    fn put(&mut self, account: DetachedAccount) {
+        let DetachedAccount { kmem, at, granules, generation } = account;
         (self.at, self.granules, self.generation) = (at, granules, generation);
         self.kmem = Some(kmem);
-        self.state = State::Kmem;
+        self.state = RecordState::Kmem;
     }
 }
 
 /// An account that has been taken out, as it was.
-pub(super) struct Outed {
+pub(super) struct TakenOut {
     pub(super) number: u32,
-    shared: Option<Shared>,
+    shared: Option<SmallAccount>,
     kmem: Option<Box<Kmem>>,
     of: (u32, u32, u64),
 }
 
-impl Outed {
+impl TakenOut {
     /// One that can be moved. Allocates.
-    pub(super) fn into_account(self) -> Option<Account> {
+    pub(super) fn into_account(self) -> Option<DetachedAccount> {
         let (at, granules, generation) = self.of;
         let kmem = self.kmem.or_else(|| Some(Box::new(self.shared?.into_kmem())))?;
-        Some(Account { kmem, at, granules, generation })
+        Some(DetachedAccount { kmem, at, granules, generation })
     }
 }
 
 /// Memory for records.
-pub(super) struct Room(Vec<Record>);
+pub(super) struct RecordMemory(Vec<Record>);
 
-impl Room {
-    pub(super) fn new(records: usize) -> Room {
-        Room(Vec::with_capacity(records))
+impl RecordMemory {
+    pub(super) fn new(records: usize) -> RecordMemory {
+        RecordMemory(Vec::with_capacity(records))
     }
 }

@@ -4,7 +4,7 @@
 //! | head | words: who holds each slot | slots | what is left over |
 //! ```
 
-use super::super::owner::Owner;
+use super::super::packed::PackedKmem;
 use crate::numa::mapping::assert_page_aligns;
 use crate::numa::system::page_size;
 
@@ -32,12 +32,12 @@ pub(super) struct PageLayout {
 
 /// The holder's word of a slot.
 #[derive(Clone, Copy)]
-pub(super) enum Word {
+pub(super) enum SlotWord {
     /// With the next free one.
     Free(u32),
     /// Not accounted for yet.
     Taken,
-    Held(Owner),
+    Held(PackedKmem),
     /// Somebody is moving the account; the slot's holder is not asked.
     Moving,
     /// Given back meanwhile: whoever moves the account ends it.
@@ -66,7 +66,7 @@ impl PageLayout {
     /// As many slots as fit.
     fn fit<T>(head: usize, page: usize) -> PageLayout {
         let room = page.saturating_sub(head);
-        let most = room / (size_of::<T>() + size_of::<Word>());
+        let most = room / (size_of::<T>() + size_of::<SlotWord>());
         let layouts = (0..=most.min(END as usize - 1)).rev().map(|slots| PageLayout::with::<T>(head, slots));
         // What alignment and rounding take is less than a few slots.
         let fits = layouts.take(align_of::<T>() + 64).find(|layout| layout.end::<T>() <= page);
@@ -76,9 +76,9 @@ impl PageLayout {
     fn with<T>(head: usize, slots: usize) -> PageLayout {
         // Every slot has the same part of the head.
         let part = head.div_ceil(slots.max(1));
-        let words = (part * slots.max(1)).next_multiple_of(align_of::<Word>());
-        let first = (words + slots * size_of::<Word>()).next_multiple_of(align_of::<T>());
-        let object = (size_of::<T>() + size_of::<Word>() + part) as u64;
+        let words = (part * slots.max(1)).next_multiple_of(align_of::<SlotWord>());
+        let first = (words + slots * size_of::<SlotWord>()).next_multiple_of(align_of::<T>());
+        let object = (size_of::<T>() + size_of::<SlotWord>() + part) as u64;
         PageLayout { page: 0, slots: u32::try_from(slots).unwrap_or(0), words, first, object }
     }
 

@@ -9,7 +9,7 @@
 //!            account moved with no lock, its word back
 //! ```
 //!
-//! A slot has a word that says who holds it ([`Owner`]): the group, and where the account is kept. So objects of several
+//! A slot has a word that says who holds it ([`PackedKmem`]): the group, and where the account is kept. So objects of several
 //! groups share a page, and each pays to the byte for what it takes of it: its slot, its word, and its part of the page's
 //! head, which is the same for each slot. Nobody pays for free slots, nor for the empty page that is kept for each node.
 //!
@@ -26,11 +26,11 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
-use self::layout::{PageLayout, Word};
-use self::pages::{Lists, Page, SlabCore};
-use self::slots::{Pinned, Slot};
+use self::layout::{PageLayout, SlotWord};
+use self::pages::{Lists, SlabCore, SlabPage};
+use self::slots::{PinnedSlabPages, SlabSlot};
 use super::error::{KmemError, NotStored};
-use super::owner::Owner;
+use super::packed::PackedKmem;
 use super::placement::{Bound, Placement};
 use super::tiers::numa;
 use crate::group::{ChargeError, Group};
@@ -90,7 +90,7 @@ pub struct KmemSlab<T> {
 /// ```
 pub struct KmemBox<T> {
     value: NonNull<T>,
-    slot: Slot<T>,
+    slot: SlabSlot<T>,
 }
 
 // SAFETY: the one holder of a value, as a `Box`; a slot is given back under the lock.
@@ -111,7 +111,7 @@ impl<T> KmemSlab<T> {
     pub fn new_in(group: &Group) -> Self {
         let root = group.ancestors().last().unwrap_or_else(|| group.clone());
         let lists = Lock::new(Rank::Rings, Lists::new(numa(root.node()).topology.nodes().len()));
-        KmemSlab { shared: Arc::new(SlabCore { layout: PageLayout::of::<T>(size_of::<Page<T>>()), root, lists }) }
+        KmemSlab { shared: Arc::new(SlabCore { layout: PageLayout::of::<T>(size_of::<SlabPage<T>>()), root, lists }) }
     }
 
     /// What an object is charged: its slot, the word that says whose it is, its part of the head of its page.
@@ -203,7 +203,7 @@ impl<T> KmemSlab<T> {
         }
     }
 
-    fn take(&self, group: &Group, node: NodeId) -> Result<Slot<T>, KmemError> {
+    fn take(&self, group: &Group, node: NodeId) -> Result<SlabSlot<T>, KmemError> {
         let shared = &self.shared;
         if !std::ptr::eq(group.node().tree(), shared.root.node().tree()) {
             return Err(ChargeError::OtherRuntime { from: shared.root.clone(), to: group.clone() }.into());
@@ -218,11 +218,11 @@ impl<T> KmemSlab<T> {
         };
         if topology.is_one_node() {
             // Where the page will lie is known, and it moves nowhere.
-            let owner = Owner::of(account(Some(topology.node_at(0))));
-            let found = shared.find(asked, Word::Held(owner));
+            let owner = PackedKmem::of(account(Some(topology.node_at(0))));
+            let found = shared.find(asked, SlotWord::Held(owner));
             return found.map(|(slot, _)| slot).inspect_err(|_| drop(shared.kmem(owner)));
         }
-        let (slot, lies) = shared.find(asked, Word::Taken)?;
+        let (slot, lies) = shared.find(asked, SlotWord::Taken)?;
         slot.page.publish(slot.number, account(lies), lies);
         Ok(slot)
     }
@@ -242,14 +242,14 @@ impl<T> KmemSlab<T> {
         if numa(self.shared.root.node()).topology.is_one_node() {
             return;
         }
-        let mut pinned = Pinned::after(&self.shared, None);
+        let mut pinned = PinnedSlabPages::after(&self.shared, None);
         while let Some(last) = pinned.pages().last().copied() {
             let nodes = self.shared.look_up(pinned.pages());
             for (&page, node) in pinned.pages().iter().zip(nodes) {
                 page.moved(node);
             }
             // The last one still pinned: from there the list goes on.
-            pinned = Pinned::after(&self.shared, Some(last));
+            pinned = PinnedSlabPages::after(&self.shared, Some(last));
         }
     }
 }
@@ -270,7 +270,7 @@ impl<T> Drop for KmemSlab<T> {
 
 impl<T> KmemBox<T> {
     #[allow(unsafe_code)]
-    fn new(slot: Slot<T>, value: T) -> Self {
+    fn new(slot: SlabSlot<T>, value: T) -> Self {
         let place = slot.page.slot(slot.page.shared().layout, slot.number);
         // SAFETY: the slot is this one's, and nothing is there.
         unsafe { place.write(value) };

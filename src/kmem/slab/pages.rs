@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use smallvec::SmallVec;
 
 use super::super::error::KmemError;
-use super::layout::{END, PageLayout, Word};
+use super::layout::{END, PageLayout, SlotWord};
 use crate::group::Group;
 use crate::numa::NodeId;
 use crate::numa::mapping::Mapping;
@@ -36,14 +36,14 @@ unsafe impl<T: Send> Send for SlabCore<T> {}
 unsafe impl<T: Send> Sync for SlabCore<T> {}
 /// The head.
 #[repr(C)]
-pub(super) struct Page<T> {
+pub(super) struct SlabPage<T> {
     pub(super) shared: Arc<SlabCore<T>>,
     pub(super) mapping: Mapping,
-    pub(super) state: State<T>,
+    pub(super) state: PageState<T>,
 }
 
 /// What changes of a page.
-pub(super) struct State<T> {
+pub(super) struct PageState<T> {
     /// Where it lies.
     pub(super) node: Option<NodeId>,
     /// The list that it is in: of the node that it was asked for on.
@@ -54,19 +54,19 @@ pub(super) struct State<T> {
     /// Somebody looks at it: it must not go.
     pub(super) pins: u32,
     /// In the list of pages with free slots.
-    pub(super) open: Link<T>,
+    pub(super) open: PageLinks<T>,
     /// In the list of all.
-    pub(super) all: Link<T>,
+    pub(super) all: PageLinks<T>,
 }
 
 /// Neighbours in a list.
-pub(super) struct Link<T> {
+pub(super) struct PageLinks<T> {
     pub(super) before: Option<PageRef<T>>,
     pub(super) after: Option<PageRef<T>>,
 }
 
 /// A page's address.
-pub(super) struct PageRef<T>(NonNull<Page<T>>);
+pub(super) struct PageRef<T>(NonNull<SlabPage<T>>);
 
 impl<T> Clone for PageRef<T> {
     #[inline]
@@ -83,31 +83,31 @@ impl<T> PartialEq for PageRef<T> {
     }
 }
 
-impl<T> Link<T> {
-    pub(super) const NONE: Self = Link { before: None, after: None };
+impl<T> PageLinks<T> {
+    pub(super) const NONE: Self = PageLinks { before: None, after: None };
 }
 
 impl<T> PageRef<T> {
     /// A new one in this mapping, all slots free, in no list.
     #[allow(unsafe_code)]
     pub(super) fn make(shared: Arc<SlabCore<T>>, mapping: Mapping, node: Option<NodeId>, asked: usize) -> Self {
-        let shape = shared.layout;
-        let start = mapping.first::<Page<T>>();
-        let state = State { node, asked, free: 0, used: 0, pins: 0, open: Link::NONE, all: Link::NONE };
+        let layout = shared.layout;
+        let start = mapping.first::<SlabPage<T>>();
+        let state = PageState { node, asked, free: 0, used: 0, pins: 0, open: PageLinks::NONE, all: PageLinks::NONE };
         // SAFETY: the mapping is of a whole page of this shape, page-aligned, and nobody else has it.
         unsafe {
-            start.write(Page { shared, mapping, state });
-            let words = start.byte_add(shape.words).cast::<Word>();
-            for slot in 0..shape.slots {
-                words.add(slot as usize).write(Word::Free(if slot + 1 < shape.slots { slot + 1 } else { END }));
+            start.write(SlabPage { shared, mapping, state });
+            let words = start.byte_add(layout.words).cast::<SlotWord>();
+            for slot in 0..layout.slots {
+                words.add(slot as usize).write(SlotWord::Free(if slot + 1 < layout.slots { slot + 1 } else { END }));
             }
         }
         PageRef(start)
     }
 
     /// Maps, binds and touches one; does not look where it lies.
-    pub(super) fn map(shape: PageLayout, node: Option<NodeId>) -> Result<Mapping, KmemError> {
-        let mut mapping = Mapping::new(shape.page)?;
+    pub(super) fn map(layout: PageLayout, node: Option<NodeId>) -> Result<Mapping, KmemError> {
+        let mut mapping = Mapping::new(layout.page)?;
         let range = mapping.range();
         if let Some(node) = node {
             mapping.bind(range.clone(), node);
@@ -133,7 +133,7 @@ impl<T> PageRef<T> {
     /// The slab's lock is held, and no other reference to this page's state or words is used meanwhile.
     #[inline]
     #[allow(unsafe_code)]
-    pub(super) unsafe fn state<'a>(self) -> &'a mut State<T> {
+    pub(super) unsafe fn state<'a>(self) -> &'a mut PageState<T> {
         // SAFETY: under the lock nobody else has one.
         unsafe { &mut (*self.0.as_ptr()).state }
     }
@@ -143,17 +143,17 @@ impl<T> PageRef<T> {
     /// As [`state`](Self::state); `slot` is one of this page's.
     #[inline]
     #[allow(unsafe_code)]
-    pub(super) unsafe fn word<'a>(self, shape: PageLayout, slot: u32) -> &'a mut Word {
+    pub(super) unsafe fn word<'a>(self, layout: PageLayout, slot: u32) -> &'a mut SlotWord {
         // SAFETY: within the page, written when it was made; under the lock nobody else has one.
-        unsafe { self.0.byte_add(shape.words).cast::<Word>().add(slot as usize).as_mut() }
+        unsafe { self.0.byte_add(layout.words).cast::<SlotWord>().add(slot as usize).as_mut() }
     }
 
     /// Where an object is; `slot` is one of this page's.
     #[inline]
     #[allow(unsafe_code)]
-    pub(super) fn slot(self, shape: PageLayout, slot: u32) -> NonNull<T> {
+    pub(super) fn slot(self, layout: PageLayout, slot: u32) -> NonNull<T> {
         // SAFETY: within the page.
-        unsafe { self.0.byte_add(shape.first).cast::<T>().add(slot as usize) }
+        unsafe { self.0.byte_add(layout.first).cast::<T>().add(slot as usize) }
     }
 
     /// Take the first free slot.
@@ -162,13 +162,13 @@ impl<T> PageRef<T> {
     ///
     /// As [`state`](Self::state).
     #[allow(unsafe_code)]
-    pub(super) unsafe fn pop(self, shape: PageLayout, word: Word) -> Option<u32> {
+    pub(super) unsafe fn pop(self, layout: PageLayout, word: SlotWord) -> Option<u32> {
         // SAFETY: the caller's; a number in the list is one of a slot.
         let state = unsafe { self.state() };
         let slot = (state.free != END).then_some(state.free)?;
         // SAFETY: as above.
-        let place = unsafe { self.word(shape, slot) };
-        let Word::Free(next) = *place else { return None };
+        let place = unsafe { self.word(layout, slot) };
+        let SlotWord::Free(next) = *place else { return None };
         *place = word;
         state.free = next;
         state.used += 1;
@@ -181,10 +181,10 @@ impl<T> PageRef<T> {
     ///
     /// As [`word`](Self::word); nobody has the slot any more.
     #[allow(unsafe_code)]
-    pub(super) unsafe fn push(self, shape: PageLayout, slot: u32) {
+    pub(super) unsafe fn push(self, layout: PageLayout, slot: u32) {
         // SAFETY: the caller's.
-        let (state, place) = unsafe { (self.state(), self.word(shape, slot)) };
-        *place = Word::Free(state.free);
+        let (state, place) = unsafe { (self.state(), self.word(layout, slot)) };
+        *place = SlotWord::Free(state.free);
         state.free = slot;
         state.used -= 1;
     }
@@ -197,13 +197,13 @@ impl<T> PageRef<T> {
     #[allow(unsafe_code)]
     pub(super) unsafe fn unmap(self) {
         // SAFETY: the caller's; the head is read out of the page, and the page goes with its mapping.
-        let Page { shared, mapping, .. } = unsafe { self.0.read() };
+        let SlabPage { shared, mapping, .. } = unsafe { self.0.read() };
         drop(mapping);
         drop(shared);
     }
 }
 
-impl<T> State<T> {
+impl<T> PageState<T> {
     pub(super) fn is_full(&self) -> bool {
         self.free == END
     }
@@ -232,7 +232,7 @@ pub(super) type Batch<T> = SmallVec<[PageRef<T>; BATCH]>;
 pub(super) const BATCH: usize = 64;
 
 /// Which of a page's two links.
-type Of<T> = fn(&mut State<T>) -> &mut Link<T>;
+type WhichLinks<T> = fn(&mut PageState<T>) -> &mut PageLinks<T>;
 
 /// Of a list.
 ///
@@ -240,10 +240,10 @@ type Of<T> = fn(&mut State<T>) -> &mut Link<T>;
 ///
 /// The lock is held; `page` is in no list of this kind.
 #[allow(unsafe_code)]
-unsafe fn link<T>(first: &mut Option<PageRef<T>>, page: PageRef<T>, of: Of<T>) {
+unsafe fn link<T>(first: &mut Option<PageRef<T>>, page: PageRef<T>, of: WhichLinks<T>) {
     // SAFETY: the caller's; one reference at a time.
     unsafe {
-        *of(page.state()) = Link { before: None, after: *first };
+        *of(page.state()) = PageLinks { before: None, after: *first };
         if let Some(after) = first {
             of(after.state()).before = Some(page);
         }
@@ -255,10 +255,10 @@ unsafe fn link<T>(first: &mut Option<PageRef<T>>, page: PageRef<T>, of: Of<T>) {
 ///
 /// The lock is held; `page` is in the list.
 #[allow(unsafe_code)]
-unsafe fn unlink<T>(first: &mut Option<PageRef<T>>, page: PageRef<T>, of: Of<T>) {
+unsafe fn unlink<T>(first: &mut Option<PageRef<T>>, page: PageRef<T>, of: WhichLinks<T>) {
     // SAFETY: the caller's; neighbours are in the list; one reference at a time.
     unsafe {
-        let Link { before, after } = std::mem::replace(of(page.state()), Link::NONE);
+        let PageLinks { before, after } = std::mem::replace(of(page.state()), PageLinks::NONE);
         match before {
             Some(before) => of(before.state()).after = after,
             None => *first = after,
@@ -283,14 +283,14 @@ impl<T> Lists<T> {
     #[allow(unsafe_code)]
     pub(super) fn take(
         &mut self,
-        shape: PageLayout,
+        layout: PageLayout,
         asked: usize,
-        word: Word,
+        word: SlotWord,
     ) -> Option<(PageRef<T>, u32, Option<NodeId>)> {
         let page = self.nodes[asked].open?;
         // SAFETY: the lock is held; pages in a list are there.
         unsafe {
-            let slot = page.pop(shape, word)?;
+            let slot = page.pop(layout, word)?;
             let state = page.state();
             let (was_empty, is_full, lies) = (state.used == 1, state.is_full(), state.node);
             self.nodes[asked].empty -= u32::from(was_empty);
@@ -303,10 +303,10 @@ impl<T> Lists<T> {
 
     /// A new page, and a slot of it.
     #[allow(unsafe_code)]
-    pub(super) fn add(&mut self, shape: PageLayout, page: PageRef<T>, word: Word) -> (u32, Option<NodeId>) {
+    pub(super) fn add(&mut self, layout: PageLayout, page: PageRef<T>, word: SlotWord) -> (u32, Option<NodeId>) {
         // SAFETY: the lock is held; the page is the caller's and in no list.
         unsafe {
-            let slot = page.pop(shape, word).unwrap_or(0);
+            let slot = page.pop(layout, word).unwrap_or(0);
             link(&mut self.all, page, |state| &mut state.all);
             self.pages += 1;
             let state = page.state();
@@ -320,7 +320,7 @@ impl<T> Lists<T> {
 
     /// A slot is free again. A page that goes with it comes back, out of all lists.
     #[allow(unsafe_code)]
-    pub(super) fn give_back(&mut self, layout: PageLayout, page: PageRef<T>, slot: u32) -> Option<Spare<T>> {
+    pub(super) fn give_back(&mut self, layout: PageLayout, page: PageRef<T>, slot: u32) -> Option<SparePage<T>> {
         // SAFETY: the lock is held, and the caller had the slot.
         unsafe {
             let was_full = page.state().is_full();
@@ -336,7 +336,7 @@ impl<T> Lists<T> {
 
     /// Takes the page out of the lists if it is empty, not looked at, and one too many.
     #[allow(unsafe_code)]
-    fn spare(&mut self, page: PageRef<T>) -> Option<Spare<T>> {
+    fn spare(&mut self, page: PageRef<T>) -> Option<SparePage<T>> {
         // SAFETY: the lock is held; the page is in the lists, and open if it is empty.
         unsafe {
             let state = page.state();
@@ -350,11 +350,11 @@ impl<T> Lists<T> {
             unlink(&mut self.all, page, |state| &mut state.all);
         }
         self.pages -= 1;
-        Some(Spare(page))
+        Some(SparePage(page))
     }
 
     /// From here on nothing is kept. Returns a page that was, until there is none.
-    pub(super) fn close(&mut self) -> Option<Spare<T>> {
+    pub(super) fn close(&mut self) -> Option<SparePage<T>> {
         self.closed = true;
         for node in 0..self.nodes.len() {
             let mut at = self.nodes[node].open.filter(|_| self.nodes[node].empty > 0);
@@ -389,23 +389,23 @@ impl<T> Lists<T> {
 
     /// The caller has pinned the page.
     #[allow(unsafe_code)]
-    pub(super) fn unpin(&mut self, page: PageRef<T>) -> Option<Spare<T>> {
+    pub(super) fn unpin(&mut self, page: PageRef<T>) -> Option<SparePage<T>> {
         // SAFETY: the lock is held; the page is pinned.
         unsafe { page.state() }.pins -= 1;
         self.spare(page)
     }
 
     #[allow(unsafe_code)]
-    fn after(&mut self, page: PageRef<T>, of: Of<T>) -> Option<PageRef<T>> {
+    fn after(&mut self, page: PageRef<T>, of: WhichLinks<T>) -> Option<PageRef<T>> {
         // SAFETY: the lock is held; the page is in the list.
         unsafe { of(page.state()).after }
     }
 }
 
 /// A page that nobody has any more.
-pub(super) struct Spare<T>(pub(super) PageRef<T>);
+pub(super) struct SparePage<T>(pub(super) PageRef<T>);
 
-impl<T> Spare<T> {
+impl<T> SparePage<T> {
     /// With no lock held.
     #[allow(unsafe_code)]
     pub(super) fn unmap(self) {

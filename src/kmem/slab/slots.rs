@@ -2,27 +2,31 @@
 
 use super::super::account::Kmem;
 use super::super::error::KmemError;
-use super::super::owner::Owner;
+use super::super::packed::PackedKmem;
 use super::super::tiers::numa;
-use super::layout::Word;
-use super::pages::{BATCH, Batch, PageRef, SlabCore, Spare};
+use super::layout::SlotWord;
+use super::pages::{BATCH, Batch, PageRef, SlabCore, SparePage};
 use crate::numa::{NodeId, PageNode};
 use crate::stat::Stat;
 use crate::sync::Arc;
 use crate::sync::model_failed;
 
 /// A slot that is somebody's, without what is in it: given back on drop.
-pub(super) struct Slot<T> {
+pub(super) struct SlabSlot<T> {
     pub(super) page: PageRef<T>,
     pub(super) number: u32,
 }
 
 impl<T> SlabCore<T> {
     /// A slot of a page that was asked for on that node, and where it lies.
-    pub(super) fn find(self: &Arc<Self>, asked: usize, word: Word) -> Result<(Slot<T>, Option<NodeId>), KmemError> {
+    pub(super) fn find(
+        self: &Arc<Self>,
+        asked: usize,
+        word: SlotWord,
+    ) -> Result<(SlabSlot<T>, Option<NodeId>), KmemError> {
         let found = self.lists.lock().take(self.layout, asked, word);
         if let Some((page, number, lies)) = found {
-            return Ok((Slot { page, number }, lies));
+            return Ok((SlabSlot { page, number }, lies));
         }
         let topology = &numa(self.root.node()).topology;
         let node = (!topology.is_one_node()).then(|| topology.node_at(asked));
@@ -35,10 +39,10 @@ impl<T> SlabCore<T> {
         }
         let (number, lies) = self.lists.lock().add(self.layout, page, word);
         std::mem::forget(unlisted);
-        Ok((Slot { page, number }, lies))
+        Ok((SlabSlot { page, number }, lies))
     }
 
-    pub(super) fn kmem(&self, owner: Owner) -> Kmem {
+    pub(super) fn kmem(&self, owner: PackedKmem) -> Kmem {
         owner.into_kmem(Stat::SLAB, self.layout.object)
     }
 
@@ -56,7 +60,7 @@ impl<T> SlabCore<T> {
     }
 }
 
-impl<T> Drop for Slot<T> {
+impl<T> Drop for SlabSlot<T> {
     fn drop(&mut self) {
         if !model_failed() {
             self.page.release(self.number);
@@ -69,21 +73,21 @@ struct Unlisted<T>(PageRef<T>);
 
 impl<T> Drop for Unlisted<T> {
     fn drop(&mut self) {
-        Spare(self.0).unmap();
+        SparePage(self.0).unmap();
     }
 }
 
 /// Pages that stay where they are for a while: they are being looked at.
-pub(super) struct Pinned<'a, T> {
+pub(super) struct PinnedSlabPages<'a, T> {
     shared: &'a SlabCore<T>,
     pages: Batch<T>,
 }
 
-impl<'a, T> Pinned<'a, T> {
+impl<'a, T> PinnedSlabPages<'a, T> {
     /// The next ones in the list of all.
     pub(super) fn after(shared: &'a SlabCore<T>, last: Option<PageRef<T>>) -> Self {
         let pages = shared.lists.lock().pin_after(last);
-        Pinned { shared, pages }
+        PinnedSlabPages { shared, pages }
     }
 
     pub(super) fn pages(&self) -> &[PageRef<T>] {
@@ -91,11 +95,11 @@ impl<'a, T> Pinned<'a, T> {
     }
 }
 
-impl<T> Drop for Pinned<'_, T> {
+impl<T> Drop for PinnedSlabPages<'_, T> {
     fn drop(&mut self) {
         for &page in &self.pages {
             let spare = self.shared.lists.lock().unpin(page);
-            spare.into_iter().for_each(Spare::unmap);
+            spare.into_iter().for_each(SparePage::unmap);
         }
     }
 }
@@ -118,19 +122,19 @@ impl<T> PageRef<T> {
         let shared = Arc::clone(self.shared());
         let (mut kmem, mut made_for) = (kmem, made_for);
         loop {
-            let owner = Owner::of(kmem);
+            let owner = PackedKmem::of(kmem);
             let lies = {
                 let mut lists = shared.lists.lock();
                 // SAFETY: the lock is held; the slot is the caller's, or aside.
                 let (state, word) = unsafe { (self.state(), self.word(shared.layout, slot)) };
-                if matches!(word, Word::Gone) {
+                if matches!(word, SlotWord::Gone) {
                     let spare = lists.give_back(shared.layout, self, slot);
                     drop(lists);
                     drop(shared.kmem(owner));
-                    return spare.into_iter().for_each(Spare::unmap);
+                    return spare.into_iter().for_each(SparePage::unmap);
                 }
                 if state.node == made_for {
-                    *word = Word::Held(owner);
+                    *word = SlotWord::Held(owner);
                     return;
                 }
                 state.node
@@ -150,17 +154,17 @@ impl<T> PageRef<T> {
         // SAFETY: the lock is held; the slot is the caller's.
         let word = unsafe { self.word(shared.layout, slot) };
         let owner = match *word {
-            Word::Held(owner) => Some(owner),
-            Word::Moving => {
-                *word = Word::Gone;
+            SlotWord::Held(owner) => Some(owner),
+            SlotWord::Moving => {
+                *word = SlotWord::Gone;
                 return;
             }
-            Word::Free(_) | Word::Taken | Word::Gone => None,
+            SlotWord::Free(_) | SlotWord::Taken | SlotWord::Gone => None,
         };
         let spare = lists.give_back(shared.layout, self, slot);
         drop(lists);
         // What is no longer there is given back.
-        spare.into_iter().for_each(Spare::unmap);
+        spare.into_iter().for_each(SparePage::unmap);
         drop(owner.map(|owner| shared.kmem(owner)));
     }
 
@@ -181,8 +185,8 @@ impl<T> PageRef<T> {
                 let _lists = shared.lists.lock();
                 // SAFETY: the lock is held.
                 let word = unsafe { self.word(shared.layout, slot) };
-                let Word::Held(owner) = *word else { continue };
-                *word = Word::Moving;
+                let SlotWord::Held(owner) = *word else { continue };
+                *word = SlotWord::Moving;
                 owner
             };
             let mut kmem = shared.kmem(owner);

@@ -13,7 +13,7 @@
 
 use std::ptr::NonNull;
 
-use super::super::owner::Owner;
+use super::super::packed::PackedKmem;
 use crate::numa::NodeId;
 use crate::numa::mapping::Mapping;
 
@@ -28,9 +28,9 @@ const TRIES: usize = 4;
 
 /// What stands before an object in its page.
 #[derive(Clone, Copy)]
-pub(super) struct Header {
+pub(super) struct ObjectHeader {
     /// None while the account is made or moved.
-    pub(super) owner: Option<Owner>,
+    pub(super) owner: Option<PackedKmem>,
     /// [`NONE`]: a hole.
     pub(super) entry: u32,
     pub(super) len: u32,
@@ -38,21 +38,21 @@ pub(super) struct Header {
 
 /// What an object of so many bytes takes of its page: what it is charged.
 pub(super) const fn taken(len: usize) -> usize {
-    size_of::<Header>() + len.next_multiple_of(align_of::<Header>())
+    size_of::<ObjectHeader>() + len.next_multiple_of(align_of::<ObjectHeader>())
 }
 
 /// Of the table that a key leads into.
 #[derive(Clone, Copy)]
-pub(super) struct Entry {
+pub(super) struct StoreEntry {
     pub(super) generation: u32,
-    pub(super) state: State,
+    pub(super) state: EntryState,
     pub(super) page: u32,
     /// Of the header; the next free entry where it is free.
     pub(super) at: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum EntryState {
     Free,
     /// Not published: nobody has its key.
     Filling,
@@ -64,7 +64,7 @@ pub(super) enum State {
 }
 
 /// A page of the arena; without mapping its number is unused, and `after` is the next such.
-pub(super) struct Page {
+pub(super) struct ArenaPage {
     mapping: Mapping,
     /// Where it lies.
     pub(super) node: Option<NodeId>,
@@ -92,9 +92,9 @@ struct ByRoom {
 
 pub(super) struct Arena {
     page_bytes: usize,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<StoreEntry>,
     free_entry: u32,
-    pub(super) pages: Vec<Page>,
+    pub(super) pages: Vec<ArenaPage>,
     free_page: u32,
     nodes: Box<[ByRoom]>,
     /// Pages that are there, and bytes that objects take in them.
@@ -118,7 +118,7 @@ pub(super) struct Reserved {
     pub(super) node: Option<NodeId>,
 }
 
-impl Page {
+impl ArenaPage {
     fn room(&self, page_bytes: usize) -> usize {
         page_bytes - self.taken
     }
@@ -143,24 +143,24 @@ impl Page {
 
     /// At a place where an object was put.
     #[allow(unsafe_code)]
-    pub(super) fn header(&self, at: usize) -> Header {
+    pub(super) fn header(&self, at: usize) -> ObjectHeader {
         // SAFETY: a header was written there, aligned; who has the arena has the page's headers.
-        unsafe { self.place(at).cast::<Header>().read() }
+        unsafe { self.place(at).cast::<ObjectHeader>().read() }
     }
 
     #[allow(unsafe_code)]
-    fn set_header(&mut self, at: usize, header: Header) {
+    fn set_header(&mut self, at: usize, header: ObjectHeader) {
         // SAFETY: within the page and aligned, for what objects take is a multiple of that.
-        unsafe { self.place(at).cast::<Header>().write(header) };
+        unsafe { self.place(at).cast::<ObjectHeader>().write(header) };
     }
 
     /// Behind the header.
     pub(super) fn bytes(&self, at: usize) -> NonNull<u8> {
-        self.place(at + size_of::<Header>())
+        self.place(at + size_of::<ObjectHeader>())
     }
 
     /// The first object at or behind a place.
-    pub(super) fn next_object(&self, mut at: usize) -> Option<(usize, Header)> {
+    pub(super) fn next_object(&self, mut at: usize) -> Option<(usize, ObjectHeader)> {
         while at < self.top {
             let header = self.header(at);
             if header.entry != NONE {
@@ -195,7 +195,7 @@ impl Arena {
     // === Tables ===
 
     /// Larger tables in the place of these; what comes back is dropped with no lock held.
-    pub(super) fn adopt(&mut self, entries: &mut Vec<Entry>, pages: &mut Vec<Page>) {
+    pub(super) fn adopt(&mut self, entries: &mut Vec<StoreEntry>, pages: &mut Vec<ArenaPage>) {
         if entries.capacity() > self.entries.capacity() {
             entries.append(&mut self.entries);
             std::mem::swap(&mut self.entries, entries);
@@ -223,7 +223,7 @@ impl Arena {
                 number
             }
             None => {
-                self.entries.push(Entry { generation: 0, state: State::Free, page: NONE, at: NONE });
+                self.entries.push(StoreEntry { generation: 0, state: EntryState::Free, page: NONE, at: NONE });
                 // Below the capacity, which is below that of a number.
                 (self.entries.len() - 1) as u32
             }
@@ -233,7 +233,7 @@ impl Arena {
     fn free_entry(&mut self, number: u32) {
         let free = self.free_entry;
         let entry = &mut self.entries[number as usize];
-        entry.state = State::Free;
+        entry.state = EntryState::Free;
         // One whose generations are used up is left alone: an old key must not lead to a new object.
         if let Some(next) = entry.generation.checked_add(1) {
             (entry.generation, entry.at) = (next, free);
@@ -248,8 +248,18 @@ impl Arena {
         if matches!(self.wanted(), Some(Wanted::Tables(_, pages)) if pages > 0) {
             return Err(mapping);
         }
-        let page =
-            Page { mapping, node, asked, top: 0, taken: 0, objects: 0, pins: 0, class: 0, before: NONE, after: NONE };
+        let page = ArenaPage {
+            mapping,
+            node,
+            asked,
+            top: 0,
+            taken: 0,
+            objects: 0,
+            pins: 0,
+            class: 0,
+            before: NONE,
+            after: NONE,
+        };
         let number = self.free_page;
         let number = match self.pages.get_mut(number as usize) {
             Some(unused) => {
@@ -346,10 +356,10 @@ impl Arena {
         }
         let page = self.find(asked, taken(len), usize::MAX, NONE).ok_or(Wanted::Page)?;
         let entry = self.take_entry();
-        let Entry { generation, state, .. } = &mut self.entries[entry as usize];
-        *state = State::Filling;
+        let StoreEntry { generation, state, .. } = &mut self.entries[entry as usize];
+        *state = EntryState::Filling;
         let generation = *generation;
-        let header = Header { owner: None, entry, len: len as u32 };
+        let header = ObjectHeader { owner: None, entry, len: len as u32 };
         let at = self.put(page, header);
         let page = &mut self.pages[page as usize];
         page.pins += 1;
@@ -357,7 +367,7 @@ impl Arena {
     }
 
     /// Behind the last, where there is room. Its entry leads there.
-    pub(super) fn put(&mut self, number: u32, header: Header) -> usize {
+    pub(super) fn put(&mut self, number: u32, header: ObjectHeader) -> usize {
         self.unlink(number);
         let page = &mut self.pages[number as usize];
         let (at, bytes) = (page.top, taken(header.len as usize));
@@ -379,7 +389,7 @@ impl Arena {
         self.unlink(number);
         let page = &mut self.pages[number as usize];
         let header = page.header(at);
-        page.set_header(at, Header { owner: None, entry: NONE, ..header });
+        page.set_header(at, ObjectHeader { owner: None, entry: NONE, ..header });
         let bytes = taken(header.len as usize);
         page.taken -= bytes;
         page.objects -= 1;
@@ -391,7 +401,7 @@ impl Arena {
 
     /// The object goes, and its entry is free.
     pub(super) fn end(&mut self, entry: u32) {
-        let Entry { page, at, .. } = self.entries[entry as usize];
+        let StoreEntry { page, at, .. } = self.entries[entry as usize];
         self.vacate(page, at as usize);
         self.free_entry(entry);
     }
@@ -421,14 +431,14 @@ impl Arena {
         self.spare(number, keep)
     }
 
-    pub(super) fn set_owner(&mut self, entry: u32, owner: Option<Owner>) {
-        let Entry { page, at, .. } = self.entries[entry as usize];
+    pub(super) fn set_owner(&mut self, entry: u32, owner: Option<PackedKmem>) {
+        let StoreEntry { page, at, .. } = self.entries[entry as usize];
         let header = self.header_of(entry);
-        self.pages[page as usize].set_header(at as usize, Header { owner, ..header });
+        self.pages[page as usize].set_header(at as usize, ObjectHeader { owner, ..header });
     }
 
-    pub(super) fn header_of(&self, entry: u32) -> Header {
-        let Entry { page, at, .. } = self.entries[entry as usize];
+    pub(super) fn header_of(&self, entry: u32) -> ObjectHeader {
+        let StoreEntry { page, at, .. } = self.entries[entry as usize];
         self.pages[page as usize].header(at as usize)
     }
 

@@ -2,9 +2,9 @@
 
 use smallvec::SmallVec;
 
-use super::super::owner::Owner;
+use super::super::packed::PackedKmem;
 use super::super::tiers::numa;
-use super::arena::{Arena, Entry, State, taken};
+use super::arena::{Arena, EntryState, StoreEntry, taken};
 use super::{BATCH, EMPTY_MAX, KmemStore, kmem};
 use crate::numa::NodeId;
 use crate::numa::config::Numa;
@@ -30,7 +30,7 @@ pub struct Compaction {
 /// An object that is set aside: its account moves from a page's node to another page's.
 struct Motion {
     entry: u32,
-    owner: Owner,
+    owner: PackedKmem,
     len: u32,
     from: Option<NodeId>,
     to: Option<NodeId>,
@@ -38,11 +38,11 @@ struct Motion {
 
 impl Arena {
     /// Takes an object's account out, and pins its page until it is published again.
-    fn set_aside(&mut self, entry: u32) -> Option<(Owner, u32)> {
+    fn set_aside(&mut self, entry: u32) -> Option<(PackedKmem, u32)> {
         let header = self.header_of(entry);
-        let Entry { state, page, .. } = &mut self.entries[entry as usize];
-        let owner = header.owner.filter(|_| *state == State::Live)?;
-        *state = State::Moving;
+        let StoreEntry { state, page, .. } = &mut self.entries[entry as usize];
+        let owner = header.owner.filter(|_| *state == EntryState::Live)?;
+        *state = EntryState::Moving;
         self.pages[*page as usize].pins += 1;
         self.set_owner(entry, None);
         Some((owner, header.len))
@@ -144,7 +144,7 @@ impl KmemStore {
         }
         let mut first = 0;
         loop {
-            let pinned = Pinned::from(self, first);
+            let pinned = PinnedArenaPages::from(self, first);
             let Some(&(last, _)) = pinned.pages.last() else { return };
             let addresses: SmallVec<[usize; BATCH]> = pinned.pages.iter().map(|(_, address)| *address).collect();
             for ((page, _), node) in pinned.pages.iter().zip(self.look_up(&addresses)) {
@@ -181,12 +181,12 @@ impl KmemStore {
 }
 
 /// Pages that stay for a while, with their addresses: they are being looked at.
-struct Pinned<'a> {
+struct PinnedArenaPages<'a> {
     store: &'a KmemStore,
     pages: SmallVec<[(u32, usize); BATCH]>,
 }
 
-impl<'a> Pinned<'a> {
+impl<'a> PinnedArenaPages<'a> {
     /// The next ones by number.
     fn from(store: &'a KmemStore, first: u32) -> Self {
         let mut pages = SmallVec::new();
@@ -199,11 +199,11 @@ impl<'a> Pinned<'a> {
             }
         }
         drop(arena);
-        Pinned { store, pages }
+        PinnedArenaPages { store, pages }
     }
 }
 
-impl Drop for Pinned<'_> {
+impl Drop for PinnedArenaPages<'_> {
     fn drop(&mut self) {
         for &(page, _) in &self.pages {
             let spare = self.store.arena.lock().unpin(page, EMPTY_MAX);

@@ -35,10 +35,10 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use self::arena::{Arena, Entry, Reserved, State, Wanted, taken};
+use self::arena::{Arena, EntryState, Reserved, StoreEntry, Wanted, taken};
 use super::account::Kmem;
 use super::error::KmemError;
-use super::owner::Owner;
+use super::packed::PackedKmem;
 use super::placement::{Bound, Placement};
 use super::tiers::numa;
 use crate::group::{ChargeError, Group};
@@ -203,11 +203,11 @@ impl KmemStore {
     pub fn get<R>(&self, key: StoreKey, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let (pin, bytes) = {
             let mut arena = self.arena.lock();
-            let Entry { page, at, .. } = arena.find_key(key)?;
+            let StoreEntry { page, at, .. } = arena.find_key(key)?;
             let len = arena.header_of(key.entry).len as usize;
             let page_of = &mut arena.pages[page as usize];
             page_of.pins += 1;
-            (Pin { store: self, page }, std::ptr::NonNull::slice_from_raw_parts(page_of.bytes(at as usize), len))
+            (PagePin { store: self, page }, std::ptr::NonNull::slice_from_raw_parts(page_of.bytes(at as usize), len))
         };
         // SAFETY: written before it was published; the page is pinned, so they stay what and where they are.
         let answer = read(unsafe { bytes.as_ref() });
@@ -226,9 +226,9 @@ impl KmemStore {
     /// ```
     pub fn remove(&self, key: StoreKey) -> bool {
         let mut arena = self.arena.lock();
-        let Some(Entry { page, state, .. }) = arena.find_key(key) else { return false };
-        if state == State::Moving {
-            arena.entries[key.entry as usize].state = State::Gone;
+        let Some(StoreEntry { page, state, .. }) = arena.find_key(key) else { return false };
+        if state == EntryState::Moving {
+            arena.entries[key.entry as usize].state = EntryState::Gone;
             return true;
         }
         let header = arena.header_of(key.entry);
@@ -307,24 +307,25 @@ impl KmemStore {
 
 impl Arena {
     /// Whoever has a key may have it of something that is gone.
-    fn find_key(&self, key: StoreKey) -> Option<Entry> {
+    fn find_key(&self, key: StoreKey) -> Option<StoreEntry> {
         let entry = self.entries.get(key.entry as usize).copied()?;
-        (entry.generation == key.generation && matches!(entry.state, State::Live | State::Moving)).then_some(entry)
+        (entry.generation == key.generation && matches!(entry.state, EntryState::Live | EntryState::Moving))
+            .then_some(entry)
     }
 }
 
 /// What is held of an object of so many bytes.
-fn kmem(owner: Owner, len: u32) -> Kmem {
+fn kmem(owner: PackedKmem, len: u32) -> Kmem {
     owner.into_kmem(Stat::KERNEL, taken(len as usize) as u64)
 }
 
 /// A page in which nothing moves.
-struct Pin<'a> {
+struct PagePin<'a> {
     store: &'a KmemStore,
     page: u32,
 }
 
-impl Drop for Pin<'_> {
+impl Drop for PagePin<'_> {
     fn drop(&mut self) {
         if model_failed() {
             return;
@@ -356,7 +357,7 @@ impl KmemStore {
         let (mut new_entries, mut new_pages) = (Vec::new(), Vec::new());
         let reserved = new_entries.try_reserve_exact(entries).and_then(|()| new_pages.try_reserve_exact(pages));
         reserved.map_err(|_| KmemError::System {
-            bytes: entries.max(pages).saturating_mul(size_of::<Entry>()),
+            bytes: entries.max(pages).saturating_mul(size_of::<StoreEntry>()),
             source: std::io::ErrorKind::OutOfMemory.into(),
         })?;
         self.arena.lock().adopt(&mut new_entries, &mut new_pages);
@@ -398,12 +399,12 @@ impl KmemStore {
     fn publish(&self, entry: u32, account: Kmem, made_for: Option<NodeId>) {
         let (mut account, mut made_for) = (account, made_for);
         loop {
-            let owner = Owner::of(account);
+            let owner = PackedKmem::of(account);
             let (lies, len) = {
                 let mut arena = self.arena.lock();
-                let Entry { page, state, .. } = arena.entries[entry as usize];
+                let StoreEntry { page, state, .. } = arena.entries[entry as usize];
                 let len = arena.header_of(entry).len;
-                if state == State::Gone {
+                if state == EntryState::Gone {
                     arena.end(entry);
                     let spare = arena.unpin(page, EMPTY_MAX);
                     drop(arena);
@@ -414,7 +415,7 @@ impl KmemStore {
                 let lies = arena.pages[page as usize].node;
                 if lies == made_for {
                     arena.set_owner(entry, Some(owner));
-                    arena.entries[entry as usize].state = State::Live;
+                    arena.entries[entry as usize].state = EntryState::Live;
                     arena.pages[page as usize].pins -= 1;
                     return;
                 }
@@ -435,7 +436,7 @@ impl Drop for KmemStore {
         let mut arena = Arena::new(self.page_bytes, 1);
         std::mem::swap(&mut *self.arena.lock(), &mut arena);
         for entry in 0..arena.entries.len() {
-            if arena.entries[entry].state == State::Live {
+            if arena.entries[entry].state == EntryState::Live {
                 let header = arena.header_of(entry as u32);
                 drop(header.owner.map(|owner| kmem(owner, header.len)));
             }

@@ -18,7 +18,7 @@
 //! of one node it is not called: the whole capacity is on that node from the start, touched or not. `nodes` has that
 //! half.
 
-mod nodes;
+mod look_up;
 
 use std::fmt;
 use std::marker::PhantomData;

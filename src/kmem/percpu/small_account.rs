@@ -1,16 +1,16 @@
 //! Accounts of owners who know more than a guard may: that there is one node, or where each byte lies.
 
-use super::account::{Account, Kmem};
-use super::tiers::Tiers;
 use crate::group::{Charge, Group};
 use crate::hierarchy::stats::StatScope;
+use crate::kmem::account::{AccountLine, Kmem};
+use crate::kmem::tiers::Tiers;
 use crate::stat::Stat;
 use crate::sync::model_failed;
 use crate::thread::directory::Header;
 
 /// A charge that is accounted to its group itself as per-processor memory: what there is to an account with one node. As
 /// a [`Kmem`], and a fifth of its size.
-pub(super) struct Whole {
+pub(super) struct SingleAccount {
     charge: Charge,
     /// Not where it was made inside another slow path.
     counted: bool,
@@ -18,11 +18,11 @@ pub(super) struct Whole {
 
 const STAT: Stat = Stat::PERCPU;
 
-impl Whole {
+impl SingleAccount {
     #[inline]
-    pub(super) fn new(charge: Charge) -> Whole {
+    pub(super) fn new(charge: Charge) -> SingleAccount {
         let counted = charge.header().account(StatScope::Group, STAT, charge.bytes().cast_signed()).is_some();
-        Whole { charge, counted }
+        SingleAccount { charge, counted }
     }
 
     pub(super) fn group(&self) -> Group {
@@ -30,7 +30,7 @@ impl Whole {
     }
 }
 
-impl Drop for Whole {
+impl Drop for SingleAccount {
     #[inline]
     fn drop(&mut self) {
         if self.counted && !model_failed() {
@@ -90,23 +90,23 @@ impl Shares {
 }
 
 /// A charge that is accounted as per-processor memory in a few places, all its group's own.
-pub(super) struct Shared {
+pub(super) struct SmallAccount {
     pub(super) charge: Charge,
     pub(super) shares: Shares,
 }
 
-impl Shared {
+impl SmallAccount {
     /// Where that changes nothing but cells of this thread that are there, so that a lock may be held over it. Returns
     /// whether to [`announce`](Self::announce) once none is held; `None`: nothing is accounted.
     #[inline(always)]
     pub(super) fn account(charge: &Charge, shares: &Shares) -> Option<bool> {
-        Shared::add(charge.header(), shares, 1)
+        SmallAccount::add(charge.header(), shares, 1)
     }
 
     /// The end of it, as easily done.
     #[inline(always)]
     pub(super) fn unaccount(charge: &Charge, shares: &Shares) -> Option<bool> {
-        Shared::add(charge.header(), shares, -1)
+        SmallAccount::add(charge.header(), shares, -1)
     }
 
     #[inline(always)]
@@ -134,13 +134,13 @@ impl Shared {
     pub(super) fn into_kmem(self) -> Kmem {
         let mut this = self;
         let shares = std::mem::replace(&mut this.shares, Shares::new());
-        let of = |share: &Share| Account { bytes: share.bytes, scope: share.scope, above: Some(0) };
+        let of = |share: &Share| AccountLine { bytes: share.bytes, scope: share.scope, above: Some(0) };
         let accounts = shares.iter().map(of).collect();
         Kmem { charge: this.charge.take(), stat: STAT, accounts, tiers: Tiers::new() }
     }
 }
 
-impl Drop for Shared {
+impl Drop for SmallAccount {
     #[inline]
     fn drop(&mut self) {
         if model_failed() {

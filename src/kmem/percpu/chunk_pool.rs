@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::chunk::Chunk;
-use super::nodes::{Addresses, Found};
 use super::owner_word::OwnerWord;
-use super::records::{Account, Ended, Room};
-use super::shape::Plan;
+use super::page_nodes::{Addresses, FoundCopies};
+use super::plan::Plan;
+use super::records::{DetachedAccount, EndedAccount, RecordMemory};
+use super::small_account::SmallAccount;
 use crate::counter::make::slow_path;
 use crate::group::{Charge, Group};
-use crate::kmem::at_hand::Shared;
 use crate::kmem::error::KmemError;
 use crate::kmem::placement::Placement;
 use crate::kmem::precharge::Precharge;
@@ -21,7 +21,7 @@ use crate::sync::Arc;
 use crate::sync::lock::{Lock, Rank};
 
 /// What an allocator is. The lock is held over a look into bits and tables, and over nothing that is foreign.
-pub(super) struct Pool {
+pub(super) struct ChunkPool {
     pub(super) plan: Plan,
     /// The node of everything, where there is but one.
     pub(super) one_node: Option<NodeId>,
@@ -41,20 +41,20 @@ struct Chunks {
 }
 
 /// Granules that were taken.
-pub(super) struct Taken {
+pub(super) struct TakenGranules {
     pub(super) chunk: u32,
     pub(super) at: u32,
     pub(super) first: NonNull<u8>,
 }
 
-impl Pool {
-    pub(super) fn new(plan: Plan, one_node: Option<NodeId>, node_of: Arc<dyn NodeOf>) -> Pool {
-        Pool { plan, one_node, node_of, chunks: Lock::new(Rank::Bookkeeping, Chunks::default()) }
+impl ChunkPool {
+    pub(super) fn new(plan: Plan, one_node: Option<NodeId>, node_of: Arc<dyn NodeOf>) -> ChunkPool {
+        ChunkPool { plan, one_node, node_of, chunks: Lock::new(Rank::Bookkeeping, Chunks::default()) }
     }
 
     /// Granules that nobody has, from a new chunk where there are none.
     #[inline(always)]
-    pub(super) fn take(&self, granules: usize, align: usize, owner: OwnerWord) -> Result<Taken, KmemError> {
+    pub(super) fn take(&self, granules: usize, align: usize, owner: OwnerWord) -> Result<TakenGranules, KmemError> {
         loop {
             if let Some((taken, _)) = self.chunks.lock().take(&self.plan, granules, align, owner) {
                 return Ok(taken);
@@ -72,7 +72,7 @@ impl Pool {
         align: usize,
         group: &Group,
         charge: Charge,
-    ) -> Result<(Taken, u32), KmemError> {
+    ) -> Result<(TakenGranules, u32), KmemError> {
         loop {
             let mut chunks = self.chunks.lock();
             if let Some((taken, chunk)) = chunks.take(&self.plan, granules, align, OwnerWord::of(group)) {
@@ -81,7 +81,7 @@ impl Pool {
                 let accounted = chunk.account(&self.plan, (taken.at as usize, granules), charge, &mut due);
                 drop(chunks);
                 if let Some(shares) = due {
-                    Shared::announce(header, &shares);
+                    SmallAccount::announce(header, &shares);
                 }
                 let slow =
                     |charge| self.account_slow(&taken, granules as u32, Precharge { charge, tiers: Tiers::new() });
@@ -95,7 +95,7 @@ impl Pool {
 
     /// Without the lock: to account makes cells, or allocates, or tells others.
     #[cold]
-    pub(super) fn account_slow(&self, taken: &Taken, granules: u32, precharge: Precharge) -> u32 {
+    pub(super) fn account_slow(&self, taken: &TakenGranules, granules: u32, precharge: Precharge) -> u32 {
         let (chunk, at) = (taken.chunk as usize, taken.at);
         let (placement, generation) = match self.one_node {
             Some(node) => (Placement::on(node, precharge.bytes()), 0),
@@ -103,7 +103,7 @@ impl Pool {
             None => self.found(chunk, at, granules).unwrap_or_default(),
         };
         let kmem = Box::new(precharge.account_as(Stat::PERCPU, &placement));
-        self.keep(chunk, Account { kmem, at, granules, generation })
+        self.keep(chunk, DetachedAccount { kmem, at, granules, generation })
     }
 
     #[cold]
@@ -113,7 +113,8 @@ impl Pool {
             let moves = self.chunks.lock().moves;
             if self.one_node.is_none() {
                 let asked = chunk.ask();
-                let found = Found::look_up(&self.plan, chunk.addresses(), &(0..usize::MAX), &*self.node_of, asked);
+                let found =
+                    FoundCopies::look_up(&self.plan, chunk.addresses(), &(0..usize::MAX), &*self.node_of, asked);
                 drop(chunk.found(&self.plan, found));
             }
             // The list may grow.
@@ -133,7 +134,7 @@ impl Pool {
     }
 
     /// Keeps an account, as it is by now. Returns its number.
-    fn keep(&self, chunk: usize, mut account: Account) -> u32 {
+    fn keep(&self, chunk: usize, mut account: DetachedAccount) -> u32 {
         loop {
             let mut chunks = self.chunks.lock();
             let Some(of) = chunks.get(chunk) else { return u32::MAX };
@@ -147,7 +148,7 @@ impl Pool {
             }
             let room = of.records.room();
             drop(chunks);
-            let room = Room::new((room * 2).max(32));
+            let room = RecordMemory::new((room * 2).max(32));
             let old = self.chunks.lock().get(chunk).map(|chunk| chunk.records.grow(room));
             drop(old);
         }
@@ -164,7 +165,7 @@ impl Pool {
     }
 
     /// Moves an account to where its object lies by now.
-    fn relocate(&self, chunk: usize, account: &mut Account) {
+    fn relocate(&self, chunk: usize, account: &mut DetachedAccount) {
         if let Some((placement, generation)) = self.found(chunk, account.at, account.granules) {
             account.kmem.relocate(&placement);
             account.generation = generation;
@@ -174,14 +175,14 @@ impl Pool {
     /// Gives granules back, with the account that was kept under `number`.
     #[inline]
     pub(super) fn give_back(&self, chunk: u32, at: u32, granules: u32, number: Option<u32>) {
-        let mut ended = Ended::default();
+        let mut ended = EndedAccount::default();
         let spare = {
             let mut chunks = self.chunks.lock();
             chunks.give_back(&self.plan, chunk as usize, (at, granules), number, &mut ended)
         };
         // Told, uncharged and unmapped where nobody waits.
         if let Some((charge, shares)) = ended.charge.as_ref().zip(ended.due.as_ref()) {
-            Shared::announce(charge.header(), shares);
+            SmallAccount::announce(charge.header(), shares);
         }
         drop(spare);
     }
@@ -223,7 +224,7 @@ impl Pool {
 
 // === Pages that move ===
 
-impl Pool {
+impl ChunkPool {
     pub(super) fn moved(&self, moved: &Range<usize>) {
         if self.one_node.is_some() {
             return;
@@ -238,7 +239,7 @@ impl Pool {
                 chunks.chunks[number].as_mut().map(|chunk| (chunk.serial, chunk.addresses(), chunk.ask()))
             };
             let Some((serial, addresses, asked)) = asked else { continue };
-            let found = Found::look_up(&self.plan, addresses, moved, &*self.node_of, asked);
+            let found = FoundCopies::look_up(&self.plan, addresses, moved, &*self.node_of, asked);
             if found.is_empty() {
                 continue;
             }
@@ -292,14 +293,20 @@ impl Chunks {
     }
 
     #[inline(always)]
-    fn take(&mut self, plan: &Plan, granules: usize, align: usize, owner: OwnerWord) -> Option<(Taken, &mut Chunk)> {
+    fn take(
+        &mut self,
+        plan: &Plan,
+        granules: usize,
+        align: usize,
+        owner: OwnerWord,
+    ) -> Option<(TakenGranules, &mut Chunk)> {
         for (number, chunk) in self.chunks.iter_mut().enumerate() {
             let Some(chunk) = chunk else { continue };
             let was_empty = chunk.is_empty();
             if let Some(at) = chunk.take(plan, granules, align, owner) {
                 self.empty -= usize::from(was_empty);
                 let first = chunk.first_copy(plan, at);
-                return Some((Taken { chunk: number as u32, at: at as u32, first }, chunk));
+                return Some((TakenGranules { chunk: number as u32, at: at as u32, first }, chunk));
             }
         }
         None
@@ -323,7 +330,7 @@ impl Chunks {
         number: usize,
         (at, granules): (u32, u32),
         account: Option<u32>,
-        ended: &mut Ended,
+        ended: &mut EndedAccount,
     ) -> Option<Box<Chunk>> {
         let chunk = self.chunks.get_mut(number)?.as_deref_mut()?;
         chunk.give_back(plan, at as usize, granules as usize);

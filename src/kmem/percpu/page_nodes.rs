@@ -7,9 +7,9 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use super::shape::Plan;
+use super::plan::Plan;
+use super::small_account::{SHARES_MAX, Shares};
 use crate::hierarchy::stats::StatScope;
-use crate::kmem::at_hand::{SHARES_MAX, Shares};
 use crate::kmem::placement::Placement;
 use crate::numa::{NodeOf, PageNode, Topology};
 
@@ -18,7 +18,7 @@ const BATCH: usize = 64;
 
 /// Copies of one page by node.
 #[derive(Clone, Default)]
-pub(super) struct Copies {
+pub(super) struct PageCopies {
     /// By place among the topology's nodes.
     nodes: SmallVec<[(u16, u32); 3]>,
     /// On no node that anybody knows.
@@ -29,8 +29,8 @@ pub(super) struct Copies {
 
 /// The pages of a unit, and of the metadata.
 pub(super) struct PageNodes {
-    data: Box<[Copies]>,
-    words: Box<[Copies]>,
+    data: Box<[PageCopies]>,
+    words: Box<[PageCopies]>,
 }
 
 /// Where a chunk lies, for those who look its pages up without having it.
@@ -41,12 +41,12 @@ pub(super) struct Addresses {
 }
 
 /// What a look-up has found: pages of a unit, and of the metadata.
-pub(super) struct Found {
-    data: Vec<(usize, Copies)>,
-    words: Vec<(usize, Copies)>,
+pub(super) struct FoundCopies {
+    data: Vec<(usize, PageCopies)>,
+    words: Vec<(usize, PageCopies)>,
 }
 
-impl Copies {
+impl PageCopies {
     fn add(&mut self, found: PageNode, topology: &Topology) {
         let node = if let PageNode::On(node) = found { topology.index_of(node) } else { None };
         let Some(node) = node.map(|node| node as u16) else {
@@ -77,9 +77,15 @@ impl Copies {
     }
 }
 
-impl Found {
+impl FoundCopies {
     /// Looks up the pages that have an address in `moved`. Foreign code: the caller has no lock.
-    pub(super) fn look_up(plan: &Plan, at: Addresses, moved: &Range<usize>, node_of: &dyn NodeOf, asked: u64) -> Found {
+    pub(super) fn look_up(
+        plan: &Plan,
+        at: Addresses,
+        moved: &Range<usize>,
+        node_of: &dyn NodeOf,
+        asked: u64,
+    ) -> FoundCopies {
         let unit = plan.shape.unit();
         let has_moved = |start: usize| start < moved.end && moved.start < start.saturating_add(plan.page);
         let look_up = |pages: usize, first: usize, copies: usize| {
@@ -87,12 +93,12 @@ impl Found {
             for page in 0..pages {
                 let addresses = (0..copies).map(|copy| first + page * plan.page + copy * unit);
                 if addresses.clone().any(has_moved) {
-                    found.push((page, Found::copies(addresses, (node_of, &plan.topology), asked)));
+                    found.push((page, FoundCopies::copies(addresses, (node_of, &plan.topology), asked)));
                 }
             }
             found
         };
-        Found {
+        FoundCopies {
             data: look_up(unit / plan.page, at.data, plan.units.len()),
             words: look_up(plan.words_len.div_ceil(plan.page), at.words, 1),
         }
@@ -102,9 +108,9 @@ impl Found {
         mut addresses: impl Iterator<Item = usize>,
         (node_of, topology): (&dyn NodeOf, &Topology),
         asked: u64,
-    ) -> Copies {
+    ) -> PageCopies {
         let size = node_of.page_size().max(1);
-        let mut copies = Copies { asked, ..Copies::default() };
+        let mut copies = PageCopies { asked, ..PageCopies::default() };
         loop {
             let mut pages = [0; BATCH];
             let mut found = [PageNode::Untouched; BATCH];
@@ -127,8 +133,8 @@ impl Found {
 }
 
 impl PageNodes {
-    pub(super) fn new(plan: &Plan, found: Found) -> PageNodes {
-        let empty = |pages: usize| vec![Copies::default(); pages].into_boxed_slice();
+    pub(super) fn new(plan: &Plan, found: FoundCopies) -> PageNodes {
+        let empty = |pages: usize| vec![PageCopies::default(); pages].into_boxed_slice();
         let (data, words) = (plan.shape.unit() / plan.page, plan.words_len.div_ceil(plan.page));
         let mut nodes = PageNodes { data: empty(data), words: empty(words) };
         drop(nodes.replace(found));
@@ -137,7 +143,7 @@ impl PageNodes {
 
     /// Takes over what was found, but for pages of which a look-up that began later has told already. Returns what stood
     /// there.
-    pub(super) fn replace(&mut self, mut found: Found) -> Found {
+    pub(super) fn replace(&mut self, mut found: FoundCopies) -> FoundCopies {
         for (pages, found) in [(&mut self.data, &mut found.data), (&mut self.words, &mut found.words)] {
             for (page, copies) in found {
                 if pages[*page].asked <= copies.asked {

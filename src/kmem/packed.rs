@@ -8,7 +8,7 @@ use std::mem::ManuallyDrop;
 
 use smallvec::smallvec;
 
-use super::account::{Account, Kmem};
+use super::account::{AccountLine, Kmem};
 use super::tiers::{Tiers, numa};
 use crate::group::Charge;
 use crate::hierarchy::node_stats::Above;
@@ -22,16 +22,16 @@ const NOWHERE: u16 = u16::MAX;
 
 /// A [`Kmem`] of one object. No guard: whoever has it makes it one again.
 #[derive(Clone, Copy)]
-pub(super) struct Owner {
+pub(super) struct PackedKmem {
     header: &'static Header,
     node: u16,
     above: Option<Above>,
 }
 
-impl Owner {
+impl PackedKmem {
     /// All of it lies in one place.
     #[inline]
-    pub(super) fn of(kmem: Kmem) -> Owner {
+    pub(super) fn of(kmem: Kmem) -> PackedKmem {
         debug_assert_eq!(kmem.accounts.len(), 1, "an object of some bytes on one node");
         let (header, account) = (kmem.charge.header(), kmem.accounts.first().copied());
         let node = match account.map(|account| account.scope) {
@@ -43,14 +43,14 @@ impl Owner {
         std::mem::take(&mut kmem.tiers).forget(is_placed);
         // It may have come to lie on the heap.
         drop(std::mem::take(&mut kmem.accounts));
-        Owner { header, node, above: account.and_then(|account| account.above) }
+        PackedKmem { header, node, above: account.and_then(|account| account.above) }
     }
 
     /// What it was made of: an object of so many bytes.
     #[inline]
     pub(super) fn into_kmem(self, stat: Stat, bytes: u64) -> Kmem {
         let scope = if self.node == NOWHERE { StatScope::Group } else { StatScope::On(self.node) };
-        let account = Account { scope, above: self.above, bytes };
+        let account = AccountLine { scope, above: self.above, bytes };
         let tiers = self.tiers(scope, bytes);
         Kmem { charge: Charge::new(self.header, bytes), stat, accounts: smallvec![account], tiers }
     }
