@@ -19,6 +19,8 @@ mod mutations;
 mod names;
 #[path = "tidy/orderings.rs"]
 mod orderings;
+#[path = "tidy/parts.rs"]
+mod parts;
 #[path = "tidy/ratchet.rs"]
 mod ratchet;
 #[path = "tidy/reader.rs"]

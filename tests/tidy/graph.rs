@@ -43,9 +43,13 @@ pub(crate) struct Arrow {
 /// The arrows from each file, the first of each pair.
 type Graph = BTreeMap<usize, BTreeMap<usize, Arrow>>;
 
+pub(crate) fn is_aside(source: &Source) -> bool {
+    ASIDE.contains(&source.folder())
+}
+
 fn graph(of: &Crate) -> Graph {
     let mut graph = Graph::new();
-    let is_aside = |source: usize| ASIDE.contains(&of.sources[source].folder());
+    let is_aside = |source: usize| is_aside(&of.sources[source]);
     for written in of.written.iter().filter(|written| !is_aside(written.source)) {
         let found = of.find(written.module, &written.path);
         let mut ends = found.sources;

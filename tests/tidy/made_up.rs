@@ -2,16 +2,19 @@
 
 use crate::names::Crate;
 use crate::reader::Source;
-use crate::{graph, types};
+use crate::{graph, parts, types};
 
 /// A tree without a fault.
 const GOOD: &[(&str, &str)] = &[
     ("src/lib.rs", "pub(crate) mod counter;\nmod group;\npub mod sync;\npub use group::Group;\n"),
-    ("src/sync/mod.rs", "pub(crate) mod lock;\nmod real;\npub(crate) use real::Atomic;\n"),
-    ("src/sync/lock.rs", "use super::Atomic;\npub(crate) struct Lock(Atomic);\n"),
-    ("src/sync/real.rs", "pub(crate) struct Atomic;\n"),
+    ("src/sync/mod.rs", "pub(crate) mod lock;\nmod real;\npub(crate) use real::AtomicU64;\n"),
+    ("src/sync/lock.rs", "use super::AtomicU64;\npub(crate) struct Lock(AtomicU64);\n"),
+    ("src/sync/real.rs", "pub(crate) struct AtomicU64;\n"),
     ("src/counter/mod.rs", "mod walk;\nmod level;\npub(crate) use level::Level;\n"),
-    ("src/counter/level.rs", "use crate::sync::{lock::Lock, Atomic as Word};\npub(crate) struct Level(Lock, Word);\n"),
+    (
+        "src/counter/level.rs",
+        "use crate::sync::{lock::Lock, AtomicU64 as Word};\npub(crate) struct Level(Lock, Word);\n",
+    ),
     ("src/counter/walk.rs", "use super::Level;\npub(crate) fn walk(level: &Level) {}\n"),
     (
         "src/group/mod.rs",
@@ -124,17 +127,40 @@ fn a_reexport_hides_no_circle() {
 #[test]
 fn modules_are_found_where_they_lie() {
     // A file of each checker's own by attribute, a module within a file, a module of a file beside its folder.
-    let sync = "#[cfg_attr(loom, path = \"model/loom.rs\")]\n#[cfg_attr(shuttle, path = \"model/shuttle.rs\")]\nmod checker;\npub(crate) mod lock;\npub(crate) mod stat { pub(crate) use super::checker::Atomic; }\npub(crate) use checker::Atomic;\nmod real;\n";
+    let sync = "#[cfg_attr(loom, path = \"model/loom.rs\")]\n#[cfg_attr(shuttle, path = \"model/shuttle.rs\")]\nmod checker;\npub(crate) mod lock;\npub(crate) mod stat { pub(crate) use super::checker::AtomicU64; }\npub(crate) use checker::AtomicU64;\nmod real;\n";
     let faults = graph_faults(&[
         ("src/sync/mod.rs", sync),
-        ("src/sync/model/loom.rs", "mod integers;\npub(crate) use integers::Atomic;\n"),
-        ("src/sync/model/integers.rs", "pub(crate) struct Atomic(crate::counter::Level);\n"),
-        ("src/sync/model/shuttle.rs", "pub(crate) struct Atomic;\n"),
-        ("src/counter/level.rs", "use crate::sync::stat::Atomic;\nmod deep;\npub(crate) struct Level(Atomic);\n"),
+        ("src/sync/model/loom.rs", "mod integers;\npub(crate) use integers::AtomicU64;\n"),
+        ("src/sync/model/integers.rs", "pub(crate) struct AtomicU64(crate::counter::Level);\n"),
+        ("src/sync/model/shuttle.rs", "pub(crate) struct AtomicU64;\n"),
+        ("src/counter/level.rs", "use crate::sync::stat::AtomicU64;\nmod deep;\npub(crate) struct Level(AtomicU64);\n"),
         ("src/counter/level/deep.rs", "use super::super::walk::walk;\n"),
     ]);
     let found = ["back src/sync/model/integers.rs -> src/counter/level.rs", "circle src/counter/level.rs"];
     assert_eq!(faults, [found[0], found[1], "circle src/sync/model/integers.rs"]);
+}
+
+fn part_faults(other: &[(&str, &str)]) -> Vec<String> {
+    let sources = tree(other);
+    parts::findings(&Crate::read(&sources)).into_iter().map(|found| found.key).collect()
+}
+
+#[test]
+fn a_part_of_sync_in_a_wrong_folder_is_found() {
+    assert_eq!(part_faults(&[]), [""; 0]);
+    let group = "mod wait;\nuse crate::sync::lock::{Lock as Of};\npub struct Group(Of);\n";
+    assert_eq!(part_faults(&[("src/group/mod.rs", group)]), ["group uses lock::Lock"]);
+    let group = "mod wait;\nuse crate::sync;\npub struct Group;\nfn f() { sync::lock::of() }\n";
+    assert_eq!(part_faults(&[("src/group/mod.rs", group)]), ["group uses lock::of"]);
+    let walk = "use crate::sync::{Fresh, Arc, with_local};\n";
+    assert_eq!(part_faults(&[("src/counter/walk.rs", walk)]), ["counter uses Fresh", "counter uses with_local"]);
+    // What another folder passes on is a part of `sync` all the same.
+    let faults = part_faults(&[
+        ("src/lib.rs", "mod counter;\nmod group;\nmod sync;\nmod thread;\n"),
+        ("src/thread.rs", "pub(crate) use crate::sync::with_local as of_thread;\n"),
+        ("src/counter/walk.rs", "use crate::thread::of_thread;\n"),
+    ]);
+    assert_eq!(faults, ["counter uses with_local"]);
 }
 
 fn type_faults(other: &[(&str, &str)]) -> Vec<String> {
@@ -173,7 +199,7 @@ fn a_type_in_too_many_files_is_found() {
         "use super::Level;\nfn f(level: impl Into<Level>) {}\n",
         "struct Level;\nimpl Level {}\n",
         "impl Vec<super::Level> {}\n",
-        "use crate::sync::Atomic;\nimpl From<super::Level> for Atomic {}\n",
+        "use crate::sync::AtomicU64;\nimpl From<super::Level> for AtomicU64 {}\n",
     ] {
         assert_eq!(with(&[whole[0], ("src/counter/a.rs", other)]), [""; 0], "{other}");
     }

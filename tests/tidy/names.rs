@@ -74,6 +74,17 @@ impl<'a> Crate<'a> {
         of
     }
 
+    /// The module of this name in the root.
+    pub(crate) fn module(&self, name: &str) -> Option<ModuleId> {
+        self.modules[ROOT].children.get(name)?.first().copied()
+    }
+
+    /// The modules in a module, each with its name.
+    pub(crate) fn children(&self, module: ModuleId) -> BTreeMap<ModuleId, &str> {
+        let children = &self.modules[module].children;
+        children.iter().flat_map(|(name, ids)| ids.iter().map(|&id| (id, name.as_str()))).collect()
+    }
+
     /// The root has a module of this name.
     pub(crate) fn is_module_of_root(&self, name: &str) -> bool {
         self.modules[ROOT].children.contains_key(name)

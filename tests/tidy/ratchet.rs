@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use crate::names::Crate;
 use crate::reader::{root, sources, sources_and_pages};
-use crate::{graph, types, words};
+use crate::{graph, parts, types, words};
 
 const LIST: &str = "tests/tidy/exceptions.txt";
 
@@ -109,6 +109,7 @@ fn findings() -> &'static [Finding] {
         let of = Crate::read(&sources);
         assert!(of.written.len() > 1000, "hardly one path was found");
         let mut findings = graph::findings(&of);
+        findings.extend(parts::findings(&of));
         findings.extend(types::findings(&of));
         findings.extend(words::findings(&sources_and_pages()));
         findings
