@@ -1,8 +1,7 @@
 //! One door to concurrency, and to its checkers.
 
-use std::collections::BTreeSet;
-
-use crate::reader::{UNIT_TESTS, fail_if_any, sources, split, starts_with_path, tokens};
+use crate::names::Crate;
+use crate::reader::{Lines, Source, UNIT_TESTS, fail_if_any, sources, split, starts_with_path, tokens, tokens_at};
 
 /// Paths that enter through `src/sync` alone: what a checker has to see, or is one.
 const DOOR: &[&str] = &[
@@ -22,78 +21,43 @@ const DOOR: &[&str] = &[
 const MODELS: &[&str] =
     &["#[cfg(all(test, loom))]", "#[cfg(all(test, shuttle))]", "#[cfg(all(test, not(any(loom, shuttle))))]"];
 
-/// Every path in the code that starts with a word of `starts`, groups spelled out: `crate::{a, b::c}` gives two.
-fn paths(code: &str, starts: &[&str]) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut tokens = tokens(code);
-    tokens.push("");
-    for at in 0..tokens.len() {
-        let within_path = at > 0 && tokens[at - 1] == "::";
-        if starts.contains(&tokens[at]) && !within_path && matches!(tokens[at + 1], "::" | "!" | ";" | "as") {
-            path_at(&tokens, at, "", &mut found);
-        }
-    }
-    found
-}
+/// Folders that name checkers: the two sides of the door, what a thread owns in either, and the models.
+const CHECKED: &[&str] = &["sync", "thread", "tests"];
 
-/// Reads one path from the token at `at` on and returns where it ends.
-fn path_at(tokens: &[&str], mut at: usize, prefix: &str, found: &mut Vec<String>) -> usize {
-    let mut path = prefix.to_owned();
-    loop {
-        let token = tokens.get(at).copied().unwrap_or("");
-        if token == "{" {
-            at += 1;
-            while !matches!(tokens.get(at), Some(&"}") | None) {
-                at = path_at(tokens, at, &path, found);
-                if tokens.get(at) == Some(&"as") {
-                    at += 2;
-                }
-                if tokens.get(at) == Some(&",") {
-                    at += 1;
-                }
-            }
-            return at + 1;
-        }
-        if !path.is_empty() {
-            path.push_str("::");
-        }
-        path.push_str(token);
-        at += 1;
-        if tokens.get(at) != Some(&"::") || tokens.get(at + 1) == Some(&"<") {
-            found.push(path);
-            return at;
-        }
-        at += 1;
-    }
-}
-
-#[test]
-fn concurrency_has_one_door() {
-    let starts: BTreeSet<&str> = DOOR.iter().map(|path| path.split("::").next().unwrap_or(path)).collect();
-    let starts: Vec<&str> = starts.into_iter().collect();
-    let mut faults = Vec::new();
-    let mut through_the_door = 0;
-    for source in sources() {
-        let (code, _) = split(source.production());
-        let found =
-            paths(&code, &starts).into_iter().filter(|path| DOOR.iter().any(|door| starts_with_path(path, door)));
+/// Paths through the door, and those beside it.
+fn through_and_beside(of: &Crate) -> (usize, Vec<String>) {
+    let mut through = 0;
+    let mut beside = Vec::new();
+    let mut found = |source: &Source, line: usize, path: &str| {
         if source.is_in("sync") {
-            through_the_door += found.count();
-        } else if !source.is_in("tests") {
-            faults.extend(found.map(|path| format!("{}: `{path}`", source.path)));
+            through += 1;
+        } else {
+            beside.push(format!("{}:{line}: `{path}`", source.path));
+        }
+    };
+    for written in &of.written {
+        let path = written.path.join("::");
+        if DOOR.iter().any(|door| starts_with_path(&path, door)) {
+            found(&of.sources[written.source], written.line, &path);
         }
     }
-    assert!(through_the_door > 0, "src/sync imports nothing: is this still the door?");
-    fail_if_any("atomics, locks, thread-locals, loom and shuttle enter through src/sync", &faults);
+    // The prelude has the macro, too.
+    for source in of.sources.iter().filter(|source| !source.is_in("tests")) {
+        let (code, _) = split(source.production());
+        let (tokens, lines) = (tokens_at(&code), Lines::of(&code));
+        for words in tokens.windows(2).filter(|words| (words[0].1, words[1].1) == ("thread_local", "!")) {
+            if !code[..words[0].0].trim_end().ends_with("::") {
+                found(source, lines.number(words[0].0), "thread_local!");
+            }
+        }
+    }
+    (through, beside)
 }
 
-#[test]
-fn checkers_are_named_in_sync_and_models_only() {
+/// Lines that name a checker outside of [`CHECKED`].
+fn checkers(sources: &[Source]) -> Vec<String> {
     let mut faults = Vec::new();
-    for source in sources() {
-        if source.is_in("sync") || source.is_in("thread") || source.is_in("tests") {
-            continue;
-        }
+    for source in sources.iter().filter(|source| CHECKED.iter().all(|folder| !source.is_in(folder))) {
         let (code, _) = split(&source.text);
         let lines: Vec<&str> = code.lines().collect();
         for (number, line) in lines.iter().enumerate() {
@@ -109,15 +73,59 @@ fn checkers_are_named_in_sync_and_models_only() {
             }
         }
     }
-    fail_if_any("`cfg(loom)` and `cfg(shuttle)` belong in src/sync and src/tests", &faults);
+    faults
+}
+
+#[test]
+fn concurrency_has_one_door() {
+    let sources = sources();
+    let (through, beside) = through_and_beside(&Crate::read(&sources));
+    assert!(through > 0, "src/sync imports nothing: is this still the door?");
+    fail_if_any("atomics, locks, thread-locals, loom and shuttle enter through src/sync", &beside);
+}
+
+#[test]
+fn checkers_are_named_in_sync_and_models_only() {
+    fail_if_any("`cfg(loom)` and `cfg(shuttle)` belong in src/sync and src/tests", &checkers(&sources()));
 }
 
 // === the checks themselves ===
 
 #[test]
-fn the_reader_spells_groups_out() {
-    let (code, _) = split("use crate::{a, b::{c as d, e}, f::*};\nlet x = crate::g::<u8>();");
-    assert_eq!(paths(&code, &["crate"]), ["crate::a", "crate::b::c", "crate::b::e", "crate::f::*", "crate::g"]);
-    let (code, _) = split("std::thread_local! {}\nuse loom;\nmy::loom::x();");
-    assert_eq!(paths(&code, &["std", "loom"]), ["std::thread_local", "loom"]);
+fn what_enters_beside_the_door_is_found() {
+    let of = |group: &str| {
+        let sources = [
+            Source::new("src/lib.rs", "mod group;\nmod sync;\n"),
+            Source::new(
+                "src/sync.rs",
+                "pub(crate) use std::sync::atomic::{AtomicU64, fence};\nuse parking_lot as lot;\n",
+            ),
+            Source::new("src/group.rs", group),
+        ];
+        let (through, beside) = through_and_beside(&Crate::read(&sources));
+        assert_eq!(through, 3);
+        beside
+    };
+    for (bad, path) in [
+        ("use std::sync::atomic::AtomicU64;", "std::sync::atomic::AtomicU64"),
+        ("use std::{fmt, sync::{Arc, Mutex as Lock}};", "std::sync::Mutex"),
+        ("fn f(lock: &parking_lot::Mutex<u8>) {}", "parking_lot::Mutex"),
+        ("std::thread_local! {}", "std::thread_local"),
+        ("thread_local! {}", "thread_local!"),
+        ("use loom;", "loom"),
+    ] {
+        assert_eq!(of(bad), [format!("src/group.rs:1: `{path}`")], "{bad}");
+    }
+    for good in ["use std::sync::{Arc, Weak};", "// use loom;", "f(my::loom::x, \"loom::x\")", "mod tests { }"] {
+        assert_eq!(of(good), [""; 0], "{good}");
+    }
+}
+
+#[test]
+fn a_checker_outside_of_sync_is_found() {
+    let of = |path: &str, text: &str| checkers(&[Source::new(path, text)]);
+    assert_eq!(of("src/group/mod.rs", "\n#[cfg(not(loom))]\nfn f() {}\n"), ["src/group/mod.rs:2: #[cfg(not(loom))]"]);
+    assert_eq!(of("src/group/mod.rs", "fn f() { if cfg!(shuttle) {} }\n").len(), 1);
+    assert_eq!(of("src/group/mod.rs", &format!("{}\nmod tests {{}}\n// loom\n", UNIT_TESTS[0])), [""; 0]);
+    assert_eq!(of("src/sync/mod.rs", "#[cfg(loom)]\nmod model;\n"), [""; 0]);
 }

@@ -2,16 +2,45 @@
 
 use std::fs;
 
-use crate::reader::{fail_if_any, read, root, sources, split, tokens};
+use crate::reader::{Source, fail_if_any, read, root, sources, split, tokens};
 
 const LINES_MAX: usize = 500;
 
+const FUNCTION_MAX: usize = 70;
+
+/// The functions of a file that are longer than [`FUNCTION_MAX`], as `name: lines`. In formatted code a function ends
+/// where a brace stands as far right as it began.
+fn long_functions(text: &str) -> Vec<String> {
+    let (code, _) = split(text);
+    let lines: Vec<&str> = code.lines().collect();
+    let mut long = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let Some(words) = tokens(line).windows(2).find(|words| words[0] == "fn").map(|words| words[1].to_owned())
+        else {
+            continue;
+        };
+        let end = format!("{}}}", &line[..line.len() - line.trim_start().len()]);
+        let begins = line.trim_end().ends_with(['{', '(', '>', ',']) || !line.contains(['{', ';']);
+        let length = lines[at..].iter().position(|line| line.trim_end() == end).map_or(0, |length| length + 1);
+        if begins && length > FUNCTION_MAX {
+            long.push(format!("{words}: {length} lines"));
+        }
+    }
+    long
+}
+
+/// Files and functions that are too long.
+fn too_long(source: &Source) -> Vec<String> {
+    let lines = source.text.lines().count();
+    let file = (lines > LINES_MAX).then(|| format!("{}: {lines} lines", source.path));
+    let functions = long_functions(&source.text).into_iter().map(|function| format!("{}: {function}", source.path));
+    file.into_iter().chain(functions).collect()
+}
+
 #[test]
-fn files_fit_a_reader() {
-    let long = sources().into_iter().filter(|source| source.text.lines().count() > LINES_MAX);
-    let faults: Vec<String> =
-        long.map(|source| format!("{}: {} lines", source.path, source.text.lines().count())).collect();
-    fail_if_any("no file in src is longer than 500 lines", &faults);
+fn files_and_functions_fit_a_reader() {
+    let faults: Vec<String> = sources().iter().flat_map(too_long).collect();
+    fail_if_any("no file in src is longer than 500 lines, no function longer than 70", &faults);
 }
 
 #[test]
@@ -45,4 +74,16 @@ fn the_readme_states_this_version() {
         assert!(fits, "README.md says `{}`, this is {version}", line.trim());
     }
     assert!(read("CHANGELOG.md").contains(&format!("## {version}")), "CHANGELOG.md has no heading for {version}");
+}
+
+#[test]
+fn what_is_too_long_is_found() {
+    let of = |lines: usize| too_long(&Source::new("src/a.rs", &"// a\n".repeat(lines)));
+    assert_eq!((of(500), of(501)), (vec![], vec!["src/a.rs: 501 lines".to_owned()]));
+    let function = |lines: usize| {
+        let body = "        a();\n".repeat(lines - 2);
+        let text = format!("    fn short(&self);\n\n    pub(crate) fn f<T>(\n{body}    }}\n\n    fn g() {{}}\n");
+        too_long(&Source::new("src/a.rs", &text))
+    };
+    assert_eq!((function(70), function(71)), (vec![], vec!["src/a.rs: f: 71 lines".to_owned()]));
 }
