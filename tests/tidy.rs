@@ -1,7 +1,7 @@
 #![cfg(not(loom))]
-//! Holds the architecture, and nothing of taste: who imports whom, one door to concurrency, and every ordering edge
-//! that the code names explained and modelled. It reads the sources as text, for what it looks for is written, not
-//! compiled.
+//! Holds the architecture: which file imports which, which folder uses which part of `sync`, one door to concurrency,
+//! every ordering edge explained and modelled, types in few files, plain words. It reads the sources as text, for what
+//! it looks for is written, not compiled. Each rule is tried on a made-up tree that breaks it.
 
 #[path = "tidy/door.rs"]
 mod door;

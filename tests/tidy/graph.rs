@@ -1,4 +1,4 @@
-//! Who imports whom: a file is a node, a path to another file of the crate an arrow.
+//! Which file imports which: a file is a node, a path to another file of the crate an arrow.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

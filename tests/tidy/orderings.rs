@@ -144,7 +144,7 @@ fn statistics_are_relaxed() {
     let production = sources.iter().filter(|source| is_production(source));
     let files: Vec<(&str, &str)> = production.map(|source| (source.path.as_str(), source.production())).collect();
     let statistics = files.iter().filter(|(_, text)| !imported(&tokens(&split(text).0)).is_empty()).count();
-    assert!(statistics > 0, "nobody uses stat_atomic: is this still its name?");
+    assert!(statistics > 0, "no file uses stat_atomic: is this still its name?");
     fail_if_any("what a protocol rests on is no statistic: take it from sync", &ordered_statistics(&files));
 }
 

@@ -14,19 +14,7 @@ const PARTS: &[(&[&str], &[&str])] = &[
     (&["Ordering"], EVERY),
     (
         &["AtomicI64", "AtomicPtr", "AtomicU32", "AtomicU64"],
-        &[
-            "kmem",
-            "lifecycle",
-            "pressure",
-            "reclaim",
-            "hierarchy",
-            "state",
-            "stat",
-            "counter",
-            "thread",
-            "pool",
-            "numa",
-        ],
+        &["kmem", "lifecycle", "reclaim", "hierarchy", "state", "stat", "counter", "thread", "pool", "numa"],
     ),
     (&["fence_after_exchange"], &["lifecycle", "pressure", "reclaim", "hierarchy", "state", "counter"]),
     (&["fence"], &[]),
@@ -134,7 +122,9 @@ fn uses(of: &Crate) -> BTreeMap<(String, String), BTreeSet<String>> {
         }
         for (module, name) in of.find(written.module, &written.path).steps {
             let part = match within.get(&module) {
-                _ if module == sync && within.values().any(|&child| child == name) => continue,
+                _ if module == sync && within.values().any(|&child| child == name && !INSIDE.contains(&child)) => {
+                    continue;
+                }
                 _ if module == sync => name,
                 Some(child) if !INSIDE.contains(child) => format!("{child}::{name}"),
                 _ => continue,
