@@ -9,16 +9,16 @@ use super::node_of::{NodeOf, OneNode};
 use super::node_table::NodeTable;
 use super::topology::{NodeId, Topology, TopologyError};
 
-/// Nodes, where pages lie, and which nodes make a tier.
+/// The nodes of a runtime, the look-up of pages, and the tiers.
 pub(crate) struct Numa {
     pub(crate) topology: Topology,
     pub(crate) node_of: Arc<dyn NodeOf>,
     pub(crate) tiers: Box<[Tier]>,
-    /// The runtime's allocator of per-processor memory, which the layer above makes on first use.
+    /// The runtime's allocator of per-processor memory. `kmem`, which ranks above, makes it on first use.
     pub(crate) percpu: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
-/// The same as it is configured.
+/// What a builder has been told of nodes.
 #[derive(Clone)]
 pub(crate) struct NumaConfig {
     pub(crate) topology: Result<Topology, TopologyError>,
@@ -28,7 +28,7 @@ pub(crate) struct NumaConfig {
 
 impl Default for NumaConfig {
     fn default() -> Self {
-        // How many processors there are is looked up once.
+        // The system tells the number of processors once.
         static ONE_NODE: OnceLock<Topology> = OnceLock::new();
         let topology = Ok(ONE_NODE.get_or_init(Topology::one_node).clone());
         NumaConfig { topology, node_of: None, tiers: Vec::new() }
@@ -44,12 +44,12 @@ impl NumaConfig {
         let topology = self.topology?;
         let first = topology.node_at(0);
         let node_of: Arc<dyn NodeOf> = match self.node_of {
-            // Whoever could be asked: there is nothing to ask.
+            // With one node there is nothing to ask.
             _ if topology.is_one_node() => Arc::new(OneNode::new(first)),
             Some(node_of) => node_of,
             None => match MovePages::new() {
                 Ok(kernel) => Arc::new(kernel),
-                // Nobody can tell: everything is on no node.
+                // The kernel does not tell: every page is on no node.
                 Err(_) => Arc::new(NodeTable::new(OneNode::new(first).page_size())),
             },
         };
@@ -66,10 +66,10 @@ impl fmt::Debug for NumaConfig {
     }
 }
 
-/// Nodes whose memory a further counter counts.
+/// Nodes whose memory one further counter of a group counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Tier {
-    /// Among the counters of a group.
+    /// Place of the counter in its group.
     pub(crate) counter: usize,
     pub(crate) nodes: Box<[NodeId]>,
 }

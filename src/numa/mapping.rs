@@ -1,7 +1,7 @@
-//! Pages of the system's, as a value.
+//! Pages of the system as a value.
 //!
-//! Anonymous and private, zeroed, a page-aligned range of addresses that is given back on drop. On Linux they are mapped,
-//! and grow by moving the pages and not what they hold; elsewhere they come from the allocator.
+//! A mapping is a range of whole pages: anonymous, private, zeroed. Its drop gives the pages back. On Linux the kernel
+//! maps the pages, and a mapping grows by moving them without a copy. Elsewhere they come from the allocator.
 
 use std::io;
 use std::ops::Range;
@@ -10,12 +10,12 @@ use std::ptr::NonNull;
 use super::system::page_size;
 use super::topology::NodeId;
 
-/// What became of the pages at a change of size.
+/// What a change of size does to the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resized {
-    /// They are the same.
+    /// The pages are the same.
     Kept,
-    /// Others have their content: nobody knows yet where those lie.
+    /// Other pages have the content. Where these lie is not known yet.
     Copied,
 }
 
@@ -25,37 +25,37 @@ pub(crate) struct Mapping {
     len: usize,
 }
 
-// SAFETY: memory that nobody else has.
+// SAFETY: the mapping is the only owner of its memory.
 #[allow(unsafe_code)]
 unsafe impl Send for Mapping {}
 // SAFETY: `&Mapping` gives out addresses alone.
 #[allow(unsafe_code)]
 unsafe impl Sync for Mapping {}
 
-/// The smallest page of any supported system. The size of this system's pages is known at run time only.
+/// The smallest page of any supported system. Only at run time is the size of this system's pages known.
 const PAGE_MIN: usize = 4_096;
 
-/// Fails to compile for a type that a page of the smallest size does not align. A mapping starts at a page and at nothing
-/// larger, so every owner of typed pages asks for this.
+/// Fails to compile for a type that a page of the smallest size does not align. A mapping starts at a page and at
+/// nothing larger, so every owner of typed pages calls this.
 pub(crate) const fn assert_page_aligns<T>() {
     assert!(align_of::<T>() <= PAGE_MIN, "the type is aligned for more than a page");
 }
 
-/// Why there are no such pages.
+/// Why a mapping has no such pages.
 #[derive(Debug)]
 pub(crate) enum MapError {
-    /// The system gives none.
+    /// The system gives no pages.
     System {
-        /// Asked for.
+        /// Bytes asked for.
         bytes: usize,
-        /// What it said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// More than there are addresses for.
+    /// The request exceeds the range of addresses.
     Capacity {
-        /// Asked for.
+        /// Bytes asked for.
         bytes: usize,
-        /// The most.
+        /// The most that a mapping can have.
         max: usize,
     },
 }
@@ -70,7 +70,7 @@ pub(crate) fn pages_for(bytes: usize) -> Result<usize, MapError> {
 }
 
 impl Mapping {
-    /// Of whole pages for so many bytes; of none for none, without a call.
+    /// Maps whole pages for so many bytes. Zero bytes take no pages and no system call.
     pub(crate) fn new(bytes: usize) -> Result<Mapping, MapError> {
         let len = pages_for(bytes)?;
         if len == 0 {
@@ -80,9 +80,9 @@ impl Mapping {
         Ok(Mapping { start, len })
     }
 
-    /// Of no pages.
+    /// A mapping of no pages.
     pub(crate) fn empty() -> Mapping {
-        // Aligned for whatever a page is aligned for.
+        // The address is aligned for every type that a page aligns.
         let start = std::ptr::without_provenance_mut(page_size());
         Mapping { start: NonNull::new(start).unwrap_or(NonNull::dangling()), len: 0 }
     }
@@ -104,14 +104,14 @@ impl Mapping {
         self.len
     }
 
-    /// Of addresses.
+    /// The addresses of the mapping.
     pub(crate) fn range(&self) -> Range<usize> {
         let start = self.start.addr().get();
         start..start + self.len
     }
 
-    /// Asks for what is not yet touched of the pages of a range to come to lie on a node. Whether they do is not promised:
-    /// whoever wants to know where memory lies asks for that. Nothing happens where the system has no such node.
+    /// Asks the system to place the untouched pages of a range on a node. The system may place them elsewhere: an owner
+    /// that must know looks the pages up. Where the system has no such node, nothing happens.
     pub(crate) fn bind(&self, range: Range<usize>, node: NodeId) {
         let own = self.range();
         let start = range.start.max(own.start).next_multiple_of(page_size());
@@ -121,12 +121,12 @@ impl Mapping {
         }
     }
 
-    /// Writes to each page of a range of it, so that it lies somewhere. Nobody else has the mapping.
+    /// Writes to each page of a range, so that the page gets a place. The caller is the only user of the mapping.
     #[allow(unsafe_code)]
     pub(crate) fn touch(&mut self, range: Range<usize>) {
         let own = self.range();
         for page in (range.start.max(own.start)..range.end.min(own.end)).step_by(page_size()) {
-            // SAFETY: within the mapping, which is the caller's alone; what is not touched yet is zero.
+            // SAFETY: the address is within the mapping, which only the caller uses. Untouched pages read as zero.
             unsafe {
                 let byte = self.start.as_ptr().add(page - own.start);
                 byte.write_volatile(byte.read_volatile());
@@ -134,7 +134,7 @@ impl Mapping {
         }
     }
 
-    /// Of whole pages for so many bytes from here on: what both sizes have stays as it is, what is new is zeroed.
+    /// Resizes to whole pages for so many bytes. What fits both sizes keeps its content, new pages are zeroed.
     pub(crate) fn resize(&mut self, bytes: usize) -> Result<Resized, MapError> {
         let len = pages_for(bytes)?;
         if len == self.len {
@@ -170,7 +170,7 @@ mod calls {
     use crate::numa::mapping::Resized;
     use crate::numa::topology::NodeId;
 
-    /// Of nodes that the kernel may be configured for.
+    /// The most nodes that a kernel can be configured for.
     const NODES: usize = 1_024;
 
     fn error(of: rustix::io::Errno) -> io::Error {
@@ -179,7 +179,7 @@ mod calls {
 
     #[allow(unsafe_code)]
     pub(super) fn map(len: usize) -> io::Result<NonNull<u8>> {
-        // SAFETY: new addresses, chosen by the system.
+        // SAFETY: the system chooses new addresses.
         let start = unsafe { mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }
             .map_err(error)?;
         NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
@@ -192,8 +192,8 @@ mod calls {
         let mut mask: [libc::c_ulong; NODES / WORD] = [0; NODES / WORD];
         let Some(word) = mask.get_mut(node / WORD) else { return };
         *word = 1 << (node % WORD);
-        // SAFETY: reads the mask, which has as many bits as are said and one that is never looked at, and changes how
-        // the caller's own pages are placed. A refusal changes nothing.
+        // SAFETY: the call reads the mask, which has as many bits as the call is told. It changes how the kernel places
+        // the caller's own pages. A refusal changes nothing.
         unsafe {
             libc::syscall(
                 libc::SYS_mbind,
@@ -209,7 +209,7 @@ mod calls {
 
     #[allow(unsafe_code)]
     pub(super) fn remap(start: NonNull<u8>, len: usize, new_len: usize) -> io::Result<(NonNull<u8>, Resized)> {
-        // SAFETY: the mapping is the caller's, who has no reference into it.
+        // SAFETY: the caller owns the mapping and has no reference into it.
         let start = unsafe { mremap(start.as_ptr().cast(), len, new_len, MremapFlags::MAYMOVE) }.map_err(error)?;
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok((start, Resized::Kept))
@@ -217,7 +217,8 @@ mod calls {
 
     #[allow(unsafe_code)]
     pub(super) fn unmap(start: NonNull<u8>, len: usize) {
-        // SAFETY: the mapping is the caller's, who forgets it. It fails for arguments alone that `map` has not given.
+        // SAFETY: the caller owns the mapping and forgets it. The call fails only for arguments that `map` has not
+        // given.
         let _ = unsafe { munmap(start.as_ptr().cast(), len) };
     }
 }
@@ -238,17 +239,17 @@ mod calls {
 
     #[allow(unsafe_code)]
     pub(super) fn map(len: usize) -> io::Result<NonNull<u8>> {
-        // SAFETY: `Mapping` maps no zero bytes.
+        // SAFETY: `Mapping` never maps zero bytes.
         NonNull::new(unsafe { alloc_zeroed(layout(len)?) }).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    /// Memory lies where it does.
+    /// This system does not place memory.
     pub(super) fn bind(_: Range<usize>, _: NodeId) {}
 
     #[allow(unsafe_code)]
     pub(super) fn remap(start: NonNull<u8>, len: usize, new_len: usize) -> io::Result<(NonNull<u8>, Resized)> {
         let new = map(new_len)?;
-        // SAFETY: two allocations of at least so many bytes.
+        // SAFETY: both allocations have at least so many bytes.
         unsafe { new.copy_from_nonoverlapping(start, len.min(new_len)) };
         unmap(start, len);
         Ok((new, Resized::Copied))
@@ -257,7 +258,7 @@ mod calls {
     #[allow(unsafe_code)]
     pub(super) fn unmap(start: NonNull<u8>, len: usize) {
         if let Ok(layout) = layout(len) {
-            // SAFETY: from `map`, with the same layout.
+            // SAFETY: the memory comes from `map`, with the same layout.
             unsafe { dealloc(start.as_ptr(), layout) };
         }
     }

@@ -1,18 +1,20 @@
 //! Memory nodes: which there are, and on which of them a page lies.
 //!
 //! ```text
-//! topology   nodes and processors, from sysfs or fixed; the node of the thread that asks
-//! sysfs      the files that say so, and their lists of numbers
-//! node_of    who finds the node of a page: the trait, one node for all, a table
-//! move_pages asks the kernel
-//! cache      asks once for each page, and again after an invalidation
-//! system     the system calls behind it
-//! mapping    whole pages of the system's, for whoever places memory himself
+//! topology     nodes and their processors; the node of the calling thread
+//! sysfs        reads a topology from the files of sysfs
+//! number_list  the lists of numbers in those files
+//! node_of      the trait that finds the node of a page; one node for all pages
+//! node_table   finds it in a table
+//! move_pages   asks the kernel
+//! node_cache   asks once for each page, and again after an invalidation
+//! system       the system calls behind these, and the size of a page
+//! mapping      whole pages of the system, for an owner that places its memory itself
 //! ```
 //!
-//! A node's number is the system's and may be sparse; inside the crate a node is its place among the possible ones
-//! ([`Topology::index_of`]). Where memory lies is asked, never assumed: what a policy asked for and what the kernel
-//! did are two things (`Documentation/admin-guide/mm/numa_memory_policy.rst`).
+//! The system numbers the nodes, and its numbers may be sparse. Inside the crate a node is its place among the possible
+//! ones ([`Topology::index_of`]). The crate asks where memory lies and never assumes it: what a policy asks for and
+//! what the kernel does are two things (`Documentation/admin-guide/mm/numa_memory_policy.rst`).
 
 pub(crate) mod config;
 pub(crate) mod mapping;

@@ -1,18 +1,19 @@
-//! Asks the kernel: `move_pages(2)` without nodes to move to tells where each page is, and moves nothing.
+//! Asks the kernel: without nodes to move to, `move_pages(2)` tells where each page is and moves nothing.
 //!
-//! What the kernel answers for a page (`mm/migrate.c`, `do_pages_stat_array`), and what is made of it:
+//! What the kernel answers for a page (`mm/migrate.c`, `do_pages_stat_array`), and what this file makes of it:
 //!
 //! | status | page | |
 //! |---|---|---|
-//! | 0 and above | stands on that node; a protected one too, one that was given back by `MADV_FREE` until it is taken | `On` |
-//! | `-ENOENT` | none: never touched, written out, given back; or memory of a device | `Untouched` |
-//! | `-EFAULT` | the shared zero page, small or huge; an address that is not mapped; before Linux 6.12 mostly also an anonymous page that was never touched | asked again |
+//! | 0 and above | on that node; also a protected page, and one that `MADV_FREE` gave back until the kernel takes it | `On` |
+//! | `-ENOENT` | no page: never touched, written out, given back; or memory of a device | `Untouched` |
+//! | `-EFAULT` | the shared zero page, small or huge; an address that is not mapped; before Linux 6.12 mostly also an anonymous page that was never touched | see below |
 //!
-//! `mincore(2)` tells the three cases of `-EFAULT` apart (`mm/mincore.c`): it fails with `ENOMEM` where nothing is
-//! mapped, and otherwise says whether a page stands there. One call for each such page: memory that is only ever read
-//! is rare, and so is asking for an address that is not mapped.
+//! `mincore(2)` tells the three cases of `-EFAULT` apart (`mm/mincore.c`). It fails with `ENOMEM` where nothing is
+//! mapped, and otherwise says whether a page is there. Each such page takes one call. They are rare: few programs only
+//! ever read a page or ask for an unmapped address.
 //!
-//! Any other status belongs to the form of the call that moves pages. The page has no node that is known: `Untouched`.
+//! Any other status belongs to the form of the call that moves pages. The node of such a page is not known:
+//! `Untouched`.
 
 use std::fmt;
 
@@ -22,13 +23,13 @@ use super::topology::NodeId;
 use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicBool;
 
-/// Pages that one call asks for. What the kernel answers stands on the stack, 2 KiB.
+/// Pages in one call. The kernel's answers lie on the stack, 2 KiB.
 const BATCH: usize = 512;
 
-/// The real one: asks the kernel with `move_pages(2)`, which for this process takes no privilege and moves nothing.
+/// Asks the kernel with `move_pages(2)`, which needs no privilege for this process and moves nothing.
 ///
-/// Pages are asked for in batches of 512, without allocating. A call costs about 0.5 µs and each page in it 0.15 µs more:
-/// what is asked for often belongs behind a [`NodeCache`](crate::NodeCache).
+/// It asks in batches of 512 pages and does not allocate. A call costs about 0.5 µs, and each page in it 0.15 µs more.
+/// Where look-ups are frequent, put a [`NodeCache`](crate::NodeCache) in front.
 ///
 /// # Examples
 ///
@@ -44,7 +45,7 @@ const BATCH: usize = 512;
 /// ```
 pub struct MovePages {
     page_size: usize,
-    /// No call has failed as a whole.
+    /// Every call has been answered.
     available: AtomicBool,
 }
 
@@ -60,10 +61,10 @@ pub struct MovePages {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MovePagesError {
-    /// No such call: another system than Linux, or a kernel built for one node.
+    /// The system has no such call: it is not Linux, or the kernel is built for one node.
     #[error("this system has no move_pages(2)")]
     Unsupported,
-    /// The call is forbidden, as some containers do.
+    /// The system forbids the call, as some containers do.
     #[error("move_pages(2) is not permitted here")]
     Denied,
     /// The call failed with this error of the system.
@@ -72,11 +73,11 @@ pub enum MovePagesError {
 }
 
 impl MovePages {
-    /// Asks for base pages, after one call that tries whether the kernel answers at all.
+    /// Asks for base pages, after one call that tests whether the kernel answers.
     ///
     /// # Errors
     ///
-    /// [`MovePagesError`] where it does not.
+    /// [`MovePagesError`] where the kernel does not answer.
     ///
     /// ```
     /// use memcg::{MovePages, NodeId, NodeOf, OneNode};
@@ -99,10 +100,10 @@ impl MovePages {
         }
     }
 
-    /// Asks once for each stretch of so many bytes, which lie in one huge page: 2 MiB of hugetlb memory, say. Rounded
-    /// up to a power of two, and to a base page at least.
+    /// Asks once for each stretch of so many bytes that lie in one huge page: 2 MiB of hugetlb memory, say. Rounds up
+    /// to a power of two, and to a base page at least.
     ///
-    /// Only for memory that cannot lie otherwise: a transparent huge page may be split, and its parts move.
+    /// Use it only for memory that the kernel never splits: a transparent huge page may be split, and its parts move.
     ///
     /// ```
     /// use memcg::{MovePages, NodeOf};
@@ -117,9 +118,8 @@ impl MovePages {
         Self { page_size, ..self }
     }
 
-    /// Whether every call so far has been answered. Not where the process has been forbidden to ask since
-    /// [`new`](Self::new) (a seccomp filter): then every page of that call was said to be
-    /// [`Untouched`](PageNode::Untouched).
+    /// Whether the kernel has answered every call so far. It has not where a seccomp filter forbids the call since
+    /// [`new`](Self::new). Every page of such a call is reported as [`Untouched`](PageNode::Untouched).
     ///
     /// ```
     /// use memcg::MovePages;
@@ -164,7 +164,7 @@ impl fmt::Debug for MovePages {
     }
 }
 
-/// What the kernel's answer for a page means; see the table at the head.
+/// The meaning of the kernel's answer for a page; see the table at the head.
 fn decode(page: usize, status: i32) -> PageNode {
     if status != -EFAULT {
         return u16::try_from(status).map_or(PageNode::Untouched, |node| PageNode::On(NodeId::new(node)));

@@ -1,10 +1,10 @@
-//! Remembers on which node each page of an arena lies, so that a page is asked for once.
+//! Remembers on which node each page of an arena lies, so that a thread looks a page up once.
 //!
 //! One word for each page:
 //!
 //! ```text
-//! bit 0   CLAIMED  a look-up is on its way and will store what it finds
-//! bit 1   VALID    nothing was invalidated since: by the look-up's beginning, or since the node was stored
+//! bit 0   CLAIMED  a look-up is under way and stores what it finds
+//! bit 1   VALID    no invalidation since the look-up began, or since the node was stored
 //! above            the node, where VALID stands alone
 //!
 //!             claim             settle                     invalidate (clears all but CLAIMED)
@@ -14,18 +14,18 @@
 //! KNOWN   10                                               -> EMPTY
 //! ```
 //!
-//! The race to answer: a look-up reads the old node, the page moves and is invalidated, the look-up stores the old node.
-//! It does not happen, for two reasons (E28):
+//! The race: a look-up reads the old node, the page moves, its owner invalidates it, and the look-up stores the old
+//! node. It does not happen, for two reasons (E28):
 //!
-//! 1. While a word is claimed only the one who claimed it may end that, and what it stores lands on FILLING alone. An
-//!    invalidation in between leaves STALE. Nobody else can have made FILLING of it again, so there is no count that
-//!    could come round. Others who ask meanwhile look for themselves and store nothing.
-//! 2. Who invalidates has moved the page before. If its exchange of the word comes before the claim's, the look-up sees
-//!    the page where it is now; otherwise it finds the claim. Every write to a word is an exchange, even where it
-//!    changes nothing: a plain load would leave room for both to miss each other, a plain store would cut the thread from
-//!    one invalidation to the next claim.
+//! 1. Only the thread that claims a word ends the claim, and it stores a node on FILLING alone. An invalidation in
+//!    between leaves STALE. No other thread can make FILLING of it again, so there is no count that could wrap. Other
+//!    threads that need the page meanwhile look it up themselves and store nothing.
+//! 2. The owner invalidates after the page has moved. If its exchange of the word comes before the claim, the look-up
+//!    sees where the page is now; otherwise the exchange finds the claim. Every write to a word is an exchange, even
+//!    one that changes nothing. A plain load would let both miss each other. A plain store would break the release
+//!    sequence from an invalidation to the next claim.
 //!
-//! Only nodes are remembered: a page that is untouched may be touched at any time, and nobody would say so.
+//! The cache remembers nodes only. A thread may touch an untouched page at any time, and does not tell the cache.
 
 use std::fmt;
 use std::ops::Range;
@@ -42,21 +42,21 @@ const FILLING: u32 = CLAIMED | VALID;
 /// The node stands above the two bits.
 const NODE_SHIFT: u32 = 2;
 
-/// Pages that are asked for at once. What is on the way stands on the stack.
+/// Pages in one look-up. The batch lies on the stack.
 const BATCH: usize = 64;
 
-/// Words of one cache: 256 MiB of them, for 256 GiB in pages of 4 KiB.
+/// The most words of one cache: 256 MiB of them, for 256 GiB in pages of 4 KiB.
 const WORDS_MAX: usize = 1 << 26;
 
 fn known(word: u32) -> Option<NodeId> {
     (word & FILLING == VALID).then(|| NodeId::new((word >> NODE_SHIFT) as u16))
 }
 
-/// A [`NodeOf`] that asks another one, and remembers what it says about the pages of one range of addresses: an arena's.
+/// A [`NodeOf`] that asks another one, and remembers its answers for the pages of one range of addresses: an arena.
 ///
-/// A page that is remembered costs a load. Whoever owns the range says when that no longer holds:
-/// [`invalidate`](Self::invalidate). Pages outside the range are asked for each time, as are pages without a node.
-/// Four bytes for each page of the range; beyond 2²⁶ pages the rest of it is as if outside.
+/// A remembered page costs a load. The owner of the range tells when an answer no longer holds:
+/// [`invalidate`](Self::invalidate). The cache asks each time for pages outside the range and for pages without a node.
+/// It takes four bytes for each page of the range, for at most 2²⁶ pages; the rest counts as outside.
 ///
 /// # Examples
 ///
@@ -86,8 +86,8 @@ pub struct NodeCache<N> {
 }
 
 impl<N: NodeOf> NodeCache<N> {
-    /// Remembers what `inner` says about the pages that the range touches. Where the words for them cannot be had,
-    /// nothing is remembered.
+    /// Remembers what `inner` says about the pages that the range touches. If the system has no memory for the words,
+    /// the cache remembers nothing.
     ///
     /// ```
     /// use memcg::{NodeCache, NodeId, OneNode};
@@ -108,10 +108,10 @@ impl<N: NodeOf> NodeCache<N> {
         Self { first, shift, words: words.into_boxed_slice(), inner }
     }
 
-    /// Forget where the pages lie that the range touches: what is asked from now on is asked anew, and what others are
-    /// asking already is not remembered. One exchange for each page.
+    /// Forgets where the pages lie that the range touches. Later look-ups ask anew, and a look-up that is under way is
+    /// not remembered. Costs one exchange for each page.
     ///
-    /// To be called when the pages have moved or are gone, and before anybody relies on where they are now.
+    /// Call it after the pages have moved or are gone, and before any thread relies on where they are now.
     ///
     /// ```
     /// use memcg::{NodeCache, NodeId, NodeOf, OneNode, PageNode};
@@ -129,13 +129,13 @@ impl<N: NodeOf> NodeCache<N> {
         };
         let begin = first.saturating_sub(self.first);
         for word in self.words.get(begin..end).unwrap_or_default() {
-            // Release (E28): whoever claims the word after this finds the page where it is now; pairs with `claim`.
-            // Whoever has claimed it before finds that it did so in vain; pairs with `settle`.
+            // Release (E28): a thread that claims the word after this looks where the page is now; pairs with `claim`.
+            // A thread that has claimed it before finds the claim void; pairs with `settle`.
             word.fetch_and(CLAIMED, Ordering::Release);
         }
     }
 
-    /// Pages whose nodes are remembered at the moment. Reads every word.
+    /// Pages whose nodes the cache remembers now. Reads every word.
     ///
     /// ```
     /// use memcg::{NodeCache, NodeId, NodeOf, OneNode, PageNode};
@@ -149,7 +149,7 @@ impl<N: NodeOf> NodeCache<N> {
         self.words.iter().filter(|word| known(word.load(Ordering::Relaxed)).is_some()).count()
     }
 
-    /// Who is asked for what is not remembered.
+    /// The `NodeOf` behind the cache.
     ///
     /// ```
     /// use memcg::{NodeCache, NodeId, OneNode};
@@ -163,18 +163,18 @@ impl<N: NodeOf> NodeCache<N> {
     }
 
     fn word(&self, address: usize) -> Option<&AtomicU32> {
-        // Below the first the difference wraps, and is beyond the last.
+        // For an address below the first page the difference wraps, and is beyond the last.
         self.words.get((address >> self.shift).wrapping_sub(self.first))
     }
 
     #[inline]
     fn recall(&self, address: usize) -> Option<NodeId> {
         // Relaxed: the number is all there is to read. After an invalidation that the caller knows of, the word is what
-        // that left or a later one.
+        // that left, or a later one.
         known(self.word(address)?.load(Ordering::Relaxed))
     }
 
-    /// Answers a batch, some of which has to be asked for.
+    /// Answers a batch of which `inner` has to tell some.
     #[cold]
     fn ask(&self, pages: &[usize], found: &mut [PageNode]) {
         let mut asked = [0; BATCH];
@@ -190,7 +190,7 @@ impl<N: NodeOf> NodeCache<N> {
             (asked[count], places[count]) = (page, place);
             count += 1;
         }
-        // No lock is held. If it panics, the claims are given back.
+        // The thread holds no lock here. If `inner` panics, `Fill` gives the claims back.
         self.inner.look_up(&asked[..count], &mut fill.found[..count]);
         fill.answered = count;
         for (&place, &answer) in places[..count].iter().zip(&fill.found) {
@@ -232,12 +232,12 @@ impl<N: fmt::Debug> fmt::Debug for NodeCache<N> {
     }
 }
 
-/// Pages on their way to be asked for. Dropped, it settles what it has claimed.
+/// Pages that a thread is looking up. Its drop settles the claims.
 struct Fill<'a> {
-    /// The word of each, where it was claimed.
+    /// The word of each page, where this thread has claimed it.
     words: [Option<&'a AtomicU32>; BATCH],
     found: [PageNode; BATCH],
-    /// How many were answered: all or, after a panic, none.
+    /// How many answers there are: all or, after a panic, none.
     answered: usize,
 }
 
@@ -251,17 +251,17 @@ impl Drop for Fill<'_> {
     }
 }
 
-/// Before the look-up. True: what it finds may be stored.
+/// Claims a word before the look-up. True: the thread may store what it finds.
 fn claim(word: &AtomicU32) -> bool {
-    // Acquire (E28): an invalidation that came before has its page moved before this look-up; pairs with `invalidate`.
+    // Acquire (E28): after an earlier invalidation this look-up sees that the page has moved; pairs with `invalidate`.
     word.compare_exchange(EMPTY, FILLING, Ordering::Acquire, Ordering::Relaxed).is_ok()
 }
 
-/// After it.
+/// Ends the claim after the look-up.
 fn settle(word: &AtomicU32, node: Option<NodeId>) {
     let found = node.map_or(EMPTY, |node| u32::from(node.get()) << NODE_SHIFT | VALID);
-    // Relaxed (E28): only the word itself says whether it was invalidated since `claim`; an exchange, so that what
-    // `invalidate` has released stays in the word for the next claim.
+    // Relaxed (E28): only the word itself says whether it was invalidated since `claim`. The thread writes it by an
+    // exchange, so that what `invalidate` has released stays in the word for the next claim.
     if word.compare_exchange(FILLING, found, Ordering::Relaxed, Ordering::Relaxed).is_err() {
         word.swap(EMPTY, Ordering::Relaxed);
     }

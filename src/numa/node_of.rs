@@ -1,4 +1,4 @@
-//! Who finds the node of a page, and what there is to find.
+//! The trait that finds the node of a page, and what it finds.
 
 use std::ops::Range;
 
@@ -16,19 +16,19 @@ use crate::sync::Arc;
 /// let far = NodeId::new(1);
 /// assert_eq!(PageNode::On(far).node(), Some(far));
 /// assert_eq!(PageNode::from(far), PageNode::On(far));
-/// assert_eq!(PageNode::Zero.node(), None, "the zero page belongs to nobody");
+/// assert_eq!(PageNode::Zero.node(), None, "the zero page is on no node");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PageNode {
     /// On this node.
     On(NodeId),
-    /// Mapped, and no page stands there: nobody has touched it, or it has been written out or given up since. Also the
-    /// answer where the system does not say.
+    /// Mapped, and no page is there: no thread has touched it, or the kernel has written it out or taken it since. Also
+    /// the answer where the system does not tell.
     Untouched,
-    /// Read and never written: the page that all of them share, which costs no memory.
+    /// Read and never written: the zero page, which all such addresses share and which costs no memory.
     Zero,
-    /// Nothing is mapped there.
+    /// No mapping has the address.
     Unmapped,
 }
 
@@ -55,8 +55,9 @@ impl From<NodeId> for PageNode {
 
 /// Finds the nodes of pages.
 ///
-/// Foreign code to the crate: it is called with no lock held, on the thread that accounts or frees, and may be called
-/// on several threads at once. What it says is accounted as said; the account stays whole whatever that is.
+/// The crate treats an implementation as foreign code. It calls one with no lock held, on the thread that accounts or
+/// frees, and on several threads at once. The crate accounts what the implementation says, and the account stays whole
+/// in any case.
 ///
 /// # Examples
 ///
@@ -83,24 +84,24 @@ impl From<NodeId> for PageNode {
 /// assert_eq!(found, [NodeId::new(0), NodeId::new(1)].map(PageNode::On));
 /// ```
 pub trait NodeOf: Send + Sync {
-    /// Bytes that one look-up covers, a power of two that does not change: the size of a page, or of a huge one where
-    /// all that is asked for lies in huge pages.
+    /// Bytes that one look-up covers: the size of a page, or of a huge page where all addresses lie in huge pages. A
+    /// power of two that does not change.
     fn page_size(&self) -> usize;
 
-    /// Says where each page lies: the answer to `pages[i]`, an address that is a multiple of
-    /// [`page_size`](Self::page_size), goes to `found[i]`. Where one is longer than the other, its rest is left alone.
+    /// Writes to `found[i]` where the page at `pages[i]` lies. Each address is a multiple of
+    /// [`page_size`](Self::page_size). Where one slice is longer, its rest stays as it is.
     fn look_up(&self, pages: &[usize], found: &mut [PageNode]);
 
-    /// The node on which everything lies, where there is but one: then nothing is looked up.
+    /// The node on which every page lies, where there is but one. The crate then looks nothing up.
     fn only_node(&self) -> Option<NodeId> {
         None
     }
 }
 
-/// Whoever keeps one somewhere else asks it there.
-macro_rules! asks_it {
-    ($($keeper:ty),*) => {$(
-        impl<N: NodeOf + ?Sized> NodeOf for $keeper {
+/// A reference to a `NodeOf` is one too.
+macro_rules! delegate {
+    ($($outer:ty),*) => {$(
+        impl<N: NodeOf + ?Sized> NodeOf for $outer {
             fn page_size(&self) -> usize {
                 (**self).page_size()
             }
@@ -116,9 +117,9 @@ macro_rules! asks_it {
     )*};
 }
 
-asks_it!(&N, Box<N>, Arc<N>);
+delegate!(&N, Box<N>, Arc<N>);
 
-/// Everything lies on one node. Asks nobody.
+/// Says that every page lies on one node, without a call.
 ///
 /// # Examples
 ///
@@ -133,7 +134,7 @@ asks_it!(&N, Box<N>, Arc<N>);
 pub struct OneNode(NodeId);
 
 impl OneNode {
-    /// Everything on this node.
+    /// Puts every page on this node.
     ///
     /// ```
     /// use memcg::{NodeId, OneNode};
@@ -145,7 +146,7 @@ impl OneNode {
         Self(node)
     }
 
-    /// That node.
+    /// The node of every page.
     ///
     /// ```
     /// use memcg::{NodeId, OneNode};
@@ -159,7 +160,7 @@ impl OneNode {
 }
 
 impl NodeOf for OneNode {
-    /// The system's base page, so that what is laid out by it has the same shape on any number of nodes.
+    /// The system's base page, so that owners lay memory out alike on any number of nodes.
     fn page_size(&self) -> usize {
         system::page_size()
     }
@@ -174,7 +175,7 @@ impl NodeOf for OneNode {
     }
 }
 
-/// How far an address is shifted to give the number of its page, whatever a foreign `page_size` says.
+/// How far to shift an address to get the number of its page, whatever a foreign `page_size` returns.
 pub(super) fn page_shift(page_size: usize) -> u32 {
     page_size.max(1).checked_next_power_of_two().map_or(usize::BITS - 1, usize::trailing_zeros)
 }

@@ -1,4 +1,4 @@
-//! Nodes as they are written down: for tests, and for machines that are not at hand.
+//! Nodes as a program writes them down: for tests, and for machines that are not at hand.
 
 use std::fmt;
 use std::mem;
@@ -11,13 +11,13 @@ use crate::sync::Ordering;
 use crate::sync::lock::{Lock, LockGuard, Rank};
 use crate::sync::stat_atomic::AtomicU64;
 
-/// Replacing a part of a span leaves a piece on either side.
+/// A span that is replaced in its middle leaves a piece on either side.
 const GROWTH_MAX: usize = 2;
 
-/// Ranges of addresses with the node of each; what is in no range is [`Unmapped`](PageNode::Unmapped).
+/// Ranges of addresses with the node of each. A page in no range is [`Unmapped`](PageNode::Unmapped).
 ///
-/// Whole pages are kept: a range stands for every page that it touches. A look-up takes a lock and searches among the
-/// ranges, neighbours on one node counting as one; neither it nor a change allocates under the lock.
+/// The table keeps whole pages: a range stands for every page that it touches. A look-up takes a lock and searches the
+/// ranges; neighbours on one node count as one range. Neither a look-up nor a change allocates under the lock.
 ///
 /// # Examples
 ///
@@ -45,13 +45,13 @@ pub struct NodeTable {
 #[derive(Clone, Copy, Debug)]
 struct Span {
     first: usize,
-    /// Inclusive, so that the last page of all has a number.
+    /// Inclusive, so that the last page of all addresses has a number.
     last: usize,
     found: PageNode,
 }
 
 impl NodeTable {
-    /// A table in which nothing is mapped. A page size that is no power of two is rounded up to one.
+    /// A table in which nothing is mapped. `new` rounds a page size up to a power of two.
     ///
     /// ```
     /// use memcg::{NodeOf, NodeTable};
@@ -68,7 +68,7 @@ impl NodeTable {
         }
     }
 
-    /// Write down where the pages lie that the range touches: a [`NodeId`](crate::NodeId) or any [`PageNode`]. An
+    /// Writes down where the pages lie that the range touches: a [`NodeId`](crate::NodeId) or any [`PageNode`]. An
     /// empty range changes nothing.
     ///
     /// ```
@@ -91,7 +91,7 @@ impl NodeTable {
         }
     }
 
-    /// The pages that the range touches are unmapped.
+    /// Unmaps the pages that the range touches.
     ///
     /// ```
     /// use memcg::{NodeId, NodeOf, NodeTable, PageNode};
@@ -127,7 +127,7 @@ impl NodeTable {
         self.pages.load(Ordering::Relaxed)
     }
 
-    /// The spans, with room for a replacement. New memory is asked for, and the old given back, without the lock: an
+    /// The spans, with room for a replacement. This asks for new memory and drops the old without the lock, because an
     /// allocator may charge.
     fn with_room(&self) -> (LockGuard<'_, Vec<Span>>, Vec<Span>) {
         let mut room: Vec<Span> = Vec::new();
@@ -157,7 +157,7 @@ impl NodeOf for NodeTable {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.pages.fetch_add(pages.len().min(found.len()) as u64, Ordering::Relaxed);
         let spans = self.spans.lock();
-        // Pages in a row mostly lie in one span.
+        // Most neighbouring pages lie in one span.
         let mut last: Option<&Span> = None;
         for (&address, found) in pages.iter().zip(found) {
             let page = address >> self.shift;
@@ -188,11 +188,11 @@ impl Span {
     }
 }
 
-/// Puts `new` in the place of what it covers. The spans stay sorted, apart, and as few as they can be.
+/// Puts `new` in the place of what it covers. The spans stay sorted, apart, and as few as possible.
 fn replace(spans: &mut Vec<Span>, mut new: Span) {
     let mut begin = spans.partition_point(|span| span.last < new.first);
     let mut end = spans.partition_point(|span| span.first <= new.last);
-    // Neighbours with the same answer are taken in.
+    // The new span takes in neighbours with the same answer.
     let joins = |left: &Span, right: &Span| left.found == right.found && left.last.checked_add(1) == Some(right.first);
     if let Some(before) = begin.checked_sub(1).map(|at| spans[at]).filter(|before| joins(before, &new)) {
         (new.first, begin) = (before.first, begin - 1);

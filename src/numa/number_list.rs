@@ -5,7 +5,7 @@
 //! range  = number ["-" number]               both included
 //! ```
 //!
-//! The kernel prints numbers in rising order, each once, all below 65,536; what does not rise or fit is no list.
+//! The kernel prints numbers in rising order, each once, all below 65,536. What does not rise or fit is no list.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 pub(super) struct NumberList(Vec<RangeInclusive<u16>>);
 
 impl NumberList {
-    /// The list, or where the text stops being one.
+    /// The list, or the byte where the text stops being one.
     pub(super) fn parse(text: &[u8]) -> Result<NumberList, usize> {
         let text = text.strip_suffix(b"\n").unwrap_or(text);
         let mut ranges: Vec<RangeInclusive<u16>> = Vec::new();
@@ -49,13 +49,13 @@ impl NumberList {
         self.0.iter().any(|range| u16::try_from(number).is_ok_and(|number| range.contains(&number)))
     }
 
-    /// All numbers are below this.
+    /// Every number is below this one.
     pub(super) fn end(&self) -> usize {
         self.0.last().map_or(0, |range| usize::from(*range.end()) + 1)
     }
 }
 
-/// The number that starts at a byte of the text and where it ends, or the byte that is no digit or does not fit.
+/// The number that starts at a byte of the text and where it ends; or the byte that is no digit or does not fit.
 fn number(text: &[u8], begin: usize) -> Result<(u16, usize), usize> {
     let mut value = 0_u16;
     let mut at = begin;

@@ -1,4 +1,4 @@
-//! The files that say which nodes and processors there are.
+//! Reads a topology from the files of sysfs.
 //!
 //! ```text
 //! devices/system/node/possible       nodes that may ever be there
@@ -14,13 +14,12 @@ use std::path::Path;
 use super::number_list::NumberList;
 use super::topology::{Draft, NODES_MAX, NodeId, Topology, TopologyError};
 
-/// Where sysfs is.
+/// Where the kernel mounts sysfs.
 const ROOT: &str = "/sys";
 
 impl Topology {
-    /// Node 0 alone, with the processors of this machine. What a machine of one node comes to, whatever else is there
-    /// to read. Cannot fail: where the system does not say how many processors there may be, those are taken that this
-    /// process may use.
+    /// Node 0 alone, with the processors of this machine. Every machine of one node has this topology. The call cannot
+    /// fail: where the system does not tell how many processors it may have, those count that this process may use.
     ///
     /// ```
     /// use memcg::{NodeId, Topology};
@@ -35,7 +34,7 @@ impl Topology {
         Self::of_one_node(possible.map_or(0, |list| list.end()).max(processors_in_use()))
     }
 
-    /// This machine, from `/sys`; one node where that has nothing about nodes.
+    /// The topology of this machine, from `/sys`; one node where `/sys` has nothing about nodes.
     ///
     /// # Errors
     ///
@@ -50,17 +49,17 @@ impl Topology {
         Self::from_sysfs(ROOT)
     }
 
-    /// From the files of sysfs below `root`: `devices/system/node/possible`, `online` and `nodeN/cpulist` of each, and
-    /// `devices/system/cpu/possible`. One node where there is no `devices/system/node`.
+    /// Reads `devices/system/node/possible`, `online`, `nodeN/cpulist` of each node, and `devices/system/cpu/possible`
+    /// below `root`. One node where there is no `devices/system/node`.
     ///
-    /// Where more nodes are possible than are provided for, 64, those are taken that are online.
+    /// A topology has at most 64 nodes. Where more are possible, it has those that are online.
     ///
     /// Formats: the kernel's `Documentation/ABI/stable/sysfs-devices-node` and `admin-guide/cputopology.rst`.
     ///
     /// # Errors
     ///
-    /// [`Read`](TopologyError::Read) and [`Parse`](TopologyError::Parse) name the file; the others are about what the
-    /// files say together.
+    /// [`Read`](TopologyError::Read) and [`Parse`](TopologyError::Parse) name the file. The other errors are about what
+    /// the files say together.
     ///
     /// ```
     /// use memcg::Topology;
@@ -78,7 +77,7 @@ fn topology(root: &Path) -> Result<Topology, TopologyError> {
     let folder = root.join("devices/system/node");
     let possible_processors = processors(root)?;
     if let Err(error) = fs::metadata(&folder) {
-        // A kernel for one node, a sandbox without sysfs, another system.
+        // This is a kernel for one node, a sandbox without sysfs, or another system.
         return if error.kind() == io::ErrorKind::NotFound {
             let said = possible_processors.map(|list| list.end()).filter(|&count| count > 0);
             Ok(Topology::of_one_node(said.unwrap_or_else(processors_in_use)))
@@ -88,10 +87,10 @@ fn topology(root: &Path) -> Result<Topology, TopologyError> {
     }
     let possible = read(&folder.join("possible"))?;
     let online = read(&folder.join("online"))?;
-    // Some firmware makes room for 256.
+    // Some firmware declares 256 possible nodes.
     let possible = if possible.numbers().nth(NODES_MAX).is_some() { &online } else { &possible };
     let mut draft = Draft::default();
-    // What is online is possible, whatever the other file says.
+    // A node that is online is possible, even where the other file does not list it.
     for number in possible.numbers().chain(online.numbers().filter(|&number| !possible.contains(number))) {
         let node = NodeId::new(number as u16);
         let is_online = online.contains(number);
@@ -105,12 +104,12 @@ fn topology(root: &Path) -> Result<Topology, TopologyError> {
     draft.finish(possible_processors.iter().flat_map(NumberList::numbers))
 }
 
-/// How many processors this process may use.
+/// Processors that this process may use.
 fn processors_in_use() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The possible processors below a root, `None` where nothing says.
+/// The possible processors below a root; `None` where no file tells.
 fn processors(root: &Path) -> Result<Option<NumberList>, TopologyError> {
     read_if_there(&root.join("devices/system/cpu/possible"))
 }

@@ -1,16 +1,16 @@
-//! What the system is asked for: the size of a page, the nodes of pages, whether an address is mapped.
+//! System calls: the size of a page, the nodes of pages, whether an address is mapped.
 //!
-//! Two calls without a safe form, which exist on Linux alone.
+//! Two of the calls have no safe form and exist on Linux alone.
 
 /// What `mincore(2)` knows of a page.
 #[cfg_attr(not(all(target_os = "linux", not(miri))), allow(dead_code))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Residence {
-    /// Nothing is mapped there.
+    /// No mapping has the address.
     Unmapped,
-    /// Mapped, and no page stands there.
+    /// A mapping has the address, and the page is absent.
     Absent,
-    /// A page stands there, the shared zero page included.
+    /// The page is present; it may be the shared zero page.
     Present,
 }
 
@@ -35,22 +35,23 @@ mod linux {
 
     use crate::numa::system::Residence;
 
-    /// Asked for once. Of the C library: what rustix looks at for it (the vDSO) a debugger of memory may have taken away.
+    /// The C library tells the size, once. A debugger of memory may have taken away what rustix would look at (the
+    /// vDSO).
     #[allow(unsafe_code)]
     pub(crate) fn page_size() -> usize {
         static BYTES: OnceLock<usize> = OnceLock::new();
-        // SAFETY: asks for a constant.
+        // SAFETY: the call returns a constant.
         let ask = || usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4_096);
         *BYTES.get_or_init(ask)
     }
 
-    /// Has the kernel fill `status` with the node of each page, or the negative number of an error. Moves nothing. An
-    /// error of the whole call is its number.
+    /// Has the kernel fill `status` with the node of each page, or the negative number of an error. The call moves
+    /// nothing. `Err` is the number of an error of the whole call.
     #[allow(unsafe_code)]
     pub(crate) fn nodes_of(pages: &[usize], status: &mut [libc::c_int]) -> Result<(), i32> {
         let count = pages.len().min(status.len()) as libc::c_ulong;
-        // SAFETY: without nodes to move to, the call reads `count` addresses, which stand in `pages` as a usize is an
-        // address; writes as many numbers to `status`; and follows none of the addresses. 0 is this process.
+        // SAFETY: without nodes to move to, the call reads `count` addresses from `pages`, where a usize is an address.
+        // It writes as many numbers to `status` and follows none of the addresses. 0 is this process.
         let answer = unsafe {
             libc::syscall(
                 libc::SYS_move_pages,
@@ -65,13 +66,13 @@ mod linux {
         if answer < 0 { Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL)) } else { Ok(()) }
     }
 
-    /// What stands at an address; `None` where the kernel does not say.
+    /// Whether a page is at an address; `None` where the kernel does not tell.
     #[allow(unsafe_code)]
     pub(crate) fn residence(address: usize) -> Option<Residence> {
         let page = address & !(page_size() - 1);
         let mut resident = 0_u8;
-        // SAFETY: one byte of length is one page, for which the call writes one byte to `resident`; the address itself
-        // is looked up, not followed.
+        // SAFETY: one byte of length is one page, for which the call writes one byte to `resident`. The call does not
+        // follow the address.
         let answer = unsafe { libc::mincore(page as *mut libc::c_void, 1, &raw mut resident) };
         match answer {
             0 if resident & 1 == 1 => Some(Residence::Present),

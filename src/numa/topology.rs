@@ -1,4 +1,4 @@
-//! Which nodes there are, and to which of them each processor belongs.
+//! The nodes of a machine, and the processors of each.
 
 use std::fmt;
 use std::io;
@@ -8,16 +8,16 @@ use std::sync::Arc;
 use super::number_list::as_list;
 use crate::sync::processor;
 
-/// Nodes of one topology. Linux can be built for 1,024; the largest machines have 32 with processors.
+/// The most nodes of one topology. Linux can be built for 1,024; the largest machines have 32 with processors.
 pub(crate) const NODES_MAX: usize = 64;
 
-/// Processors of one topology: eight times what Linux can be built for.
+/// The most processors of one topology: eight times what Linux can be built for.
 pub(super) const PROCESSORS_MAX: usize = 1 << 16;
 
-/// In a table: no node, and no processor.
+/// In a table: no such node, or no such processor.
 const NONE: u8 = u8::MAX;
 
-/// Number of a memory node as the system has it. Numbers may be sparse.
+/// Number of a memory node, as the system gives it. Numbers may be sparse.
 ///
 /// # Examples
 ///
@@ -63,11 +63,11 @@ impl fmt::Display for NodeId {
 
 /// The memory nodes of a machine and the processors of each.
 ///
-/// It is read once and does not change: the nodes are those that the system says may ever be there, online or not, so
-/// memory that is added later has its place. A clone is a handle on the same.
+/// A topology does not change. Its nodes are those that the system calls possible, online or not, so memory that an
+/// operator adds later has its node. A clone is a handle on the same topology.
 ///
-/// A processor that exists and that no node names (it was offline, or the system does not say) belongs to the first
-/// node that is online. A thread on a processor that is not known is taken to be there as well.
+/// A processor that no node names (it is offline, or the system does not tell) belongs to the first node that is
+/// online. So does a thread on an unknown processor.
 ///
 /// # Examples
 ///
@@ -89,13 +89,13 @@ pub struct Topology(Arc<NodeTables>);
 
 #[derive(PartialEq, Eq)]
 struct NodeTables {
-    /// By number, which makes the place of each its dense index.
+    /// In the order of their numbers, so that the place of a node is its dense index.
     nodes: Box<[Node]>,
     /// From a node's number to its dense index.
     index: Box<[u8]>,
     /// From a processor's number to the dense index of its node.
     node_of: Box<[u8]>,
-    /// Dense index of the node for what is not known.
+    /// Dense index of the node for processors without one.
     home: u8,
 }
 
@@ -120,52 +120,52 @@ struct Node {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopologyError {
-    /// A file is not there or cannot be read.
+    /// The system has no such file, or does not let it be read.
     #[error("{}: {kind}", path.display())]
     Read {
         /// The file, below the root that was given.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         kind: io::ErrorKind,
     },
-    /// A file holds something else than a list of rising numbers and ranges, as in `0-3,8,10-11`.
+    /// A file is no list of rising numbers and ranges, as in `0-3,8,10-11`.
     #[error("{}: not a list of numbers at byte {at} of {text:?}", path.display())]
     Parse {
         /// The file, below the root that was given.
         path: PathBuf,
-        /// What it holds; bytes that are no text are replaced.
+        /// Its content; bytes that are no text are replaced.
         text: String,
         /// Offset in the file of the first byte that does not fit.
         at: usize,
     },
-    /// There has to be a node.
+    /// A topology needs a node.
     #[error("a machine without a node")]
     NoNodes,
-    /// There are more nodes than are provided for.
+    /// The machine has more nodes than a topology holds.
     #[error("more than {most} nodes")]
     TooManyNodes {
         /// The most.
         most: usize,
     },
-    /// A processor's number is beyond what is provided for.
+    /// The number of a processor is too large.
     #[error("processor {processor} of node {node}: numbers stay below {most}")]
     ProcessorTooLarge {
         /// Its number.
         processor: usize,
         /// The node that has it.
         node: NodeId,
-        /// All are below this.
+        /// Numbers stay below this one.
         most: usize,
     },
-    /// A processor is listed by two nodes, or by one node twice.
+    /// Two nodes list one processor, or one node lists it twice.
     #[error("processor {processor} belongs to node {} and to node {}", nodes[0], nodes[1])]
     ProcessorTwice {
         /// Its number.
         processor: usize,
-        /// Who lists it.
+        /// The nodes that list it.
         nodes: [NodeId; 2],
     },
-    /// A node is given twice.
+    /// The caller gives a node twice.
     #[error("node {node} is given twice")]
     NodeTwice {
         /// Its number.
@@ -174,11 +174,12 @@ pub enum TopologyError {
 }
 
 impl Topology {
-    /// These nodes, all online, each with its processors. Without any processor there is one, number 0, on the first.
+    /// These nodes, all online, each with its processors. If there is no processor at all, processor 0 belongs to the
+    /// first node.
     ///
     /// # Errors
     ///
-    /// What does not fit together: see [`TopologyError`].
+    /// See [`TopologyError`]: the nodes and processors contradict each other.
     ///
     /// ```
     /// use memcg::{NodeId, Topology};
@@ -209,7 +210,7 @@ impl Topology {
         self.0.nodes.iter().map(|node| node.id)
     }
 
-    /// Whether there is just one: then nobody has to ask where anything lies.
+    /// Whether there is one node only. Then no page needs a look-up.
     ///
     /// ```
     /// assert!(memcg::Topology::one_node().is_one_node());
@@ -233,7 +234,7 @@ impl Topology {
         self.node(node).is_some_and(|node| node.online)
     }
 
-    /// Whether processors belong to the node. Nodes without any hold memory alone, slower or larger.
+    /// Whether the node has processors. A node without any has memory alone, slower or larger.
     ///
     /// ```
     /// use memcg::{NodeId, Topology};
@@ -245,7 +246,7 @@ impl Topology {
         self.node(node).is_some_and(|node| node.has_processors)
     }
 
-    /// Every processor that may ever be there has a number below this one. At least 1.
+    /// The number of every possible processor is below this one. At least 1.
     ///
     /// ```
     /// let machine = memcg::Topology::one_node();
@@ -257,7 +258,7 @@ impl Topology {
         self.0.node_of.len()
     }
 
-    /// The node that a processor belongs to, `None` where there can be no such processor.
+    /// The node that a processor belongs to; `None` where the machine can have no such processor.
     ///
     /// ```
     /// use memcg::{NodeId, Topology};
@@ -274,8 +275,8 @@ impl Topology {
         Some(self.0.nodes.get(usize::from(index))?.id)
     }
 
-    /// The node of the processor that this thread runs on; it may run elsewhere a moment later. A few nanoseconds, no
-    /// system call where the C library knows the processor; on one node nothing at all.
+    /// The node of the processor that the thread runs on; the thread may run elsewhere a moment later. Costs a few
+    /// nanoseconds and no system call where the C library knows the processor; nothing on one node.
     ///
     /// ```
     /// let machine = memcg::Topology::detect()?;
@@ -298,20 +299,20 @@ impl Topology {
         usize::from(index.unwrap_or(self.0.home))
     }
 
-    /// Place of the node among the possible ones.
+    /// The place of a node among the possible ones.
     #[inline]
     pub(crate) fn index_of(&self, node: NodeId) -> Option<usize> {
         let index = *self.0.index.get(usize::from(node.0))?;
         (index != NONE).then_some(usize::from(index))
     }
 
-    /// The node at that place, which has to be one.
+    /// The node at a place below the number of nodes.
     #[inline]
     pub(crate) fn node_at(&self, index: usize) -> NodeId {
         self.0.nodes[index].id
     }
 
-    /// Node 0 with processors 0 to below `processors`.
+    /// Node 0 with the processors below `processors`.
     pub(super) fn of_one_node(processors: usize) -> Topology {
         let count = processors.clamp(1, PROCESSORS_MAX);
         let node = Node { id: NodeId(0), online: true, has_processors: true };
@@ -325,7 +326,7 @@ impl Topology {
 }
 
 impl fmt::Debug for Topology {
-    /// Each node with its processors, listed as sysfs does.
+    /// Lists each node with its processors, as sysfs does.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Topology ")?;
         let mut map = f.debug_map();
@@ -339,11 +340,11 @@ impl fmt::Debug for Topology {
     }
 }
 
-/// A topology in the making.
+/// A topology while a caller adds nodes and processors.
 #[derive(Default)]
 pub(super) struct Draft {
     nodes: Vec<(NodeId, bool)>,
-    /// By processor. What iterators yield goes straight in here, so that an endless one ends in an error.
+    /// By processor. An iterator's numbers go straight in here, so that an endless iterator ends in an error.
     node_of: Vec<Option<NodeId>>,
 }
 
@@ -377,7 +378,7 @@ impl Draft {
         Ok(&mut self.node_of[processor])
     }
 
-    /// With `possible` processors, of which not all need have been added.
+    /// Completes the topology. `possible` processors that no node has named belong to the first node that is online.
     pub(super) fn finish(mut self, possible: impl IntoIterator<Item = usize>) -> Result<Topology, TopologyError> {
         self.nodes.sort_unstable();
         let first_online = self.nodes.iter().position(|&(_, online)| online).unwrap_or(0);

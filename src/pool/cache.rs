@@ -10,19 +10,19 @@ use super::stash::{FreeObject, Stash};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{CachePadded, Shared, pool_stashes, process_wide, share};
 
-/// Objects of one shape.
+/// The objects of one shape.
 pub(crate) struct Cache {
     pub(crate) shape: Shape,
-    /// A power of two. Threads of one number share one; numbers of ended threads are given out again, so that as many
-    /// threads as there are processors have one each.
+    /// A power of two. Threads of one number share a stash. A new thread gets the number of one that has ended, so as
+    /// many threads as there are processors have a stash each.
     stashes: Box<[CachePadded<Lock<Stash>>]>,
     depot: Lock<Depot>,
 }
 
-/// An object that nobody else has.
+/// An object that has one user.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Object {
-    /// Of the process, for ever.
+    /// Unique in the process, for ever.
     pub(crate) number: u32,
     /// Aligned as the shape says; all zero until a user writes to it.
     pub(crate) start: NonNull<u8>,
@@ -32,7 +32,7 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// The object as a value of a type that every [`PoolAlign`] aligns; another type does not compile.
+    /// The object as a value of a type that every [`PoolAlign`] aligns. Another type does not compile.
     pub(crate) fn first<T>(&self) -> NonNull<T> {
         const { assert!(align_of::<T>() <= PoolAlign::WORD, "the type is aligned for more than a packed object") };
         self.start.cast()
@@ -41,8 +41,8 @@ impl Object {
 
 process_wide!(caches: Lock<Vec<Shared<Cache>>> = || Lock::new(Rank::Bookkeeping, Vec::new()));
 
-/// The cache of a shape: found, or made. Its objects are made by whoever takes one first, and dropped by `unmake` in
-/// models.
+/// Finds or makes the cache of a shape. The first user of an object makes its value; in models `unmake` drops the
+/// value.
 pub(crate) fn cache(shape: Shape, unmake: Unmake) -> Shared<Cache> {
     let caches = caches();
     let mut caches = caches.lock();
@@ -64,7 +64,8 @@ impl Cache {
         }
     }
 
-    /// An object that nobody else has, as it was put back: type-stable memory is clean only if its last user cleaned it.
+    /// Takes an object that has no other user, as its last user has left it: type-stable memory is clean only if the
+    /// last user has cleaned it. `thread` is the number of the calling thread.
     pub(crate) fn take(&self, thread: u32) -> Result<Object, NoMemory> {
         let FreeObject { number, recycled } = match self.take_own(thread) {
             Ok(free) => free,
@@ -75,7 +76,8 @@ impl Cache {
     }
 
     fn take_own(&self, thread: u32) -> Result<FreeObject, NoMemory> {
-        // Acquire (E12): the lock's, here and in `put`: what was done to the object before it was put back is seen.
+        // Acquire (E12): the lock's, here and in `put`. The thread sees what the last user did to the object before it
+        // was put back.
         let mut stash = self.own(thread).lock();
         if let Some(free) = stash.take() {
             return Ok(free);
@@ -84,7 +86,7 @@ impl Cache {
         stash.take().ok_or(NoMemory { bytes: self.shape.chunk() })
     }
 
-    /// Take an object back from its last user.
+    /// Takes an object back from its last user.
     pub(crate) fn put(&self, thread: u32, number: u32) {
         let mut stash = self.own(thread).lock();
         let too_many = stash.put(number);
@@ -93,12 +95,12 @@ impl Cache {
         }
     }
 
-    /// Objects that are taken: exact where nobody takes or puts any.
+    /// Objects in use. Exact while no thread takes or puts one.
     pub(crate) fn live(&self) -> u64 {
         self.stashes.iter().map(|stash| stash.lock().live).fold(0, u64::wrapping_add)
     }
 
-    /// Objects that somebody has had and nobody has now: memory that the next ones take. Exact as above.
+    /// Objects that have had a user and have none now: memory for the next users. Exact as above.
     pub(crate) fn free(&self) -> u64 {
         let fresh: usize = self.stashes.iter().map(|stash| stash.lock().fresh.len()).sum();
         let had = self.depot.lock().fresh().saturating_sub(fresh) as u64;
@@ -110,7 +112,7 @@ impl Cache {
         self.depot.lock().chunks()
     }
 
-    /// Bytes of so many objects in use and of those that are free.
+    /// Bytes of so many objects in use and of the free ones.
     pub(crate) fn bytes(&self, used: u64) -> u64 {
         (used + self.free()) * self.shape.given() as u64
     }
@@ -136,13 +138,13 @@ mod tests {
         Cache::new(Shape { kind: Kind::Part { items: 0 }, asked, align, node: None }, nothing)
     }
 
-    /// Writes to all of an object, which was all zero or all ones. Whether somebody had it before.
+    /// Writes to all of an object, which must be all zeros or all ones. Returns whether it had a user before.
     #[allow(unsafe_code)]
     fn fill(object: &Object, asked: usize) -> bool {
-        // SAFETY: so many bytes, and nobody else has them.
+        // SAFETY: the object has so many bytes, and this test is its only user.
         let bytes = unsafe { std::slice::from_raw_parts_mut(object.start.as_ptr(), asked) };
         let before = bytes[0];
-        assert!(before <= 1 && bytes.iter().all(|&byte| byte == before), "memory of {object:?} is somebody else's");
+        assert!(before <= 1 && bytes.iter().all(|&byte| byte == before), "memory of {object:?} has another user");
         bytes.fill(1);
         before == 1
     }
@@ -171,7 +173,7 @@ mod tests {
     fn the_lowest_are_taken_first() {
         let cache = small(64, PoolAlign::Packed);
         let taken: Vec<_> = (0..1_000).map(|_| cache.take(0).unwrap()).collect();
-        // Of all those that went back to the depot.
+        // The depot gives out the lowest of those that went back.
         taken.iter().rev().for_each(|object| cache.put(0, object.number));
         for _ in 0..POOL_STASH {
             cache.take(0).unwrap();
@@ -185,7 +187,7 @@ mod tests {
     fn what_others_keep_at_hand_is_taken_before_anything_is_refused() {
         let cache = small(64, PoolAlign::Packed);
         let object = cache.take(0).unwrap();
-        // The stash of another thread.
+        // This is the stash of another thread.
         let number = cache.stashes[0].lock().put(object.number);
         assert!(number.is_empty());
         assert!(cache.stashes.iter().any(|stash| stash.lock().take().is_some()));

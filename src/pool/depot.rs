@@ -1,7 +1,7 @@
-//! Chunks of a cache, and what of them lies in no stash.
+//! The chunks of a cache, and the objects of them that lie in no stash.
 //!
-//! Objects come out in order: the lowest that are back, and only then new ones, from the lowest on. So what lives lies
-//! together, and everything above the first new one has never been touched.
+//! The depot gives out the lowest returned objects first, and only then fresh ones, in order. So live objects lie close
+//! together, and no thread has touched memory above the first fresh object.
 
 use std::ptr::NonNull;
 
@@ -14,16 +14,16 @@ use crate::numa::mapping::Mapping;
 
 pub(super) struct Depot {
     shape: Shape,
-    /// By age. Given back in models only.
+    /// By age. Only a model gives chunks back.
     chunks: PageVec<PoolChunk>,
-    /// Places of objects that are back.
+    /// Places of the objects that have been returned.
     back: Lowest,
-    /// Place of the first object that nobody has had.
+    /// Place of the first object that has never had a user.
     pub(super) fresh: usize,
     unmake: Unmake,
 }
 
-/// Drops what its owner has made in an object, or may not have made: then all of it is zero.
+/// Drops the value in an object, if there is one. Memory that is all zero holds none.
 pub(crate) type Unmake = unsafe fn(NonNull<u8>);
 
 struct PoolChunk {
@@ -44,7 +44,7 @@ impl Depot {
         {
             stash.back.push(number(self.chunks[place / objects].number, place % objects));
         }
-        // The lowest on top.
+        // The lowest lies on top.
         stash.back.reverse();
         if !stash.back.is_empty() {
             return Ok(());
@@ -59,7 +59,7 @@ impl Depot {
         Ok(())
     }
 
-    /// Objects that have been given out.
+    /// Objects that have ever been given out.
     pub(super) fn fresh(&self) -> usize {
         self.fresh
     }
@@ -68,7 +68,7 @@ impl Depot {
         self.chunks.len()
     }
 
-    /// Take objects back, which are of these chunks.
+    /// Takes back objects of these chunks.
     pub(super) fn put(&mut self, numbers: &[u32]) {
         let directory = directory();
         for &number in numbers {
@@ -78,7 +78,7 @@ impl Depot {
         }
     }
 
-    /// One more chunk. Nothing has changed where the system refuses it.
+    /// Adds a chunk. If the system refuses it, nothing has changed.
     fn grow(&mut self) -> Result<(), NoMemory> {
         let shape = self.shape;
         let (objects, bytes) = (shape.objects_per_chunk(), shape.chunk());
@@ -105,7 +105,8 @@ impl Drop for Depot {
         let objects = self.shape.objects_per_chunk();
         for place in 0..self.fresh {
             let start = self.chunks[place / objects].pages.start();
-            // SAFETY: within the chunk, which has so many objects; nobody has the cache, so nobody has them.
+            // SAFETY: the place is within the chunk, which has so many objects. The cache has no user, so its objects
+            // have none.
             unsafe { (self.unmake)(start.add(place % objects * self.shape.given())) };
         }
     }

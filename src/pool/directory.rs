@@ -1,7 +1,7 @@
-//! The object of a number, without a lock.
+//! Finds the object of a number without a lock.
 //!
-//! Chunks of all caches are numbered in turn, for ever; an object's number is that of its chunk and its index in it. So
-//! a number names one object of the process, whatever cache it is of.
+//! All caches number their chunks in one sequence, for ever. The number of an object is that of its chunk and its index
+//! in it. So a number names one object of the process, whichever cache it belongs to.
 
 use std::ptr::{self, NonNull};
 
@@ -11,12 +11,12 @@ use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU32 as StatU32;
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, POOL_PAGE, POOL_PAGES, process_wide};
 
-/// Low bits of a number: the index in the chunk.
+/// Bits of a number that hold the index in the chunk: the low ones.
 const INDEX: u32 = 12;
 
 const _: () = assert!(crate::sync::POOL_OBJECTS <= 1 << INDEX && POOL_PAGES * POOL_PAGE <= 1 << (u32::BITS - INDEX));
 
-/// All chunks of the process, by number: pages of them, made as they are needed.
+/// All chunks of the process, by number, in pages that the directory adds as it needs them.
 pub(crate) struct ChunkDirectory {
     pages: [AtomicPtr<ChunkEntry>; POOL_PAGES],
     made: Lock<Growth>,
@@ -25,21 +25,21 @@ pub(crate) struct ChunkDirectory {
 struct Growth {
     /// Chunks that have a number.
     chunks: usize,
-    /// What `Directory::pages` points to.
+    /// The memory that `ChunkDirectory::pages` points to.
     pages: PageVec<Mapping>,
 }
 
-/// One chunk. All but `start` is written before that, and once.
+/// One chunk. `add` writes `start` last, and each field once.
 struct ChunkEntry {
     start: AtomicPtr<u8>,
     /// Bytes from one object to the next.
     given: AtomicU64,
     objects: StatU32,
-    /// Place of its first object among those of its cache.
+    /// Place of the chunk's first object among those of its cache.
     first: StatU32,
 }
 
-/// A chunk as it is found.
+/// Where the object of a number lies.
 struct ObjectPlace {
     start: NonNull<u8>,
     given: usize,
@@ -60,7 +60,7 @@ impl ChunkDirectory {
         ChunkDirectory { pages, made: Lock::new(Rank::Chunks, Growth { chunks: 0, pages: PageVec::new() }) }
     }
 
-    /// Number a chunk that is never given back.
+    /// Gives a chunk its number. The caller never gives the chunk back.
     #[allow(unsafe_code)]
     pub(super) fn add(&self, start: NonNull<u8>, given: usize, objects: usize, first: usize) -> Result<u32, NoMemory> {
         let mut made = self.made.lock();
@@ -72,7 +72,8 @@ impl ChunkDirectory {
             let memory = Mapping::new(POOL_PAGE * size_of::<ChunkEntry>())?;
             let entries = memory.first::<ChunkEntry>().as_ptr();
             for at in 0..POOL_PAGE {
-                // SAFETY: within the mapping, which is aligned to pages, has room for so many and is nobody else's yet.
+                // SAFETY: the entry is within the mapping, which starts at a page and has room for so many. No other
+                // thread knows it yet.
                 unsafe { entries.add(at).write(ChunkEntry::new()) };
             }
             // Release (E30): pairs with `entry`.
@@ -83,7 +84,7 @@ impl ChunkDirectory {
         entry.given.store(given as u64, Ordering::Relaxed);
         entry.objects.store(objects as u32, Ordering::Relaxed);
         entry.first.store(first as u32, Ordering::Relaxed);
-        // Release (E30): after what else there is about the chunk; pairs with `find`.
+        // Release (E30): after all other fields of the chunk; pairs with `find`.
         entry.start.store(start.as_ptr(), Ordering::Release);
         made.chunks += 1;
         Ok(chunk as u32)
@@ -96,7 +97,7 @@ impl ChunkDirectory {
         if page.is_null() {
             return None;
         }
-        // SAFETY: a page has so many entries, is published with all of them made, and lives as long as the directory.
+        // SAFETY: `add` publishes a page with all its entries made, and the page lives as long as the directory.
         Some(unsafe { &*page.add(chunk % POOL_PAGE) })
     }
 
@@ -113,15 +114,15 @@ impl ChunkDirectory {
         })
     }
 
-    /// The object of that number, whether or not it is taken; `None` where there is none of it.
+    /// The object of a number, whether or not it is in use; `None` where no chunk has it.
     #[allow(unsafe_code)]
     pub(crate) fn object(&self, number: u32) -> Option<NonNull<u8>> {
         let ObjectPlace { start, given, index, .. } = self.find(number)?;
-        // SAFETY: the chunk has more objects than `index`, of `given` bytes each, and is never given back.
+        // SAFETY: the chunk has more objects than `index`, of `given` bytes each, and its memory never goes back.
         Some(unsafe { start.add(index * given) })
     }
 
-    /// Its place among all objects of its cache.
+    /// The place of an object among all objects of its cache.
     pub(super) fn place(&self, number: u32) -> Option<usize> {
         self.find(number).map(|found| found.first + found.index)
     }

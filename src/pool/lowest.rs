@@ -1,17 +1,18 @@
 //! A set of numbers that gives out the lowest.
 //!
-//! A tree of words: a bit of the lowest level stands for a number, one of a level above for a word below that is not
-//! zero. Five levels of 64 are 2^30 numbers; adding one and taking the lowest look at one word of each level.
+//! A tree of words. A bit of the lowest level stands for a number; a bit of a level above stands for a word below that
+//! is not zero. Five levels of 64 are 2^30 numbers. Adding a number or taking the lowest looks at one word of each
+//! level.
 
 use super::pages::{NoMemory, PageVec};
 
 const BITS: usize = u64::BITS as usize;
 const LEVELS: usize = 5;
 
-/// So many numbers it can hold.
+/// The most numbers that the set can hold.
 const MOST: usize = BITS.pow(LEVELS as u32);
 
-/// Levels above the first that has one word are empty.
+/// Levels above the first level of one word are empty.
 pub(super) struct Lowest([PageVec<u64>; LEVELS]);
 
 impl Lowest {
@@ -19,7 +20,7 @@ impl Lowest {
         Lowest(std::array::from_fn(|_| PageVec::new()))
     }
 
-    /// Room for the numbers below `most`. Nothing that can be seen has changed where it is refused.
+    /// Makes room for the numbers below `most`. If the system refuses it, the set has not changed.
     pub(super) fn reserve(&mut self, most: usize) -> Result<(), NoMemory> {
         if most > MOST {
             return Err(NoMemory { bytes: most / u8::BITS as usize });
@@ -30,7 +31,7 @@ impl Lowest {
             let Some(level) = level.first_mut() else { break };
             level.reserve(words.saturating_sub(level.len()))?;
             while level.len() < words {
-                // A level that is new has bits for what is below.
+                // The words of a new level tell what is below.
                 let first = level.len() * BITS;
                 let under = below.last().and_then(|below| below.get(first..)).unwrap_or_default();
                 let bit = |(bit, &word): (usize, &u64)| u64::from(word != 0) << bit;
@@ -44,7 +45,7 @@ impl Lowest {
         Ok(())
     }
 
-    /// Add a number, for which there is room, and which is not there.
+    /// Adds a number that the set has room for and does not hold.
     pub(super) fn insert(&mut self, number: usize) {
         let mut at = number;
         for level in self.0.iter_mut().take_while(|level| !level.is_empty()) {
@@ -58,7 +59,7 @@ impl Lowest {
         }
     }
 
-    /// Take the lowest out.
+    /// Takes the lowest number out.
     pub(super) fn take(&mut self) -> Option<usize> {
         let mut at = 0;
         for level in self.0.iter().rev().skip_while(|level| level.is_empty()) {
@@ -99,7 +100,7 @@ mod tests {
         for number in [299_999, 4_096, 64, 63, 0] {
             set.insert(number);
         }
-        // More room changes nothing.
+        // More room changes no number.
         set.reserve(17_000_000).unwrap();
         set.insert(16_777_216);
         let taken: Vec<_> = std::iter::from_fn(|| set.take()).collect();
@@ -114,7 +115,7 @@ mod tests {
         let mut random = 1_u64;
         for round in 0..100_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            // Room as it comes: up to the third level.
+            // The room grows up to the third level.
             let room = 100 + round / 8;
             set.reserve(room).unwrap();
             let number = (random >> 33) as usize % room;

@@ -1,30 +1,30 @@
-//! Dedicated caches: memory for objects of one type, of the process, straight from the system.
+//! Dedicated caches: memory for objects of one type, shared by the process, straight from the system.
 //!
 //! ```text
-//! take ──> stash of this thread ── empty ──> depot: the lowest that are back, else new ones ── none ──> a new chunk
-//! put  ──> stash of this thread ── full ───> depot: half of them                               refused ──> other stashes
+//! take ──> the thread's stash ── empty ──> depot: the lowest returned, else fresh ones ── none ──> a new chunk
+//! put  ──> the thread's stash ── full ───> depot: half of the stash                     refused ──> other stashes
 //! ```
 //!
-//! After the kernel's `kmem_cache`, and "use kmem_cache for memcg alloc" (H. Yang, linux-mm, 2025): sizes are computed
-//! once, from what a runtime is configured for; objects lie at their own size or at whole cache lines, not at that of a
-//! size class. A cache belongs to the process: it is found or made by its [`Shape`](shape::Shape) when a runtime is
-//! built, before anything can ask it for an object, and shared by all runtimes of that shape. Its memory never goes
-//! back and stays what it is, so a late look at an object finds an object of the same type (`charge::life`).
+//! After the kernel's `kmem_cache`, and "use kmem_cache for memcg alloc" (H. Yang, linux-mm, 2025). A cache computes
+//! its sizes once, from the configuration of a runtime. Objects lie at their own size or at whole cache lines, not at
+//! that of a size class. A cache belongs to the process: a runtime finds or makes it by its [`Shape`](shape::Shape)
+//! when it is built, and all runtimes of that shape share it. Its memory never goes back and keeps its type, so a late
+//! look at an object finds an object of the same type (`counter::incarnation`).
 //!
 //! ```text
-//! shape      what is asked, what is given, how much is a chunk: arithmetic
-//! directory  the object of a number, without a lock
+//! shape      sizes of objects and chunks: arithmetic
+//! directory  finds the object of a number, without a lock
 //! stash      a few free objects in front of a depot, for the threads of one number
-//! depot      chunks, and what of them lies in no stash
+//! depot      chunks, and the objects of them that lie in no stash
 //! lowest     a set of numbers that gives out the lowest
 //! pages      an array that grows, straight from the system
-//! cache      the two together
-//! table      what there is, for whoever wants to know
+//! cache      stashes in front of a depot
+//! table      the pools as a table
 //! ```
 //!
-//! An object is taken and put in constant time: a lock that other threads rarely take, a few words. Nothing here goes
-//! through the process's allocator, so that one which charges is not entered, and what the system refuses is an error:
-//! [`NoMemory`]. So an object may be taken anywhere, under any lock and inside a charge.
+//! To take or put an object takes constant time: a lock that other threads rarely take, and a few words. This code
+//! never calls the process's allocator, so it never enters one that charges. If the system has no memory, that is an
+//! error: [`NoMemory`]. So a thread may take an object anywhere, under any lock and inside a charge.
 //!
 //! Edges: E12 (put/taken elsewhere), E30 (a chunk is published/an object is looked up).
 

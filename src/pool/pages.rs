@@ -1,4 +1,4 @@
-//! An array that grows, in pages of the system's: nothing of it goes through the process's allocator.
+//! An array that grows, in pages of the system. It never calls the process's allocator.
 
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -16,7 +16,7 @@ pub(crate) struct NoMemory {
 }
 
 impl NoMemory {
-    /// Where there is no way to say so.
+    /// Ends the process, where the caller has no way to return an error.
     pub(crate) fn abort(self) -> ! {
         let words = self.bytes.div_ceil(size_of::<u64>()).max(1);
         std::alloc::handle_alloc_error(Layout::array::<u64>(words).unwrap_or(Layout::new::<u64>()))
@@ -43,21 +43,21 @@ impl<T> PageVec<T> {
         PageVec { pages: Mapping::empty(), len: 0, of: PhantomData }
     }
 
-    /// Room for so many more. Nothing has changed where it is refused.
+    /// Makes room for so many more values. If the system refuses it, nothing has changed.
     pub(super) fn reserve(&mut self, more: usize) -> Result<(), NoMemory> {
         let bytes = self.len.saturating_add(more).saturating_mul(size_of::<T>());
         if bytes > self.pages.len() {
-            // What is there may move; nobody has a reference to it.
+            // The values may move: the borrow proves that no other reference to them exists.
             self.pages.resize(bytes.max(self.pages.len().saturating_mul(2)))?;
         }
         Ok(())
     }
 
-    /// One more, for which there is room.
+    /// Adds a value that the array has room for.
     #[allow(unsafe_code)]
     pub(super) fn push(&mut self, value: T) {
         assert!((self.len + 1) * size_of::<T>() <= self.pages.len(), "room is reserved before");
-        // SAFETY: within the mapping, at a multiple of the size from its start, and no value is there.
+        // SAFETY: the place is within the mapping, at a multiple of the size from its start, and holds no value.
         unsafe { self.start().add(self.len).write(value) };
         self.len += 1;
     }
@@ -72,7 +72,7 @@ impl<T> Deref for PageVec<T> {
 
     #[allow(unsafe_code)]
     fn deref(&self) -> &[T] {
-        // SAFETY: so many values have been pushed, and the mapping is this array's.
+        // SAFETY: the array holds so many values, and owns the mapping.
         unsafe { slice::from_raw_parts(self.start().as_ptr(), self.len) }
     }
 }
@@ -89,7 +89,7 @@ impl<T> Drop for PageVec<T> {
     /// Runs in models and in tests.
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        // SAFETY: nobody uses the values after this.
+        // SAFETY: this is the last use of the values.
         unsafe { ptr::drop_in_place::<[T]>(&mut **self) };
     }
 }

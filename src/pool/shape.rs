@@ -1,16 +1,16 @@
-//! What an object takes, and how many of them a chunk: arithmetic, done once for each cache.
+//! The size of an object, and the number of objects in a chunk: arithmetic, once for each cache.
 
 use crate::numa::NodeId;
 use crate::numa::system::page_size;
 use crate::sync::POOL_OBJECTS;
 
-/// Bytes that a chunk is meant to have: few calls to the system, and little idle memory in a small process.
+/// Bytes that a chunk should have: few system calls, and little idle memory in a small process.
 const CHUNK: usize = 256 << 10;
 
-/// Objects that a chunk has at least, however large they are.
+/// The fewest objects of a chunk, also where they are large.
 const OBJECTS_LEAST: usize = 8;
 
-/// How objects lie in their pool: for groups, and for their parts on memory nodes.
+/// How objects lie in their pool: those of groups, and those of their statistics on memory nodes.
 ///
 /// ```
 /// use memcg::{PoolAlign, Runtime};
@@ -21,11 +21,11 @@ const OBJECTS_LEAST: usize = 8;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PoolAlign {
-    /// At whole cache lines, 128 bytes: two threads that charge neighbours in memory do not meet. As the kernel's
-    /// `SLAB_HWCACHE_ALIGN`; lines count in pairs, for the prefetcher takes them so.
+    /// At whole cache lines, 128 bytes: two threads that charge neighbours in memory share no line. As the kernel's
+    /// `SLAB_HWCACHE_ALIGN`. Lines count in pairs, because the prefetcher fetches pairs.
     #[default]
     CacheLine,
-    /// At whole words: as much as asked for and no more.
+    /// At whole words: no more than an object asks for.
     Packed,
 }
 
@@ -41,14 +41,14 @@ impl PoolAlign {
     }
 }
 
-/// Whose objects: two layouts of one size are two kinds.
+/// What the objects are. Two layouts of one size are two kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Groups of so many counters, with places for parts on so many nodes.
+    /// Groups of so many counters, with places for the statistics on so many nodes.
     Group { counters: usize, nodes: usize },
     /// Counts of events.
     Events,
-    /// Parts of the statistics, of so many items.
+    /// Statistics of so many items.
     Part { items: usize },
 }
 
@@ -62,14 +62,14 @@ impl Kind {
     }
 }
 
-/// What makes one cache different from another.
+/// What distinguishes one cache from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     pub(crate) kind: Kind,
     /// Bytes of an object.
     pub(crate) asked: usize,
     pub(crate) align: PoolAlign,
-    /// Where its memory is to lie; `None`: anywhere.
+    /// The node where the memory should lie; `None`: any.
     pub(crate) node: Option<NodeId>,
 }
 
@@ -116,10 +116,10 @@ pub(super) const fn size_class(bytes: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// The letter: `mem_cgroup` of 2,312 bytes, `mem_cgroup_per_node` of 2,896, lines of 64, and as many of them as lie in
-    /// 32 KiB.
+    /// The patch series: `mem_cgroup` of 2,312 bytes, `mem_cgroup_per_node` of 2,896, lines of 64, and as many of them
+    /// as lie in 32 KiB.
     #[test]
-    fn the_arithmetic_of_the_letter() {
+    fn the_arithmetic_of_the_patch_series() {
         const LINE: usize = 64;
         let (group, part) = (2_312, 2_896);
         assert_eq!([size_class(group), size_class(part)], [4_096; 2]);

@@ -6,24 +6,24 @@ use smallvec::SmallVec;
 
 use crate::sync::POOL_STASH;
 
-/// What moves between a stash and a depot at a time.
+/// Objects that move between a stash and a depot at a time.
 pub(super) const BATCH: usize = POOL_STASH.div_ceil(2);
 
-/// Numbers of objects, as many as fit without an allocation.
+/// Numbers of objects, in place: no allocation.
 pub(super) type Numbers = SmallVec<[u32; POOL_STASH]>;
 
-/// Free objects.
+/// The free objects of a stash.
 #[derive(Default)]
 pub(super) struct Stash {
-    /// Put back by somebody; the last is the warmest.
+    /// Returned by their users; the last one is the warmest.
     pub(super) back: Numbers,
-    /// Never taken.
+    /// Never in use.
     pub(super) fresh: Range<u32>,
-    /// Objects taken by these threads beyond those that they have put back; wraps.
+    /// Objects that these threads have taken, less those that they have put back; wraps.
     pub(super) live: u64,
 }
 
-/// A free object, and whether somebody has had it before.
+/// A free object, and whether it has had a user before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FreeObject {
     pub(super) number: u32,
@@ -31,7 +31,7 @@ pub(super) struct FreeObject {
 }
 
 impl Stash {
-    /// A free object is taken.
+    /// Takes a free object.
     pub(super) fn take(&mut self) -> Option<FreeObject> {
         let recycled = self.back.pop().map(|number| FreeObject { number, recycled: true });
         let free = recycled.or_else(|| self.fresh.next().map(|number| FreeObject { number, recycled: false }))?;
@@ -39,7 +39,7 @@ impl Stash {
         Some(free)
     }
 
-    /// An object is put back. Where there are too many: the coldest, for the depot.
+    /// Takes an object back. If the stash is full, returns the coldest objects, for the depot.
     pub(super) fn put(&mut self, number: u32) -> Numbers {
         let too_many = if self.back.len() < POOL_STASH { Numbers::new() } else { self.back.drain(..BATCH).collect() };
         self.back.push(number);

@@ -1,4 +1,4 @@
-//! Pools as a table, as `/proc/slabinfo` has them.
+//! Pools as a table, as in `/proc/slabinfo`.
 
 use std::fmt;
 
@@ -6,9 +6,9 @@ use super::cache::Cache;
 use super::shape::size_class;
 use crate::numa::NodeId;
 
-/// The pools of a runtime: where its groups come from, and what belongs to a group and is made when it is needed. Prints
-/// as a table, one line each, with sizes in bytes. A pool belongs to the process: live and free objects are those of all
-/// runtimes of the same shape.
+/// The pools of a runtime: those of its groups, and of what a group gets on first need. Prints as a table, one line for
+/// each pool, sizes in bytes. A pool belongs to the process: live and free objects are those of all runtimes of the
+/// same shape.
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().build()?;
@@ -26,8 +26,8 @@ pub struct PoolTable {
     rows: Vec<PoolRow>,
 }
 
-/// One pool in a [`PoolTable`]. Sizes are in bytes and never change; counts are exact where nobody makes groups or gives
-/// them up meanwhile.
+/// One pool in a [`PoolTable`]. Sizes are in bytes and never change. Counts are exact while no thread creates or
+/// releases a group.
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().build()?;
@@ -42,28 +42,28 @@ pub struct PoolTable {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct PoolRow {
-    /// What its objects are: `group`, all counters of one; `events`, a group's counts of them; `part`, its statistics,
-    /// its own or those of its memory on a node.
+    /// What its objects are. `group`: all counters of a group. `events`: a group's counts of events. `part`: a group's
+    /// statistics, its own or those of its memory on a node.
     pub name: &'static str,
-    /// Where its memory is to lie; `None`: anywhere.
+    /// The node where the memory should lie; `None`: any.
     pub node: Option<NodeId>,
-    /// Of an object, as its owner asks for it.
+    /// Bytes that the owner of an object asks for.
     pub asked: usize,
-    /// Of an object, as it lies there.
+    /// Bytes from one object to the next.
     pub given: usize,
-    /// Objects begin at multiples of it.
+    /// Objects start at multiples of it.
     pub align: usize,
     /// Objects of one chunk.
     pub objects_per_chunk: usize,
-    /// Of a chunk: what the system is asked for at a time.
+    /// Bytes of a chunk: one request to the system.
     pub chunk: usize,
-    /// Chunks there are.
+    /// Chunks that the system has given.
     pub chunks: usize,
     /// Objects in use.
     pub live: u64,
-    /// Objects that are not, those included that nobody has had yet.
+    /// Objects that are not in use, those included that have never had a user.
     pub free: u64,
-    /// In each object: what is given beyond what was asked for.
+    /// Bytes of each object beyond those that its owner asks for.
     pub waste: usize,
 }
 
@@ -86,8 +86,8 @@ impl PoolRow {
         }
     }
 
-    /// What an allocator of size classes gives for as much: the kernel's, of `kmalloc`, which are 8, 16, 32, 64, 96,
-    /// 128, 192, 256, and powers of two from there on.
+    /// What an allocator of size classes gives for as much. The classes are those of the kernel's `kmalloc`: 8, 16, 32,
+    /// 64, 96, 128, 192, 256, and powers of two from there on.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -98,7 +98,7 @@ impl PoolRow {
         size_class(self.asked)
     }
 
-    /// What it would waste in each object.
+    /// What such an allocator would waste in each object.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -130,7 +130,7 @@ impl PoolTable {
         PoolTable { rows: caches.map(PoolRow::of).collect() }
     }
 
-    /// That of groups first.
+    /// The rows, that of groups first.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
