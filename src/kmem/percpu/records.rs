@@ -169,7 +169,7 @@ impl Records {
     }
 
     /// The account with the lowest number from `number` on that stands for older nodes, for the caller to
-    /// [move](Outed::into_account).
+    /// [move](TakenOut::into_account).
     pub(super) fn take_out(&mut self, number: u32, generation: u64) -> Option<TakenOut> {
         for (number, record) in self.records.iter_mut().enumerate().skip(number as usize) {
             let is_kept = matches!(record.state, RecordState::Small | RecordState::Kmem);
