@@ -22,7 +22,7 @@ use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
 use crate::pressure::service::serve_all;
 use crate::stat::coordinator::Coordinator;
-use crate::stat::part::PartPlace;
+use crate::stat::published::PublishedPlace;
 use crate::sync::{Ordering, Shared, registry};
 use crate::thread::directory::Header;
 use crate::thread::foreign::Foreign;
@@ -33,13 +33,13 @@ const STRIDE: usize = size_of::<Counter>().next_multiple_of(PoolAlign::LINE);
 
 // The places for parts lie behind the counters.
 const _: () =
-    assert!(size_of::<Counter>().is_multiple_of(PoolAlign::WORD) && align_of::<PartPlace>() <= PoolAlign::WORD);
+    assert!(size_of::<Counter>().is_multiple_of(PoolAlign::WORD) && align_of::<PublishedPlace>() <= PoolAlign::WORD);
 
 /// The cache of groups of so many counters, with a place for a part on each of so many nodes where there are more than
 /// one.
 pub(crate) fn group_cache(counters: usize, nodes: usize, align: PoolAlign) -> Shared<Cache> {
     let nodes = places_for(nodes);
-    let asked = parts_at(counters) + nodes * size_of::<PartPlace>();
+    let asked = parts_at(counters) + nodes * size_of::<PublishedPlace>();
     cache(Shape { kind: Kind::Group { counters, nodes }, asked, align, node: None }, unmake)
 }
 
@@ -118,8 +118,8 @@ impl Tree {
         let nodes = self.stats.as_ref().map_or(0, |stats| places_for(stats.nodes));
         // SAFETY: the object was asked for with so many places behind its counters.
         unsafe {
-            let places = first.byte_add(parts_at(1 + self.further.len())).cast::<PartPlace>();
-            (0..nodes).for_each(|at| places.add(at).write(PartPlace::empty()));
+            let places = first.byte_add(parts_at(1 + self.further.len())).cast::<PublishedPlace>();
+            (0..nodes).for_each(|at| places.add(at).write(PublishedPlace::empty()));
         }
     }
 
@@ -207,7 +207,7 @@ impl Counter {
     /// Places for the parts on nodes of the group that this is the first counter of, null where there is none; empty
     /// where its tree has one node.
     #[allow(unsafe_code)]
-    pub(crate) fn parts(&self) -> &'static [PartPlace] {
+    pub(crate) fn parts(&self) -> &'static [PublishedPlace] {
         let nodes = self.tree().stats.as_ref().map_or(0, |stats| places_for(stats.nodes));
         // SAFETY: the object was asked for with so many places behind its counters, which were made with them.
         unsafe {
@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn counters_of_a_group_follow_each_other() {
         let cache = group_cache(3, 8, PoolAlign::Packed);
-        assert_eq!(cache.shape.asked, 2 * STRIDE + size_of::<Counter>() + 8 * size_of::<PartPlace>());
+        assert_eq!(cache.shape.asked, 2 * STRIDE + size_of::<Counter>() + 8 * size_of::<PublishedPlace>());
         assert_eq!(group_cache(1, 1, PoolAlign::Packed).shape.asked, size_of::<Counter>());
     }
 }

@@ -18,7 +18,7 @@ use crate::hierarchy::name::Name;
 use crate::pool::PoolAlign;
 use crate::reclaim::event::EventCounts;
 use crate::reclaim::rings::NO_RING;
-use crate::stat::part::PartPlace;
+use crate::stat::published::PublishedPlace;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{
     AtomicBool, AtomicPtr as StatPtr, AtomicU8, AtomicU32 as StatU32, AtomicU64 as StatU64,
@@ -89,7 +89,7 @@ pub(crate) struct Counter {
     /// Usage above it delays charges; `u64::MAX`: never.
     pub(crate) high: StatU64,
     /// Of the first counter of a group: the group's statistics, null until it or a group below is written.
-    pub(crate) stats: PartPlace,
+    pub(crate) stats: PublishedPlace,
     /// Who is first in line here: his ticket, 0 for nobody, his bytes, and what others may charge yet before he has.
     pub(crate) first_ticket: StatU64,
     pub(crate) first: StatU64,
@@ -284,7 +284,7 @@ impl Counter {
             touched: StatU64::new(0),
             bound: StatU64::new(0),
             high: StatU64::new(u64::MAX),
-            stats: PartPlace::empty(),
+            stats: PublishedPlace::empty(),
             first_ticket: StatU64::new(0),
             first: StatU64::new(0),
             pass: AtomicU64::new(0),

@@ -2,7 +2,7 @@
 
 use super::{Charge, Group};
 use crate::hierarchy::stats::Fresh;
-use crate::stat::flush::Unlist;
+use crate::stat::visits::Unlist;
 use crate::stat::{Stat, Stats};
 
 impl Group {

@@ -6,7 +6,7 @@ use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
 use crate::hierarchy::limits::{LimitKind, NoLimitedAncestor};
 use crate::lifecycle::create::{HasChildren, NotCreated};
-use crate::stat::flush::Unlist;
+use crate::stat::visits::Unlist;
 use crate::units::Limit;
 
 impl Group {

@@ -12,10 +12,10 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
-use crate::hierarchy::stats::{Addition, Fresh, StatScope};
+use crate::hierarchy::stats::{Addition, Fresh};
 use crate::stat::Stat;
-use crate::stat::coordinator::{Coordinator, Of};
-use crate::stat::part::{Part, PartPlace};
+use crate::stat::coordinator::Coordinator;
+use crate::stat::published::{PublishedPlace, PublishedStats, StatScope};
 use crate::sync::Ordering;
 use crate::thread::cells::{Added, Row};
 use crate::thread::directory::Header;
@@ -130,19 +130,19 @@ impl Counter {
     }
 
     /// The group's statistics of its memory on a node, if it or a group below has any there.
-    pub(crate) fn part_on(&self, node: usize) -> Option<&Part> {
+    pub(crate) fn part_on(&self, node: usize) -> Option<&PublishedStats> {
         self.parts().get(node)?.get()
     }
 
     /// False where the system has no memory for it.
-    pub(crate) fn attach_on(&self, stats: &Coordinator, node: usize, above: Option<&Part>) -> bool {
+    pub(crate) fn attach_on(&self, stats: &Coordinator, node: usize, above: Option<&PublishedStats>) -> bool {
         // The first part of all is the root's own.
-        let first = above.is_some() || stats.attach(&self.stats, Of::Group, None);
-        first && self.parts().get(node).is_some_and(|place| stats.attach(place, Of::Node(node), above))
+        let first = above.is_some() || stats.publish_at(&self.stats, StatScope::Group, None);
+        first && self.parts().get(node).is_some_and(|place| stats.publish_at(place, StatScope::On(node as u16), above))
     }
 
     #[inline]
-    pub(crate) fn parts_on_nodes(&self) -> impl Iterator<Item = &Part> {
+    pub(crate) fn parts_on_nodes(&self) -> impl Iterator<Item = &PublishedStats> {
         (0..self.parts().len()).filter_map(|node| self.part_on(node))
     }
 }
@@ -167,7 +167,7 @@ impl Counter {
     fn published_on_nodes(&self, stat: Stat) -> OnNodes {
         let stats = self.coordinator();
         let known = stats.items.knows(stat);
-        let figures = |part: &Part| if known { part.figures(stat.number()) } else { [0; 2] };
+        let figures = |part: &PublishedStats| if known { part.figures(stat.number()) } else { [0; 2] };
         let of = |scope: StatScope| self.part_of(scope).map_or([0; 2], figures);
         if stats.nodes == 1 {
             return OnNodes { nodes: smallvec![of(StatScope::Group)], unplaced: [0; 2], max_error: 0 };
@@ -196,7 +196,7 @@ impl Counter {
                 place.set(None);
             }
         }
-        self.parts_on_nodes().for_each(|part| self.coordinator().bury(part));
-        self.parts().iter().for_each(PartPlace::clear);
+        self.parts_on_nodes().for_each(|part| self.coordinator().release(part));
+        self.parts().iter().for_each(PublishedPlace::clear);
     }
 }

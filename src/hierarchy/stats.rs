@@ -4,9 +4,9 @@
 
 use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
-use crate::stat::coordinator::{Coordinator, Of};
-use crate::stat::flush::{Unlist, Visits};
-use crate::stat::part::{Bound, Part};
+use crate::stat::coordinator::Coordinator;
+use crate::stat::published::{ErrorBound, PublishedStats, StatScope};
+use crate::stat::visits::{Unlist, Visits};
 use crate::stat::{Stat, Stats};
 use crate::sync::Ordering;
 use crate::sync::barrier::BarrierState;
@@ -49,15 +49,6 @@ impl Header {
     }
 }
 
-/// Which of a group's statistics: each is a tree of its own, in the shape of the tree of groups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StatScope {
-    /// The group's own.
-    Group,
-    /// Those of its memory on a node.
-    On(u16),
-}
-
 /// What is added to which item.
 #[derive(Clone, Copy)]
 pub(crate) struct Addition {
@@ -68,11 +59,11 @@ pub(crate) struct Addition {
 
 impl Counter {
     /// The group's statistics, once it or a group below has been written.
-    pub(crate) fn stat_part(&self) -> Option<&Part> {
+    pub(crate) fn stat_part(&self) -> Option<&PublishedStats> {
         self.stats.get()
     }
 
-    pub(crate) fn part_of(&self, scope: StatScope) -> Option<&Part> {
+    pub(crate) fn part_of(&self, scope: StatScope) -> Option<&PublishedStats> {
         match scope {
             StatScope::Group => self.stat_part(),
             StatScope::On(node) => self.part_on(node.into()),
@@ -81,14 +72,14 @@ impl Counter {
 
     /// The same, made with those of its ancestors where there is none. `None` where the system has no memory for one of
     /// them.
-    pub(crate) fn part_or_make(&self, stats: &Coordinator, scope: StatScope) -> Option<&Part> {
+    pub(crate) fn part_or_make(&self, stats: &Coordinator, scope: StatScope) -> Option<&PublishedStats> {
         if self.part_of(scope).is_none() {
             let without: Vec<&Counter> =
                 self.path_to_root().take_while(|level| level.part_of(scope).is_none()).collect();
             let attach = |level: &&Counter| {
                 let above = level.incarnation().parent.and_then(|above| above.part_of(scope));
                 match scope {
-                    StatScope::Group => stats.attach(&level.stats, Of::Group, above),
+                    StatScope::Group => stats.publish_at(&level.stats, scope, above),
                     StatScope::On(node) => level.attach_on(stats, node.into(), above),
                 }
             };
@@ -98,7 +89,7 @@ impl Counter {
     }
 
     /// The same, or the nearest above that there is memory for.
-    fn part_or_above(&self, stats: &Coordinator, scope: StatScope) -> Option<&Part> {
+    fn part_or_above(&self, stats: &Coordinator, scope: StatScope) -> Option<&PublishedStats> {
         self.part_or_make(stats, scope).or_else(|| self.path_to_root().find_map(|level| level.part_of(scope)))
     }
 
@@ -131,7 +122,7 @@ impl Counter {
             return Some(false);
         }
         if let Some((cells, part)) = found.or_else(|| self.first_touch(stats, block?, scope)) {
-            Some(cells.add_known(stat, delta, fenced) == Added::Due && stats.attend(part, cells))
+            Some(cells.add_known(stat, delta, fenced) == Added::Due && stats.list_and_announce(part, cells))
         } else {
             Some(stats.add_shared(self.part_or_above(stats, scope)?, stat, delta))
         }
@@ -142,7 +133,7 @@ impl Counter {
     pub(crate) fn attend(&self, stats: &Coordinator, scope: StatScope) {
         let cells = registry::with_block(|block| block.and_then(|block| self.cells(block, scope)));
         if let (Some(part), Some(cells)) = (self.part_of(scope), cells)
-            && stats.attend(part, cells)
+            && stats.list_and_announce(part, cells)
         {
             self.flush_root(scope);
         }
@@ -156,13 +147,13 @@ impl Counter {
     }
 
     /// Cells for a thread that writes this group for the first time. `None` where there is no place for them.
-    fn first_touch(&self, stats: &Coordinator, block: &Block, scope: StatScope) -> Option<(Cells, &Part)> {
+    fn first_touch(&self, stats: &Coordinator, block: &Block, scope: StatScope) -> Option<(Cells, &PublishedStats)> {
         let place = match scope {
             StatScope::Group => block.cells_or_page(self.index)?,
             StatScope::On(node) => block.row_or_make(self.index, stats.nodes)?.get(usize::from(node))?,
         };
         let part = self.part_or_make(stats, scope)?;
-        let cells = stats.cells(part);
+        let cells = stats.new_cells(part);
         place.set(Some(cells));
         Some((cells, part))
     }
@@ -234,32 +225,33 @@ impl Counter {
         // One of a few thresholded reads flushes though its bound would allow it not to: writers that have stopped are in
         // the bound until flushes have found them idle. Without barriers nobody is unlisted, and such a flush would be in vain.
         let unlists = || self.tree().barrier.state() != BarrierState::Degraded;
-        let now_and_then = || fresh == Fresh::Threshold && bound.grains > 0 && part.is_flush_due() && unlists();
+        let now_and_then = || fresh == Fresh::Threshold && bound.grains > 0 && part.cadence.is_flush_due() && unlists();
         if !due && !now_and_then() {
             return bound.grains;
         }
         let Some(visits) = self.flush_stats(Unlist::Many) else { return bound.grains };
-        part.note_flush(if due { None } else { Some(visits) });
+        if due {
+            part.cadence.note_due_flush();
+        } else {
+            part.cadence.note_extra_flush(visits);
+        }
         0
     }
 
     /// What may be missing from all parts together.
-    fn stat_bound(&self) -> Bound {
-        let bounds = self.all_parts().map(|part| self.coordinator().bound(part));
-        bounds.fold(Bound { grains: 0, threshold: 0 }, |sum, bound| Bound {
-            grains: sum.grains.saturating_add(bound.grains),
-            threshold: sum.threshold.saturating_add(bound.threshold),
-        })
+    fn stat_bound(&self) -> ErrorBound {
+        let bounds = self.all_parts().map(|part| self.coordinator().error_bound(part));
+        bounds.fold(ErrorBound::NOTHING, ErrorBound::plus)
     }
 
     /// The group's own part, and those of its memory on nodes.
     #[inline]
-    pub(crate) fn all_parts(&self) -> impl Iterator<Item = &Part> {
+    pub(crate) fn all_parts(&self) -> impl Iterator<Item = &PublishedStats> {
         self.stat_part().into_iter().chain(self.parts_on_nodes())
     }
 
     /// Publish what is below `part`. `None` inside another slow path of this thread, which may hold the lock.
-    fn flush(&self, part: &Part, unlist: Unlist) -> Option<Visits> {
+    fn flush(&self, part: &PublishedStats, unlist: Unlist) -> Option<Visits> {
         slow_path(|_, nested| (!nested).then(|| self.coordinator().flush(part, &self.tree().barrier, unlist)))
     }
 
@@ -274,7 +266,7 @@ impl Counter {
 
     /// Where the periodic flush is late and enough is missing. Whether it flushed.
     pub(crate) fn flush_stats_ratelimited(&self) -> bool {
-        let above = |bound: Bound| bound.grains > bound.threshold;
+        let above = |bound: ErrorBound| bound.grains > bound.threshold;
         self.coordinator().is_late() && above(self.stat_bound()) && self.flush_stats(Unlist::Many).is_some()
     }
 
@@ -303,7 +295,7 @@ impl Counter {
                 place.set(None);
             }
         }
-        self.coordinator().bury(part);
+        self.coordinator().release(part);
         self.stats.clear();
     }
 }

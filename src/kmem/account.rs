@@ -9,9 +9,9 @@ use super::tiers::{Tiers, numa};
 use crate::counter::object::Counter;
 use crate::group::{Charge, ChargeError, Group};
 use crate::hierarchy::node_stats::Above;
-use crate::hierarchy::stats::StatScope;
 use crate::numa::NodeId;
 use crate::stat::Stat;
+use crate::stat::published::StatScope;
 use crate::sync::model_failed;
 use crate::thread::directory::Header;
 

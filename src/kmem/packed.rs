@@ -12,9 +12,9 @@ use super::account::{AccountLine, Kmem};
 use super::tiers::{Tiers, numa};
 use crate::group::Charge;
 use crate::hierarchy::node_stats::Above;
-use crate::hierarchy::stats::StatScope;
 use crate::numa::NodeId;
 use crate::stat::Stat;
+use crate::stat::published::StatScope;
 use crate::thread::directory::Header;
 
 /// No node: the group's own statistics.

@@ -143,7 +143,7 @@ impl Tree {
         let headers = (groups + self.pool.free()) * (1 + self.further.len() as u64) * size_of::<Header>() as u64;
         let with_events = self.counts.event_counts.load(Ordering::Relaxed);
         let events = self.events.as_ref().map_or(0, |cache| cache.bytes(with_events));
-        let parts = self.stats.as_ref().map_or(0, Coordinator::part_bytes);
+        let parts = self.stats.as_ref().map_or(0, Coordinator::published_bytes);
         self.pool.bytes(groups) + headers + events + parts + self.counts.name_bytes.load(Ordering::Relaxed)
     }
 }

@@ -8,7 +8,7 @@ use crate::counter::protection::Protection;
 use crate::counter::tree::Tree;
 use crate::counter::verify::Verdict;
 use crate::page_counter::PageCounter;
-use crate::stat::coordinator::Counts as StatCounts;
+use crate::stat::coordinator::StatCounts;
 use crate::sync::barrier::BarrierState;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering};

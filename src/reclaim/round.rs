@@ -26,7 +26,7 @@ use crate::reclaim::protection::{share, unprotected};
 use crate::reclaim::rings::{Kind, NO_RING, Rings, Step, Turn, WHOLE};
 use crate::reclaim::{Event, ReclaimCause, ReclaimContext, ReclaimPass, ReclaimReport};
 use crate::stat::Stat;
-use crate::stat::flush::Unlist;
+use crate::stat::visits::Unlist;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering, is_over, pause};
 use crate::thread::registry;

@@ -8,7 +8,7 @@ use crate::counter::object::Counter;
 use crate::counter::tree::Tree;
 use crate::hierarchy::stats::Fresh;
 use crate::stat::Unit;
-use crate::stat::flush::Unlist;
+use crate::stat::visits::Unlist;
 use crate::units::{Bytes, Limit};
 
 /// Every group that is online, parents first, with its figures in bytes and the items of its statistics. Prints as a

@@ -1,4 +1,4 @@
-//! Pipeline B: statistics that are cheap to write and exact to read.
+//! Statistics that are cheap to write and exact to read.
 //!
 //! ```text
 //! group.stat_add(item, delta)
@@ -10,17 +10,36 @@
 //! unlisting      unmark what was idle, one heavy barrier, read it a last time
 //! ```
 //!
-//! The protocol, its races and their answers are in `README.md`. A count is in `cells`, what has been published of a
-//! group in `part`, who is listed in `state`, who flushes in `coordinator` and how in
-//! `flush`. Who the groups are is for `charge` to know.
+//! The protocol, its races and their answers are in `README.md`. The files, each of which imports only from those above
+//! it:
+//!
+//! | file | holds |
+//! |---|---|
+//! | `item` | what is counted |
+//! | `visits` | what a flush has visited, and what follows from that |
+//! | `list`, `stack` | lists by index; newly listed cells |
+//! | `rows` | what one slice of a flush has gathered |
+//! | `published` | what is published of a group |
+//! | `tables` | behind the lock: groups, cells, and which of them are listed |
+//! | `gather`, `retire` | a slice of a flush; cells that leave the lists |
+//! | `coordinator` | the tree's statistics as their writers use them |
+//! | `flush` | flush, unlist, release |
+//! | `reading` | figures as a reader gets them |
+//!
+//! What one thread has counted is in `thread::cells`. Who the groups are is for `hierarchy` to know.
 
 pub(crate) mod coordinator;
 pub(crate) mod flush;
+mod gather;
 pub(crate) mod item;
 mod list;
-pub(crate) mod part;
+pub(crate) mod published;
 mod reading;
-mod state;
+mod retire;
+mod rows;
+mod stack;
+mod tables;
+pub(crate) mod visits;
 
 pub use item::{Item, Stat, Unit};
 pub use reading::Stats;

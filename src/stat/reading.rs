@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::item::{Items, Stat};
-use super::part::Part;
+use super::published::PublishedStats;
 
 /// Items that a group has written, mostly: their figures need no allocation.
 const COMMON: usize = 6;
@@ -38,13 +38,13 @@ struct Figures {
 }
 
 impl Stats {
-    /// The sum of what has been published in these parts.
+    /// The sum of what has been published there.
     #[inline]
-    pub(crate) fn read<'a>(items: &Items, parts: impl Iterator<Item = &'a Part>) -> Stats {
+    pub(crate) fn read<'a>(items: &Items, published: impl Iterator<Item = &'a PublishedStats>) -> Stats {
         let mut stats = Stats { max_error: 0, figures: SmallVec::new() };
-        for (number, part) in parts.enumerate() {
-            for item in part.published() {
-                let (of, [subtree, local]) = (items.stat(item), part.figures(item));
+        for (number, published) in published.enumerate() {
+            for item in published.touched() {
+                let (of, [subtree, local]) = (items.stat(item), published.figures(item));
                 match stats.figures.iter_mut().find(|figures| number > 0 && figures.of == of) {
                     Some(figures) => {
                         figures.subtree = figures.subtree.wrapping_add(subtree);

@@ -4,7 +4,7 @@
 use super::loom_lifecycle::{beside, group};
 use super::{large_model_without_pair, model, model_without_pair};
 use crate::group::Group;
-use crate::hierarchy::stats::StatScope;
+use crate::stat::published::StatScope;
 use crate::{Bytes, Runtime, RuntimeBuilder, Stat};
 
 /// Counted one by one, of which each is announced: what is explored is the statistics.

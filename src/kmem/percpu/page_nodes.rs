@@ -9,9 +9,9 @@ use smallvec::SmallVec;
 
 use super::plan::Plan;
 use super::small_account::{SHARES_MAX, Shares};
-use crate::hierarchy::stats::StatScope;
 use crate::kmem::placement::Placement;
 use crate::numa::{NodeOf, PageNode, Topology};
+use crate::stat::published::StatScope;
 
 /// Pages that are looked up at a time.
 const BATCH: usize = 64;

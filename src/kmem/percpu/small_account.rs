@@ -1,10 +1,10 @@
 //! Accounts of owners who know more than a guard may: that there is one node, or where each byte lies.
 
 use crate::group::{Charge, Group};
-use crate::hierarchy::stats::StatScope;
 use crate::kmem::account::{AccountLine, Kmem};
 use crate::kmem::tiers::Tiers;
 use crate::stat::Stat;
+use crate::stat::published::StatScope;
 use crate::sync::model_failed;
 use crate::thread::directory::Header;
 

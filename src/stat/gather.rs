@@ -1,0 +1,132 @@
+//! A slice of a flush, under the coordinator's lock: gathered from the cells upwards, published from the root downwards.
+//!
+//! A flush has a number, and the lists keep with each member the number of the last flush that is done with it. Members
+//! flushed last are behind (`list`), so the next slice, run by the next thread that gets the lock, goes on with the first
+//! member that does not have the number.
+
+use smallvec::SmallVec;
+
+use super::list::NONE;
+use super::rows::NO_ROW;
+use super::tables::StatTables;
+use super::visits::Unlist;
+use crate::sync::SLICE;
+
+/// Levels of a group that a slice keeps on its own stack.
+const LEVELS_COMMON: usize = 16;
+
+impl StatTables {
+    /// Go on with a flush, as far as it concerns the subtree of `target`, for at most [`SLICE`] cells and groups. True
+    /// when nothing is left of it.
+    pub(super) fn flush_slice(&mut self, target: u32, flush: u64, unlist: Unlist) -> bool {
+        self.rows.reset();
+        if !self.enlist_taken() {
+            return false;
+        }
+        let mut at = target;
+        let mut finished = 0;
+        let done = loop {
+            if self.groups[target as usize].done >= flush {
+                break true;
+            }
+            let child = self.groups[at as usize].children.first();
+            if let Some(child) = child.filter(|&child| self.groups[child as usize].done < flush) {
+                at = child;
+                continue;
+            }
+            if self.rows.visits.all + finished >= SLICE {
+                break false;
+            }
+            let group = &self.groups[at as usize];
+            let entry = group.listed.first().filter(|&entry| self.entries[entry as usize].done < flush);
+            if let Some(entry) = entry {
+                if !self.gather(entry) && unlist != Unlist::Never {
+                    self.note_idle(entry);
+                }
+                // Read now: good for every flush that has begun.
+                let now = self.flush;
+                self.groups[at as usize].listed.done(&mut self.entries, entry, now);
+                continue;
+            }
+            // All its children and cells have the flush's number, or a later one.
+            self.finish(at);
+            finished += 1;
+            if at != target {
+                at = self.groups[at as usize].parent;
+            }
+        };
+        self.publish();
+        done
+    }
+
+    /// Read cells into their group's row. False where nothing was written since they were read last.
+    pub(super) fn gather(&mut self, number: u32) -> bool {
+        self.rows.visits.all += 1;
+        let entry = &mut self.entries[number as usize];
+        let version = entry.cells.version();
+        if version == entry.version {
+            return false;
+        }
+        let before = std::mem::replace(&mut entry.version, version);
+        entry.idle_visits = 0;
+        let row = self.row(self.entries[number as usize].group);
+        let entry = &mut self.entries[number as usize];
+        let changes = self.rows.local(row);
+        let mut touched = 0;
+        for item in entry.cells.touched() {
+            let count = entry.cells.count(item);
+            let change = count.wrapping_sub(std::mem::replace(&mut entry.seen[item], count));
+            if change != 0 {
+                changes[item] = changes[item].wrapping_add(change);
+                touched |= 1 << item;
+            }
+        }
+        let row = &mut self.rows.rows[row];
+        row.touched |= touched;
+        row.written = row.written.wrapping_add(version.written.wrapping_sub(before.written));
+        row.announced = row.announced.wrapping_add(version.announced.wrapping_sub(before.announced));
+        true
+    }
+
+    /// A flush has found cells as they were.
+    fn note_idle(&mut self, number: u32) {
+        let entry = &mut self.entries[number as usize];
+        entry.idle_visits = entry.idle_visits.saturating_add(1);
+        self.rows.visits.unchanged += 1;
+        if entry.is_idle() {
+            self.rows.visits.wasted += u64::from(entry.idle_visits);
+            self.rows.idle.push(number);
+        }
+    }
+
+    /// The row of a group, made behind those of its ancestors.
+    fn row(&mut self, group: u32) -> usize {
+        let mut without: SmallVec<[u32; LEVELS_COMMON]> = SmallVec::new();
+        let mut at = group;
+        let mut above = NO_ROW;
+        while at != NONE {
+            let group = &self.groups[at as usize];
+            if group.slice == self.rows.slice {
+                above = group.row;
+                break;
+            }
+            without.push(at);
+            at = group.parent;
+        }
+        for number in without.into_iter().rev() {
+            let group = &mut self.groups[number as usize];
+            (group.row, group.slice) = (self.rows.push(number, above), self.rows.slice);
+            above = group.row;
+        }
+        self.rows.make_room();
+        above
+    }
+
+    /// Publish what the slice has gathered: no child before its parent.
+    pub(super) fn publish(&mut self) {
+        self.rows.add_up();
+        for (row, local, subtree) in self.rows.changes() {
+            self.groups[row.group as usize].published().publish(row, local, subtree);
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! What the coordinator keeps behind its lock: which groups have listed cells, where they are, and what has been read of
+//! them.
+//!
+//! A group is linked below its parent as long as it, or a group below it, has listed cells. So a flush finds the groups
+//! that have been written and passes by the others. Edge: E17 (add/unlist).
+
+use super::list::{Link, Linked, List, NONE};
+use super::published::{OwnedStats, PublishedStats};
+use super::rows::SliceRows;
+use crate::sync::{Arc, IDLE_VISITS, SLICE};
+use crate::thread::cells::{Cells, Line, Version, lines, lines_bytes};
+
+/// Behind the coordinator's lock.
+pub(super) struct StatTables {
+    pub(super) groups: Vec<WrittenGroup>,
+    pub(super) entries: Vec<CellsEntry>,
+    pub(super) free_groups: Vec<u32>,
+    pub(super) free_entries: Vec<u32>,
+    /// Numbers of cells that stood on top of the stack when it was taken, and are not in their lists yet.
+    pub(super) taken: Vec<u32>,
+    /// Number of the last flush that has begun, and how many had been asked for by then.
+    pub(super) flush: u64,
+    pub(super) begun: u64,
+    /// Number of the last unlisting.
+    pub(super) unlisting: u64,
+    pub(super) rows: SliceRows,
+}
+
+/// What the coordinator keeps about a group that has been written.
+pub(super) struct WrittenGroup {
+    /// None while the place is free.
+    pub(super) published: Option<OwnedStats>,
+    pub(super) parent: u32,
+    /// Among the children of its parent that have listed cells, here or below. The root is in no list.
+    link: Link,
+    linked: bool,
+    pub(super) children: List,
+    pub(super) listed: List,
+    pub(super) idle: List,
+    /// The cells of threads that have none of their own.
+    pub(super) shared: u32,
+    /// The last flush that is done with the group and everything below it.
+    pub(super) done: u64,
+    /// Its row, of which slice.
+    pub(super) row: usize,
+    pub(super) slice: u64,
+}
+
+/// What the coordinator keeps about one thread's cells for one group.
+pub(super) struct CellsEntry {
+    pub(super) cells: Cells,
+    _lines: Arc<[Line]>,
+    /// What has been read, and of which version.
+    pub(super) seen: Box<[i64]>,
+    pub(super) version: Version,
+    pub(super) group: u32,
+    link: Link,
+    pub(super) listed: bool,
+    /// The unlisting that has unmarked them; 0 for none.
+    pub(super) unlisting: u64,
+    pub(super) idle_visits: u32,
+    /// The last flush that is done with them.
+    pub(super) done: u64,
+}
+
+impl Linked for WrittenGroup {
+    fn link(&mut self) -> &mut Link {
+        &mut self.link
+    }
+
+    fn done(&mut self) -> &mut u64 {
+        &mut self.done
+    }
+}
+
+impl Linked for CellsEntry {
+    fn link(&mut self) -> &mut Link {
+        &mut self.link
+    }
+
+    fn done(&mut self) -> &mut u64 {
+        &mut self.done
+    }
+}
+
+impl StatTables {
+    pub(super) fn new(items: usize) -> StatTables {
+        StatTables {
+            groups: Vec::new(),
+            entries: Vec::new(),
+            free_groups: Vec::new(),
+            free_entries: Vec::new(),
+            taken: Vec::new(),
+            flush: 0,
+            begun: 0,
+            unlisting: 0,
+            rows: SliceRows::new(items),
+        }
+    }
+
+    /// A place for a group, with its published statistics.
+    pub(super) fn add_group(&mut self, parent: Option<&PublishedStats>, published: OwnedStats) -> &OwnedStats {
+        let number = self.free_groups.pop().unwrap_or_else(|| {
+            self.groups.push(WrittenGroup::FREE);
+            // A release allocates nothing.
+            self.free_groups.reserve(self.groups.len());
+            (self.groups.len() - 1) as u32
+        });
+        published.init(parent, number);
+        let group = &mut self.groups[number as usize];
+        *group = WrittenGroup { parent: parent.map_or(NONE, PublishedStats::number), ..WrittenGroup::FREE };
+        group.published.insert(published)
+    }
+
+    /// Cells for a group: those of one that has been released, or `new` ones.
+    pub(super) fn add_entry(
+        &mut self,
+        group: u32,
+        builder: u64,
+        quantum: u64,
+        new: impl FnOnce() -> CellsEntry,
+    ) -> u32 {
+        let number = self.free_entries.pop().unwrap_or_else(|| {
+            self.entries.push(new());
+            // A release allocates nothing.
+            self.free_entries.reserve(self.entries.len());
+            (self.entries.len() - 1) as u32
+        });
+        let entry = &mut self.entries[number as usize];
+        entry.cells.begin(builder, entry.seen.len(), number, quantum);
+        entry.seen.fill(0);
+        (entry.version, entry.group, entry.idle_visits) = (entry.cells.version(), group, 0);
+        self.groups[group as usize].idle.push_front(&mut self.entries, number);
+        number
+    }
+
+    pub(super) fn has_free_entry(&self) -> bool {
+        !self.free_entries.is_empty()
+    }
+
+    /// Bytes of the tables, as far as they have been written to: vectors are not, beyond their length.
+    pub(super) fn bytes(&self) -> u64 {
+        let items = self.rows.items;
+        let entry = size_of::<CellsEntry>() + lines_bytes(items) + items * size_of::<i64>();
+        let numbers = self.free_groups.len() + self.free_entries.len() + self.taken.len();
+        let groups = self.groups.len() * size_of::<WrittenGroup>();
+        (self.entries.len() * entry + groups + numbers * size_of::<u32>()) as u64 + self.rows.bytes()
+    }
+
+    /// Groups that have a place, and so published statistics.
+    pub(super) fn groups_in_use(&self) -> u64 {
+        (self.groups.len() - self.free_groups.len()) as u64
+    }
+
+    // === The lists ===
+
+    /// Put cells that were taken from the stack into their lists, at most [`SLICE`]. True where none are left.
+    pub(super) fn enlist_taken(&mut self) -> bool {
+        let mut enlisted = 0;
+        while let Some(number) = self.taken.pop() {
+            if enlisted == SLICE {
+                self.taken.push(number);
+                return false;
+            }
+            let entry = number - 1;
+            let next = self.entries[entry as usize].cells.next();
+            if next != 0 {
+                self.taken.push(next);
+            }
+            self.enlist(entry);
+            enlisted += 1;
+        }
+        true
+    }
+
+    /// Cells that their owner has marked and pushed.
+    pub(super) fn enlist(&mut self, number: u32) {
+        let entry = &mut self.entries[number as usize];
+        entry.idle_visits = 0;
+        let group = entry.group;
+        if entry.listed {
+            // Unmarked, and their owner has marked them again before they were unlisted: they stay, and count as two
+            // writers until now.
+            entry.unlisting = 0;
+            self.remove_writers(group, 1);
+            return;
+        }
+        (entry.listed, entry.done) = (true, 0);
+        self.groups[group as usize].idle.remove(&mut self.entries, number);
+        self.groups[group as usize].listed.push_front(&mut self.entries, number);
+        let mut at = group;
+        while !self.groups[at as usize].linked && self.groups[at as usize].parent != NONE {
+            let parent = self.groups[at as usize].parent;
+            let mut siblings = self.groups[parent as usize].children;
+            (self.groups[at as usize].linked, self.groups[at as usize].done) = (true, 0);
+            siblings.push_front(&mut self.groups, at);
+            self.groups[parent as usize].children = siblings;
+            at = parent;
+        }
+    }
+
+    pub(super) fn remove_writers(&self, group: u32, gone: u64) {
+        self.groups[group as usize].published().path_to_root().for_each(|level| level.remove_writers(gone));
+    }
+
+    /// Groups without listed cells, here and below, leave their parents' lists.
+    pub(super) fn prune(&mut self, mut at: u32) {
+        while let WrittenGroup { linked: true, parent, children, listed, .. } = self.groups[at as usize]
+            && children.first().is_none()
+            && listed.first().is_none()
+        {
+            let mut siblings = self.groups[parent as usize].children;
+            siblings.remove(&mut self.groups, at);
+            self.groups[parent as usize].children = siblings;
+            self.groups[at as usize].linked = false;
+            at = parent;
+        }
+    }
+
+    /// A flush is done with the group and everything below. The group takes the lowest number that a member of its lists
+    /// has: those members are in front.
+    pub(super) fn finish(&mut self, group: u32) {
+        let WrittenGroup { linked, parent, children, listed, .. } = self.groups[group as usize];
+        let below = children.first().map(|child| self.groups[child as usize].done);
+        let own = listed.first().map(|entry| self.entries[entry as usize].done);
+        let done = below.into_iter().chain(own).min().unwrap_or(self.flush);
+        if linked {
+            let mut siblings = self.groups[parent as usize].children;
+            siblings.done(&mut self.groups, group, done);
+            self.groups[parent as usize].children = siblings;
+        } else {
+            self.groups[group as usize].done = done;
+        }
+    }
+
+    /// Any cells of a group, and whether they are listed.
+    pub(super) fn first_of(&self, group: u32) -> Option<(u32, bool)> {
+        let WrittenGroup { listed, idle, .. } = self.groups[group as usize];
+        listed.first().map(|entry| (entry, true)).or_else(|| idle.first().map(|entry| (entry, false)))
+    }
+}
+
+impl WrittenGroup {
+    const FREE: WrittenGroup = WrittenGroup {
+        published: None,
+        parent: NONE,
+        link: Link::ALONE,
+        linked: false,
+        children: List::EMPTY,
+        listed: List::EMPTY,
+        idle: List::EMPTY,
+        shared: NONE,
+        done: 0,
+        row: 0,
+        slice: 0,
+    };
+
+    /// Of a place that is not free.
+    pub(super) fn published(&self) -> &PublishedStats {
+        self.published.as_ref().expect("a group has its published statistics until it is released")
+    }
+}
+
+impl CellsEntry {
+    pub(super) fn is_idle(&self) -> bool {
+        self.idle_visits >= IDLE_VISITS
+    }
+
+    pub(super) fn new(items: usize) -> CellsEntry {
+        let lines = lines(items);
+        CellsEntry {
+            cells: Cells::new(&lines),
+            _lines: lines,
+            seen: vec![0; items].into(),
+            version: Version::default(),
+            group: NONE,
+            link: Link::ALONE,
+            listed: false,
+            unlisting: 0,
+            idle_visits: 0,
+            done: 0,
+        }
+    }
+}

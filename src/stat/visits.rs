@@ -1,0 +1,99 @@
+//! What a flush has visited, and what follows from it: whether idle cells are worth a barrier, and whether a later read
+//! flushes though its error bound allows it not to.
+
+use crate::sync::Ordering;
+use crate::sync::stat_atomic::AtomicU32;
+
+/// So many visits to idle cells cost as much as a barrier, which ends them: four visits to eight cells, or 32 to one. So
+/// the barriers of all flushes cost no more than the visits to idle cells do.
+const WASTED_MAX: u64 = 32;
+
+/// Reads within the bound from one flush to the next: at first, and where the writers write on.
+const READS_FIRST: u32 = 2;
+const READS_MAX: u32 = 64;
+
+/// Whether a flush unlists the cells that it has found idle, which takes a barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unlist {
+    /// Nor does a visit of this flush count as one that has found cells idle.
+    Never,
+    /// Where the visits to idle cells have come to cost as much.
+    Many,
+    Always,
+}
+
+/// What a flush, or a slice of it, has visited.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Visits {
+    pub(super) all: usize,
+    /// Of cells that are as the visit before has left them.
+    pub(super) unchanged: usize,
+    /// Visits in a row, this one included, to cells that are idle by now.
+    pub(super) wasted: u64,
+}
+
+impl Visits {
+    pub(crate) fn add(&mut self, more: Visits) {
+        self.all += more.all;
+        self.unchanged += more.unchanged;
+        self.wasted += more.wasted;
+    }
+
+    /// Whether the wasted visits have cost as much as a barrier.
+    pub(super) fn are_worth_a_barrier(self) -> bool {
+        self.wasted >= WASTED_MAX
+    }
+}
+
+/// How often a read flushes though its error bound allows it not to. The cells of a writer that has stopped stay in the
+/// bound until flushes have found them idle, and without a flusher only reads flush.
+pub(crate) struct ReadCadence {
+    /// Reads within the bound until one flushes.
+    left: AtomicU32,
+    /// How many there are from one such flush to the next.
+    between: AtomicU32,
+}
+
+impl ReadCadence {
+    pub(super) const fn new() -> ReadCadence {
+        ReadCadence { left: AtomicU32::new(0), between: AtomicU32::new(0) }
+    }
+
+    /// For a group that has not been read yet.
+    pub(super) fn reset(&self) {
+        self.set(READS_FIRST);
+    }
+
+    fn set(&self, between: u32) {
+        self.between.store(between, Ordering::Relaxed);
+        self.left.store(between, Ordering::Relaxed);
+    }
+
+    /// Count a read within the bound. Whether it flushes.
+    pub(crate) fn is_flush_due(&self) -> bool {
+        let left = self.left.load(Ordering::Relaxed);
+        if left > 1 {
+            // Two readers at once may count as one: nothing rests on the number.
+            self.left.store(left - 1, Ordering::Relaxed);
+        }
+        left <= 1
+    }
+
+    /// A read has flushed because its bound asked for it.
+    pub(crate) fn note_due_flush(&self) {
+        self.set(self.between.load(Ordering::Relaxed));
+    }
+
+    /// A read has flushed though its bound allowed it not to. Where most writers have stopped the next read flushes too,
+    /// so that they are soon unlisted. Where most write on the number of reads doubles, so that such a flush costs each
+    /// read little.
+    pub(crate) fn note_extra_flush(&self, visits: Visits) {
+        let between = self.between.load(Ordering::Relaxed);
+        self.set(match visits {
+            // Another reader's flush has done it all.
+            Visits { all: 0, .. } => between,
+            Visits { all, unchanged, .. } if unchanged > all / 2 => 1,
+            _ => (2 * between).min(READS_MAX),
+        });
+    }
+}
