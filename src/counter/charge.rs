@@ -1,10 +1,11 @@
 //! The whole path of a charge and of an uncharge.
 
 use crate::counter::config::Pressure;
+use crate::counter::door::StockMove;
 use crate::counter::make::slow_path;
 use crate::counter::object::{Counter, SHARED, USAGE_MAX};
 use crate::counter::refusal::Refusal;
-use crate::stat::Stat;
+use crate::counter::walk::{Amount, Walked};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::context;
 use crate::thread::directory::Header;
@@ -16,14 +17,33 @@ use crate::thread::transit::ANY;
 /// Times a charge is excluded again while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
 const RECLAIM_RETRIES_MAX: usize = 16;
 
-/// A walk that got through.
-struct Walked {
+/// A charge is made by a walk.
+struct Refilled {
+    walked: Walked,
     /// Whether the stock was open.
     open: bool,
-    /// Whether it was for a batch.
+    /// Whether the walk was for a batch.
     stocked: bool,
-    /// The room that it left.
-    margin: u64,
+}
+
+/// What a charge that did not hit leaves to its caller.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub(crate) struct Charged {
+    /// Units of the walk where it left a level above its high; else 0.
+    pub(crate) over_high: u64,
+}
+
+impl Charged {
+    /// Nothing: no level was left above its high.
+    const QUIETLY: Charged = Charged { over_high: 0 };
+
+    /// Left with the thread, for who delays it.
+    pub(crate) fn note(self) {
+        if self.over_high > 0 {
+            context::note_over_high(self.over_high);
+        }
+    }
 }
 
 /// Whether a refusal asks the pressure hook first.
@@ -83,13 +103,13 @@ impl Counter {
     #[cold]
     #[inline(never)]
     pub(crate) fn try_charge_slow(&self, n: u64, missed: Consume) -> Result<(), Refusal<'_>> {
-        self.charge_slow(n, missed, Ask::Hook)
+        self.charge_slow(n, missed, Ask::Hook).map(drop)
     }
 
     /// The same for groups, who ask for reclaim themselves, outside of any slow path.
     #[cold]
     #[inline(never)]
-    pub(crate) fn try_charge_once_slow(&self, n: u64, missed: Consume) -> Result<(), Refusal<'_>> {
+    pub(crate) fn try_charge_once_slow(&self, n: u64, missed: Consume) -> Result<Charged, Refusal<'_>> {
         self.charge_slow(n, missed, Ask::Nobody)
     }
 
@@ -123,33 +143,32 @@ impl Counter {
         }
     }
 
-    fn charge_slow(&self, n: u64, missed: Consume, ask: Ask) -> Result<(), Refusal<'_>> {
+    fn charge_slow(&self, n: u64, missed: Consume, ask: Ask) -> Result<Charged, Refusal<'_>> {
         if n == 0 {
-            return Ok(());
+            return Ok(Charged::QUIETLY);
         }
         slow_path(|block, nested| {
             let missed = if self.incarnation().careful { self.consume_careful(block, n) } else { missed };
             if missed == Consume::Undone {
                 self.undo(block, n);
             }
-            if missed != Consume::Hit {
-                self.charge_missed(block, nested, n, ask)?;
-            }
+            let charged =
+                if missed == Consume::Hit { Charged::QUIETLY } else { self.charge_missed(block, nested, n, ask)? };
             self.count_charged(block.filter(|_| !nested), n);
-            Ok(())
+            Ok(charged)
         })
     }
 
-    fn charge_missed(&self, block: Option<&Block>, nested: bool, n: u64, ask: Ask) -> Result<(), Refusal<'_>> {
+    fn charge_missed(&self, block: Option<&Block>, nested: bool, n: u64, ask: Ask) -> Result<Charged, Refusal<'_>> {
         let mut refusal = match self.refill(block.filter(|_| !nested), n) {
-            Ok(walked) => {
-                if let Some(block) = block.filter(|_| walked.stocked) {
-                    self.count(block, Stat::STOCK_REFILL);
+            Ok(Refilled { walked, open, stocked }) => {
+                if let (Some(block), Some(policies)) = (block.filter(|_| stocked), self.tree().policies) {
+                    policies.stock_moved(self, block, StockMove::Refill);
                 }
                 if !nested {
-                    self.tree().adapt(self, walked.open, walked.margin);
+                    self.tree().adapt(self, open, walked.margin);
                 }
-                return Ok(());
+                return Ok(Charged { over_high: walked.over_high });
             }
             Err(refusal) => refusal,
         };
@@ -158,12 +177,12 @@ impl Counter {
             self.tree().counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
         } else {
             refusal = match self.tree().charge_at_limit(self, n, None, refusal) {
-                Ok(_) => return Ok(()),
+                Ok(walked) => return Ok(Charged { over_high: walked.over_high }),
                 Err(refusal) => refusal,
             };
             if ask == Ask::Hook {
                 refusal = match self.ask_hook(block, n, refusal) {
-                    Ok(()) => return Ok(()),
+                    Ok(()) => return Ok(Charged::QUIETLY),
                     Err(refusal) => refusal,
                 };
             }
@@ -175,36 +194,36 @@ impl Counter {
     }
 
     /// A walk for a batch, whose surplus stays in the slot, or for exactly `n`.
-    fn refill(&self, block: Option<&Block>, n: u64) -> Result<Walked, Refusal<'_>> {
-        let exactly = |open: bool| {
-            let walked = self.walk(n);
-            walked.map(|margin| Walked { open, stocked: false, margin })
-        };
+    fn refill(&self, block: Option<&Block>, n: u64) -> Result<Refilled, Refusal<'_>> {
+        let exactly = |open: bool| self.walk(n, Amount::Needed).map(|walked| Refilled { walked, open, stocked: false });
         let Some(block) = block else { return exactly(false) };
         self.enter(block);
         // SeqCst (E5, E14): read in transit. Whoever closes the stock after this waits for us.
         let capacity = self.header.capacity.load(Ordering::SeqCst);
         // Inside reclaim nothing is charged in advance: what is there is what is lacking.
         let (open, batch) = (capacity > 0, if capacity > 0 && registry::in_reclaim() { 0 } else { capacity / 2 });
-        let walked = match self.ready_slot(block, capacity) {
-            Some(slot) if n <= batch => match context::walk_batch(|| self.walk(batch)) {
-                (Ok(margin), false) => {
+        let refilled = match self.ready_slot(block, capacity) {
+            Some(slot) if n <= batch => match self.walk(batch, Amount::Batch) {
+                Ok(walked) if !walked.above_observed => {
                     self.keep_surplus(slot, batch - n);
-                    Ok(Walked { open, stocked: true, margin })
+                    Ok(Refilled { walked, open, stocked: true })
                 }
                 // No room for a batch: ask for what is needed, and close.
-                (walked, _) => {
+                walked => {
                     if walked.is_ok() {
                         self.uncharge_levels(batch);
-                        context::take_over_high();
                     }
-                    exactly(open).map(|walked| Walked { margin: 0, ..walked })
+                    exactly(open).map(|Refilled { walked, .. }| Refilled {
+                        walked: Walked { margin: 0, ..walked },
+                        open,
+                        stocked: false,
+                    })
                 }
             },
             _ => exactly(open),
         };
         block.transit.end();
-        walked
+        refilled
     }
 
     /// In transit, as one of this counter's chargers.
@@ -343,7 +362,9 @@ impl Counter {
             }
             // The same for the statistics. A stock that this thread has not used yet does not overflow.
             if let Some(block) = alone.filter(|block| self.is_full_for(block, n)) {
-                self.count(block, Stat::STOCK_RETURN);
+                if let Some(policies) = self.tree().policies {
+                    policies.stock_moved(self, block, StockMove::Return);
+                }
             }
             let poisoned = self.poisoned.load(Ordering::Relaxed);
             let whole = match alone {

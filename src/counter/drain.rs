@@ -15,6 +15,7 @@ use crate::counter::object::{CLOSED, Counter, OPENED};
 use crate::counter::refusal::Refusal;
 use crate::counter::stocks::{Claim, List, Scope, Stocks};
 use crate::counter::tree::Tree;
+use crate::counter::walk::{Amount, Walked};
 use crate::sync::barrier::BarrierFailed;
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::registry::Block;
@@ -69,24 +70,24 @@ impl Tree {
         n: u64,
         top: Option<&Counter>,
         mut refusal: Refusal<'a>,
-    ) -> Result<u64, Refusal<'a>> {
+    ) -> Result<Walked, Refusal<'a>> {
         for _ in 0..TURNS_MAX {
             if refusal.without_credit() {
                 return Err(refusal);
             }
             let mut stocks = self.stocks.lock();
             // Whoever held the lock has drained: the loser of the race looks again before it drains itself.
-            refusal = match node.walk_below(n, top) {
-                Ok(margin) => return Ok(margin),
+            refusal = match node.walk_below(n, Amount::Needed, top) {
+                Ok(walked) => return Ok(walked),
                 Err(refusal) => refusal,
             };
             let level = refusal.level;
             level.limits.tight.store(true, Ordering::Relaxed);
             let closed = self.close(&mut stocks, level, Scope::Subtree);
-            let retried = node.walk_below(n, top);
+            let retried = node.walk_below(n, Amount::Needed, top);
             self.reopen(&mut stocks, level);
             match (retried, closed) {
-                (Ok(margin), _) => return Ok(margin),
+                (Ok(walked), _) => return Ok(walked),
                 (Err(again), Ok(())) if std::ptr::eq(again.level, level) => return Err(again),
                 // Refused at another level now: that one has credit of its own to look for.
                 (Err(again), Ok(())) => refusal = again,
@@ -167,7 +168,7 @@ impl Tree {
         }
         self.reopen(stocks, level);
         // Whoever waits here may fit now, or never again.
-        level.schedule_waited_for();
+        level.limit_moved();
         level.usage().saturating_sub(max)
     }
 

@@ -10,28 +10,38 @@ use crate::counter::watch::WAITING;
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::registry;
 
+/// A level has let a walk pass.
+pub(crate) struct Admitted {
+    /// As the walk has left it.
+    pub(crate) usage: i64,
+    /// Units that fit above it.
+    pub(crate) room: u64,
+    /// A policy watches the level.
+    pub(crate) watched: bool,
+}
+
 impl Counter {
-    /// Add `n` if usage stays within max. Returns usage and the room left above it.
+    /// Add `n` if usage stays within max.
     ///
     /// One try as it mostly goes, with nothing kept for the case that it does not: what is spilled before a locked
     /// instruction delays it.
     #[inline]
-    pub(crate) fn admit(&self, n: u64) -> Result<(i64, u64), Refusal<'_>> {
+    pub(crate) fn admit(&self, n: u64) -> Result<Admitted, Refusal<'_>> {
         // Acquire (E1): max is read after usage, as in `admit_slow`.
         let usage = self.usage.units.load(Ordering::Acquire);
         let max = self.limits.max.load(Ordering::Acquire);
         if let Some(new) = checked_add(usage, n).filter(|&new| within(new, max))
             && self.exchange(usage, new).is_ok()
-            && let Ok(room) = self.recheck_limit(new, n)
+            && let Ok(admitted) = self.recheck_limit(new, n)
         {
-            return Ok((new, room));
+            return Ok(admitted);
         }
         self.admit_slow(n)
     }
 
     #[cold]
     #[inline(never)]
-    fn admit_slow(&self, n: u64) -> Result<(i64, u64), Refusal<'_>> {
+    fn admit_slow(&self, n: u64) -> Result<Admitted, Refusal<'_>> {
         // Acquire (E10): read before usage, compared after the refusal.
         let open = self.limits.open.load(Ordering::Acquire);
         // Acquire, here and where the exchange fails: max is read after usage, so that a refusal never pairs an old max
@@ -54,10 +64,7 @@ impl Counter {
                 usage = now;
                 continue;
             }
-            return match self.recheck_limit(new, n) {
-                Ok(room) => Ok((new, room)),
-                Err(max) => Err(self.refusal(open, usage, max)),
-            };
+            return self.recheck_limit(new, n).map_err(|max| self.refusal(open, usage, max));
         }
     }
 
@@ -67,10 +74,9 @@ impl Counter {
         self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Acquire)
     }
 
-    /// Look at max again: with `new` this level is within it, and has so much room left; or gives `n` back, for the max
-    /// is this.
+    /// Look at max again: with `new` this level is within it; or gives `n` back, for the max is this.
     #[inline(always)]
-    fn recheck_limit(&self, new: i64, n: u64) -> Result<u64, u64> {
+    fn recheck_limit(&self, new: i64, n: u64) -> Result<Admitted, u64> {
         fence_after_exchange();
         // SeqCst (E1): after the exchange on usage; pairs with `store_max`.
         let max = self.limits.max.load(Ordering::SeqCst);
@@ -78,10 +84,11 @@ impl Counter {
             self.take_off(n);
             return Err(max);
         }
-        let max = if self.is_watched() { self.admit_watched(new, n, max).ok_or(max)? } else { max };
+        let watched = self.is_watched();
+        let max = if watched { self.admit_watched_slow(n, max).ok_or(max)? } else { max };
         let room = max.min(USAGE_MAX).saturating_sub(new.max(0).cast_unsigned());
         self.loosen(room);
-        Ok(room)
+        Ok(Admitted { usage: new, room, watched })
     }
 
     fn refusal(&self, open: u64, usage: i64, max: u64) -> Refusal<'_> {
@@ -118,7 +125,7 @@ impl Counter {
 
     #[cold]
     fn loosen_slow(&self, room: u64) {
-        if room.min(self.room(self.high())) >= self.tree().open_margin(self.batch()) {
+        if room.min(self.room(self.high_mark())) >= self.tree().open_margin(self.batch()) {
             self.limits.tight.store(false, Ordering::Relaxed);
         }
     }
@@ -144,7 +151,6 @@ impl Counter {
             match self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => {
                     fence_after_exchange();
-                    self.rose();
                     return (new, excess > 0);
                 }
                 Err(now) => usage = now,
@@ -154,8 +160,8 @@ impl Counter {
 
     /// Take `n` off this level. Returns what was there to take: less than `n` is an underflow, counted and clamped.
     pub(crate) fn subtract(&self, n: u64) -> u64 {
-        let keeper = self.first();
-        let of = keeper.state().generation();
+        let first = self.first();
+        let of = first.state().generation();
         // Relaxed: whose units were forced has them from the thread that forced them, and finds them here.
         let taken = if self.limits.forced.load(Ordering::Relaxed) == 0 {
             self.subtract_usage(n)
@@ -169,9 +175,9 @@ impl Counter {
             taken
         };
         fence_after_exchange();
-        self.fell_if(keeper, of);
+        self.fell_if(first, of);
         // E15: these may have been the last units.
-        keeper.part(of);
+        first.part(of);
         taken
     }
 
@@ -259,7 +265,7 @@ impl Counter {
     pub(crate) fn set_reserve(&self, units: u64) {
         self.limits.reserve_wanted.store(units, Ordering::Relaxed);
         self.store_admitted(self.max(), units);
-        self.schedule_waited_for();
+        self.limit_moved();
     }
 
     /// What charges inside reclaim are admitted to, and what others are. A level that is only observed admits everybody.

@@ -14,6 +14,7 @@
 
 pub(crate) mod charge;
 pub(crate) mod config;
+pub(crate) mod door;
 pub(crate) mod drain;
 pub(crate) mod incarnation;
 pub(crate) mod index;

@@ -9,7 +9,6 @@ use std::ptr;
 
 use smallvec::SmallVec;
 
-use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::counter::watch::TOLD;
 use crate::reclaim::protection::{Level, effective};
@@ -113,17 +112,10 @@ impl Counter {
         }
     }
 
-    /// The same by somebody who does not keep the counter alive any more; `of` is the life of who does. With a handle
-    /// for the time being: whoever told the parent meanwhile may have been the last.
-    pub(crate) fn tell_protected_if(&self, keeper: &Counter, of: Generation) {
+    /// It has a min or a low.
+    pub(crate) fn is_protected(&self) -> bool {
         // SeqCst (E11): as in `tell_protected`.
-        let protects = self.limits.min.load(Ordering::SeqCst) > 0 || self.limits.low.load(Ordering::SeqCst) > 0;
-        if protects && keeper.state().try_pin(of) {
-            self.tell_protected();
-            if let Some(of) = keeper.unpin() {
-                keeper.part(of);
-            }
-        }
+        self.limits.min.load(Ordering::SeqCst) > 0 || self.limits.low.load(Ordering::SeqCst) > 0
     }
 
     /// Exchange what was told, add the difference to the parent, look again. Whoever exchanges last has seen every

@@ -3,6 +3,7 @@
 use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal;
+use crate::counter::walk::Amount;
 
 impl Counter {
     /// Charge `n` to this counter and its ancestors below `top`, which it holds already: exactly, or not at all.
@@ -13,7 +14,7 @@ impl Counter {
             if let Some(block) = alone {
                 self.enter(block);
             }
-            let walked = self.walk_below(n, Some(top));
+            let walked = self.walk_below(n, Amount::Needed, Some(top));
             if let Some(block) = alone {
                 block.transit.end();
             }

@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 
 use crate::counter::config::{BUDGET_SHARE, CounterConfig};
+use crate::counter::door::Policies;
 use crate::counter::links::Hierarchy;
 use crate::counter::make::group_cache;
 use crate::counter::object::{Counter, USAGE_MAX};
@@ -36,6 +37,8 @@ pub(crate) struct Tree {
     pub(crate) adaptive: bool,
     pub(crate) audited: bool,
     pub(crate) config: CounterConfig,
+    /// Who is asked and told of charges; none for bare counters.
+    pub(crate) policies: Option<&'static dyn Policies>,
     /// Where its groups come from.
     pub(crate) pool: Shared<Cache>,
     /// Where their counts of events come from. Of a tree of groups.
@@ -71,6 +74,7 @@ pub(crate) struct Tree {
 
 /// What makes a tree one of groups.
 pub(crate) struct OfGroups {
+    pub(crate) policies: &'static dyn Policies,
     pub(crate) pool_align: PoolAlign,
     pub(crate) further: Box<[CounterDecl]>,
     pub(crate) groups_max: u32,
@@ -163,6 +167,7 @@ impl Tree {
     fn make(config: CounterConfig, pool: Shared<Cache>, groups: Option<OfGroups>) -> Arc<Tree> {
         static NUMBERS: AtomicU32 = AtomicU32::new(1);
         let events = groups.as_ref().map(|groups| event_cache(groups.pool_align));
+        let policies = groups.as_ref().map(|groups| groups.policies);
         let (further, groups_max, reclaim, stats, numa) = match groups {
             Some(OfGroups { further, groups_max, reclaim, stats, numa, .. }) => {
                 (further, groups_max, reclaim, Some(stats), Some(numa))
@@ -176,6 +181,7 @@ impl Tree {
             adaptive: config.adaptive,
             audited: config.audit,
             config,
+            policies,
             pool,
             events,
             further,

@@ -7,13 +7,17 @@ use std::ptr;
 
 use smallvec::SmallVec;
 
+use crate::counter::door::Crossing;
 use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal;
-use crate::reclaim::Event;
+use crate::counter::watch::{HIGH, OBSERVED};
 use crate::sync::Ordering;
 
 /// Levels at a new peak that a walk keeps on its own stack.
 const RISEN_COMMON: usize = 8;
+
+/// Watched levels that a walk keeps on its own stack.
+const WATCHED_COMMON: usize = 4;
 
 /// The levels of a charge: from a counter to its root. For the front of a set, all chains of its members, the last
 /// first; uncharges go from the first, so that a later counter never reads lower for it.
@@ -36,29 +40,66 @@ impl<'a> Iterator for Levels<'a> {
     }
 }
 
-/// Levels that a walk may bring to a new peak. Recorded once the walk is through, so that a doomed one leaves none.
-struct Risen<'a>(SmallVec<[(&'a Counter, u64); RISEN_COMMON]>);
+/// What a walk that got through has found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Walked {
+    /// The smallest room that its own exchanges left.
+    pub(crate) margin: u64,
+    /// Units of the walk where it left a level above its high; else 0.
+    pub(crate) over_high: u64,
+    /// It left a level that is only observed above its max.
+    pub(crate) above_observed: bool,
+}
 
-impl<'a> Risen<'a> {
+impl Walked {
+    /// Nothing to tell, and as much room as can be.
+    const FREE: Walked = Walked { margin: u64::MAX, over_high: 0, above_observed: false };
+}
+
+/// Whether the charge needs all that a walk asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Amount {
+    /// The charge needs it: an observed max counts it.
+    Needed,
+    /// The charge needs less: where the walk leaves an observed level above its max, its caller undoes it and walks for
+    /// what is needed.
+    Batch,
+}
+
+/// Levels that a walk looks at again once it is through, so that a doomed walk leaves no trace at them.
+struct Passed<'a> {
+    /// Those that the walk may bring to a new peak.
+    risen: SmallVec<[(&'a Counter, u64); RISEN_COMMON]>,
+    /// Those that are watched.
+    watched: SmallVec<[(&'a Counter, u64); WATCHED_COMMON]>,
+}
+
+impl<'a> Passed<'a> {
     fn new() -> Self {
-        Risen(SmallVec::new())
+        Passed { risen: SmallVec::new(), watched: SmallVec::new() }
     }
 
     #[inline]
-    fn note(&mut self, level: &'a Counter, usage: i64) {
+    fn note(&mut self, level: &'a Counter, usage: i64, watched: bool) {
         let usage = usage.max(0).cast_unsigned();
         if level.peaks().rises(usage) {
-            self.0.push((level, usage));
+            self.risen.push((level, usage));
+        }
+        if watched {
+            self.watched.push((level, usage));
         }
     }
 
     #[inline]
-    fn record(self) {
-        for (level, usage) in self.0 {
+    fn record_peaks(&self) {
+        for &(level, usage) in &self.risen {
             level.peaks().record(usage);
         }
     }
 }
+
+/// What has crossed a mark on a walk: told to the policies at once.
+type Crossings<'a> = SmallVec<[Crossing<'a>; WATCHED_COMMON]>;
 
 impl Counter {
     #[inline]
@@ -71,54 +112,93 @@ impl Counter {
         self.path_to_root().take_while(move |&level| top.is_none_or(|top| !ptr::eq(level, top)))
     }
 
-    /// Charge exactly `n` at every level, or at none. Returns the smallest room that its own exchanges left.
+    /// Charge exactly `n` at every level, or at none.
     ///
     /// A doomed walk is visible below the refusing level until it is undone.
-    pub(crate) fn walk(&self, n: u64) -> Result<u64, Refusal<'_>> {
-        self.walk_below(n, None)
+    pub(crate) fn walk(&self, n: u64, amount: Amount) -> Result<Walked, Refusal<'_>> {
+        self.walk_below(n, amount, None)
     }
 
     /// [`walk`](Self::walk) the levels below `top` only.
-    pub(crate) fn walk_below(&self, n: u64, top: Option<&Counter>) -> Result<u64, Refusal<'_>> {
-        let mut risen = Risen::new();
+    pub(crate) fn walk_below(&self, n: u64, amount: Amount, top: Option<&Counter>) -> Result<Walked, Refusal<'_>> {
+        let mut passed = Passed::new();
         let mut margin = u64::MAX;
         for level in self.path_below(top) {
             match level.admit(n) {
-                Ok((usage, room)) => {
-                    margin = margin.min(room);
-                    risen.note(level, usage);
+                Ok(admitted) => {
+                    margin = margin.min(admitted.room);
+                    passed.note(level, admitted.usage, admitted.watched);
                 }
                 Err(refusal) => {
-                    self.roll_back(n, refusal.level);
+                    self.roll_back_slow(n, refusal.level);
                     return Err(refusal.limited());
                 }
             }
         }
-        risen.record();
-        Ok(margin)
+        passed.record_peaks();
+        let walked = Walked { margin, ..Walked::FREE };
+        Ok(if passed.watched.is_empty() { walked } else { self.look_at_marks_slow(n, amount, &passed, walked) })
     }
 
     #[cold]
-    fn roll_back(&self, n: u64, refused: &Counter) {
+    fn roll_back_slow(&self, n: u64, refused: &Counter) {
         for below in self.path_to_root().take_while(|&below| !ptr::eq(below, refused)) {
             below.take_off(n);
-            below.has_not_passed(n);
+            below.undo_barge(n);
+        }
+    }
+
+    /// The marks of the watched levels that a walk has passed, against the usage that it left there.
+    #[cold]
+    #[inline(never)]
+    fn look_at_marks_slow(&self, n: u64, amount: Amount, passed: &Passed<'_>, mut walked: Walked) -> Walked {
+        let mut crossings = Crossings::new();
+        for &(level, usage) in &passed.watched {
+            level.tell_protected();
+            if level.is_watched_for(OBSERVED) && usage > level.max() {
+                walked.above_observed = true;
+                if amount == Amount::Needed {
+                    crossings.push(Crossing::ObservedMax(level));
+                }
+            }
+            if level.is_watched_for(HIGH) && usage > level.high_mark() {
+                walked.over_high = n;
+            }
+            if level.is_excess_wrong() {
+                crossings.push(Crossing::Soft(level));
+            }
+        }
+        self.tell_crossings(&crossings);
+        walked
+    }
+
+    fn tell_crossings(&self, crossings: &[Crossing<'_>]) {
+        if let Some(policies) = self.tree().policies.filter(|_| !crossings.is_empty()) {
+            policies.crossed(crossings);
         }
     }
 
     /// Charge exactly `n` at every level, whatever the limits say. True if a level is above its max afterwards.
     pub(crate) fn force(&self, n: u64) -> bool {
-        let mut risen = Risen::new();
+        let mut passed = Passed::new();
+        let mut crossings = Crossings::new();
         let mut crossed = false;
         for level in self.path_to_root() {
             let (usage, above) = level.add_forced(n);
-            risen.note(level, usage);
+            passed.note(level, usage, level.is_watched());
             crossed |= above;
             if above {
-                level.count_event(Event::Overcharge);
+                crossings.push(Crossing::Forced(level));
             }
         }
-        risen.record();
+        passed.record_peaks();
+        for &(level, _) in &passed.watched {
+            level.tell_protected();
+            if level.is_excess_wrong() {
+                crossings.push(Crossing::Soft(level));
+            }
+        }
+        self.tell_crossings(&crossings);
         crossed
     }
 

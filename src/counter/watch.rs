@@ -9,7 +9,6 @@ use std::ptr;
 
 use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
-use crate::reclaim::Event;
 use crate::sync::Ordering;
 use crate::thread::context;
 
@@ -61,36 +60,25 @@ impl Counter {
         self.limits.tight.load(Ordering::Relaxed) || self.is_watched_for(WAITING)
     }
 
-    /// A walk has brought usage to `new`, within max. Returns the max by which room is to be judged. `None`: it has
-    /// taken `n` off again, for it may not pass those who wait.
+    /// A walk has added `n` at a watched level, within `max`. Returns the max by which room is to be judged. `None`: it
+    /// has taken `n` off again, for it may not barge.
     #[cold]
     #[inline(never)]
-    pub(crate) fn admit_watched(&self, new: i64, n: u64, max: u64) -> Option<u64> {
+    pub(crate) fn admit_watched_slow(&self, n: u64, max: u64) -> Option<u64> {
         let watched = self.watched();
-        if watched & WAITING != 0 && !self.may_pass(n) {
+        if watched & WAITING != 0 && self.tree().policies.is_some_and(|policies| !policies.may_barge(self, n)) {
             self.take_off(n);
             return None;
         }
-        let usage = new.max(0).cast_unsigned();
-        let max = if watched & OBSERVED != 0 { self.max() } else { max };
-        // What is charged in advance would not have been refused, but for what is needed: that is looked at again.
-        if watched & OBSERVED != 0 && usage > max && !context::note_above_observed() {
-            self.count_event(Event::Max);
-            self.count_event(Event::Observed);
-        }
-        if watched & HIGH != 0 && usage > self.high.load(Ordering::Relaxed) {
-            context::note_over_high(n);
-        }
-        self.rose();
-        Some(max)
+        Some(if watched & OBSERVED != 0 { self.max() } else { max })
     }
 
-    /// Usage has grown.
-    #[inline]
-    pub(crate) fn rose(&self) {
-        if self.is_watched() {
-            self.tell_protected();
-            self.track_excess();
+    /// A walk that has passed this level takes `n` off it: it barges no more.
+    pub(crate) fn undo_barge(&self, n: u64) {
+        if self.is_watched_for(WAITING)
+            && let Some(policies) = self.tree().policies
+        {
+            policies.barge_undone(self, n);
         }
     }
 
@@ -98,37 +86,72 @@ impl Counter {
     #[inline]
     pub(crate) fn fell(&self) {
         if self.is_watched() {
-            self.fell_watched();
+            self.fell_watched_slow();
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn fell_watched(&self) {
-        self.schedule_waited_for();
+    fn fell_watched_slow(&self) {
         self.tell_protected();
-        self.track_excess();
-    }
-
-    /// Usage has fallen, and the caller does not keep the counter any more; `of` is the life of who does.
-    #[inline]
-    pub(crate) fn fell_if(&self, keeper: &Counter, of: Generation) {
-        if self.is_watched() {
-            self.fell_watched_if(keeper, of);
+        if self.is_watched_for(WAITING) || self.is_excess_wrong() {
+            self.tell_fall();
         }
     }
 
+    fn tell_fall(&self) {
+        if let Some(policies) = self.tree().policies {
+            policies.fell(self);
+        }
+    }
+
+    /// Usage has fallen, and the caller does not keep the counter any more; `of` is the life of `first`, who does.
+    #[inline]
+    pub(crate) fn fell_if(&self, first: &Counter, of: Generation) {
+        if self.is_watched() {
+            self.fell_unkept_slow(first, of);
+        }
+    }
+
+    /// With a handle for the time being: another thread that has told the parent meanwhile may have been the last.
     #[cold]
     #[inline(never)]
-    fn fell_watched_if(&self, keeper: &Counter, of: Generation) {
-        if self.is_watched_for(WAITING) && keeper.state().try_pin(of) {
-            self.schedule_service();
-            if let Some(of) = keeper.unpin() {
-                keeper.part(of);
+    fn fell_unkept_slow(&self, first: &Counter, of: Generation) {
+        let told = self.is_watched_for(WAITING) || self.is_protected() || self.is_excess_wrong();
+        if told && first.state().try_pin(of) {
+            self.fell_watched_slow();
+            if let Some(of) = first.unpin() {
+                first.part(of);
             }
         }
-        self.tell_protected_if(keeper, of);
-        self.track_excess_if(keeper, of);
+    }
+
+    /// A limit has moved: charges that wait here may fit now.
+    pub(crate) fn limit_moved(&self) {
+        if self.is_watched_for(WAITING) {
+            self.tell_fall();
+        }
+    }
+
+    // === Marks that are numbers ===
+
+    /// Usage above it delays charges; `u64::MAX`: never.
+    #[inline]
+    pub(crate) fn high_mark(&self) -> u64 {
+        self.high.load(Ordering::Relaxed)
+    }
+
+    /// Usage is on the other side of the soft limit than the mark says.
+    #[inline]
+    pub(crate) fn is_excess_wrong(&self) -> bool {
+        // SeqCst (E23): after the exchange on usage or limit.
+        let soft = self.limits.soft.load(Ordering::SeqCst);
+        soft < u64::MAX && (self.usage() > soft) != self.is_in_excess()
+    }
+
+    pub(crate) fn is_in_excess(&self) -> bool {
+        // SeqCst (E23): after the exchange on usage; pairs with the mark in `reclaim::excess`.
+        self.limits.in_excess.load(Ordering::SeqCst) != 0
     }
 
     // === Levels to serve ===
@@ -141,13 +164,6 @@ impl Counter {
             self.first().state().pin();
             let after = context::exchange_served(ptr::from_ref(self).cast());
             self.usage.next_served.store(after.cast_mut().cast(), Ordering::Relaxed);
-        }
-    }
-
-    /// The same where somebody waits for room.
-    pub(crate) fn schedule_waited_for(&self) {
-        if self.is_watched_for(WAITING) {
-            self.schedule_service();
         }
     }
 

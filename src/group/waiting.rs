@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::error::ChargeError;
 use super::{Charge, ChargeFuture, Group, high, zero};
 use crate::admission::attempt::{Attempt, ChargeFailure, deadline, fits_ever, may_call_out, reclaim_and_retry, refuse};
+use crate::counter::charge::Charged;
 use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal as NodeRefusal;
 use crate::pressure::OnExhausted;
@@ -58,7 +59,7 @@ impl Attempt for Plain {
     }
 
     fn charge(&self) -> Result<(), NodeRefusal<'static>> {
-        self.node.try_charge_once_slow(self.bytes, Consume::Miss)
+        self.node.try_charge_once_slow(self.bytes, Consume::Miss).map(Charged::note)
     }
 
     fn wait(
@@ -183,7 +184,7 @@ pub(crate) fn try_once(node: &'static Counter, bytes: u64, missed: Consume) -> R
         zero::hold(node);
         return Ok(());
     }
-    node.try_charge_once_slow(bytes, missed).map_err(|refusal| ChargeFailure::Refused {
+    node.try_charge_once_slow(bytes, missed).map(Charged::note).map_err(|refusal| ChargeFailure::Refused {
         refusal,
         counted: false,
         pending: None,

@@ -1,4 +1,5 @@
 //! How groups come and go.
 
 pub(crate) mod create;
+pub(crate) mod door;
 pub(crate) mod own_bytes;

@@ -17,6 +17,7 @@ use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal;
 use crate::counter::tree::Tree;
+use crate::counter::walk::{Amount, Walked};
 use crate::counter::watch::{WAITING, WAITS};
 use crate::pressure::service::Due;
 use crate::sync::{Ordering, fence_after_exchange, model_failed};
@@ -146,19 +147,16 @@ impl Counter {
         if let Some(block) = block {
             block.transit.begin(self.tree().number, self.incarnation().fenced);
         }
-        let own = context::take_over_high();
-        let walked = context::for_another(ticket, || self.walk(n));
-        let noted = context::take_over_high();
-        context::note_over_high(own);
+        let walked = context::for_another(ticket, || self.walk(n, Amount::Needed));
         if let Some(block) = block {
             block.transit.end();
         }
-        walked?;
+        let Walked { over_high, .. } = walked?;
         // Not this thread's own charge: what it has freed for others it has freed.
         if self.tree().audited {
             self.usage.audit_shared.charged_shared(n);
         }
-        Ok(noted)
+        Ok(over_high)
     }
 }
 

@@ -9,7 +9,6 @@
 
 use std::ptr;
 
-use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::counter::tree::Tree;
 use crate::counter::watch::TOLD;
@@ -18,42 +17,9 @@ use crate::reclaim::rings::{Kind, NO_RING};
 use crate::sync::{Ordering, fence_after_exchange};
 
 impl Counter {
-    /// Usage is on the other side of the soft limit than the mark says.
-    #[inline]
-    fn is_crossed(&self) -> bool {
-        // SeqCst (E23): after the exchange on usage or limit.
-        let soft = self.limits.soft.load(Ordering::SeqCst);
-        soft < u64::MAX && (self.usage() > soft) != self.is_in_excess()
-    }
-
-    /// After a change of usage by somebody who keeps the counter alive.
-    #[inline]
-    pub(crate) fn track_excess(&self) {
-        if self.is_crossed() {
-            self.cross();
-        }
-    }
-
-    /// The same by somebody who does not any more; `of` is the life of who does.
-    #[inline]
-    pub(crate) fn track_excess_if(&self, keeper: &Counter, of: Generation) {
-        if self.is_crossed() {
-            self.cross_pinned(keeper, of);
-        }
-    }
-
+    /// Puts the mark right.
     #[cold]
-    fn cross_pinned(&self, keeper: &Counter, of: Generation) {
-        if keeper.state().try_pin(of) {
-            self.cross();
-            if let Some(of) = keeper.unpin() {
-                keeper.part(of);
-            }
-        }
-    }
-
-    #[cold]
-    fn cross(&self) {
+    pub(crate) fn cross(&self) {
         let mut rings = self.tree().rings.lock();
         loop {
             // SeqCst (E23): after the mark of the turn before; pairs with the exchange in `set_soft`.
@@ -61,7 +27,7 @@ impl Counter {
             if excess == self.is_in_excess() {
                 return;
             }
-            // SeqCst (E23): the mark, then usage again; pairs with the exchange on usage before `is_crossed`. Either
+            // SeqCst (E23): the mark, then usage again; pairs with the exchange on usage before `is_excess_wrong`. Either
             // who changes usage sees the new mark, or we see the new usage.
             self.limits.in_excess.swap(u64::from(excess), Ordering::SeqCst);
             fence_after_exchange();
@@ -69,15 +35,10 @@ impl Counter {
         }
     }
 
-    pub(crate) fn is_in_excess(&self) -> bool {
-        // SeqCst (E23): after the exchange on usage; pairs with `cross`.
-        self.limits.in_excess.load(Ordering::SeqCst) != 0
-    }
-
     /// Set the soft limit. A group that goes offline gets none. Under the lock of its
     /// shard.
     pub(crate) fn set_soft(&self, soft: u64) {
-        // SeqCst (E23): the limit, then usage; pairs with the exchange on usage before `is_crossed`.
+        // SeqCst (E23): the limit, then usage; pairs with the exchange on usage before `is_excess_wrong`.
         self.limits.soft.swap(soft, Ordering::SeqCst);
         if soft < u64::MAX {
             self.watch(TOLD);

@@ -7,6 +7,7 @@ use crate::counter::config::{BATCH_MAX, CounterConfig};
 use crate::counter::make::slow_path;
 use crate::counter::tree::{CounterDecl, OfGroups, Tree};
 use crate::group::{Counter, Group};
+use crate::lifecycle::door::GroupPolicies;
 use crate::numa::config::NumaConfig;
 use crate::numa::{NodeId, TopologyError};
 use crate::pool::{NoMemory, PoolAlign};
@@ -406,6 +407,7 @@ impl RuntimeBuilder {
                 return Err(BuildError::ForeignStat);
             }
             let groups = OfGroups {
+                policies: &GroupPolicies,
                 pool_align: self.pool_align,
                 further: self.counters.into(),
                 groups_max: self.groups_max,

@@ -9,14 +9,6 @@ const WAKES: u32 = 1 << 16;
 /// Who has no ticket has come after all who have.
 const NEWCOMER: u64 = u64::MAX;
 
-/// Whether a walk is for a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Batch {
-    None,
-    Walking,
-    Above,
-}
-
 /// Part of what a thread reaches without a call.
 pub(crate) struct Notes {
     /// Levels that this thread has to serve once it holds nothing: a list through them.
@@ -25,8 +17,6 @@ pub(crate) struct Notes {
     ticket: Cell<u64>,
     /// Units of a walk that has left a level above its high; 0: none has.
     over_high: Cell<u64>,
-    /// Whether this thread walks for a batch, and a level that is only observed is above its max by it.
-    batch: Cell<Batch>,
     /// Depth of listeners and of wakers on this thread's stack.
     telling: Cell<u32>,
 }
@@ -37,7 +27,6 @@ impl Notes {
             served: Cell::new(ptr::null()),
             ticket: Cell::new(NEWCOMER),
             over_high: Cell::new(0),
-            batch: Cell::new(Batch::None),
             telling: Cell::new(0),
         }
     }
@@ -83,21 +72,6 @@ pub(crate) fn take_over_high() -> u64 {
 #[inline]
 pub(crate) fn has_to_serve() -> bool {
     crate::sync::with_local(|local| !local.notes.served.get().is_null())
-}
-
-/// Walks for a batch. Returns whether it has left a level that is only observed above its max.
-#[inline]
-pub(crate) fn walk_batch<R>(walk: impl FnOnce() -> R) -> (R, bool) {
-    crate::sync::with_local(|local| local.notes.batch.set(Batch::Walking));
-    let walked = walk();
-    (walked, crate::sync::with_local(|local| local.notes.batch.replace(Batch::None)) == Batch::Above)
-}
-
-/// A level that is only observed is above its max. Returns whether it is for a batch.
-pub(crate) fn note_above_observed() -> bool {
-    crate::sync::with_local(|local| {
-        local.notes.batch.get() != Batch::None && local.notes.batch.replace(Batch::Above) != Batch::None
-    })
 }
 
 /// Listeners on this thread's stack.

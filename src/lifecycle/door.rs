@@ -1,0 +1,51 @@
+//! What charging asks and tells the policies of a tree of groups, passed on to each of them.
+
+use crate::counter::door::{Crossing, Policies, StockMove};
+use crate::counter::object::Counter;
+use crate::counter::watch::WAITING;
+use crate::reclaim::Event;
+use crate::stat::Stat;
+use crate::thread::registry::Block;
+
+/// The policies of every tree of groups. What they keep for a tree and for a group lies with the tree and the group.
+pub(crate) struct GroupPolicies;
+
+impl Policies for GroupPolicies {
+    fn may_barge(&self, counter: &Counter, n: u64) -> bool {
+        counter.may_pass(n)
+    }
+
+    fn barge_undone(&self, counter: &Counter, n: u64) {
+        counter.has_not_passed(n);
+    }
+
+    fn crossed(&self, crossings: &[Crossing<'_>]) {
+        for crossing in crossings {
+            match *crossing {
+                Crossing::Soft(counter) => counter.cross(),
+                Crossing::ObservedMax(counter) => {
+                    counter.count_event(Event::Max);
+                    counter.count_event(Event::Observed);
+                }
+                Crossing::Forced(counter) => counter.count_event(Event::Overcharge),
+            }
+        }
+    }
+
+    fn fell(&self, counter: &Counter) {
+        if counter.is_watched_for(WAITING) {
+            counter.schedule_service();
+        }
+        if counter.is_excess_wrong() {
+            counter.cross();
+        }
+    }
+
+    fn stock_moved(&self, counter: &Counter, block: &Block, moved: StockMove) {
+        let stat = match moved {
+            StockMove::Refill => Stat::STOCK_REFILL,
+            StockMove::Return => Stat::STOCK_RETURN,
+        };
+        counter.count(block, stat);
+    }
+}
