@@ -361,10 +361,10 @@ impl Counter {
                 }
             }
             // The same for the statistics. A stock that this thread has not used yet does not overflow.
-            if let Some(block) = alone.filter(|block| self.is_full_for(block, n)) {
-                if let Some(policies) = self.tree().policies {
-                    policies.stock_moved(self, block, StockMove::Return);
-                }
+            if let Some(block) = alone.filter(|block| self.is_full_for(block, n))
+                && let Some(policies) = self.tree().policies
+            {
+                policies.stock_moved(self, block, StockMove::Return);
             }
             let poisoned = self.poisoned.load(Ordering::Relaxed);
             let whole = match alone {
