@@ -15,9 +15,9 @@ use crate::stat::published::StatScope;
 use crate::sync::model_failed;
 use crate::thread::directory::Header;
 
-/// Bytes charged to a group, and accounted to the nodes where they lie. Dropped, it takes from each node what was
-/// accounted there, and then gives the bytes back; on whatever thread, whether or not the group, its handles or the
-/// runtime are still there.
+/// Bytes charged to a group, and accounted to the nodes where they lie. Its drop takes off each node what was accounted
+/// there, and then uncharges the bytes. It may be dropped on any thread, also after the group, its handles and the
+/// runtime are gone.
 ///
 /// ```
 /// use memcg::{NodeId, Placement, Stat};
@@ -34,26 +34,26 @@ use crate::thread::directory::Header;
 pub struct Kmem {
     pub(super) charge: Charge,
     pub(super) stat: Stat,
-    pub(super) accounts: AccountLines,
+    pub(super) lines: AccountLines,
     pub(super) tiers: Tiers,
 }
 
 /// Two nodes, and one for metadata, need no allocation.
 pub(super) type AccountLines = SmallVec<[AccountLine; 3]>;
 
-/// Bytes accounted in one place. Two words: what holds many of these is moved about.
+/// Bytes accounted in one scope. Two words, because owners move many of these about.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AccountLine {
     pub(super) bytes: u64,
     pub(super) scope: StatScope,
-    /// `None`: nowhere, for it was inside another slow path.
+    /// `None`: nowhere, because the thread was inside another slow path.
     pub(super) above: Option<Above>,
 }
 
 impl Kmem {
     #[inline]
     pub(super) fn new(charge: Charge, tiers: Tiers, stat: Stat, placement: &Placement) -> Kmem {
-        let mut kmem = Kmem { charge, stat, accounts: SmallVec::new(), tiers };
+        let mut kmem = Kmem { charge, stat, lines: SmallVec::new(), tiers };
         let (held, bytes) = (kmem.charge.bytes(), placement.bytes());
         if bytes > held {
             kmem.charge.grow(bytes - held);
@@ -63,7 +63,7 @@ impl Kmem {
         kmem
     }
 
-    /// No more than is held, which is less where usage would pass 2^63.
+    /// Accounts at most the bytes held, which are fewer where usage would pass 2^63.
     #[inline]
     fn account_all(&mut self, placement: &Placement) {
         let mut left = self.charge.bytes();
@@ -77,7 +77,7 @@ impl Kmem {
             }
             self.account(StatScope::Group, placement.unplaced().min(left));
         }
-        // All of the precharge lay nowhere.
+        // Before, all of the precharge was on no node.
         self.settle_tiers(u64::MAX);
     }
 
@@ -85,7 +85,7 @@ impl Kmem {
         self.charge.header().node()
     }
 
-    /// Of a node; what is on none, or on one that the topology does not have, is the group's own.
+    /// The scope of a node. What is on no node, or on one that the topology does not have, is the group's own.
     pub(super) fn scope(&self, node: Option<NodeId>) -> StatScope {
         let topology = &numa(self.charge.header().node()).topology;
         match node.and_then(|node| topology.index_of(node)) {
@@ -100,17 +100,17 @@ impl Kmem {
             return;
         }
         let above = self.charge.header().account(scope, self.stat, bytes.cast_signed());
-        match self.accounts.iter_mut().find(|of| of.scope == scope && of.above == above) {
+        match self.lines.iter_mut().find(|of| of.scope == scope && of.above == above) {
             Some(account) => account.bytes += bytes,
-            None => self.accounts.push(AccountLine { scope, above, bytes }),
+            None => self.lines.push(AccountLine { scope, above, bytes }),
         }
     }
 
-    /// At most `bytes`. Returns how many.
+    /// Takes at most `bytes` off. Returns how many.
     #[inline]
     fn unaccount(&mut self, scope: StatScope, bytes: u64) -> u64 {
         let mut left = bytes;
-        for account in self.accounts.iter_mut().filter(|of| of.scope == scope) {
+        for account in self.lines.iter_mut().filter(|of| of.scope == scope) {
             let gone = left.min(account.bytes);
             if gone > 0 {
                 account.take_off(self.charge.header(), self.stat, gone);
@@ -118,17 +118,17 @@ impl Kmem {
                 left -= gone;
             }
         }
-        self.accounts.retain(|account| account.bytes > 0);
+        self.lines.retain(|account| account.bytes > 0);
         bytes - left
     }
 
-    /// On no node.
+    /// Bytes on no node.
     pub(super) fn unplaced(&self) -> u64 {
         let is_one_node = numa(self.charge.header().node()).topology.is_one_node();
         if is_one_node { 0 } else { self.on(StatScope::Group) }
     }
 
-    /// Charges the tiers as the account says by now. So many bytes were on no node before.
+    /// Charges the tiers as the account says by now. `unplaced` bytes were on no node before.
     #[inline]
     pub(super) fn settle_tiers(&mut self, unplaced: u64) {
         if !numa(self.node()).tiers.is_empty() {
@@ -155,7 +155,7 @@ impl Kmem {
         self.charge.bytes()
     }
 
-    /// Who is charged: a handle of its own.
+    /// The group that is charged: a handle of its own.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -167,7 +167,7 @@ impl Kmem {
         self.charge.group()
     }
 
-    /// What it is accounted as.
+    /// The item that the bytes are accounted as.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -192,7 +192,7 @@ impl Kmem {
     pub fn placement(&self) -> Placement {
         let topology = &numa(self.charge.header().node()).topology;
         let mut placement = Placement::new();
-        for account in &self.accounts {
+        for account in &self.lines {
             let node = match account.scope {
                 StatScope::On(index) => Some(topology.node_at(index.into())),
                 StatScope::Group => topology.is_one_node().then(|| topology.node_at(0)),
@@ -202,9 +202,9 @@ impl Kmem {
         placement
     }
 
-    /// The memory has moved, or has been touched for the first time (`from` none): at most `bytes` of the account move
-    /// with it. Returns how many. What is held stays as it is; a tier that they move to is charged by force, for they are
-    /// there already: [`try_migrate`](Self::try_migrate) asks before.
+    /// Moves at most `bytes` of the account after the memory has moved, or after its first touch (`from` is `None`).
+    /// Returns how many. What is held stays as it is. The call charges by force a tier that the bytes move to, because
+    /// they are there already; [`try_migrate`](Self::try_migrate) asks before.
     ///
     /// ```
     /// use memcg::{NodeId, Placement};
@@ -229,8 +229,8 @@ impl Kmem {
         moved
     }
 
-    /// [`migrate`](Self::migrate) before the memory is moved. May block: in async code call it on a thread for blocking
-    /// work. The tiers that it would come to are asked first.
+    /// [`migrate`](Self::migrate) before the memory moves. It asks first the tiers that the bytes would come to. May
+    /// block: in async code call it on a thread for blocking work.
     ///
     /// # Errors
     ///
@@ -261,8 +261,8 @@ impl Kmem {
         Ok(self.migrate(from, to, bytes))
     }
 
-    /// The account becomes `placement`, as far as there are bytes; what it lacks is on no node. What is held stays as it
-    /// is.
+    /// Makes the account `placement`, as far as there are bytes. What `placement` lacks is on no node. What is held
+    /// stays as it is.
     ///
     /// ```
     /// use memcg::{NodeId, Placement};
@@ -277,7 +277,7 @@ impl Kmem {
         let (mut left, unplaced) = (self.bytes(), self.unplaced());
         let mut wanted: SmallVec<[(StatScope, u64); 4]> = SmallVec::new();
         let mut want = |scope: StatScope, bytes: u64| match wanted.iter_mut().find(|(of, _)| *of == scope) {
-            // Nodes that the topology does not have are no node, all of them.
+            // All nodes that the topology does not have count as no node.
             Some((_, sum)) => *sum += bytes,
             None => wanted.push((scope, bytes)),
         };
@@ -287,8 +287,8 @@ impl Kmem {
             want(self.scope(Some(node)), bytes);
         }
         want(StatScope::Group, left);
-        // First what goes: the sum never exceeds what is held.
-        let spines: SmallVec<[StatScope; 4]> = self.accounts.iter().map(|account| account.scope).collect();
+        // What goes is taken off first, so that the sum never exceeds what is held.
+        let spines: SmallVec<[StatScope; 4]> = self.lines.iter().map(|account| account.scope).collect();
         for scope in spines {
             let keeps = wanted.iter().find(|(of, _)| *of == scope).map_or(0, |(_, bytes)| *bytes);
             self.unaccount(scope, self.on(scope).saturating_sub(keeps));
@@ -299,7 +299,7 @@ impl Kmem {
         self.settle_tiers(unplaced);
     }
 
-    /// Give a part back, each byte from its node, at most what is there. Returns how many bytes those were.
+    /// Gives a part back, each byte from its node, at most what is there. Returns how many bytes.
     ///
     /// ```
     /// use memcg::{NodeId, Placement};
@@ -321,11 +321,11 @@ impl Kmem {
         self.charge.shrink(gone)
     }
 
-    /// Take another one's bytes, of the same group and item.
+    /// Takes over the bytes of another account of the same group and item.
     ///
     /// # Errors
     ///
-    /// The other as it was, where its group or its item is another.
+    /// The other account as it was, if its group or its item differs.
     ///
     /// ```
     /// use memcg::{NodeId, Placement};
@@ -341,10 +341,10 @@ impl Kmem {
         if !std::ptr::eq(self.charge.header(), other.charge.header()) || self.stat != other.stat {
             return Err(Box::new(other));
         }
-        for account in std::mem::take(&mut other.accounts) {
-            match self.accounts.iter_mut().find(|of| of.scope == account.scope && of.above == account.above) {
+        for account in std::mem::take(&mut other.lines) {
+            match self.lines.iter_mut().find(|of| of.scope == account.scope && of.above == account.above) {
                 Some(of) => of.bytes += account.bytes,
-                None => self.accounts.push(account),
+                None => self.lines.push(account),
             }
         }
         self.tiers.merge(std::mem::take(&mut other.tiers));
@@ -352,8 +352,8 @@ impl Kmem {
         Ok(())
     }
 
-    /// Charge another group in its place, at the same nodes. May block: in async code call it on a thread for blocking
-    /// work. Nothing is charged above their common ancestor.
+    /// Charges another group instead, at the same nodes. Charges nothing above their common ancestor. May block: in
+    /// async code call it on a thread for blocking work.
     ///
     /// # Errors
     ///
@@ -379,8 +379,8 @@ impl Kmem {
             self.tiers.undo_transfer(&from);
             return Err(error);
         }
-        // Only now: who reads beside a transfer that is refused sees nothing of it.
-        for account in std::mem::take(&mut self.accounts) {
+        // The account moves only now, so that readers see nothing of a refused transfer.
+        for account in std::mem::take(&mut self.lines) {
             account.take_off(from.node().header, self.stat, account.bytes);
             self.account(account.scope, account.bytes);
         }
@@ -388,7 +388,7 @@ impl Kmem {
     }
 
     fn on(&self, scope: StatScope) -> u64 {
-        self.accounts.iter().filter(|account| account.scope == scope).map(|account| account.bytes).sum()
+        self.lines.iter().filter(|account| account.scope == scope).map(|account| account.bytes).sum()
     }
 }
 
@@ -407,8 +407,8 @@ impl Drop for Kmem {
         if model_failed() {
             return;
         }
-        // Before the charge goes: afterwards the group may be gone.
-        for account in &self.accounts {
+        // The account ends before the charge: afterwards the group may be gone.
+        for account in &self.lines {
             account.take_off(self.charge.header(), self.stat, account.bytes);
         }
     }

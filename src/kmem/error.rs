@@ -1,4 +1,4 @@
-//! Why memory was not had.
+//! Why an owner of memory did not get memory.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use crate::group::ChargeError;
 use crate::numa::mapping::MapError;
 use crate::units::Bytes;
 
-/// Memory that an owner of memory did not get. Nothing has changed.
+/// Why an owner of memory did not get memory. Nothing has changed.
 ///
 /// ```
 /// use memcg::{KmemError, KmemVec, Limit, Runtime};
@@ -20,21 +20,21 @@ use crate::units::Bytes;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KmemError {
-    /// The group was refused.
+    /// The group, or an ancestor, refuses the charge.
     #[error(transparent)]
     Charge(#[from] ChargeError),
-    /// The group was admitted, and the system has no such memory.
+    /// The group admits the charge, and the system has no such memory.
     #[error("the system gives no {}: {source}", Bytes(*.bytes as u64))]
     System {
         /// Bytes asked for.
         bytes: usize,
-        /// What it said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// More than can be kept there at all.
+    /// The request exceeds what the owner can ever hold.
     #[error("{bytes} B are more than the {max} B that can be kept there")]
     Capacity {
-        /// Bytes asked for; `u64::MAX` where they have no number.
+        /// Bytes asked for; `u64::MAX` where a `u64` cannot hold them.
         bytes: u64,
         /// The most.
         max: u64,
@@ -50,7 +50,7 @@ impl From<MapError> for KmemError {
     }
 }
 
-/// A value that was not stored, with the reason.
+/// A value that an owner of memory could not store, with the reason.
 ///
 /// ```
 /// use memcg::{KmemVec, Limit, Runtime};
@@ -72,7 +72,7 @@ impl<T> NotStored<T> {
         NotStored { value, error: Box::new(error) }
     }
 
-    /// Why.
+    /// The reason.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(1)).build()?;
@@ -95,7 +95,7 @@ impl<T> NotStored<T> {
         self.value
     }
 
-    /// Both.
+    /// The value and the reason.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(1)).build()?;
@@ -109,7 +109,7 @@ impl<T> NotStored<T> {
     }
 }
 
-// Whatever the value is.
+// For a value of any type: it is left out.
 impl<T> fmt::Debug for NotStored<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NotStored").field("error", &self.error).finish_non_exhaustive()

@@ -1,28 +1,30 @@
-//! A thread that charges a group, and is moved to another one by somebody else.
+//! A thread that charges a group until another thread moves it to another one.
 //!
 //! ```text
 //! mover:  the group, under the lock ──> moves + 1
 //! member: moves ──> differs from what it has seen ──> note moves ──> the group, under the lock
 //! ```
 //!
-//! In this order on either side: a second move during a refresh is in the count that the next look compares with, even
-//! where the refresh has missed its group (E29). Source: `current_objcg_update` in `mm/memcontrol.c`, whose tag on the
-//! pointer this count is, and "memcg: convert task->objcg to a per-node objcgs array" (Butt, 2026).
+//! Each side keeps this order. So a second move during a refresh is in the count that the next look compares, even
+//! where the refresh has missed its group (E29).
+//!
+//! Source: `current_objcg_update` in `mm/memcontrol.c`, where a tag on the pointer does what this count does; and
+//! "memcg: convert task->objcg to a per-node objcgs array" (Butt, 2026).
 
 use crate::group::{ChargeError, Group};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{Arc, AtomicU64, Ordering};
 
 struct Membership {
-    /// How often it was moved.
+    /// How often a mover has moved the member.
     moves: AtomicU64,
     group: Lock<Group>,
 }
 
-/// A thread's place in the tree: the group that it charges, until somebody moves it.
+/// A thread's place in the tree: the group that it charges, until another thread moves it.
 ///
-/// To look whether it has been moved is one load. The thread finds its statistics on each node in a row of its own for
-/// that group; after a move it takes up the row of the other one, and what it has charged stays where it was.
+/// One load tells whether the member has been moved. The thread has its statistics on each node in a row of its own for
+/// that group. After a move it takes up the row of the other group; what it has charged stays where it was.
 ///
 /// ```
 /// use memcg::{Limits, Runtime};
@@ -40,7 +42,7 @@ struct Membership {
 /// ```
 pub struct Member {
     shared: Arc<Membership>,
-    /// The move after which `group` was asked for.
+    /// The count of moves when this thread last read `group`.
     seen: u64,
     group: Group,
 }
@@ -50,7 +52,7 @@ pub struct Member {
 pub struct Mover(Arc<Membership>);
 
 impl Group {
-    /// A member of this group: for a thread that others will move from group to group.
+    /// Makes a member of this group, for a thread that other threads move from group to group.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -64,7 +66,7 @@ impl Group {
 }
 
 impl Member {
-    /// The group that it was moved to last. One load where it was not moved since.
+    /// The group that the member was last moved to. Costs one load where it has not moved since.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -74,7 +76,7 @@ impl Member {
     /// ```
     #[inline]
     pub fn group(&mut self) -> &Group {
-        // Acquire (E29): whoever knows of a move sees it counted.
+        // Acquire (E29): a thread that knows of a move sees it counted; pairs with `Mover::move_to`.
         if self.shared.moves.load(Ordering::Acquire) != self.seen {
             self.refresh();
         }
@@ -83,19 +85,20 @@ impl Member {
 
     #[cold]
     fn refresh(&mut self) {
-        // Acquire (E29): noted before the group is read. A move in between is counted beyond this one.
+        // Acquire (E29): the thread notes the count before it reads the group. A move in between is counted beyond this
+        // one.
         self.seen = self.shared.moves.load(Ordering::Acquire);
         let now = self.shared.group.lock().clone();
-        // The old one may go with this handle: not under the lock.
+        // The old group may go with this handle, which is therefore dropped without the lock.
         self.group = now;
     }
 
-    /// Moves this one.
+    /// A handle that moves this member.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let mover = runtime.root().join().mover();
-    /// assert!(mover.move_to(&runtime.root()).is_ok(), "nobody is there any more");
+    /// assert!(mover.move_to(&runtime.root()).is_ok(), "the member is gone");
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn mover(&self) -> Mover {
@@ -104,7 +107,7 @@ impl Member {
 }
 
 impl Mover {
-    /// What the member charges from here on goes to `group`.
+    /// Has the member charge `group` from here on.
     ///
     /// # Errors
     ///

@@ -1,5 +1,4 @@
-//! Memory on nodes: bytes that are admitted before they are allocated, and accounted to the nodes where they came to
-//! lie.
+//! Memory on nodes: a group admits bytes before their allocation, and accounts them to the nodes where they lie.
 //!
 //! ```text
 //! group.precharge(bound)        admission: a charge of the group, and of each tier where the memory may come to lie
@@ -8,9 +7,9 @@
 //! drop(kmem)                    from each node what was accounted there, and then the charge
 //! ```
 //!
-//! The protocol, what becomes of groups that go meanwhile, and the races stand in `README.md`. A placement is gathered in
-//! `placement`, accounted in `account`; `member` is a thread that others may move to another group. Above them the owners
-//! of real memory.
+//! `README.md` has the protocol, what becomes of groups that go meanwhile, and the races. `placement` gathers where
+//! memory lies, `account` accounts it, `tiers` charges the further counters. `member` is a thread that other threads
+//! move between groups. Above these stand the owners of real memory.
 
 mod account;
 mod error;

@@ -1,8 +1,8 @@
-//! Who holds an object, in a word beside it.
+//! An account in a word beside its object.
 //!
-//! A [`Kmem`] is a value of a dozen words. Where objects are small and many, what is known of them without it is left
-//! out: their bytes are what their slot says, they lie on one node, and what tiers they are in follows from that. What is
-//! left is the group, the node, and how far above the group the account is kept.
+//! A [`Kmem`] is a value of a dozen words. Where objects are small and many, a word beside each leaves out what is
+//! known without it. The slot tells the bytes. The object lies on one node, and the node tells the tiers. The word
+//! keeps the group, the node, and how far above the group the account is.
 
 use std::mem::ManuallyDrop;
 
@@ -20,7 +20,7 @@ use crate::thread::directory::Header;
 /// No node: the group's own statistics.
 const NOWHERE: u16 = u16::MAX;
 
-/// A [`Kmem`] of one object. No guard: whoever has it makes it one again.
+/// A [`Kmem`] of one object. It is no guard: its owner makes it a `Kmem` again to end it.
 #[derive(Clone, Copy)]
 pub(super) struct PackedKmem {
     header: &'static Header,
@@ -29,11 +29,11 @@ pub(super) struct PackedKmem {
 }
 
 impl PackedKmem {
-    /// All of it lies in one place.
+    /// Packs an account that lies in one scope.
     #[inline]
     pub(super) fn of(kmem: Kmem) -> PackedKmem {
-        debug_assert_eq!(kmem.accounts.len(), 1, "an object of some bytes on one node");
-        let (header, account) = (kmem.charge.header(), kmem.accounts.first().copied());
+        debug_assert_eq!(kmem.lines.len(), 1, "an object of some bytes on one node");
+        let (header, account) = (kmem.charge.header(), kmem.lines.first().copied());
         let node = match account.map(|account| account.scope) {
             Some(StatScope::On(node)) => node,
             _ => NOWHERE,
@@ -41,18 +41,18 @@ impl PackedKmem {
         let is_placed = node != NOWHERE || numa(header.node()).topology.is_one_node();
         let mut kmem = ManuallyDrop::new(kmem);
         std::mem::take(&mut kmem.tiers).forget(is_placed);
-        // It may have come to lie on the heap.
-        drop(std::mem::take(&mut kmem.accounts));
+        // The lines may be on the heap.
+        drop(std::mem::take(&mut kmem.lines));
         PackedKmem { header, node, above: account.and_then(|account| account.above) }
     }
 
-    /// What it was made of: an object of so many bytes.
+    /// Unpacks the account of an object of so many bytes.
     #[inline]
     pub(super) fn into_kmem(self, stat: Stat, bytes: u64) -> Kmem {
         let scope = if self.node == NOWHERE { StatScope::Group } else { StatScope::On(self.node) };
         let account = AccountLine { scope, above: self.above, bytes };
         let tiers = self.tiers(scope, bytes);
-        Kmem { charge: Charge::new(self.header, bytes), stat, accounts: smallvec![account], tiers }
+        Kmem { charge: Charge::new(self.header, bytes), stat, lines: smallvec![account], tiers }
     }
 
     #[inline]
@@ -70,9 +70,9 @@ impl PackedKmem {
 }
 
 impl Kmem {
-    /// The object has been moved from a page to another one, and its account goes with it: to the new page's node, where
-    /// the group has a part or gets one. An offline group gets none: then to the old page's node where it has one there,
-    /// and else to the nearest ancestor's part on the new page's.
+    /// Moves the account of an object that has moved from one page to another. It goes to the new page's node, where
+    /// the group has statistics or gets them. An offline group gets none. Then the account goes to the old page's node
+    /// if the group has statistics there, else to the nearest ancestor's on the new page's node.
     pub(super) fn follow(&mut self, from: Option<NodeId>, to: Option<NodeId>) {
         let (from, to) = (self.scope(from), self.scope(to));
         if from == to {
@@ -81,8 +81,8 @@ impl Kmem {
         let unplaced = self.unplaced();
         let open = self.has_part(to) || !self.node().state().is_offline();
         self.gather(if open || !self.has_part(from) { to } else { from });
-        // It went offline since.
-        if self.accounts.iter().any(|account| account.above.is_some_and(|above| above > 0)) && self.has_part(from) {
+        // The group went offline since.
+        if self.lines.iter().any(|account| account.above.is_some_and(|above| above > 0)) && self.has_part(from) {
             self.gather(from);
         }
         self.settle_tiers(unplaced);
@@ -95,12 +95,12 @@ impl Kmem {
         }
     }
 
-    /// The whole account in one place.
+    /// Moves the whole account to one scope.
     fn gather(&mut self, scope: StatScope) {
-        if self.accounts.iter().all(|account| account.scope == scope) {
+        if self.lines.iter().all(|account| account.scope == scope) {
             return;
         }
-        for account in std::mem::take(&mut self.accounts) {
+        for account in std::mem::take(&mut self.lines) {
             account.take_off(self.charge.header(), self.stat, account.bytes);
         }
         self.account(scope, self.bytes());

@@ -8,10 +8,13 @@
 //! drop        granules and account come back under the lock, and are uncharged without it
 //! ```
 //!
-//! Where a page lies the chunk knows (`nodes`): it has asked once, before anybody had an object of it, and asks again
-//! when it is told that pages have moved ([`PerCpuAllocator::migrated`]). Who asks has no lock. An account that is
-//! being made while pages move is compared with what the chunk knows by then, and relocated before it is kept
-//! (`pool`); one that is being moved while its object goes is given up by whoever moves it (`records`).
+//! A chunk knows where its pages lie (`page_nodes`). The allocator looks them up once, before any object is in the
+//! chunk. It looks them up again after a report of moved pages ([`PerCpuAllocator::migrated`]). A thread that looks up
+//! holds no lock.
+//!
+//! Pages may move while a thread makes an account. Before it keeps the account, the thread compares it with what the
+//! chunk knows by then, and relocates it (`chunk_pool`). An object may go while a mover has its account: the mover ends
+//! the account (`records`).
 
 mod allocator;
 mod bits;
@@ -36,12 +39,11 @@ use super::error::KmemError;
 use crate::group::Group;
 use crate::sync::processor;
 
-/// A value for each possible processor of the runtime's topology, in memory on the processor's node: charged to a group,
-/// accounted to the nodes. What one processor writes no other processor's line has in it, if values are as large as
-/// lines.
+/// A value for each possible processor of the runtime's topology, in memory on the processor's node: charged to a
+/// group, accounted to the nodes. If values are as large as cache lines, no two processors write one line.
 ///
-/// A thread may run on another processor a moment after it has [asked](Self::current) for its copy, and two threads of one
-/// processor have the same: so copies are shared, and `T` is an atomic, a lock, or made of them.
+/// A thread may run on another processor a moment after it has [asked](Self::current) for its copy. Two threads of one
+/// processor have the same copy. So copies are shared, and `T` is an atomic, a lock, or made of them.
 ///
 /// ```
 /// use memcg::{PerCpu, Runtime, Stat};
@@ -66,7 +68,7 @@ pub struct PerCpu<T> {
     values: PhantomData<T>,
 }
 
-// SAFETY: it has a `T` for each unit, and hands out references as a slice of them would.
+// SAFETY: the object has a `T` for each unit, and hands out references as a slice of them would.
 #[allow(unsafe_code)]
 unsafe impl<T: Send> Send for PerCpu<T> {}
 // SAFETY: as above.
@@ -74,12 +76,12 @@ unsafe impl<T: Send> Send for PerCpu<T> {}
 unsafe impl<T: Sync> Sync for PerCpu<T> {}
 
 impl<T> PerCpu<T> {
-    /// A default value for each processor. May block: in async code call it on a thread for blocking work.
-    /// In memory of the group's runtime.
+    /// Makes a default value for each processor, in memory of the group's runtime. May block: in async code call it on
+    /// a thread for blocking work.
     ///
     /// # Errors
     ///
-    /// As [`PerCpuAllocator::allocate`]; nothing is left of it.
+    /// As [`PerCpuAllocator::allocate`]; an error leaves nothing behind.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -94,13 +96,14 @@ impl<T> PerCpu<T> {
         PerCpu::new_with_in(group, |_| T::default())
     }
 
-    /// What `make` makes for each processor. May block: in async code call it on a thread for blocking work.
+    /// Calls `make` for the value of each processor. May block: in async code call it on a thread for blocking work.
     ///
-    /// No lock is held meanwhile; if it panics, what it has made is dropped and the memory given back.
+    /// The thread holds no lock meanwhile. If `make` panics, the values made so far are dropped and the memory goes
+    /// back.
     ///
     /// # Errors
     ///
-    /// As [`PerCpuAllocator::allocate`]; nothing is left of it.
+    /// As [`PerCpuAllocator::allocate`]; an error leaves nothing behind.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -112,11 +115,12 @@ impl<T> PerCpu<T> {
         PerCpu::new_with_of(&PerCpuAllocator::of(group)?, group, make)
     }
 
-    /// The same in memory of another allocator. May block: in async code call it on a thread for blocking work.
+    /// As [`new_with_in`](Self::new_with_in), in memory of another allocator. May block: in async code call it on a
+    /// thread for blocking work.
     ///
     /// # Errors
     ///
-    /// As [`PerCpuAllocator::allocate`]; nothing is left of it.
+    /// As [`PerCpuAllocator::allocate`]; an error leaves nothing behind.
     ///
     /// ```
     /// use memcg::{PerCpu, PerCpuAllocator, PerCpuShape};
@@ -138,13 +142,13 @@ impl<T> PerCpu<T> {
         for processor in 0..bytes.processors() {
             if let Some(unit) = bytes.unit_of(processor) {
                 let value = make(processor);
-                // SAFETY: the unit's copy, of the layout of a `T`; nobody else has the object.
+                // SAFETY: the unit's copy has the layout of a `T`, and the object has no other user yet.
                 unsafe { bytes.copy(unit).cast::<T>().write(value) };
-                // Units are in the order of their processors.
+                // Units lie in the order of their processors.
                 made.made = unit + 1;
             }
         }
-        // All of them are the new object's.
+        // From here on the new object owns all of them.
         made.made = 0;
         drop(made);
         Ok(PerCpu { bytes, values: PhantomData })
@@ -163,8 +167,9 @@ impl<T> PerCpu<T> {
         Some(self.of_unit(self.bytes.unit_of(processor)?))
     }
 
-    /// The copy of the processor that the thread runs on: it may be another one a moment later. Where the topology does
-    /// not have that processor, or nobody knows it, a copy all the same. Costs a call that is no system call.
+    /// The copy of the processor that the thread runs on; the thread may run elsewhere a moment later. Where the
+    /// topology does not have that processor, or the system does not tell it, this is some copy. Costs a call, no
+    /// system call.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -192,7 +197,7 @@ impl<T> PerCpu<T> {
         (0..self.bytes.units()).map(|unit| self.of_unit(unit))
     }
 
-    /// The same, to change.
+    /// Every copy, to change it.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -204,11 +209,12 @@ impl<T> PerCpu<T> {
     #[allow(unsafe_code)]
     pub fn iter_mut(&mut self) -> impl ExactSizeIterator<Item = &mut T> {
         let bytes = &self.bytes;
-        // SAFETY: the copies are values of `T` since it was made, each unit has another, and the borrow is of them all.
+        // SAFETY: the copies are values of `T` since the object was made. Each unit has another one, and the borrow is
+        // of them all.
         (0..bytes.units()).map(|unit| unsafe { bytes.copy(unit).cast::<T>().as_mut() })
     }
 
-    /// The memory that it is in: what is charged, to whom, and where it lies.
+    /// The memory of the copies: what is charged to which group, and where it lies.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -223,7 +229,7 @@ impl<T> PerCpu<T> {
     #[inline]
     #[allow(unsafe_code)]
     fn of_unit(&self, unit: usize) -> &T {
-        // SAFETY: the copy is a value of `T` since it was made; whoever changes it has the object for himself.
+        // SAFETY: the copy is a value of `T` since the object was made. A change takes a mutable borrow of the object.
         unsafe { self.bytes.copy(unit).cast::<T>().as_ref() }
     }
 }
@@ -234,7 +240,8 @@ impl<T> Drop for PerCpu<T> {
     }
 }
 
-/// So many values that are dropped with it, from the last to the first: also those after one whose end panics.
+/// The first `made` values. Its drop drops them, from the last to the first, also those after a value with a panicking
+/// drop.
 struct MadeCopies<'a, T> {
     bytes: &'a PerCpuBytes,
     made: usize,
@@ -247,9 +254,9 @@ impl<T> Drop for MadeCopies<'_, T> {
         while let Some(unit) = self.made.checked_sub(1) {
             self.made = unit;
             let rest = MadeCopies { bytes: self.bytes, made: unit, values: PhantomData::<T> };
-            // SAFETY: made, and not dropped: it is no longer counted.
+            // SAFETY: the value is made and not yet dropped. The count leaves it out already.
             unsafe { self.bytes.copy(unit).cast::<T>().drop_in_place() };
-            // Only a panic leaves them to it.
+            // Only a panic drops `rest`.
             std::mem::forget(rest);
         }
     }

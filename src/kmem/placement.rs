@@ -10,11 +10,11 @@ use crate::numa::{NodeId, NodeOf, PageNode};
 /// Nodes of a placement that need no allocation.
 const NODES_COMMON: usize = 4;
 
-/// Pages that are looked up at a time.
+/// Pages in one look-up.
 const BATCH: usize = 64;
 
-/// What a precharge asks for: the most bytes that may have to be accounted, and the nodes on which they may come to lie,
-/// if that is known.
+/// What a precharge asks for: the most bytes that may have to be accounted, and the nodes where they may come to lie,
+/// if known.
 ///
 /// ```
 /// use memcg::{Bound, Placement};
@@ -27,7 +27,7 @@ const BATCH: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bound {
     bytes: u64,
-    /// Empty: any.
+    /// Empty: any node.
     within: SmallVec<[NodeId; NODES_COMMON]>,
 }
 
@@ -49,7 +49,7 @@ impl Bound {
         self.bytes
     }
 
-    /// So many bytes more, for what is kept about the data: whole bytes, on whatever node that lies.
+    /// Adds bytes for metadata: whole bytes, on any node.
     ///
     /// ```
     /// assert_eq!(memcg::Bound::from(64).with_metadata(8).bytes(), 72);
@@ -60,7 +60,8 @@ impl Bound {
         self
     }
 
-    /// All of it comes to lie on these nodes: tiers without any of them are not asked. No node: on any.
+    /// Says that all of it comes to lie on these nodes. A precharge does not ask tiers without any of them. An empty
+    /// list stands for any node.
     ///
     /// ```
     /// use memcg::{Bound, NodeId};
@@ -79,7 +80,7 @@ impl Bound {
     }
 }
 
-/// Bytes for each node, and on no node: of pages that nobody has touched yet.
+/// Bytes for each node, and on no node: those of untouched pages.
 ///
 /// ```
 /// use memcg::{NodeId, Placement};
@@ -95,7 +96,7 @@ pub struct Placement {
     unplaced: u64,
 }
 
-/// In whatever order the nodes were met.
+/// The order of the nodes does not matter.
 impl PartialEq for Placement {
     fn eq(&self, other: &Self) -> bool {
         let same = |&(node, bytes): &(NodeId, u64)| other.on_node(node) == bytes;
@@ -106,7 +107,7 @@ impl PartialEq for Placement {
 impl Eq for Placement {}
 
 impl Placement {
-    /// Nothing.
+    /// An empty placement.
     ///
     /// ```
     /// assert_eq!(memcg::Placement::new().bytes(), 0);
@@ -130,9 +131,9 @@ impl Placement {
         placement
     }
 
-    /// The most that an allocation of this layout may have to account: its bytes. Wherever it lies and however it
-    /// straddles pages, it is accounted to the byte, so there is nothing to round up; the kernel, which accounts pages,
-    /// adds one for each node.
+    /// The most that an allocation of this layout may have to account: its bytes. The account is exact to the byte
+    /// wherever the memory lies, so there is nothing to round up. The kernel, which accounts pages, adds a page for
+    /// each node.
     ///
     /// ```
     /// use memcg::Placement;
@@ -144,7 +145,7 @@ impl Placement {
         Bound::from(layout.size() as u64)
     }
 
-    /// Where the bytes of a range of addresses lie. With one node no page is looked at.
+    /// Where the bytes of a range of addresses lie. With one node it looks no page up.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -159,7 +160,7 @@ impl Placement {
         placement
     }
 
-    /// So many bytes more, on a node or on none.
+    /// Adds bytes on a node, or on none.
     ///
     /// ```
     /// let mut placement = memcg::Placement::new();
@@ -181,8 +182,8 @@ impl Placement {
         }
     }
 
-    /// The bytes of a range of addresses more: each page is looked up once, an object that straddles pages is split
-    /// where one ends. What has no node, as pages that nobody has touched, is on none.
+    /// Adds the bytes of a range of addresses. It looks each page up once, and splits an object where a page ends.
+    /// Bytes of a page without a node, as of an untouched one, are on none.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -248,7 +249,7 @@ impl Placement {
         self.unplaced
     }
 
-    /// Nodes with the bytes on each, in the order in which they were met.
+    /// Nodes with the bytes on each, in the order of their addition.
     ///
     /// ```
     /// assert_eq!(memcg::Placement::new().nodes().count(), 0);

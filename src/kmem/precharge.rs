@@ -6,10 +6,10 @@ use super::tiers::Tiers;
 use crate::group::{Charge, ChargeError, Group};
 use crate::stat::Stat;
 
-/// Bytes held for what is about to be allocated, and may come to lie on any node: admitted by the group, all above it,
-/// and every tier where they may lie, and accounted to none yet. Dropped it gives them all back.
+/// Bytes held for the next allocation, which may come to lie on any node. The group, its ancestors, and every tier
+/// where they may lie have admitted them; they are accounted to no node yet. Its drop gives them all back.
 ///
-/// The bytes are charged, they are no credit: a drain does not find them, and so [`account`](Self::account), which comes
+/// The bytes are charged and are no credit, so a drain does not find them. So [`account`](Self::account), which comes
 /// after the allocation, cannot fail.
 ///
 /// ```
@@ -31,13 +31,14 @@ pub struct Precharge {
 }
 
 impl Group {
-    /// Charge `bound` for memory that is about to be allocated. May block: in async code call it on a thread for
-    /// blocking work.
+    /// Charges `bound` for memory that the caller is about to allocate. May block: in async code call it on a thread
+    /// for blocking work.
     ///
-    /// It is the first of three steps: admission. Then allocate, see where the memory lies, and [account](Precharge::account) it; what was not needed goes back.
+    /// This is the first of three steps: admission. Then allocate, look where the memory lies, and
+    /// [account](Precharge::account) it; what was not needed goes back.
     ///
-    /// As [`try_charge`](Self::try_charge), in cost as well, and for each [tier](crate::RuntimeBuilder::tier) where the
-    /// memory may come to lie a charge of its counter.
+    /// As [`try_charge`](Self::try_charge), in cost as well. For each [tier](crate::RuntimeBuilder::tier) where the
+    /// memory may come to lie it also charges the tier's counter.
     ///
     /// Source: the split of charging from accounting in "per-memcg-per-node kmem accounting" (Ghiti, 2026, patch 4).
     ///
@@ -72,7 +73,7 @@ impl Precharge {
         self.charge.bytes()
     }
 
-    /// Who is charged: a handle of its own.
+    /// The group that is charged: a handle of its own.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -83,11 +84,11 @@ impl Precharge {
         self.charge.group()
     }
 
-    /// Account what was allocated as [`Stat::KERNEL`], to the nodes where it lies: one update for each node. What is
-    /// left of the precharge goes back.
+    /// Accounts what was allocated as [`Stat::KERNEL`], to the nodes where it lies: one update for each node. The rest
+    /// of the precharge goes back.
     ///
-    /// Never fails. A placement of more than was precharged is one that broke its bound: the memory exists, so the rest
-    /// is charged by force, as [`Charge::grow`] does.
+    /// Never fails. A placement larger than the precharge has broken its bound. The memory exists, so the difference is
+    /// charged by force, as [`Charge::grow`] does.
     ///
     /// ```
     /// use memcg::{NodeId, Placement, Stat};
@@ -108,8 +109,8 @@ impl Precharge {
         self.account_as(Stat::KERNEL, placement)
     }
 
-    /// [`account`](Self::account) as another item: one of those [per node](crate::Item::per_node), or no item by node
-    /// will show it.
+    /// [`account`](Self::account) as another item. Take one of those [per node](crate::Item::per_node); other items are
+    /// not shown by node.
     ///
     /// ```
     /// use memcg::{NodeId, Placement, Stat};

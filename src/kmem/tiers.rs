@@ -1,4 +1,4 @@
-//! What is charged to the counters of tiers, beside the charge of the group.
+//! Charges of the counters of tiers, beside the charge of the group.
 
 use super::placement::{Bound, Placement};
 use crate::counter::object::Counter;
@@ -13,7 +13,7 @@ pub(super) fn numa(node: &Counter) -> &Numa {
     node.tree().numa()
 }
 
-/// A charge for each tier where the memory lies or may come to lie. Most runtimes have no tier, and then this allocates
+/// A charge for each tier where the memory lies or may come to lie. Most runtimes have no tier; then this allocates
 /// nothing.
 #[derive(Debug, Default)]
 pub(super) struct Tiers(Vec<TierCharge>);
@@ -23,9 +23,9 @@ pub(super) struct Tiers(Vec<TierCharge>);
 struct TierCharge {
     /// Place of the tier among those of the runtime.
     tier: usize,
-    /// For what lies on the tier's nodes, and what is promised.
+    /// For the bytes on the tier's nodes, and the promised ones.
     charge: Charge,
-    /// Admitted for what lies on no node yet, and may come to this tier.
+    /// Bytes that lie on no node yet, and that this tier has admitted.
     promised: u64,
 }
 
@@ -53,8 +53,8 @@ impl Tiers {
         Ok(tiers)
     }
 
-    /// Each tier is charged the bytes that lie on its nodes, and those that are promised and may yet come there.
-    /// `before`: so many bytes were on no node before.
+    /// Charges each tier the bytes on its nodes, and the promised ones that may yet come there. `before` bytes were on
+    /// no node before.
     pub(super) fn settle(&mut self, group: &Group, before: u64, placement: &Placement) {
         let (touched, given_up) =
             (before.saturating_sub(placement.unplaced()), placement.unplaced().saturating_sub(before));
@@ -63,7 +63,7 @@ impl Tiers {
             match self.0.iter_mut().find(|of| of.tier == number) {
                 Some(TierCharge { charge, promised, .. }) => {
                     let was = charge.bytes().saturating_sub(*promised);
-                    // What has come from no node was promised, what has gone there is.
+                    // What came from no node was promised; what went there is promised again.
                     let kept = promised.saturating_sub(on_tier.saturating_sub(was).min(touched));
                     *promised = (kept + was.saturating_sub(on_tier).min(given_up)).min(placement.unplaced());
                     let bytes = on_tier + *promised;
@@ -92,7 +92,7 @@ impl Tiers {
         for (number, tier) in numa(group.node()).tiers.iter().enumerate() {
             let (leaves, enters) = (from.is_some_and(|node| tier.has(node)), to.is_some_and(|node| tier.has(node)));
             let held = self.0.iter().find(|held| held.tier == number);
-            // What is on no node may be promised.
+            // A tier may be promised what is on no node.
             let promised = held.filter(|_| are_unplaced).map_or(0, |held| held.promised);
             let more = bytes.saturating_sub(promised);
             if enters && !leaves && more > 0 {
@@ -109,7 +109,7 @@ impl Tiers {
             match self.0.iter_mut().find(|of| of.tier == other.tier) {
                 Some(held) => {
                     held.promised += other.promised;
-                    // Of the same counter.
+                    // The two charge the same counter, so nothing comes back.
                     drop(held.charge.merge(other.charge));
                 }
                 None => self.0.push(other),
@@ -133,8 +133,8 @@ impl Tiers {
         self.take_back(from, self.0.len());
     }
 
-    /// The first so many tiers are charged to `from` again, where they were a moment ago; by force where it has gone
-    /// offline or its room has been taken since.
+    /// Charges the first `many` tiers to `from` again, where they were a moment ago. If `from` refuses because it is
+    /// offline or its room is taken, this charges by force.
     fn take_back(&mut self, from: &Group, many: usize) {
         for TierCharge { tier, charge, .. } in &mut self.0[..many] {
             if charge.transfer(from).is_err() {
@@ -143,8 +143,8 @@ impl Tiers {
         }
     }
 
-    /// The charges of an object on one node go on without a guard, until [`of_object`](Self::of_object) makes them
-    /// guards again. What was promised of a tier ends here, as a charge of no bytes, which is a handle.
+    /// Drops the guards of an object on one node without an uncharge, until [`of_object`](Self::of_object) makes guards
+    /// again. What was promised to a tier ends here. A charge of no bytes is a handle, which drops as such.
     pub(super) fn forget(self, is_placed: bool) {
         for TierCharge { charge, .. } in self.0 {
             if is_placed && charge.bytes() > 0 {
@@ -153,7 +153,7 @@ impl Tiers {
         }
     }
 
-    /// The charges of an object of so many bytes on a node, which [`forget`](Self::forget) has left without guards.
+    /// The guards of an object of so many bytes on a node, after [`forget`](Self::forget).
     #[inline]
     pub(super) fn of_object(header: &'static Header, node: Option<NodeId>, bytes: u64) -> Tiers {
         let mut tiers = Tiers::new();

@@ -64,7 +64,7 @@ impl Cache {
         }
     }
 
-    /// Takes an object that has no other user, as its last user has left it: type-stable memory is clean only if the
+    /// Takes an object that has no other user, as its last user has left it. Type-stable memory is clean only if the
     /// last user has cleaned it. `thread` is the number of the calling thread.
     pub(crate) fn take(&self, thread: u32) -> Result<Object, NoMemory> {
         let FreeObject { number, recycled } = match self.take_own(thread) {

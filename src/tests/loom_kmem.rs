@@ -83,10 +83,10 @@ fn loom_account_moves_vs_flush() {
     });
 }
 
-/// The last two accounts of a group that is gone otherwise, on two threads; where the one that makes the next group has
-/// buried it, that is in the same object.
+/// Two threads end the last two accounts of a group that is gone otherwise. If one of them has released the group, the
+/// next group is in the same object.
 #[test]
-fn loom_account_vs_burial() {
+fn loom_account_vs_release() {
     model(|| {
         let runtime = bare().nodes(2).build().unwrap();
         let root = runtime.root();

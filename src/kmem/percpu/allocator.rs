@@ -1,4 +1,4 @@
-//! The allocator as its users see it.
+//! The public face of the allocator.
 
 use std::alloc::Layout;
 use std::fmt;
@@ -12,11 +12,11 @@ use crate::kmem::error::KmemError;
 use crate::numa::config::Numa;
 use crate::sync::Arc;
 
-/// Memory with a copy for each processor of a topology, in chunks of a unit for each. Cheap to clone; it lives as long as
-/// any clone or object. Each runtime has [one](Self::of), made on first use.
+/// Memory with a copy for each processor of a topology, in chunks with a unit for each. A clone is cheap; the allocator
+/// lives as long as any clone or object. Each runtime has [one](Self::of), made on first use.
 ///
-/// A chunk is mapped, bound to its processors' nodes and touched when it is made, and asked once where it came to lie.
-/// Chunks that become empty are unmapped, but for one.
+/// The allocator maps a chunk, binds it to its processors' nodes, touches it, and looks up once where it lies. It
+/// unmaps empty chunks but one.
 ///
 /// Source: `mm/percpu.c`, charged as in "per-memcg-per-node kmem accounting" (Ghiti, 2026), to the byte.
 ///
@@ -39,8 +39,8 @@ pub struct PerCpuAllocator {
 }
 
 impl PerCpuAllocator {
-    /// One of its own, for the nodes and processors of a group's runtime. It may serve groups of other runtimes as well,
-    /// if those have the same nodes.
+    /// Makes an allocator for the nodes and processors of a group's runtime. It may also serve groups of other runtimes
+    /// with the same nodes.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl PerCpuAllocator {
         Ok(PerCpuAllocator { pool: Arc::new(ChunkPool::new(plan, one_node, Arc::clone(node_of))) })
     }
 
-    /// That of a group's runtime.
+    /// The allocator of a group's runtime.
     ///
     /// # Errors
     ///
@@ -77,29 +77,31 @@ impl PerCpuAllocator {
         let place = &group.node().tree().numa().percpu;
         let made = || place.get().and_then(|made| made.downcast_ref::<PerCpuAllocator>());
         if made().is_none() {
-            // Not inside the place's own lock: the page size is asked for, and who says it is foreign.
+            // Not inside the place's own lock: this asks foreign code for the page size.
             let new = PerCpuAllocator::new(group, PerCpuShape::new())?;
             drop(place.set(Box::new(new)));
         }
         made().cloned().map_or_else(|| PerCpuAllocator::new(group, PerCpuShape::new()), Ok)
     }
 
-    /// Its measures.
+    /// The measures of the allocator.
     pub fn shape(&self) -> PerCpuShape {
         self.pool.plan.shape
     }
 
-    /// Zeroed bytes for each processor, charged to a group. May block: in async code call it on a thread for blocking work.
+    /// Allocates zeroed bytes for each processor, charged to a group. May block: in async code call it on a thread for
+    /// blocking work.
     ///
-    /// The copies of the layout, each rounded up to granules, and their own words of metadata. Accounted as [`Stat::PERCPU`](crate::Stat::PERCPU) to the nodes where they lie, split
-    /// where a page ends: a few additions for each page of the layout and each node, whatever the number of processors.
+    /// Charges the copies of the layout, each rounded up to granules, and their words of metadata. Accounts them as
+    /// [`Stat::PERCPU`](crate::Stat::PERCPU) to the nodes where they lie, split where a page ends. That costs a few
+    /// additions for each page of the layout and each node, for any number of processors.
     ///
-    /// The group is asked first; whatever happens afterwards, what was refused or failed leaves nothing behind.
+    /// The group comes first. A refusal or a failure leaves nothing behind.
     ///
     /// # Errors
     ///
-    /// [`KmemError::Charge`] from the group, [`KmemError::System`] where no chunk can be mapped, [`KmemError::Capacity`]
-    /// for more than a unit, or an alignment beyond a page.
+    /// [`KmemError::Charge`]: the group refuses. [`KmemError::System`]: the system maps no chunk.
+    /// [`KmemError::Capacity`]: more than a unit, or an alignment beyond a page.
     ///
     /// ```
     /// use memcg::{KmemError, PerCpuAllocator, Runtime};
@@ -118,11 +120,11 @@ impl PerCpuAllocator {
         PerCpuBytes::new(&self.pool, layout, Some(group), true)
     }
 
-    /// The same, charged to nobody.
+    /// As [`allocate`](Self::allocate), without a charge.
     ///
     /// # Errors
     ///
-    /// As [`allocate`](Self::allocate), but for a refusal.
+    /// As [`allocate`](Self::allocate), without its refusals.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -136,8 +138,8 @@ impl PerCpuAllocator {
         PerCpuBytes::new(&self.pool, layout, None, true)
     }
 
-    /// Pages in a range of addresses have been moved to other nodes: those of them that are this allocator's are looked
-    /// up again, and the accounts of all objects there go with them. Costs a look-up for each processor and page, and a
+    /// Reports that pages in a range of addresses have moved to other nodes. The allocator looks up those of its pages
+    /// again, and the accounts of all objects there follow. Costs a look-up for each processor and page, and a
     /// relocation for each object. With one node it does nothing.
     ///
     /// ```
@@ -149,12 +151,12 @@ impl PerCpuAllocator {
         self.pool.moved(&addresses);
     }
 
-    /// Chunks that are mapped.
+    /// Mapped chunks.
     pub fn chunks(&self) -> usize {
         self.pool.chunks()
     }
 
-    /// Unmap what is empty, to the last one. Returns how many chunks that were.
+    /// Unmaps all empty chunks. Returns how many.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -167,8 +169,8 @@ impl PerCpuAllocator {
         self.pool.trim()
     }
 
-    /// Who is charged for the object that starts at an address, in whichever processor's unit: as the words of ownership
-    /// say. For a look at a dump.
+    /// The group that is charged for the object at an address, in any processor's unit, as the words of ownership tell.
+    /// For a look at a dump.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

@@ -1,12 +1,12 @@
-//! Which granules of a chunk are taken: a bit for each.
+//! The taken granules of a chunk: a bit for each.
 
-/// Granules, taken or free. First fit: what is taken stays near the start.
+/// Granules, taken or free. First fit, so that taken ones stay near the start.
 pub(super) struct GranuleBits {
     words: Box<[u64]>,
     len: usize,
-    /// No granule below is free.
+    /// No granule below this one is free.
     first: usize,
-    /// No run of free granules is longer.
+    /// No run of free granules is longer than this.
     longest: usize,
     taken: usize,
 }
@@ -22,7 +22,8 @@ impl GranuleBits {
         self.taken == 0
     }
 
-    /// Takes the first run of `many` free granules that starts at a multiple of `align`, a power of two. `None`: there is none.
+    /// Takes the first run of `many` free granules that starts at a multiple of `align`, a power of two. `None`: there
+    /// is none.
     pub(super) fn take(&mut self, many: usize, align: usize) -> Option<usize> {
         if many > self.longest {
             return None;
@@ -38,7 +39,7 @@ impl GranuleBits {
             }
             match self.last_taken(at, end) {
                 None => break Some(at),
-                // Whatever starts at or before it has it inside.
+                // A run from there or from before would contain it.
                 Some(taken) => at = self.first_free(taken + 1),
             }
         };
@@ -56,7 +57,7 @@ impl GranuleBits {
         Some(at)
     }
 
-    /// Gives back what was taken.
+    /// Gives taken granules back.
     pub(super) fn give_back(&mut self, at: usize, many: usize) {
         self.turn(at, many);
         self.taken -= many;
@@ -64,7 +65,7 @@ impl GranuleBits {
         self.longest = self.len;
     }
 
-    /// Taken becomes free, and free taken.
+    /// Makes taken granules free, and free ones taken.
     fn turn(&mut self, at: usize, many: usize) {
         let end = at + many;
         let mut at = at;

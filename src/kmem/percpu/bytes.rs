@@ -13,10 +13,10 @@ use crate::kmem::error::KmemError;
 use crate::kmem::placement::Placement;
 use crate::sync::Arc;
 
-/// Bytes for each processor, as [`PerCpuAllocator::allocate`](crate::PerCpuAllocator::allocate) makes them. Dropped on whatever thread, they go back, and
-/// from each node what was accounted there.
+/// Bytes for each processor, as [`PerCpuAllocator::allocate`](crate::PerCpuAllocator::allocate) makes them. Their drop,
+/// on any thread, gives them back, and takes off each node what was accounted there.
 ///
-/// What is in them is the user's: this hands out addresses and never looks.
+/// This type hands out addresses and never looks at the bytes, which belong to its user.
 pub struct PerCpuBytes {
     pool: Arc<ChunkPool>,
     /// The copy in the first unit.
@@ -24,15 +24,15 @@ pub struct PerCpuBytes {
     chunk: u32,
     at: u32,
     granules: u32,
-    /// Where the account is: in the chunk, under this number, or `NONE`.
+    /// The number of the account that the chunk keeps, or `NONE`.
     kept: u32,
-    /// One node: nobody moves it. Without either it is charged to nobody.
+    /// With one node the guard has the account, for it never moves. Without either the bytes are not charged.
     whole: Option<SingleAccount>,
 }
 
 const NONE: u32 = u32::MAX;
 
-// SAFETY: addresses of memory that is this object's own, and what is kept about it, which is `Send` and `Sync`.
+// SAFETY: the object owns the memory at its addresses, and what it keeps about them is `Send` and `Sync`.
 #[allow(unsafe_code)]
 unsafe impl Send for PerCpuBytes {}
 // SAFETY: as above; `&PerCpuBytes` gives out addresses and figures alone.
@@ -89,12 +89,12 @@ impl PerCpuBytes {
         self
     }
 
-    /// One loop for whoever is charged, and for whoever is not: how fast it is depends on how it is compiled.
+    /// Charged and uncharged bytes share one loop: its speed depends on how it is compiled.
     #[inline(never)]
     #[allow(unsafe_code)]
     fn zero(&self) {
         for unit in 0..self.units() {
-            // SAFETY: the granules are this object's own in each unit, and nobody has seen them yet.
+            // SAFETY: the granules are this object's own in each unit, and no other thread knows them yet.
             unsafe { self.copy(unit).write_bytes(0, self.size()) };
         }
     }
@@ -107,7 +107,7 @@ impl PerCpuBytes {
     #[inline]
     pub(super) fn copy(&self, unit: usize) -> NonNull<u8> {
         let copy = self.first.as_ptr().wrapping_add(unit * self.pool.plan.shape.unit());
-        // Within the mapping, which is not at zero.
+        // The address is within the mapping, which does not start at zero.
         NonNull::new(copy).unwrap_or(self.first)
     }
 
@@ -121,14 +121,14 @@ impl PerCpuBytes {
         self.pool.plan.unit_of_any(processor)
     }
 
-    /// The copy of a processor: [`size`](Self::size) bytes, aligned as they were asked for. `None`: the topology has no
+    /// The copy of a processor: [`size`](Self::size) bytes, aligned as its layout asks. `None`: the topology has no
     /// such processor.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let allocator = memcg::PerCpuAllocator::of(&runtime.root())?;
     /// let bytes = allocator.allocate(std::alloc::Layout::new::<[u8; 20]>(), &runtime.root())?;
-    /// // SAFETY: as many bytes, and nobody else has them.
+    /// // SAFETY: the copy has as many bytes, and no other user.
     /// let copy = unsafe { std::slice::from_raw_parts(bytes.as_ptr(0).unwrap().as_ptr(), 20) };
     /// assert_eq!(copy, [0; 20]);
     /// assert!(bytes.as_ptr(bytes.processors()).is_none());
@@ -139,12 +139,12 @@ impl PerCpuBytes {
         Some(self.copy(self.unit_of(processor)?))
     }
 
-    /// Processors of the topology: numbers from here on have no copy.
+    /// Processors of the topology. Numbers from here on have no copy.
     pub fn processors(&self) -> usize {
         self.pool.plan.processors()
     }
 
-    /// Bytes of each copy: what was asked for, rounded up to granules.
+    /// Bytes of each copy: those of its layout, rounded up to granules.
     #[inline]
     pub fn size(&self) -> usize {
         self.granules as usize * self.pool.plan.shape.granule()
@@ -157,7 +157,7 @@ impl PerCpuBytes {
         start + from..start + end
     }
 
-    /// Bytes that are charged for it: all copies and its words; 0 for what is charged to nobody.
+    /// Bytes charged: those of all copies and of the object's words; 0 for an uncharged object.
     pub fn charged(&self) -> u64 {
         if self.kept == NONE && self.whole.is_none() {
             return 0;
@@ -165,7 +165,7 @@ impl PerCpuBytes {
         self.pool.plan.full_size(self.granules as usize)
     }
 
-    /// Where the allocator has found it to lie: what its account says.
+    /// Where the object lies, as the allocator has found and accounts it.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -182,7 +182,7 @@ impl PerCpuBytes {
         }
     }
 
-    /// Who is charged.
+    /// The group that is charged.
     pub fn group(&self) -> Option<Group> {
         match &self.whole {
             Some(whole) => Some(whole.group()),

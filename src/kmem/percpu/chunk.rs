@@ -1,8 +1,8 @@
-//! A chunk: a unit of memory for each processor, and what is kept about its granules.
+//! A chunk: a unit of memory for each processor, and the metadata of its granules.
 //!
 //! ```text
 //! data    unit of processor 0 | unit of processor 1 | ...    each on its processor's node
-//! words   who owns what starts in granule 0, 1, ...          on whatever node they came to lie
+//! words   the owner of what starts in granule 0, 1, ...      on any node
 //! ```
 //!
 //! Source: `struct pcpu_chunk` and its `obj_exts` in `mm/percpu-internal.h`.
@@ -24,21 +24,21 @@ pub(super) struct Chunk {
     data: Mapping,
     words: Mapping,
     bits: GranuleBits,
-    /// With one node there is nothing to know.
+    /// `None` with one node, and before the first look-up.
     nodes: Option<PageNodes>,
-    /// In so few places that they need no allocation.
+    /// The pages are in so few scopes that an account needs no allocation.
     near: bool,
-    /// How often they were found elsewhere.
+    /// How often a look-up has ended.
     generation: u64,
     /// How many look-ups have begun.
     asked: u64,
     pub(super) records: Records,
-    /// No other chunk of the allocator ever has the same.
+    /// No two chunks of an allocator ever have the same serial number.
     pub(super) serial: u64,
 }
 
 impl Chunk {
-    /// Mapped and touched. The system is asked: the caller has no lock.
+    /// Maps and touches a chunk. This calls the system: the caller holds no lock.
     pub(super) fn map(plan: &Plan, one_node: bool) -> Result<Chunk, KmemError> {
         let (mut data, mut words) = (Mapping::new(plan.data_len)?, Mapping::new(plan.words_len)?);
         if !one_node {
@@ -70,13 +70,13 @@ impl Chunk {
         self.bits.is_empty()
     }
 
-    /// The first free granules that fit, owned from here on. `None`: there are none.
+    /// Takes the first free granules that fit, for an owner. `None`: there are none.
     #[inline]
     #[allow(unsafe_code)]
     pub(super) fn take(&mut self, plan: &Plan, granules: usize, align: usize, owner: OwnerWord) -> Option<usize> {
         let at = self.bits.take(granules, align)?;
         if !owner.is_none() {
-            // SAFETY: `word` says that it is within the mapping and aligned; the chunk is the caller's alone.
+            // SAFETY: `word` returns an aligned address within the mapping, and the borrow is the only one.
             unsafe { self.word(plan, at).write(owner) };
         }
         Some(at)
@@ -90,7 +90,7 @@ impl Chunk {
         self.bits.give_back(at, granules);
     }
 
-    /// Who owns what starts at an address; null for nobody. `None`: it is not an address of this chunk's data.
+    /// The owner of what starts at an address. `None`: the address is not in this chunk's data.
     #[allow(unsafe_code)]
     pub(super) fn owner_at(&self, plan: &Plan, address: usize) -> Option<OwnerWord> {
         let offset = address.checked_sub(self.data.range().start).filter(|&offset| offset < plan.data_len)?;
@@ -102,8 +102,8 @@ impl Chunk {
         Some(unsafe { self.word(plan, in_unit / plan.shape.granule()).read() })
     }
 
-    /// The word of a granule: within the mapping, which has one for each granule of a unit, and at a multiple of the
-    /// size of a word.
+    /// The word of a granule. It is within the mapping, which has a word for each granule of a unit, and at a multiple
+    /// of a word's size.
     fn word(&self, plan: &Plan, granule: usize) -> *mut OwnerWord {
         self.words.start().as_ptr().wrapping_add(granule * plan.shape.word()).cast()
     }
@@ -111,20 +111,20 @@ impl Chunk {
     /// The copy in the first unit of what starts at a granule.
     #[inline]
     pub(super) fn first_copy(&self, plan: &Plan, at: usize) -> NonNull<u8> {
-        // The mapping is not at zero, and so is nothing in it.
+        // The mapping does not start at zero, so no address in it is zero.
         let first = self.data.start().as_ptr().wrapping_add(at * plan.shape.granule());
         NonNull::new(first).unwrap_or(self.data.start())
     }
 
     // === Where it lies ===
 
-    /// A look-up begins.
+    /// Begins a look-up. Returns its number.
     pub(super) fn ask(&mut self) -> u64 {
         self.asked += 1;
         self.asked
     }
 
-    /// A look-up has found that. Returns what nobody needs any more.
+    /// Takes over what a look-up has found. Returns what the caller drops without the lock.
     pub(super) fn found(&mut self, plan: &Plan, found: FoundCopies) -> Option<FoundCopies> {
         self.generation += 1;
         let (nodes, old) = match self.nodes.take() {
@@ -139,8 +139,8 @@ impl Chunk {
         old
     }
 
-    /// Accounts a charge for an object where it lies, in the records: see [`Records::account`]. Back also where the object
-    /// may lie in more places than fit, or there is no room.
+    /// Accounts a charge for an object where it lies, in the records: see [`Records::account`]. Also returns the charge
+    /// if the chunk's pages are in too many scopes, or the records have no room.
     #[inline(always)]
     pub(super) fn account(
         &mut self,
@@ -162,12 +162,12 @@ impl Chunk {
         self.generation
     }
 
-    /// Where an object lies, as it was found last.
+    /// Where an object lies, by the last look-up.
     #[inline]
     pub(super) fn placement(&self, plan: &Plan, at: usize, granules: usize) -> Placement {
         match &self.nodes {
             Some(nodes) => nodes.placement(plan, at, granules),
-            // Nobody has looked.
+            // There was no look-up yet.
             None => {
                 let mut unplaced = Placement::new();
                 unplaced.add(None, plan.full_size(granules));

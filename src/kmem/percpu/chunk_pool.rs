@@ -20,10 +20,11 @@ use crate::stat::Stat;
 use crate::sync::Arc;
 use crate::sync::lock::{Lock, Rank};
 
-/// What an allocator is. The lock is held over a look into bits and tables, and over nothing that is foreign.
+/// The chunks of an allocator. A thread holds the lock for a look into bits and tables, and never while it calls
+/// foreign code.
 pub(super) struct ChunkPool {
     pub(super) plan: Plan,
-    /// The node of everything, where there is but one.
+    /// The only node, where there is but one.
     pub(super) one_node: Option<NodeId>,
     pub(super) node_of: Arc<dyn NodeOf>,
     chunks: Lock<Chunks>,
@@ -33,14 +34,14 @@ pub(super) struct ChunkPool {
 struct Chunks {
     /// By number.
     chunks: Vec<Option<Box<Chunk>>>,
-    /// Chunks of which nothing is taken.
+    /// Empty chunks.
     empty: usize,
     serial: u64,
-    /// How often somebody has said that pages have moved.
+    /// Reports of moved pages so far.
     moves: u64,
 }
 
-/// Granules that were taken.
+/// Granules that an object has taken.
 pub(super) struct TakenGranules {
     pub(super) chunk: u32,
     pub(super) at: u32,
@@ -52,7 +53,7 @@ impl ChunkPool {
         ChunkPool { plan, one_node, node_of, chunks: Lock::new(Rank::Bookkeeping, Chunks::default()) }
     }
 
-    /// Granules that nobody has, from a new chunk where there are none.
+    /// Takes free granules, from a new chunk where there are none.
     #[inline(always)]
     pub(super) fn take(&self, granules: usize, align: usize, owner: OwnerWord) -> Result<TakenGranules, KmemError> {
         loop {
@@ -63,8 +64,8 @@ impl ChunkPool {
         }
     }
 
-    /// The same, accounted to the nodes where they lie: a charge of no tier. The account is kept where whoever moves its
-    /// pages finds it, under the number that this returns.
+    /// As [`take`](Self::take), and accounts a charge of no tier to the nodes where the granules lie. The chunk keeps
+    /// the account, where a mover finds it, under the number that this returns.
     #[inline(always)]
     pub(super) fn take_accounted(
         &self,
@@ -93,13 +94,13 @@ impl ChunkPool {
         }
     }
 
-    /// Without the lock: to account makes cells, or allocates, or tells others.
+    /// Makes an account without the lock, because this may make cells, allocate, or call listeners.
     #[cold]
     pub(super) fn account_slow(&self, taken: &TakenGranules, granules: u32, precharge: Precharge) -> u32 {
         let (chunk, at) = (taken.chunk as usize, taken.at);
         let (placement, generation) = match self.one_node {
             Some(node) => (Placement::on(node, precharge.bytes()), 0),
-            // The chunk is there for as long as anything of it is taken.
+            // The chunk exists for as long as an object is in it.
             None => self.found(chunk, at, granules).unwrap_or_default(),
         };
         let kmem = Box::new(precharge.account_as(Stat::PERCPU, &placement));
@@ -117,7 +118,7 @@ impl ChunkPool {
                     FoundCopies::look_up(&self.plan, chunk.addresses(), &(0..usize::MAX), &*self.node_of, asked);
                 drop(chunk.found(&self.plan, found));
             }
-            // The list may grow.
+            // The list may grow: this allocates.
             let refused = slow_path(|_, _| {
                 let mut chunks = self.chunks.lock();
                 if chunks.moves != moves {
@@ -133,7 +134,7 @@ impl ChunkPool {
         }
     }
 
-    /// Keeps an account, as it is by now. Returns its number.
+    /// Keeps an account, relocated to where its object lies by now. Returns its number.
     fn keep(&self, chunk: usize, mut account: DetachedAccount) -> u32 {
         loop {
             let mut chunks = self.chunks.lock();
@@ -154,7 +155,7 @@ impl ChunkPool {
         }
     }
 
-    /// Where an object lies, and since which of the chunk's generations.
+    /// Where an object lies, and since which generation of the chunk.
     fn found(&self, chunk: usize, at: u32, granules: u32) -> Option<(Placement, u64)> {
         // A placement of many nodes allocates.
         slow_path(|_, _| {
@@ -172,7 +173,7 @@ impl ChunkPool {
         }
     }
 
-    /// Gives granules back, with the account that was kept under `number`.
+    /// Gives granules back, and the account that the chunk keeps under `number`.
     #[inline]
     pub(super) fn give_back(&self, chunk: u32, at: u32, granules: u32, number: Option<u32>) {
         let mut ended = EndedAccount::default();
@@ -180,7 +181,7 @@ impl ChunkPool {
             let mut chunks = self.chunks.lock();
             chunks.give_back(&self.plan, chunk as usize, (at, granules), number, &mut ended)
         };
-        // Told, uncharged and unmapped where nobody waits.
+        // The thread announces, uncharges and unmaps without the lock.
         if let Some((charge, shares)) = ended.charge.as_ref().zip(ended.due.as_ref()) {
             SmallAccount::announce(charge.header(), shares);
         }
@@ -191,7 +192,7 @@ impl ChunkPool {
         Some(self.found(chunk as usize, at, granules)?.0)
     }
 
-    /// Addresses of the words of a chunk.
+    /// The addresses of a chunk.
     pub(super) fn addresses(&self, chunk: u32) -> Option<Addresses> {
         Some(self.chunks.lock().get(chunk as usize)?.addresses())
     }
@@ -200,7 +201,7 @@ impl ChunkPool {
         self.chunks.lock().chunks.iter().flatten().count()
     }
 
-    /// Unmaps the chunks of which nothing is taken.
+    /// Unmaps the empty chunks. Returns how many.
     pub(super) fn trim(&self) -> usize {
         let mut trimmed = 0;
         loop {
@@ -212,12 +213,12 @@ impl ChunkPool {
         }
     }
 
-    /// The group that is charged for the object which starts at an address.
+    /// The group that is charged for the object at an address.
     #[allow(unsafe_code)]
     pub(super) fn owner_of(&self, address: usize) -> Option<Group> {
         let chunks = self.chunks.lock();
         let owner = chunks.chunks.iter().flatten().find_map(|chunk| chunk.owner_at(&self.plan, address))?;
-        // SAFETY: the word is taken away under the lock that this thread holds, before the object is uncharged.
+        // SAFETY: this thread holds the lock. An object takes its word away under it, before the uncharge.
         unsafe { owner.group() }
     }
 }
@@ -255,7 +256,8 @@ impl ChunkPool {
         (chunk.serial == serial).then(|| work(chunk))
     }
 
-    /// To where the chunk was found to lie last. Whoever frees an object meanwhile leaves its account to us.
+    /// Moves the accounts to where the chunk lies by the last look-up. A thread that frees an object meanwhile leaves
+    /// its account to this thread.
     fn move_accounts(&self, chunk: usize, serial: u64) {
         let mut from = 0;
         loop {
@@ -270,13 +272,13 @@ impl ChunkPool {
                 let again = self.with(chunk, serial, |chunk| {
                     let account = back.take()?;
                     if chunk.generation() != account.generation {
-                        // Moved again: who found that passed this one over.
+                        // The chunk has moved again. The thread that found that has passed this account over.
                         return Some(account);
                     }
                     back = chunk.records.bring_back(number, account);
                     None
                 });
-                // The object has gone, or the chunk with it.
+                // This drops the account if the object has gone, or the chunk with it.
                 drop(back);
                 match again.flatten() {
                     Some(again) => account = again,
@@ -322,7 +324,7 @@ impl Chunks {
         }
     }
 
-    /// Returns a chunk that nobody needs.
+    /// Returns a chunk that is one empty chunk too many.
     #[inline(always)]
     fn give_back(
         &mut self,
@@ -340,7 +342,7 @@ impl Chunks {
         if !chunk.is_empty() {
             return None;
         }
-        // One stays for whoever comes next.
+        // One empty chunk stays for the next object.
         self.empty += 1;
         if self.empty == 1 {
             return None;

@@ -1,7 +1,7 @@
 //! Where the pages of a chunk lie: for each page of a unit, how many processors' copies of it are on each node.
 //!
-//! With it an account costs a few additions for each page of an object and each node that has copies, however many
-//! processors there are. It is filled before anybody has an object of the chunk, and again for what has moved.
+//! So an account costs a few additions for each page of an object and each node with copies, for any number of
+//! processors. The allocator fills the table before any object is in the chunk, and again for pages that have moved.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::kmem::placement::Placement;
 use crate::numa::{NodeOf, PageNode, Topology};
 use crate::stat::published::StatScope;
 
-/// Pages that are looked up at a time.
+/// Pages in one look-up.
 const BATCH: usize = 64;
 
 /// Copies of one page by node.
@@ -21,9 +21,9 @@ const BATCH: usize = 64;
 pub(super) struct PageCopies {
     /// By place among the topology's nodes.
     nodes: SmallVec<[(u16, u32); 3]>,
-    /// On no node that anybody knows.
+    /// On no known node.
     unplaced: u32,
-    /// The look-up that found this.
+    /// The number of the look-up that found this.
     asked: u64,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct PageNodes {
     words: Box<[PageCopies]>,
 }
 
-/// Where a chunk lies, for those who look its pages up without having it.
+/// The addresses of a chunk, for a thread that looks its pages up without the lock.
 #[derive(Clone, Copy)]
 pub(super) struct Addresses {
     pub(super) data: usize,
@@ -69,7 +69,7 @@ impl PageCopies {
         }
     }
 
-    /// Bytes in each place where so many bytes of each copy are.
+    /// The scope of each copy's bytes, with the sum.
     fn spread(&self, bytes: u64) -> impl Iterator<Item = (StatScope, u64)> {
         let on = move |(node, copies): &(u16, u32)| (StatScope::On(*node), bytes * u64::from(*copies));
         let unplaced = (self.unplaced > 0).then(|| (StatScope::Group, bytes * u64::from(self.unplaced)));
@@ -78,7 +78,7 @@ impl PageCopies {
 }
 
 impl FoundCopies {
-    /// Looks up the pages that have an address in `moved`. Foreign code: the caller has no lock.
+    /// Looks up the pages with an address in `moved`. Calls foreign code: the caller holds no lock.
     pub(super) fn look_up(
         plan: &Plan,
         at: Addresses,
@@ -141,8 +141,8 @@ impl PageNodes {
         nodes
     }
 
-    /// Takes over what was found, but for pages of which a look-up that began later has told already. Returns what stood
-    /// there.
+    /// Takes over what a look-up has found, except for pages that a later look-up has told of already. Returns what it
+    /// replaces.
     pub(super) fn replace(&mut self, mut found: FoundCopies) -> FoundCopies {
         for (pages, found) in [(&mut self.data, &mut found.data), (&mut self.words, &mut found.words)] {
             for (page, copies) in found {
@@ -154,7 +154,7 @@ impl PageNodes {
         found
     }
 
-    /// All of them are in so few places that [`Shares`] has room for them.
+    /// Whether the pages are in so few scopes that [`Shares`] has room for them.
     pub(super) fn are_few(&self) -> bool {
         let mut seen = SmallVec::<[StatScope; SHARES_MAX]>::new();
         for (scope, _) in self.data.iter().chain(&self.words).flat_map(|copies| copies.spread(1)) {
@@ -168,7 +168,7 @@ impl PageNodes {
         true
     }
 
-    /// Where an object lies, to the byte; all pages are in [few](Self::are_few) places.
+    /// Where an object lies, to the byte. All pages are in [few](Self::are_few) scopes.
     #[inline(always)]
     pub(super) fn share(&self, plan: &Plan, at: usize, granules: usize, shares: &mut Shares) {
         for (page, bytes) in plan.pages(plan.in_unit(at, granules)) {

@@ -1,4 +1,4 @@
-//! The measures of a per-processor allocator, and where in a chunk everything is.
+//! The measures of a per-processor allocator, and where in a chunk everything lies.
 
 use std::alloc::Layout;
 use std::ops::Range;
@@ -9,8 +9,8 @@ use crate::numa::mapping::pages_for;
 use crate::numa::system::page_size;
 use crate::numa::{NodeId, Topology};
 
-/// Measures of a [`PerCpuAllocator`](crate::PerCpuAllocator): how much of an object one processor may have, in what
-/// steps, and what is kept about each step. What is asked for is rounded up to what is possible.
+/// Measures of a [`PerCpuAllocator`](crate::PerCpuAllocator): the bytes of one processor in a chunk, the bytes of a
+/// granule, and the metadata of each granule. Each method rounds up to what is possible.
 ///
 /// ```
 /// let shape = memcg::PerCpuShape::new();
@@ -32,30 +32,30 @@ impl Default for PerCpuShape {
 }
 
 impl PerCpuShape {
-    /// Units of 32 KiB, as PCPU_MIN_UNIT_SIZE in `mm/percpu-internal.h`; granules of a pointer's size; a word of
+    /// Units of 32 KiB, as `PCPU_MIN_UNIT_SIZE` in `mm/percpu-internal.h`; granules of a pointer's size; a word of
     /// ownership for each.
     #[must_use]
     pub const fn new() -> Self {
         PerCpuShape { unit: 32 << 10, granule: size_of::<OwnerWord>(), word: size_of::<OwnerWord>() }
     }
 
-    /// Bytes of one processor in a chunk, and so of the largest object: whole pages.
+    /// Sets the bytes of one processor in a chunk, which are also those of the largest object: whole pages.
     #[must_use]
     pub fn with_unit(mut self, bytes: usize) -> Self {
-        // A gibibyte: offsets are kept in 32 bits.
+        // At most a gibibyte: offsets have 32 bits.
         self.unit = bytes.clamp(1, 1 << 30).next_multiple_of(page_size());
         self
     }
 
-    /// Objects start and end at multiples of so many bytes: a power of two, at most a page.
+    /// Sets the bytes of a granule: objects start and end at multiples of it. A power of two, at most a page.
     #[must_use]
     pub fn with_granule(mut self, bytes: usize) -> Self {
         self.granule = bytes.clamp(1, page_size()).next_power_of_two();
         self
     }
 
-    /// Bytes of metadata for each granule: the word that says who owns it, at least, and what a debugging allocator keeps
-    /// beside it.
+    /// Sets the bytes of metadata for each granule: at least the word that names its owner, and what a debugging
+    /// allocator keeps beside it.
     #[must_use]
     pub fn with_word(mut self, bytes: usize) -> Self {
         self.word = bytes.clamp(size_of::<OwnerWord>(), 4_096).next_multiple_of(align_of::<OwnerWord>());
@@ -81,20 +81,20 @@ impl PerCpuShape {
     }
 }
 
-/// The shape for the processors of a topology.
+/// The measures, applied to the processors of a topology.
 pub(super) struct Plan {
     pub(super) shape: PerCpuShape,
     pub(super) topology: Topology,
     /// The node of each unit's processor.
     pub(super) units: Box<[NodeId]>,
-    /// Unit of each processor; `NONE` for numbers that no processor has.
+    /// The unit of each processor; `NONE` for a number without a processor.
     unit_of: Box<[u32]>,
-    /// Of a chunk.
+    /// Bytes of a chunk: its units, and its words.
     pub(super) data_len: usize,
     pub(super) words_len: usize,
-    /// Bytes for which one answer about nodes holds.
+    /// Bytes for which one answer of a look-up holds.
     pub(super) page: usize,
-    /// Objects start at multiples of no more.
+    /// The largest alignment of an object.
     align_max: usize,
 }
 
@@ -118,7 +118,7 @@ impl Plan {
         let too_large = || KmemError::Capacity { bytes: u64::MAX, max: isize::MAX as u64 };
         let data_len = unit.checked_mul(units.len()).ok_or_else(too_large)?;
         let words_len = (unit / shape.granule).checked_mul(shape.word).ok_or_else(too_large)?;
-        // A power of two, so that pages of the mapping begin at multiples of it.
+        // A power of two, so that the pages of the mapping start at multiples of it.
         let page = looked_up.max(1).next_power_of_two().clamp(shape.granule, page_size());
         Ok(Plan {
             shape,
@@ -132,7 +132,7 @@ impl Plan {
         })
     }
 
-    /// Granules for a layout, and the granules of which they must start at a multiple.
+    /// The granules of a layout, and its alignment in granules.
     #[inline]
     pub(super) fn granules(&self, layout: Layout) -> Result<(usize, usize), KmemError> {
         let PerCpuShape { unit, granule, .. } = self.shape;
@@ -142,7 +142,7 @@ impl Plan {
                 return Err(KmemError::Capacity { bytes: asked as u64, max: max as u64 });
             }
         }
-        // Powers of two, all of them, and divisions are dear.
+        // All of these are powers of two, and a shift is cheaper than a division.
         let shift = granule.trailing_zeros();
         Ok(((bytes + granule - 1) >> shift, layout.align().max(granule) >> shift))
     }
@@ -156,12 +156,12 @@ impl Plan {
         self.unit_of.get(processor).filter(|&&unit| unit != NONE).map(|&unit| unit as usize)
     }
 
-    /// Of a thread on a processor that the topology may not have.
+    /// The unit for a thread on a processor that the topology may not have.
     pub(super) fn unit_of_any(&self, processor: usize) -> usize {
         self.unit_of(processor).unwrap_or(processor % self.units.len())
     }
 
-    /// What an object of so many granules is charged: its copies, and its own words.
+    /// Bytes charged for an object of so many granules: its copies, and its own words.
     pub(super) fn full_size(&self, granules: usize) -> u64 {
         let data = (granules * self.shape.granule) as u64 * self.units.len() as u64;
         data + (granules * self.shape.word) as u64
@@ -177,10 +177,10 @@ impl Plan {
         at * self.shape.word..(at + granules) * self.shape.word
     }
 
-    /// Pages that have a part of a range, each with the bytes of it that it has.
+    /// The pages of a range, each with its bytes of the range.
     #[inline(always)]
     pub(super) fn pages(&self, range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
-        // A power of two, and divisions are dear.
+        // A page is a power of two, and a shift is cheaper than a division.
         let shift = self.page.trailing_zeros();
         (range.start >> shift..(range.end + self.page - 1) >> shift).map(move |page| {
             let bytes = range.end.min((page + 1) << shift) - range.start.max(page << shift);

@@ -1,34 +1,34 @@
-//! The accounts of a chunk's objects, where there are several nodes: who moves an object's pages moves its account, and
-//! does not have the object.
+//! The accounts of a chunk's objects, where there are several nodes. The thread that moves an object's pages moves its
+//! account, and does not have the object.
 //!
-//! Most are a charge and its [`Shares`], made and ended in their place under the chunk's lock. What takes more than cells
-//! that are at hand is done without it, on an account that is taken out.
+//! Most accounts are a charge and its [`Shares`], made and ended in place under the chunk's lock. A thread takes an
+//! account out if the work needs more than cells at hand, and does the work without the lock.
 
 use super::small_account::{Shares, SmallAccount};
 use crate::group::Charge;
 use crate::kmem::account::Kmem;
 
-/// The account of an object that somebody has taken out, and which one that is.
+/// An account that a thread has taken out, and the object that it belongs to.
 pub(super) struct DetachedAccount {
-    /// Boxed: the list is of those that need none.
+    /// Boxed, because most records have none.
     pub(super) kmem: Box<Kmem>,
     pub(super) at: u32,
     pub(super) granules: u32,
-    /// Of the chunk's nodes that it stands for.
+    /// The chunk's generation that the account stands for.
     pub(super) generation: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RecordState {
-    /// The next vacant one, plus 1.
+    /// The number of the next vacant record, plus 1.
     Vacant(u32),
-    /// `charge` and `shares`.
+    /// The record has `charge` and `shares`.
     Small,
-    /// `kmem`.
+    /// The record has `kmem`.
     Kmem,
-    /// Somebody has it out, without the lock.
+    /// A thread has taken the account out, and works on it without the lock.
     Out,
-    /// The same, and the object is gone: whoever has it gives it up.
+    /// The same, and the object is gone: that thread ends the account.
     Gone,
 }
 
@@ -46,24 +46,24 @@ struct Record {
 #[derive(Default)]
 pub(super) struct Records {
     records: Vec<Record>,
-    /// The first vacant one, plus 1; 0 for none.
+    /// The number of the first vacant record, plus 1; 0 for none.
     vacant: u32,
 }
 
-/// What is left of an account when its object goes, to be dropped where nobody waits. Written where it lies: nothing of
-/// this is moved.
+/// What is left of an account when its object goes. The caller drops it without the lock. It is written in place, so
+/// that nothing of it is moved.
 #[derive(Default)]
 pub(super) struct EndedAccount {
-    /// It is accounted nowhere any more.
+    /// A charge that is accounted nowhere any more.
     pub(super) charge: Option<Charge>,
-    /// Others must be told so.
+    /// Statistics that the thread must announce.
     pub(super) due: Option<Shares>,
     shared: Option<SmallAccount>,
     kmem: Option<Box<Kmem>>,
 }
 
 impl Records {
-    /// A number is free without an allocation.
+    /// Whether a number is free without an allocation.
     #[inline]
     pub(super) fn has_room(&self) -> bool {
         self.vacant > 0 || self.records.len() < self.records.capacity()
@@ -73,7 +73,7 @@ impl Records {
         self.records.capacity()
     }
 
-    /// Room for more, which the caller has made where nobody waits. Returns what was there.
+    /// Takes over memory for more records, which the caller has allocated without the lock. Returns the old memory.
     pub(super) fn grow(&mut self, room: RecordMemory) -> RecordMemory {
         let RecordMemory(mut records) = room;
         if records.capacity() > self.records.capacity() {
@@ -83,7 +83,7 @@ impl Records {
         RecordMemory(records)
     }
 
-    /// A free number; where there is no [room](Self::has_room) this allocates.
+    /// Takes a free number. Allocates where there is no [room](Self::has_room).
     #[inline(always)]
     fn number(&mut self) -> u32 {
         if let Some(number) = self.vacant.checked_sub(1)
@@ -107,8 +107,8 @@ impl Records {
         }
     }
 
-    /// Accounts a charge in its place, under a number of its own. `due`: others must be told. Back where cells are not at
-    /// hand.
+    /// Accounts a charge in place, under a number of its own. `due`: what the thread must announce. Returns the charge
+    /// where the thread does not have the cells.
     #[inline(always)]
     pub(super) fn account(
         &mut self,
@@ -136,7 +136,7 @@ impl Records {
         Ok(number)
     }
 
-    /// Takes a number for an account. Where there is no [room](Self::has_room) it allocates.
+    /// Keeps an account under a new number. Allocates where there is no [room](Self::has_room).
     pub(super) fn keep(&mut self, account: DetachedAccount) -> u32 {
         let number = self.number();
         if let Some(record) = self.records.get_mut(number as usize) {
@@ -145,7 +145,7 @@ impl Records {
         number
     }
 
-    /// The object goes, and its account, as far as that is at hand. Where somebody has it out, he gives it up.
+    /// Ends the account of an object that goes. If a thread has taken it out, that thread ends it.
     #[inline(always)]
     pub(super) fn end(&mut self, number: u32, ended: &mut EndedAccount) {
         let Some(record) = self.records.get_mut(number as usize) else { return };
@@ -168,7 +168,7 @@ impl Records {
         self.vacate(number);
     }
 
-    /// The account with the lowest number from `number` on that stands for older nodes, for the caller to
+    /// Takes out the first account from `number` on that stands for an older generation, for the caller to
     /// [move](TakenOut::into_account).
     pub(super) fn take_out(&mut self, number: u32, generation: u64) -> Option<TakenOut> {
         for (number, record) in self.records.iter_mut().enumerate().skip(number as usize) {
@@ -186,7 +186,7 @@ impl Records {
         None
     }
 
-    /// Brings it back; gives it back to the caller where the object has gone meanwhile.
+    /// Brings an account back. Returns it to the caller if the object has gone meanwhile.
     pub(super) fn bring_back(&mut self, number: u32, account: DetachedAccount) -> Option<DetachedAccount> {
         match self.records.get_mut(number as usize) {
             Some(record) if record.state == RecordState::Out => {
@@ -211,7 +211,7 @@ impl Record {
     }
 }
 
-/// An account that has been taken out, as it was.
+/// An account as a thread has taken it out.
 pub(super) struct TakenOut {
     pub(super) number: u32,
     shared: Option<SmallAccount>,
@@ -220,7 +220,7 @@ pub(super) struct TakenOut {
 }
 
 impl TakenOut {
-    /// One that can be moved. Allocates.
+    /// Makes an account that can move. Allocates.
     pub(super) fn into_account(self) -> Option<DetachedAccount> {
         let (at, granules, generation) = self.of;
         let kmem = self.kmem.or_else(|| Some(Box::new(self.shared?.into_kmem())))?;

@@ -1,4 +1,4 @@
-//! Accounts of owners who know more than a guard may: that there is one node, or where each byte lies.
+//! Accounts of per-processor memory in one scope or in few: smaller than a [`Kmem`].
 
 use crate::group::{Charge, Group};
 use crate::kmem::account::{AccountLine, Kmem};
@@ -8,11 +8,10 @@ use crate::stat::published::StatScope;
 use crate::sync::model_failed;
 use crate::thread::directory::Header;
 
-/// A charge that is accounted to its group itself as per-processor memory: what there is to an account with one node. As
-/// a [`Kmem`], and a fifth of its size.
+/// A charge that is accounted to its group itself, for a runtime of one node. It has a fifth of the size of a [`Kmem`].
 pub(super) struct SingleAccount {
     charge: Charge,
-    /// Not where it was made inside another slow path.
+    /// False where the thread was inside another slow path.
     counted: bool,
 }
 
@@ -34,20 +33,20 @@ impl Drop for SingleAccount {
     #[inline]
     fn drop(&mut self) {
         if self.counted && !model_failed() {
-            // Before the charge goes: afterwards the group may be gone.
+            // The account ends before the charge: afterwards the group may be gone.
             self.charge.header().unaccount(StatScope::Group, 0, STAT, self.charge.bytes().cast_signed());
         }
     }
 }
 
-/// Bytes in one place.
+/// Bytes in one scope.
 #[derive(Clone, Copy)]
 pub(super) struct Share {
     pub(super) bytes: u64,
     pub(super) scope: StatScope,
 }
 
-/// Bytes by place, in few: no allocation.
+/// Bytes by scope, in few scopes: no allocation.
 #[derive(Clone, Copy)]
 pub(super) struct Shares {
     list: [Share; SHARES_MAX],
@@ -68,7 +67,7 @@ impl Shares {
         self.len = 0;
     }
 
-    /// What does not fit is lost: the caller knows that all does.
+    /// Adds bytes. Bytes beyond the last scope would be lost: the caller knows that all scopes fit.
     #[inline(always)]
     pub(super) fn add(&mut self, scope: StatScope, bytes: u64) {
         for share in &mut self.list[..self.len] {
@@ -89,21 +88,21 @@ impl Shares {
     }
 }
 
-/// A charge that is accounted as per-processor memory in a few places, all its group's own.
+/// A charge that is accounted in a few scopes, all of them its group's own.
 pub(super) struct SmallAccount {
     pub(super) charge: Charge,
     pub(super) shares: Shares,
 }
 
 impl SmallAccount {
-    /// Where that changes nothing but cells of this thread that are there, so that a lock may be held over it. Returns
-    /// whether to [`announce`](Self::announce) once none is held; `None`: nothing is accounted.
+    /// Accounts, if that changes only cells that the thread has, so that it may hold a lock. Returns whether to
+    /// [`announce`](Self::announce) once it holds none. `None`: nothing is accounted.
     #[inline(always)]
     pub(super) fn account(charge: &Charge, shares: &Shares) -> Option<bool> {
         SmallAccount::add(charge.header(), shares, 1)
     }
 
-    /// The end of it, as easily done.
+    /// Ends such an account, under the same condition.
     #[inline(always)]
     pub(super) fn unaccount(charge: &Charge, shares: &Shares) -> Option<bool> {
         SmallAccount::add(charge.header(), shares, -1)
@@ -124,19 +123,19 @@ impl SmallAccount {
         Some(due)
     }
 
-    /// So much was added that others must be told.
+    /// Announces an addition that flushes must see. The thread holds no lock.
     #[cold]
     pub(super) fn announce(header: &Header, shares: &Shares) {
         shares.iter().for_each(|share| header.announce(share.scope));
     }
 
-    /// The same as one that can be relocated.
+    /// Makes it an account that can be relocated.
     pub(super) fn into_kmem(self) -> Kmem {
         let mut this = self;
         let shares = std::mem::replace(&mut this.shares, Shares::new());
         let of = |share: &Share| AccountLine { bytes: share.bytes, scope: share.scope, above: Some(0) };
-        let accounts = shares.iter().map(of).collect();
-        Kmem { charge: this.charge.take(), stat: STAT, accounts, tiers: Tiers::new() }
+        let lines = shares.iter().map(of).collect();
+        Kmem { charge: this.charge.take(), stat: STAT, lines, tiers: Tiers::new() }
     }
 }
 

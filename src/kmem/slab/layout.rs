@@ -1,7 +1,7 @@
 //! How a page of a slab is laid out: arithmetic.
 //!
 //! ```text
-//! | head | words: who holds each slot | slots | what is left over |
+//! | head | words: the holder of each slot | slots | left over |
 //! ```
 
 use super::super::packed::PackedKmem;
@@ -11,13 +11,13 @@ use crate::numa::system::page_size;
 /// Ends a list of slots.
 pub(super) const END: u32 = u32::MAX;
 
-/// Slots that a page has at least, where a page of moderate size can.
+/// The fewest slots of a page, if a page of moderate size has room for them.
 const SLOTS_MIN: usize = 8;
 
-/// No page is made larger than this to have more slots.
+/// No page grows beyond this to have more slots.
 const PAGE_MODERATE: usize = 64 << 10;
 
-/// How pages of a slab are laid out.
+/// The layout of a slab's pages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PageLayout {
     pub(super) page: usize,
@@ -26,29 +26,30 @@ pub(super) struct PageLayout {
     pub(super) words: usize,
     /// Offset of the first slot.
     pub(super) first: usize,
-    /// What an object is charged.
+    /// Bytes charged for an object.
     pub(super) object: u64,
 }
 
-/// The holder's word of a slot.
+/// The word of a slot: its holder, and the holder's account.
 #[derive(Clone, Copy)]
 pub(super) enum SlotWord {
-    /// With the next free one.
+    /// The slot is free, and this is the next free one.
     Free(u32),
-    /// Not accounted for yet.
+    /// The slot has a holder, without an account yet.
     Taken,
     Held(PackedKmem),
-    /// Somebody is moving the account; the slot's holder is not asked.
+    /// A thread is moving the account; the slot's holder does not take part.
     Moving,
-    /// Given back meanwhile: whoever moves the account ends it.
+    /// The holder has given the slot back meanwhile: the thread that moves the account ends it.
     Gone,
 }
 
 impl PageLayout {
-    /// The least page with some slots. Where objects are large that is one; nothing overflows, for a page that is too
-    /// large to be is not mapped.
+    /// The smallest page with some slots; one slot where objects are large. Nothing overflows: a page that is too large
+    /// is never mapped.
     pub(super) fn of<T>(head: usize) -> PageLayout {
-        // `with` rounds the offset of the first slot, and the page itself is aligned for no more than a page.
+        // `with` rounds the offset of the first slot, and the page itself is aligned to a page of the system and no
+        // more.
         const { assert_page_aligns::<T>() };
         let mut page = page_size().max(4_096);
         loop {
@@ -63,18 +64,18 @@ impl PageLayout {
         }
     }
 
-    /// As many slots as fit.
+    /// The layout with as many slots as fit.
     fn fit<T>(head: usize, page: usize) -> PageLayout {
         let room = page.saturating_sub(head);
         let most = room / (size_of::<T>() + size_of::<SlotWord>());
         let layouts = (0..=most.min(END as usize - 1)).rev().map(|slots| PageLayout::with::<T>(head, slots));
-        // What alignment and rounding take is less than a few slots.
+        // Alignment and rounding take less than a few slots.
         let fits = layouts.take(align_of::<T>() + 64).find(|layout| layout.end::<T>() <= page);
         PageLayout { page, ..fits.unwrap_or(PageLayout::with::<T>(head, 0)) }
     }
 
     fn with<T>(head: usize, slots: usize) -> PageLayout {
-        // Every slot has the same part of the head.
+        // Each object pays the same part of the head.
         let part = head.div_ceil(slots.max(1));
         let words = (part * slots.max(1)).next_multiple_of(align_of::<SlotWord>());
         let first = (words + slots * size_of::<SlotWord>()).next_multiple_of(align_of::<T>());

@@ -2,21 +2,21 @@
 //!
 //! ```text
 //! insert     precharge ──> a free slot, under the lock ──> account to the node of its page ──> the value
-//!            ──> who holds it, under the lock
-//!   no slot  map, bind, touch a page; look where it lies; into the list, under the lock
-//! drop       the value ──> the slot back, under the lock ──> uncharge its holder; a page too many is unmapped
-//! relocate   where each page lies now, with no lock ──> its node, under the lock ──> slot by slot: its word aside, the
-//!            account moved with no lock, its word back
+//!            ──> the slot's word, under the lock
+//!   no slot  map, bind, touch a page; look up where it lies; into the list, under the lock
+//! drop       the value ──> the slot back, under the lock ──> uncharge its holder; unmap a page too many
+//! relocate   look up where each page lies, with no lock ──> its node, under the lock ──> slot by slot: its word aside,
+//!            its account moved with no lock, its word back
 //! ```
 //!
-//! A slot has a word that says who holds it ([`PackedKmem`]): the group, and where the account is kept. So objects of several
-//! groups share a page, and each pays to the byte for what it takes of it: its slot, its word, and its part of the page's
-//! head, which is the same for each slot. Nobody pays for free slots, nor for the empty page that is kept for each node.
+//! A slot has a word that names its holder ([`PackedKmem`]): the group, and where the account is. So objects of several
+//! groups share a page. Each pays to the byte for its slot, its word, and an equal part of the page's head. No group
+//! pays for free slots, nor for the empty page that the slab keeps for each node.
 //!
-//! Under the lock nothing is called and nothing allocated: no charge, no `NodeOf`, no destructor. So an account may be
-//! made or moved while the page moves or the object goes. Who accounts for a node looks again, when he writes the word,
-//! whether the page still lies there, and otherwise follows it; who drops an object whose word is aside marks it gone,
-//! and leaves the end to whoever has the word.
+//! Under the lock a thread calls and allocates nothing: no charge, no `NodeOf`, no destructor. So it makes or moves an
+//! account while the page may move or the object may go. The thread that writes the word checks whether the page is
+//! still on the account's node, and otherwise follows it. A thread that drops an object while its word is aside marks
+//! it gone, and the thread with the word ends it.
 
 mod layout;
 mod pages;
@@ -42,8 +42,8 @@ use crate::sync::model_failed;
 
 /// Objects of one type, of any groups of one runtime, in pages of one node each.
 ///
-/// About a charge and two short locks for an insertion, one for the end of an object; a system call or four where a page
-/// is made.
+/// An insertion costs a charge and two short locks, the end of an object one lock. A new page costs a system call or
+/// four.
 ///
 /// ```
 /// use memcg::{KmemSlab, Limits, NodeId, OneNode, Runtime, Stat};
@@ -61,8 +61,8 @@ use crate::sync::model_failed;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A slab's pages start at a page of the system. A type with a larger alignment than the smallest page, 4,096 bytes, does
-/// not compile:
+/// A slab's pages start at a page of the system. A type with a larger alignment than the smallest page, 4,096 bytes,
+/// does not compile:
 ///
 /// ```compile_fail
 /// #[repr(align(8192))]
@@ -74,8 +74,8 @@ pub struct KmemSlab<T> {
     shared: Arc<SlabCore<T>>,
 }
 
-/// An object in a slab. Dropped, it is destroyed and its group uncharged, on whatever thread, whether or not the slab or
-/// the group are still there.
+/// An object in a slab. Its drop drops the value and uncharges the group. It may be dropped on any thread, also after
+/// the slab and the group's handles are gone.
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
@@ -93,7 +93,7 @@ pub struct KmemBox<T> {
     slot: SlabSlot<T>,
 }
 
-// SAFETY: the one holder of a value, as a `Box`; a slot is given back under the lock.
+// SAFETY: a `KmemBox` is the only holder of its value, as a `Box`; it gives its slot back under the lock.
 #[allow(unsafe_code)]
 unsafe impl<T: Send> Send for KmemBox<T> {}
 // SAFETY: `&KmemBox` gives out `&T` and nothing else.
@@ -101,7 +101,7 @@ unsafe impl<T: Send> Send for KmemBox<T> {}
 unsafe impl<T: Sync> Sync for KmemBox<T> {}
 
 impl<T> KmemSlab<T> {
-    /// Without pages, for the groups of the runtime that `group` is of.
+    /// Makes a slab without pages, for the groups of the runtime of `group`.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -114,7 +114,7 @@ impl<T> KmemSlab<T> {
         KmemSlab { shared: Arc::new(SlabCore { layout: PageLayout::of::<T>(size_of::<SlabPage<T>>()), root, lists }) }
     }
 
-    /// What an object is charged: its slot, the word that says whose it is, its part of the head of its page.
+    /// Bytes charged for an object: its slot, its word, and its part of the head of its page.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -140,7 +140,7 @@ impl<T> KmemSlab<T> {
         self.shared.layout.slots as usize
     }
 
-    /// Bytes of a page: of the system's, or of several where objects are large.
+    /// Bytes of a page: one page of the system, or several where objects are large.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -151,7 +151,7 @@ impl<T> KmemSlab<T> {
         self.shared.layout.page
     }
 
-    /// Pages that there are, the empty ones that are kept included.
+    /// Pages of the slab, including the empty ones that it keeps.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -164,11 +164,11 @@ impl<T> KmemSlab<T> {
         self.shared.lists.lock().pages()
     }
 
-    /// Put a value into a page on this thread's node. May block: in async code call it on a thread for blocking work.
+    /// Puts a value into a page on the thread's node. May block: in async code call it on a thread for blocking work.
     ///
     /// # Errors
     ///
-    /// [`NotStored`] with the value: the group was refused or is one of another runtime, or the system has no memory.
+    /// [`NotStored`] with the value: the group refuses or belongs to another runtime, or the system has no memory.
     /// Nothing has changed.
     ///
     /// ```
@@ -181,9 +181,10 @@ impl<T> KmemSlab<T> {
         self.insert_on(group, numa(self.shared.root.node()).topology.current_node(), value)
     }
 
-    /// Put a value into a page that was asked for on this node. May block: in async code call it on a thread for blocking work.
+    /// Puts a value into a page that was made for this node. May block: in async code call it on a thread for blocking
+    /// work.
     ///
-    /// Where it really lies is where it is accounted. A node that the runtime does not have is as good as its first.
+    /// The object is accounted where its page really lies. A node that the runtime does not have counts as its first.
     ///
     /// # Errors
     ///
@@ -217,7 +218,7 @@ impl<T> KmemSlab<T> {
             precharge.account_as(Stat::SLAB, &placement)
         };
         if topology.is_one_node() {
-            // Where the page will lie is known, and it moves nowhere.
+            // With one node it is known where the page will lie, and it never moves.
             let owner = PackedKmem::of(account(Some(topology.node_at(0))));
             let found = shared.find(asked, SlotWord::Held(owner));
             return found.map(|(slot, _)| slot).inspect_err(|_| drop(shared.kmem(owner)));
@@ -227,8 +228,8 @@ impl<T> KmemSlab<T> {
         Ok(slot)
     }
 
-    /// Look where each page lies, and have the accounts of its objects follow it: somebody has moved pages. Nothing in a
-    /// runtime of one node. A page made of several of the system's is where its first one is.
+    /// Looks up where each page lies, after pages have moved. The accounts of the objects follow. A page made of
+    /// several of the system's counts as where its first one is. Does nothing in a runtime of one node.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
@@ -248,7 +249,7 @@ impl<T> KmemSlab<T> {
             for (&page, node) in pinned.pages().iter().zip(nodes) {
                 page.moved(node);
             }
-            // The last one still pinned: from there the list goes on.
+            // The last page is still pinned, so the list goes on from there.
             pinned = PinnedSlabPages::after(&self.shared, Some(last));
         }
     }
@@ -259,7 +260,7 @@ impl<T> Drop for KmemSlab<T> {
         if model_failed() {
             return;
         }
-        // The pages that are in use go with their last object.
+        // A page in use goes with its last object.
         while let Some(page) = { self.shared.lists.lock().close() } {
             page.unmap();
         }
@@ -272,12 +273,12 @@ impl<T> KmemBox<T> {
     #[allow(unsafe_code)]
     fn new(slot: SlabSlot<T>, value: T) -> Self {
         let place = slot.page.slot(slot.page.shared().layout, slot.number);
-        // SAFETY: the slot is this one's, and nothing is there.
+        // SAFETY: the slot is this object's, and holds no value.
         unsafe { place.write(value) };
         KmemBox { value: place, slot }
     }
 
-    /// Take the value out; its place in the slab is given back.
+    /// Takes the value out, and gives its slot back.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -289,7 +290,7 @@ impl<T> KmemBox<T> {
     #[allow(unsafe_code)]
     pub fn into_inner(self) -> T {
         let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: this one's, which is not dropped: each field is taken out once.
+        // SAFETY: `this` is not dropped, so each field is taken out once.
         let (value, slot) = unsafe { (this.value.read(), std::ptr::read(&raw const this.slot)) };
         drop(slot);
         value
@@ -302,7 +303,7 @@ impl<T> Deref for KmemBox<T> {
     #[inline]
     #[allow(unsafe_code)]
     fn deref(&self) -> &T {
-        // SAFETY: written in `new`, and this one's until it is dropped.
+        // SAFETY: `new` has written the value, which is this object's until its drop.
         unsafe { self.value.as_ref() }
     }
 }
@@ -311,7 +312,7 @@ impl<T> DerefMut for KmemBox<T> {
     #[inline]
     #[allow(unsafe_code)]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above, and borrowed mutably.
+        // SAFETY: as above, and the borrow is mutable.
         unsafe { self.value.as_mut() }
     }
 }
@@ -319,8 +320,8 @@ impl<T> DerefMut for KmemBox<T> {
 impl<T> Drop for KmemBox<T> {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        // Should it panic, the slot is given back all the same.
-        // SAFETY: written in `new`; nobody reaches it after this.
+        // If the drop of the value panics, the slot goes back all the same.
+        // SAFETY: `new` has written the value, and this is its last use.
         unsafe { self.value.drop_in_place() };
     }
 }

@@ -1,8 +1,8 @@
 //! The pages of a slab, and the lists that link them.
 //!
-//! Addresses of pages are what the lists link. The state behind the head and the words are read and written under the
-//! slab's lock alone; a slot is its holder's alone; the rest does not change while the page is there. A `&mut Lists` is
-//! the lock held: with it the state of any page in the lists may be touched.
+//! The lists link pages by address. A thread reads and writes the state behind the head and the words under the slab's
+//! lock alone. A slot belongs to its holder alone. The rest of a page does not change while the page exists. A `&mut
+//! Lists` proves that the thread holds the lock: it may touch the state of any page in the lists.
 
 use std::ptr::NonNull;
 
@@ -16,25 +16,25 @@ use crate::numa::mapping::Mapping;
 use crate::sync::Arc;
 use crate::sync::lock::Lock;
 
-/// Empty pages that are kept for each node.
+/// Empty pages that the slab keeps for each node.
 const EMPTY_MAX: u32 = 1;
 
 /// What a slab and its pages share.
 pub(super) struct SlabCore<T> {
     pub(super) layout: PageLayout,
-    /// The root group of its runtime.
+    /// The root group of the slab's runtime.
     pub(super) root: Group,
     pub(super) lists: Lock<Lists<T>>,
 }
 
-// SAFETY: the addresses in it are those of pages, which are reached under the lock alone; values are moved in on one thread
-// and dropped on another.
+// SAFETY: the lists hold addresses of pages, which threads reach under the lock alone. Values move in on one thread and
+// are dropped on another.
 #[allow(unsafe_code)]
 unsafe impl<T: Send> Send for SlabCore<T> {}
 // SAFETY: as above.
 #[allow(unsafe_code)]
 unsafe impl<T: Send> Sync for SlabCore<T> {}
-/// The head.
+/// The head of a page.
 #[repr(C)]
 pub(super) struct SlabPage<T> {
     pub(super) shared: Arc<SlabCore<T>>,
@@ -44,18 +44,18 @@ pub(super) struct SlabPage<T> {
 
 /// What changes of a page.
 pub(super) struct PageState<T> {
-    /// Where it lies.
+    /// The node where the page lies.
     pub(super) node: Option<NodeId>,
-    /// The list that it is in: of the node that it was asked for on.
+    /// The node that the page was made for: the number of its list.
     pub(super) asked: usize,
     free: u32,
     /// Slots that are not free.
     pub(super) used: u32,
-    /// Somebody looks at it: it must not go.
+    /// Threads that look at the page, so that it must not go.
     pub(super) pins: u32,
     /// In the list of pages with free slots.
     pub(super) open: PageLinks<T>,
-    /// In the list of all.
+    /// In the list of all pages.
     pub(super) all: PageLinks<T>,
 }
 
@@ -88,13 +88,13 @@ impl<T> PageLinks<T> {
 }
 
 impl<T> PageRef<T> {
-    /// A new one in this mapping, all slots free, in no list.
+    /// Makes a page in a mapping, with all slots free, in no list.
     #[allow(unsafe_code)]
     pub(super) fn make(shared: Arc<SlabCore<T>>, mapping: Mapping, node: Option<NodeId>, asked: usize) -> Self {
         let layout = shared.layout;
         let start = mapping.first::<SlabPage<T>>();
         let state = PageState { node, asked, free: 0, used: 0, pins: 0, open: PageLinks::NONE, all: PageLinks::NONE };
-        // SAFETY: the mapping is of a whole page of this shape, page-aligned, and nobody else has it.
+        // SAFETY: the mapping has a whole page of this layout, starts at a page, and has no other user.
         unsafe {
             start.write(SlabPage { shared, mapping, state });
             let words = start.byte_add(layout.words).cast::<SlotWord>();
@@ -105,7 +105,7 @@ impl<T> PageRef<T> {
         PageRef(start)
     }
 
-    /// Maps, binds and touches one; does not look where it lies.
+    /// Maps, binds and touches the memory of a page. Does not look up where it lies.
     pub(super) fn map(layout: PageLayout, node: Option<NodeId>) -> Result<Mapping, KmemError> {
         let mut mapping = Mapping::new(layout.page)?;
         let range = mapping.range();
@@ -116,7 +116,7 @@ impl<T> PageRef<T> {
         Ok(mapping)
     }
 
-    /// Its address.
+    /// The page's address.
     pub(super) fn address(self) -> usize {
         self.0.addr().get()
     }
@@ -124,46 +124,48 @@ impl<T> PageRef<T> {
     #[inline]
     #[allow(unsafe_code)]
     pub(super) fn shared(&self) -> &Arc<SlabCore<T>> {
-        // SAFETY: not written after the page was made; who has the address keeps the page, by a slot or a pin.
+        // SAFETY: the field does not change after the page was made. A thread with the address keeps the page, by a
+        // slot or a pin.
         unsafe { &(*self.0.as_ptr()).shared }
     }
 
     /// # Safety
     ///
-    /// The slab's lock is held, and no other reference to this page's state or words is used meanwhile.
+    /// The thread holds the slab's lock, and uses no other reference to this page's state or words meanwhile.
     #[inline]
     #[allow(unsafe_code)]
     pub(super) unsafe fn state<'a>(self) -> &'a mut PageState<T> {
-        // SAFETY: under the lock nobody else has one.
+        // SAFETY: under the lock no other thread has a reference.
         unsafe { &mut (*self.0.as_ptr()).state }
     }
 
     /// # Safety
     ///
-    /// As [`state`](Self::state); `slot` is one of this page's.
+    /// As [`state`](Self::state), and `slot` is one of this page's.
     #[inline]
     #[allow(unsafe_code)]
     pub(super) unsafe fn word<'a>(self, layout: PageLayout, slot: u32) -> &'a mut SlotWord {
-        // SAFETY: within the page, written when it was made; under the lock nobody else has one.
+        // SAFETY: the word is within the page and was written when the page was made. Under the lock no other thread
+        // has a reference.
         unsafe { self.0.byte_add(layout.words).cast::<SlotWord>().add(slot as usize).as_mut() }
     }
 
-    /// Where an object is; `slot` is one of this page's.
+    /// The place of an object. `slot` is one of this page's.
     #[inline]
     #[allow(unsafe_code)]
     pub(super) fn slot(self, layout: PageLayout, slot: u32) -> NonNull<T> {
-        // SAFETY: within the page.
+        // SAFETY: the place is within the page.
         unsafe { self.0.byte_add(layout.first).cast::<T>().add(slot as usize) }
     }
 
-    /// Take the first free slot.
+    /// Takes the first free slot.
     ///
     /// # Safety
     ///
     /// As [`state`](Self::state).
     #[allow(unsafe_code)]
     pub(super) unsafe fn pop(self, layout: PageLayout, word: SlotWord) -> Option<u32> {
-        // SAFETY: the caller's; a number in the list is one of a slot.
+        // SAFETY: the caller keeps the contract. The list holds numbers of slots.
         let state = unsafe { self.state() };
         let slot = (state.free != END).then_some(state.free)?;
         // SAFETY: as above.
@@ -175,28 +177,28 @@ impl<T> PageRef<T> {
         Some(slot)
     }
 
-    /// Put a slot back.
+    /// Puts a slot back.
     ///
     /// # Safety
     ///
-    /// As [`word`](Self::word); nobody has the slot any more.
+    /// As [`word`](Self::word), and the slot has no holder any more.
     #[allow(unsafe_code)]
     pub(super) unsafe fn push(self, layout: PageLayout, slot: u32) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the contract.
         let (state, place) = unsafe { (self.state(), self.word(layout, slot)) };
         *place = SlotWord::Free(state.free);
         state.free = slot;
         state.used -= 1;
     }
 
-    /// Give the page back, with its part of what the slab shares.
+    /// Gives the page's memory back, with its handle of what the slab shares.
     ///
     /// # Safety
     ///
-    /// It is in no list, and nobody has a slot of it or its address.
+    /// The page is in no list, and no thread has a slot of it or its address.
     #[allow(unsafe_code)]
     pub(super) unsafe fn unmap(self) {
-        // SAFETY: the caller's; the head is read out of the page, and the page goes with its mapping.
+        // SAFETY: the caller keeps the contract. The head is read out of the page, which goes with its mapping.
         let SlabPage { shared, mapping, .. } = unsafe { self.0.read() };
         drop(mapping);
         drop(shared);
@@ -211,37 +213,37 @@ impl<T> PageState<T> {
 
 // === Lists ===
 
-/// All pages, and those with free slots by the node that they were asked for on.
+/// All pages; and those with free slots, by the node that they were made for.
 pub(super) struct Lists<T> {
     nodes: Box<[OnNode<T>]>,
     all: Option<PageRef<T>>,
     pages: usize,
-    /// The slab is gone: nothing is kept.
+    /// The slab is gone: no empty page stays.
     closed: bool,
 }
 
 struct OnNode<T> {
     open: Option<PageRef<T>>,
-    /// Of these without any object.
+    /// The empty ones among these pages.
     empty: u32,
 }
 
-/// Pages that are looked up at a time.
+/// Pages in one look-up.
 pub(super) type Batch<T> = SmallVec<[PageRef<T>; BATCH]>;
 
 pub(super) const BATCH: usize = 64;
 
-/// Which of a page's two links.
+/// One of a page's two links.
 type WhichLinks<T> = fn(&mut PageState<T>) -> &mut PageLinks<T>;
 
-/// Of a list.
+/// Puts a page at the front of a list.
 ///
 /// # Safety
 ///
-/// The lock is held; `page` is in no list of this kind.
+/// The thread holds the lock; `page` is in no list of this kind.
 #[allow(unsafe_code)]
 unsafe fn link<T>(first: &mut Option<PageRef<T>>, page: PageRef<T>, of: WhichLinks<T>) {
-    // SAFETY: the caller's; one reference at a time.
+    // SAFETY: the caller keeps the contract; there is one reference at a time.
     unsafe {
         *of(page.state()) = PageLinks { before: None, after: *first };
         if let Some(after) = first {
@@ -253,10 +255,10 @@ unsafe fn link<T>(first: &mut Option<PageRef<T>>, page: PageRef<T>, of: WhichLin
 
 /// # Safety
 ///
-/// The lock is held; `page` is in the list.
+/// The thread holds the lock; `page` is in the list.
 #[allow(unsafe_code)]
 unsafe fn unlink<T>(first: &mut Option<PageRef<T>>, page: PageRef<T>, of: WhichLinks<T>) {
-    // SAFETY: the caller's; neighbours are in the list; one reference at a time.
+    // SAFETY: the caller keeps the contract. Neighbours are in the list; there is one reference at a time.
     unsafe {
         let PageLinks { before, after } = std::mem::replace(of(page.state()), PageLinks::NONE);
         match before {
@@ -279,7 +281,7 @@ impl<T> Lists<T> {
         self.pages
     }
 
-    /// A free slot, where there is one.
+    /// Takes a free slot, where there is one.
     #[allow(unsafe_code)]
     pub(super) fn take(
         &mut self,
@@ -288,7 +290,7 @@ impl<T> Lists<T> {
         word: SlotWord,
     ) -> Option<(PageRef<T>, u32, Option<NodeId>)> {
         let page = self.nodes[asked].open?;
-        // SAFETY: the lock is held; pages in a list are there.
+        // SAFETY: the thread holds the lock; a page in a list exists.
         unsafe {
             let slot = page.pop(layout, word)?;
             let state = page.state();
@@ -301,10 +303,10 @@ impl<T> Lists<T> {
         }
     }
 
-    /// A new page, and a slot of it.
+    /// Adds a new page, and takes a slot of it.
     #[allow(unsafe_code)]
     pub(super) fn add(&mut self, layout: PageLayout, page: PageRef<T>, word: SlotWord) -> (u32, Option<NodeId>) {
-        // SAFETY: the lock is held; the page is the caller's and in no list.
+        // SAFETY: the thread holds the lock; the page is the caller's and in no list.
         unsafe {
             let slot = page.pop(layout, word).unwrap_or(0);
             link(&mut self.all, page, |state| &mut state.all);
@@ -318,10 +320,10 @@ impl<T> Lists<T> {
         }
     }
 
-    /// A slot is free again. A page that goes with it comes back, out of all lists.
+    /// Takes a slot back. Returns the page, out of all lists, if it is one empty page too many.
     #[allow(unsafe_code)]
     pub(super) fn give_back(&mut self, layout: PageLayout, page: PageRef<T>, slot: u32) -> Option<SparePage<T>> {
-        // SAFETY: the lock is held, and the caller had the slot.
+        // SAFETY: the thread holds the lock, and the caller had the slot.
         unsafe {
             let was_full = page.state().is_full();
             page.push(layout, slot);
@@ -334,10 +336,10 @@ impl<T> Lists<T> {
         self.spare(page)
     }
 
-    /// Takes the page out of the lists if it is empty, not looked at, and one too many.
+    /// Takes the page out of the lists if it is empty, has no pin, and is one too many.
     #[allow(unsafe_code)]
     fn spare(&mut self, page: PageRef<T>) -> Option<SparePage<T>> {
-        // SAFETY: the lock is held; the page is in the lists, and open if it is empty.
+        // SAFETY: the thread holds the lock; the page is in the lists, and open if it is empty.
         unsafe {
             let state = page.state();
             let (used, pins, asked) = (state.used, state.pins, state.asked);
@@ -353,7 +355,7 @@ impl<T> Lists<T> {
         Some(SparePage(page))
     }
 
-    /// From here on nothing is kept. Returns a page that was, until there is none.
+    /// Keeps no empty page from here on. Returns one that was kept, until there is none.
     pub(super) fn close(&mut self) -> Option<SparePage<T>> {
         self.closed = true;
         for node in 0..self.nodes.len() {
@@ -369,8 +371,8 @@ impl<T> Lists<T> {
         None
     }
 
-    /// Pins the pages behind `last` in the list of all, the first ones where there is none. A page that comes into the
-    /// list meanwhile stands before the first.
+    /// Pins the next pages behind `last` in the list of all, or the first ones. A page that joins the list meanwhile
+    /// stands before the first.
     #[allow(unsafe_code)]
     pub(super) fn pin_after(&mut self, last: Option<PageRef<T>>) -> Batch<T> {
         let mut pages = SmallVec::new();
@@ -379,7 +381,7 @@ impl<T> Lists<T> {
             None => self.all,
         };
         while let Some(page) = at.filter(|_| pages.len() < BATCH) {
-            // SAFETY: the lock is held; pages in the list are there.
+            // SAFETY: the thread holds the lock; a page in the list exists.
             unsafe { page.state() }.pins += 1;
             pages.push(page);
             at = self.after(page, |state| &mut state.all);
@@ -387,29 +389,29 @@ impl<T> Lists<T> {
         pages
     }
 
-    /// The caller has pinned the page.
+    /// Ends a pin of the caller.
     #[allow(unsafe_code)]
     pub(super) fn unpin(&mut self, page: PageRef<T>) -> Option<SparePage<T>> {
-        // SAFETY: the lock is held; the page is pinned.
+        // SAFETY: the thread holds the lock; the page is pinned.
         unsafe { page.state() }.pins -= 1;
         self.spare(page)
     }
 
     #[allow(unsafe_code)]
     fn after(&mut self, page: PageRef<T>, of: WhichLinks<T>) -> Option<PageRef<T>> {
-        // SAFETY: the lock is held; the page is in the list.
+        // SAFETY: the thread holds the lock; the page is in the list.
         unsafe { of(page.state()).after }
     }
 }
 
-/// A page that nobody has any more.
+/// A page without any user.
 pub(super) struct SparePage<T>(pub(super) PageRef<T>);
 
 impl<T> SparePage<T> {
-    /// With no lock held.
+    /// Unmaps the page. The thread holds no lock.
     #[allow(unsafe_code)]
     pub(super) fn unmap(self) {
-        // SAFETY: only empty pages that nobody looks at are taken out of the lists.
+        // SAFETY: only empty pages without a pin leave the lists.
         unsafe { self.0.unmap() };
     }
 }

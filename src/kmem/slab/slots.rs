@@ -1,4 +1,4 @@
-//! Slots of a slab, from hand to hand: what is done with and without the lock, in turn.
+//! Slots of a slab: how they get a holder and an account, and lose them, with and without the lock in turn.
 
 use super::super::account::Kmem;
 use super::super::error::KmemError;
@@ -11,14 +11,14 @@ use crate::stat::Stat;
 use crate::sync::Arc;
 use crate::sync::model_failed;
 
-/// A slot that is somebody's, without what is in it: given back on drop.
+/// A slot that has a holder, without its value. Its drop gives it back.
 pub(super) struct SlabSlot<T> {
     pub(super) page: PageRef<T>,
     pub(super) number: u32,
 }
 
 impl<T> SlabCore<T> {
-    /// A slot of a page that was asked for on that node, and where it lies.
+    /// Takes a slot of a page that was made for a node. Returns the slot, and where the page lies.
     pub(super) fn find(
         self: &Arc<Self>,
         asked: usize,
@@ -34,7 +34,7 @@ impl<T> SlabCore<T> {
             PageRef::make(Arc::clone(self), PageRef::<T>::map(self.layout, node)?, Some(topology.node_at(0)), asked);
         let unlisted = Unlisted(page);
         if node.is_some() {
-            // Nobody else has the page yet.
+            // No other thread knows the page yet.
             page.found(self.look_up(&[page])[0]);
         }
         let (number, lies) = self.lists.lock().add(self.layout, page, word);
@@ -46,7 +46,7 @@ impl<T> SlabCore<T> {
         owner.into_kmem(Stat::SLAB, self.layout.object)
     }
 
-    /// Foreign code: no lock is held, and the pages stay.
+    /// Looks pages up. Calls foreign code: the thread holds no lock, and the pages stay.
     pub(super) fn look_up(&self, pages: &[PageRef<T>]) -> [Option<NodeId>; BATCH] {
         let node_of = &numa(self.root.node()).node_of;
         let size = node_of.page_size().max(1);
@@ -68,7 +68,7 @@ impl<T> Drop for SlabSlot<T> {
     }
 }
 
-/// A page that is not in the lists yet: it goes if it does not get there.
+/// A page that is not in the lists yet. Its drop unmaps it.
 struct Unlisted<T>(PageRef<T>);
 
 impl<T> Drop for Unlisted<T> {
@@ -77,14 +77,14 @@ impl<T> Drop for Unlisted<T> {
     }
 }
 
-/// Pages that stay where they are for a while: they are being looked at.
+/// Pages that a thread has pinned while it looks at them.
 pub(super) struct PinnedSlabPages<'a, T> {
     shared: &'a SlabCore<T>,
     pages: Batch<T>,
 }
 
 impl<'a, T> PinnedSlabPages<'a, T> {
-    /// The next ones in the list of all.
+    /// Pins the next pages in the list of all.
     pub(super) fn after(shared: &'a SlabCore<T>, last: Option<PageRef<T>>) -> Self {
         let pages = shared.lists.lock().pin_after(last);
         PinnedSlabPages { shared, pages }
@@ -107,15 +107,15 @@ impl<T> Drop for PinnedSlabPages<'_, T> {
 // === Slots ===
 
 impl<T> PageRef<T> {
-    /// A page that is in no list: it lies there.
+    /// Notes where a page lies that is in no list.
     #[allow(unsafe_code)]
     pub(super) fn found(self, node: Option<NodeId>) {
-        // SAFETY: nobody else has it.
+        // SAFETY: no other thread knows the page.
         unsafe { self.state() }.node = node;
     }
 
-    /// Say who holds a slot, whose account was made for this node. Where the page lies elsewhere by now the account
-    /// follows it first; where the slot was given back meanwhile all ends here.
+    /// Publishes the account of a slot that was made for a node. If the page lies elsewhere by now, the account follows
+    /// it first. If the holder has given the slot back meanwhile, this ends both.
     #[allow(unsafe_code)]
     pub(super) fn publish(self, slot: u32, kmem: Kmem, made_for: Option<NodeId>) {
         // The page may go with the slot.
@@ -125,7 +125,7 @@ impl<T> PageRef<T> {
             let owner = PackedKmem::of(kmem);
             let lies = {
                 let mut lists = shared.lists.lock();
-                // SAFETY: the lock is held; the slot is the caller's, or aside.
+                // SAFETY: the thread holds the lock; the slot is the caller's, or set aside.
                 let (state, word) = unsafe { (self.state(), self.word(shared.layout, slot)) };
                 if matches!(word, SlotWord::Gone) {
                     let spare = lists.give_back(shared.layout, self, slot);
@@ -145,13 +145,13 @@ impl<T> PageRef<T> {
         }
     }
 
-    /// A slot is nobody's any more: to be called once by who has it, when nothing is in it.
+    /// Gives a slot back. Its holder calls this once, when the slot has no value.
     #[allow(unsafe_code)]
     pub(super) fn release(self, slot: u32) {
         // The page may go with the slot.
         let shared = Arc::clone(self.shared());
         let mut lists = shared.lists.lock();
-        // SAFETY: the lock is held; the slot is the caller's.
+        // SAFETY: the thread holds the lock; the slot is the caller's.
         let word = unsafe { self.word(shared.layout, slot) };
         let owner = match *word {
             SlotWord::Held(owner) => Some(owner),
@@ -163,18 +163,18 @@ impl<T> PageRef<T> {
         };
         let spare = lists.give_back(shared.layout, self, slot);
         drop(lists);
-        // What is no longer there is given back.
+        // The memory is gone before the group gets its bytes back.
         spare.into_iter().for_each(SparePage::unmap);
         drop(owner.map(|owner| shared.kmem(owner)));
     }
 
-    /// The page, which is pinned, lies there: the accounts of its objects go there as well.
+    /// Notes where a pinned page lies, and moves the accounts of its objects there.
     #[allow(unsafe_code)]
     pub(super) fn moved(self, node: Option<NodeId>) {
         let shared = self.shared();
         let before = {
             let _lists = shared.lists.lock();
-            // SAFETY: the lock is held.
+            // SAFETY: the thread holds the lock.
             std::mem::replace(&mut unsafe { self.state() }.node, node)
         };
         if before == node {
@@ -183,7 +183,7 @@ impl<T> PageRef<T> {
         for slot in 0..shared.layout.slots {
             let owner = {
                 let _lists = shared.lists.lock();
-                // SAFETY: the lock is held.
+                // SAFETY: the thread holds the lock.
                 let word = unsafe { self.word(shared.layout, slot) };
                 let SlotWord::Held(owner) = *word else { continue };
                 *word = SlotWord::Moving;

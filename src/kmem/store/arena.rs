@@ -1,15 +1,15 @@
-//! The pages of a store, and the table of what is where. A `&mut Arena` is the store's lock held.
+//! The pages of a store, and the table of its objects. A `&mut Arena` proves that the thread holds the store's lock.
 //!
 //! ```text
 //! | header, bytes | header, bytes | hole | header, bytes | room                 |
 //!                                                         top                page's end
 //! ```
 //!
-//! An object is put behind the last. Where one is removed a hole stays, until somebody needs the room and nobody looks at
-//! the page: then what stands behind the holes slides down. Pages are listed by room, so that the fullest with enough of
-//! it is found in a few steps.
+//! A new object goes behind the last. A removal leaves a hole. When a thread needs the room and the page has no pin,
+//! the objects behind the holes slide down. Lists order the pages by room, so that a few steps find the fullest page
+//! with enough of it.
 //!
-//! Nothing here allocates: the tables are made larger by who holds no lock ([`Arena::adopt`]).
+//! Nothing here allocates: a thread without the lock makes larger tables ([`Arena::adopt`]).
 
 use std::ptr::NonNull;
 
@@ -17,71 +17,71 @@ use super::super::packed::PackedKmem;
 use crate::numa::NodeId;
 use crate::numa::mapping::Mapping;
 
-/// Ends a list; no entry, no page.
+/// Ends a list; the number of no entry and of no page.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Lists by room.
 const CLASSES: usize = 64;
 
-/// Pages of a list that are tried: those looked at now may have too little room behind the last object.
+/// Pages of a list that a search tries: a pinned one may have too little room behind its last object.
 const TRIES: usize = 4;
 
 /// What stands before an object in its page.
 #[derive(Clone, Copy)]
 pub(super) struct ObjectHeader {
-    /// None while the account is made or moved.
+    /// `None` while a thread makes or moves the account.
     pub(super) owner: Option<PackedKmem>,
-    /// [`NONE`]: a hole.
+    /// [`NONE`] for a hole.
     pub(super) entry: u32,
     pub(super) len: u32,
 }
 
-/// What an object of so many bytes takes of its page: what it is charged.
+/// Bytes that an object takes of its page, which are also those charged.
 pub(super) const fn taken(len: usize) -> usize {
     size_of::<ObjectHeader>() + len.next_multiple_of(align_of::<ObjectHeader>())
 }
 
-/// Of the table that a key leads into.
+/// An entry of the table that keys lead into.
 #[derive(Clone, Copy)]
 pub(super) struct StoreEntry {
     pub(super) generation: u32,
     pub(super) state: EntryState,
     pub(super) page: u32,
-    /// Of the header; the next free entry where it is free.
+    /// The place of the header; in a free entry the next free one.
     pub(super) at: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntryState {
     Free,
-    /// Not published: nobody has its key.
+    /// Not published: no caller has its key.
     Filling,
     Live,
-    /// Somebody is moving its account.
+    /// A thread is moving its account.
     Moving,
-    /// Removed meanwhile: whoever moves the account ends it.
+    /// Removed meanwhile: the thread that moves the account ends it.
     Gone,
 }
 
-/// A page of the arena; without mapping its number is unused, and `after` is the next such.
+/// A page of the arena. Without a mapping its number is unused, and `after` is the next unused one.
 pub(super) struct ArenaPage {
     mapping: Mapping,
-    /// Where it lies.
+    /// The node where the page lies.
     pub(super) node: Option<NodeId>,
     asked: usize,
-    /// Where the next object is put.
+    /// The place of the next object.
     top: usize,
     /// Bytes that objects take.
     taken: usize,
     objects: u32,
-    /// Who reads, fills or moves here: nothing in it moves, and it stays.
+    /// Threads that read, fill or move here: the page stays, and nothing in it moves.
     pub(super) pins: u32,
     class: usize,
     before: u32,
     after: u32,
 }
 
-/// Pages that were asked for on one node, by room.
+/// Pages made for one node, by room.
 struct ByRoom {
     /// A bit for each class that has pages.
     some: u64,
@@ -97,20 +97,20 @@ pub(super) struct Arena {
     pub(super) pages: Vec<ArenaPage>,
     free_page: u32,
     nodes: Box<[ByRoom]>,
-    /// Pages that are there, and bytes that objects take in them.
+    /// Mapped pages, and the bytes that objects take in them.
     pub(super) mapped: usize,
     pub(super) taken: usize,
     pub(super) objects: usize,
 }
 
-/// What is in the way of a reservation.
+/// What a reservation lacks.
 pub(super) enum Wanted {
-    /// A larger table: of entries, of pages.
+    /// Larger tables: of entries, of pages.
     Tables(usize, usize),
     Page,
 }
 
-/// Room in a page that is pinned for whoever fills it.
+/// Room in a page, which is pinned for the thread that fills it.
 pub(super) struct Reserved {
     pub(super) entry: u32,
     pub(super) generation: u32,
@@ -137,29 +137,29 @@ impl ArenaPage {
 
     #[allow(unsafe_code)]
     fn place(&self, at: usize) -> NonNull<u8> {
-        // SAFETY: within the page.
+        // SAFETY: the place is within the page.
         unsafe { self.mapping.start().add(at) }
     }
 
-    /// At a place where an object was put.
+    /// The header at the place of an object.
     #[allow(unsafe_code)]
     pub(super) fn header(&self, at: usize) -> ObjectHeader {
-        // SAFETY: a header was written there, aligned; who has the arena has the page's headers.
+        // SAFETY: an aligned header was written there. A borrow of the arena covers the headers of its pages.
         unsafe { self.place(at).cast::<ObjectHeader>().read() }
     }
 
     #[allow(unsafe_code)]
     fn set_header(&mut self, at: usize, header: ObjectHeader) {
-        // SAFETY: within the page and aligned, for what objects take is a multiple of that.
+        // SAFETY: the place is within the page and aligned, because objects take multiples of the alignment.
         unsafe { self.place(at).cast::<ObjectHeader>().write(header) };
     }
 
-    /// Behind the header.
+    /// The bytes behind the header.
     pub(super) fn bytes(&self, at: usize) -> NonNull<u8> {
         self.place(at + size_of::<ObjectHeader>())
     }
 
-    /// The first object at or behind a place.
+    /// The first object at a place or behind it.
     pub(super) fn next_object(&self, mut at: usize) -> Option<(usize, ObjectHeader)> {
         while at < self.top {
             let header = self.header(at);
@@ -194,7 +194,7 @@ impl Arena {
 
     // === Tables ===
 
-    /// Larger tables in the place of these; what comes back is dropped with no lock held.
+    /// Takes over larger tables. The caller drops the old ones without the lock.
     pub(super) fn adopt(&mut self, entries: &mut Vec<StoreEntry>, pages: &mut Vec<ArenaPage>) {
         if entries.capacity() > self.entries.capacity() {
             entries.append(&mut self.entries);
@@ -206,7 +206,7 @@ impl Arena {
         }
     }
 
-    /// Whether one more of each fits.
+    /// What one more entry and page lack.
     fn wanted(&self) -> Option<Wanted> {
         let entries = self.free_entry != NONE || self.entries.len() < self.entries.capacity();
         let pages = self.free_page != NONE || self.pages.len() < self.pages.capacity();
@@ -224,7 +224,7 @@ impl Arena {
             }
             None => {
                 self.entries.push(StoreEntry { generation: 0, state: EntryState::Free, page: NONE, at: NONE });
-                // Below the capacity, which is below that of a number.
+                // The length is below the capacity, which is below `NONE`.
                 (self.entries.len() - 1) as u32
             }
         }
@@ -234,7 +234,7 @@ impl Arena {
         let free = self.free_entry;
         let entry = &mut self.entries[number as usize];
         entry.state = EntryState::Free;
-        // One whose generations are used up is left alone: an old key must not lead to a new object.
+        // An entry that has used up its generations stays unused: an old key must not lead to a new object.
         if let Some(next) = entry.generation.checked_add(1) {
             (entry.generation, entry.at) = (next, free);
             self.free_entry = number;
@@ -243,7 +243,7 @@ impl Arena {
 
     // === Pages ===
 
-    /// A page that nobody else has.
+    /// Adds a page. Returns the mapping if the table has no room.
     pub(super) fn add_page(&mut self, mapping: Mapping, node: Option<NodeId>, asked: usize) -> Result<(), Mapping> {
         if matches!(self.wanted(), Some(Wanted::Tables(_, pages)) if pages > 0) {
             return Err(mapping);
@@ -306,7 +306,7 @@ impl Arena {
         }
     }
 
-    /// Where so much fits, of those with so much room at most: the fullest, and not that one.
+    /// The fullest page with at least `need` and at most `most` bytes of room, except `not`.
     pub(super) fn find(&mut self, asked: usize, need: usize, most: usize, not: u32) -> Option<u32> {
         let first = (need * CLASSES).div_ceil(self.page_bytes).min(CLASSES - 1);
         let mut classes = self.nodes[asked].some & (u64::MAX << first);
@@ -330,7 +330,7 @@ impl Arena {
         None
     }
 
-    /// Close the holes of a page that nobody looks at.
+    /// Closes the holes of a page without a pin.
     #[allow(unsafe_code)]
     fn slide(&mut self, number: u32) {
         let page = &mut self.pages[number as usize];
@@ -338,7 +338,7 @@ impl Arena {
         while let Some((at, header)) = page.next_object(from) {
             let bytes = taken(header.len as usize);
             if at > to {
-                // SAFETY: both within the page; it is not pinned, so nobody has a reference into it.
+                // SAFETY: both places are within the page. It has no pin, so there is no reference into it.
                 unsafe { page.place(at).copy_to(page.place(to), bytes) };
                 self.entries[header.entry as usize].at = to as u32;
             }
@@ -349,7 +349,7 @@ impl Arena {
 
     // === Objects ===
 
-    /// Room for an object, in a page that was asked for there, filled by whoever calls.
+    /// Reserves room for an object, in a page made for a node. The caller fills it.
     pub(super) fn reserve(&mut self, asked: usize, len: usize) -> Result<Reserved, Wanted> {
         if let Some(wanted) = self.wanted() {
             return Err(wanted);
@@ -366,7 +366,7 @@ impl Arena {
         Ok(Reserved { entry, generation, bytes: page.bytes(at), node: page.node })
     }
 
-    /// Behind the last, where there is room. Its entry leads there.
+    /// Puts a header behind the last object, where there is room. Its entry leads there.
     pub(super) fn put(&mut self, number: u32, header: ObjectHeader) -> usize {
         self.unlink(number);
         let page = &mut self.pages[number as usize];
@@ -384,7 +384,7 @@ impl Arena {
         at
     }
 
-    /// A hole in its place.
+    /// Leaves a hole in the place of an object.
     pub(super) fn vacate(&mut self, number: u32, at: usize) {
         self.unlink(number);
         let page = &mut self.pages[number as usize];
@@ -399,14 +399,14 @@ impl Arena {
         self.link(number);
     }
 
-    /// The object goes, and its entry is free.
+    /// Ends an object, and frees its entry.
     pub(super) fn end(&mut self, entry: u32) {
         let StoreEntry { page, at, .. } = self.entries[entry as usize];
         self.vacate(page, at as usize);
         self.free_entry(entry);
     }
 
-    /// Take the page out if it has no objects, nobody looks at it, and so many empty ones are kept already.
+    /// Takes a page out if it has no objects and no pin, and more than `keep` empty pages are there.
     pub(super) fn spare(&mut self, number: u32, keep: u32) -> Option<Mapping> {
         let page = &mut self.pages[number as usize];
         if page.objects > 0 || page.pins > 0 || !page.is_there() {
@@ -442,19 +442,19 @@ impl Arena {
         self.pages[page as usize].header(at as usize)
     }
 
-    /// Copy an object behind the last of another page, and leave a hole.
+    /// Copies an object behind the last of another page, and leaves a hole.
     #[allow(unsafe_code)]
     pub(super) fn shift(&mut self, from: u32, at: usize, into: u32) {
         let header = self.pages[from as usize].header(at);
         let to = self.put(into, header);
         let (source, target) = (self.pages[from as usize].bytes(at), self.pages[into as usize].bytes(to));
-        // SAFETY: two pages; the object ends within both. Nobody reads the source, which is not pinned, and nobody knows
-        // of the target yet.
+        // SAFETY: these are two pages, and the object ends within both. The source has no pin, so no thread reads it,
+        // and no other thread knows the target yet.
         unsafe { source.copy_to_nonoverlapping(target, header.len as usize) };
         self.vacate(from, at);
     }
 
-    /// The page with the most room that has objects and that nobody looks at, with its room.
+    /// The page with the most room that has objects and no pin, with its room.
     pub(super) fn emptiest(&self) -> Option<(u32, usize)> {
         for class in (0..CLASSES).rev() {
             for list in &self.nodes {
@@ -474,10 +474,10 @@ impl Arena {
         self.pages[number as usize].asked
     }
 
-    /// A page without objects that nobody looks at.
+    /// Takes out a page without objects and without a pin.
     pub(super) fn any_empty(&mut self) -> Option<Mapping> {
         for list in self.nodes.iter().filter(|list| list.empty > 0) {
-            // With all of its room.
+            // Such a page has all of its room.
             let mut at = list.first[CLASSES - 1];
             while let Some(page) = self.pages.get(at as usize) {
                 if page.objects == 0 && page.pins == 0 {

@@ -1,4 +1,4 @@
-//! Objects move: into fuller pages, or with their page to another node.
+//! Moves objects: into fuller pages, or with their page to another node.
 
 use smallvec::SmallVec;
 
@@ -19,15 +19,15 @@ use crate::numa::config::Numa;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Compaction {
-    /// Objects that were moved to another page.
+    /// Objects that moved to another page.
     pub moved: usize,
-    /// Of these, to a page on another node.
+    /// Those of them that moved to a page on another node.
     pub moved_nodes: usize,
-    /// Bytes of pages that were given back to the system.
+    /// Bytes of pages that went back to the system.
     pub freed: usize,
 }
 
-/// An object that is set aside: its account moves from a page's node to another page's.
+/// An object that is set aside: its account moves from one page's node to another's.
 struct Motion {
     entry: u32,
     owner: PackedKmem,
@@ -37,7 +37,7 @@ struct Motion {
 }
 
 impl Arena {
-    /// Takes an object's account out, and pins its page until it is published again.
+    /// Takes an object's account out, and pins its page until the thread publishes it again.
     fn set_aside(&mut self, entry: u32) -> Option<(PackedKmem, u32)> {
         let header = self.header_of(entry);
         let StoreEntry { state, page, .. } = &mut self.entries[entry as usize];
@@ -48,8 +48,8 @@ impl Arena {
         Some((owner, header.len))
     }
 
-    /// Moves what is in the emptiest page into fuller ones, as much as `motions` can hold. False where it has not become
-    /// empty: there is nothing more to gain.
+    /// Moves objects out of the emptiest page into fuller ones, as many as `motions` has room for. False where the page
+    /// has not become empty: there is nothing more to gain.
     fn evacuate(&mut self, page_bytes: usize, motions: &mut Vec<Motion>, done: &mut Compaction) -> bool {
         let Some((from, room)) = self.emptiest() else { return false };
         let elsewhere = (self.mapped * page_bytes - self.taken).saturating_sub(room);
@@ -60,7 +60,7 @@ impl Arena {
         let mut at = 0;
         while let Some((place, header)) = self.pages[from as usize].next_object(at) {
             let bytes = taken(header.len as usize);
-            // Those that were asked for on the same node first.
+            // Pages made for the same node come first.
             let lists = std::iter::once(own).chain((0..self.lists()).filter(|&list| list != own));
             let Some(into) = lists.into_iter().find_map(|list| self.find(list, bytes, room, from)) else { break };
             let nodes = [from, into].map(|page| self.pages[page as usize].node);
@@ -82,9 +82,9 @@ impl Arena {
 }
 
 impl KmemStore {
-    /// Move objects out of pages with few into fuller ones, those asked for on the same node first, and give the empty
-    /// pages back. Accounts go with the objects. Others go on meanwhile: the lock is held for a page at a time; pages that
-    /// are being read are left out.
+    /// Moves objects out of pages with few into fuller ones, first into those made for the same node, and gives the
+    /// empty pages back. Accounts go with the objects. Other threads go on meanwhile: this holds the lock for one page
+    /// at a time, and leaves out pages that a thread reads.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -101,9 +101,9 @@ impl KmemStore {
     /// ```
     pub fn compact(&self) -> Compaction {
         let mut done = Compaction::default();
-        // As many as a page has objects.
+        // As many as a page can have objects.
         let mut motions = Vec::with_capacity(self.page_bytes / taken(0));
-        // More are none of this call's.
+        // Later pages are not this call's.
         let mut rounds = self.arena.lock().mapped;
         let mut goes_on = true;
         while goes_on && rounds > 0 {
@@ -120,14 +120,14 @@ impl KmemStore {
         done
     }
 
-    /// The empty pages that are kept.
+    /// Frees the empty pages that the store keeps.
     fn free_empty(&self, done: &mut Compaction) {
         while let Some(spare) = { self.arena.lock().any_empty() } {
             done.freed += spare.len();
         }
     }
 
-    /// Look where each page lies, and have the accounts of its objects follow it: somebody has moved pages. Nothing in a
+    /// Looks up where each page lies, after pages have moved. The accounts of the objects follow. Does nothing in a
     /// runtime of one node.
     ///
     /// ```
@@ -154,7 +154,7 @@ impl KmemStore {
         }
     }
 
-    /// The page, which is pinned, lies there: the accounts of its objects go there as well.
+    /// Notes where a pinned page lies, and moves the accounts of its objects there.
     fn page_moved(&self, page: u32, node: Option<NodeId>) {
         let before = std::mem::replace(&mut self.arena.lock().pages[page as usize].node, node);
         if before == node {
@@ -180,21 +180,21 @@ impl KmemStore {
     }
 }
 
-/// Pages that stay for a while, with their addresses: they are being looked at.
+/// Pages that a thread has pinned while it looks them up, with their addresses.
 struct PinnedArenaPages<'a> {
     store: &'a KmemStore,
     pages: SmallVec<[(u32, usize); BATCH]>,
 }
 
 impl<'a> PinnedArenaPages<'a> {
-    /// The next ones by number.
+    /// Pins the next pages by number.
     fn from(store: &'a KmemStore, first: u32) -> Self {
         let mut pages = SmallVec::new();
         let mut arena = store.arena.lock();
         for (number, page) in arena.pages.iter_mut().enumerate().skip(first as usize) {
             if page.is_there() && pages.len() < BATCH {
                 page.pins += 1;
-                // Numbers of pages are below that of none.
+                // Numbers of pages are below `NONE`.
                 pages.push((number as u32, page.address()));
             }
         }

@@ -5,28 +5,30 @@
 //!           node of the page ──> published and unpinned, under the lock
 //! get       pinned, under the lock ──> the bytes are read ──> unpinned, under the lock
 //! remove    a hole in its place, under the lock ──> uncharged
-//! compact   the emptiest page that nobody has pinned: its objects into fuller ones, under the lock; what has come to
-//!           lie on another node is set aside, and its page pinned ──> the account moved ──> published and unpinned,
+//! compact   the emptiest page without a pin: its objects into fuller ones, under the lock; an object that comes to
+//!           lie on another node is set aside, and its page pinned ──> its account moved ──> published and unpinned,
 //!           under the lock
 //! ```
 //!
-//! The lock is held over the tables and over copies of less than a page; nothing is called, charged or allocated under
-//! it. Three rules make that enough:
+//! A thread holds the lock for the tables and for copies of less than a page. Under it the thread calls, charges and
+//! allocates nothing. Three rules make that enough:
 //!
-//! * An object moves only by who holds the lock, and only out of a page that nobody has pinned. So a reader has its bytes
-//!   for as long as it reads, and the node of an object's page is never looked at without the lock.
-//! * A page's node is looked up once, before the page is in the arena, and again when its owner says that pages have been
-//!   moved ([`KmemStore::relocate`]); always with no lock held, for `NodeOf` is foreign code.
-//! * An account is made or moved with no lock held, by one thread: the object is set aside meanwhile. Who publishes it
-//!   looks whether its page still lies where the account was made for, and otherwise follows it; who removes it meanwhile
-//!   only says so, and whoever has the account ends it. So it is never lost and never there twice.
+//! * Only a thread with the lock moves an object, and only out of a page without a pin. So a reader has its bytes for
+//!   as long as it reads. No thread looks at the node of an object's page without the lock.
+//! * A thread looks a page's node up before the page is in the arena, and again after a report of moved pages
+//!   ([`KmemStore::relocate`]). It holds no lock then, because `NodeOf` is foreign code.
+//! * One thread makes or moves an account without the lock, while the object is set aside. When it publishes the object
+//!   it checks whether the page is still on the account's node, and otherwise follows it. A thread that removes the
+//!   object meanwhile marks it, and the thread with the account ends it. So no account is lost, and none is there
+//!   twice.
 //!
-//! Charged is the node of the page where an object lies. An offline group gets no part on a node where it has none: then
-//! the node of the page that the object came from is charged, where the group has a part there, and else the nearest
-//! ancestor on the new page's.
+//! The account is on the node of the object's page. An offline group gets no new statistics on a node. Then the account
+//! goes to the node of the page that the object came from, if the group has statistics there. Else it goes to the
+//! nearest ancestor on the new page's node.
 //!
-//! Source: `zs_malloc`, `zs_compact` in `mm/zsmalloc.c`; the account of zswap in "per-memcg-per-node kmem accounting"
-//! (Ghiti, 2026, patch 9), and what was asked of it: not to read a page's node without the lock that holds it in place.
+//! Source: `zs_malloc`, `zs_compact` in `mm/zsmalloc.c`, and the account of zswap in "per-memcg-per-node kmem
+//! accounting" (Ghiti, 2026, patch 9). Its review asked not to read a page's node without the lock that holds the page
+//! in place.
 
 mod arena;
 pub(super) mod compact;
@@ -49,17 +51,17 @@ use crate::stat::Stat;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::model_failed;
 
-/// Empty pages that are kept for each node.
+/// Empty pages that the store keeps for each node.
 const EMPTY_MAX: u32 = 1;
 
-/// Pages whose nodes are looked up at a time.
+/// Pages in one look-up.
 const BATCH: usize = 64;
 
-/// Byte strings, compressed by whoever keeps them here, of any groups of one runtime: in pages of an arena, behind keys.
+/// Byte strings, which their owners compress, of any groups of one runtime: in pages of an arena, behind keys.
 ///
-/// Each is charged to its group for what it takes of its page, and accounted as [`Stat::KERNEL`] to the node of that page.
-/// Removing leaves holes; [`compact`](Self::compact) moves what is left into fewer pages, and accounts with it. The table
-/// behind the keys, and what is empty of a page, are nobody's.
+/// Each string is charged to its group for what it takes of its page, and accounted as [`Stat::KERNEL`] to the node of
+/// that page. A removal leaves a hole; [`compact`](Self::compact) moves what is left into fewer pages, and the accounts
+/// with it. No group pays for the table behind the keys, nor for the empty part of a page.
 ///
 /// ```
 /// use memcg::{KmemStore, NodeId, OneNode, Runtime, Stat};
@@ -75,13 +77,14 @@ const BATCH: usize = 64;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct KmemStore {
-    /// The root group of its runtime.
+    /// The root group of the store's runtime.
     root: Group,
     page_bytes: usize,
     arena: Lock<Arena>,
 }
 
-/// Names what a store keeps. A key of what was removed leads nowhere; one of another store is not noticed.
+/// Names a string in a store. The key of a removed string leads nowhere. A store does not notice a key of another
+/// store.
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
@@ -98,7 +101,7 @@ pub struct StoreKey {
 }
 
 impl KmemStore {
-    /// Without pages, for the groups of the runtime that `group` is of.
+    /// Makes a store without pages, for the groups of the runtime of `group`.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -111,7 +114,7 @@ impl KmemStore {
         KmemStore { root, page_bytes, arena: Lock::new(Rank::Rings, Arena::new(page_bytes, nodes)) }
     }
 
-    /// What so many bytes are charged: they and what stands before them in their page, whole words.
+    /// Bytes charged for a string of `len` bytes: the string and its header, in whole words.
     ///
     /// ```
     /// use memcg::KmemStore;
@@ -136,12 +139,13 @@ impl KmemStore {
         self.page_bytes - taken(0)
     }
 
-    /// Keep a copy of these bytes in a page on this thread's node. May block: in async code call it on a thread for blocking work.
+    /// Keeps a copy of these bytes in a page on the thread's node. May block: in async code call it on a thread for
+    /// blocking work.
     ///
     /// # Errors
     ///
-    /// [`KmemError`]: the group was refused or is one of another runtime, the system has no memory, or they are more than
-    /// [`max_len`](Self::max_len). Nothing has changed.
+    /// [`KmemError`]: the group refuses or belongs to another runtime, the system has no memory, or the bytes are more
+    /// than [`max_len`](Self::max_len). Nothing has changed.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(10)).build()?;
@@ -153,9 +157,10 @@ impl KmemStore {
         self.insert_on(group, numa(self.root.node()).topology.current_node(), bytes)
     }
 
-    /// Keep a copy of these bytes in a page asked for on this node. May block: in async code call it on a thread for blocking work.
+    /// Keeps a copy of these bytes in a page made for this node. May block: in async code call it on a thread for
+    /// blocking work.
     ///
-    /// Where it really lies is where they are accounted. A node that the runtime does not have is as good as its first.
+    /// The bytes are accounted where the page really lies. A node that the runtime does not have counts as its first.
     ///
     /// # Errors
     ///
@@ -181,7 +186,7 @@ impl KmemStore {
         let object = taken(bytes.len()) as u64;
         let precharge = group.precharge(Bound::from(object).within(&[topology.node_at(asked)]))?;
         let Reserved { entry, generation, bytes: place, node } = self.reserve(asked, bytes.len())?;
-        // SAFETY: room for so many bytes, which is this thread's until they are published.
+        // SAFETY: the place has room for so many bytes, and is this thread's until it publishes them.
         unsafe { place.copy_from_nonoverlapping(std::ptr::NonNull::from(bytes).cast(), bytes.len()) };
         let mut placement = Placement::new();
         placement.add(node, object);
@@ -189,8 +194,8 @@ impl KmemStore {
         Ok(StoreKey { entry, generation })
     }
 
-    /// Read what a key leads to, where it stands: with no lock held, and nothing moves it meanwhile. `None`: it is not
-    /// there any more. What is removed while it is read stays until it was read.
+    /// Reads a string in place, with no lock held, while nothing moves it. `None`: it is not there any more. A string
+    /// that is removed meanwhile stays until the reader is done.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -209,13 +214,14 @@ impl KmemStore {
             page_of.pins += 1;
             (PagePin { store: self, page }, std::ptr::NonNull::slice_from_raw_parts(page_of.bytes(at as usize), len))
         };
-        // SAFETY: written before it was published; the page is pinned, so they stay what and where they are.
+        // SAFETY: the bytes were written before they were published. The page is pinned, so they neither change nor
+        // move.
         let answer = read(unsafe { bytes.as_ref() });
         drop(pin);
         Some(answer)
     }
 
-    /// Keep it no longer; its group is uncharged. False where it was not there any more.
+    /// Removes a string and uncharges its group. False where it was not there any more.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -235,7 +241,7 @@ impl KmemStore {
         arena.end(key.entry);
         let spare = arena.spare(page, EMPTY_MAX);
         drop(arena);
-        // What is no longer there is given back.
+        // The memory is gone before the group gets its bytes back.
         drop(spare);
         drop(header.owner.map(|owner| kmem(owner, header.len)));
         true
@@ -243,7 +249,7 @@ impl KmemStore {
 
     // === Figures ===
 
-    /// Strings that are kept.
+    /// Strings in the store.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -254,7 +260,7 @@ impl KmemStore {
         self.arena.lock().objects
     }
 
-    /// None are kept.
+    /// Whether the store has no string.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -265,7 +271,7 @@ impl KmemStore {
         self.len() == 0
     }
 
-    /// Bytes of its pages, the empty ones that are kept included.
+    /// Bytes of the store's pages, including the empty ones that it keeps.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -278,8 +284,8 @@ impl KmemStore {
         self.arena.lock().mapped * self.page_bytes
     }
 
-    /// What is taken of the pages, by the node of each: what is accounted, but for groups that were offline when theirs
-    /// was moved, and what is being moved just now.
+    /// Bytes that strings take, by the node of their page. The accounts say the same, except for groups that were
+    /// offline when a string of theirs moved, and for strings that are being moved now.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -290,7 +296,7 @@ impl KmemStore {
     /// ```
     pub fn placement(&self) -> Placement {
         let topology = &numa(self.root.node()).topology;
-        // Gathered where nothing is allocated under the lock.
+        // The sums are gathered in place, so that nothing allocates under the lock.
         let mut nodes: SmallVec<[u64; BATCH]> = SmallVec::from_elem(0, topology.nodes().len() + 1);
         for page in &self.arena.lock().pages {
             let node = page.node.and_then(|node| topology.index_of(node)).unwrap_or(nodes.len() - 1);
@@ -306,7 +312,7 @@ impl KmemStore {
 }
 
 impl Arena {
-    /// Whoever has a key may have it of something that is gone.
+    /// The entry of a key, if its string is still there.
     fn find_key(&self, key: StoreKey) -> Option<StoreEntry> {
         let entry = self.entries.get(key.entry as usize).copied()?;
         (entry.generation == key.generation && matches!(entry.state, EntryState::Live | EntryState::Moving))
@@ -314,12 +320,12 @@ impl Arena {
     }
 }
 
-/// What is held of an object of so many bytes.
+/// The account of an object of so many bytes.
 fn kmem(owner: PackedKmem, len: u32) -> Kmem {
     owner.into_kmem(Stat::KERNEL, taken(len as usize) as u64)
 }
 
-/// A page in which nothing moves.
+/// A pin: nothing in the page moves.
 struct PagePin<'a> {
     store: &'a KmemStore,
     page: u32,
@@ -349,7 +355,7 @@ impl KmemStore {
         }
     }
 
-    /// With no lock held but for the change.
+    /// Makes the tables larger. The thread holds the lock for the change alone.
     fn enlarge(&self, entries: usize, pages: usize) -> Result<(), KmemError> {
         if entries.max(pages) >= u32::MAX as usize {
             return Err(KmemError::Capacity { bytes: entries as u64, max: u32::MAX.into() });
@@ -375,13 +381,13 @@ impl KmemStore {
             mapping.touch(range.clone());
             self.look_up(&[range.start])[0]
         };
-        // Another thread may have been faster with the last place in the table: the page is made anew.
+        // If another thread has taken the last place in the table, this drops the page and the caller makes it anew.
         let refused = self.arena.lock().add_page(mapping, node, asked);
         drop(refused);
         Ok(())
     }
 
-    /// Foreign code: no lock is held, and the pages stay.
+    /// Looks pages up. Calls foreign code: the thread holds no lock, and the pages stay.
     fn look_up(&self, pages: &[usize]) -> [Option<NodeId>; BATCH] {
         let node_of = &numa(self.root.node()).node_of;
         let size = node_of.page_size().max(1);
@@ -394,8 +400,9 @@ impl KmemStore {
         found.map(|found| if let PageNode::On(node) = found { Some(node) } else { None })
     }
 
-    /// An object that is filled or set aside, and pins its page, has an account that was made for this node. Where its
-    /// page lies elsewhere by now the account follows it first; where it was removed meanwhile all ends here.
+    /// Publishes an object that was filled or set aside, and has pinned its page, with an account made for a node. If
+    /// the page lies elsewhere by now, the account follows it first. If the object was removed meanwhile, this ends
+    /// both.
     fn publish(&self, entry: u32, account: Kmem, made_for: Option<NodeId>) {
         let (mut account, mut made_for) = (account, made_for);
         loop {

@@ -8,7 +8,7 @@ use super::KmemVec;
 use crate::numa::NodeId;
 use crate::numa::system::page_size;
 
-/// Pages that come to lie behind the last element before they are looked at.
+/// Pages behind the last element in one look-up.
 const BATCH: usize = 64;
 
 impl<T> KmemVec<T> {
@@ -16,7 +16,7 @@ impl<T> KmemVec<T> {
         numa(self.kmem.node()).topology.is_one_node()
     }
 
-    /// Bytes from the start in pages that have been touched, whole ones.
+    /// Bytes from the start in touched pages, whole ones.
     fn touched_bytes(&self) -> usize {
         let bytes = self.touched.max(self.len).saturating_mul(size_of::<T>());
         bytes.next_multiple_of(page_size()).min(self.mapping.len())
@@ -30,7 +30,7 @@ impl<T> KmemVec<T> {
         }
     }
 
-    /// A batch of pages lies behind the last element.
+    /// Looks up the batch of pages behind the last element.
     #[cold]
     pub(super) fn look_behind(&mut self) {
         let page = numa(self.kmem.node()).node_of.page_size().max(page_size());
@@ -45,7 +45,7 @@ impl<T> KmemVec<T> {
         self.due = self.due.max(self.len + 1);
     }
 
-    /// Pages that are touched and on no node go where they lie.
+    /// Looks up touched pages that are on no node, and moves their account where they lie.
     fn look_at(&mut self, bytes: Range<usize>) {
         let start = self.mapping.start().addr().get();
         let mut found = Placement::new();
@@ -57,8 +57,8 @@ impl<T> KmemVec<T> {
         self.looked = bytes.end;
     }
 
-    /// Account every touched page to the node where it lies: those that no batch has come to yet, and those that had no
-    /// node when they were looked at. Nothing in a runtime of one node.
+    /// Accounts every touched page to the node where it lies. These are pages that no batch has reached yet, and pages
+    /// that had no node at their look-up. Does nothing in a runtime of one node.
     ///
     /// ```
     /// use memcg::{KmemVec, NodeId, OneNode};
@@ -83,7 +83,8 @@ impl<T> KmemVec<T> {
         }
     }
 
-    /// Look at every touched page anew: somebody has moved pages, and nobody says which.
+    /// Looks every touched page up anew, after pages have moved and it is not known which. Does nothing in a runtime of
+    /// one node.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
@@ -107,8 +108,8 @@ impl<T> KmemVec<T> {
         self.set_due();
     }
 
-    /// So many pages have been moved from a node to another one: their account moves with them. Looks at none. Returns
-    /// how many of them were accounted there.
+    /// Reports that so many pages have moved from a node to another one. Their account moves with them, without a
+    /// look-up. Returns how many of them were accounted there.
     ///
     /// ```
     /// use memcg::{KmemVec, NodeId, OneNode};
@@ -127,7 +128,7 @@ impl<T> KmemVec<T> {
         usize::try_from(moved).unwrap_or(usize::MAX) / page_size()
     }
 
-    /// The pages are new ones, nobody knows where.
+    /// The vector has new pages, which have no known node.
     pub(super) fn forget_nodes(&mut self) {
         self.kmem.relocate(&Placement::new());
         (self.looked, self.missed) = (0, false);

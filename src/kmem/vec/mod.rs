@@ -2,21 +2,21 @@
 //!
 //! ```text
 //! create, grow  precharge whole pages ──> map, or move the mapping ──> account them: on no node
-//! push          write ──> as often as a batch of pages lies behind the last element: look where they lie,
-//!               and move their account there
-//! settle        the same for what is left of the touched pages
-//! shrink        give the pages back, look where the others lie, give back what is accounted beyond those
-//! drop          the elements, the pages, the account: from each node what is accounted there
+//! push          write ──> after each batch of pages behind the last element: look up where they lie, and move
+//!               their account there
+//! settle        the same for the rest of the touched pages
+//! shrink        give the pages back, look up where the others lie, give back what is accounted beyond those
+//! drop          the elements, the pages, the account: off each node what is accounted there
 //! ```
 //!
-//! Charged is the capacity; accounted is where the pages lie, which nobody knows before they are touched. What is looked
-//! at once is accounted for good: pages that are moved later keep their account until their owner says so
-//! ([`KmemVec::migrated`], [`KmemVec::relocate`]), and what goes back is what was accounted, whatever the pages have done
-//! meanwhile. When the mapping grows its pages are moved with their content, so their account stays.
+//! A vector charges its capacity, and accounts its pages where they lie. A look-up accounts a page for good. A page
+//! that moves later keeps its account until the owner reports the move ([`KmemVec::migrated`], [`KmemVec::relocate`]).
+//! What was accounted is what goes back. When the mapping grows, its pages move with their content, so their account
+//! stays.
 //!
-//! `NodeOf` is foreign code: it is called with no lock held, and before anything is changed by what it says. In a runtime
-//! of one node it is not called: the whole capacity is on that node from the start, touched or not. `nodes` has that
-//! half.
+//! `NodeOf` is foreign code: the vector calls it with no lock held, and before it changes anything by the answer. In a
+//! runtime of one node it does not call it: the whole capacity is on that node from the start, touched or not.
+//! `look_up` has that half.
 
 mod look_up;
 
@@ -33,12 +33,12 @@ use super::tiers::Tiers;
 use crate::group::Group;
 use crate::numa::mapping::{Mapping, Resized, assert_page_aligns, pages_for};
 
-/// A vector in pages of its own: charged to a group for its capacity, and accounted as [`Stat::KERNEL`](crate::Stat::KERNEL)
-/// to the nodes where the pages lie.
+/// A vector in pages of its own: charged to a group for its capacity, and accounted as
+/// [`Stat::KERNEL`](crate::Stat::KERNEL) to the nodes where the pages lie.
 ///
-/// What would allocate is refused as a value ([`push`](Self::push), [`try_reserve`](Self::try_reserve)); the elements are
-/// a slice. To push costs a comparison more than a `Vec`'s; a system call for each 64 pages where the runtime has several
-/// nodes.
+/// Methods that allocate return an error instead of a panic ([`push`](Self::push), [`try_reserve`](Self::try_reserve)).
+/// The elements are a slice. A push costs a comparison more than a `Vec`'s, and a system call for each 64 pages where
+/// the runtime has several nodes.
 ///
 /// ```
 /// use memcg::{KmemVec, NodeId, OneNode, Stat};
@@ -58,8 +58,8 @@ use crate::numa::mapping::{Mapping, Resized, assert_page_aligns, pages_for};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The vector's pages start at a page of the system. A type with a larger alignment than the smallest page, 4,096 bytes,
-/// does not compile:
+/// The vector's memory starts at a page of the system. A type with a larger alignment than the smallest page, 4,096
+/// bytes, does not compile:
 ///
 /// ```compile_fail
 /// #[repr(align(8192))]
@@ -68,23 +68,23 @@ use crate::numa::mapping::{Mapping, Resized, assert_page_aligns, pages_for};
 /// let pages = memcg::KmemVec::<Aligned>::new_in(&runtime.root());
 /// ```
 pub struct KmemVec<T> {
-    // In this order: what is given back is no longer there.
+    // In this order: the pages are gone before the group gets their bytes back.
     mapping: Mapping,
     kmem: Kmem,
     len: usize,
-    /// The most elements that there ever were: pages behind them are touched.
+    /// The most elements that the vector has ever had: their pages are touched.
     touched: usize,
-    /// Bytes from the start whose pages have been looked at.
+    /// Bytes from the start in pages that the vector has looked up.
     looked: usize,
-    /// Some of them had no node.
+    /// Some of these pages had no node.
     missed: bool,
-    /// Elements at which the next batch of pages is looked at; with one node never.
+    /// The number of elements at which the vector looks up the next batch of pages; never with one node.
     due: usize,
     elements: PhantomData<T>,
 }
 
 impl<T> KmemVec<T> {
-    /// Of no capacity: charges nothing yet, whatever the group's limits.
+    /// Makes a vector without capacity, which charges nothing.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -92,7 +92,7 @@ impl<T> KmemVec<T> {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn new_in(group: &Group) -> Self {
-        // A vector that never has an element compiles for no other types than one that has.
+        // Here too, so that a vector without elements compiles for the same types.
         const { assert_page_aligns::<T>() };
         let nothing = Precharge { charge: group.charge(0), tiers: Tiers::new() };
         let mut vec = KmemVec {
@@ -109,12 +109,12 @@ impl<T> KmemVec<T> {
         vec
     }
 
-    /// For so many elements at least, in whole pages. May block: in async code call it on a thread for blocking work.
-    /// One system call.
+    /// Makes a vector with room for so many elements, in whole pages, by one system call. May block: in async code call
+    /// it on a thread for blocking work.
     ///
     /// # Errors
     ///
-    /// [`KmemError`]: the group was refused, the system has no memory, or there is no such capacity.
+    /// [`KmemError`]: the group refuses, the system has no memory, or no memory can be so large.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -128,7 +128,7 @@ impl<T> KmemVec<T> {
         Ok(vec)
     }
 
-    /// Elements for which there is room.
+    /// Elements that the vector has room for.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -140,7 +140,7 @@ impl<T> KmemVec<T> {
         self.mapping.len().checked_div(size_of::<T>()).unwrap_or(usize::MAX)
     }
 
-    /// Who is charged: a handle of its own.
+    /// The group that is charged: a handle of its own.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -151,12 +151,12 @@ impl<T> KmemVec<T> {
         self.kmem.group()
     }
 
-    /// Where its pages are accounted.
+    /// Where the vector's pages are accounted.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
     /// let pages = memcg::KmemVec::<u8>::with_capacity_in(1, &runtime.root())?;
-    /// assert_eq!(pages.placement().unplaced(), runtime.root().live()); // nobody has touched it
+    /// assert_eq!(pages.placement().unplaced(), runtime.root().live()); // no thread has touched it
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn placement(&self) -> Placement {
@@ -175,7 +175,7 @@ impl<T> KmemVec<T> {
     #[inline]
     #[allow(unsafe_code)]
     pub fn as_slice(&self) -> &[T] {
-        // SAFETY: the first `len` elements are written, and nobody changes them while this is borrowed.
+        // SAFETY: the first `len` elements are written, and do not change during the borrow.
         unsafe { NonNull::slice_from_raw_parts(self.first(), self.len).as_ref() }
     }
 
@@ -192,7 +192,7 @@ impl<T> KmemVec<T> {
     #[inline]
     #[allow(unsafe_code)]
     pub fn as_mut_slice(&mut self) -> &mut [T] {
-        // SAFETY: as in `as_slice`; this is borrowed mutably.
+        // SAFETY: as in `as_slice`, and the borrow is mutable.
         unsafe { NonNull::slice_from_raw_parts(self.first(), self.len).as_mut() }
     }
 
@@ -203,14 +203,15 @@ impl<T> KmemVec<T> {
 
     // === More ===
 
-    /// Put an element behind the last. May block: in async code call it on a thread for blocking work.
+    /// Puts an element behind the last. May block: in async code call it on a thread for blocking work.
     ///
-    /// Where there is no room for it the capacity doubles, as far as the group and its ancestors have room for that, and
-    /// else grows by what is needed.
+    /// A full vector doubles its capacity if the group and its ancestors have room for that. Else it grows by what it
+    /// needs.
     ///
     /// # Errors
     ///
-    /// [`NotStored`] as [`with_capacity_in`](Self::with_capacity_in), with the element; nothing has changed.
+    /// [`NotStored`] with the element, for the reasons of [`with_capacity_in`](Self::with_capacity_in). Nothing has
+    /// changed.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
@@ -226,7 +227,7 @@ impl<T> KmemVec<T> {
         {
             return Err(NotStored::new(value, error));
         }
-        // SAFETY: within the capacity, and nothing is there.
+        // SAFETY: the place is within the capacity and holds no value.
         unsafe { self.first().add(self.len).write(value) };
         self.len += 1;
         if self.len >= self.due {
@@ -235,12 +236,12 @@ impl<T> KmemVec<T> {
         Ok(())
     }
 
-    /// Put clones of elements behind the last. May block: in async code call it on a thread for blocking work.
-    /// All or, where there is no room, none.
+    /// Puts clones of elements behind the last: all or, where there is no room, none. May block: in async code call it
+    /// on a thread for blocking work.
     ///
     /// # Errors
     ///
-    /// [`KmemError`] as [`with_capacity_in`](Self::with_capacity_in); nothing has changed.
+    /// [`KmemError`] as [`with_capacity_in`](Self::with_capacity_in). Nothing has changed.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -256,8 +257,8 @@ impl<T> KmemVec<T> {
     {
         self.try_reserve(values.len())?;
         for value in values {
-            // A clone that panics leaves those before it.
-            // SAFETY: within the capacity, and nothing is there.
+            // If a clone panics, the earlier ones stay.
+            // SAFETY: the place is within the capacity and holds no value.
             unsafe { self.first().add(self.len).write(value.clone()) };
             self.len += 1;
         }
@@ -267,14 +268,14 @@ impl<T> KmemVec<T> {
         Ok(())
     }
 
-    /// Have room for so many elements more. May block: in async code call it on a thread for blocking work.
+    /// Makes room for so many more elements. May block: in async code call it on a thread for blocking work.
     ///
-    /// As [`push`](Self::push) has it: the mapping grows where it is or moves; what it holds is not copied, where the
-    /// system can do that.
+    /// The capacity grows as in [`push`](Self::push). The mapping grows in place or moves; where the system can do
+    /// that, it moves without a copy.
     ///
     /// # Errors
     ///
-    /// [`KmemError`] as [`with_capacity_in`](Self::with_capacity_in); nothing has changed.
+    /// [`KmemError`] as [`with_capacity_in`](Self::with_capacity_in). Nothing has changed.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -296,14 +297,14 @@ impl<T> KmemVec<T> {
         self.resize(needed)
     }
 
-    /// A guess, so that nobody is asked to make room for what is not needed yet.
+    /// A guess, so that no group has to give back memory for room that is not needed yet.
     fn has_room_for(&self, bytes: usize) -> bool {
         let group = self.group();
         let fits = |group: &Group| group.max().saturating_sub(group.usage()) >= bytes as u64;
         fits(&group) && group.ancestors().all(|above| fits(&above))
     }
 
-    /// Admission, memory, account. To more bytes.
+    /// Grows to so many bytes: admission, memory, account.
     fn resize(&mut self, bytes: usize) -> Result<(), KmemError> {
         let more = (bytes - self.mapping.len()) as u64;
         let precharge = self.kmem.group().precharge(more)?;
@@ -314,10 +315,10 @@ impl<T> KmemVec<T> {
         untouched.add(None, more);
         let account = precharge.account(&untouched);
         if self.kmem.bytes() == 0 {
-            // One of no bytes has asked no tier.
+            // An account of no bytes has asked no tier.
             self.kmem = account;
         } else {
-            // Of the same group: nothing comes back.
+            // The two charge the same group, so nothing comes back.
             drop(self.kmem.merge(account));
         }
         Ok(())
@@ -325,7 +326,7 @@ impl<T> KmemVec<T> {
 
     // === Less ===
 
-    /// Take the last element. Capacity and charge stay.
+    /// Takes the last element. Capacity and charge stay.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -338,11 +339,11 @@ impl<T> KmemVec<T> {
     pub fn pop(&mut self) -> Option<T> {
         self.touched = self.touched.max(self.len);
         self.len = self.len.checked_sub(1)?;
-        // SAFETY: written, and from here on nobody's but the caller's.
+        // SAFETY: the element is written, and from here on the caller's alone.
         Some(unsafe { self.first().add(self.len).read() })
     }
 
-    /// Keep so many elements at most, and drop the rest. Capacity and charge stay.
+    /// Keeps at most so many elements, and drops the rest. Capacity and charge stay.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -360,11 +361,12 @@ impl<T> KmemVec<T> {
         self.touched = self.touched.max(self.len);
         let rest = ptr::slice_from_raw_parts_mut(self.first().as_ptr().wrapping_add(len), self.len - len);
         self.len = len;
-        // SAFETY: written, and out of reach already: should one panic, the others are dropped, and none again.
+        // SAFETY: the elements are written, and out of reach already. If the drop of one panics, the others are
+        // dropped, and none twice.
         unsafe { ptr::drop_in_place(rest) };
     }
 
-    /// Drop all elements. Capacity and charge stay.
+    /// Drops all elements. Capacity and charge stay.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -378,8 +380,8 @@ impl<T> KmemVec<T> {
         self.truncate(0);
     }
 
-    /// Give back the pages behind the last element, with what is accounted for them. Where they were touched and there
-    /// are several nodes, the pages that stay are looked at.
+    /// Gives back the pages behind the last element, with their account. If these were touched and there are several
+    /// nodes, it looks up the pages that stay.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -403,7 +405,7 @@ impl<T> KmemVec<T> {
         if resized.is_ok_and(|resized| resized == Resized::Copied) {
             self.forget_nodes();
         } else if was_placed && !self.is_on_one_node() {
-            // What was accounted for those that are gone nobody knows apart: the rest is looked at anew.
+            // The account does not tell apart the pages that are gone, so the vector looks up the rest anew.
             self.relocate();
         }
         let mut spare = Placement::new();
@@ -413,7 +415,7 @@ impl<T> KmemVec<T> {
     }
 }
 
-/// Whole pages for so many elements; none where they are of no size.
+/// Whole pages for so many elements; none for elements of no size.
 fn pages_for_elements<T>(elements: usize) -> Result<usize, KmemError> {
     Ok(pages_for(elements.checked_mul(size_of::<T>()).ok_or_else(too_many::<T>)?)?)
 }
@@ -459,7 +461,7 @@ impl<'a, T> IntoIterator for &'a mut KmemVec<T> {
 
 impl<T> Drop for KmemVec<T> {
     fn drop(&mut self) {
-        // Should an element panic, the fields are dropped all the same.
+        // If the drop of an element panics, the fields are dropped all the same.
         self.truncate(0);
     }
 }
