@@ -38,6 +38,7 @@ pub(crate) mod pressure;
 mod reclaim;
 pub(crate) mod runtime;
 pub(crate) mod stat;
+mod state;
 pub(crate) mod sync;
 pub(crate) mod thread;
 pub(crate) mod units;
@@ -72,12 +73,12 @@ pub use numa::{
 pub use page_counter::set::{CounterSet, SetStock};
 pub use page_counter::{Counts, PageCounter, PeakWindow};
 pub use pool::{PoolAlign, PoolRow, PoolTable};
+pub use pressure::listeners::Happened;
 pub use pressure::{Cancel, OnExhausted, OomPolicy, ParseOnExhaustedError};
-pub use reclaim::{
-    Event, Happened, Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass, ReclaimReport,
-};
+pub use reclaim::{Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass, ReclaimReport};
 pub use runtime::{BuildError, FlusherError, Runtime, RuntimeBuilder, TreeRow, TreeTable};
 pub use stat::{Item, Stat, Stats, Unit};
+pub use state::events::Event;
 pub use sync::barrier::{BarrierMode, BarrierState};
 pub use units::{Bytes, Limit, ParseLimitError, ParseLimitErrorKind, Percent};
 

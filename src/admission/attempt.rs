@@ -3,14 +3,14 @@
 use std::ptr;
 use std::time::Instant;
 
-use crate::counter::make::slow_path;
 use crate::counter::object::{Counter, USAGE_MAX};
 use crate::counter::refusal::Refusal as NodeRefusal;
 use crate::group::error::ChargeError;
 use crate::group::refused;
 use crate::pressure::victims::{Choice, Excluded};
+use crate::reclaim::ReclaimCause;
 use crate::reclaim::round::{Promises, Request, TIME_MAX};
-use crate::reclaim::{Event, ReclaimCause};
+use crate::state::events::Event;
 use crate::sync::{is_over, pause};
 use crate::thread::registry;
 
@@ -107,7 +107,7 @@ pub(crate) fn deadline(node: &Counter) -> Instant {
 
 /// An event outside of any slow path: whoever waits for it is told at once.
 pub(crate) fn note(level: &Counter, event: Event) {
-    slow_path(|_, _| level.count_event(event));
+    crate::hierarchy::events::count_and_notify(level, event);
 }
 
 /// A charge that was refused, after a drain: reclaim below the level that refused, and once more, as long as somebody

@@ -16,6 +16,7 @@ pub(crate) mod charge;
 pub(crate) mod config;
 pub(crate) mod door;
 pub(crate) mod drain;
+pub(crate) mod handle;
 pub(crate) mod incarnation;
 pub(crate) mod index;
 pub(crate) mod level;

@@ -16,9 +16,9 @@ use crate::error::CounterId;
 use crate::hierarchy::limits::LIMIT_KINDS;
 use crate::hierarchy::name::Name;
 use crate::pool::PoolAlign;
-use crate::reclaim::event::EventCounts;
 use crate::reclaim::rings::NO_RING;
 use crate::stat::published::PublishedPlace;
+use crate::state::events::EventCounts;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{
     AtomicBool, AtomicPtr as StatPtr, AtomicU8, AtomicU32 as StatU32, AtomicU64 as StatU64,
@@ -350,7 +350,6 @@ impl Counter {
         }
         self.usage.audit_shared.reset();
         self.ring.store(NO_RING, Ordering::Relaxed);
-        self.forget_events();
         // SAFETY: see `Sync`.
         unsafe { (*self.incarnation.get()).take() }
     }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use super::Group;
 use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
-use crate::reclaim::Event;
+use crate::hierarchy::events;
+use crate::state::events::Event;
 use crate::sync::Ordering;
 use crate::thread::registry;
 use crate::units::{Bytes, Limit};
@@ -144,7 +145,7 @@ impl Row {
             high: node.high(),
             waiting,
             first: if waiting > 0 { node.first_in_line() } else { 0 },
-            events: SHOWN.map(|event| node.event_count(event, true)),
+            events: SHOWN.map(|event| events::read(node, event, true)),
         }
     }
 

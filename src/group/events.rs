@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use super::Group;
 use super::waiting::{park_until, parked_waker};
 use crate::counter::object::Counter;
-use crate::pressure::listeners::Hearing;
-use crate::reclaim::{Event, Happened};
+use crate::hierarchy::events;
+use crate::pressure::listeners::{self, Happened, ListenerGuard};
+use crate::state::events::Event;
 
 /// How often each event has happened, as of one moment; and from there on, a wait for the next.
 ///
@@ -32,7 +33,7 @@ pub struct Events {
 
 impl Events {
     pub(crate) fn read(group: &Group, node: &'static Counter, local: bool) -> Events {
-        let counts = Event::ALL.map(|event| node.event_count(event, local));
+        let counts = Event::ALL.map(|event| events::read(node, event, local));
         Events { counts, _group: group.clone(), node, local }
     }
 
@@ -71,10 +72,10 @@ impl Events {
     /// ```
     pub fn wait(&self, event: Event, time: Duration) -> bool {
         let until = Instant::now().checked_add(time);
-        let (hearing, waker) = (self.hear(event), parked_waker());
-        while hearing.poll(&waker).is_none() {
+        let (listener, waker) = (self.listener(event), parked_waker());
+        while listener.poll(&waker).is_none() {
             if !park_until(until) {
-                return hearing.poll(&waker).is_some();
+                return listener.poll(&waker).is_some();
             }
         }
         true
@@ -98,11 +99,11 @@ impl Events {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn changed(&self, event: Event) -> EventFuture {
-        EventFuture { hearing: self.hear(event) }
+        EventFuture { listener: self.listener(event) }
     }
 
-    fn hear(&self, event: Event) -> Hearing {
-        self.node.wait_for(event, self.local, self.get(event))
+    fn listener(&self, event: Event) -> ListenerGuard {
+        listeners::wait(self.node, event, self.local, self.get(event))
     }
 }
 
@@ -115,14 +116,14 @@ impl fmt::Debug for Events {
 /// Waits for an event: see [`Events::changed`].
 #[must_use = "futures do nothing unless they are polled"]
 pub struct EventFuture {
-    hearing: Hearing,
+    listener: ListenerGuard,
 }
 
 impl Future for EventFuture {
     type Output = u64;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<u64> {
-        self.hearing.poll(context.waker()).map_or(Poll::Pending, Poll::Ready)
+        self.listener.poll(context.waker()).map_or(Poll::Pending, Poll::Ready)
     }
 }
 
@@ -149,7 +150,7 @@ impl fmt::Debug for EventFuture {
 /// ```
 #[must_use = "dropped, the listener is gone"]
 pub struct Subscription {
-    _hearing: Hearing,
+    _listener: ListenerGuard,
 }
 
 impl fmt::Debug for Subscription {
@@ -224,6 +225,6 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn on_event(&self, event: Event, listener: impl Fn(&Happened) + Send + Sync + 'static) -> Subscription {
-        Subscription { _hearing: self.node().listen(event, Box::new(listener)) }
+        Subscription { _listener: listeners::call(self.node(), event, Box::new(listener)) }
     }
 }

@@ -7,7 +7,7 @@ use crate::admission::attempt::{may_call_out, note};
 use crate::counter::object::Counter;
 use crate::pressure::victims::{Choice, Excluded, Hooked};
 use crate::pressure::{Cancel, OomPolicy};
-use crate::reclaim::Event;
+use crate::state::events::Event;
 use crate::sync::pause;
 
 /// A cancel hook's place in its group; dropped, it is gone. The drop may block: in async code on another thread.

@@ -19,6 +19,7 @@ use crate::counter::stocks::{List, Stocks};
 use crate::counter::tree::{OfTree, Tree};
 use crate::counter::watch::WAITS;
 use crate::error::CounterId;
+use crate::hierarchy::events;
 use crate::hierarchy::limits::LimitKind;
 use crate::hierarchy::name::Name;
 use crate::pool::NoMemory;
@@ -216,9 +217,7 @@ impl Tree {
     pub(crate) fn root_group(self: &Arc<Self>, configs: &[CounterConfig]) -> Result<&'static Counter, NoMemory> {
         let group = self.init_group(configs.iter().map(|config| Init::root(self, config, true)))?;
         // Counts what others have no memory for.
-        for (counter, cache) in group.group().zip(self.events.iter().cycle()) {
-            counter.make_counts(cache);
-        }
+        group.group().for_each(events::prepare_root);
         self.groups.fetch_add(1, Ordering::Relaxed);
         self.hierarchy.lock_for(group).link(group);
         self.attached(group, false);
@@ -454,6 +453,7 @@ impl Tree {
         self.drop_ring(group);
         let parent = group.incarnation().parent;
         group.bury_stats();
+        group.group().for_each(events::forget);
         (self.recycle(group), parent)
     }
 }

@@ -283,7 +283,7 @@ mod tests {
         [
             node.stat_part().is_some(),
             node.parts_on_nodes().next().is_some(),
-            node.counts().is_some(),
+            crate::hierarchy::events::counts(node).is_some(),
             node.ring.load(Ordering::Relaxed) != NO_RING,
         ]
     }

@@ -19,7 +19,7 @@ use crate::counter::refusal::Refusal;
 use crate::counter::tree::Tree;
 use crate::counter::walk::{Amount, Walked};
 use crate::counter::watch::{WAITING, WAITS};
-use crate::pressure::service::Due;
+use crate::pressure::wakers::Wakers;
 use crate::sync::{Ordering, fence_after_exchange, model_failed};
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
@@ -204,10 +204,10 @@ impl Waiting {
         }
     }
 
-    fn decide(&mut self, ticket: u64, decision: Decision, due: &mut Due) {
+    fn decide(&mut self, ticket: u64, decision: Decision, wakers: &mut Wakers) {
         let Some(seat) = self.seats.get_mut(&ticket) else { return };
         seat.decided = Some(decision);
-        due.wakers.extend(seat.waker.take());
+        wakers.extend(seat.waker.take());
         let (node, level) = (seat.node, seat.level);
         self.leave_line(ticket, level);
         self.forget(node);
@@ -227,7 +227,7 @@ impl Waiting {
     /// Charge for those in line at `level`, the first and then those who may pass him. Who turns out to be refused
     /// elsewhere moves there.
     fn serve(&mut self, level: &'static Counter, service: &mut Service<'_>) {
-        self.turn_away(level, service.due);
+        self.turn_away(level, service.wakers);
         while let Some(first) = self.lines.get(&level.key()).and_then(|line| line.tickets.first().copied()) {
             if !self.try_serve(first, level, service) {
                 break;
@@ -248,7 +248,7 @@ impl Waiting {
     }
 
     /// Who asks for more than the level admits by now can never be served, wherever he stands.
-    fn turn_away(&mut self, level: &'static Counter, due: &mut Due) {
+    fn turn_away(&mut self, level: &'static Counter, wakers: &mut Wakers) {
         let admits = level.admits();
         let Some(line) = self.lines.get_mut(&level.key()) else { return };
         if std::mem::replace(&mut line.admits, admits) <= admits {
@@ -257,7 +257,7 @@ impl Waiting {
         let line: Vec<u64> = line.tickets.iter().copied().collect();
         for ticket in line {
             if self.seats.get(&ticket).is_some_and(|seat| seat.bytes > admits) {
-                self.decide(ticket, Decision::Full(level), due);
+                self.decide(ticket, Decision::Full(level), wakers);
             }
         }
     }
@@ -266,7 +266,7 @@ impl Waiting {
     fn try_serve(&mut self, ticket: u64, level: &'static Counter, service: &mut Service<'_>) -> bool {
         let Some(&Seat { node, bytes, .. }) = self.seats.get(&ticket) else { return false };
         if bytes > level.admits() {
-            self.decide(ticket, Decision::Full(level), service.due);
+            self.decide(ticket, Decision::Full(level), service.wakers);
             return true;
         }
         match node.grant(service.block, bytes, ticket) {
@@ -274,7 +274,7 @@ impl Waiting {
                 if let Some(seat) = self.seats.get_mut(&ticket) {
                     seat.over_high = noted;
                 }
-                self.decide(ticket, Decision::Granted, service.due);
+                self.decide(ticket, Decision::Granted, service.wakers);
             }
             Err(refusal) if ptr::eq(refusal.level, level) => return false,
             Err(refusal) => {
@@ -284,7 +284,7 @@ impl Waiting {
                     seat.level = other;
                     // Nobody has been asked there: he is woken to do it.
                     if other.can_reclaim() {
-                        service.due.wakers.extend(seat.waker.take());
+                        service.wakers.extend(seat.waker.take());
                     }
                 }
                 self.stand_in_line(ticket, other);
@@ -298,7 +298,7 @@ impl Waiting {
 /// Serving one level.
 struct Service<'a> {
     block: Option<&'a Block>,
-    due: &'a mut Due,
+    wakers: &'a mut Wakers,
     /// Levels where somebody stands in line who did not before.
     moved: SmallVec<[&'static Counter; 2]>,
 }
@@ -307,14 +307,14 @@ struct Service<'a> {
 
 impl Tree {
     /// Serve who waits at `level`. The caller keeps it and holds nothing.
-    pub(crate) fn serve(&self, level: &'static Counter, block: Option<&Block>, due: &mut Due) {
+    pub(crate) fn serve(&self, level: &'static Counter, block: Option<&Block>, wakers: &mut Wakers) {
         if level.is_watched_for(WAITS) && level.state().is_offline() {
-            self.expel(Decision::Offline, |node| ptr::eq(node, level), due);
+            self.expel(Decision::Offline, |node| ptr::eq(node, level), wakers);
         }
         if !level.is_watched_for(WAITING) {
             return;
         }
-        let mut service = Service { block, due, moved: SmallVec::new() };
+        let mut service = Service { block, wakers, moved: SmallVec::new() };
         self.waiting.lock().serve(level, &mut service);
         for other in service.moved {
             // What hides in stocks below it comes up, and it is served in its turn.
@@ -324,14 +324,14 @@ impl Tree {
     }
 
     /// Nobody of those waits any longer.
-    pub(crate) fn expel(&self, decision: Decision, is_meant: impl Fn(&Counter) -> bool, due: &mut Due) {
+    pub(crate) fn expel(&self, decision: Decision, is_meant: impl Fn(&Counter) -> bool, wakers: &mut Wakers) {
         let mut waiting = self.waiting.lock();
         let below = |seat: &Seat| seat.decided.is_none() && is_meant(seat.node);
         let expelled: Vec<u64> =
             waiting.seats.iter().filter(|(_, seat)| below(seat)).map(|(&ticket, _)| ticket).collect();
         for ticket in expelled {
             let level = waiting.seats[&ticket].level;
-            waiting.decide(ticket, decision, due);
+            waiting.decide(ticket, decision, wakers);
             // Who stood behind may be first now.
             level.schedule_service();
         }

@@ -24,6 +24,7 @@ pub(crate) mod listeners;
 pub(crate) mod observe;
 pub(crate) mod service;
 pub(crate) mod victims;
+pub(crate) mod wakers;
 
 pub use cancel::{Cancel, OomPolicy};
 pub use exhausted::{OnExhausted, ParseOnExhaustedError};

@@ -6,24 +6,14 @@
 //! (E25, E26). No level is in the hands of a thread that runs foreign code: wakers and listeners are collected first.
 
 use std::ptr;
-use std::task::Waker;
-
-use smallvec::SmallVec;
 
 use crate::counter::make::release_all_claimed;
 use crate::counter::object::Counter;
-use crate::pressure::listeners::Told;
+use crate::pressure::listeners::{self, Notification, Notifications};
+use crate::pressure::wakers::Wakers;
 use crate::sync::Ordering;
 use crate::thread::context;
-use crate::thread::foreign::Foreign;
 use crate::thread::registry;
-
-/// Who is to be woken and told.
-#[derive(Default)]
-pub(crate) struct Due {
-    pub(crate) wakers: SmallVec<[Foreign<Waker>; 4]>,
-    pub(crate) told: SmallVec<[Told; 2]>,
-}
 
 /// Serve what this thread has listed. No lock is held, and no slow path of this thread is under way.
 #[inline]
@@ -37,7 +27,7 @@ pub(crate) fn serve_all() {
 #[inline(never)]
 fn serve_slow() {
     let mut first = context::exchange_served(ptr::null());
-    let mut due = Due::default();
+    let (mut wakers, mut notifications) = (Wakers::default(), Notifications::new());
     while !first.is_null() {
         registry::slow_path(|block, _| {
             let mut next = first.cast::<Counter>();
@@ -46,8 +36,8 @@ fn serve_slow() {
             while let Some(node) = unsafe { next.as_ref::<'static>() } {
                 next = node.usage.next_served.load(Ordering::Relaxed);
                 node.unschedule_service();
-                node.tree().serve(node, block, &mut due);
-                node.tree().hear(node, &mut due);
+                node.tree().serve(node, block, &mut wakers);
+                listeners::collect(node, &mut wakers, &mut notifications);
                 if let Some(of) = node.first().unpin() {
                     node.first().part(of);
                 }
@@ -56,16 +46,6 @@ fn serve_slow() {
         release_all_claimed();
         first = context::exchange_served(ptr::null());
     }
-    due.settle();
-}
-
-impl Due {
-    /// Wake and tell. No lock is held.
-    pub(crate) fn settle(self) {
-        for waker in self.wakers {
-            // One that panics must not keep the others asleep. As in a listener nobody waits for a call in it.
-            context::wake(|| drop(waker.spend(Waker::wake)));
-        }
-        self.told.into_iter().for_each(Told::tell);
-    }
+    wakers.wake();
+    notifications.into_iter().for_each(Notification::dispatch);
 }

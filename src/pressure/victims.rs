@@ -15,11 +15,12 @@ use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::tree::Tree;
+use crate::hierarchy::events;
 use crate::pressure::line::Decision;
-use crate::pressure::service::Due;
+use crate::pressure::wakers::Wakers;
 use crate::pressure::{Cancel, OomPolicy};
-use crate::reclaim::Event;
 use crate::reclaim::round::TIME_MAX;
+use crate::state::events::Event;
 use crate::sync::stat_atomic::AtomicBool;
 use crate::sync::{Arc, Ordering, is_over, model_failed};
 use crate::thread::context;
@@ -57,7 +58,7 @@ impl Drop for Hook {
             return;
         }
         if self.hook.end().is_err() {
-            slow_path(|_, _| self.node.count_event(Event::Panic));
+            events::count_and_notify(self.node, Event::Panic);
         }
         self.node.release();
     }
@@ -402,7 +403,7 @@ impl Chosen {
     pub(crate) fn cancel(&mut self) {
         self.send_away();
         if self.together {
-            slow_path(|_, _| self.unit.count_event(Event::OomGroupKill));
+            events::count_and_notify(self.unit, Event::OomGroupKill);
         }
         for hook in self.hooks.drain(..) {
             // Whoever is gone by now is not called. Counted outside of the call, for whoever waits for the event may
@@ -410,12 +411,12 @@ impl Chosen {
             if hook.calls.is_gone() {
                 continue;
             }
-            slow_path(|_, _| hook.node.count_event(Event::OomKill));
+            events::count_and_notify(hook.node, Event::OomKill);
             let (group, domain) = (hook.node.header, self.domain.header);
             let why = Cancel { group, domain, wanted: self.wanted, overrun: self.overrun };
             let call = || hook.calls.begin().map(|_call| hook.hook.call(|hook| hook(&why)));
             if let Some(Some(Err(_))) = registry::in_hook(call) {
-                slow_path(|_, _| hook.node.count_event(Event::Panic));
+                events::count_and_notify(hook.node, Event::Panic);
             }
         }
         self.send_away();
@@ -423,10 +424,10 @@ impl Chosen {
 
     /// Nobody waits in it any longer, but who is spared.
     fn send_away(&self) {
-        let mut due = Due::default();
+        let mut wakers = Wakers::default();
         let is_hit = |node: &Counter| self.includes(node);
-        slow_path(|_, _| self.unit.tree().expel(Decision::Cancelled, is_hit, &mut due));
-        due.settle();
+        slow_path(|_, _| self.unit.tree().expel(Decision::Cancelled, is_hit, &mut wakers));
+        wakers.wake();
     }
 
     /// Whether `node` is among those that are cancelled.

@@ -14,7 +14,6 @@
 
 pub(crate) mod context;
 pub(crate) mod entry;
-pub(crate) mod event;
 pub(crate) mod excess;
 pub(crate) mod protection;
 pub(crate) mod registrations;
@@ -23,7 +22,6 @@ pub(crate) mod rings;
 pub(crate) mod round;
 
 pub use context::{Later, ReclaimCause, ReclaimContext, ReclaimPass};
-pub use event::{Event, Happened};
 pub use report::ReclaimReport;
 
 /// Somebody who can give memory back: a cache, a pool, a buffer that spills.
@@ -36,7 +34,7 @@ pub use report::ReclaimReport;
 /// The thread may hold locks of *yours*: whatever it held when it charged. So lock with `try_lock`, or charge before
 /// you lock, as you would for an allocator.
 ///
-/// A panic is caught, reported as [`Event::Panic`] and in [`ReclaimReport::panics`], and counts as nothing freed. Where
+/// A panic is caught, reported as [`Event::Panic`](crate::Event::Panic) and in [`ReclaimReport::panics`], and counts as nothing freed. Where
 /// the reclaimer is dropped with its [`Registration`](crate::Registration), a panic is caught and nothing else.
 ///
 /// ```

@@ -19,14 +19,16 @@ use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
 use crate::counter::protection::{Protection, protected};
 use crate::counter::tree::Tree;
+use crate::hierarchy::events;
 use crate::hierarchy::stats::Fresh;
 use crate::pressure::delay::DELAY_MAX;
 use crate::reclaim::entry::{Entry, Record, Standing};
 use crate::reclaim::protection::{share, unprotected};
 use crate::reclaim::rings::{Kind, NO_RING, Rings, Step, Turn, WHOLE};
-use crate::reclaim::{Event, ReclaimCause, ReclaimContext, ReclaimPass, ReclaimReport};
+use crate::reclaim::{ReclaimCause, ReclaimContext, ReclaimPass, ReclaimReport};
 use crate::stat::Stat;
 use crate::stat::visits::Unlist;
+use crate::state::events::Event;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering, is_over, pause};
 use crate::thread::registry;
@@ -371,7 +373,7 @@ impl Round<'_> {
         self.let_go(node, ready);
         if pass == ReclaimPass::Low && freed > 0 && node.usage() < low && !self.low_broken.contains(&ring) {
             self.low_broken.push(ring);
-            node.count_event(Event::Low);
+            events::count(node, Event::Low);
         }
         let keep = self.left() == 0 && freed > 0;
         self.rings(|rings, _| {
@@ -439,7 +441,7 @@ impl Round<'_> {
         for (entry, _) in ready {
             if Arc::into_inner(entry).is_some_and(|entry| entry.end().is_err()) {
                 self.report.panics += 1;
-                node.count_event(Event::Panic);
+                events::count(node, Event::Panic);
             }
         }
     }
@@ -487,7 +489,7 @@ impl Round<'_> {
 
     fn panicked(&mut self, node: &Counter, entry: &Entry, usage: u64) {
         self.report.panics += 1;
-        node.count_event(Event::Panic);
+        events::count(node, Event::Panic);
         entry.record.judge(false, usage);
     }
 }

@@ -12,6 +12,7 @@ use loom::sync::{Condvar, Mutex};
 
 use super::loom_lifecycle::{assert_buried_once, beside, group};
 use super::{large_model_without_pair, model, model_of_exchanges, model_without_pair};
+use crate::hierarchy::events;
 use crate::sync::{AtomicU64, Ordering, Thread, park, this_thread};
 use crate::{
     Bytes, Charge, ChargeError, Event, Group, Limit, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime,
@@ -272,7 +273,7 @@ fn loom_first_events_vs_read() {
     model_without_pair(|| {
         let runtime = bare(1);
         let query = group(&runtime.root(), "query");
-        let observed = |group: &Group| group.node().count_event(Event::Panic);
+        let observed = |group: &Group| events::count(group.node(), Event::Panic);
         let other = beside(query.clone(), move |query| observed(&query));
         assert!(query.events().get(Event::Panic) <= 1);
         observed(&query);

@@ -1,9 +1,8 @@
-//! What happened to a group's limits, counted: at the group, and at all above it.
+//! What happened to a group's limits: the events, and their counts, which a group has from its first event on.
 //!
-//! Edge: E26 (an event/somebody who waits for it).
+//! Edge: E26 (an event/a listener).
 
 use crate::sync::{AtomicU64, Ordering};
-use crate::thread::directory::Header;
 
 /// What can happen. Counts only grow.
 ///
@@ -31,8 +30,8 @@ pub enum Event {
     High,
     /// A charge did not fit below the group's max, after stranded credit was drained; reclaim was excluded.
     Max,
-    /// And is about to be refused, for reclaim did not bring enough: refused, or somebody is chosen to be cancelled. Not
-    /// for a charge that is made inside reclaim or a cancel hook, for which nobody is asked.
+    /// Reclaim did not free enough for a charge: it is about to be refused, or a group is about to be cancelled for it.
+    /// Not counted for a charge made inside reclaim or a cancel hook, for which no reclaimer is called.
     Oom,
     /// The group was cancelled: once for each hook of it that was called.
     OomKill,
@@ -47,7 +46,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// All there are.
+    /// All events.
     ///
     /// ```
     /// assert_eq!(memcg::Event::ALL[0], memcg::Event::Low);
@@ -64,7 +63,7 @@ impl Event {
         Event::Panic,
     ];
 
-    /// Its name in `memory.events`, or ours in that manner.
+    /// Its name in `memory.events`; an event that the kernel does not have is named likewise.
     ///
     /// ```
     /// assert_eq!(memcg::Event::Oom.name(), "oom");
@@ -84,66 +83,17 @@ impl Event {
     }
 }
 
-/// What a listener is told: see [`Group::on_event`](crate::Group::on_event).
-///
-/// ```
-/// use memcg::{Event, Limit, Limits, Runtime};
-///
-/// let runtime = Runtime::builder().build()?;
-/// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(100)))?;
-/// let _subscription = runtime.root().on_event(Event::Overcharge, |happened| {
-///     assert_eq!((happened.group().path(), happened.event()), ("/".to_string(), Event::Overcharge));
-///     assert_eq!((happened.count(), happened.times()), (1, 1));
-/// });
-/// let _held = acme.charge(130);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub struct Happened {
-    pub(crate) group: &'static Header,
-    pub(crate) event: Event,
-    pub(crate) count: u64,
-    pub(crate) times: u64,
-}
-
-impl Happened {
-    /// What happened.
-    pub fn event(&self) -> Event {
-        self.event
-    }
-
-    /// How often it has, by now: as [`Events::get`](crate::Events::get).
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// How often since the listener was told last: at least once.
-    pub fn times(&self) -> u64 {
-        self.times
-    }
-}
-
-impl std::fmt::Debug for Happened {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Happened { event, count, times, .. } = self;
-        f.debug_struct("Happened")
-            .field("event", event)
-            .field("count", count)
-            .field("times", times)
-            .finish_non_exhaustive()
-    }
-}
-
 /// Counts of one kind.
 pub(crate) struct Counts([AtomicU64; Event::ALL.len()]);
 
 impl Counts {
     pub(crate) fn count(&self, event: Event) {
-        // SeqCst (E26): before the look for somebody who waits.
+        // SeqCst (E26): before the thread looks for listeners; pairs with `get`.
         self.0[event as usize].fetch_add(1, Ordering::SeqCst);
     }
 
     pub(crate) fn get(&self, event: Event) -> u64 {
-        // SeqCst (E26): after the mark of whoever waits.
+        // SeqCst (E26): after the listener's mark; pairs with `count`.
         self.0[event as usize].load(Ordering::SeqCst)
     }
 }
@@ -152,12 +102,12 @@ impl Counts {
 pub(crate) struct EventCounts {
     pub(crate) local: Counts,
     pub(crate) subtree: Counts,
-    /// Names the object in its pool.
+    /// The object's number in its pool.
     pub(crate) number: u32,
 }
 
 impl EventCounts {
-    /// Nothing has.
+    /// All zero.
     pub(crate) fn new(number: u32) -> EventCounts {
         let none = || Counts(std::array::from_fn(|_| AtomicU64::new(0)));
         EventCounts { local: none(), subtree: none(), number }
