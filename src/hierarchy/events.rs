@@ -61,17 +61,6 @@ pub(crate) fn count_and_notify(group: &Counter, event: Event) {
     slow_path(|_, _| count(group, event));
 }
 
-/// A charge that cannot be refused went above this level's max.
-pub(crate) fn count_overcharge(level: &Counter) {
-    count(level, Event::Overcharge);
-}
-
-/// A charge went above the max of this level, which is only observed.
-pub(crate) fn count_observed(level: &Counter) {
-    count(level, Event::Max);
-    count(level, Event::Observed);
-}
-
 /// How often the event has happened: to the group itself, or in its subtree.
 pub(crate) fn read(group: &Counter, event: Event, local: bool) -> u64 {
     let of = |counts: &EventCounts| if local { counts.local.get(event) } else { counts.subtree.get(event) };

@@ -3,8 +3,9 @@
 use crate::counter::door::{Crossing, Policies, StockMove};
 use crate::counter::object::Counter;
 use crate::counter::watch::WAITING;
-use crate::reclaim::Event;
+use crate::hierarchy::events;
 use crate::stat::Stat;
+use crate::state::events::Event;
 use crate::thread::registry::Block;
 
 /// The policies of every tree of groups. What they keep for a tree and for a group lies with the tree and the group.
@@ -24,10 +25,10 @@ impl Policies for GroupPolicies {
             match *crossing {
                 Crossing::Soft(counter) => counter.cross(),
                 Crossing::ObservedMax(counter) => {
-                    counter.count_event(Event::Max);
-                    counter.count_event(Event::Observed);
+                    events::count(counter, Event::Max);
+                    events::count(counter, Event::Observed);
                 }
-                Crossing::Forced(counter) => counter.count_event(Event::Overcharge),
+                Crossing::Forced(counter) => events::count(counter, Event::Overcharge),
             }
         }
     }
