@@ -8,8 +8,8 @@ use crate::counter::refusal::Refusal as NodeRefusal;
 use crate::group::error::ChargeError;
 use crate::group::refused;
 use crate::pressure::victims::{Choice, Excluded};
-use crate::reclaim::ReclaimCause;
 use crate::reclaim::round::{Promises, Request, TIME_MAX};
+use crate::reclaim::{ReclaimCause, registrations, round};
 use crate::state::events::Event;
 use crate::sync::{is_over, pause};
 use crate::thread::registry;
@@ -165,7 +165,7 @@ fn reclaim_for(attempt: &impl Attempt, mut refusal: NodeRefusal<'static>, pressi
         // What came once and went to others has to come again, for this charge as a whole.
         let short = wanted(level, requested, &refusal);
         want = if want == 0 { short } else { short.max(requested) };
-        match round(attempt, request, level, want, &refusal) {
+        match one_round(attempt, request, level, want, &refusal) {
             RoundOutcome::Enough => rounds += 1,
             RoundOutcome::Little => rounds += MUCH,
             RoundOutcome::Nothing => break,
@@ -287,7 +287,7 @@ pub(crate) fn fits_ever(requested: u64, refusal: &NodeRefusal<'_>) -> bool {
 
 /// CounterDecl counters have nobody to ask.
 fn may_ask(level: &Counter, requested: u64, refusal: &NodeRefusal<'_>) -> bool {
-    fits_ever(requested, refusal) && may_call_out() && level.is_memory() && level.can_reclaim()
+    fits_ever(requested, refusal) && may_call_out() && level.is_memory() && registrations::any_below(level)
 }
 
 /// What a round for a charge came to.
@@ -304,14 +304,14 @@ enum RoundOutcome {
 }
 
 /// One round for a charge.
-fn round(
+fn one_round(
     attempt: &impl Attempt,
     request: &mut Request,
     level: &'static Counter,
     want: u64,
     refusal: &NodeRefusal<'_>,
 ) -> RoundOutcome {
-    let Some(round) = level.reclaim(want, request) else { return RoundOutcome::Nothing };
+    let Some(round) = round::run(level, want, request) else { return RoundOutcome::Nothing };
     if round.others || round.report.freed > want / MUCH as u64 {
         return RoundOutcome::Enough;
     }

@@ -16,7 +16,7 @@ use crate::error::CounterId;
 use crate::hierarchy::limits::LIMIT_KINDS;
 use crate::hierarchy::name::Name;
 use crate::pool::PoolAlign;
-use crate::reclaim::rings::NO_RING;
+use crate::reclaim::turns::NO_RING;
 use crate::stat::published::PublishedPlace;
 use crate::state::events::EventCounts;
 use crate::sync::lock::{Lock, Rank};

@@ -5,13 +5,8 @@
 //!
 //! Edge: E11. After `propagate_protected_usage` in `mm/page_counter.c`.
 
-use std::ptr;
-
-use smallvec::SmallVec;
-
 use crate::counter::object::Counter;
 use crate::counter::watch::TOLD;
-use crate::reclaim::protection::{Level, effective};
 use crate::sync::{AtomicI64, AtomicU64, Ordering, fence_after_exchange};
 
 /// One kind of protection: what this level has told its parent, and what its children have told it.
@@ -36,51 +31,6 @@ impl Propagated {
 pub(crate) enum Protection {
     Min = 0,
     Low = 1,
-}
-
-/// A level at some moment.
-pub(crate) struct View<'a> {
-    pub(crate) level: &'a Counter,
-    pub(crate) usage: u64,
-    /// Sums of what the children told, of each kind.
-    pub(crate) children: [u64; 2],
-}
-
-/// What the protection of a level's children followed from when one of them had a turn first in a lap.
-pub(crate) struct Moment {
-    lap: (u8, u64),
-    usage: u64,
-    children: [u64; 2],
-}
-
-impl Moment {
-    pub(crate) const NONE: Moment = Moment { lap: (0, 0), usage: 0, children: [0; 2] };
-
-    /// Takes a view of the level back to the beginning of `lap`, which is now unless it is known: what others have given
-    /// since protects nobody in this lap. Who has charged meanwhile is seen.
-    pub(crate) fn recall(&mut self, lap: (u8, u64), view: &mut View<'_>) {
-        if self.lap != lap {
-            *self = Moment { lap, ..Moment::NONE };
-        }
-        self.usage = self.usage.max(view.usage);
-        let children = [0, 1].map(|kind| self.children[kind].max(view.children[kind]));
-        self.children = children;
-        (view.usage, view.children) = (self.usage, children);
-    }
-}
-
-/// From a level up.
-pub(crate) type Views<'a> = SmallVec<[View<'a>; 8]>;
-
-/// How much the first of them is protected.
-pub(crate) fn protected(views: &[View<'_>], kind: Protection) -> u64 {
-    let level = |&View { level, usage, children }: &View<'_>| Level {
-        usage,
-        setting: level.setting(kind),
-        children: children[kind as usize],
-    };
-    let recursive = views.first().is_some_and(|view| view.level.tree().config.recursive);
-    effective(views.iter().rev().map(level), recursive)
 }
 
 impl Counter {
@@ -137,26 +87,6 @@ impl Counter {
                 return;
             }
         }
-    }
-
-    /// How much of usage is protected against pressure on `root`, worked out here and now. 0 for `root` itself, and
-    /// where it is not above.
-    pub(crate) fn effective(&self, kind: Protection, root: &Counter) -> u64 {
-        self.views(root).map_or(0, |views| protected(&views, kind))
-    }
-
-    /// All that protection against pressure on `root` follows from: this level, and those above it. `None` where `root`
-    /// is not above.
-    pub(crate) fn views(&self, root: &Counter) -> Option<Views<'_>> {
-        let mut views = Views::new();
-        for level in self.path_to_root() {
-            if ptr::eq(level, root) {
-                return Some(views);
-            }
-            let children = [Protection::Min, Protection::Low].map(|kind| level.children_protected(kind));
-            views.push(View { level, usage: level.usage(), children });
-        }
-        None
     }
 
     pub(crate) fn setting(&self, kind: Protection) -> u64 {

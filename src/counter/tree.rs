@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 
 use crate::counter::config::{BUDGET_SHARE, CounterConfig};
 use crate::counter::door::Policies;
+use crate::counter::incarnation::Generation;
 use crate::counter::links::Hierarchy;
 use crate::counter::make::group_cache;
 use crate::counter::object::{Counter, USAGE_MAX};
@@ -16,9 +17,7 @@ use crate::pool::{Cache, PoolAlign};
 use crate::pressure::line::Waiting;
 use crate::pressure::listeners::Listeners;
 use crate::pressure::victims::Oom;
-use crate::reclaim::entry::Entry;
-use crate::reclaim::rings::Rings;
-use crate::reclaim::round::ReclaimConfig;
+use crate::reclaim::shared::{ReclaimConfig, ReclaimShared};
 use crate::stat::coordinator::Coordinator;
 use crate::sync::barrier::{Barrier, BarrierState};
 use crate::sync::lock::{Lock, Rank};
@@ -58,9 +57,7 @@ pub(crate) struct Tree {
     pub(crate) reclaim: ReclaimConfig,
     /// Of a tree of groups.
     numa: Option<Numa>,
-    /// Who can be reclaimed, by ring.
-    pub(crate) reclaimers: Lock<Vec<Vec<Arc<Entry>>>>,
-    pub(crate) rings: Lock<Rings>,
+    pub(crate) reclaim_shared: ReclaimShared<(&'static Counter, Generation)>,
     /// Who waits for room.
     pub(crate) waiting: Lock<Waiting>,
     /// Who waits for events, or listens.
@@ -193,8 +190,7 @@ impl Tree {
             groups: AtomicU32::new(0),
             reclaim,
             numa,
-            reclaimers: Lock::new(Rank::Bookkeeping, Vec::new()),
-            rings: Lock::new(Rank::Rings, Rings::default()),
+            reclaim_shared: ReclaimShared::new(),
             waiting: Lock::new(Rank::Waiting, Waiting::default()),
             listeners: Lock::new(Rank::Bookkeeping, Listeners::default()),
             oom: Lock::new(Rank::Bookkeeping, Oom::default()),

@@ -11,6 +11,7 @@ use crate::counter::stocks::Stocks;
 use crate::counter::tree::Tree;
 use crate::error::CounterId;
 use crate::hierarchy::limits::LimitKind;
+use crate::reclaim::excess;
 use crate::sync::Ordering;
 
 /// What a look at the whole count found. Prints as one line.
@@ -326,7 +327,7 @@ impl Tree {
                 fault(FaultKind::Protection, expected, found);
             }
         }
-        let excess = node.children_in_excess();
+        let excess = excess::count_below(node);
         if excess != sum.excess {
             fault(FaultKind::Excess, sum.excess, excess);
         }

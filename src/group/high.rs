@@ -13,8 +13,8 @@ use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
 use crate::hierarchy::limits::LimitKind;
 use crate::pressure::delay::DELAY_MIN;
-use crate::reclaim::ReclaimCause;
 use crate::reclaim::round::{Request, TIME_MAX};
+use crate::reclaim::{ReclaimCause, registrations, round};
 use crate::state::events::Event;
 use crate::sync::{is_over, sleep};
 use crate::thread::context;
@@ -68,7 +68,7 @@ fn throttle(node: &'static Counter, bytes: u64, waits: bool) -> Duration {
     loop {
         let (mut asked, mut freed) = (false, 0);
         for level in over(node).collect::<SmallVec<[&'static Counter; 4]>>() {
-            if !level.can_reclaim() {
+            if !registrations::any_below(level) {
                 drain_excess(level);
                 continue;
             }
@@ -77,7 +77,7 @@ fn throttle(node: &'static Counter, bytes: u64, waits: bool) -> Duration {
             let above = level.above_high();
             let want = above.min(bytes.max(RECLAIM_MIN)) + spare(level, level.high());
             if above > 0
-                && let Some(round) = level.reclaim(want, &mut request)
+                && let Some(round) = round::run(level, want, &mut request)
             {
                 asked = true;
                 freed += round.report.freed;

@@ -10,9 +10,11 @@ use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::tree::Tree;
 use crate::hierarchy::limits::LimitKind;
-use crate::reclaim::entry::Entry;
+use crate::reclaim::reclaimer::Reclaimer;
 use crate::reclaim::round::Request;
-use crate::reclaim::{Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimReport};
+use crate::reclaim::{
+    Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimReport, effective, excess, registrations, round,
+};
 use crate::sync::{Arc, model_failed};
 use crate::thread::registry;
 use crate::units::Limit;
@@ -45,7 +47,7 @@ use crate::units::Limit;
 #[must_use = "dropped, the reclaimer is gone"]
 pub struct Registration {
     tree: Arc<Tree>,
-    entry: Arc<Entry>,
+    reclaimer: Arc<Reclaimer>,
 }
 
 impl Drop for Registration {
@@ -53,11 +55,11 @@ impl Drop for Registration {
         if model_failed() {
             return;
         }
-        self.entry.retire();
-        let gone = slow_path(|_, _| self.tree.unregister(&self.entry));
-        // Nobody waits inside a reclaimer: two that drop each other's registration would wait for each other.
+        self.reclaimer.retire();
+        let gone = slow_path(|_, _| registrations::unregister(&self.tree, &self.reclaimer));
+        // No thread waits inside a reclaimer: two that drop each other's registration would wait for each other.
         if !registry::in_reclaim() {
-            self.entry.wait();
+            self.reclaimer.wait();
         }
         // Foreign code may be dropped with it: no lock is held here.
         drop(gone);
@@ -66,7 +68,7 @@ impl Drop for Registration {
 
 impl fmt::Debug for Registration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registration").field("priority", &self.entry.priority).finish_non_exhaustive()
+        f.debug_struct("Registration").field("priority", &self.reclaimer.priority).finish_non_exhaustive()
     }
 }
 
@@ -90,10 +92,10 @@ impl Group {
     ///
     /// See [`Reclaim`] for an example.
     pub fn register_reclaimer(&self, reclaimer: Arc<dyn Reclaim>, priority: Priority) -> Registration {
-        let entry = Entry::new(reclaimer, priority);
+        let reclaimer = Reclaimer::new(reclaimer, priority);
         let tree = self.node().incarnation().tree.counted();
-        slow_path(|_, _| tree.register(self.node(), &entry));
-        Registration { tree, entry }
+        slow_path(|_, _| registrations::register(self.node(), &reclaimer));
+        Registration { tree, reclaimer }
     }
 
     /// Ask for `bytes` back before they are needed. May block: in async code call it on a thread for blocking work.
@@ -127,7 +129,7 @@ impl Group {
         let mut request = Request::new(ReclaimCause::Asked, deadline(node));
         for _ in 0..ROUNDS_MAX {
             let left = bytes.saturating_sub(total.freed).saturating_sub(total.pending);
-            let Some(round) = node.reclaim(left, &mut request) else { break };
+            let Some(round) = round::run(node, left, &mut request) else { break };
             total.add(&round.report);
             if round.report.freed == 0 && round.report.pending == 0 && !round.others {
                 break;
@@ -194,7 +196,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn children_in_excess(&self) -> u64 {
-        slow_path(|_, _| self.node().children_in_excess())
+        slow_path(|_, _| excess::count_below(self.node()))
     }
 
     /// Whether pressure on `root` asks this group in its first pass: it is above its soft limit, or one between it and
@@ -213,7 +215,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn is_soft_eligible(&self, root: &Group) -> bool {
-        self.node().is_soft_eligible(root.node())
+        excess::is_soft_eligible(self.node(), root.node())
     }
 
     /// Bytes of usage that min protects against pressure on `root`: of what the groups between have, its share. 0 for
@@ -231,7 +233,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn effective_min(&self, root: &Group) -> u64 {
-        self.node().effective(Protection::Min, root.node())
+        effective::protected(self.node(), Protection::Min, root.node())
     }
 
     /// Bytes of usage that low protects against pressure on `root`. As [`effective_min`](Self::effective_min).
@@ -245,7 +247,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn effective_low(&self, root: &Group) -> u64 {
-        self.node().effective(Protection::Low, root.node())
+        effective::protected(self.node(), Protection::Low, root.node())
     }
 
     /// A max has moved: whoever is above his gives back at once, or is cancelled. Returns what this group is above its
@@ -303,7 +305,7 @@ pub(crate) fn shrink_by(node: &'static Counter, request: &mut Request, excess: i
         if excess() == 0 || !may_call_out() {
             break;
         }
-        match node.reclaim(excess(), request) {
+        match round::run(node, excess(), request) {
             Some(round) if round.report.freed > 0 || round.others => {}
             _ => break,
         }

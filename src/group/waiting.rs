@@ -13,8 +13,8 @@ use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal as NodeRefusal;
 use crate::pressure::OnExhausted;
 use crate::pressure::line::{Decision, Ticket};
-use crate::reclaim::ReclaimCause;
 use crate::reclaim::round::Request;
+use crate::reclaim::{ReclaimCause, registrations, round};
 use crate::sync::{Arc, Thread, is_over, park, this_thread};
 use crate::thread::context;
 use crate::thread::directory::Header;
@@ -221,7 +221,7 @@ fn wait_in_line(mut ticket: Ticket, bytes: u64, until: Option<Instant>) -> Resul
         // What nobody could give when this charge came somebody may be able to give by now, somebody new perhaps; and in
         // another line nobody has been asked.
         let level = ticket.level();
-        let time = if level.can_reclaim() { ask_again_after(level) } else { ASK_AGAIN_MAX };
+        let time = if registrations::any_below(level) { ask_again_after(level) } else { ASK_AGAIN_MAX };
         let again = if ptr::eq(asked, level) { Instant::now() + time } else { Instant::now() };
         park_until(Some(until.map_or(again, |until| until.min(again))));
         if is_over(again) && !ticket.is_decided() {
@@ -237,7 +237,7 @@ pub(crate) fn ask(level: &'static Counter, bytes: u64, until: Option<Instant>, w
     let end = deadline(level);
     let end = until.map_or(end, |until| until.min(end));
     let mut request = Request::new(ReclaimCause::Full, end).waits(waits);
-    let round = level.reclaim(bytes.saturating_sub(level.room(level.admits())), &mut request);
+    let round = round::run(level, bytes.saturating_sub(level.room(level.admits())), &mut request);
     round.is_some_and(|round| round.unwaited)
 }
 

@@ -8,6 +8,7 @@ use crate::counter::protection::Protection;
 use crate::counter::stocks::Stocks;
 use crate::counter::tree::Tree;
 use crate::counter::watch::TOLD;
+use crate::reclaim::excess;
 use crate::sync::Ordering;
 use crate::units::{Limit, Percent};
 
@@ -124,8 +125,8 @@ impl Tree {
             LimitKind::Min => node.set_protection(Protection::Min, bytes),
             LimitKind::Low => node.set_protection(Protection::Low, bytes),
             LimitKind::Soft => {
-                self.before_soft(node, bytes).unwrap_or_else(|refused| refused.abort());
-                node.set_soft(bytes);
+                excess::prepare(node, bytes).unwrap_or_else(|refused| refused.abort());
+                excess::set_soft(node, bytes);
             }
             LimitKind::High => node.set_high(bytes),
             LimitKind::Max => {}

@@ -23,6 +23,7 @@ use crate::hierarchy::events;
 use crate::hierarchy::limits::LimitKind;
 use crate::hierarchy::name::Name;
 use crate::pool::NoMemory;
+use crate::reclaim::{excess, registrations, rings};
 use crate::sync::{Arc, Ordering, PENDING_CLOSE_MAX, fence_after_exchange};
 use crate::thread::ids::next_id;
 use crate::thread::registry;
@@ -251,7 +252,7 @@ impl Tree {
                 Ok(group)
             }
             Err(refused) => {
-                self.drop_ring(group);
+                rings::release(group);
                 self.give_back(group);
                 if let NotCreated::Offline = refused {
                     // Whoever has barred it may be on his way: who is told that it is offline finds it so.
@@ -282,7 +283,7 @@ impl Tree {
         }
         set(group).map_err(NotCreated::Settings)?;
         group.follow_observed_unlinked();
-        self.before_soft(group, group.kind(LimitKind::Soft))?;
+        excess::prepare(group, group.kind(LimitKind::Soft))?;
         if !self.admit_group() {
             return Err(NotCreated::Full(self.groups_max));
         }
@@ -379,7 +380,7 @@ impl Tree {
         for counter in group.group() {
             counter.set_protection(Protection::Min, 0);
             counter.set_protection(Protection::Low, 0);
-            counter.set_soft(u64::MAX);
+            excess::set_soft(counter, u64::MAX);
             // After all this: whoever sees it finds the stock closed.
             counter.state().set_offline();
             // E27: offline, then a look whether somebody waits.
@@ -388,7 +389,7 @@ impl Tree {
                 counter.schedule_service();
             }
         }
-        self.inherit(group);
+        registrations::hand_to_parent(group);
         group.leave_parent();
     }
 
@@ -450,7 +451,7 @@ impl Tree {
             self.vacate(counter);
         }
         self.count_name(group, u64::wrapping_sub);
-        self.drop_ring(group);
+        rings::release(group);
         let parent = group.incarnation().parent;
         group.bury_stats();
         group.group().for_each(events::forget);

@@ -4,6 +4,7 @@ use crate::counter::door::{Crossing, Policies, StockMove};
 use crate::counter::object::Counter;
 use crate::counter::watch::WAITING;
 use crate::hierarchy::events;
+use crate::reclaim::excess;
 use crate::stat::Stat;
 use crate::state::events::Event;
 use crate::thread::registry::Block;
@@ -23,7 +24,7 @@ impl Policies for GroupPolicies {
     fn crossed(&self, crossings: &[Crossing<'_>]) {
         for crossing in crossings {
             match *crossing {
-                Crossing::Soft(counter) => counter.cross(),
+                Crossing::Soft(counter) => excess::cross(counter),
                 Crossing::ObservedMax(counter) => {
                     events::count(counter, Event::Max);
                     events::count(counter, Event::Observed);
@@ -38,7 +39,7 @@ impl Policies for GroupPolicies {
             counter.schedule_service();
         }
         if counter.is_excess_wrong() {
-            counter.cross();
+            excess::cross(counter);
         }
     }
 

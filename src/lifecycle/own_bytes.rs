@@ -9,6 +9,7 @@
 use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
 use crate::counter::tree::Tree;
+use crate::reclaim::rings;
 use crate::stat::coordinator::Coordinator;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicBool, AtomicU64 as StatU64};
@@ -134,7 +135,7 @@ impl Tree {
                 pools: self.pool_bytes(groups),
                 slots: self.registry.bytes(),
                 cells: self.stats.as_ref().map_or(0, Coordinator::bytes),
-                tables: tables + self.stocks.lock().bytes() + self.rings.lock().bytes(),
+                tables: tables + self.stocks.lock().bytes() + rings::lock(self).bytes(),
             }
         })
     }
@@ -274,7 +275,7 @@ impl Counter {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::reclaim::rings::NO_RING;
+    use crate::reclaim::turns::NO_RING;
     use crate::{Event, Limit, Limits, NodeId, Placement, Runtime, Stat};
 
     /// What of a group is made on first use: its statistics, those on nodes, counts of events, a place in the rings.
@@ -284,7 +285,7 @@ mod tests {
             node.stat_part().is_some(),
             node.parts_on_nodes().next().is_some(),
             crate::hierarchy::events::counts(node).is_some(),
-            node.ring.load(Ordering::Relaxed) != NO_RING,
+            rings::number(node) != NO_RING,
         ]
     }
 

@@ -8,6 +8,7 @@ use crate::counter::protection::Protection;
 use crate::counter::tree::Tree;
 use crate::counter::verify::Verdict;
 use crate::page_counter::PageCounter;
+use crate::reclaim::effective;
 use crate::stat::coordinator::StatCounts;
 use crate::sync::barrier::BarrierState;
 use crate::sync::stat_atomic::AtomicU64;
@@ -210,7 +211,7 @@ impl PageCounter {
     /// assert_eq!(jobs[0].effective_min(&machine), 25, "the tenant has 50 for both");
     /// ```
     pub fn effective_min(&self, root: &PageCounter) -> u64 {
-        self.node().effective(Protection::Min, root.node())
+        effective::protected(self.node(), Protection::Min, root.node())
     }
 
     /// Units of usage that low protects against pressure on `root`. As [`effective_min`](Self::effective_min).
@@ -225,7 +226,7 @@ impl PageCounter {
     /// assert_eq!((job.effective_low(&machine), job.effective_low(&job)), (10, 0));
     /// ```
     pub fn effective_low(&self, root: &PageCounter) -> u64 {
-        self.node().effective(Protection::Low, root.node())
+        effective::protected(self.node(), Protection::Low, root.node())
     }
 
     /// Charges that were refused at this level, forced ones never among them. One load.

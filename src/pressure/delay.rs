@@ -11,9 +11,6 @@ const PRECISION_SHIFT: u32 = 20;
 /// Milliseconds of an overage of 1, squared, as a shift: MEMCG_DELAY_SCALING_SHIFT.
 const SCALING_SHIFT: u32 = 14;
 
-/// The longest delay of one charge, unless configured otherwise: MEMCG_MAX_HIGH_DELAY_JIFFIES.
-pub(crate) const DELAY_MAX: Duration = Duration::from_secs(2);
-
 /// Shorter ones are not worth the trouble.
 pub(crate) const DELAY_MIN: Duration = Duration::from_millis(10);
 
@@ -37,6 +34,7 @@ pub(crate) fn delay(usage: u64, high: u64, bytes: u64) -> Duration {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::reclaim::shared::DELAY_MAX;
 
     /// The table of the kernel's comment, in milliseconds for one batch at a high of 100 MiB.
     #[test]

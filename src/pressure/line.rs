@@ -20,6 +20,7 @@ use crate::counter::tree::Tree;
 use crate::counter::walk::{Amount, Walked};
 use crate::counter::watch::{WAITING, WAITS};
 use crate::pressure::wakers::Wakers;
+use crate::reclaim::registrations;
 use crate::sync::{Ordering, fence_after_exchange, model_failed};
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
@@ -283,7 +284,7 @@ impl Waiting {
                 if let Some(seat) = self.seats.get_mut(&ticket) {
                     seat.level = other;
                     // Nobody has been asked there: he is woken to do it.
-                    if other.can_reclaim() {
+                    if registrations::any_below(other) {
                         service.wakers.extend(seat.waker.take());
                     }
                 }

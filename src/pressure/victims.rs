@@ -19,6 +19,7 @@ use crate::hierarchy::events;
 use crate::pressure::line::Decision;
 use crate::pressure::wakers::Wakers;
 use crate::pressure::{Cancel, OomPolicy};
+use crate::reclaim::effective;
 use crate::reclaim::round::TIME_MAX;
 use crate::state::events::Event;
 use crate::sync::stat_atomic::AtomicBool;
@@ -255,7 +256,7 @@ impl Counter {
     /// How far usage is above what low protects against `domain`, or the soft limit.
     fn overrun(&self, domain: &Counter) -> u64 {
         let soft = Some(self.limits.soft.load(Ordering::Relaxed)).filter(|&soft| soft < u64::MAX);
-        let share = self.effective(Protection::Low, domain).max(soft.unwrap_or(0));
+        let share = effective::protected(self, Protection::Low, domain).max(soft.unwrap_or(0));
         self.usage().saturating_sub(share)
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::entry::{Entry, Record};
+use crate::reclaim::history::History;
 use crate::sync::Arc;
 use crate::thread::directory::Header;
 
@@ -77,7 +77,7 @@ pub struct ReclaimContext<'a> {
     pub(crate) want: u64,
     /// Of the group, when it was asked.
     pub(crate) usage: u64,
-    pub(crate) entry: &'a Arc<Entry>,
+    pub(crate) history: &'a Arc<History>,
 }
 
 impl std::fmt::Debug for ReclaimContext<'_> {
@@ -102,13 +102,13 @@ impl ReclaimContext<'_> {
         self.pass
     }
 
-    /// When the caller stops asking. One who is at work is not interrupted, but nobody is asked after him.
+    /// When the caller stops asking. A reclaimer at work is not interrupted, but none is asked after it.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Take what is wanted on and free it afterwards, on whatever thread: return what was freed at once, if anything,
-    /// and [report](Later::report) the rest.
+    /// Promise what is wanted and free it afterwards, on any thread: return what was freed at once, if anything, and
+    /// [report](Later::report) the rest.
     ///
     /// Until then the reclaimer is not asked again, and as long as a group in excess of its soft limit owes memory, for
     /// at most [`reclaim_time`](crate::RuntimeBuilder::reclaim_time), groups that are not are left alone.
@@ -137,17 +137,17 @@ impl ReclaimContext<'_> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn later(&self) -> Later {
-        self.entry.record.owe(self.want, self.usage);
-        Later { record: Arc::clone(&self.entry.record), want: self.want, freed: 0 }
+        self.history.promise(self.want, self.usage);
+        Later { history: Arc::clone(self.history), want: self.want, freed: 0 }
     }
 }
 
-/// Asked, will report: what a reclaimer has taken on. Dropped, it has freed nothing.
+/// A reclaimer's promise to report. Dropped, the reclaimer has freed nothing.
 ///
 /// See [`ReclaimContext::later`].
 #[must_use = "dropped, it has freed nothing"]
 pub struct Later {
-    record: Arc<Record>,
+    history: Arc<History>,
     want: u64,
     freed: u64,
 }
@@ -166,7 +166,7 @@ impl Later {
 
 impl Drop for Later {
     fn drop(&mut self) {
-        self.record.answer(self.freed);
+        self.history.report(self.freed);
     }
 }
 

@@ -1,62 +1,87 @@
-//! Who can be asked, group by group: lists of registrations by ring, under a lock of their own.
+//! Which reclaimers can be asked, group by group: lists by ring, under a lock of their own.
 
+use smallvec::SmallVec;
+
+use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
 use crate::counter::tree::Tree;
-use crate::reclaim::entry::Entry;
-use crate::reclaim::rings::Kind;
+use crate::reclaim::reclaimer::Reclaimer;
+use crate::reclaim::rings;
+use crate::reclaim::turns::{NO_RING, RingReason};
+use crate::sync::lock::LockGuard;
 use crate::sync::{Arc, Ordering};
 
-impl Tree {
-    /// From here on it may be asked, for `node`; where that is offline, for the nearest above that is not.
-    pub(crate) fn register(&self, node: &'static Counter, entry: &Arc<Entry>) {
-        self.make_rings(node).unwrap_or_else(|refused| refused.abort());
-        let mut lists = self.reclaimers.lock();
-        // Under the lock: whoever goes offline hands on what it finds here afterwards.
-        let online = std::iter::successors(Some(node), |level| level.incarnation().parent)
-            .find(|level| !level.state().is_offline() || level.incarnation().parent.is_none());
-        if let Some(home) = online {
-            self.settle_in(&mut lists, home, Arc::clone(entry));
-        }
-    }
+/// Registrations by ring.
+type Lists = Vec<Vec<Arc<Reclaimer>>>;
 
-    fn settle_in(&self, lists: &mut Vec<Vec<Arc<Entry>>>, home: &'static Counter, entry: Arc<Entry>) {
-        let ring = home.ring.load(Ordering::Relaxed);
-        if lists.len() <= ring as usize {
-            lists.resize_with(ring as usize + 1, Vec::new);
-        }
-        entry.home.store(ring, Ordering::Relaxed);
-        let list = &mut lists[ring as usize];
-        let at = list.partition_point(|other| other.priority <= entry.priority);
-        list.insert(at, entry);
-        self.rings.lock().set_own(ring, Kind::Reclaimers, true);
-    }
+fn lists(tree: &Tree) -> LockGuard<'_, Lists> {
+    tree.reclaim_shared.reclaimers.lock()
+}
 
-    /// Nobody finds it any more. What is returned is to be dropped without a lock.
-    pub(crate) fn unregister(&self, entry: &Arc<Entry>) -> Option<Arc<Entry>> {
-        let mut lists = self.reclaimers.lock();
-        let ring = entry.home.load(Ordering::Relaxed);
-        let list = lists.get_mut(ring as usize)?;
-        let at = list.iter().position(|other| Arc::ptr_eq(other, entry))?;
-        let gone = list.remove(at);
-        if list.is_empty() {
-            self.rings.lock().set_own(ring, Kind::Reclaimers, false);
-        }
-        Some(gone)
-    }
+/// The reclaimers of the group with that ring, lowest priority first.
+pub(crate) fn listed(tree: &Tree, ring: u32) -> SmallVec<[Arc<Reclaimer>; 2]> {
+    lists(tree).get(ring as usize).into_iter().flatten().cloned().collect()
+}
 
-    /// `group` has gone offline: what it could give its parent can, which keeps its charges. The root keeps its own.
-    pub(crate) fn inherit(&self, group: &'static Counter) {
-        let Some(parent) = group.incarnation().parent else { return };
-        // Before the look for a ring: whoever registers here now has made one, or finds the group offline.
-        let mut lists = self.reclaimers.lock();
-        let ring = group.ring.load(Ordering::Relaxed);
-        let entries = lists.get_mut(ring as usize).map(std::mem::take).unwrap_or_default();
-        if entries.is_empty() {
-            return;
-        }
-        for entry in entries {
-            self.settle_in(&mut lists, parent, entry);
-        }
-        self.rings.lock().set_own(ring, Kind::Reclaimers, false);
+/// Whether there is a reclaimer in this subtree.
+pub(crate) fn any_below(group: &Counter) -> bool {
+    let ring = rings::number(group);
+    ring != NO_RING && {
+        let (own, below) = slow_path(|_, _| rings::lock(group.tree()).counts(ring, RingReason::Reclaimers));
+        own || below > 0
     }
+}
+
+/// From here on the reclaimer may be asked, for `group`; where that is offline, for the nearest above that is not.
+pub(crate) fn register(group: &'static Counter, reclaimer: &Arc<Reclaimer>) {
+    rings::make(group).unwrap_or_else(|refused| refused.abort());
+    let tree = group.tree();
+    let mut lists = lists(tree);
+    // Under the lock: a group that goes offline hands on what it finds here afterwards.
+    let online = std::iter::successors(Some(group), |level| level.incarnation().parent)
+        .find(|level| !level.state().is_offline() || level.incarnation().parent.is_none());
+    if let Some(home) = online {
+        add(tree, &mut lists, rings::number(home), Arc::clone(reclaimer));
+    }
+}
+
+fn add(tree: &Tree, lists: &mut Lists, ring: u32, reclaimer: Arc<Reclaimer>) {
+    if lists.len() <= ring as usize {
+        lists.resize_with(ring as usize + 1, Vec::new);
+    }
+    reclaimer.home.store(ring, Ordering::Relaxed);
+    let list = &mut lists[ring as usize];
+    let at = list.partition_point(|other| other.priority <= reclaimer.priority);
+    list.insert(at, reclaimer);
+    rings::lock(tree).set_own(ring, RingReason::Reclaimers, true);
+}
+
+/// No walk finds it any more. The caller drops what is returned without a lock.
+pub(crate) fn unregister(tree: &Tree, reclaimer: &Arc<Reclaimer>) -> Option<Arc<Reclaimer>> {
+    let mut lists = lists(tree);
+    let ring = reclaimer.home.load(Ordering::Relaxed);
+    let list = lists.get_mut(ring as usize)?;
+    let at = list.iter().position(|other| Arc::ptr_eq(other, reclaimer))?;
+    let gone = list.remove(at);
+    if list.is_empty() {
+        rings::lock(tree).set_own(ring, RingReason::Reclaimers, false);
+    }
+    Some(gone)
+}
+
+/// `group` has gone offline: its reclaimers are its parent's now, which keeps its charges. The root keeps its own.
+pub(crate) fn hand_to_parent(group: &'static Counter) {
+    let Some(parent) = group.incarnation().parent else { return };
+    let tree = group.tree();
+    // Before the look for a ring: a thread that registers here now has made one, or finds the group offline.
+    let mut lists = lists(tree);
+    let ring = rings::number(group);
+    let reclaimers = lists.get_mut(ring as usize).map(std::mem::take).unwrap_or_default();
+    if reclaimers.is_empty() {
+        return;
+    }
+    for reclaimer in reclaimers {
+        add(tree, &mut lists, rings::number(parent), reclaimer);
+    }
+    rings::lock(tree).set_own(ring, RingReason::Reclaimers, false);
 }

@@ -11,7 +11,7 @@ use crate::lifecycle::door::GroupPolicies;
 use crate::numa::config::NumaConfig;
 use crate::numa::{NodeId, TopologyError};
 use crate::pool::{NoMemory, PoolAlign};
-use crate::reclaim::round::ReclaimConfig;
+use crate::reclaim::shared::ReclaimConfig;
 use crate::stat::Stat;
 use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
 use crate::stat::item::{ITEMS_MAX, Items};

@@ -1,0 +1,63 @@
+//! Effective protection of a group as the counters are now: what a round works with, and what the figures tell.
+
+use std::ptr;
+
+use smallvec::SmallVec;
+
+use crate::counter::object::Counter;
+use crate::counter::protection::Protection;
+use crate::reclaim::protection::{ParentFigures, ProtectedLevel, effective};
+use crate::reclaim::rings;
+
+/// A level as it was when it was looked at.
+struct View {
+    /// Its ring, where it has one.
+    ring: u32,
+    settings: [u64; 2],
+    figures: ParentFigures,
+}
+
+/// All that the protection of a group against pressure from above follows from.
+pub(crate) struct Views {
+    /// The group first, then the levels above it, up to the group under pressure, which is not among them.
+    levels: SmallVec<[View; 8]>,
+    recursive: bool,
+}
+
+impl Views {
+    /// How much of the group is protected.
+    pub(crate) fn protected(&self, kind: Protection) -> u64 {
+        let level = |view: &View| ProtectedLevel {
+            usage: view.figures.usage,
+            setting: view.settings[kind as usize],
+            children: view.figures.children[kind as usize],
+        };
+        effective(self.levels.iter().rev().map(level), self.recursive)
+    }
+
+    /// The rings and the figures of the levels between the group and the group under pressure.
+    pub(crate) fn parents(&mut self) -> impl ExactSizeIterator<Item = (u32, &mut ParentFigures)> {
+        let between = self.levels.get_mut(1..).unwrap_or_default();
+        between.iter_mut().map(|view| (view.ring, &mut view.figures))
+    }
+}
+
+/// The views of `group` and of the levels between it and `root`. `None` where `root` is not above.
+pub(crate) fn views(group: &Counter, root: &Counter) -> Option<Views> {
+    let mut levels = SmallVec::new();
+    for level in group.path_to_root() {
+        if ptr::eq(level, root) {
+            return Some(Views { levels, recursive: group.tree().config.recursive });
+        }
+        let kinds = [Protection::Min, Protection::Low];
+        let figures =
+            ParentFigures { usage: level.usage(), children: kinds.map(|kind| level.children_protected(kind)) };
+        levels.push(View { ring: rings::number(level), settings: kinds.map(|kind| level.setting(kind)), figures });
+    }
+    None
+}
+
+/// How much of a group's usage is protected against pressure on `root`. 0 for `root` itself, and where it is not above.
+pub(crate) fn protected(group: &Counter, kind: Protection, root: &Counter) -> u64 {
+    views(group, root).map_or(0, |views| views.protected(kind))
+}

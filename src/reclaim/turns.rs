@@ -1,0 +1,458 @@
+//! Whose turn it is: the rings of a tree as data, without the groups that stand in them.
+//!
+//! Each group has three rings, one for each pass. One ring has the children in excess of their soft limit, or with such
+//! groups below them. Two rings have the children with reclaimers, or with reclaimers below them. A group in no ring is
+//! never looked at, so idle groups cost nothing, however many. The kernel skips whole subtrees instead, and still looks
+//! at each sibling (`mem_cgroup_iter` with a predicate). Here the walk leaves a subtree in one step, because what it
+//! would skip is not linked.
+//!
+//! The pass below low has rings, turns and balances of its own. Each round looks at all groups before that pass, finds
+//! them protected, and ends its laps where they began. With one ring for both passes, each round would ask the same
+//! group below its low.
+//!
+//! **Laps.** A group stands in its parent's ring. The ring has a lap number, and each member has the lap in which it was
+//! last served. Served members go to the end, so the first member tells whether the lap is over. When a lap is over, its
+//! owner is served in the ring above. All of it persists between calls: the next call goes on where the last one
+//! stopped, and several threads share one lap.
+//!
+//! Links are numbers into one vector under a lock of the lowest rank, which a charge that crosses a soft limit takes in
+//! the middle of its walk. So nothing is allocated under it: `rings` makes room outside.
+
+use crate::reclaim::context::ReclaimPass;
+use crate::reclaim::protection::{Moment, ParentFigures, proportion};
+
+/// Bytes that a group is asked for at least, where so many are wanted.
+const CLUSTER: u64 = 4 * 4096;
+
+/// All that a group has, in the unit in which laps say what part of it they ask for.
+pub(crate) const WHOLE: u64 = 1 << 40;
+
+/// What a lap asks for unless it was begun with another part. The kernel starts at a 4096th (DEF_PRIORITY), for its
+/// groups are of the size of a machine.
+const SMALL: u64 = WHOLE >> 6;
+
+/// No ring.
+pub(crate) const NO_RING: u32 = u32::MAX;
+
+/// A group as the rings have it.
+pub(crate) trait RingMember: Copy {
+    fn usage(self) -> u64;
+
+    /// Takes a handle for the caller. Fails where the group's object is released, or another group's by now.
+    fn try_pin(self) -> bool;
+}
+
+/// Why a group stands in a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RingReason {
+    /// It is in excess of a soft limit.
+    Excess = 0,
+    /// It has reclaimers.
+    Reclaimers = 1,
+}
+
+/// Which ring: one for each pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    /// Groups in excess. What is below one of them stands in [`Everyone`](Self::Everyone).
+    Soft = 0,
+    Everyone = 1,
+    Low = 2,
+}
+
+impl Lane {
+    const ALL: [Lane; 3] = [Lane::Soft, Lane::Everyone, Lane::Low];
+
+    /// Why groups stand in it.
+    fn reason(self) -> RingReason {
+        if self == Lane::Soft { RingReason::Excess } else { RingReason::Reclaimers }
+    }
+
+    /// The ring of the groups that a pass asks.
+    fn of(pass: ReclaimPass) -> Lane {
+        if pass == ReclaimPass::Low { Lane::Low } else { Lane::Everyone }
+    }
+}
+
+/// All rings of a tree, by number. Each group that has ever had a soft limit or a reclaimer has one, and so have all
+/// groups above it.
+pub(crate) struct Rings<M> {
+    all: Vec<Ring<M>>,
+    /// The first of the free ones, which are linked by `parent`.
+    free: Option<u32>,
+}
+
+pub(crate) struct Ring<M> {
+    member: Option<M>,
+    parent: u32,
+    counts: [ReasonCount; 2],
+    links: [Links; 3],
+    /// What the present lap of each pass with this group as its target asks each group for. Kept until that lap is over:
+    /// the round that goes on with it asks the groups that are left for as much as the others gave.
+    parts: [u64; 3],
+    /// The group as it was at the first turn of one of its children in the present lap.
+    moment: Moment,
+    /// Bytes that the group is being asked for.
+    asked: u64,
+    /// Calls here and below that freed something.
+    fruitful: u64,
+    /// Rounds under way for this group, and for groups below.
+    rounds: i32,
+    rounds_below: i32,
+}
+
+/// What a round knows of a group whose turn it is.
+pub(crate) struct GroupTurn {
+    pub(crate) pass: ReclaimPass,
+    /// The ring of the group under pressure.
+    pub(crate) target: u32,
+    /// What the group's reclaimers could free.
+    pub(crate) able: u64,
+    /// What no round may take from it.
+    pub(crate) protection: u64,
+    /// Its weight against other groups.
+    pub(crate) weight: u64,
+    /// What the round still wants.
+    pub(crate) left: u64,
+    /// The round asks for all that the group has.
+    pub(crate) all: bool,
+}
+
+impl<M> Ring<M> {
+    const EMPTY: Ring<M> = Ring {
+        member: None,
+        parent: NO_RING,
+        counts: [ReasonCount { own: false, below: 0 }; 2],
+        links: [UNLINKED; 3],
+        parts: [SMALL; 3],
+        moment: Moment::NONE,
+        asked: 0,
+        fruitful: 0,
+        rounds: 0,
+        rounds_below: 0,
+    };
+}
+
+/// How often one reason holds for a group.
+#[derive(Clone, Copy)]
+struct ReasonCount {
+    /// It holds for the group itself.
+    own: bool,
+    /// Groups below for which it holds.
+    below: u64,
+}
+
+/// A group in the rings of one lane: as a member of its parent's, and as the owner of its own.
+#[derive(Clone, Copy)]
+struct Links {
+    linked: bool,
+    next: u32,
+    prev: u32,
+    /// The lap of the ring above in which it was served last.
+    served: u64,
+
+    first: u32,
+    last: u32,
+    lap: u64,
+    /// The lap in which the owner itself was served.
+    own_served: u64,
+    /// Bytes that the owner may be asked for before another group's turn comes. Below zero it has given too much.
+    balance: i64,
+    /// The owner's present turn began in an earlier call.
+    kept: bool,
+}
+
+const UNLINKED: Links = Links {
+    linked: false,
+    next: NO_RING,
+    prev: NO_RING,
+    served: 0,
+    first: NO_RING,
+    last: NO_RING,
+    lap: 1,
+    own_served: 0,
+    balance: 0,
+    kept: false,
+};
+
+/// What a walk comes to.
+pub(crate) enum WalkStep<M> {
+    /// A group with reclaimers, with a handle for the caller, and its ring.
+    Visit(M, u32),
+    /// The walk has passed over many groups that hold nothing: other threads may want the lock.
+    OnlyIdle,
+    /// Each group has been served.
+    LapOver,
+}
+
+/// How many groups that hold nothing a walk passes over under one hold of the lock.
+const IDLE_MAX: u32 = 64;
+
+impl<M> Default for Rings<M> {
+    fn default() -> Self {
+        Rings { all: Vec::new(), free: None }
+    }
+}
+
+impl<M: RingMember> Rings<M> {
+    /// Bytes of the rings that have ever been in use.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.all.len() * size_of::<Ring<M>>()) as u64
+    }
+
+    /// Whether `reason` holds for a group itself, and for how many below it.
+    pub(crate) fn counts(&self, ring: u32, reason: RingReason) -> (bool, u64) {
+        self.all.get(ring as usize).map_or((false, 0), |ring| {
+            let ReasonCount { own, below } = ring.counts[reason as usize];
+            (own, below)
+        })
+    }
+
+    fn count(&mut self, ring: u32, reason: RingReason) -> &mut ReasonCount {
+        &mut self.all[ring as usize].counts[reason as usize]
+    }
+
+    fn links(&mut self, ring: u32, lane: Lane) -> &mut Links {
+        &mut self.all[ring as usize].links[lane as usize]
+    }
+
+    /// Whether `reason` holds for a group itself. All groups above it count it.
+    pub(crate) fn set_own(&mut self, ring: u32, reason: RingReason, own: bool) {
+        if std::mem::replace(&mut self.count(ring, reason).own, own) == own {
+            return;
+        }
+        self.relink(ring);
+        let mut above = self.all[ring as usize].parent;
+        while above != NO_RING {
+            let count = self.count(above, reason);
+            count.below = if own { count.below + 1 } else { count.below - 1 };
+            self.relink(above);
+            above = self.all[above as usize].parent;
+        }
+    }
+
+    /// Puts it into the rings above, or takes it out of them, as its counts say. A group in excess without a reclaimer
+    /// here or below stands in none.
+    fn relink(&mut self, ring: u32) {
+        let Ring { parent, counts, .. } = self.all[ring as usize];
+        if parent == NO_RING {
+            return;
+        }
+        let [excess, reclaimers] = counts.map(|count| count.own || count.below > 0);
+        for lane in Lane::ALL {
+            let wanted = reclaimers && (excess || lane.reason() == RingReason::Reclaimers);
+            if wanted == self.links(ring, lane).linked {
+                continue;
+            }
+            if wanted {
+                // Where the lap has begun, its turn comes with the next one: a group that goes in and out must not
+                // overtake those that stay.
+                let Links { last, lap, .. } = *self.links(parent, lane);
+                let begun = last != NO_RING && self.links(last, lane).served == lap;
+                self.append(ring, parent, lane, if begun { lap } else { lap - 1 });
+            } else {
+                self.take_out(ring, parent, lane);
+            }
+            self.links(ring, lane).linked = wanted;
+        }
+    }
+
+    /// To the end of the ring above.
+    fn append(&mut self, ring: u32, parent: u32, lane: Lane, served: u64) {
+        let above = self.links(parent, lane);
+        let last = std::mem::replace(&mut above.last, ring);
+        if last == NO_RING {
+            above.first = ring;
+        } else {
+            self.links(last, lane).next = ring;
+        }
+        let links = self.links(ring, lane);
+        (links.prev, links.next, links.served) = (last, NO_RING, served);
+    }
+
+    fn take_out(&mut self, ring: u32, parent: u32, lane: Lane) {
+        let Links { prev, next, .. } = *self.links(ring, lane);
+        match prev {
+            NO_RING => self.links(parent, lane).first = next,
+            _ => self.links(prev, lane).next = next,
+        }
+        match next {
+            NO_RING => self.links(parent, lane).last = prev,
+            _ => self.links(next, lane).prev = prev,
+        }
+    }
+
+    /// Whose turn it is below `top` in a pass: among the groups in excess and all that is below them, or among all with
+    /// reclaimers. The group that it returns counts as served, unless [`keep_turn`](Self::keep_turn) takes that back.
+    pub(crate) fn next_turn(&mut self, top: u32, pass: ReclaimPass) -> WalkStep<M> {
+        let (soft, asked) = (pass == ReclaimPass::Soft, Lane::of(pass));
+        let (mut at, mut came_by) = (top, Lane::Soft);
+        let (mut covered, mut idle) = (!soft, 0);
+        loop {
+            // What is below a group in excess is reclaimed with it.
+            covered |= self.count(at, RingReason::Excess).own;
+            let lane = if covered { asked } else { Lane::Soft };
+            let own = self.count(at, lane.reason()).own;
+            let links = self.links(at, lane);
+            if covered && own && links.own_served < links.lap {
+                links.own_served = links.lap;
+                let member = self.all[at as usize].member.expect("a ring in use has a group");
+                // Not one that holds nothing, nor one that is being released.
+                if member.usage() > 0 && member.try_pin() {
+                    return WalkStep::Visit(member, at);
+                }
+                idle += 1;
+                if idle == IDLE_MAX {
+                    return WalkStep::OnlyIdle;
+                }
+                continue;
+            }
+            let (first, lap) = (links.first, links.lap);
+            if first != NO_RING && self.links(first, lane).served < lap {
+                (at, came_by) = (first, lane);
+                continue;
+            }
+            self.links(at, lane).lap += 1;
+            if at == top {
+                self.begin_lap(top, pass, SMALL);
+                return WalkStep::LapOver;
+            }
+            // It is served: it goes to the end of the ring above, and the walk starts again at the top.
+            let parent = self.all[at as usize].parent;
+            let lap = self.links(parent, came_by).lap;
+            self.take_out(at, parent, came_by);
+            self.append(at, parent, came_by, lap);
+            (at, covered) = (top, !soft);
+        }
+    }
+
+    /// The lap that begins asks each group for `part` of [`WHOLE`].
+    pub(crate) fn begin_lap(&mut self, target: u32, pass: ReclaimPass, part: u64) {
+        self.all[target as usize].parts[pass as usize] = part;
+    }
+
+    /// The group that was visited last has more to give: its turn goes on with the next call.
+    pub(crate) fn keep_turn(&mut self, ring: u32, pass: ReclaimPass) {
+        let links = self.links(ring, Lane::of(pass));
+        links.own_served = links.own_served.min(links.lap - 1);
+        links.kept = true;
+    }
+
+    /// Takes the figures of a group's parents, each with its ring, back to the moment at which the present laps below
+    /// them began.
+    pub(crate) fn recall<'a>(
+        &mut self,
+        pass: ReclaimPass,
+        parents: impl Iterator<Item = (u32, &'a mut ParentFigures)>,
+    ) {
+        let lane = Lane::of(pass);
+        for (ring, figures) in parents {
+            let ring = &mut self.all[ring as usize];
+            // Where only some are eligible, either lap may be the one that is under way.
+            let soft = if pass == ReclaimPass::Low { 0 } else { ring.links[Lane::Soft as usize].lap };
+            ring.moment.recall((lane as u8, soft + ring.links[lane as usize].lap), figures);
+        }
+    }
+
+    /// A group's turn begins. Returns what to ask it for: nothing while it has given too much, unless the round wants all
+    /// that it has. `None`: it has nothing beyond what other threads ask it for already.
+    pub(crate) fn begin_turn(&mut self, at: u32, turn: &GroupTurn) -> Option<u64> {
+        let part = self.all[turn.target as usize].parts[turn.pass as usize];
+        let ring = &mut self.all[at as usize];
+        let member = ring.member?;
+        let links = &mut ring.links[Lane::of(turn.pass) as usize];
+        // Usage as it is under the lock: what other threads have got is off it, or still counts as asked for.
+        let most = turn.able.min(member.usage().saturating_sub(turn.protection)).saturating_sub(ring.asked);
+        let part = proportion(turn.weight, part, WHOLE).saturating_add(1).min(most.max(1));
+        let part = if std::mem::take(&mut links.kept) { 0 } else { part };
+        let [least, most_signed] = [turn.able, most].map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX));
+        links.balance = links.balance.saturating_add_unsigned(part).clamp(-least, most_signed.max(-least));
+        if most == 0 {
+            return None;
+        }
+        let balance = if turn.all { most } else { links.balance.max(0).cast_unsigned() };
+        let ask = if balance > 0 { turn.left.min(balance.max(CLUSTER)).min(most) } else { 0 };
+        ring.asked += ask;
+        Some(ask)
+    }
+
+    /// The turn is over: the group was `asked` for bytes and `freed` some. Returns what it may still be asked for.
+    pub(crate) fn end_turn(&mut self, at: u32, pass: ReclaimPass, asked: u64, freed: u64) -> i64 {
+        self.all[at as usize].asked -= asked;
+        let links = self.links(at, Lane::of(pass));
+        links.balance = links.balance.saturating_sub_unsigned(freed);
+        let left = links.balance;
+        let mut at = if freed > 0 { at } else { NO_RING };
+        while at != NO_RING {
+            let ring = &mut self.all[at as usize];
+            ring.fruitful += 1;
+            at = ring.parent;
+        }
+        left
+    }
+
+    /// A round for a target begins (1) or ends (-1).
+    pub(crate) fn count_round(&mut self, target: u32, change: i32) {
+        self.all[target as usize].rounds += change;
+        let mut above = self.all[target as usize].parent;
+        while above != NO_RING {
+            self.all[above as usize].rounds_below += change;
+            above = self.all[above as usize].parent;
+        }
+    }
+
+    /// Calls below a target that freed something.
+    pub(crate) fn fruitful(&self, target: u32) -> u64 {
+        self.all[target as usize].fruitful
+    }
+
+    /// Rounds that may be at the groups below a target.
+    pub(crate) fn overlapping(&self, target: u32) -> i32 {
+        let Ring { rounds, rounds_below, mut parent, .. } = self.all[target as usize];
+        let mut sum = rounds + rounds_below;
+        while parent != NO_RING {
+            sum += self.all[parent as usize].rounds;
+            parent = self.all[parent as usize].parent;
+        }
+        sum
+    }
+
+    /// It has nothing to give: what it might have been asked for lapses, what it has given too much stays.
+    pub(crate) fn forfeit(&mut self, ring: u32, pass: ReclaimPass) {
+        let links = self.links(ring, Lane::of(pass));
+        (links.balance, links.kept) = (links.balance.min(0), false);
+    }
+
+    /// How many rings there must be room for, where there is too little for so many `more`.
+    pub(crate) fn lacks_room(&self, more: usize) -> Option<usize> {
+        let needed = self.all.len() + more;
+        (self.all.capacity() < needed).then_some(needed)
+    }
+
+    /// Goes on in the memory of `room`, and leaves its own there. Allocates nothing where `room` is large enough.
+    pub(crate) fn move_to(&mut self, room: &mut Vec<Ring<M>>) {
+        room.append(&mut self.all);
+        std::mem::swap(&mut self.all, room);
+    }
+
+    /// A ring for a group whose parent has `parent`. Returns its number. There is room for it.
+    pub(crate) fn add(&mut self, member: M, parent: u32) -> u32 {
+        let new = Ring { member: Some(member), parent, ..Ring::EMPTY };
+        if let Some(number) = self.free {
+            let free = std::mem::replace(&mut self.all[number as usize], new);
+            self.free = (free.parent != NO_RING).then_some(free.parent);
+            return number;
+        }
+        self.all.push(new);
+        (self.all.len() - 1) as u32
+    }
+
+    /// A group is released: none is below it, and it has neither reclaimers nor excess.
+    pub(crate) fn remove(&mut self, ring: u32) {
+        for reason in [RingReason::Excess, RingReason::Reclaimers] {
+            self.set_own(ring, reason, false);
+        }
+        let parent = self.free.replace(ring).unwrap_or(NO_RING);
+        self.all[ring as usize] = Ring { parent, ..Ring::EMPTY };
+    }
+}
