@@ -39,6 +39,17 @@ impl Drop for Leaves<'_> {
     }
 }
 
+/// Runs `others` on so many threads less one, and `own` on the caller's. Threads are spawned here alone: where each test
+/// spawned its own, a good part of the time to compile it went there.
+fn side_by_side(threads: usize, others: &(dyn Fn(usize) + Sync), own: &mut dyn FnMut()) {
+    std::thread::scope(|scope| {
+        for who in 1..threads {
+            scope.spawn(move || others(who));
+        }
+        own();
+    });
+}
+
 /// In each round `prepare` makes what the threads work on, all of them `act` on it at once, and `check` sees what each
 /// of them got, by number. Thread 0 is the caller's.
 pub(crate) fn crowd<S: Send + Sync, A: Send>(
@@ -57,22 +68,19 @@ pub(crate) fn crowd<S: Send + Sync, A: Send>(
         (0..(round * 37 + who as u64 * 151) % 400).for_each(|_| std::hint::spin_loop());
         *answers[who].lock().unwrap_or_else(PoisonError::into_inner) = Some(act(who, on));
     };
-    std::thread::scope(|scope| {
-        for who in 1..threads {
-            let (meeting, shared, round_of) = (&meeting, &shared, &round_of);
-            scope.spawn(move || {
-                let _leaves = Leaves(&meeting.0[who]);
-                for round in 1..=rounds {
-                    meeting.come(who);
-                    let on = shared.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                    // Thread 0 has failed.
-                    let Some(on) = on else { return };
-                    round_of(who, round, &on);
-                    drop(on);
-                    meeting.come(who);
-                }
-            });
+    let others = |who: usize| {
+        let _leaves = Leaves(&meeting.0[who]);
+        for round in 1..=rounds {
+            meeting.come(who);
+            let on = shared.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            // Thread 0 has failed.
+            let Some(on) = on else { return };
+            round_of(who, round, &on);
+            drop(on);
+            meeting.come(who);
         }
+    };
+    side_by_side(threads, &others, &mut || {
         let _leaves = Leaves(&meeting.0[0]);
         for round in 1..=rounds {
             let on = Arc::new(prepare(round));

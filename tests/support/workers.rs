@@ -1,26 +1,42 @@
 //! Other threads, to test with: each does one job at a time, and keeps its stock and its cells until it is dropped.
 
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use super::reclaimers::lock;
+
+type Job = Box<dyn FnOnce() + Send>;
+
 pub(crate) struct Other {
-    jobs: Option<Sender<Box<dyn FnOnce() + Send>>>,
+    jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Other {
     pub(crate) fn spawn() -> Self {
-        let (jobs, inbox) = channel::<Box<dyn FnOnce() + Send>>();
+        let (jobs, inbox) = channel::<Job>();
         let thread = std::thread::spawn(move || inbox.into_iter().for_each(|job| job()));
         Self { jobs: Some(jobs), thread: Some(thread) }
     }
 
     /// Runs `job` there and waits for its result; what the job owned is dropped by then.
     pub(crate) fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
-        let (answer, result) = channel();
-        let job = Box::new(move || answer.send(job()).expect("the caller waits"));
+        let result = Arc::new(Mutex::new(None));
+        let place = Arc::clone(&result);
+        self.wait_for(Box::new(move || *lock(&place) = Some(job())));
+        lock(&result).take().expect("the job has ended")
+    }
+
+    /// The channels carry no results: a type of its own for each would cost more to compile than many a test.
+    fn wait_for(&self, job: Job) {
+        let (ends, ended) = channel();
+        let job = Box::new(move || {
+            job();
+            ends.send(()).expect("the caller waits");
+        });
         self.jobs.as_ref().expect("alive until dropped").send(job).expect("the thread takes jobs");
-        result.recv().expect("the job does not panic")
+        ended.recv().expect("the job does not panic");
     }
 
     /// Runs `job` there with a handle of its own, which is dropped by then.
