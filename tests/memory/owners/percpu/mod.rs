@@ -1,5 +1,8 @@
 //! Per-processor memory: what each object is charged, on which node each of its bytes is accounted, and that all of it
 //! goes back. Where pages lie says a table, but for one test that asks this machine.
+//!
+//! * here: objects, their chunks and their values; `moves`: pages that move and groups that go; `refusals`: what does
+//!   not fit.
 
 mod moves;
 mod refusals;
