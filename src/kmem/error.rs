@@ -20,7 +20,7 @@ use crate::units::Bytes;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KmemError {
-    /// The group, or an ancestor, refuses the charge.
+    /// The charge fails, most often because a limit refuses it.
     #[error(transparent)]
     Charge(#[from] ChargeError),
     /// The group admits the charge, and the system has no such memory.

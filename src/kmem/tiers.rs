@@ -136,8 +136,8 @@ impl Tiers {
         }
     }
 
-    /// Drops the guards of an object on one node without an uncharge, until [`of_object`](Self::of_object) makes guards
-    /// again. What was promised to a tier ends here. A charge of no bytes is a handle, which drops as such.
+    /// Leaves the charges of an object on a node without guards, until [`of_object`](Self::of_object) makes guards
+    /// again. A promise to a tier ends here: the charges of an object on no node are uncharged.
     pub(super) fn forget(self, is_placed: bool) {
         for TierCharge { charge, .. } in self.0 {
             if is_placed && charge.bytes() > 0 {
@@ -146,7 +146,7 @@ impl Tiers {
         }
     }
 
-    /// The guards of an object of so many bytes on a node, after [`forget`](Self::forget).
+    /// The guards of the charges that [`forget`](Self::forget) has left, of an object of so many bytes on a node.
     #[inline]
     pub(super) fn of_object(header: &'static Header, node: Option<NodeId>, bytes: u64) -> Tiers {
         let mut tiers = Tiers::new();

@@ -66,7 +66,7 @@ impl fmt::Debug for NumaConfig {
     }
 }
 
-/// Nodes whose memory one further counter of a group counts.
+/// The nodes of one tier. A further counter of each group counts the memory on them.
 #[derive(Clone, Debug)]
 pub(crate) struct Tier {
     /// Place of the counter in its group.

@@ -66,8 +66,8 @@ impl fmt::Display for NodeId {
 /// A topology does not change. Its nodes are those that the system calls possible, online or not, so memory that an
 /// operator adds later has its node. A clone is a handle on the same topology.
 ///
-/// A processor that no node names (it is offline, or the system does not tell) belongs to the first node that is
-/// online. So does a thread on an unknown processor.
+/// A possible processor that no node names (it is offline, or the system does not tell) belongs to the first node that
+/// is online. So does a thread on an unknown processor.
 ///
 /// # Examples
 ///
@@ -378,7 +378,7 @@ impl Draft {
         Ok(&mut self.node_of[processor])
     }
 
-    /// Completes the topology. `possible` processors that no node has named belong to the first node that is online.
+    /// Completes the topology. Processors of `possible` that no node has named belong to the first node that is online.
     pub(super) fn finish(mut self, possible: impl IntoIterator<Item = usize>) -> Result<Topology, TopologyError> {
         self.nodes.sort_unstable();
         let first_online = self.nodes.iter().position(|&(_, online)| online).unwrap_or(0);

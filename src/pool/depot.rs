@@ -36,7 +36,7 @@ impl Depot {
         Depot { shape, chunks: PageVec::new(), back: Lowest::new(), fresh: 0, unmake }
     }
 
-    /// Fill an empty stash.
+    /// Fills an empty stash.
     pub(super) fn fill(&mut self, stash: &mut Stash) -> Result<(), NoMemory> {
         let objects = self.shape.objects_per_chunk();
         while stash.back.len() < BATCH

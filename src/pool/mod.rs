@@ -7,9 +7,11 @@
 //!
 //! After the kernel's `kmem_cache`, and "use kmem_cache for memcg alloc" (H. Yang, linux-mm, 2025). A cache computes
 //! its sizes once, from the configuration of a runtime. Objects lie at their own size or at whole cache lines, not at
-//! that of a size class. A cache belongs to the process: a runtime finds or makes it by its [`Shape`](shape::Shape)
-//! when it is built, and all runtimes of that shape share it. Its memory never goes back and keeps its type, so a late
-//! look at an object finds an object of the same type (`counter::incarnation`).
+//! that of a size class.
+//!
+//! A cache belongs to the process. A runtime that is built finds or makes it by its [`Shape`](shape::Shape), and all
+//! runtimes of that shape share it. Its memory never goes back and keeps its type. So a late look at an object finds an
+//! object of the same type (`counter::incarnation`).
 //!
 //! ```text
 //! shape      sizes of objects and chunks: arithmetic

@@ -94,7 +94,7 @@ impl ChunkPool {
         }
     }
 
-    /// Makes an account without the lock, because this may make cells, allocate, or call listeners.
+    /// Makes an account without the lock, because this may make cells, allocate, or announce.
     #[cold]
     pub(super) fn account_slow(&self, taken: &TakenGranules, granules: u32, precharge: Precharge) -> u32 {
         let (chunk, at) = (taken.chunk as usize, taken.at);
