@@ -12,7 +12,7 @@ use crate::reclaim::round::{Promises, Request, TIME_MAX};
 use crate::reclaim::{ReclaimCause, registrations, round};
 use crate::state::events::Event;
 use crate::sync::{is_over, pause};
-use crate::thread::registry;
+use crate::thread::{context, slow_path};
 
 /// Rounds of reclaim for one charge, or one max: the kernel's MAX_RECLAIM_RETRIES.
 pub(crate) const ROUNDS_MAX: usize = 16;
@@ -98,7 +98,7 @@ pub(crate) enum ChargeFailure {
 
 /// This thread may call foreign code: it neither is in reclaim nor has an allocator of ours on its stack.
 pub(crate) fn may_call_out() -> bool {
-    !registry::in_reclaim() && !registry::in_slow_path()
+    !context::in_reclaim() && !slow_path::is_running()
 }
 
 pub(crate) fn deadline(node: &Counter) -> Instant {
@@ -253,7 +253,7 @@ impl ChargeFailure {
             ChargeFailure::Refused { refusal, counted, pending } => {
                 let refusal = refuse(node, requested, &refusal, counted);
                 match pending {
-                    _ if registry::in_reclaim() => ChargeError::InReclaim(refusal),
+                    _ if context::in_reclaim() => ChargeError::InReclaim(refusal),
                     Some(_) => ChargeError::WouldBlock(refusal),
                     None => refusal.into(),
                 }
@@ -273,7 +273,7 @@ pub(crate) fn refuse(
 ) -> crate::group::Refusal {
     refusal.level.count_refusal();
     // Inside reclaim nobody was asked, so it says nothing about what others hold.
-    if !counted && !registry::in_reclaim() {
+    if !counted && !context::in_reclaim() {
         note(refusal.level, Event::Oom);
     }
     refused(node, requested, refusal)

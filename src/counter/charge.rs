@@ -7,12 +7,12 @@ use crate::counter::object::{Counter, SHARED, USAGE_MAX};
 use crate::counter::refusal::Refusal;
 use crate::counter::walk::{Amount, Walked};
 use crate::sync::{Ordering, fence_after_exchange};
-use crate::thread::context;
+use crate::thread::block::Block;
 use crate::thread::directory::Header;
-use crate::thread::registry;
-use crate::thread::registry::Block;
+use crate::thread::local::with_local;
 use crate::thread::slot::{Consume, Put, Slot};
 use crate::thread::transit::ANY;
+use crate::thread::{context, freed};
 
 /// Times a charge is excluded again while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
 const RECLAIM_RETRIES_MAX: usize = 16;
@@ -59,7 +59,7 @@ impl Header {
     /// Charge `n` from this thread's stock.
     #[inline(always)]
     pub(crate) fn consume(&self, n: u64) -> Consume {
-        crate::sync::with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
+        with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
             Some(slot) => slot.consume(n, false),
             None => Consume::Miss,
         })
@@ -71,7 +71,7 @@ impl Header {
     pub(crate) fn consume_open(&self, n: u64) -> Consume {
         // Relaxed: whoever knows that the group is offline, and so closed, reads 0.
         let bar = n.cast_signed().wrapping_sub(1) | self.capacity.load(Ordering::Relaxed).cast_signed().wrapping_sub(1);
-        crate::sync::with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
+        with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
             Some(slot) => slot.consume_unless(n, false, bar),
             None => Consume::Miss,
         })
@@ -80,7 +80,7 @@ impl Header {
     /// Uncharge `n` into this thread's stock.
     #[inline(always)]
     pub(crate) fn put(&self, n: u64) -> Put {
-        crate::sync::with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
+        with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
             Some(slot) => slot.put(n, &self.capacity, false),
             None => Put::Full,
         })
@@ -201,7 +201,7 @@ impl Counter {
         // SeqCst (E5, E14): read in transit. Whoever closes the stock after this waits for us.
         let capacity = self.header.capacity.load(Ordering::SeqCst);
         // Inside reclaim nothing is charged in advance: what is there is what is lacking.
-        let (open, batch) = (capacity > 0, if capacity > 0 && registry::in_reclaim() { 0 } else { capacity / 2 });
+        let (open, batch) = (capacity > 0, if capacity > 0 && context::in_reclaim() { 0 } else { capacity / 2 });
         let refilled = match self.ready_slot(block, capacity) {
             Some(slot) if n <= batch => match self.walk(batch, Amount::Batch) {
                 Ok(walked) if !walked.above_observed => {
@@ -280,7 +280,7 @@ impl Counter {
         let Some(hook) = &self.tree().config.hook else { return Err(refusal) };
         for _ in 0..RECLAIM_RETRIES_MAX {
             let refused = refusal.refused(self, n);
-            let freed = registry::in_hook(|| hook(&Pressure { refused: &refused }));
+            let freed = context::in_hook(|| hook(&Pressure { refused: &refused }));
             if freed.unwrap_or(0) == 0 {
                 break;
             }
@@ -434,7 +434,7 @@ impl Counter {
 
     pub(crate) fn count_charged(&self, block: Option<&Block>, n: u64) {
         if self.is_memory() {
-            registry::note_charged(n);
+            freed::note_charged(n);
         }
         if self.tree().audited {
             match block.and_then(|block| block.audit_or_page(self.index)) {
@@ -446,7 +446,7 @@ impl Counter {
 
     pub(crate) fn count_uncharged(&self, block: Option<&Block>, n: u64) {
         if self.is_memory() {
-            registry::note_uncharged(n);
+            freed::note_uncharged(n);
         }
         if self.tree().audited {
             match block.and_then(|block| block.audit_or_page(self.index)) {

@@ -4,7 +4,7 @@
 //! it has none, no policy is asked and none is told. A tree of bare counters has no policies at all.
 
 use crate::counter::object::Counter;
-use crate::thread::registry::Block;
+use crate::thread::block::Block;
 
 /// What a tree's policies are asked and told: one object for each tree.
 ///

@@ -18,7 +18,7 @@ use crate::counter::tree::Tree;
 use crate::counter::walk::{Amount, Walked};
 use crate::sync::barrier::BarrierFailed;
 use crate::sync::{Ordering, fence_after_exchange};
-use crate::thread::registry::Block;
+use crate::thread::block::Block;
 
 /// Margins at which a stock closes and opens, in batches per registered thread: 4 and 16 batches for two threads.
 const CLOSE_BELOW: u64 = 2;

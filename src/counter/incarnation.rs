@@ -30,7 +30,7 @@ use std::ptr;
 
 use crate::counter::object::Counter;
 use crate::sync::{AtomicU64, Ordering, fence_after_exchange, pause_point};
-use crate::thread::registry;
+use crate::thread::deferred;
 
 const OFFLINE: u64 = 1 << 31;
 /// Somebody finds out whether it is done with.
@@ -218,7 +218,7 @@ impl Counter {
             {
                 // Relaxed: from here on the object is this thread's; the pool's locks hand it on.
                 self.usage.spent.store(!has_next(word), Ordering::Relaxed);
-                let after = registry::exchange_release_queue(ptr::from_ref(self).cast());
+                let after = deferred::exchange_release_queue(ptr::from_ref(self).cast());
                 self.usage.next_to_release.store(after.cast_mut().cast(), Ordering::Relaxed);
                 return;
             }

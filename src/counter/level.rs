@@ -8,7 +8,7 @@ use crate::counter::peak::Peaks;
 use crate::counter::refusal::Refusal;
 use crate::counter::watch::WAITING;
 use crate::sync::{Ordering, fence_after_exchange};
-use crate::thread::registry;
+use crate::thread::context;
 
 /// A level has let a walk pass.
 pub(crate) struct Admitted {
@@ -105,7 +105,7 @@ impl Counter {
     #[inline(never)]
     fn may_use_reserve(&self, new: i64) -> bool {
         // SeqCst (E31): after the exchange on usage; pairs with `impose_max`.
-        registry::in_reclaim() && within(new, self.limits.ceiling.load(Ordering::SeqCst))
+        context::in_reclaim() && within(new, self.limits.ceiling.load(Ordering::SeqCst))
     }
 
     /// Refused without a look at usage before.

@@ -23,10 +23,12 @@ use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
 use crate::pressure::service::serve_all;
 use crate::stat::coordinator::Coordinator;
 use crate::stat::published::PublishedPlace;
-use crate::sync::{Ordering, Shared, registry};
+use crate::sync::{Ordering, Shared};
+use crate::thread::block::Block;
 use crate::thread::directory::Header;
 use crate::thread::foreign::Foreign;
-use crate::thread::{objects, registry};
+use crate::thread::registry::registry;
+use crate::thread::{deferred, objects, slow_path};
 
 /// Bytes from one counter of a group to the next.
 const STRIDE: usize = size_of::<Counter>().next_multiple_of(PoolAlign::LINE);
@@ -217,11 +219,11 @@ impl Counter {
     }
 }
 
-/// A slow path of this thread, see [`registry::slow_path`]; what died in it is buried when it is over, who waits for
+/// A slow path of this thread, see [`slow_path::run`]; what died in it is buried when it is over, who waits for
 /// what it freed is served, and what it took from pools is told.
 #[inline]
-pub(crate) fn slow_path<R>(work: impl FnOnce(Option<&registry::Block>, bool) -> R) -> R {
-    let result = registry::slow_path(|block, nested| (work(block, nested), nested));
+pub(crate) fn slow_path<R>(work: impl FnOnce(Option<&Block>, bool) -> R) -> R {
+    let result = slow_path::run(|block, nested| (work(block, nested), nested));
     if !result.1 {
         release_all_claimed();
         serve_all();
@@ -250,7 +252,7 @@ impl Counter {
 #[inline]
 pub(crate) fn release_all_claimed() {
     loop {
-        let first = registry::exchange_release_queue(ptr::null());
+        let first = deferred::exchange_release_queue(ptr::null());
         if first.is_null() {
             return;
         }
@@ -265,7 +267,7 @@ fn release_claimed_slow(first: *const ()) {
     // SAFETY: queued by `Counter::claim_slow`, whose exchange made the object this thread's; objects are never freed.
     while let Some(node) = unsafe { next.as_ref::<'static>() } {
         next = node.usage.next_to_release.load(Ordering::Relaxed);
-        let gone = registry::slow_path(|_, _| {
+        let gone = slow_path::run(|_, _| {
             let (life, parent) = node.tree().bury(node);
             // Its parent may follow, and with the root the tree: the list starts anew with it.
             if let Some(parent) = parent

@@ -22,9 +22,10 @@ use crate::stat::coordinator::Coordinator;
 use crate::sync::barrier::{Barrier, BarrierState};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
-use crate::sync::{Arc, Ordering, Registrar, Shared, registry};
+use crate::sync::{Arc, Ordering, Shared};
 use crate::thread::audit::Cell as AuditCell;
 use crate::thread::directory::SlotIndex;
+use crate::thread::registry::{Registrar, registry};
 use crate::thread::slot::Slot;
 
 /// What all counters of a tree share.

@@ -10,7 +10,7 @@ use std::ptr;
 use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::sync::Ordering;
-use crate::thread::context;
+use crate::thread::deferred;
 
 /// min, low or a soft limit has been set in this life: levels above are to be told of changes of usage.
 pub(crate) const TOLD: u64 = 1;
@@ -162,7 +162,7 @@ impl Counter {
         // AcqRel (E25, E26): pairs with `unlist`. Where it is listed already, who serves it sees what came before this.
         if self.limits.watched.fetch_or(LISTED, Ordering::AcqRel) & LISTED == 0 {
             self.first().state().pin();
-            let after = context::exchange_served(ptr::from_ref(self).cast());
+            let after = deferred::exchange_served(ptr::from_ref(self).cast());
             self.usage.next_served.store(after.cast_mut().cast(), Ordering::Relaxed);
         }
     }

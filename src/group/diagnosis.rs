@@ -10,7 +10,7 @@ use crate::counter::object::Counter;
 use crate::hierarchy::events;
 use crate::state::events::Event;
 use crate::sync::Ordering;
-use crate::thread::registry;
+use crate::thread::slow_path;
 use crate::units::{Bytes, Limit};
 
 /// Children that a refusal names.
@@ -28,7 +28,7 @@ pub(crate) type Holders = [Option<(Group, u64)>; HOLDERS];
 /// Who holds most below `level`. Allocates nothing: who asks may be an allocator, and then nobody is named.
 pub(crate) fn holders(level: &'static Counter) -> Holders {
     let mut most: [Option<(&'static Counter, u64)>; HOLDERS] = [None; HOLDERS];
-    if !level.is_memory() || !(1..=LOOKED_AT_MAX).contains(&level.children()) || registry::in_slow_path() {
+    if !level.is_memory() || !(1..=LOOKED_AT_MAX).contains(&level.children()) || slow_path::is_running() {
         return [const { None }; HOLDERS];
     }
     slow_path(|_, _| {

@@ -17,9 +17,8 @@ use crate::reclaim::round::{Request, TIME_MAX};
 use crate::reclaim::{ReclaimCause, registrations, round};
 use crate::state::events::Event;
 use crate::sync::{is_over, sleep};
-use crate::thread::context;
-use crate::thread::registry;
 use crate::thread::slot::Consume;
+use crate::thread::{context, slow_path};
 use crate::units::Limit;
 
 /// What is reclaimed at a time, at least: the kernel's SWAP_CLUSTER_MAX.
@@ -56,7 +55,7 @@ pub(crate) fn holds_up(node: &'static Counter) -> bool {
 fn throttle(node: &'static Counter, bytes: u64, waits: bool) -> Duration {
     let over = |node: &'static Counter| node.over_high().filter(|level| !level.is_observed());
     node.over_high().for_each(|level| note(level, Event::High));
-    if registry::in_slow_path() {
+    if slow_path::is_running() {
         // An allocator's charge: the one that it is part of is delayed.
         context::note_over_high(bytes);
     }

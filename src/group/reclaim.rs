@@ -16,7 +16,7 @@ use crate::reclaim::{
     Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimReport, effective, excess, registrations, round,
 };
 use crate::sync::{Arc, model_failed};
-use crate::thread::registry;
+use crate::thread::context;
 use crate::units::Limit;
 
 /// A reclaimer's place in its group; dropped, it is gone. The drop may block: in async code on another thread.
@@ -58,7 +58,7 @@ impl Drop for Registration {
         self.reclaimer.retire();
         let gone = slow_path(|_, _| registrations::unregister(&self.tree, &self.reclaimer));
         // No thread waits inside a reclaimer: two that drop each other's registration would wait for each other.
-        if !registry::in_reclaim() {
+        if !context::in_reclaim() {
             self.reclaimer.wait();
         }
         // Foreign code may be dropped with it: no lock is held here.

@@ -16,10 +16,9 @@ use crate::pressure::line::{Decision, Ticket};
 use crate::reclaim::round::Request;
 use crate::reclaim::{ReclaimCause, registrations, round};
 use crate::sync::{Arc, Thread, is_over, park, this_thread};
-use crate::thread::context;
 use crate::thread::directory::Header;
-use crate::thread::registry;
 use crate::thread::slot::Consume;
+use crate::thread::{context, slow_path};
 
 /// What a charge may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,7 +172,7 @@ fn charge_unmet(
 #[inline]
 pub(crate) fn try_once(node: &'static Counter, bytes: u64, missed: Consume) -> Result<(), ChargeFailure> {
     // What a charge that is not delayed has noted is not for this one. An allocator's inside another one leaves it.
-    if !registry::in_slow_path() {
+    if !slow_path::is_running() {
         context::take_over_high();
     }
     if node.state().is_offline() {

@@ -15,7 +15,7 @@ use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, PoolAlign, cache};
 use crate::state::events::{Event, EventCounts};
 use crate::sync::{AtomicPtr, Ordering, Shared, fence_after_exchange};
-use crate::thread::{objects, registry};
+use crate::thread::{objects, slow_path};
 
 /// The cache that counts of events are taken from.
 pub(crate) fn event_cache(align: PoolAlign) -> Shared<Cache> {
@@ -84,10 +84,10 @@ fn counts_or_make<'a>(group: &'a Counter, cache: &Cache) -> Option<&'a EventCoun
 #[allow(unsafe_code)]
 fn make_counts<'a>(group: &'a Counter, cache: &Cache) -> Option<&'a EventCounts> {
     // A thread that charges inside the pool's locks must not come back to them.
-    if registry::is_nested() {
+    if slow_path::is_nested() {
         return None;
     }
-    registry::slow_path(|_, _| {
+    slow_path::run(|_, _| {
         let object = objects::take(cache).ok()?;
         let made = object.first::<EventCounts>();
         // SAFETY: of that size and alignment, and this thread's alone.

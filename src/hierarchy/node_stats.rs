@@ -19,7 +19,7 @@ use crate::stat::published::{PublishedPlace, PublishedStats, StatScope};
 use crate::sync::Ordering;
 use crate::thread::cells::{Added, Row};
 use crate::thread::directory::Header;
-use crate::thread::registry::Local;
+use crate::thread::local::{Local, with_local};
 
 /// Where an account is kept: at the group, so many levels above it, or at the root.
 pub(crate) type Above = u16;
@@ -81,7 +81,7 @@ impl Header {
                 StatScope::On(node) => block.cells_on_behind(self, node.into()),
             }
         };
-        crate::sync::with_local(find).map_or(Added::Nowhere, |cells| cells.add(stat, delta))
+        with_local(find).map_or(Added::Nowhere, |cells| cells.add(stat, delta))
     }
 
     #[cold]

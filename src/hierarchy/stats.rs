@@ -10,10 +10,11 @@ use crate::stat::visits::{Unlist, Visits};
 use crate::stat::{Stat, Stats};
 use crate::sync::Ordering;
 use crate::sync::barrier::BarrierState;
+use crate::thread::block::Block;
 use crate::thread::cells::{Added, Cells};
 use crate::thread::directory::Header;
-use crate::thread::registry;
-use crate::thread::registry::{Block, Local};
+use crate::thread::local;
+use crate::thread::local::{Local, with_local};
 
 // === The write path ===
 
@@ -22,7 +23,7 @@ impl Header {
     #[inline(always)]
     pub(crate) fn stat_add(&self, stat: Stat, delta: i64) {
         let find = |local: &Local| local.fast_block().and_then(|block| block.cells_behind(self));
-        let added = crate::sync::with_local(find).map_or(Added::Nowhere, |cells| cells.add(stat, delta));
+        let added = with_local(find).map_or(Added::Nowhere, |cells| cells.add(stat, delta));
         if added != Added::Done {
             self.stat_add_slow(stat, delta, added);
         }
@@ -131,7 +132,7 @@ impl Counter {
     /// After an addition that was due: list the cells, announce what they hold. Takes no lock and allocates nothing: no
     /// slow path of the kind that must not nest.
     pub(crate) fn attend(&self, stats: &Coordinator, scope: StatScope) {
-        let cells = registry::with_block(|block| block.and_then(|block| self.cells(block, scope)));
+        let cells = local::with_block(|block| block.and_then(|block| self.cells(block, scope)));
         if let (Some(part), Some(cells)) = (self.part_of(scope), cells)
             && stats.list_and_announce(part, cells)
         {

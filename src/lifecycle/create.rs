@@ -25,9 +25,9 @@ use crate::hierarchy::name::Name;
 use crate::pool::NoMemory;
 use crate::reclaim::{excess, registrations, rings};
 use crate::sync::{Arc, Ordering, PENDING_CLOSE_MAX, fence_after_exchange};
+use crate::thread::block::Block;
 use crate::thread::ids::next_id;
-use crate::thread::registry;
-use crate::thread::registry::Block;
+use crate::thread::local;
 use crate::thread::slot::Slot;
 
 impl<E> From<NoMemory> for NotCreated<E> {
@@ -400,7 +400,7 @@ impl Tree {
         node.header.capacity.swap(0, Ordering::SeqCst);
         fence_after_exchange();
         let charger = node.charger.load(Ordering::SeqCst);
-        let mine = registry::with_block(|block| match block {
+        let mine = local::with_block(|block| match block {
             Some(block) if charger == block.charger() => {
                 Some(block.slot(node.index).map_or(0, |slot| slot.take_back(u64::MAX, node.incarnation().fenced)))
             }

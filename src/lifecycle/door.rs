@@ -7,7 +7,7 @@ use crate::hierarchy::events;
 use crate::reclaim::excess;
 use crate::stat::Stat;
 use crate::state::events::Event;
-use crate::thread::registry::Block;
+use crate::thread::block::Block;
 
 /// The policies of every tree of groups. What they keep for a tree and for a group lies with the tree and the group.
 pub(crate) struct GroupPolicies;

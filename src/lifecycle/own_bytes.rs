@@ -14,10 +14,9 @@ use crate::stat::coordinator::Coordinator;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicBool, AtomicU64 as StatU64};
 use crate::sync::{AtomicU64, Ordering};
-use crate::thread::context;
 use crate::thread::directory::Header;
-use crate::thread::registry;
 use crate::thread::slot::Consume;
+use crate::thread::{context, slow_path};
 
 /// The charge follows the figure once they are so far apart.
 const STEP: u64 = 64 << 10;
@@ -192,7 +191,7 @@ impl Tree {
     fn look(&self) {
         // An allocator that charges, or a listener inside a walk: whoever is outside of it looks. AcqRel (E38): pairs with
         // itself and with the exchange below. Who is not the first leaves what came before this to who is.
-        if registry::in_slow_path() || self.own.asked.fetch_add(1, Ordering::AcqRel) > 0 {
+        if slow_path::is_running() || self.own.asked.fetch_add(1, Ordering::AcqRel) > 0 {
             return;
         }
         let mut asked = 1;

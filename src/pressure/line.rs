@@ -22,10 +22,9 @@ use crate::counter::watch::{WAITING, WAITS};
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::registrations;
 use crate::sync::{Ordering, fence_after_exchange, model_failed};
+use crate::thread::block::Block;
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
-use crate::thread::registry;
-use crate::thread::registry::Block;
 
 /// How far behind the first somebody may stand who passes him.
 const WINDOW: usize = 64;
@@ -108,7 +107,7 @@ impl Counter {
     pub(crate) fn may_pass(&self, n: u64) -> bool {
         let less = |left: u64| left.checked_sub(n);
         self.is_before_the_first()
-            || registry::in_reclaim()
+            || context::in_reclaim()
             || self.pass.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
@@ -120,7 +119,7 @@ impl Counter {
     /// A charge of `n` that may have passed the first in line was refused further up. If another one is first by now he
     /// may be passed by so much more, but never by more than he asks for at a time.
     pub(crate) fn has_not_passed(&self, n: u64) {
-        let passed = !self.is_before_the_first() && !registry::in_reclaim();
+        let passed = !self.is_before_the_first() && !context::in_reclaim();
         if passed && self.is_watched_for(WAITING) {
             let most = self.first.load(Ordering::Relaxed);
             let more = |left: u64| Some(left.saturating_add(n).min(most));

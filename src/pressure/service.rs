@@ -12,13 +12,12 @@ use crate::counter::object::Counter;
 use crate::pressure::listeners::{self, Notification, Notifications};
 use crate::pressure::wakers::Wakers;
 use crate::sync::Ordering;
-use crate::thread::context;
-use crate::thread::registry;
+use crate::thread::{deferred, slow_path};
 
 /// Serve what this thread has listed. No lock is held, and no slow path of this thread is under way.
 #[inline]
 pub(crate) fn serve_all() {
-    if context::has_to_serve() {
+    if deferred::has_to_serve() {
         serve_slow();
     }
 }
@@ -26,10 +25,10 @@ pub(crate) fn serve_all() {
 #[cold]
 #[inline(never)]
 fn serve_slow() {
-    let mut first = context::exchange_served(ptr::null());
+    let mut first = deferred::exchange_served(ptr::null());
     let (mut wakers, mut notifications) = (Wakers::default(), Notifications::new());
     while !first.is_null() {
-        registry::slow_path(|block, _| {
+        slow_path::run(|block, _| {
             let mut next = first.cast::<Counter>();
             // SAFETY: listed with a handle by `Counter::list`; objects are never freed.
             #[allow(unsafe_code)]
@@ -44,7 +43,7 @@ fn serve_slow() {
             }
         });
         release_all_claimed();
-        first = context::exchange_served(ptr::null());
+        first = deferred::exchange_served(ptr::null());
     }
     wakers.wake();
     notifications.into_iter().for_each(Notification::dispatch);

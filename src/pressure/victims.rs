@@ -26,7 +26,6 @@ use crate::sync::stat_atomic::AtomicBool;
 use crate::sync::{Arc, Ordering, is_over, model_failed};
 use crate::thread::context;
 use crate::thread::foreign::{Calls, Foreign};
-use crate::thread::registry;
 
 /// Bits of `Counter::oom`: it stands for its whole subtree; it and all below are spared; it and all below are only
 /// observed; its policy.
@@ -416,7 +415,7 @@ impl Chosen {
             let (group, domain) = (hook.node.header, self.domain.header);
             let why = Cancel { group, domain, wanted: self.wanted, overrun: self.overrun };
             let call = || hook.calls.begin().map(|_call| hook.hook.call(|hook| hook(&why)));
-            if let Some(Some(Err(_))) = registry::in_hook(call) {
+            if let Some(Some(Err(_))) = context::in_hook(call) {
                 events::count_and_notify(hook.node, Event::Panic);
             }
         }

@@ -35,7 +35,7 @@ use crate::stat::visits::Unlist;
 use crate::state::events::Event;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering, is_over, pause};
-use crate::thread::registry;
+use crate::thread::{context, freed};
 
 /// Laps of a pass after those that learn how much there is: one is not enough where groups give less than they said.
 const LAPS_MAX: u32 = 6;
@@ -167,7 +167,7 @@ fn config(of: &Counter) -> ReclaimConfig {
 /// One round for `want` bytes of the subtree of `target`. `None` inside a reclaimer: reclaim does not nest.
 pub(crate) fn run(target: &'static Counter, want: u64, request: &mut Request) -> Option<Outcome> {
     static ROUNDS: AtomicU64 = AtomicU64::new(1);
-    registry::in_hook(|| {
+    context::in_hook(|| {
         // In this order: a ring comes before the first reclaimer.
         let asked = want > 0 && registrations::any_below(target);
         let mut round = Round {
@@ -437,10 +437,10 @@ impl Round<'_> {
             history: &reclaimer.history,
         };
         self.request.asked = true;
-        let (usage, uncharged, promised) = (target.usage(), registry::uncharged(), reclaimer.history.promised());
+        let (usage, uncharged, promised) = (target.usage(), freed::uncharged(), reclaimer.history.promised());
         let calls = reclaimer.calls_begun();
         let claimed = reclaimer.call(want, &context);
-        let seen = registry::uncharged_since(uncharged);
+        let seen = freed::uncharged_since(uncharged);
         let seen = seen.max(claimed.as_ref().map_or(0, |&claimed| claimed.min(usage.saturating_sub(target.usage()))));
         // In open stocks more may have come back than shows, but not time and again.
         let unseen = claimed.as_ref().map_or(0, |&claimed| claimed.saturating_sub(seen));

@@ -18,6 +18,8 @@
 //! A thread takes a lock only below those that it holds; debug builds assert it. Nobody waits for `Stocks` while in
 //! transit, see `transit`.
 
+#[cfg(debug_assertions)]
+use std::cell::Cell;
 use std::ops::{Deref, DerefMut, Index, IndexMut};
 
 use smallvec::SmallVec;
@@ -119,6 +121,9 @@ impl<T> IndexMut<usize> for LockGuards<'_, T> {
     }
 }
 
+#[cfg(debug_assertions)]
+super::per_thread!(with_innermost: Cell<u8> = Cell::new(0));
+
 /// The innermost rank that this thread holds, restored on drop. Nothing in release builds.
 struct Held {
     #[cfg(debug_assertions)]
@@ -128,7 +133,7 @@ struct Held {
 impl Held {
     #[cfg(debug_assertions)]
     fn enter(rank: Rank) -> Self {
-        let outer = super::with_local(|local| local.held.replace(rank as u8));
+        let outer = with_innermost(|innermost| innermost.replace(rank as u8));
         assert!(outer < rank as u8, "lock order: {rank:?} inside rank {outer}");
         Held { outer }
     }
@@ -146,6 +151,6 @@ impl Held {
 #[cfg(debug_assertions)]
 impl Drop for Held {
     fn drop(&mut self) {
-        super::with_local(|local| local.held.set(self.outer));
+        with_innermost(|innermost| innermost.set(self.outer));
     }
 }

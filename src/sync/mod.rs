@@ -25,18 +25,18 @@ pub(crate) use model::set_paired;
 #[cfg(any(loom, shuttle))]
 pub(crate) use model::{
     AtomicI64, AtomicPtr, AtomicU32, AtomicU64, IDLE_VISITS, NameHasher, PAGE_SLOTS, PAGES_MAX, PENDING_CLOSE_MAX,
-    POOL_OBJECTS, POOL_PAGE, POOL_PAGES, POOL_STASH, Patience, Registrar, SHARDS, SLICE, Shared, Thread, fence,
-    is_over, model_failed, owner, park, pause, pool_stashes, prefetch, process_wide, processor, registry, rest, share,
-    sleep, start_thread, this_thread, with_local,
+    POOL_OBJECTS, POOL_PAGE, POOL_PAGES, POOL_STASH, Patience, SHARDS, SLICE, Shared, Thread, box_zeroed, fence,
+    follow, is_over, model_failed, park, pause, per_thread, pool_stashes, prefetch, process_wide, processor, rest,
+    share, sleep, stand_in, start_thread, this_thread, until_thread_exit,
 };
 #[cfg(any(loom, shuttle))]
 use model::{Mutex, MutexGuard};
 #[cfg(not(any(loom, shuttle)))]
 pub(crate) use real::{
-    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, IDLE_VISITS, NameHasher, PENDING_CLOSE_MAX, POOL_OBJECTS, POOL_PAGE,
-    POOL_PAGES, POOL_STASH, Patience, Registrar, SHARDS, SLICE, Shared, Thread, fence, is_over, model_failed, owner,
-    park, pause, pool_stashes, prefetch, process_wide, processor, registry, rest, share, sleep, start_thread,
-    this_thread, with_local,
+    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, IDLE_VISITS, NameHasher, PAGE_SLOTS, PAGES_MAX, PENDING_CLOSE_MAX,
+    POOL_OBJECTS, POOL_PAGE, POOL_PAGES, POOL_STASH, Patience, SHARDS, SLICE, Shared, Thread, box_zeroed, fence,
+    follow, is_over, model_failed, park, pause, per_thread, pool_stashes, prefetch, process_wide, processor, rest,
+    share, sleep, stand_in, start_thread, this_thread, until_thread_exit,
 };
 #[cfg(not(any(loom, shuttle)))]
 use real::{Mutex, MutexGuard};

@@ -7,9 +7,8 @@
 pub(crate) mod checker;
 
 use std::cell::Cell;
-
-use super::{Arc, Ordering};
-use crate::thread::registry::{Local, Owner, Registry};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 pub(crate) use checker::{
     AtomicI64, AtomicPtr, AtomicU32, AtomicU64, IDLE_VISITS, MutexGuard, PAGE_SLOTS, PAGES_MAX, PENDING_CLOSE_MAX,
@@ -71,12 +70,10 @@ pub(crate) fn pool_stashes() -> usize {
 /// Nothing that a model could see.
 pub(crate) fn prefetch<T>(_address: *const T) {}
 
-pub(crate) type Registrar = Shared<Registry>;
-
 /// Defines a function that returns the one value of the model, made on first use.
 macro_rules! process_wide {
     ($name:ident: $type:ty = $make:expr) => {
-        pub(crate) fn $name() -> $crate::sync::Shared<$type> {
+        pub(crate) fn $name() -> std::sync::Arc<$type> {
             $crate::sync::checker::lazy_static! {
                 static ref VALUE: std::sync::Arc<$type> = std::sync::Arc::new($make());
             }
@@ -86,22 +83,69 @@ macro_rules! process_wide {
 }
 pub(crate) use process_wide;
 
-process_wide!(registry: Registry = Registry::new);
+/// Defines a function that shows a thread its own value. A checker destroys a thread's values in any order; the real one
+/// has no destructor and is always there, so a new value stands for one that is gone.
+macro_rules! per_thread {
+    ($(#[$about:meta])* $visible:vis $name:ident: $type:ty = $init:expr) => {
+        $(#[$about])*
+        $visible fn $name<R>(read: impl FnOnce(&$type) -> R) -> R {
+            $crate::sync::checker::thread_local! {
+                static VALUE: $type = $init;
+            }
+            let mut read = Some(read);
+            let mut call = |value: &$type| read.take().map(|read| read(value));
+            VALUE.try_with(&mut call).ok().flatten().or_else(|| call(&$init)).expect("called once")
+        }
+    };
+}
+pub(crate) use per_thread;
 
-checker::thread_local! {
-    static LOCAL: Local = Local::new();
-    static OWNER: Owner = Owner::register(registry());
+/// Defines a function that makes a value for the thread on first use, which the thread's exit drops. The function returns
+/// false where the thread has dropped it already.
+macro_rules! until_thread_exit {
+    ($(#[$about:meta])* $visible:vis $name:ident: $type:ty = $make:expr) => {
+        $(#[$about])*
+        $visible fn $name() -> bool {
+            $crate::sync::checker::thread_local! {
+                static VALUE: $type = $make;
+            }
+            VALUE.try_with(|_| ()).is_ok()
+        }
+    };
+}
+pub(crate) use until_thread_exit;
+
+/// The value that the real one has as zeroes: a checker's atomics are not all zero.
+///
+/// # Safety
+///
+/// None here; see the real one.
+#[allow(unsafe_code)]
+pub(crate) unsafe fn box_zeroed<T>(make: impl FnOnce() -> T) -> Box<T> {
+    Box::new(make())
 }
 
-pub(crate) fn with_local<R>(read: impl FnOnce(&Local) -> R) -> R {
-    let mut read = Some(read);
-    let mut call = |local: &Local| read.take().map(|read| read(local));
-    // A checker destroys a thread's locals in any order; the real one has no destructor and is always there.
-    LOCAL.try_with(&mut call).ok().flatten().or_else(|| call(&Local::new())).expect("called once")
+/// Defines a function that returns what a pointer holds where a thread has made no value yet: null, for a checker's atomics
+/// are no statics.
+macro_rules! stand_in {
+    ($(#[$about:meta])* $visible:vis $name:ident: $type:ty = $value:expr) => {
+        $(#[$about])*
+        $visible const fn $name() -> *const $type {
+            std::ptr::null()
+        }
+    };
 }
+pub(crate) use stand_in;
 
-pub(crate) fn owner() -> bool {
-    OWNER.try_with(|_| ()).is_ok()
+/// Follows a pointer that a thread has set; `None` where it has set none.
+///
+/// # Safety
+///
+/// What the pointer leads to lives for `'a`.
+#[allow(unsafe_code)]
+pub(crate) unsafe fn follow<'a, T>(pointer: *const T) -> Option<&'a T> {
+    // SAFETY: says the caller.
+    unsafe { pointer.as_ref() }
 }
 
 /// In a model patience has no end: the scheduler runs somebody else.

@@ -1,13 +1,12 @@
 //! The real side of the door: `std` atomics, parking_lot locks, thread-locals.
 
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 pub(crate) use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, fence};
 
 pub(crate) use parking_lot::{Mutex, MutexGuard};
-
-use crate::thread::registry::{Local, Owner, Registry};
 
 /// Most objects of a pool's chunk.
 pub(crate) const POOL_OBJECTS: usize = 4_096;
@@ -18,6 +17,13 @@ pub(crate) const POOL_STASH: usize = 32;
 /// Of the directory of pools' chunks: pages, and chunks of a page.
 pub(crate) const POOL_PAGES: usize = 4_096;
 pub(crate) const POOL_PAGE: usize = 256;
+
+/// Entries of a page of a thread's directory: 4 KiB of 16-byte slots.
+pub(crate) const PAGE_SLOTS: usize = 256;
+
+/// Pages of a thread's directory. 16,384 x 256 slots: counters beyond four million at a time go without stock. The
+/// directory takes address space; only what is touched becomes memory.
+pub(crate) const PAGES_MAX: usize = 16_384;
 
 /// Threads that run at once, for which a pool keeps objects at hand.
 pub(crate) fn pool_stashes() -> usize {
@@ -65,12 +71,10 @@ pub(crate) fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
-pub(crate) type Registrar = Shared<Registry>;
-
 /// Defines a function that returns the one value of the process, made on first use.
 macro_rules! process_wide {
     ($name:ident: $type:ty = $make:expr) => {
-        pub(crate) fn $name() -> $crate::sync::Shared<$type> {
+        pub(crate) fn $name() -> &'static $type {
             static VALUE: std::sync::OnceLock<$type> = std::sync::OnceLock::new();
             VALUE.get_or_init($make)
         }
@@ -78,26 +82,81 @@ macro_rules! process_wide {
 }
 pub(crate) use process_wide;
 
-process_wide!(registry: Registry = Registry::new);
+/// Defines a function that shows a thread its own value: const-initialised and without destructor, so that reading it is
+/// one move relative to the thread pointer, at any moment of the thread's life.
+macro_rules! per_thread {
+    ($(#[$about:meta])* $visible:vis $name:ident: $type:ty = $init:expr) => {
+        $(#[$about])*
+        #[inline(always)]
+        $visible fn $name<R>(read: impl FnOnce(&$type) -> R) -> R {
+            const { assert!(!std::mem::needs_drop::<$type>(), "a destructor would end the value before its thread") };
+            std::thread_local! {
+                static VALUE: $type = const { $init };
+            }
+            VALUE.with(read)
+        }
+    };
+}
+pub(crate) use per_thread;
 
-thread_local! {
-    /// Const-initialised and without destructor: reading it is one move relative to the thread pointer, at any
-    /// moment of the thread's life.
-    static LOCAL: Local = const { Local::new() };
+/// Defines a function that makes a value for the thread on first use, which the thread's exit drops. The function returns
+/// false where the thread has dropped it already.
+macro_rules! until_thread_exit {
+    ($(#[$about:meta])* $visible:vis $name:ident: $type:ty = $make:expr) => {
+        $(#[$about])*
+        $visible fn $name() -> bool {
+            std::thread_local! {
+                static VALUE: $type = $make;
+            }
+            VALUE.try_with(|_| ()).is_ok()
+        }
+    };
+}
+pub(crate) use until_thread_exit;
 
-    /// Has the destructor. Reached by `try_with` only.
-    static OWNER: Owner = Owner::register(registry());
+/// Makes a value in place on the heap: it may be larger than a small thread's stack. `make` returns the same value, for a
+/// checker. Zeroed memory of this size comes from the system untouched: what is not written takes address space only.
+///
+/// # Safety
+///
+/// All-zero bytes are the value that `make` returns.
+#[allow(unsafe_code)]
+pub(crate) unsafe fn box_zeroed<T>(_make: impl FnOnce() -> T) -> Box<T> {
+    const { assert!(size_of::<T>() > 0) };
+    let layout = Layout::new::<T>();
+    // SAFETY: the type has a size, and its layout is that of the box; all-zero bytes are a value of it, says the caller.
+    unsafe {
+        let memory = alloc_zeroed(layout).cast::<T>();
+        if memory.is_null() {
+            handle_alloc_error(layout);
+        }
+        Box::from_raw(memory)
+    }
 }
 
-/// This thread's fast words.
+/// Defines a function that returns what a pointer holds where a thread has made no value yet: the address of one that
+/// stands for it, which saves the reader a test.
+macro_rules! stand_in {
+    ($(#[$about:meta])* $visible:vis $name:ident: $type:ty = $value:expr) => {
+        $(#[$about])*
+        $visible const fn $name() -> *const $type {
+            static VALUE: $type = $value;
+            &raw const VALUE
+        }
+    };
+}
+pub(crate) use stand_in;
+
+/// Follows a pointer that a thread has set, or one to what stands for the value. Without a test: either is there.
+///
+/// # Safety
+///
+/// What the pointer leads to lives for `'a`.
 #[inline(always)]
-pub(crate) fn with_local<R>(read: impl FnOnce(&Local) -> R) -> R {
-    LOCAL.with(read)
-}
-
-/// Register this thread on first use. False: the thread is past its destructor and stays without stock.
-pub(crate) fn owner() -> bool {
-    OWNER.try_with(|_| ()).is_ok()
+#[allow(unsafe_code)]
+pub(crate) unsafe fn follow<'a, T>(pointer: *const T) -> Option<&'a T> {
+    // SAFETY: says the caller.
+    Some(unsafe { &*pointer })
 }
 
 /// Bounded patience: spin, then yield, at most a millisecond. A thread that was preempted in transit gets the time to

@@ -2,7 +2,7 @@
 
 use super::loom_lifecycle::bare;
 use super::{beside, model, model_without_pair, stocked};
-use crate::thread::registry::in_hook;
+use crate::thread::context::in_hook;
 use crate::{Charge, ChargeError, CounterConfig, CounterSet, Group, Limit, PageCounter, SetStock};
 
 fn unstocked() -> CounterConfig {

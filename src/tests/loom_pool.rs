@@ -10,7 +10,7 @@ use super::{model, model_without_pair};
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
 use crate::sync::{AtomicU64, Ordering, POOL_OBJECTS, POOL_PAGE, POOL_PAGES};
-use crate::thread::{objects, registry};
+use crate::thread::{objects, slow_path};
 
 /// A word that is 0 while nobody has it.
 #[repr(C)]
@@ -27,7 +27,7 @@ struct Taken {
 
 /// Under the crate's own rules: a thread has a number once it has been in a slow path.
 fn take(cache: &Cache) -> Result<Taken, NoMemory> {
-    registry::slow_path(|_, _| objects::take(cache)).map(|object| {
+    slow_path::run(|_, _| objects::take(cache)).map(|object| {
         let word = object.start.cast::<Word>();
         // SAFETY: an object of the caller's, of so many bytes, zeroed or made.
         unsafe {
@@ -52,7 +52,7 @@ impl Taken {
     }
 
     fn put(self, cache: &Cache) {
-        registry::slow_path(|_, _| objects::put(cache, self.number));
+        slow_path::run(|_, _| objects::put(cache, self.number));
     }
 }
 

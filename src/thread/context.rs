@@ -1,7 +1,9 @@
 //! What a walk leaves for the end of its slow path, and whose code runs on this thread: words of the thread's own.
 
 use std::cell::Cell;
-use std::ptr;
+
+use crate::sync::per_thread;
+use crate::thread::local::with_local;
 
 /// One waker more on a thread's stack; listeners are counted below it.
 const WAKES: u32 = 1 << 16;
@@ -9,10 +11,9 @@ const WAKES: u32 = 1 << 16;
 /// Who has no ticket has come after all who have.
 const NEWCOMER: u64 = u64::MAX;
 
-/// Part of what a thread reaches without a call.
-pub(crate) struct Notes {
-    /// Levels that this thread has to serve once it holds nothing: a list through them.
-    served: Cell<*const ()>,
+struct Notes {
+    /// This thread runs a pressure hook or reclaims.
+    hook: Cell<bool>,
     /// The ticket of who waits and this thread charges for; [`NEWCOMER`] where for itself.
     ticket: Cell<u64>,
     /// Units of a walk that has left a level above its high; 0: none has.
@@ -22,66 +23,74 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
-    pub(crate) const fn new() -> Self {
-        Notes {
-            served: Cell::new(ptr::null()),
-            ticket: Cell::new(NEWCOMER),
-            over_high: Cell::new(0),
-            telling: Cell::new(0),
-        }
+    const fn new() -> Self {
+        Notes { hook: Cell::new(false), ticket: Cell::new(NEWCOMER), over_high: Cell::new(0), telling: Cell::new(0) }
     }
 }
 
-/// Puts `first` in front of what this thread has to serve; returns what stood there.
+per_thread!(with_notes: Notes = Notes::new());
+
+/// Runs foreign code as a pressure hook or as a reclaimer, outside of any slow path. `None` inside another: pressure
+/// does not nest.
+pub(crate) fn in_hook<R>(hook: impl FnOnce() -> R) -> Option<R> {
+    struct Leave(u32);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            with_notes(|notes| notes.hook.set(false));
+            with_local(|local| local.slow.set(self.0));
+        }
+    }
+    if with_notes(|notes| notes.hook.replace(true)) {
+        return None;
+    }
+    let _leave = Leave(with_local(|local| local.slow.replace(0)));
+    Some(hook())
+}
+
+/// Whether this thread runs a pressure hook or reclaims.
 #[inline]
-pub(crate) fn exchange_served(first: *const ()) -> *const () {
-    crate::sync::with_local(|local| local.notes.served.replace(first))
+pub(crate) fn in_reclaim() -> bool {
+    with_notes(|notes| notes.hook.get())
 }
 
 /// Charge for somebody else, who waits with this ticket, and is not in reclaim if this thread is.
 pub(crate) fn for_another<R>(ticket: u64, charge: impl FnOnce() -> R) -> R {
-    let before = crate::sync::with_local(|local| (local.notes.ticket.replace(ticket), local.hook.replace(false)));
+    let before = with_notes(|notes| (notes.ticket.replace(ticket), notes.hook.replace(false)));
     let charged = charge();
-    crate::sync::with_local(|local| {
-        local.notes.ticket.set(before.0);
-        local.hook.set(before.1);
+    with_notes(|notes| {
+        notes.ticket.set(before.0);
+        notes.hook.set(before.1);
     });
     charged
 }
 
 /// Charges for who waits, and came no later than who has that ticket.
 pub(crate) fn is_no_later_than(ticket: u64) -> bool {
-    crate::sync::with_local(|local| local.notes.ticket.get() <= ticket)
+    with_notes(|notes| notes.ticket.get() <= ticket)
 }
 
 /// A walk of `units` has left a level above its high.
 pub(crate) fn note_over_high(units: u64) {
-    crate::sync::with_local(|local| local.notes.over_high.set(units));
+    with_notes(|notes| notes.over_high.set(units));
 }
 
 /// What was noted, once.
 #[inline]
 pub(crate) fn take_over_high() -> u64 {
-    crate::sync::with_local(|local| match local.notes.over_high.get() {
+    with_notes(|notes| match notes.over_high.get() {
         0 => 0,
-        _ => local.notes.over_high.replace(0),
+        _ => notes.over_high.replace(0),
     })
-}
-
-/// Whether this thread has levels to serve.
-#[inline]
-pub(crate) fn has_to_serve() -> bool {
-    crate::sync::with_local(|local| !local.notes.served.get().is_null())
 }
 
 /// Listeners on this thread's stack.
 pub(crate) fn telling() -> u32 {
-    crate::sync::with_local(|local| local.notes.telling.get()) & (WAKES - 1)
+    with_notes(|notes| notes.telling.get()) & (WAKES - 1)
 }
 
 /// Inside a listener, a waker, a reclaimer or a hook: nobody waits here for calls to end.
 pub(crate) fn in_foreign() -> bool {
-    crate::thread::registry::in_reclaim() || crate::sync::with_local(|local| local.notes.telling.get()) > 0
+    in_reclaim() || with_notes(|notes| notes.telling.get()) > 0
 }
 
 /// Runs a waker. Where it panics, the thread is outside of it all the same.
@@ -101,8 +110,8 @@ fn as_telling(depth: u32, foreign: impl FnOnce()) {
             self.0.set(self.0.get() - self.1);
         }
     }
-    crate::sync::with_local(|local| {
-        let telling = &local.notes.telling;
+    with_notes(|notes| {
+        let telling = &notes.telling;
         telling.set(telling.get() + depth);
         let _leave = Leave(telling, depth);
         foreign();

@@ -3,22 +3,9 @@
 use std::ptr;
 
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32};
-use crate::sync::{AtomicPtr, AtomicU64, Ordering};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering, PAGE_SLOTS, PAGES_MAX};
 use crate::thread::cells::{Place as CellsPlace, Row};
 use crate::thread::slot::Slot;
-
-/// Entries of one page: 4 KiB of 16-byte slots.
-#[cfg(not(any(loom, shuttle)))]
-pub(crate) const PAGE_SLOTS: usize = 256;
-#[cfg(any(loom, shuttle))]
-pub(crate) use crate::sync::PAGE_SLOTS;
-
-/// Pages a thread may have. 16,384 x 256 slots: counters beyond four million at a time go without stock. The
-/// directory takes address space; only what is touched becomes memory.
-#[cfg(not(any(loom, shuttle)))]
-const PAGES_MAX: usize = 16_384;
-#[cfg(any(loom, shuttle))]
-use crate::sync::PAGES_MAX;
 
 /// Where a counter's slots lie in every thread's block. Kept in two halves, because the hit path needs them apart.
 /// Made in this file only, so that the halves stay within their bounds.
@@ -127,16 +114,6 @@ pub(crate) struct Directory<T> {
 const PART: usize = PAGES_MAX.div_ceil(u32::BITS as usize);
 
 impl<T> Directory<T> {
-    #[cfg(not(any(loom, shuttle)))]
-    pub(crate) const fn new() -> Self {
-        Directory {
-            pages: [const { AtomicPtr::new(ptr::null_mut()) }; PAGES_MAX],
-            made: AtomicU32::new(0),
-            touched: AtomicU32::new(0),
-        }
-    }
-
-    #[cfg(any(loom, shuttle))]
     pub(crate) fn new() -> Self {
         Directory {
             pages: std::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),

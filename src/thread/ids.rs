@@ -1,20 +1,27 @@
 //! Numbers that are given out once.
 
-use crate::sync::Ordering;
+use std::cell::Cell;
+
 use crate::sync::stat_atomic::AtomicU64;
+use crate::sync::{Ordering, per_thread};
 
 /// Numbers that a thread takes at a time: otherwise all would write one word for each.
 const AT_A_TIME: u64 = 64;
 
+per_thread! {
+    /// The last id that this thread gave out.
+    with_last: Cell<u64> = Cell::new(0)
+}
+
 /// A number above 0 that nobody else gets.
 pub(crate) fn next_id() -> u64 {
     static TAKEN: AtomicU64 = AtomicU64::new(0);
-    crate::sync::with_local(|local| {
-        let mut last = local.last_id.get();
+    with_last(|last_id| {
+        let mut last = last_id.get();
         if last.is_multiple_of(AT_A_TIME) {
             last = TAKEN.fetch_add(AT_A_TIME, Ordering::Relaxed);
         }
-        local.last_id.set(last + 1);
+        last_id.set(last + 1);
         last + 1
     })
 }

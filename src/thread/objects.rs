@@ -8,7 +8,7 @@
 //! more objects than there are words, a last event has the number of the others, `untold`. The thread does not note what
 //! a subscriber takes, or there would be no end.
 
-use super::registry;
+use super::local;
 use crate::pool::cache::{Cache, Object};
 use crate::pool::pages::NoMemory;
 
@@ -18,7 +18,7 @@ pub(crate) use told::tell;
 /// Takes an object that no other thread has, as its last user has left it.
 #[inline]
 pub(crate) fn take(cache: &Cache) -> Result<Object, NoMemory> {
-    let object = cache.take(registry::number())?;
+    let object = cache.take(local::number())?;
     #[cfg(feature = "tracing")]
     told::note(&cache.shape, object.recycled);
     Ok(object)
@@ -27,7 +27,7 @@ pub(crate) fn take(cache: &Cache) -> Result<Object, NoMemory> {
 /// Gives an object back, of which the caller is the last user.
 #[inline]
 pub(crate) fn put(cache: &Cache, number: u32) {
-    cache.put(registry::number(), number);
+    cache.put(local::number(), number);
 }
 
 /// Without the feature there is nothing to tell.

@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use crate::sync::per_thread;
+
 /// So many of one slow path are told. Statistics that are first written far below the root take most: one for each level.
 const MOST: usize = 16;
 
@@ -15,8 +17,7 @@ pub(crate) struct Taken {
     pub(crate) recycled: bool,
 }
 
-/// Part of what a thread reaches without a call.
-pub(crate) struct AllTaken {
+struct AllTaken {
     first: [Cell<Option<Taken>>; MOST],
     /// Those that there is no place for included.
     count: Cell<usize>,
@@ -24,15 +25,16 @@ pub(crate) struct AllTaken {
 }
 
 impl AllTaken {
-    pub(crate) const fn new() -> Self {
+    const fn new() -> Self {
         AllTaken { first: [const { Cell::new(None) }; MOST], count: Cell::new(0), telling: Cell::new(false) }
     }
 }
 
+per_thread!(with_all: AllTaken = AllTaken::new());
+
 /// Not while this thread tells.
 pub(crate) fn note_taken(taken: Taken) {
-    crate::sync::with_local(|local| {
-        let all = &local.taken;
+    with_all(|all| {
         if !all.telling.get() {
             if let Some(place) = all.first.get(all.count.get()) {
                 place.set(Some(taken));
@@ -45,8 +47,7 @@ pub(crate) fn note_taken(taken: Taken) {
 /// Tells what was noted, in turn, and last how many more there were, if any.
 #[inline]
 pub(crate) fn tell_taken(tell: impl Fn(Taken), tell_more: impl FnOnce(usize)) {
-    crate::sync::with_local(|local| {
-        let all = &local.taken;
+    with_all(|all| {
         if all.count.get() == 0 || all.telling.replace(true) {
             return;
         }

@@ -30,12 +30,6 @@ fn is_over(word: u64) -> bool {
 }
 
 impl Transit {
-    #[cfg(not(any(loom, shuttle)))]
-    pub(crate) const fn new() -> Self {
-        Transit(AtomicU64::new(0))
-    }
-
-    #[cfg(any(loom, shuttle))]
     pub(crate) fn new() -> Self {
         Transit(AtomicU64::new(0))
     }

@@ -21,8 +21,8 @@ const DOOR: &[&str] = &[
 const MODELS: &[&str] =
     &["#[cfg(all(test, loom))]", "#[cfg(all(test, shuttle))]", "#[cfg(all(test, not(any(loom, shuttle))))]"];
 
-/// Folders that name checkers: the two sides of the door, what a thread owns in either, and the models.
-const CHECKED: &[&str] = &["sync", "thread", "tests"];
+/// Folders that name checkers: the two sides of the door, and the models.
+const CHECKED: &[&str] = &["sync", "tests"];
 
 /// Paths through the door, and those beside it.
 fn through_and_beside(of: &Crate) -> (usize, Vec<String>) {

@@ -152,15 +152,15 @@ fn a_part_of_sync_in_a_wrong_folder_is_found() {
     assert_eq!(part_faults(&[("src/group/mod.rs", group)]), ["group uses lock::Lock"]);
     let group = "mod wait;\nuse crate::sync;\npub struct Group;\nfn f() { sync::lock::of() }\n";
     assert_eq!(part_faults(&[("src/group/mod.rs", group)]), ["group uses lock::of"]);
-    let walk = "use crate::sync::{Fresh, Arc, with_local};\n";
-    assert_eq!(part_faults(&[("src/counter/walk.rs", walk)]), ["counter uses Fresh", "counter uses with_local"]);
+    let walk = "use crate::sync::{Fresh, Arc, per_thread};\n";
+    assert_eq!(part_faults(&[("src/counter/walk.rs", walk)]), ["counter uses Fresh", "counter uses per_thread"]);
     // What another folder passes on is a part of `sync` all the same.
     let faults = part_faults(&[
         ("src/lib.rs", "mod counter;\nmod group;\nmod sync;\nmod thread;\n"),
-        ("src/thread.rs", "pub(crate) use crate::sync::with_local as of_thread;\n"),
+        ("src/thread.rs", "pub(crate) use crate::sync::per_thread as of_thread;\n"),
         ("src/counter/walk.rs", "use crate::thread::of_thread;\n"),
     ]);
-    assert_eq!(faults, ["counter uses with_local"]);
+    assert_eq!(faults, ["counter uses per_thread"]);
 }
 
 fn type_faults(other: &[(&str, &str)]) -> Vec<String> {

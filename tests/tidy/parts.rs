@@ -61,9 +61,10 @@ const PARTS: &[(&[&str], &[&str])] = &[
         ],
     ),
     (&["Arc", "Shared"], EVERY),
-    (&["share", "process_wide", "pool_stashes"], &["pressure", "pool"]),
+    (&["process_wide"], &["pressure", "thread", "pool"]),
+    (&["share", "pool_stashes"], &["pressure", "pool"]),
     // What a thread owns.
-    (&["with_local", "registry", "Registrar", "owner", "Patience"], &["thread"]),
+    (&["per_thread", "until_thread_exit", "box_zeroed", "stand_in", "follow", "Patience"], &["thread"]),
     (&["PAGE_SLOTS", "PAGES_MAX"], &["thread"]),
     // Time and other threads: what waits.
     (&["park", "this_thread", "Thread", "sleep"], &["group", "pressure"]),

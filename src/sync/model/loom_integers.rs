@@ -11,8 +11,7 @@
 
 use std::ops::Deref;
 use std::sync::OnceLock;
-
-use crate::sync::Ordering;
+use std::sync::atomic::Ordering;
 
 /// What the environment says.
 pub(crate) fn loads_are_exchanges() -> bool {

@@ -3,11 +3,10 @@
 //! Loom 0.7.2 forgets an unpark when its thread waits for a lock afterwards, and ends that wait when the unpark comes
 //! during it (`Thread::set_unparked` in `rt/thread.rs`). The standard library keeps the unpark for the next park.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use loom::sync::{Condvar, Mutex};
-
-use crate::sync::Arc;
 
 /// A thread of the model, to end its park.
 #[derive(Clone, Debug)]

@@ -1,0 +1,151 @@
+//! The block of a thread: its transit word, the slots of its stocks, its audit cells and its cells of statistics.
+//!
+//! A block belongs to a thread id, and outlives the thread: see `registry`.
+
+use std::ptr;
+
+use crate::sync::Ordering;
+use crate::sync::stat_atomic::AtomicU64;
+use crate::sync::{box_zeroed, stand_in};
+use crate::thread::audit::Cell as AuditCell;
+use crate::thread::cells::{Cells, Place as CellsPlace, Row};
+use crate::thread::directory::{Directory, Header, SlotIndex};
+use crate::thread::slot::Slot;
+use crate::thread::transit::Transit;
+
+/// What one thread id owns.
+pub(crate) struct Block {
+    pub(crate) transit: Transit,
+    id: u32,
+    /// The next older block. Blocks are only ever added.
+    next: *const Block,
+    slots: Directory<Slot>,
+    audit: Directory<AuditCell>,
+    cells: Directory<CellsPlace>,
+    rows: Directory<Row>,
+    /// Bytes of what rows point to. Stored by the owner.
+    row_bytes: AtomicU64,
+}
+
+// SAFETY: `next` is written before the block is published and names a block of the same registry, which never drops one
+// while it is shared; all else is atomic.
+#[allow(unsafe_code)]
+unsafe impl Sync for Block {}
+// SAFETY: as above; nothing in a block is tied to the thread that made it.
+#[allow(unsafe_code)]
+unsafe impl Send for Block {}
+
+impl Block {
+    #[allow(unsafe_code)]
+    pub(super) fn new(id: u32, next: *const Block) -> Box<Block> {
+        // SAFETY: all-zero bytes are the empty block: zero integers, null pointers.
+        let mut block = unsafe { box_zeroed(Block::empty) };
+        block.id = id;
+        block.next = next;
+        block
+    }
+
+    fn empty() -> Block {
+        Block {
+            transit: Transit::new(),
+            id: 0,
+            next: ptr::null(),
+            slots: Directory::new(),
+            audit: Directory::new(),
+            cells: Directory::new(),
+            rows: Directory::new(),
+            row_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// The number of the thread: given out again once the thread has ended.
+    pub(super) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// The next older block; null behind the oldest.
+    pub(super) fn next(&self) -> *const Block {
+        self.next
+    }
+
+    /// The thread as a counter's sole charger: not zero.
+    pub(crate) fn charger(&self) -> u64 {
+        u64::from(self.id) + 1
+    }
+
+    /// The slot of a counter, if this thread has a page for it.
+    #[inline(always)]
+    pub(crate) fn slot(&self, index: SlotIndex) -> Option<&Slot> {
+        self.slots.get(index)
+    }
+
+    /// The slot behind a header, if this thread has a page for it.
+    #[inline(always)]
+    pub(crate) fn slot_behind(&self, header: &Header) -> Option<&Slot> {
+        self.slots.behind(header)
+    }
+
+    /// The slot of a counter, with a page of vacant slots where there is none yet. Owner only. Allocates.
+    pub(crate) fn slot_or_page(&self, index: SlotIndex) -> Option<&Slot> {
+        self.slots.get_or_make(index, Slot::vacant)
+    }
+
+    pub(crate) fn audit(&self, index: SlotIndex) -> Option<&AuditCell> {
+        self.audit.get(index)
+    }
+
+    pub(crate) fn audit_or_page(&self, index: SlotIndex) -> Option<&AuditCell> {
+        self.audit.get_or_make(index, AuditCell::new)
+    }
+
+    /// This thread's cells of the group behind a header, if it has any.
+    #[inline(always)]
+    pub(crate) fn cells_behind(&self, header: &Header) -> Option<Cells> {
+        self.cells.behind(header)?.cells()
+    }
+
+    /// Where the cells of a group are found, if this thread has a page for it.
+    pub(crate) fn cells(&self, index: SlotIndex) -> Option<&CellsPlace> {
+        self.cells.get(index)
+    }
+
+    pub(crate) fn cells_or_page(&self, index: SlotIndex) -> Option<&CellsPlace> {
+        self.cells.get_or_make(index, CellsPlace::empty)
+    }
+
+    /// This thread's cells of the part on a node of the group behind a header, if it has any.
+    #[inline(always)]
+    pub(crate) fn cells_on_behind(&self, header: &Header, node: usize) -> Option<Cells> {
+        self.rows.behind(header)?.places()?.get(node)?.cells()
+    }
+
+    /// Where the cells of a group's parts on nodes are found, if this thread has a page for them.
+    pub(crate) fn row(&self, index: SlotIndex) -> Option<&Row> {
+        self.rows.get(index)
+    }
+
+    /// As many places as there are nodes for the cells of a group's parts there. Owner only. Allocates.
+    pub(crate) fn row_or_make(&self, index: SlotIndex, nodes: usize) -> Option<&[CellsPlace]> {
+        let (places, more) = self.rows.get_or_make(index, Row::empty)?.places_or_make(nodes);
+        self.row_bytes.store(self.row_bytes.load(Ordering::Relaxed).wrapping_add_signed(more), Ordering::Relaxed);
+        Some(places)
+    }
+
+    /// Bytes of memory that the block has come to: its head and what was made of its directories.
+    pub(super) fn bytes(&self) -> u64 {
+        let directories = [self.slots.bytes(), self.audit.bytes(), self.cells.bytes(), self.rows.bytes()];
+        HEAD + directories.iter().sum::<u64>() + self.row_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// A block without its directories: the page of the system's that its first words lie in.
+const HEAD: u64 = 4_096;
+
+stand_in! {
+    /// Stands for the block of a thread that has none: every look-up in it finds no page, which saves the hit path a test.
+    /// All zero, so it takes address space only.
+    #[allow(unsafe_code)]
+    pub(super) no_block: Block =
+        // SAFETY: as in `Block::new`.
+        unsafe { std::mem::zeroed() }
+}

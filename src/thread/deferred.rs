@@ -1,0 +1,33 @@
+//! What a thread has to do once it holds nothing: two lists, each through its own members.
+
+use std::cell::Cell;
+use std::ptr;
+
+use crate::sync::per_thread;
+
+per_thread! {
+    /// The first of the groups that this thread has to release.
+    with_release_queue: Cell<*const ()> = Cell::new(ptr::null())
+}
+
+per_thread! {
+    /// The first of the levels that this thread has to serve.
+    with_served: Cell<*const ()> = Cell::new(ptr::null())
+}
+
+/// Puts `first` in front of what this thread has to bury; returns what stood there.
+pub(crate) fn exchange_release_queue(first: *const ()) -> *const () {
+    with_release_queue(|queue| queue.replace(first))
+}
+
+/// Puts `first` in front of what this thread has to serve; returns what stood there.
+#[inline]
+pub(crate) fn exchange_served(first: *const ()) -> *const () {
+    with_served(|served| served.replace(first))
+}
+
+/// Whether this thread has levels to serve.
+#[inline]
+pub(crate) fn has_to_serve() -> bool {
+    with_served(|served| !served.get().is_null())
+}
