@@ -1,4 +1,4 @@
-//! Who gives memory back: registrations, reclaim that is asked for, and what protects from it.
+//! Reclaim as users ask for it: registrations, reclaim before memory is needed, and what protects a group from it.
 
 use std::fmt;
 
@@ -19,10 +19,10 @@ use crate::sync::{Arc, model_failed};
 use crate::thread::context;
 use crate::units::Limit;
 
-/// A reclaimer's place in its group; dropped, it is gone. The drop may block: in async code on another thread.
+/// The registration of a reclaimer with its group. The drop ends it, and may block: in async code drop it on another thread.
 ///
-/// When the drop has returned, no call is under way and none will begin. It waits for those that are, so do not hold a
-/// lock that the reclaimer waits for; inside a reclaimer it does not wait.
+/// When the drop has returned, no call is under way and none will begin. It waits for calls that are under way, so do not
+/// hold a lock that the reclaimer waits for. Inside a reclaimer it does not wait.
 ///
 /// ```
 /// use memcg::{Priority, Reclaim, ReclaimContext, Runtime};
@@ -73,7 +73,7 @@ impl fmt::Debug for Registration {
 }
 
 impl ReclaimContext<'_> {
-    /// The group whose turn it is: the reclaimer's own, or the one that inherited it.
+    /// The group whose turn it is: the reclaimer's own, or the nearest group above where that went offline.
     pub fn group(&self) -> Group {
         Group::pinned(self.group.node())
     }
@@ -100,10 +100,11 @@ impl Group {
 
     /// Ask for `bytes` back before they are needed. May block: in async code call it on a thread for blocking work.
     ///
-    /// Of groups in excess of their soft limits first, then of all that are not protected, at last of those that low
-    /// protects. Its own protection does not hold against it, that of the groups below does. Stocks below are drained.
+    /// Asks groups in excess of their soft limits first, then all that are not protected, at last those that low
+    /// protects. This group's own protection does not hold against it, that of the groups below does. Drains the stocks
+    /// below.
     ///
-    /// Goes on while somebody frees something, and may free more or less than was asked for; what was freed later, or
+    /// Goes on while a reclaimer frees something, and may free more or less than was asked for. What was freed later, or
     /// by other threads, is not in the report. No event is counted but [`Event::Low`](crate::Event::Low).
     ///
     /// Source: `memory_reclaim` in `mm/memcontrol.c`.
@@ -115,7 +116,7 @@ impl Group {
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
     /// let report = runtime.root().reclaim(64 << 20)?;
-    /// assert!(report.freed < report.requested, "nobody is registered");
+    /// assert!(report.freed < report.requested, "no reclaimer is registered");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reclaim(&self, bytes: u64) -> Result<ReclaimReport, ReclaimError> {
@@ -139,8 +140,8 @@ impl Group {
     }
 
     /// Keep `bytes` below max for charges that are made inside reclaim: a cache that must allocate to evict, a spill
-    /// that needs a buffer. Others are refused that much earlier. 0 at first; nothing where there is no max. While it
-    /// is set [`max`](Self::max) may read low for a moment. Takes the tree's lock.
+    /// that needs a buffer. Other charges are refused that much earlier. 0 at first; nothing where there is no max. While
+    /// this call sets it, [`max`](Self::max) may read low for a moment. Takes the tree's lock.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;

@@ -5,7 +5,7 @@
 /// ```
 /// let runtime = memcg::Runtime::builder().build()?;
 /// let report = runtime.root().reclaim(4_096)?;
-/// assert_eq!((report.requested, report.freed, report.visited), (4_096, 0, 0), "nobody has anything to give");
+/// assert_eq!((report.requested, report.freed, report.visited), (4_096, 0, 0), "no group has anything to give");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Groups and their rings: which group has which ring, and the room for them.
 //!
-//! Who stands in a ring and whose turn it is: see `turns`.
+//! Which group stands in which ring, and whose turn it is: see `turns`.
 
 use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;

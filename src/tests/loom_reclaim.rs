@@ -48,7 +48,7 @@ fn loom_crossing_vs_soft_limit() {
     });
 }
 
-/// E23. Whoever goes offline is nobody's excess, whoever charges it meanwhile.
+/// E23. A group that goes offline is not in excess, although another thread charges it meanwhile.
 #[test]
 fn loom_crossing_vs_offline() {
     model_without_pair(|| {
@@ -63,7 +63,7 @@ fn loom_crossing_vs_offline() {
     });
 }
 
-/// E23. The last uncharge crosses, and the object is the next group's by then: that one is in nobody's excess.
+/// E23. The last uncharge crosses, and the object is the next group's by then: that one is not in excess.
 #[test]
 fn loom_crossing_vs_last_uncharge() {
     model_without_pair(|| {
@@ -82,7 +82,7 @@ fn loom_crossing_vs_last_uncharge() {
     });
 }
 
-/// Notes whether it is called once it is gone.
+/// Notes whether it is called after its registration is gone.
 #[derive(Default)]
 struct Watched {
     at_work: AtomicU64,
@@ -120,7 +120,7 @@ fn loom_registration_vs_walk() {
     });
 }
 
-/// A group goes offline while somebody registers with it: the reclaimer is found from above.
+/// A group goes offline while a thread registers with it: the reclaimer is found from above.
 #[test]
 fn loom_registration_vs_offline() {
     model(|| {
@@ -132,7 +132,7 @@ fn loom_registration_vs_offline() {
         let registration = gone.register_reclaimer(Arc::new(Watched::default()), Priority::NORMAL);
         other.join().unwrap();
         drop(gone);
-        assert!(root.reclaim(1).unwrap().visited > 0, "inherited");
+        assert!(root.reclaim(1).unwrap().visited > 0, "the parent has it");
         drop((registration, held));
     });
 }
@@ -147,7 +147,7 @@ impl Reclaim for One {
     }
 }
 
-/// What reclaim frees reaches the charge that it is freed for, whatever another thread keeps in its stock meanwhile.
+/// What reclaim frees reaches the charge that it is freed for, although another thread keeps credit in its stock.
 #[test]
 fn loom_reclaim_vs_uncharge() {
     model(|| {
@@ -175,7 +175,7 @@ impl Reclaim for Many {
     }
 }
 
-/// Two rounds at once, and enough for both: who finds all turns taken by the other is not told that there is nothing.
+/// Two rounds at once, and enough for both: a round that finds all turns taken by the other does not come to nothing.
 #[test]
 fn loom_reclaim_vs_reclaim() {
     model(|| {

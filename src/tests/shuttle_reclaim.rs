@@ -1,5 +1,5 @@
-//! Many charges at a limit, caches that give back, and victims: nobody is refused beside memory that a cache or a victim
-//! gives, and who is protected keeps what it has.
+//! Many charges at a limit, caches that give back, and victims: no charge is refused while a cache or a victim has memory
+//! to give, and a protected group keeps what it has.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,7 +53,7 @@ fn full_caches(batch: u64) {
     work.push(Box::new(move || drop(goes)));
     work.push(Box::new(move || assert!(extra.reclaim(1).is_ok())));
     side_by_side(work);
-    assert_eq!(kept.usage(), 2 + kept.stocked(), "who is protected keeps what it has");
+    assert_eq!(kept.usage(), 2 + kept.stocked(), "a protected group keeps what it has");
     let mut held: Vec<(&Group, u64)> =
         caches.iter().map(|(group, cache, _)| (group, cache.0.lock().len() as u64)).collect();
     held.push((&kept, 2));
@@ -69,12 +69,12 @@ fn full_caches(batch: u64) {
 }
 
 #[test]
-fn shuttle_caches_give_to_everybody() {
+fn shuttle_caches_give_to_each_charge() {
     check(300, || full_caches(0));
 }
 
 #[test]
-fn shuttle_caches_give_to_everybody_with_stock() {
+fn shuttle_caches_give_to_each_charge_with_stock() {
     check(300, || full_caches(1));
 }
 
