@@ -1,5 +1,5 @@
-//! Memory on nodes: what is precharged is nobody else's, what is accounted is read once, whoever flushes, takes it off
-//! or goes meanwhile; and a thread that is moved ends in the group that it was moved to last.
+//! Memory on nodes. No other thread takes what a thread has precharged. A read counts what is accounted once, while
+//! other threads flush, end accounts or release the group. A moved thread ends in the group that it was moved to last.
 
 use super::loom_lifecycle::{beside, group};
 use super::{model, model_without_pair};
@@ -9,7 +9,7 @@ use crate::{Bytes, Limit, NodeId, Placement, Runtime, RuntimeBuilder, Stat};
 const NEAR: NodeId = NodeId::new(0);
 const FAR: NodeId = NodeId::new(1);
 
-/// No stock.
+/// Without stock.
 fn bare() -> RuntimeBuilder {
     Runtime::builder().batch(Bytes(0)).stat_batch(4)
 }
@@ -18,8 +18,8 @@ fn on(group: &Group, node: NodeId) -> i64 {
     group.numa_stat(Stat::KERNEL).get(node)
 }
 
-/// Another thread drains and charges what it finds, between admission and account: the account has its bytes all the
-/// same, and nobody is above max.
+/// Another thread drains and charges what it finds, between admission and account. The account has its bytes all the
+/// same, and no group is above max.
 #[test]
 fn loom_precharge_vs_drain() {
     model(|| {
@@ -44,7 +44,7 @@ fn loom_precharge_vs_drain() {
     });
 }
 
-/// An account while the group and its parent are flushed: it is in one of them, and once.
+/// One thread accounts while another flushes the group and its parent: the account is in one of them, and once.
 #[test]
 fn loom_account_vs_flush() {
     model(|| {
@@ -62,7 +62,7 @@ fn loom_account_vs_flush() {
     });
 }
 
-/// Accounted on one thread, taken off on another, a flush between.
+/// One thread accounts, another takes off, with a flush between.
 #[test]
 fn loom_account_moves_vs_flush() {
     model(|| {
@@ -106,7 +106,8 @@ fn loom_account_vs_release() {
     });
 }
 
-/// E29. A second move during the refresh after the first: once all have moved, the member is where it was moved to last.
+/// E29. A second move during the refresh after the first. Once both moves are over, the member is in the group of the
+/// last one.
 #[test]
 fn loom_move_vs_refresh() {
     model_without_pair(|| {
@@ -126,7 +127,8 @@ fn loom_move_vs_refresh() {
     });
 }
 
-/// Inside another slow path, where the thread has no cells: published at once, the parent before the child, beside a flush.
+/// A thread accounts inside another slow path, where it has no cells. It publishes at once, the parent before the
+/// child, beside a flush.
 #[test]
 fn loom_nested_account_vs_flush() {
     model_without_pair(|| {

@@ -1,10 +1,10 @@
-//! The cache of pages' nodes: what was read before an invalidation is not remembered after it.
+//! The cache of pages' nodes: it does not remember after an invalidation what a look-up has read before.
 
 use super::{beside, model_without_pair};
 use crate::sync::{Arc, AtomicU32, Ordering};
 use crate::{NodeCache, NodeId, NodeOf, PageNode};
 
-/// Where the only page lies, with no order of its own: what a look-up sees is what the cache's word orders.
+/// Where the only page lies. The word has no order of its own, so a look-up sees what the cache's word orders.
 struct World(AtomicU32);
 
 impl NodeOf for World {
@@ -31,13 +31,13 @@ fn ask(cache: &Cache) -> u16 {
     found[0].node().expect("on a node").get()
 }
 
-/// The page moves, and then that is said.
+/// The page moves, and then its owner invalidates it.
 fn migrate(cache: &Cache, node: u32) {
     cache.inner().0.store(node, Ordering::Relaxed);
     cache.invalidate(0..4_096);
 }
 
-/// E28. A look-up beside a migration; whoever migrated, and whoever comes later, finds the page where it is.
+/// E28. A look-up beside a migration. The mover, and each later thread, finds the page where it is.
 #[test]
 fn loom_cache_fill_vs_invalidate() {
     model_without_pair(|| {
@@ -50,8 +50,8 @@ fn loom_cache_fill_vs_invalidate() {
     });
 }
 
-/// E28. Two who fill, and two migrations: neither an invalidation of what is claimed already nor a claim in between
-/// lets an old node in.
+/// E28. Two threads fill beside two migrations. Neither an invalidation of a claimed word nor a claim in between lets
+/// an old node in.
 #[test]
 fn loom_cache_two_fills_vs_two_invalidates() {
     model_without_pair(|| {
@@ -67,8 +67,8 @@ fn loom_cache_two_fills_vs_two_invalidates() {
     });
 }
 
-/// E28. A claim holds until its owner ends it: what was read before an invalidation does not land on the claim of
-/// somebody who asks after it. Whoever has heard of the move finds the page where it is.
+/// E28. A claim holds until its owner ends it. What one thread has read before an invalidation does not land on the
+/// claim of a thread that asks after it. A thread that knows of the move finds the page where it is.
 #[test]
 fn loom_cache_fill_vs_second_fill() {
     model_without_pair(|| {

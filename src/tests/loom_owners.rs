@@ -1,6 +1,6 @@
-//! Owners of memory on nodes: pages move, and objects with them, while those come and go. An account is moved by one
-//! thread with no lock held; whoever publishes or removes the object meanwhile must not leave it behind, nor take it
-//! twice.
+//! Owners of memory on nodes: pages and objects move while threads store and remove objects. One thread moves an
+//! account, with no lock held. A thread that publishes or removes the object meanwhile neither loses the account nor
+//! takes it twice.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -10,7 +10,7 @@ use crate::group::Group;
 use crate::sync::Arc;
 use crate::{Bytes, KmemSlab, KmemStore, NodeId, NodeOf, PageNode, Runtime, Stat, StoreKey};
 
-/// Everything lies where it was said last.
+/// Every page lies where the model has put it last.
 #[derive(Clone, Default)]
 struct Everything(Arc<AtomicU16>);
 
@@ -30,14 +30,15 @@ impl NodeOf for Everything {
     }
 }
 
-/// Two nodes, and all on the first.
+/// Two nodes, and every page on the first.
 fn machine() -> (Everything, Runtime) {
     let nodes = Everything::default();
     let runtime = Runtime::builder().batch(Bytes(0)).stat_batch(4).nodes(2).node_of(nodes.clone()).build().unwrap();
     (nodes, runtime)
 }
 
-/// A store with a page on each node: to compact moves the small string of the first, whose key this is, to the second.
+/// A store with a page on each node. To compact moves the small string of the first, which this key names, to the
+/// second.
 fn two_pages(nodes: &Everything, root: &Group) -> (Arc<KmemStore>, StoreKey) {
     let store = Arc::new(KmemStore::new_in(root));
     let key = store.insert_on(root, NodeId::new(0), &[1; 8]).unwrap();
@@ -51,7 +52,7 @@ fn on(group: &Group, stat: Stat) -> [i64; 2] {
     [0, 1].map(|node| stats.get(NodeId::new(node)))
 }
 
-/// An object ends while the account of its page is moved: its account ends once.
+/// An object ends while another thread moves its account: the account ends once.
 #[test]
 fn loom_slab_move_vs_drop() {
     model(|| {
@@ -70,7 +71,7 @@ fn loom_slab_move_vs_drop() {
     });
 }
 
-/// An object comes while its page is found to lie elsewhere: it is accounted where the page is.
+/// An object comes while another thread finds its page on another node: the account is where the page is.
 #[test]
 fn loom_slab_move_vs_insert() {
     model(|| {
@@ -88,7 +89,7 @@ fn loom_slab_move_vs_insert() {
     });
 }
 
-/// A string is removed while it is moved to a page on another node: its account ends once.
+/// One thread removes a string while another moves it to a page on another node: its account ends once.
 #[test]
 fn loom_store_compact_vs_remove() {
     model(|| {
@@ -103,7 +104,7 @@ fn loom_store_compact_vs_remove() {
     });
 }
 
-/// A string is read while it is to be moved, and another one looks for room: it stands where it stood, whole.
+/// One thread reads a string while another compacts and then needs room: the string stays in place, and whole.
 #[test]
 fn loom_store_compact_vs_read() {
     model(|| {
@@ -127,8 +128,8 @@ fn loom_store_compact_vs_read() {
     });
 }
 
-/// A string is read while another one asks for room that is there only if those behind a hole are moved up: not in this
-/// page, then.
+/// One thread reads a string while another needs room that its page has only behind a hole: no string moves up in this
+/// page.
 #[test]
 fn loom_store_room_vs_read() {
     model(|| {
@@ -137,7 +138,7 @@ fn loom_store_room_vs_read() {
         let store = Arc::new(KmemStore::new_in(&root));
         let insert = |byte: u8, len: usize| store.insert(&root, &vec![byte; len]).unwrap();
         let (hole, key) = (insert(0, 80), insert(1, 8));
-        // Most of the rest of the page: what is left behind it is less than is asked for below.
+        // Most of the rest of the page: less is left than the thread below asks for.
         let rest = store.max_len() - (KmemStore::object_bytes(80) + KmemStore::object_bytes(8)) as usize;
         insert(2, rest - 64);
         let before = store.mapped();

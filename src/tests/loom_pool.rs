@@ -1,4 +1,4 @@
-//! Dedicated caches: an object has one user at a time, who finds it as the last one left it.
+//! Dedicated caches: an object has one user at a time, and the next user finds it as the last one has left it.
 
 #![allow(unsafe_code)]
 
@@ -12,10 +12,10 @@ use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
 use crate::sync::{AtomicU64, Ordering, POOL_OBJECTS, POOL_PAGE, POOL_PAGES};
 use crate::thread::{objects, slow_path};
 
-/// A word that is 0 while nobody has it.
+/// A word that is 0 while it has no user.
 #[repr(C)]
 struct Word {
-    /// 0 in memory in which there is none yet.
+    /// 0 in memory without a word yet.
     made: u64,
     word: AtomicU64,
 }
@@ -29,7 +29,7 @@ struct Taken {
 fn take(cache: &Cache) -> Result<Taken, NoMemory> {
     slow_path::run(|_, _| objects::take(cache)).map(|object| {
         let word = object.start.cast::<Word>();
-        // SAFETY: an object of the caller's, of so many bytes, zeroed or made.
+        // SAFETY: the object is the caller's, has so many bytes, and is zeroed or made.
         unsafe {
             if (*word.as_ptr()).made == 0 {
                 word.write(Word { made: 1, word: AtomicU64::new(0) });
@@ -63,7 +63,7 @@ fn words() -> Arc<Cache> {
     cache(shape, nothing)
 }
 
-/// E12. Two threads take, use and put; one of them twice, so that it takes what the other has put.
+/// E12. Two threads take, use and put. One of them does so twice, so that it takes what the other has put.
 #[test]
 fn loom_take_vs_put() {
     model_without_pair(|| {
@@ -88,7 +88,7 @@ fn loom_take_vs_put() {
     });
 }
 
-/// E12. What one thread has put is another's: neither stash has room for all, so they go through the depot.
+/// E12. One thread takes what another has put. Neither stash has room for all objects, so they go through the depot.
 #[test]
 fn loom_put_vs_take_elsewhere() {
     model_without_pair(|| {
@@ -112,7 +112,7 @@ fn loom_put_vs_take_elsewhere() {
     });
 }
 
-/// Nothing is refused while another thread has an object at hand.
+/// No thread is refused an object while another has a free one at hand.
 #[test]
 fn loom_refused_chunk_vs_put() {
     model(|| {
@@ -131,7 +131,7 @@ fn loom_refused_chunk_vs_put() {
     });
 }
 
-/// E30. Whoever finds a chunk finds where its objects lie.
+/// E30. A thread that finds a chunk finds where its objects lie.
 #[test]
 fn loom_chunk_vs_look_up() {
     model_without_pair(|| {

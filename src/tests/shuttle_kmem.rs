@@ -1,5 +1,5 @@
-//! Owners of memory on nodes with many threads: objects come and go while pages move, threads move between groups, and
-//! groups go before their objects do.
+//! Owners of memory on nodes, with many threads. Objects come and go while pages move, threads move between groups, and
+//! groups go before their objects.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -7,7 +7,7 @@ use super::{assert_adds_up, check, side_by_side};
 use crate::sync::Arc;
 use crate::{Bytes, Group, KmemSlab, KmemStore, Limits, NodeId, NodeOf, PageNode, Runtime, Stat};
 
-/// Everything lies where it was said last.
+/// Every page lies where the scenario has put it last.
 #[derive(Clone, Default)]
 struct Everything(Arc<AtomicU16>);
 
@@ -21,7 +21,7 @@ impl NodeOf for Everything {
     }
 }
 
-/// Two nodes, and all on the first.
+/// Two nodes, and every page on the first.
 fn machine() -> (Everything, Runtime) {
     let nodes = Everything::default();
     let runtime = Runtime::builder().batch(Bytes(0)).stat_batch(4).nodes(2).node_of(nodes.clone()).build().unwrap();
@@ -33,7 +33,8 @@ fn sum(group: &Group, stat: Stat) -> i64 {
     (0..2).map(|node| stats.get(NodeId::new(node))).sum()
 }
 
-/// Four threads with a group each make objects of one slab and end those of others, while pages move to the other node.
+/// Four threads with a group each make objects of one slab and end those of other threads, while pages move to the
+/// other node.
 #[test]
 fn shuttle_objects_of_a_slab() {
     check(300, || {
@@ -65,7 +66,7 @@ fn shuttle_objects_of_a_slab() {
     });
 }
 
-/// Strings are stored, read and removed by four threads while a fifth compacts.
+/// Four threads store, read and remove strings while a fifth compacts.
 #[test]
 fn shuttle_strings_of_a_store() {
     check(300, || {
@@ -95,8 +96,8 @@ fn shuttle_strings_of_a_store() {
     });
 }
 
-/// Threads that are moved between groups charge whichever they are in: once all have moved, each is where it was moved
-/// last.
+/// Threads that others move between groups charge the group that they are in. Once all moves are over, each thread is
+/// in the group of its last move.
 #[test]
 fn shuttle_members_are_moved() {
     check(300, || {
