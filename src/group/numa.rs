@@ -5,8 +5,9 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use super::Group;
-use crate::hierarchy::stats::Fresh;
+use crate::hierarchy::{node_stats, stats};
 use crate::numa::NodeId;
+use crate::stat::reading::Freshness;
 use crate::stat::{Item, Stat, Unit};
 
 /// One item of a group by node, as it was read: of its subtree, and of the group alone.
@@ -168,7 +169,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn numa_stat(&self, stat: Stat) -> NodeStats {
-        self.node_stats(stat, Fresh::Exact)
+        self.node_stats(stat, Freshness::Exact)
     }
 
     /// [`numa_stat`](Self::numa_stat) as it was published last: loads only. [`NodeStats::max_error`] says what may be
@@ -180,11 +181,11 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn numa_stat_stale(&self, stat: Stat) -> NodeStats {
-        self.node_stats(stat, Fresh::Stale)
+        self.node_stats(stat, Freshness::Stale)
     }
 
-    fn node_stats(&self, stat: Stat, fresh: Fresh) -> NodeStats {
-        let read = self.node().read_on_nodes(stat, fresh);
+    fn node_stats(&self, stat: Stat, freshness: Freshness) -> NodeStats {
+        let read = node_stats::read(self.node(), stat, freshness);
         let nodes = self.node().tree().numa().topology.nodes().zip(read.nodes).collect();
         NodeStats { nodes, unplaced: read.unplaced, max_error: read.max_error }
     }
@@ -197,11 +198,11 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn numa_table(&self) -> NumaTable {
-        let items = self.node().coordinator().items.iter();
-        let mut fresh = Fresh::Exact;
+        let items = stats::coordinator(self.node()).items.iter();
+        let mut freshness = Freshness::Exact;
         // Flushed once: what the first row finds the others find.
         let row = |item: Item<'_>| {
-            (item.name.to_owned(), self.node_stats(item.stat, std::mem::replace(&mut fresh, Fresh::Stale)))
+            (item.name.to_owned(), self.node_stats(item.stat, std::mem::replace(&mut freshness, Freshness::Stale)))
         };
         NumaTable(items.filter(|item| item.per_node && item.unit == Unit::Bytes).map(row).collect())
     }

@@ -1,7 +1,8 @@
 //! Statistics of a group: written by any thread, read as fresh as the reader asks.
 
 use super::{Charge, Group};
-use crate::hierarchy::stats::Fresh;
+use crate::hierarchy::stats;
+use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
 use crate::stat::{Stat, Stats};
 
@@ -29,7 +30,7 @@ impl Group {
     /// ```
     #[inline]
     pub fn stat_add(&self, stat: Stat, delta: i64) {
-        self.header.stat_add(stat, delta);
+        stats::add(self.header, stat, delta);
     }
 
     /// The figures as they were published last: loads only, about 10 ns. [`Stats::max_error`] says what may be missing:
@@ -46,7 +47,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn read_stale(&self) -> Stats {
-        self.node().read_stats(Fresh::Stale)
+        stats::read(self.node(), Freshness::Stale)
     }
 
     /// The figures with at most one batch for each writer missing of what was written before the call: published ones where that holds, else flushed. What
@@ -71,7 +72,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn read(&self) -> Stats {
-        self.node().read_stats(Fresh::Threshold)
+        stats::read(self.node(), Freshness::Threshold)
     }
 
     /// The figures with at most `max_error` grains of each item's unit missing ([`Unit::grain`](crate::Unit::grain)) of what
@@ -88,7 +89,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn read_within(&self, max_error: u64) -> Stats {
-        self.node().read_stats(Fresh::Within(max_error))
+        stats::read(self.node(), Freshness::Within(max_error))
     }
 
     /// The figures with everything that was written before the call.
@@ -116,7 +117,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn read_exact(&self) -> Stats {
-        self.node().read_stats(Fresh::Exact)
+        stats::read(self.node(), Freshness::Exact)
     }
 
     /// Publish everything that was written in this subtree before the call. As [`read_exact`](Self::read_exact).
@@ -132,7 +133,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn flush(&self) {
-        self.node().flush_stats(Unlist::Many);
+        stats::flush(self.node(), Unlist::Many);
     }
 
     /// [`flush`](Self::flush) where more than [`read`](Self::read) allows may be missing, and only while the periodic
@@ -148,7 +149,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn flush_ratelimited(&self) -> bool {
-        self.node().flush_stats_ratelimited()
+        stats::flush_ratelimited(self.node())
     }
 }
 
@@ -171,6 +172,6 @@ impl Charge {
     /// ```
     #[inline]
     pub fn stat_add(&self, stat: Stat, delta: i64) {
-        self.header().stat_add(stat, delta);
+        stats::add(self.header(), stat, delta);
     }
 }

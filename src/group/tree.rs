@@ -5,6 +5,7 @@ use super::{Group, Limits};
 use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
 use crate::hierarchy::limits::{LimitKind, NoLimitedAncestor};
+use crate::hierarchy::stats;
 use crate::lifecycle::create::{HasChildren, NotCreated};
 use crate::stat::visits::Unlist;
 use crate::units::Limit;
@@ -200,7 +201,7 @@ impl Group {
         let gone = slow_path(|_, _| self.node().tree().offline(self.node()));
         gone.map_err(|HasChildren(children)| OfflineError { group: self.clone(), children })?;
         // What is written from here on goes up with a later flush, or with the burial.
-        self.node().flush_stats(Unlist::Never);
+        stats::flush(self.node(), Unlist::Never);
         self.node().tree().own_has_gone_offline(self.node());
         Ok(())
     }
@@ -217,7 +218,7 @@ impl Group {
     /// ```
     pub fn offline_tree(&self) {
         slow_path(|_, _| self.node().tree().offline_tree(self.node()));
-        self.node().flush_stats(Unlist::Never);
+        stats::flush(self.node(), Unlist::Never);
         self.node().tree().own_has_changed();
     }
 

@@ -8,6 +8,7 @@ use super::placement::Placement;
 use super::tiers::{Tiers, numa};
 use crate::counter::object::Counter;
 use crate::group::{Charge, ChargeError, Group};
+use crate::hierarchy::node_stats;
 use crate::hierarchy::node_stats::Above;
 use crate::numa::NodeId;
 use crate::stat::Stat;
@@ -99,7 +100,7 @@ impl Kmem {
         if bytes == 0 {
             return;
         }
-        let above = self.charge.header().account(scope, self.stat, bytes.cast_signed());
+        let above = node_stats::account(self.charge.header(), scope, self.stat, bytes.cast_signed());
         match self.lines.iter_mut().find(|of| of.scope == scope && of.above == above) {
             Some(account) => account.bytes += bytes,
             None => self.lines.push(AccountLine { scope, above, bytes }),
@@ -396,7 +397,7 @@ impl AccountLine {
     #[inline]
     pub(super) fn take_off(&self, header: &Header, stat: Stat, bytes: u64) {
         if let Some(above) = self.above {
-            header.unaccount(self.scope, above, stat, bytes.cast_signed());
+            node_stats::unaccount(header, self.scope, above, stat, bytes.cast_signed());
         }
     }
 }

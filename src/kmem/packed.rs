@@ -12,6 +12,7 @@ use super::account::{AccountLine, Kmem};
 use super::tiers::{Tiers, numa};
 use crate::group::Charge;
 use crate::hierarchy::node_stats::Above;
+use crate::hierarchy::stats;
 use crate::numa::NodeId;
 use crate::stat::Stat;
 use crate::stat::published::StatScope;
@@ -91,7 +92,7 @@ impl Kmem {
     fn has_part(&self, scope: StatScope) -> bool {
         match scope {
             StatScope::Group => true,
-            StatScope::On(node) => self.node().has_part_on(node.into()),
+            StatScope::On(_) => stats::published(self.node(), scope).is_some(),
         }
     }
 

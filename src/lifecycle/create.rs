@@ -22,6 +22,7 @@ use crate::error::CounterId;
 use crate::hierarchy::events;
 use crate::hierarchy::limits::LimitKind;
 use crate::hierarchy::name::Name;
+use crate::hierarchy::stats;
 use crate::pool::NoMemory;
 use crate::reclaim::{excess, registrations, rings};
 use crate::sync::{Arc, Ordering, PENDING_CLOSE_MAX, fence_after_exchange};
@@ -453,7 +454,7 @@ impl Tree {
         self.count_name(group, u64::wrapping_sub);
         rings::release(group);
         let parent = group.incarnation().parent;
-        group.bury_stats();
+        stats::release(group);
         group.group().for_each(events::forget);
         (self.recycle(group), parent)
     }

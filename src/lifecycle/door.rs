@@ -3,7 +3,7 @@
 use crate::counter::door::{Crossing, Policies, StockMove};
 use crate::counter::object::Counter;
 use crate::counter::watch::WAITING;
-use crate::hierarchy::events;
+use crate::hierarchy::{events, stats};
 use crate::reclaim::excess;
 use crate::stat::Stat;
 use crate::state::events::Event;
@@ -48,6 +48,6 @@ impl Policies for GroupPolicies {
             StockMove::Refill => Stat::STOCK_REFILL,
             StockMove::Return => Stat::STOCK_RETURN,
         };
-        counter.count(block, stat);
+        stats::count(counter, block, stat);
     }
 }

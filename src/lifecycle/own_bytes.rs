@@ -274,15 +274,17 @@ impl Counter {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+    use crate::hierarchy::stats;
     use crate::reclaim::turns::NO_RING;
+    use crate::stat::published::StatScope;
     use crate::{Event, Limit, Limits, NodeId, Placement, Runtime, Stat};
 
     /// What of a group is made on first use: its statistics, those on nodes, counts of events, a place in the rings.
     fn made(group: &crate::Group) -> [bool; 4] {
         let node = group.node();
         [
-            node.stat_part().is_some(),
-            node.parts_on_nodes().next().is_some(),
+            stats::published(node, StatScope::Group).is_some(),
+            [0, 1].iter().any(|&at| stats::published(node, StatScope::On(at)).is_some()),
             crate::hierarchy::events::counts(node).is_some(),
             rings::number(node) != NO_RING,
         ]
@@ -314,7 +316,7 @@ mod tests {
         assert_eq!(query.events_local().get(Event::Max), 1);
         let held = query.precharge(100).unwrap().account(&Placement::on(NodeId::new(1), 100));
         assert_eq!(made(&query), [true, true, true, false]);
-        let nodes = [0, 1].map(|node| query.node().part_on(node).is_some());
+        let nodes = [0, 1].map(|node| stats::published(query.node(), StatScope::On(node)).is_some());
         assert_eq!(nodes, [false, true], "on the node where there is memory");
         drop(held);
         query.set_soft(Limit::Bytes(0)).unwrap();

@@ -19,8 +19,7 @@ use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::tree::Tree;
-use crate::hierarchy::events;
-use crate::hierarchy::stats::Fresh;
+use crate::hierarchy::{events, stats};
 use crate::reclaim::context::{ReclaimCause, ReclaimContext, ReclaimPass};
 use crate::reclaim::effective::views;
 use crate::reclaim::history::{History, Standing};
@@ -31,6 +30,7 @@ use crate::reclaim::report::ReclaimReport;
 use crate::reclaim::rings::{self, GroupInLife};
 use crate::reclaim::shared::ReclaimConfig;
 use crate::reclaim::turns::{GroupTurn, RingReason, Rings, WHOLE, WalkStep};
+use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
 use crate::state::events::Event;
 use crate::sync::stat_atomic::AtomicU64;
@@ -219,7 +219,7 @@ impl Round<'_> {
     fn make_passes(&mut self, before: u64) {
         if config(self.target).weight.is_some() {
             // The round weighs this subtree; the rest of the tree may write as much as it likes.
-            self.target.flush_stats(Unlist::Never);
+            stats::flush(self.target, Unlist::Never);
         }
         if self.has_excess() {
             self.pass(ReclaimPass::Soft);
@@ -407,7 +407,7 @@ impl Round<'_> {
         }
         let all = all.min(usage);
         let weight = match weight {
-            Some(stat) if all > 0 => group.read_stats(Fresh::Stale).local(stat).max(0).cast_unsigned().min(all),
+            Some(stat) if all > 0 => stats::read(group, Freshness::Stale).local(stat).max(0).cast_unsigned().min(all),
             _ => all,
         };
         (all, weight, ready)

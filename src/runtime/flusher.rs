@@ -6,6 +6,7 @@ use std::thread::{Builder, JoinHandle, current};
 use std::time::Duration;
 
 use crate::group::Group;
+use crate::hierarchy::stats;
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
 
@@ -45,7 +46,7 @@ impl Flusher {
         let (stop, stopped) = channel();
         let flush = move || {
             while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
-                root.node().flush_stats_periodic();
+                stats::flush_periodic(root.node());
                 root.node().tree().own_has_changed();
             }
         };

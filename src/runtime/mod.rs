@@ -19,6 +19,7 @@ use crate::counter::make::slow_path;
 use crate::counter::tree::Tree;
 use crate::counter::verify::Verdict;
 use crate::group::{Group, GroupId};
+use crate::hierarchy::stats;
 use crate::page_counter::Counts;
 use crate::stat::Item;
 use crate::stat::coordinator::PERIOD;
@@ -209,7 +210,7 @@ impl Runtime {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn items(&self) -> impl Iterator<Item = Item<'_>> {
-        self.root.node().coordinator().items.iter()
+        stats::coordinator(self.root.node()).items.iter()
     }
 
     /// Flush the statistics of all groups every `period`. May block: in async code call it on a thread for blocking work.
@@ -234,7 +235,7 @@ impl Runtime {
     pub fn start_flusher(&self, period: Duration) -> Result<(), FlusherError> {
         let new = Flusher::start(self.root(), period)?;
         let mut flusher = self.flusher.lock();
-        self.root.node().coordinator().set_period(period);
+        stats::coordinator(self.root.node()).set_period(period);
         let old = flusher.replace(new);
         drop(flusher);
         // Joined without the lock.
@@ -256,7 +257,7 @@ impl Runtime {
     /// ```
     pub fn stop_flusher(&self) {
         let mut flusher = self.flusher.lock();
-        self.root.node().coordinator().set_period(PERIOD);
+        stats::coordinator(self.root.node()).set_period(PERIOD);
         let old = flusher.take();
         drop(flusher);
         drop(old);

@@ -6,8 +6,9 @@ use std::fmt;
 use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
 use crate::counter::tree::Tree;
-use crate::hierarchy::stats::Fresh;
+use crate::hierarchy::stats;
 use crate::stat::Unit;
+use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
 use crate::units::{Bytes, Limit};
 
@@ -62,10 +63,10 @@ impl TreeTable {
     /// Of one counter and all below it.
     pub(super) fn of(tree: &Tree, top: &Counter) -> TreeTable {
         // Whoever only looks runs no barrier.
-        top.flush_stats(Unlist::Never);
-        let all: Vec<_> = top.coordinator().items.iter().collect();
+        stats::flush(top, Unlist::Never);
+        let all: Vec<_> = stats::coordinator(top).items.iter().collect();
         let row = |node: &Counter, stocked: u64| {
-            let now = node.read_stats(Fresh::Stale);
+            let now = stats::read(node, Freshness::Stale);
             let written = all.iter().filter(|item| now.get(item.stat) != 0);
             TreeRow {
                 path: node.path(),

@@ -34,7 +34,7 @@ mod gather;
 pub(crate) mod item;
 mod list;
 pub(crate) mod published;
-mod reading;
+pub(crate) mod reading;
 mod retire;
 mod rows;
 mod stack;

@@ -3,7 +3,32 @@
 use smallvec::SmallVec;
 
 use super::item::{Items, Stat};
-use super::published::PublishedStats;
+use super::published::{ErrorBound, PublishedStats};
+
+/// How fresh a read has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freshness {
+    /// As published.
+    Stale,
+    /// Flushed where more may be missing than the kernel's threshold.
+    Threshold,
+    /// Flushed where more grains than this may be missing.
+    Within(u64),
+    /// Flushed.
+    Exact,
+}
+
+impl Freshness {
+    /// The most grains that may be missing from what is read.
+    pub(crate) fn may_miss(self, bound: ErrorBound) -> u64 {
+        match self {
+            Freshness::Stale => u64::MAX,
+            Freshness::Threshold => bound.threshold,
+            Freshness::Within(most) => most,
+            Freshness::Exact => 0,
+        }
+    }
+}
 
 /// Items that a group has written, mostly: their figures need no allocation.
 const COMMON: usize = 6;

@@ -4,6 +4,7 @@
 use super::loom_lifecycle::{beside, group};
 use super::{large_model_without_pair, model, model_without_pair};
 use crate::group::Group;
+use crate::hierarchy::stats;
 use crate::stat::published::StatScope;
 use crate::{Bytes, Runtime, RuntimeBuilder, Stat};
 
@@ -21,7 +22,7 @@ fn exact(group: &Group) -> i64 {
 
 /// Flush as the flusher does: what has been idle is unlisted.
 fn tidy(root: &Group) {
-    root.node().flush_stats_periodic();
+    stats::flush_periodic(root.node());
 }
 
 /// E42. Whoever finds the first figures of a group finds them made.
@@ -132,7 +133,9 @@ fn loom_parent_never_below_child() {
         child.flush();
         child.stat_add(EVENT, 1);
         let flusher = beside(child.clone(), |child| child.flush());
-        let published = |group: &Group| group.node().stat_part().expect("written").figures(EVENT.number())[0];
+        let published = |group: &Group| {
+            stats::published(group.node(), StatScope::Group).expect("written").figures(EVENT.number())[0]
+        };
         let below = published(&child);
         let above = published(&runtime.root());
         assert!(above >= below, "{above} above, {below} below");
@@ -171,9 +174,9 @@ fn loom_counted_vs_published() {
         root.flush();
         root.stat_add(EVENT, 1);
         let flusher = beside(root.clone(), |root| root.flush());
-        let part = root.node().stat_part().expect("written");
-        let counted = part.counted();
-        let [figure, _] = part.figures(EVENT.number());
+        let published = stats::published(root.node(), StatScope::Group).expect("written");
+        let counted = published.counted();
+        let [figure, _] = published.figures(EVENT.number());
         assert!(figure.cast_unsigned() >= counted, "{counted} counted, {figure} published");
         flusher.join().unwrap();
     });
@@ -239,7 +242,7 @@ fn loom_bound_vs_announcement() {
         let runtime = Runtime::builder().batch(Bytes(0)).stat_batch(0).build().unwrap();
         let root = runtime.root();
         // Figures are there: how they are made is explored elsewhere (E42).
-        root.node().part_or_make(root.node().tree().stats.as_ref().unwrap(), StatScope::Group);
+        stats::published_or_make(root.node(), stats::coordinator(root.node()), StatScope::Group);
         let flusher = beside(root.clone(), |root| root.flush());
         let reader = beside(root.clone(), |root| {
             root.stat_add(OTHER, 2);

@@ -1,6 +1,7 @@
 //! Statistics of many writers: nothing is lost or counted twice, whoever lists, flushes, unlists or buries meanwhile.
 
 use super::{assert_adds_up, check, side_by_side};
+use crate::hierarchy::stats;
 use crate::{Bytes, Group, Limits, NodeId, Placement, Runtime, Stat};
 
 /// Counted one by one, of which each is announced.
@@ -35,8 +36,8 @@ fn shuttle_readers_find_what_they_have_written() {
         }
         let root = runtime.root();
         work.push(Box::new(move || {
-            root.node().flush_stats_periodic();
-            root.node().flush_stats_periodic();
+            stats::flush_periodic(root.node());
+            stats::flush_periodic(root.node());
         }));
         side_by_side(work);
         assert_eq!([exact(&runtime.root()), exact(&tenants[0]), exact(&tenants[1])], [6, 4, 2]);
@@ -75,7 +76,7 @@ fn shuttle_figures_outlive_their_groups() {
             }
         }));
         let root = runtime.root();
-        work.push(Box::new(move || root.node().flush_stats_periodic()));
+        work.push(Box::new(move || stats::flush_periodic(root.node())));
         side_by_side(work);
         assert_eq!([exact(&runtime.root()), exact(&tenant)], [12, 12]);
         assert_eq!((runtime.groups(), runtime.dying()), (2, 0));
@@ -112,7 +113,7 @@ fn shuttle_accounts_on_nodes_add_up() {
                 assert!((4_096..=8_192).contains(&read.get(far)), "{}", read.get(far));
                 assert!((0..=20_480).contains(&read.get(near)), "{}", read.get(near));
             }
-            root.node().flush_stats_periodic();
+            stats::flush_periodic(root.node());
         }));
         side_by_side(work);
         for group in [&tenant, &runtime.root()] {

@@ -1,6 +1,7 @@
 //! Accounts of per-processor memory in one scope or in few: smaller than a [`Kmem`].
 
 use crate::group::{Charge, Group};
+use crate::hierarchy::node_stats;
 use crate::kmem::account::{AccountLine, Kmem};
 use crate::kmem::tiers::Tiers;
 use crate::stat::Stat;
@@ -20,7 +21,8 @@ const STAT: Stat = Stat::PERCPU;
 impl SingleAccount {
     #[inline]
     pub(super) fn new(charge: Charge) -> SingleAccount {
-        let counted = charge.header().account(StatScope::Group, STAT, charge.bytes().cast_signed()).is_some();
+        let counted =
+            node_stats::account(charge.header(), StatScope::Group, STAT, charge.bytes().cast_signed()).is_some();
         SingleAccount { charge, counted }
     }
 
@@ -34,7 +36,7 @@ impl Drop for SingleAccount {
     fn drop(&mut self) {
         if self.counted && !model_failed() {
             // The account ends before the charge: afterwards the group may be gone.
-            self.charge.header().unaccount(StatScope::Group, 0, STAT, self.charge.bytes().cast_signed());
+            node_stats::unaccount(self.charge.header(), StatScope::Group, 0, STAT, self.charge.bytes().cast_signed());
         }
     }
 }
@@ -112,9 +114,10 @@ impl SmallAccount {
     fn add(header: &Header, shares: &Shares, sign: i64) -> Option<bool> {
         let mut due = false;
         for (number, share) in shares.iter().enumerate() {
-            let Some(is_due) = header.account_at_hand(share.scope, STAT, share.bytes.cast_signed() * sign) else {
+            let Some(is_due) = node_stats::account_at_hand(header, share.scope, STAT, share.bytes.cast_signed() * sign)
+            else {
                 for share in shares.iter().take(number) {
-                    header.account_at_hand(share.scope, STAT, share.bytes.cast_signed() * -sign);
+                    node_stats::account_at_hand(header, share.scope, STAT, share.bytes.cast_signed() * -sign);
                 }
                 return None;
             };
@@ -126,7 +129,7 @@ impl SmallAccount {
     /// Announces an addition that flushes must see. The thread holds no lock.
     #[cold]
     pub(super) fn announce(header: &Header, shares: &Shares) {
-        shares.iter().for_each(|share| header.announce(share.scope));
+        shares.iter().for_each(|share| node_stats::announce(header, share.scope));
     }
 
     /// Makes it an account that can be relocated.
@@ -146,7 +149,7 @@ impl Drop for SmallAccount {
             return;
         }
         for share in self.shares.iter() {
-            self.charge.header().unaccount(share.scope, 0, STAT, share.bytes.cast_signed());
+            node_stats::unaccount(self.charge.header(), share.scope, 0, STAT, share.bytes.cast_signed());
         }
     }
 }
