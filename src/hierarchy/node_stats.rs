@@ -82,7 +82,7 @@ fn add_to(header: &Header, scope: StatScope, stat: Stat, delta: i64) -> Added {
             StatScope::On(node) => block.cells_on_behind(header, node.into()),
         }
     };
-    with_local(find).map_or(Added::Nowhere, |cells| cells.add(stat, delta))
+    with_local(find).map_or(Added::Nowhere, |cells| stat.add_to(cells, delta))
 }
 
 #[cold]

@@ -13,7 +13,7 @@ use crate::stat::{Stat, Stats};
 use crate::sync::Ordering;
 use crate::sync::barrier::BarrierState;
 use crate::thread::block::Block;
-use crate::thread::cells::{Added, Cells, Row};
+use crate::thread::cells::{Added, Row, ThreadStats};
 use crate::thread::directory::Header;
 use crate::thread::local;
 use crate::thread::local::{Local, with_local};
@@ -93,7 +93,7 @@ fn published_here_or_above<'a>(
 }
 
 /// This thread's cells.
-fn cells(group: &Counter, block: &Block, scope: StatScope) -> Option<Cells> {
+fn cells(group: &Counter, block: &Block, scope: StatScope) -> Option<ThreadStats> {
     match scope {
         StatScope::Group => block.cells(group.index)?.cells(),
         StatScope::On(node) => block.row(group.index)?.places()?.get(usize::from(node))?.cells(),
@@ -106,7 +106,7 @@ fn new_cells<'a>(
     stats: &Coordinator,
     block: &Block,
     scope: StatScope,
-) -> Option<(Cells, &'a PublishedStats)> {
+) -> Option<(ThreadStats, &'a PublishedStats)> {
     let place = match scope {
         StatScope::Group => block.cells_or_page(group.index)?,
         StatScope::On(node) => block.row_or_make(group.index, stats.nodes)?.get(usize::from(node))?,
@@ -123,7 +123,7 @@ fn new_cells<'a>(
 #[inline(always)]
 pub(crate) fn add(header: &Header, stat: Stat, delta: i64) {
     let find = |local: &Local| local.fast_block().and_then(|block| block.cells_behind(header));
-    let added = with_local(find).map_or(Added::Nowhere, |cells| cells.add(stat, delta));
+    let added = with_local(find).map_or(Added::Nowhere, |cells| stat.add_to(cells, delta));
     if added != Added::Done {
         add_slow(header, stat, delta, added);
     }
@@ -193,7 +193,7 @@ fn add_in_slow_path(
     }
     let must_flush = match found.or_else(|| new_cells(group, stats, block?, scope)) {
         Some((cells, published)) => {
-            cells.add_known(stat, delta, fenced) == Added::Due && stats.list_and_announce(published, cells)
+            stat.add_known_to(cells, delta, fenced) == Added::Due && stats.list_and_announce(published, cells)
         }
         None => match published_here_or_above(group, stats, scope) {
             Some(published) => stats.add_shared(published, stat, delta),

@@ -19,7 +19,7 @@ use crate::pool::{Cache, PoolAlign};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
 use crate::sync::{AtomicU64, Ordering, Shared};
-use crate::thread::cells::{Added, Cells};
+use crate::thread::cells::{Added, ThreadStats};
 
 /// Time between two periodic flushes, unless configured: the kernel's FLUSH_TIME.
 pub(crate) const PERIOD: Duration = Duration::from_secs(2);
@@ -120,7 +120,7 @@ impl Coordinator {
     }
 
     /// New cells for a thread that writes a group for the first time.
-    pub(crate) fn new_cells(&self, published: &PublishedStats) -> Cells {
+    pub(crate) fn new_cells(&self, published: &PublishedStats) -> ThreadStats {
         // The memory is asked for without the lock.
         let made = (!self.tables.lock().has_free_entry()).then(|| CellsEntry::new(self.items.len()));
         let mut tables = self.tables.lock();
@@ -158,7 +158,7 @@ impl Coordinator {
         }
         let entry = tables.groups[group].shared;
         let cells = tables.entries[entry as usize].cells;
-        let due = cells.add_known(stat, delta, false) == Added::Due;
+        let due = stat.add_known_to(cells, delta, false) == Added::Due;
         if due && self.mark(published, cells) {
             tables.enlist(entry);
         }
@@ -167,7 +167,7 @@ impl Coordinator {
 
     /// After an addition that was due: list the cells, announce what they hold. Takes no lock. True where so much is
     /// announced that it has to be flushed.
-    pub(crate) fn list_and_announce(&self, published: &PublishedStats, cells: Cells) -> bool {
+    pub(crate) fn list_and_announce(&self, published: &PublishedStats, cells: ThreadStats) -> bool {
         if self.mark(published, cells) {
             self.stack.push(cells);
         }
@@ -175,7 +175,7 @@ impl Coordinator {
     }
 
     /// Mark the cells as listed; true where they were not.
-    fn mark(&self, published: &PublishedStats, cells: Cells) -> bool {
+    fn mark(&self, published: &PublishedStats, cells: ThreadStats) -> bool {
         let listed = cells.is_listed() || !cells.mark_listed();
         if !listed {
             self.counts.lists.fetch_add(1, Ordering::Relaxed);
@@ -184,7 +184,7 @@ impl Coordinator {
         !listed
     }
 
-    fn announce(&self, published: &PublishedStats, cells: Cells) -> bool {
+    fn announce(&self, published: &PublishedStats, cells: ThreadStats) -> bool {
         let Some(grains) = cells.unannounced(self.quantum) else { return false };
         let grains = grains.min(ANNOUNCED_MAX);
         let mut must_flush = false;

@@ -93,7 +93,7 @@ impl Coordinator {
         if unmarked.is_empty() {
             return;
         }
-        // heavy (E17): pairs with the light in `Cells::add_known`. Either the owner sees its cells unmarked and lists
+        // heavy (E17): pairs with the light in `ThreadStats::add`. Either the owner sees its cells unmarked and lists
         // them again, or this thread reads what the owner has written.
         let seen = barrier.heavy();
         for slice in unmarked.chunks(SLICE) {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::thread::cells::{Added, ThreadStats};
+
 /// What an item counts, and how coarsely its error is told.
 ///
 /// ```
@@ -159,11 +161,6 @@ impl Stat {
         usize::from(self.number)
     }
 
-    #[inline(always)]
-    pub(crate) fn builder(self) -> u64 {
-        self.builder
-    }
-
     /// Grains of a change, rounded up.
     #[inline(always)]
     pub(crate) fn grains(self, delta: i64) -> u64 {
@@ -173,6 +170,23 @@ impl Stat {
 
     pub(crate) fn grain(self) -> u64 {
         1 << self.shift
+    }
+
+    /// Adds to the item in the thread's cells, if the cells show at a glance that they have it: it is built in, or was
+    /// declared by the builder that made the runtime, since it was last cloned.
+    #[inline(always)]
+    pub(crate) fn add_to(self, cells: ThreadStats, delta: i64) -> Added {
+        if self.builder == 0 || cells.are_of(self.builder) {
+            self.add_known_to(cells, delta, false)
+        } else {
+            Added::Nowhere
+        }
+    }
+
+    /// Adds to the item in the thread's cells, which are of a runtime that has it.
+    #[inline(always)]
+    pub(crate) fn add_known_to(self, cells: ThreadStats, delta: i64, fenced: bool) -> Added {
+        cells.add(self.number(), delta, self.grains(delta), fenced)
     }
 }
 

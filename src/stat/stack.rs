@@ -3,7 +3,7 @@
 //! Edge: E18 (the stack of newly listed cells).
 
 use crate::sync::{AtomicU64, Ordering};
-use crate::thread::cells::Cells;
+use crate::thread::cells::ThreadStats;
 
 /// The number of the cells listed last, 0 where there are none. Each cells' head has the number of the cells below.
 pub(super) struct ListedStack(AtomicU64);
@@ -14,7 +14,7 @@ impl ListedStack {
     }
 
     /// Push cells that the caller has marked as listed (E17: the mark comes first).
-    pub(super) fn push(&self, cells: Cells) {
+    pub(super) fn push(&self, cells: ThreadStats) {
         // The stack is mostly empty: the first try expects that and saves a load.
         let mut top = 0;
         loop {

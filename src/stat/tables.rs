@@ -8,7 +8,7 @@ use super::list::{Link, Linked, List, NONE};
 use super::published::{OwnedStats, PublishedStats};
 use super::rows::SliceRows;
 use crate::sync::{Arc, IDLE_VISITS, SLICE};
-use crate::thread::cells::{Cells, Line, Version, lines, lines_bytes};
+use crate::thread::cells::{Line, ThreadStats, Version, lines, lines_bytes};
 
 /// Behind the coordinator's lock.
 pub(super) struct StatTables {
@@ -48,7 +48,7 @@ pub(super) struct WrittenGroup {
 
 /// What the coordinator keeps about one thread's cells for one group.
 pub(super) struct CellsEntry {
-    pub(super) cells: Cells,
+    pub(super) cells: ThreadStats,
     _lines: Arc<[Line]>,
     /// What has been read, and of which version.
     pub(super) seen: Box<[i64]>,
@@ -269,7 +269,7 @@ impl CellsEntry {
     pub(super) fn new(items: usize) -> CellsEntry {
         let lines = lines(items);
         CellsEntry {
-            cells: Cells::new(&lines),
+            cells: ThreadStats::new(&lines),
             _lines: lines,
             seen: vec![0; items].into(),
             version: Version::default(),

@@ -8,7 +8,7 @@ use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{box_zeroed, stand_in};
 use crate::thread::audit::Cell as AuditCell;
-use crate::thread::cells::{Cells, Place as CellsPlace, Row};
+use crate::thread::cells::{Place as CellsPlace, Row, ThreadStats};
 use crate::thread::directory::{Directory, Header, SlotIndex};
 use crate::thread::slot::Slot;
 use crate::thread::transit::Transit;
@@ -100,7 +100,7 @@ impl Block {
 
     /// This thread's cells of the group behind a header, if it has any.
     #[inline(always)]
-    pub(crate) fn cells_behind(&self, header: &Header) -> Option<Cells> {
+    pub(crate) fn cells_behind(&self, header: &Header) -> Option<ThreadStats> {
         self.cells.behind(header)?.cells()
     }
 
@@ -115,7 +115,7 @@ impl Block {
 
     /// This thread's cells of the part on a node of the group behind a header, if it has any.
     #[inline(always)]
-    pub(crate) fn cells_on_behind(&self, header: &Header, node: usize) -> Option<Cells> {
+    pub(crate) fn cells_on_behind(&self, header: &Header, node: usize) -> Option<ThreadStats> {
         self.rows.behind(header)?.places()?.get(node)?.cells()
     }
 

@@ -13,7 +13,6 @@ use std::ptr::{self, NonNull};
 
 use smallvec::SmallVec;
 
-use crate::stat::item::Stat;
 use crate::sync::barrier::{light, light_fence};
 use crate::sync::{Arc, AtomicPtr, AtomicU64, Ordering};
 
@@ -49,14 +48,14 @@ pub(crate) struct Line([AtomicU64; WORDS]);
 /// The cells of one thread for one group. A pointer: the coordinator keeps the words, in one place for as long as there
 /// is the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cells(NonNull<Line>);
+pub(crate) struct ThreadStats(NonNull<Line>);
 
 // SAFETY: the words behind it are atomic.
 #[allow(unsafe_code)]
-unsafe impl Send for Cells {}
+unsafe impl Send for ThreadStats {}
 // SAFETY: as above.
 #[allow(unsafe_code)]
-unsafe impl Sync for Cells {}
+unsafe impl Sync for ThreadStats {}
 
 /// Where a thread finds its cells for a group. Stored by the thread, and by whoever buries the group.
 pub(crate) struct Place(AtomicPtr<Line>);
@@ -67,12 +66,12 @@ impl Place {
     }
 
     #[inline(always)]
-    pub(crate) fn cells(&self) -> Option<Cells> {
+    pub(crate) fn cells(&self) -> Option<ThreadStats> {
         // Relaxed: the thread's own store, or that of the thread before it, handed over with the block (E8).
-        NonNull::new(self.0.load(Ordering::Relaxed)).map(Cells)
+        NonNull::new(self.0.load(Ordering::Relaxed)).map(ThreadStats)
     }
 
-    pub(crate) fn set(&self, cells: Option<Cells>) {
+    pub(crate) fn set(&self, cells: Option<ThreadStats>) {
         self.0.store(cells.map_or(ptr::null_mut(), |cells| cells.0.as_ptr()), Ordering::Relaxed);
     }
 }
@@ -162,10 +161,10 @@ pub(crate) const fn lines_bytes(items: usize) -> usize {
     (lines_of(items) + 1) * size_of::<Line>()
 }
 
-impl Cells {
+impl ThreadStats {
     /// The first line of `lines`, which the caller keeps where they are for as long as anybody uses the cells.
-    pub(crate) fn new(lines: &[Line]) -> Cells {
-        Cells(NonNull::from(lines).cast())
+    pub(crate) fn new(lines: &[Line]) -> ThreadStats {
+        ThreadStats(NonNull::from(lines).cast())
     }
 
     #[inline(always)]
@@ -197,32 +196,26 @@ impl Cells {
         self.store(NUMBER, u64::from(number) + 1);
     }
 
-    /// Whether the item is built in or was declared by the builder that made the runtime, since it was last cloned.
+    /// Whether the cells were made for the items of this builder.
     #[inline(always)]
-    fn knows(self, stat: Stat) -> bool {
-        stat.builder() == 0 || stat.builder() == self.load(BUILDER)
+    pub(crate) fn are_of(self, builder: u64) -> bool {
+        builder == self.load(BUILDER)
     }
 }
 
 // === The owner's side ===
 
-impl Cells {
-    /// Add to an item, if it is known at a glance. Owner only.
+impl ThreadStats {
+    /// Add to the item of a number that the cells were made for: `delta`, which is so many grains. Owner only.
     #[inline(always)]
-    pub(crate) fn add(self, stat: Stat, delta: i64) -> Added {
-        if self.knows(stat) { self.add_known(stat, delta, false) } else { Added::Nowhere }
-    }
-
-    /// Add to an item of this runtime. Owner only.
-    #[inline(always)]
-    pub(crate) fn add_known(self, stat: Stat, delta: i64, fenced: bool) -> Added {
-        let at = HEAD + stat.number();
+    pub(crate) fn add(self, item: usize, delta: i64, grains: u64, fenced: bool) -> Added {
+        let at = HEAD + item;
         let before = self.load(at);
         if before == 0 {
-            self.store(TOUCHED, self.load(TOUCHED) | 1 << stat.number());
+            self.store(TOUCHED, self.load(TOUCHED) | 1 << item);
         }
         self.store(at, before.wrapping_add_signed(delta));
-        let written = self.load(WRITTEN).wrapping_add(stat.grains(delta));
+        let written = self.load(WRITTEN).wrapping_add(grains);
         // Release (E17, E20): whoever sees it sees the count and its bit.
         self.word(WRITTEN).store(written, Ordering::Release);
         // light (E17): pairs with the heavy in `Coordinator::unlist`. Either we see that the cells are not listed any
@@ -287,7 +280,7 @@ pub(crate) struct Version {
     pub(crate) announced: u64,
 }
 
-impl Cells {
+impl ThreadStats {
     pub(crate) fn version(self) -> Version {
         // Acquire (E20): what was announced is in the counts that are read after this.
         let announced = self.word(ANNOUNCED).load(Ordering::Acquire);
