@@ -16,13 +16,13 @@
 //! | E9 | a block is published | drains follow the list | release/acquire | `loom_first_touch_vs_close` |
 //! | E10 | open: count, then capacity; close: drain, then uncount | a refusal reads the count before usage and after | release/acquire | `loom_refusal_vs_closing`, `loom_refusal_vs_opening`, `loom_refusal_vs_retire`, `loom_refusal_vs_adaptive`, `loom_refusal_vs_refill_in_transit`, `loom_transfer_vs_stranded_credit` |
 //! | E11 | usage or a setting changes, then what was told is exchanged | the same on another thread | release/acquire, and store buffering between usage and setting | `loom_min_propagation`, `loom_min_setting_vs_charge`, `loom_protection_vs_uncharge` |
-//! | E12 | a counter goes: its slots are vacated, its object goes to the pool | the next counter in the object | the pool's locks | `loom_take_vs_put`, `loom_put_vs_take_elsewhere`, `loom_index_reuse`, `loom_object_reuse`, `loom_object_reuse_without_pair`, `loom_stats_of_last_uncharge`, `loom_unlist_vs_burial`, `loom_last_waiter_vs_last_uncharge` |
+//! | E12 | a counter goes: its slots are vacated, its object goes to the pool | the next counter in the object | the pool's locks | `loom_take_vs_put`, `loom_put_vs_take_elsewhere`, `loom_index_reuse`, `loom_object_reuse`, `loom_object_reuse_without_pair`, `loom_stats_of_last_uncharge`, `loom_unlist_vs_release`, `loom_last_waiter_vs_last_uncharge` |
 //! | E13 | a level admits: exchange usage, read the running peak | a window is reset: exchange the running peak, read usage | store buffering | `loom_peak_window_vs_charge` |
 //! | E14 | a thread charges: mark itself or the others as chargers, or read that they are marked, then read capacity | the only charger takes the group offline: capacity 0, read the mark | store buffering | `loom_offline_vs_second_charger`, `loom_offline_vs_third_charger` |
 //! | E15 | a last step (subtract usage, drop a handle), then read state, claim it, then read usage | another last step on another thread | store buffering, and the exchanges of the state word | `loom_guard_turns_over_vs_last_handle`, `loom_last_of_two_counters`, `loom_last_uncharge_vs_handle_drop`, `loom_last_uncharge_vs_last_uncharge`, `loom_usage_touches_zero_vs_handle_drop`, `loom_zero_guard_grows_vs_last_uncharge`, `loom_zero_guard_shrinks_vs_last_uncharge`, `loom_protection_vs_last_uncharge`, `loom_runtime_drop_vs_last_charge`, `loom_transfer_vs_last_handle` |
 //! | E16 | an object begins its next life | an id of an earlier one is looked up | the generation in the state word | `loom_id_reuse` |
 //! | E17 | `ThreadStats::add`: store the count, light, read the mark | `Coordinator::unlist`: unmark, heavy, read the count | store buffering | `loom_add_vs_unlist`, `loom_add_vs_unlist_vs_flush`, `loom_listing_vs_unlist` |
-//! | E18 | cells are pushed on the stack | whoever flushes takes the stack over | release/acquire | `loom_listing_vs_take_over`, `loom_add_vs_offline` |
+//! | E18 | a writer pushes cells on the stack | a flush takes the stack | release/acquire | `loom_listing_vs_take_over`, `loom_add_vs_offline` |
 //! | E19 | a reader takes a ticket | a flush begins: count the tickets, then read | release/acquire | `loom_two_readers_share_a_flush`, `loom_listing_vs_shared_flush` |
 //! | E20 | announce at the levels, then in the cells | gather: the cells' announced, then their counts | release/acquire | `loom_bound_vs_announcement` |
 //! | E21 | publish figures, then take off the bound | a stale read: the bound, then the figures | release/acquire | `loom_bound_vs_flush`, `loom_bound_vs_unlist` |
@@ -43,7 +43,7 @@
 //! | E39 | a forced charge sets units above max apart, then usage shows them; an uncharge takes them off usage, then off those set apart | who reads usage and then what is forced, or the other way round | release/acquire | `loom_forced_vs_look_at_usage`, `loom_forced_vs_uncharge` |
 //! | E40 | counts of a group's events are made | an event is counted, or the counts are read | release/acquire | `loom_first_events_vs_read` |
 //! | E41 | publish figures, then count what is in them | an exact read: the count, then the figures | release/acquire | `loom_counted_vs_published`, `loom_exact_read_vs_gauge` |
-//! | E42 | a group's part of the statistics is made | a thread that writes or reads follows the pointer | release/acquire | `loom_first_write_vs_read` |
+//! | E42 | a group's published statistics are made | a thread that writes or reads follows the pointer | release/acquire | `loom_first_write_vs_read` |
 //!
 //! Four edges rest on the pair: E2, E3, E5 and E17. One side of each runs *heavy*. Every other edge holds without it. A thread may
 //! run *light* between two of its steps, but *light* orders nothing on a processor while nobody runs *heavy*, and a model takes

@@ -10,7 +10,7 @@ use crate::numa::NodeId;
 use crate::stat::reading::Freshness;
 use crate::stat::{Item, Stat, Unit};
 
-/// One item of a group by node, as it was read: of its subtree, and of the group alone.
+/// One item of a group by node at one reading: of its subtree, and of the group alone.
 ///
 /// ```
 /// use memcg::{Limits, NodeId, Placement, Stat};
@@ -25,14 +25,14 @@ use crate::stat::{Item, Stat, Unit};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeStats {
-    /// Counter, subtree, group alone.
+    /// Node, bytes of the subtree, bytes of the group alone.
     nodes: SmallVec<[(NodeId, [i64; 2]); 8]>,
     unplaced: [i64; 2],
     max_error: u64,
 }
 
 impl NodeStats {
-    /// On a node, in the group and everything below it. 0 for a node that there is not.
+    /// What is on a node, in the group and everything below it. 0 for a node that the runtime does not have.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -44,7 +44,7 @@ impl NodeStats {
         self.figures(node)[0]
     }
 
-    /// On a node, in the group alone.
+    /// What is on a node, in the group alone.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -60,8 +60,8 @@ impl NodeStats {
         self.nodes.iter().find(|(of, _)| *of == node).map_or([0; 2], |(_, figures)| *figures)
     }
 
-    /// On no node, in the group and everything below it: memory that nobody has touched, and what was
-    /// [added](Group::stat_add) without saying where. 0 in a runtime of one node, on which everything is.
+    /// What is on no node, in the group and everything below it: memory that no thread has touched, and what was
+    /// [added](Group::stat_add) without a node. 0 in a runtime of one node, on which everything is.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
@@ -73,7 +73,7 @@ impl NodeStats {
         self.unplaced[0]
     }
 
-    /// All nodes, and what is on none.
+    /// What is on all nodes and on none, added up.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
@@ -96,7 +96,7 @@ impl NodeStats {
         self.nodes.iter().map(|(node, [subtree, _])| (*node, *subtree))
     }
 
-    /// How far the figures together may be from what had been written, in grains of the item's unit. See
+    /// By how much the figures together may be off from what had been written, in grains of the item's unit. See
     /// [`Stats::max_error`](crate::Stats::max_error).
     ///
     /// ```
@@ -109,7 +109,7 @@ impl NodeStats {
     }
 }
 
-/// As a line of `memory.numa_stat`.
+/// Prints as a line of `memory.numa_stat`.
 impl fmt::Display for NodeStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, (node, bytes)) in self.iter().enumerate() {
@@ -153,9 +153,9 @@ impl fmt::Display for NumaTable {
 }
 
 impl Group {
-    /// An item by node, exact as [`read_exact`](Self::read_exact) is: everything written before the call is in it, and
-    /// [`NodeStats::max_error`] is what was written while the read ran. Costs two flushes of the statistics on each node
-    /// below this group. Of the root: of the whole runtime.
+    /// Reads an item by node, as exactly as [`read_exact`](Self::read_exact): the figures contain everything that was
+    /// written before the call, and [`NodeStats::max_error`] is what was written while the read ran. Costs two flushes of
+    /// the statistics on each node below this group. Of the root, this reads the whole runtime.
     ///
     /// Source: `memory_numa_stat_show` in `mm/memcontrol.c`, and NR_KMEM by node in "per-memcg-per-node kmem accounting"
     /// (Ghiti, 2026, patch 5).
@@ -172,8 +172,8 @@ impl Group {
         self.node_stats(stat, Freshness::Exact)
     }
 
-    /// [`numa_stat`](Self::numa_stat) as it was published last: loads only. [`NodeStats::max_error`] says what may be
-    /// missing.
+    /// Reads what [`numa_stat`](Self::numa_stat) reads as it was published last: loads only. [`NodeStats::max_error`] says
+    /// what may be missing.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -190,7 +190,7 @@ impl Group {
         NodeStats { nodes, unplaced: read.unplaced, max_error: read.max_error }
     }
 
-    /// All items per node that are counted in bytes, exact, in the shape of `memory.numa_stat`.
+    /// Reads all items per node that are counted in bytes, exactly, in the form of `memory.numa_stat`.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -200,7 +200,7 @@ impl Group {
     pub fn numa_table(&self) -> NumaTable {
         let items = stats::coordinator(self.node()).items.iter();
         let mut freshness = Freshness::Exact;
-        // Flushed once: what the first row finds the others find.
+        // Only the first row flushes: what it publishes the others find.
         let row = |item: Item<'_>| {
             (item.name.to_owned(), self.node_stats(item.stat, std::mem::replace(&mut freshness, Freshness::Stale)))
         };

@@ -1,4 +1,4 @@
-//! Statistics of a group: written by any thread, read as fresh as the reader asks.
+//! Statistics of a group: any thread writes them, and a reader says how fresh it wants them.
 
 use super::{Charge, Group};
 use crate::hierarchy::stats;
@@ -7,14 +7,14 @@ use crate::stat::visits::Unlist;
 use crate::stat::{Stat, Stats};
 
 impl Group {
-    /// Add to an item: 2 ns, no lock, no read-modify-write instruction, whatever the depth. The first time on a thread
-    /// makes its cells, which takes the lock of the statistics; every so often what was written is announced to the
-    /// ancestors (about 5 ns for each).
+    /// Adds to an item: 2 ns, no lock, no read-modify-write instruction, at any depth. The first addition of a thread to a
+    /// group makes the thread's cells, which takes the lock of the statistics. Now and then the thread announces to the
+    /// ancestors what it has written, about 5 ns for each.
     ///
-    /// Zero makes no writer: nobody's read is the less exact for it.
+    /// Adding zero makes no writer, so no read is less exact for it.
     ///
-    /// Also on a group that is offline. An item of another runtime is not counted, but in
-    /// [`Counts::foreign_stats`](crate::Counts::foreign_stats).
+    /// This works on a group that is offline too. An item of another runtime is counted in
+    /// [`Counts::foreign_stats`](crate::Counts::foreign_stats) only.
     ///
     /// Source: `mod_memcg_state` and `memcg_rstat_updated` in `mm/memcontrol.c`.
     ///
@@ -33,7 +33,7 @@ impl Group {
         stats::add(self.header, stat, delta);
     }
 
-    /// The figures as they were published last: loads only, about 10 ns. [`Stats::max_error`] says what may be missing:
+    /// Reads the figures that were published last: loads only, about 10 ns. [`Stats::max_error`] says what may be missing:
     /// what was announced since, and half a batch for each writer.
     ///
     /// ```
@@ -50,13 +50,15 @@ impl Group {
         stats::read(self.node(), Freshness::Stale)
     }
 
-    /// The figures with at most one batch for each writer missing of what was written before the call: published ones where that holds, else flushed. What
-    /// reading `memory.stat` does, with writers in the place of processors.
+    /// Reads figures that miss at most one batch for each writer of what was written before the call. The read flushes
+    /// where the published figures may miss more. This is what reading `memory.stat` does, with writers in the place of
+    /// processors.
     ///
-    /// A thread that has stopped writing counts as a writer until flushes have found it idle. So a read flushes now and
-    /// then though its bound would allow it not to: one of up to 64 while most writers write on, and each while most have
-    /// stopped. So the error comes down to 0 once nobody writes, without a flusher: within a dozen reads where the group is
-    /// read for the first time, within 140 where it was read often before (30 more where there are less than eight writers).
+    /// A thread that has stopped writing counts as a writer until flushes have found it idle. So now and then a read
+    /// flushes though its bound would allow it not to: one of up to 64 while most writers write on, and each while most
+    /// have stopped. Without a flusher too, the error comes down to 0 once all writers have stopped. That takes a dozen
+    /// reads where the group is read for the first time, and 140 where it was read often before. With less than eight
+    /// writers it takes 30 more.
     ///
     /// Source: `mem_cgroup_flush_stats` in `mm/memcontrol.c`.
     ///
@@ -75,10 +77,10 @@ impl Group {
         stats::read(self.node(), Freshness::Threshold)
     }
 
-    /// The figures with at most `max_error` grains of each item's unit missing ([`Unit::grain`](crate::Unit::grain)) of what
-    /// was written before the call: published ones where that holds, else flushed. What is written while the read runs
-    /// comes on top: only [`read_exact`](Self::read_exact) tells how much that was. Each writer of the subtree may hold back half a batch, so where
-    /// less is asked for than that makes, every read flushes.
+    /// Reads figures that miss at most `max_error` grains of each item's unit ([`Unit::grain`](crate::Unit::grain)) of what
+    /// was written before the call. The read flushes where the published figures may miss more. What threads write while
+    /// the read runs comes on top: only [`read_exact`](Self::read_exact) says how much that is. Each writer of the subtree
+    /// may hold back half a batch, so a read that allows less than all of them together always flushes.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -92,20 +94,21 @@ impl Group {
         stats::read(self.node(), Freshness::Within(max_error))
     }
 
-    /// The figures with everything that was written before the call.
+    /// Reads figures with everything that was written before the call.
     ///
-    /// Exact means: if nobody writes while the read runs, each figure is the sum of what was written, and
-    /// [`Stats::max_error`] is 0. Threads that write while the read runs are read at different instants. So an item that
-    /// rises on one thread and falls on another may come out as a value that it never had, such as a gauge below 0. Then
-    /// `max_error` is what all of them wrote between two looks at them, the first before the figures and the second after
-    /// them. There is an instant during the call at which every figure was within `max_error` of the sum of all that had
-    /// been written, for all items at once.
+    /// Exact means: if no thread writes while the read runs, each figure is the sum of what was written, and
+    /// [`Stats::max_error`] is 0. The read visits threads that write meanwhile at different instants. So an item that rises
+    /// on one thread and falls on another may have a value that it never had, such as a gauge below 0. Then `max_error` is
+    /// what all threads wrote between two looks at them, the first before the figures and the second after them. There is
+    /// an instant during the call at which every figure was within `max_error` of the sum of all that had been written,
+    /// for all items at once.
     ///
-    /// Flushes the subtree twice: two visits to each pair of a thread and a group in it that has written lately. No barrier, but where visits to idle pairs have come to cost as
-    /// much: those are forgotten, with one barrier, until they write.
+    /// The read flushes the subtree twice: two visits to each pair of a thread and a group in it that has written lately.
+    /// It runs no barrier, unless visits to idle pairs have come to cost as much: then one barrier takes them out of
+    /// later flushes until they write again.
     ///
-    /// Readers that ask at once share the work, and nobody waits for more than a small part of somebody else's. Called
-    /// by an allocator inside another call of this crate, it reads what is published and says what may be missing.
+    /// Readers that ask at once share the work, and none waits for more than a small part of another's. An allocator that
+    /// calls this inside another call of this crate gets what is published, with what may be missing.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -120,7 +123,8 @@ impl Group {
         stats::read(self.node(), Freshness::Exact)
     }
 
-    /// Publish everything that was written in this subtree before the call. As [`read_exact`](Self::read_exact).
+    /// Publishes everything that was written in this subtree before the call. Costs half of
+    /// [`read_exact`](Self::read_exact).
     ///
     /// Source: `do_flush_stats` in `mm/memcontrol.c`.
     ///
@@ -136,8 +140,8 @@ impl Group {
         stats::flush(self.node(), Unlist::Many);
     }
 
-    /// [`flush`](Self::flush) where more than [`read`](Self::read) allows may be missing, and only while the periodic
-    /// flush is more than one full cycle late. Returns whether it flushed.
+    /// Does what [`flush`](Self::flush) does where more than [`read`](Self::read) allows may be missing, and only while the
+    /// periodic flush is more than one full cycle late. Returns whether it flushed.
     ///
     /// Source: `mem_cgroup_flush_stats_ratelimited` in `mm/memcontrol.c`.
     ///
@@ -154,8 +158,8 @@ impl Group {
 }
 
 impl Charge {
-    /// [`Group::stat_add`] on the group that is charged: for who has no handle, as where the memory is freed. A charge
-    /// of a further counter takes some 20 ns for it.
+    /// Does what [`Group::stat_add`] does on the group that is charged. This is for code that has the charge and no handle,
+    /// as where the memory is freed. It takes some 20 ns through a charge of a further counter.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

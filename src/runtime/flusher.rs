@@ -1,4 +1,4 @@
-//! The periodic flush: a thread of its own, for those who ask for one.
+//! The periodic flush: a thread of its own, for a runtime that asks for one.
 
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -10,7 +10,7 @@ use crate::hierarchy::stats;
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
 
-/// Why no flusher was started.
+/// Why the runtime has started no flusher.
 ///
 /// ```
 /// use std::time::Duration;
@@ -23,17 +23,17 @@ use crate::thread::foreign::Foreign;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlusherError {
-    /// It would never rest.
+    /// The flusher would never rest.
     #[error("a flusher needs a period longer than nothing")]
     NoPeriod,
-    /// The system has no thread for it.
+    /// The system has no thread for the flusher.
     #[error("no thread for the flusher: {0}")]
     Thread(#[from] io::Error),
 }
 
-/// A running flusher. Dropped, it stops.
+/// A running flusher. Its drop stops it.
 pub(super) struct Flusher {
-    /// Dropped, it wakes the thread for the last time.
+    /// Its drop wakes the thread for the last time.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -58,8 +58,8 @@ impl Flusher {
 impl Drop for Flusher {
     fn drop(&mut self) {
         self.stop = None;
-        // The flusher's own thread may be the one that drops it, in foreign code that it runs: that thread ends by itself.
-        // In foreign code nobody waits for another flusher either: two flushers that stop each other would wait for ever.
+        // The flusher's own thread may drop it, in foreign code that it runs: that thread ends by itself. In foreign code a
+        // thread does not wait for another flusher either: two flushers that stop each other would wait for ever.
         let is_own = |thread: &JoinHandle<()>| thread.thread().id() == current().id();
         if let Some(thread) = self.thread.take().filter(|thread| !is_own(thread) && !context::in_foreign()) {
             // Where the thread has panicked the runtime goes on without it.

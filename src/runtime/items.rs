@@ -1,10 +1,10 @@
-//! Statistics of a runtime: which items its groups have, and how much may be missing from them.
+//! Statistics of a runtime: which items its groups have, and how much a read may miss of them.
 
 use super::RuntimeBuilder;
 use crate::stat::{Stat, Unit};
 
 impl RuntimeBuilder {
-    /// Declare an item of the statistics that every group has. See [`Stat`], which has some already.
+    /// Declares an item of the statistics that every group has. [`Stat`] has the items that are built in.
     ///
     /// ```
     /// use memcg::{Runtime, Unit};
@@ -21,7 +21,7 @@ impl RuntimeBuilder {
         self.items.declare(name, unit, false, builder)
     }
 
-    /// [`stat`](Self::stat) for an item that counts memory which lies on nodes.
+    /// Declares an item as [`stat`](Self::stat) does, one that counts memory which lies on nodes.
     ///
     /// ```
     /// let mut builder = memcg::Runtime::builder();
@@ -35,9 +35,9 @@ impl RuntimeBuilder {
         self.items.declare(name, unit, true, builder)
     }
 
-    /// Grains that [`Group::read`](crate::Group::read) may miss for each writer, 1,024 by default, at most 2^40: half of it before a thread
-    /// announces what it has written, half before a read flushes. More make announcements rarer, which walk the
-    /// ancestors; 0 makes every addition one.
+    /// Sets the grains that [`Group::read`](crate::Group::read) may miss for each writer: 1,024 by default, at most 2^40. A
+    /// thread announces what it has written after half of it, and a read flushes after the other half. An announcement
+    /// walks the ancestors; a larger batch makes announcements rarer, and with 0 every addition is announced.
     ///
     /// ```
     /// use memcg::{Runtime, Stat};

@@ -1,12 +1,12 @@
-//! Memory nodes of a runtime: which there are, who finds them, which make a tier.
+//! Memory nodes of a runtime: which there are, what finds a page's node, which nodes make a tier.
 
 use super::{BuildError, Runtime, RuntimeBuilder};
 use crate::group::Counter;
 use crate::numa::{NodeId, NodeOf, Topology};
 
 impl RuntimeBuilder {
-    /// The memory nodes to account for: by default [`Topology::one_node`], whatever the machine has, and once in a process
-    /// the number of its processors is read. With one node no page is looked up, and nothing costs anything.
+    /// Sets the memory nodes to account for: by default [`Topology::one_node`], on any machine. The default reads the number
+    /// of processors once in a process. With one node the runtime looks up no page, so nodes cost nothing.
     ///
     /// ```
     /// use memcg::{NodeId, Runtime, Topology};
@@ -21,7 +21,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// So many nodes, numbered from 0, with one processor each: for tests, and where memory is placed by hand.
+    /// Sets so many nodes, numbered from 0, with one processor each: for tests, and where the service places memory by
+    /// hand.
     ///
     /// ```
     /// assert_eq!(memcg::Runtime::builder().nodes(2).build()?.topology().nodes().len(), 2);
@@ -34,7 +35,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Who finds the nodes of pages, in the place of the system: a table, a cache, a simulation.
+    /// Sets what finds the nodes of pages in the place of the system: a table, a cache, a simulation.
     ///
     /// ```
     /// use memcg::{NodeId, OneNode, Runtime};
@@ -50,8 +51,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Declare a tier: a further counter, of the bytes that are accounted on these nodes. Its max limits them; they move
-    /// with [`Kmem::migrate`](crate::Kmem::migrate). Nodes may be in several tiers.
+    /// Declares a tier: a further counter, of the bytes that are accounted on these nodes. Its max limits them, and
+    /// [`Kmem::migrate`](crate::Kmem::migrate) moves them. A node may be in several tiers.
     ///
     /// Source: "per-memcg tiered memory limits" (Hahn, 2026), whose `toptier` is one of these.
     ///
@@ -100,7 +101,7 @@ impl Runtime {
         &self.tree.numa().topology
     }
 
-    /// Finds the nodes of pages: as configured, else everything is on the one node, or the system is asked.
+    /// What finds the nodes of pages: as configured, else the one node for every page, or the system.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::thread::cells::{Added, ThreadStats};
 
-/// What an item counts, and how coarsely its error is told.
+/// What an item counts, and in which steps its error is given.
 ///
 /// ```
 /// use memcg::Unit;
@@ -24,8 +24,8 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// How much of the unit makes one grain, in which the items of a group share one error bound. Counts are exact to
-    /// the unit all the same.
+    /// How much of the unit makes one grain. The items of a group share one error bound in grains; counts themselves are
+    /// exact to the unit.
     ///
     /// ```
     /// assert_eq!(memcg::Unit::Nanoseconds.grain(), 65_536);
@@ -44,8 +44,8 @@ impl Unit {
 }
 
 /// Names one item of the statistics: one of the constants, or one that
-/// [`RuntimeBuilder::stat`](crate::RuntimeBuilder::stat) declared. There is no other way to come by one, so no name is
-/// looked up where events are counted.
+/// [`RuntimeBuilder::stat`](crate::RuntimeBuilder::stat) declared. There is no other way to get one, so counting an
+/// event looks up no name.
 ///
 /// ```
 /// use memcg::{Runtime, Stat, Unit};
@@ -80,17 +80,17 @@ pub struct Stat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Item<'a> {
-    /// What to add to it with.
+    /// Names the item where a thread adds to it.
     pub stat: Stat,
-    /// Among the items of the runtime.
+    /// Unique among the items of the runtime.
     pub name: &'a str,
-    /// What it counts.
+    /// What the item counts.
     pub unit: Unit,
-    /// Whether the memory that it counts lies on nodes.
+    /// Whether the item counts memory that lies on nodes.
     pub per_node: bool,
 }
 
-/// Most items of a runtime, those built in included: one bit each in the mask of those that a thread has written.
+/// Most items of a runtime, those built in included: the mask of items that a thread has written has one bit for each.
 pub(crate) const ITEMS_MAX: usize = 64;
 
 struct BuiltIn {
@@ -131,9 +131,9 @@ impl Stat {
     pub const FILE_DIRTY: Stat = Stat::built_in(2);
     /// Cached data that is being written.
     pub const FILE_WRITEBACK: Stat = Stat::built_in(3);
-    /// What the service keeps about its own work: plans, sessions, metadata.
+    /// What the service stores about its own work: plans, sessions, metadata.
     pub const KERNEL: Stat = Stat::built_in(4);
-    /// Copies for each processor.
+    /// Memory that has a copy for each processor.
     pub const PERCPU: Stat = Stat::built_in(5);
     /// Small objects of pooled pages.
     pub const SLAB: Stat = Stat::built_in(6);
@@ -214,7 +214,7 @@ struct Declared {
 }
 
 impl Items {
-    /// One more, by the builder of that number, which is not 0.
+    /// Declare one more item, by the builder of that number, which is not 0.
     pub(crate) fn declare(&mut self, name: &str, unit: Unit, per_node: bool, builder: u64) -> Stat {
         let stat = Stat::declared(self.len(), builder, unit);
         self.declared.push(Declared { stat, name: name.into(), unit, per_node });

@@ -1,8 +1,8 @@
-//! Lists through the entries of a vector: by index, in both directions, nothing allocated.
+//! Lists through the entries of a vector: by index, in both directions, without allocation.
 //!
-//! A list is kept in the order of the flushes that its members bear the numbers of: who is new comes to the front, who
-//! has been flushed goes behind. So whoever still has to be flushed stands in front, and a flush that was interrupted
-//! goes on where it was by looking at the first.
+//! A list is in the order of the numbers of the flushes that are done with its members. A new member comes to the front,
+//! a member that has been flushed goes behind. So the members that are still to be flushed are in front, and an
+//! interrupted flush goes on with the first.
 
 /// No entry.
 pub(super) const NONE: u32 = u32::MAX;
@@ -18,7 +18,7 @@ impl Link {
     pub(super) const ALONE: Link = Link { prev: NONE, next: NONE };
 }
 
-/// What can be a member, of one list at a time.
+/// Can be a member of one list at a time.
 pub(super) trait Linked {
     fn link(&mut self) -> &mut Link;
 
@@ -64,8 +64,8 @@ impl List {
         }
     }
 
-    /// A flush is done with the member: behind those of earlier flushes. Later ones have mostly not got far, so it is
-    /// looked for from behind.
+    /// A flush is done with the member, which goes behind those of earlier flushes. Few members have a later number, so the
+    /// search starts from behind.
     pub(super) fn done<T: Linked>(&mut self, all: &mut [T], member: u32, flush: u64) {
         *all[member as usize].done() = flush;
         if self.last == member {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_stands_in_front_and_who_is_done_behind() {
+    fn new_members_are_in_front_and_flushed_ones_behind() {
         let mut all: Vec<_> = (0..4).map(|_| Member(Link::ALONE, 0)).collect();
         let mut list = List::EMPTY;
         for member in 0..4 {

@@ -30,13 +30,14 @@ impl Freshness {
     }
 }
 
-/// Items that a group has written, mostly: their figures need no allocation.
+/// Most groups have written no more items than these: their figures need no allocation.
 const COMMON: usize = 6;
 
-/// The statistics of a group as they were read: for its subtree and for the group alone, each item with the same error
-/// bound. Items are read one after the other, and the threads of each item too. So an item that several threads move up
-/// and down while it is read may have a value here that it never had; [`Group::read_exact`](crate::Group::read_exact) tells
-/// by how much it may be off.
+/// The statistics of a group at one reading: of its subtree and of the group alone. All items have the same error bound.
+///
+/// A read visits items one after the other, and the threads of each item too. So an item that several threads move up and
+/// down meanwhile may have a value here that it never had. [`Group::read_exact`](crate::Group::read_exact) says by how much
+/// such a value may be off.
 ///
 /// ```
 /// use memcg::{Limits, Stat};
@@ -51,7 +52,7 @@ const COMMON: usize = 6;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
     max_error: u64,
-    /// Of those items that have any; the others are 0.
+    /// Of the items that have been written; the others are 0.
     figures: SmallVec<[Figures; COMMON]>,
 }
 
@@ -82,7 +83,7 @@ impl Stats {
         stats
     }
 
-    /// So many grains may be missing.
+    /// The same, with so many grains that may be missing.
     pub(crate) fn with_error(self, max_error: u64) -> Stats {
         Stats { max_error, ..self }
     }
@@ -91,8 +92,9 @@ impl Stats {
         self.figures.iter().find(|figures| figures.of == stat)
     }
 
-    /// An item over the group and everything below it, what went offline included. 0 for an item of another runtime. A
-    /// gauge that several threads move may be read below 0, where one's fall is in and another's rise is not.
+    /// An item of the group and everything below it, with what groups added that are offline by now. 0 for an item of
+    /// another runtime. A gauge that several threads move may read below 0: one thread's fall is in, another's rise is
+    /// not.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -106,7 +108,7 @@ impl Stats {
         self.figures(stat).map_or(0, |figures| figures.subtree)
     }
 
-    /// An item of the group alone: what was added to it, and not to a group below.
+    /// An item of the group alone: what threads added to it, and not to a group below.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -121,9 +123,9 @@ impl Stats {
         self.figures(stat).map_or(0, |figures| figures.local)
     }
 
-    /// How far any item may be from what had been written, in grains of its unit: changes that may be missing, rising and
-    /// falling ones added up. Of [`Group::read_exact`](crate::Group::read_exact): those made while the read ran, for none
-    /// else are missing. Of the other reads: those made before the call.
+    /// How far any item may be from what had been written, in grains of its unit: the changes that may be missing, rising
+    /// and falling ones added up. [`Group::read_exact`](crate::Group::read_exact) misses only changes that threads make
+    /// while it runs, and this counts them. For the other reads it counts changes made before the call.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

@@ -1,5 +1,5 @@
-//! Statistics: nothing that was written is lost or counted twice, whoever lists, flushes, unlists or buries meanwhile;
-//! and what a read claims about its error holds.
+//! Statistics: nothing that was written is lost or counted twice while other threads list, flush, unlist or release; and
+//! what a read claims about its error holds.
 
 use super::loom_lifecycle::{beside, group};
 use super::{large_model_without_pair, model, model_without_pair};
@@ -8,7 +8,7 @@ use crate::hierarchy::stats;
 use crate::stat::published::StatScope;
 use crate::{Bytes, Runtime, RuntimeBuilder, Stat};
 
-/// Counted one by one, of which each is announced: what is explored is the statistics.
+/// Counted one by one.
 const EVENT: Stat = Stat::WORKINGSET_REFAULT;
 
 /// No stock; a thread may write two grains without announcing them.
@@ -20,25 +20,26 @@ fn exact(group: &Group) -> i64 {
     group.read_exact().get(EVENT)
 }
 
-/// Flush as the flusher does: what has been idle is unlisted.
+/// Flush as the flusher does, which unlists idle cells.
 fn tidy(root: &Group) {
     stats::flush_periodic(root.node());
 }
 
-/// E42. Whoever finds the first figures of a group finds them made.
+/// E42. A reader that finds the first figures of a group finds them made.
 #[test]
 fn loom_first_write_vs_read() {
     model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let root = runtime.root();
-        let reader = beside(root.clone(), |root| assert_eq!(root.read_stale().get(EVENT), 0, "nobody has flushed"));
+        let reader = beside(root.clone(), |root| assert_eq!(root.read_stale().get(EVENT), 0, "no thread has flushed"));
         root.stat_add(EVENT, 1);
         reader.join().unwrap();
         assert_eq!(exact(&root), 1);
     });
 }
 
-/// E17. An addition while its cells are unlisted: either it is read behind the barrier, or its thread lists them again.
+/// E17. A thread adds while its cells are unlisted: the flusher reads the count behind the barrier, or the thread lists
+/// its cells again.
 #[test]
 fn loom_add_vs_unlist() {
     model(|| {
@@ -55,7 +56,7 @@ fn loom_add_vs_unlist() {
     });
 }
 
-/// E17. The owner is back on the stack, and taken over by another flush, before the unlisting goes on.
+/// E17. The owner pushes its cells again, and another flush takes them, before the unlisting goes on.
 #[test]
 fn loom_add_vs_unlist_vs_flush() {
     model(|| {
@@ -72,7 +73,7 @@ fn loom_add_vs_unlist_vs_flush() {
     });
 }
 
-/// E17. Cells are marked before they are pushed: between the two they may be taken over and unlisted.
+/// E17. A thread marks its cells before it pushes them: between the two a flush may take and unlist them.
 #[test]
 fn loom_listing_vs_unlist() {
     model(|| {
@@ -92,7 +93,7 @@ fn loom_listing_vs_unlist() {
     });
 }
 
-/// E18. Two threads list their cells while a third takes them over.
+/// E18. Two threads list their cells while a third takes the stack.
 #[test]
 fn loom_listing_vs_take_over() {
     model_without_pair(|| {
@@ -107,7 +108,7 @@ fn loom_listing_vs_take_over() {
     });
 }
 
-/// An addition while the child and its parent are flushed: counted once in either.
+/// A thread adds while the child and its parent are flushed: each counts the addition once.
 #[test]
 fn loom_add_vs_flush_of_parent_and_child() {
     model(|| {
@@ -123,7 +124,7 @@ fn loom_add_vs_flush_of_parent_and_child() {
     });
 }
 
-/// E22. A figure of a child is seen with those of its parents.
+/// E22. A reader that sees a figure of a child sees those of its parents.
 #[test]
 fn loom_parent_never_below_child() {
     model_without_pair(|| {
@@ -164,7 +165,7 @@ fn loom_exact_read_vs_gauge() {
     });
 }
 
-/// E41. Whatever is counted as published is in the figures that are read after the count.
+/// E41. Figures that are read after the count contain all that it counts as published.
 #[test]
 fn loom_counted_vs_published() {
     model_without_pair(|| {
@@ -217,7 +218,7 @@ fn loom_listing_vs_shared_flush() {
     });
 }
 
-/// E20, E21. A stale read is no further off than it says, whatever a flush has just taken off the bound.
+/// E20, E21. A stale read is no further off than it says, while a flush takes grains off the bound.
 #[test]
 fn loom_bound_vs_flush() {
     model_without_pair(|| {
@@ -233,15 +234,15 @@ fn loom_bound_vs_flush() {
     });
 }
 
-/// E20. Nothing is taken off the bound before it was put there: another thread's announcement, under way while it is
-/// flushed, does not hide what this one has written.
+/// E20. A flush takes nothing off the bound before it was put there: an announcement that is under way while its cells are
+/// flushed does not hide what another thread has written.
 #[test]
 fn loom_bound_vs_announcement() {
     const OTHER: Stat = Stat::STOCK_REFILL;
     large_model_without_pair(|| {
         let runtime = Runtime::builder().batch(Bytes(0)).stat_batch(0).build().unwrap();
         let root = runtime.root();
-        // Figures are there: how they are made is explored elsewhere (E42).
+        // Figures are there: another model explores how they are made (E42).
         stats::published_or_make(root.node(), stats::coordinator(root.node()), StatScope::Group);
         let flusher = beside(root.clone(), |root| root.flush());
         let reader = beside(root.clone(), |root| {
@@ -256,7 +257,7 @@ fn loom_bound_vs_announcement() {
     });
 }
 
-/// E21. A writer comes off the bound after its last count is published.
+/// E21. A flush takes a writer off the bound after it has published its last count.
 #[test]
 fn loom_bound_vs_unlist() {
     model(|| {
@@ -273,9 +274,9 @@ fn loom_bound_vs_unlist() {
     });
 }
 
-/// Cells that are being unlisted are buried, and another group has them, before the unlisting goes on.
+/// Cells that are being unlisted are released, and another group has them, before the unlisting goes on.
 #[test]
-fn loom_unlist_vs_burial() {
+fn loom_unlist_vs_release() {
     model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let gone = group(&runtime.root(), "gone");
@@ -293,7 +294,7 @@ fn loom_unlist_vs_burial() {
     });
 }
 
-/// The last writer of a group that goes: what it has written is in the parent, once.
+/// A group goes with its last writer: the parent has what that thread has written, once.
 #[test]
 fn loom_add_vs_offline() {
     model_without_pair(|| {
@@ -308,8 +309,8 @@ fn loom_add_vs_offline() {
     });
 }
 
-/// What is written before the last bytes go back is in the parent; the next group in the object starts from nothing,
-/// and finds no cells of the last.
+/// What a thread writes before the last bytes go back is in the parent. The next group in the object starts from nothing,
+/// and finds no cells of the last one.
 #[test]
 fn loom_stats_of_last_uncharge() {
     model_without_pair(|| {

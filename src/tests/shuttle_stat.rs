@@ -1,10 +1,10 @@
-//! Statistics of many writers: nothing is lost or counted twice, whoever lists, flushes, unlists or buries meanwhile.
+//! Statistics of many writers: nothing is lost or counted twice while other threads list, flush, unlist or release.
 
 use super::{assert_adds_up, check, side_by_side};
 use crate::hierarchy::stats;
 use crate::{Bytes, Group, Limits, NodeId, Placement, Runtime, Stat};
 
-/// Counted one by one, of which each is announced.
+/// Counted one by one.
 const EVENT: Stat = Stat::WORKINGSET_REFAULT;
 
 fn runtime(nodes: usize) -> Runtime {
@@ -15,8 +15,8 @@ fn exact(group: &Group) -> i64 {
     group.read_exact().get(EVENT)
 }
 
-/// Each thread writes to its group and reads exactly: it finds what it has written itself. One flushes as the flusher
-/// does, which unlists.
+/// Each thread writes to its group and reads exactly: it finds what it has written itself. Another thread flushes as the
+/// flusher does, which unlists.
 #[test]
 fn shuttle_readers_find_what_they_have_written() {
     check(600, || {
@@ -45,7 +45,8 @@ fn shuttle_readers_find_what_they_have_written() {
     });
 }
 
-/// Groups go while others write to their siblings and read the parent: what a group has counted stays in its ancestors.
+/// Groups go while other threads write to their siblings and read the parent: what a group has counted stays in its
+/// ancestors.
 #[test]
 fn shuttle_figures_outlive_their_groups() {
     check(400, || {
@@ -84,7 +85,7 @@ fn shuttle_figures_outlive_their_groups() {
     });
 }
 
-/// Memory on two nodes is accounted by one thread and taken off by another, beside reads and flushes.
+/// One thread accounts memory on two nodes and another takes it off, beside reads and flushes.
 #[test]
 fn shuttle_accounts_on_nodes_add_up() {
     check(400, || {
