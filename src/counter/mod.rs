@@ -14,6 +14,7 @@
 
 pub(crate) mod charge;
 pub(crate) mod config;
+pub(crate) mod credit;
 pub(crate) mod door;
 pub(crate) mod drain;
 pub(crate) mod handle;
@@ -27,7 +28,6 @@ pub(crate) mod peak;
 pub(crate) mod protection;
 pub(crate) mod refusal;
 pub(crate) mod stocks;
-pub(crate) mod transfer;
 pub(crate) mod tree;
 pub(crate) mod verify;
 pub(crate) mod walk;

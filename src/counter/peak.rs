@@ -8,7 +8,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::counter::object::Counter;
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
 use crate::sync::{Arc, AtomicU64, Ordering, fence_after_exchange};
 
@@ -75,30 +74,28 @@ impl Peaks {
     }
 }
 
-// === impl Counter: its windows ===
+// === impl Windows ===
 
-impl Counter {
-    pub(crate) fn open_window(&self) -> Arc<StatU64> {
+impl Windows {
+    /// A window on the counter of that key, which starts from `usage`.
+    pub(crate) fn open(&mut self, key: u64, peaks: &Peaks, usage: impl Fn() -> u64) -> Arc<StatU64> {
         let window = Arc::new(StatU64::new(0));
-        let mut windows = self.tree().windows.lock();
-        let here = windows.0.entry(self.key()).or_default();
-        self.peaks().reset(here, &window, || self.usage());
+        let here = self.0.entry(key).or_default();
+        peaks.reset(here, &window, usage);
         here.push(Arc::clone(&window));
         window
     }
 
-    pub(crate) fn close_window(&self, window: &Arc<StatU64>) {
-        let mut windows = self.tree().windows.lock();
-        let Some(here) = windows.0.get_mut(&self.key()) else { return };
+    pub(crate) fn close(&mut self, key: u64, window: &Arc<StatU64>) {
+        let Some(here) = self.0.get_mut(&key) else { return };
         here.retain(|other| !Arc::ptr_eq(other, window));
         if here.is_empty() {
-            windows.0.remove(&self.key());
+            self.0.remove(&key);
         }
     }
 
-    pub(crate) fn reset_window(&self, window: &Arc<StatU64>) {
-        let windows = self.tree().windows.lock();
-        let here = windows.0.get(&self.key()).map_or(&[][..], Vec::as_slice);
-        self.peaks().reset(here, window, || self.usage());
+    pub(crate) fn reset(&mut self, key: u64, peaks: &Peaks, window: &Arc<StatU64>, usage: impl Fn() -> u64) {
+        let here = self.0.get(&key).map_or(&[][..], Vec::as_slice);
+        peaks.reset(here, window, usage);
     }
 }

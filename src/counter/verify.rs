@@ -5,13 +5,11 @@
 
 use std::fmt;
 
+use crate::counter::credit::{credit_at, number, numbered, stocks_at};
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
-use crate::counter::stocks::Stocks;
 use crate::counter::tree::Tree;
 use crate::error::CounterId;
-use crate::hierarchy::limits::LimitKind;
-use crate::reclaim::excess;
 use crate::sync::Ordering;
 
 /// What a look at the whole count found. Prints as one line.
@@ -212,146 +210,81 @@ struct Sums {
     excess: u64,
 }
 
-// === impl Tree ===
+// === The look at a tree ===
 
-impl Tree {
-    /// Credit below `top`, fronts of counter sets included.
-    pub(crate) fn stocked(&self, top: &Counter) -> u64 {
-        let stocks = self.stocks.lock();
-        let online: u64 = self.hierarchy.snapshot().subtree(top.header.node()).map(|node| self.credit_at(node)).sum();
-        online + self.unsettled_below(&stocks, top)
-    }
-
-    /// What `read` says of every counter below `top`, parents first, and the credit of its subtree. Under the lock,
-    /// which keeps them.
-    pub(crate) fn figures<R>(&self, top: &Counter, read: impl Fn(&Counter, u64) -> R) -> Vec<R> {
-        let stocks = self.stocks.lock();
-        let shape = self.hierarchy.snapshot();
-        let order = numbered(shape.subtree(top.header.node()).collect());
-        let mut credit = vec![0_u64; order.len()];
-        for &death in &stocks.pending_close {
-            if let Some(at) =
-                nearest_live_ancestor(death).and_then(|nearest_live_ancestor| number(&order, nearest_live_ancestor))
-            {
-                credit[at] += self.credit_at(death);
-            }
-        }
-        for (at, &node) in order.iter().enumerate().rev() {
-            credit[at] += self.credit_at(node);
-            if let Some(above) = node.incarnation().parent.and_then(|parent| number(&order, parent)) {
-                credit[above] += credit[at];
-            }
-        }
-        order.iter().zip(credit).map(|(node, credit)| read(node, credit)).collect()
-    }
-
-    /// Credit that groups below `top` went offline with.
-    fn unsettled_below(&self, stocks: &Stocks, top: &Counter) -> u64 {
-        let below = |death: &&&'static Counter| death.path_to_root().skip(1).any(|level| std::ptr::eq(level, top));
-        stocks.pending_close.iter().filter(below).map(|&death| self.credit_at(death)).sum()
-    }
-
-    /// Credit of a counter's own stock, and what those went offline with that it stands for.
-    pub(crate) fn stocked_local(&self, node: &Counter) -> u64 {
-        let stocks = self.stocks.lock();
-        let stands_for = |death: &&&'static Counter| {
-            nearest_live_ancestor(death).is_some_and(|nearest_live_ancestor| std::ptr::eq(nearest_live_ancestor, node))
-        };
-        let left = stocks.pending_close.iter().filter(stands_for).map(|&death| self.credit_at(death));
-        self.credit_at(node.header.node()) + left.sum::<u64>()
-    }
-
-    /// Credit of the stocks that sit directly on a counter.
-    fn credit_at(&self, node: &'static Counter) -> u64 {
-        stocks_at(node).filter(|node| node.touched.load(Ordering::Relaxed) > 0).map(|node| self.credit(node)).sum()
-    }
-
-    pub(crate) fn verify(&self, top: &Counter) -> Verdict {
-        let top = top.header.node();
-        let _stocks = self.stocks.lock();
-        let shape = self.hierarchy.snapshot();
-        let order = numbered(shape.subtree(top).chain(shape.dying_below(top)).collect());
-        let mut sums = vec![Sums::default(); order.len()];
-        let mut faults = Vec::new();
-        // Children stand after their parents: from the end, each finds its own sums complete.
-        for (at, &node) in order.iter().enumerate().rev() {
-            let sum = &mut sums[at];
-            sum.credit = sum.credit.saturating_add(self.credit_at(node));
-            let live = stocks_at(node).map(|node| self.audited_live(node));
-            sum.live = live.fold(sum.live, i64::wrapping_add);
-            let sum = *sum;
-            self.judge(node, &sum, &mut faults);
-            if let Some(above) = node.incarnation().parent.and_then(|parent| number(&order, parent)).filter(|_| at > 0)
-            {
-                let usage = node.usage();
-                let above = &mut sums[above];
-                above.live = above.live.wrapping_add(sum.live);
-                above.credit = above.credit.saturating_add(sum.credit);
-                above.children = above.children.saturating_add(usage);
-                above.min = above.min.saturating_add(usage.min(node.setting(Protection::Min)));
-                above.low = above.low.saturating_add(usage.min(node.setting(Protection::Low)));
-                above.excess += sum.excess + u64::from(usage > node.kind(LimitKind::Soft));
-            }
-        }
-        faults.reverse();
-        Verdict { audited: self.audited, counters: order.len(), faults }
-    }
-
-    fn judge(&self, node: &'static Counter, sum: &Sums, faults: &mut Vec<Fault>) {
-        let usage = node.usage();
-        let mut fault = |kind, expected, found| {
-            let path = self.stats.is_some().then(|| match node.further_name() {
-                Some(name) => format!("{} of {}", name, node.path()),
-                None => node.path(),
-            });
-            faults.push(Fault { counter: node.id(), path, kind, expected, found });
-        };
-        let underflowed = node.usage.underflowed.load(Ordering::Relaxed);
-        if underflowed > 0 {
-            fault(FaultKind::Underflow, 0, underflowed);
-        }
-        let expected = sum.live.wrapping_add_unsigned(sum.credit).max(0).cast_unsigned();
-        if self.audited && expected != usage {
-            fault(FaultKind::Identity, expected, usage);
-        }
-        if sum.children > usage {
-            fault(FaultKind::Children, sum.children, usage);
-        }
-        let bound = node.bound.load(Ordering::Relaxed);
-        if sum.credit > bound {
-            fault(FaultKind::StockBound, bound, sum.credit);
-        }
-        for (kind, expected) in [(Protection::Min, sum.min), (Protection::Low, sum.low)] {
-            let found = node.children_protected(kind);
-            if found != expected {
-                fault(FaultKind::Protection, expected, found);
-            }
-        }
-        let excess = excess::count_below(node);
-        if excess != sum.excess {
-            fault(FaultKind::Excess, sum.excess, excess);
-        }
-    }
+/// What a verdict needs to know that is not the counters' own.
+pub(crate) struct Known<'a> {
+    /// The path of a counter, where it has one.
+    pub(crate) path: &'a dyn Fn(&'static Counter) -> Option<String>,
+    /// Groups below a counter that are counted as in excess.
+    pub(crate) children_in_excess: &'a dyn Fn(&Counter) -> u64,
 }
 
-/// The nearest ancestor that is online: what is left below counts as its own.
-fn nearest_live_ancestor(node: &Counter) -> Option<&Counter> {
-    node.path_to_root().skip(1).find(|level| !level.state().is_offline())
+impl Known<'_> {
+    /// Of bare counters, which have neither names nor soft limits.
+    pub(crate) const NOTHING: Known<'static> = Known { path: &|_| None, children_in_excess: &|_| 0 };
 }
 
-/// A counter, and the front of the counter set that it is a member of.
-fn stocks_at(node: &'static Counter) -> impl Iterator<Item = &'static Counter> {
-    [Some(node), node.front()].into_iter().flatten()
+/// Whether the counts below `top` add up. Under the tree's lock and all locks of its hierarchy.
+pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
+    let top = top.header.node();
+    let _stocks = tree.stocks.lock();
+    let hierarchy = tree.hierarchy.snapshot();
+    let order = numbered(hierarchy.subtree(top).chain(hierarchy.dying_below(top)).collect());
+    let mut sums = vec![Sums::default(); order.len()];
+    let mut faults = Vec::new();
+    // Children stand after their parents: from the end, each finds its own sums complete.
+    for (at, &counter) in order.iter().enumerate().rev() {
+        let sum = &mut sums[at];
+        sum.credit = sum.credit.saturating_add(credit_at(tree, counter));
+        let live = stocks_at(counter).map(|counter| tree.audited_live(counter));
+        sum.live = live.fold(sum.live, i64::wrapping_add);
+        let sum = *sum;
+        judge(tree, counter, &sum, known, &mut faults);
+        let parent = counter.incarnation().parent.and_then(|parent| number(&order, parent));
+        if let Some(above) = parent.filter(|_| at > 0) {
+            let usage = counter.usage();
+            let above = &mut sums[above];
+            above.live = above.live.wrapping_add(sum.live);
+            above.credit = above.credit.saturating_add(sum.credit);
+            above.children = above.children.saturating_add(usage);
+            above.min = above.min.saturating_add(usage.min(counter.setting(Protection::Min)));
+            above.low = above.low.saturating_add(usage.min(counter.setting(Protection::Low)));
+            above.excess += sum.excess + u64::from(usage > counter.soft_mark());
+        }
+    }
+    faults.reverse();
+    Verdict { audited: tree.audited, counters: order.len(), faults }
 }
 
-/// Each knows where it stands. Under the locks of the tree and of its whole shape.
-fn numbered(order: Vec<&'static Counter>) -> Vec<&'static Counter> {
-    (0..).zip(&order).for_each(|(number, node)| node.usage.mark.store(number, Ordering::Relaxed));
-    order
-}
-
-/// Where it stands, if it does.
-fn number(order: &[&'static Counter], node: &Counter) -> Option<usize> {
-    let at = node.usage.mark.load(Ordering::Relaxed) as usize;
-    order.get(at).is_some_and(|&there| std::ptr::eq(there, node)).then_some(at)
+fn judge(tree: &Tree, counter: &'static Counter, sum: &Sums, known: &Known<'_>, faults: &mut Vec<Fault>) {
+    let usage = counter.usage();
+    let mut fault = |kind, expected, found| {
+        faults.push(Fault { counter: counter.id(), path: (known.path)(counter), kind, expected, found });
+    };
+    let underflowed = counter.usage.underflowed.load(Ordering::Relaxed);
+    if underflowed > 0 {
+        fault(FaultKind::Underflow, 0, underflowed);
+    }
+    let expected = sum.live.wrapping_add_unsigned(sum.credit).max(0).cast_unsigned();
+    if tree.audited && expected != usage {
+        fault(FaultKind::Identity, expected, usage);
+    }
+    if sum.children > usage {
+        fault(FaultKind::Children, sum.children, usage);
+    }
+    let bound = counter.bound.load(Ordering::Relaxed);
+    if sum.credit > bound {
+        fault(FaultKind::StockBound, bound, sum.credit);
+    }
+    for (kind, expected) in [(Protection::Min, sum.min), (Protection::Low, sum.low)] {
+        let found = counter.children_protected(kind);
+        if found != expected {
+            fault(FaultKind::Protection, expected, found);
+        }
+    }
+    let excess = (known.children_in_excess)(counter);
+    if excess != sum.excess {
+        fault(FaultKind::Excess, sum.excess, excess);
+    }
 }

@@ -135,6 +135,11 @@ impl Counter {
 
     // === Marks that are numbers ===
 
+    /// Usage above it is in excess; `u64::MAX`: never.
+    pub(crate) fn soft_mark(&self) -> u64 {
+        self.limits.soft.load(Ordering::Relaxed)
+    }
+
     /// Usage above it delays charges; `u64::MAX`: never.
     #[inline]
     pub(crate) fn high_mark(&self) -> u64 {

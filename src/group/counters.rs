@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::{Charge, ChargeError, Events, Group, LimitError, try_charge_slow};
+use crate::counter::credit;
 use crate::counter::make::slow_path;
 use crate::counter::object;
 use crate::hierarchy::limits::LimitKind;
@@ -199,7 +200,7 @@ impl GroupCounter<'_> {
 
     /// Credit, in bytes.
     pub fn stocked(&self) -> u64 {
-        slow_path(|_, _| self.node.tree().stocked(self.node))
+        slow_path(|_, _| credit::stocked(self.node.tree(), self.node))
     }
 
     /// The bound on credit, in bytes.

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::Group;
+use crate::counter::credit;
 use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
 use crate::hierarchy::events;
@@ -85,7 +86,7 @@ impl Group {
     pub fn diagnose(&self) -> Diagnosis {
         slow_path(|_, _| {
             let node = self.node();
-            let mut rows = node.tree().figures(node, Row::of);
+            let mut rows = credit::figures(node.tree(), node, Row::of);
             let own = rows.remove(0);
             rows.sort_by_key(|row| std::cmp::Reverse(row.usage));
             Diagnosis { own, rows }

@@ -2,6 +2,7 @@
 //! accounts for.
 
 use super::{Group, LimitError, Limits};
+use crate::counter::credit;
 use crate::counter::make::slow_path;
 use crate::hierarchy::limits::LimitKind;
 use crate::page_counter::PeakWindow;
@@ -380,7 +381,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn stocked_local(&self) -> u64 {
-        slow_path(|_, _| self.node().tree().stocked_local(self.node()))
+        slow_path(|_, _| credit::stocked_local(self.node().tree(), self.node()))
     }
 
     /// [`usage_local`](Self::usage_local) minus [`stocked_local`](Self::stocked_local), in bytes.

@@ -12,7 +12,7 @@ use crate::sync::{Arc, model_failed};
 use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
 
-mod reading;
+pub(crate) mod reading;
 pub(crate) mod set;
 
 pub use reading::{Counts, PeakWindow};

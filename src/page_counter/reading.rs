@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use crate::counter::credit;
 use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::tree::Tree;
-use crate::counter::verify::Verdict;
+use crate::counter::verify::{Known, Verdict, verify};
 use crate::page_counter::PageCounter;
 use crate::reclaim::effective;
 use crate::stat::coordinator::StatCounts;
@@ -65,7 +66,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn stocked(&self) -> u64 {
-        slow_path(|_, _| self.node().tree().stocked(self.node()))
+        slow_path(|_, _| credit::stocked(self.node().tree(), self.node()))
     }
 
     /// The published bound on [`stocked`](Self::stocked), in units: over the open stocks of the subtree, threads that
@@ -269,7 +270,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn counts(&self) -> Counts {
-        self.node().tree().counts()
+        counts(self.node().tree())
     }
 
     /// Compare the counts of the subtree with each other, and with the second count where
@@ -288,7 +289,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn verify(&self) -> Verdict {
-        slow_path(|_, _| self.node().tree().verify(self.node()))
+        slow_path(|_, _| verify(self.node().tree(), self.node(), &Known::NOTHING))
     }
 }
 
@@ -362,7 +363,8 @@ pub struct PeakWindow {
 impl PeakWindow {
     /// On `node`, which `keep` keeps.
     pub(crate) fn open(node: &'static Counter, keep: Box<dyn Send + Sync>) -> PeakWindow {
-        let value = slow_path(|_, _| node.open_window());
+        let open = || node.tree().windows.lock().open(node.key(), node.peaks(), || node.usage());
+        let value = slow_path(|_, _| open());
         PeakWindow { node, value, _keep: keep }
     }
 
@@ -394,13 +396,15 @@ impl PeakWindow {
     /// assert_eq!(window.peak(), 10);
     /// ```
     pub fn reset(&self) {
-        slow_path(|_, _| self.node.reset_window(&self.value));
+        let PeakWindow { node, value, .. } = self;
+        let reset = || node.tree().windows.lock().reset(node.key(), node.peaks(), value, || node.usage());
+        slow_path(|_, _| reset());
     }
 }
 
 impl Drop for PeakWindow {
     fn drop(&mut self) {
-        slow_path(|_, _| self.node.close_window(&self.value));
+        slow_path(|_, _| self.node.tree().windows.lock().close(self.node.key(), &self.value));
     }
 }
 
@@ -410,25 +414,23 @@ impl fmt::Debug for PeakWindow {
     }
 }
 
-impl Tree {
-    pub(crate) fn counts(&self) -> Counts {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let stat =
-            |count: fn(&StatCounts) -> &AtomicU64| self.stats.as_ref().map_or(0, |stats| read(count(&stats.counts)));
-        Counts {
-            drains: read(&self.counts.drains),
-            drained: read(&self.counts.drained),
-            barriers: read(&self.barrier.heavies),
-            refused_in_transit: read(&self.counts.refused_in_transit),
-            underflows: read(&self.counts.underflows),
-            overflows: read(&self.counts.overflows),
-            discarded: read(&self.counts.discarded),
-            flushes: stat(|counts| &counts.flushes),
-            flush_visits: stat(|counts| &counts.visits),
-            stat_lists: stat(|counts| &counts.lists),
-            stat_unlists: stat(|counts| &counts.unlists),
-            foreign_stats: stat(|counts| &counts.foreign),
-            nested_stats: stat(|counts| &counts.nested),
-        }
+/// The counts of a tree, one load for each.
+pub(crate) fn counts(tree: &Tree) -> Counts {
+    let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let stat = |count: fn(&StatCounts) -> &AtomicU64| tree.stats.as_ref().map_or(0, |stats| read(count(&stats.counts)));
+    Counts {
+        drains: read(&tree.counts.drains),
+        drained: read(&tree.counts.drained),
+        barriers: read(&tree.barrier.heavies),
+        refused_in_transit: read(&tree.counts.refused_in_transit),
+        underflows: read(&tree.counts.underflows),
+        overflows: read(&tree.counts.overflows),
+        discarded: read(&tree.counts.discarded),
+        flushes: stat(|counts| &counts.flushes),
+        flush_visits: stat(|counts| &counts.visits),
+        stat_lists: stat(|counts| &counts.lists),
+        stat_unlists: stat(|counts| &counts.unlists),
+        foreign_stats: stat(|counts| &counts.foreign),
+        nested_stats: stat(|counts| &counts.nested),
     }
 }

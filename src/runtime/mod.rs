@@ -16,11 +16,13 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::counter::make::slow_path;
+use crate::counter::object::Counter;
 use crate::counter::tree::Tree;
-use crate::counter::verify::Verdict;
+use crate::counter::verify::{Known, Verdict, verify};
 use crate::group::{Group, GroupId};
 use crate::hierarchy::stats;
 use crate::page_counter::Counts;
+use crate::page_counter::reading::counts;
 use crate::stat::Item;
 use crate::stat::coordinator::PERIOD;
 use crate::sync::Arc;
@@ -128,8 +130,12 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn verify(&self) -> Verdict {
+        let known = Known {
+            path: &|counter| Some(path_of(counter)),
+            children_in_excess: &|counter| counter.children_in_excess(),
+        };
         slow_path(|_, _| {
-            let verdicts = self.root.node().group().map(|counter| self.tree.verify(counter));
+            let verdicts = self.root.node().group().map(|counter| verify(&self.tree, counter, &known));
             verdicts.reduce(Verdict::merge).unwrap_or_default()
         })
     }
@@ -271,7 +277,7 @@ impl Runtime {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn counts(&self) -> Counts {
-        self.tree.counts()
+        counts(&self.tree)
     }
 
     /// What stands between a charge and a drain.
@@ -305,6 +311,14 @@ impl fmt::Debug for Runtime {
             .field("max", &self.root.max())
             .field("groups", &self.groups())
             .finish_non_exhaustive()
+    }
+}
+
+/// The path of a group, after the name of a further counter where it is one's.
+fn path_of(counter: &'static Counter) -> String {
+    match counter.further_name() {
+        Some(name) => format!("{name} of {}", counter.path()),
+        None => counter.path(),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::counter::credit;
 use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
 use crate::counter::tree::Tree;
@@ -78,7 +79,7 @@ impl TreeTable {
                 stats: written.map(|item| (item.name.to_string(), now.get(item.stat))).collect(),
             }
         };
-        let rows = slow_path(|_, _| tree.figures(top, row));
+        let rows = slow_path(|_, _| credit::figures(tree, top, row));
         let written = |name: &str| rows.iter().any(|row: &TreeRow| row.stats.contains_key(name));
         let items =
             all.iter().filter(|item| written(item.name)).map(|item| (item.name.to_string(), item.unit)).collect();

@@ -1,0 +1,78 @@
+//! How much credit lies where: in the stocks of a subtree, in those of one counter.
+
+use crate::counter::object::Counter;
+use crate::counter::stocks::Stocks;
+use crate::counter::tree::Tree;
+use crate::sync::Ordering;
+
+/// Credit below `top`, fronts of counter sets included.
+pub(crate) fn stocked(tree: &Tree, top: &Counter) -> u64 {
+    let stocks = tree.stocks.lock();
+    let online: u64 =
+        tree.hierarchy.snapshot().subtree(top.header.node()).map(|counter| credit_at(tree, counter)).sum();
+    online + pending_below(tree, &stocks, top)
+}
+
+/// What `read` says of every counter below `top`, parents first, and the credit of its subtree. Under the tree's lock,
+/// which keeps them.
+pub(crate) fn figures<R>(tree: &Tree, top: &Counter, read: impl Fn(&Counter, u64) -> R) -> Vec<R> {
+    let stocks = tree.stocks.lock();
+    let hierarchy = tree.hierarchy.snapshot();
+    let order = numbered(hierarchy.subtree(top.header.node()).collect());
+    let mut credit = vec![0_u64; order.len()];
+    for &pending in &stocks.pending_close {
+        if let Some(at) = nearest_live_ancestor(pending).and_then(|above| number(&order, above)) {
+            credit[at] += credit_at(tree, pending);
+        }
+    }
+    for (at, &counter) in order.iter().enumerate().rev() {
+        credit[at] += credit_at(tree, counter);
+        if let Some(above) = counter.incarnation().parent.and_then(|parent| number(&order, parent)) {
+            credit[above] += credit[at];
+        }
+    }
+    order.iter().zip(credit).map(|(counter, credit)| read(counter, credit)).collect()
+}
+
+/// Credit of groups below `top` that went offline with an open stock.
+fn pending_below(tree: &Tree, stocks: &Stocks, top: &Counter) -> u64 {
+    let is_below = |pending: &&&'static Counter| pending.path_to_root().skip(1).any(|level| std::ptr::eq(level, top));
+    stocks.pending_close.iter().filter(is_below).map(|&pending| credit_at(tree, pending)).sum()
+}
+
+/// Credit of a counter's own stock, and of the stocks below that no live group stands for but this one.
+pub(crate) fn stocked_local(tree: &Tree, counter: &Counter) -> u64 {
+    let stocks = tree.stocks.lock();
+    let counts_here =
+        |pending: &&&'static Counter| nearest_live_ancestor(pending).is_some_and(|above| std::ptr::eq(above, counter));
+    let left = stocks.pending_close.iter().filter(counts_here).map(|&pending| credit_at(tree, pending));
+    credit_at(tree, counter.header.node()) + left.sum::<u64>()
+}
+
+/// Credit of the stocks that sit directly on a counter.
+pub(crate) fn credit_at(tree: &Tree, counter: &'static Counter) -> u64 {
+    let touched = |stock: &&'static Counter| stock.touched.load(Ordering::Relaxed) > 0;
+    stocks_at(counter).filter(touched).map(|stock| tree.credit(stock)).sum()
+}
+
+/// The nearest ancestor that is online: what is left below counts as its own.
+fn nearest_live_ancestor(counter: &Counter) -> Option<&Counter> {
+    counter.path_to_root().skip(1).find(|level| !level.state().is_offline())
+}
+
+/// A counter, and the front of the counter set that it is a member of.
+pub(crate) fn stocks_at(counter: &'static Counter) -> impl Iterator<Item = &'static Counter> {
+    [Some(counter), counter.front()].into_iter().flatten()
+}
+
+/// Writes into each counter where it stands. Under the tree's lock and all locks of its hierarchy.
+pub(crate) fn numbered(order: Vec<&'static Counter>) -> Vec<&'static Counter> {
+    (0..).zip(&order).for_each(|(number, counter)| counter.usage.mark.store(number, Ordering::Relaxed));
+    order
+}
+
+/// Where a counter stands in `order`, if it does.
+pub(crate) fn number(order: &[&'static Counter], counter: &Counter) -> Option<usize> {
+    let at = counter.usage.mark.load(Ordering::Relaxed) as usize;
+    order.get(at).is_some_and(|&there| std::ptr::eq(there, counter)).then_some(at)
+}
