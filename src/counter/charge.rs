@@ -2,9 +2,9 @@
 
 use crate::counter::config::Pressure;
 use crate::counter::door::StockMove;
-use crate::counter::make::slow_path;
 use crate::counter::object::{Counter, SHARED, USAGE_MAX};
 use crate::counter::refusal::Refusal;
+use crate::counter::slow_path::slow_path;
 use crate::counter::walk::{Amount, Walked};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;

@@ -3,7 +3,7 @@
 //! Charging knows marks: numbers and bits in a counter. Where a counter has a mark, a `*_slow` function comes here; where
 //! it has none, no policy is asked and none is told. A tree of bare counters has no policies at all.
 
-use crate::counter::object::Counter;
+use crate::counter::object::{Counter, Incarnation};
 use crate::thread::block::Block;
 
 /// What a tree's policies are asked and told: one object for each tree.
@@ -23,6 +23,13 @@ pub(crate) trait Policies: Sync {
     /// Usage has fallen, or a max has moved, at a counter where charges wait for room or whose mark of excess is wrong.
     fn fell(&self, counter: &Counter);
 
+    /// Serves what this thread has scheduled: a list of counters, each with a handle. The thread holds nothing, and no
+    /// slow path of it is under way.
+    fn serve(&self, scheduled: *const ());
+
+    /// Releases the object of a group that this thread has claimed.
+    fn release(&self, group: &'static Counter) -> Released;
+
     /// A charge has moved a batch between the stock of `counter` and the counters.
     fn stock_moved(&self, counter: &Counter, block: &Block, moved: StockMove);
 }
@@ -35,6 +42,14 @@ pub(crate) enum Crossing<'a> {
     ObservedMax(&'a Counter),
     /// A forced charge went above max.
     Forced(&'a Counter),
+}
+
+/// What is left of a group once its object is back in the pool.
+pub(crate) struct Released {
+    /// To be dropped outside of any slow path: with the root's goes the tree.
+    pub(crate) incarnation: Option<Incarnation>,
+    /// Its handle is to be given up: the parent may be what keeps the tree.
+    pub(crate) parent: Option<&'static Counter>,
 }
 
 /// Which way a batch went.

@@ -13,6 +13,7 @@
 
 use crate::counter::object::{CLOSED, Counter, OPENED};
 use crate::counter::refusal::Refusal;
+use crate::counter::retire;
 use crate::counter::stocks::{Claim, List, Scope, Stocks};
 use crate::counter::tree::Tree;
 use crate::counter::walk::{Amount, Walked};
@@ -391,7 +392,7 @@ impl Tree {
     /// Take all credit below `level` out and leave the stocks open.
     pub(crate) fn drain(&self, level: &Counter) -> u64 {
         let mut stocks = self.stocks.lock();
-        let _ = self.close_all_pending(&mut stocks);
+        let _ = retire::close_all_pending(self, &mut stocks);
         let before = self.counts.drained.load(Ordering::Relaxed);
         let mut open = stocks.open_in(&self.hierarchy, level, Scope::Subtree);
         let _ = self.take_out(&mut stocks, &open, Pass::Open);

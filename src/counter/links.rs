@@ -18,7 +18,6 @@ use hashbrown::{HashTable, TryReserveError};
 use crate::counter::index::{Hint, Names, Refused};
 use crate::counter::make::group;
 use crate::counter::object::Counter;
-use crate::lifecycle::create::HasChildren;
 use crate::sync::lock::{Lock, LockGuard, LockGuards, Rank};
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
 use crate::sync::{CachePadded, NameHasher, Ordering, SHARDS};
@@ -70,6 +69,10 @@ pub(crate) struct Sibling {
 
 /// Memory for an entry was refused: so many bytes.
 pub(crate) struct NoRoom(pub(crate) usize);
+
+/// Why a group was not taken offline.
+#[derive(Debug)]
+pub(crate) struct HasChildren(pub(crate) usize);
 
 // === impl Counter: its place in the shape ===
 
@@ -347,7 +350,7 @@ impl Shard {
     }
 
     /// One of the dying is done with.
-    pub(crate) fn bury(&mut self, node: &'static Counter) {
+    pub(crate) fn release(&mut self, node: &'static Counter) {
         if let Some(next) = unlink(node) {
             self.dying = next;
         }

@@ -13,22 +13,19 @@
 //! there before the tree is: no counter exists without it.
 
 use std::mem::offset_of;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
 use crate::counter::incarnation::Generation;
 use crate::counter::object::{Counter, InGroup, Incarnation};
 use crate::counter::tree::Tree;
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
-use crate::pressure::service::serve_all;
 use crate::stat::coordinator::Coordinator;
 use crate::stat::published::PublishedPlace;
 use crate::sync::{Ordering, Shared};
-use crate::thread::block::Block;
 use crate::thread::directory::Header;
-use crate::thread::foreign::Foreign;
+use crate::thread::objects;
 use crate::thread::registry::registry;
-use crate::thread::{deferred, objects, slow_path};
 
 /// Bytes from one counter of a group to the next.
 const STRIDE: usize = size_of::<Counter>().next_multiple_of(PoolAlign::LINE);
@@ -216,69 +213,6 @@ impl Counter {
             let places = self.object.byte_add(parts_at(self.counters.into()));
             std::slice::from_raw_parts(places.cast(), nodes)
         }
-    }
-}
-
-/// A slow path of this thread, see [`slow_path::run`]; what died in it is buried when it is over, who waits for
-/// what it freed is served, and what it took from pools is told.
-#[inline]
-pub(crate) fn slow_path<R>(work: impl FnOnce(Option<&Block>, bool) -> R) -> R {
-    let result = slow_path::run(|block, nested| (work(block, nested), nested));
-    if !result.1 {
-        release_all_claimed();
-        serve_all();
-        objects::tell();
-    }
-    result.0
-}
-
-impl Counter {
-    /// Drop a handle of a group. Afterwards it may be gone.
-    #[inline]
-    pub(crate) fn release(&self) {
-        if let Some(of) = self.unpin() {
-            self.release_last(of);
-        }
-    }
-
-    /// It may have been the last.
-    #[cold]
-    fn release_last(&self, of: Generation) {
-        slow_path(|_, _| self.part(of));
-    }
-}
-
-/// Bury what this thread has to bury: no lock is held here, and no slow path of this thread is under way.
-#[inline]
-pub(crate) fn release_all_claimed() {
-    loop {
-        let first = deferred::exchange_release_queue(ptr::null());
-        if first.is_null() {
-            return;
-        }
-        release_claimed_slow(first);
-    }
-}
-
-#[cold]
-#[allow(unsafe_code)]
-fn release_claimed_slow(first: *const ()) {
-    let mut next = first.cast::<Counter>();
-    // SAFETY: queued by `Counter::claim_slow`, whose exchange made the object this thread's; objects are never freed.
-    while let Some(node) = unsafe { next.as_ref::<'static>() } {
-        next = node.usage.next_to_release.load(Ordering::Relaxed);
-        let gone = slow_path::run(|_, _| {
-            let (life, parent) = node.tree().bury(node);
-            // Its parent may follow, and with the root the tree: the list starts anew with it.
-            if let Some(parent) = parent
-                && let Some(of) = parent.unpin()
-            {
-                parent.part(of);
-            }
-            life
-        });
-        // With the last group goes its tree, and what is foreign of that: outside of any slow path.
-        drop(Foreign::new(gone));
     }
 }
 

@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 
 use super::{Charge, ChargeError, Events, Group, LimitError, try_charge_slow};
 use crate::counter::credit;
-use crate::counter::make::slow_path;
 use crate::counter::object;
+use crate::counter::slow_path::slow_path;
 use crate::hierarchy::limits::LimitKind;
 use crate::page_counter::PeakWindow;
 use crate::thread::slot::Consume;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::Group;
 use crate::counter::credit;
-use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
+use crate::counter::slow_path::slow_path;
 use crate::hierarchy::events;
 use crate::state::events::Event;
 use crate::sync::Ordering;

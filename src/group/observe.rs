@@ -1,7 +1,7 @@
 //! Limits that count and do nothing else: to be excluded out before they act.
 
 use super::Group;
-use crate::counter::make::slow_path;
+use crate::counter::slow_path::slow_path;
 
 impl Group {
     /// Count, and refuse and delay nobody. May block: in async code call it on a thread for blocking work.

@@ -3,7 +3,7 @@
 
 use super::{Group, LimitError, Limits};
 use crate::counter::credit;
-use crate::counter::make::slow_path;
+use crate::counter::slow_path::slow_path;
 use crate::hierarchy::limits::LimitKind;
 use crate::page_counter::PeakWindow;
 use crate::units::Limit;

@@ -2,11 +2,15 @@
 
 use super::error::{CreateError, LimitError, NameFault, OfflineError};
 use super::{Group, Limits};
-use crate::counter::make::slow_path;
+use crate::counter::links::HasChildren;
 use crate::counter::object::Counter;
+use crate::counter::retire;
+use crate::counter::slow_path::slow_path;
 use crate::hierarchy::limits::{LimitKind, NoLimitedAncestor};
 use crate::hierarchy::stats;
-use crate::lifecycle::create::{HasChildren, NotCreated};
+use crate::lifecycle::create;
+use crate::lifecycle::create::NotCreated;
+use crate::lifecycle::offline;
 use crate::stat::visits::Unlist;
 use crate::units::Limit;
 
@@ -65,11 +69,11 @@ impl Group {
             set.try_for_each(|(kind, limit)| new.set_unlinked(kind, limit).map_err(|none| (kind, none)))
         };
         let percents = knobs.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
-        let create = || slow_path(|_, _| node.tree().create(node, name, hash, percents, set));
+        let create = || slow_path(|_, _| create::create(node.tree(), node, name, hash, percents, set));
         let mut created = create();
         if let Err(NotCreated::Full(_)) = created {
             // What is in the way may have nothing but credit: it is buried at the end of this slow path.
-            slow_path(|_, _| node.tree().settle());
+            slow_path(|_, _| retire::settle(node.tree()));
             created = create();
         }
         node.tree().own_may_have_changed();
@@ -198,7 +202,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn offline(&self) -> Result<(), OfflineError> {
-        let gone = slow_path(|_, _| self.node().tree().offline(self.node()));
+        let gone = slow_path(|_, _| offline::offline(self.node().tree(), self.node()));
         gone.map_err(|HasChildren(children)| OfflineError { group: self.clone(), children })?;
         // What is written from here on goes up with a later flush, or with the burial.
         stats::flush(self.node(), Unlist::Never);
@@ -217,7 +221,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn offline_tree(&self) {
-        slow_path(|_, _| self.node().tree().offline_tree(self.node()));
+        slow_path(|_, _| offline::offline_tree(self.node().tree(), self.node()));
         stats::flush(self.node(), Unlist::Never);
         self.node().tree().own_has_changed();
     }

@@ -12,8 +12,8 @@ use smallvec::{SmallVec, smallvec};
 
 use super::stats;
 use super::stats::Addition;
-use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
+use crate::counter::slow_path::slow_path;
 use crate::stat::Stat;
 use crate::stat::coordinator::Coordinator;
 use crate::stat::published::{PublishedStats, StatScope};

@@ -3,8 +3,8 @@
 //! The statistics of a group belong to its first counter. How they are gathered is the coordinator's part
 //! (`crate::stat`).
 
-use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
+use crate::counter::slow_path::slow_path;
 use crate::stat::coordinator::Coordinator;
 use crate::stat::published::{ErrorBound, PublishedPlace, PublishedStats, StatScope};
 use crate::stat::reading::Freshness;

@@ -1,9 +1,11 @@
 //! What charging asks and tells the policies of a tree of groups, passed on to each of them.
 
-use crate::counter::door::{Crossing, Policies, StockMove};
+use crate::counter::door::{Crossing, Policies, Released, StockMove};
 use crate::counter::object::Counter;
 use crate::counter::watch::WAITING;
 use crate::hierarchy::{events, stats};
+use crate::lifecycle::release;
+use crate::pressure::service;
 use crate::reclaim::excess;
 use crate::stat::Stat;
 use crate::state::events::Event;
@@ -41,6 +43,14 @@ impl Policies for GroupPolicies {
         if counter.is_excess_wrong() {
             excess::cross(counter);
         }
+    }
+
+    fn serve(&self, scheduled: *const ()) {
+        service::serve(scheduled);
+    }
+
+    fn release(&self, group: &'static Counter) -> Released {
+        release::release(group.tree(), group)
     }
 
     fn stock_moved(&self, counter: &Counter, block: &Block, moved: StockMove) {

@@ -2,4 +2,6 @@
 
 pub(crate) mod create;
 pub(crate) mod door;
+pub(crate) mod offline;
 pub(crate) mod own_bytes;
+pub(crate) mod release;

@@ -6,8 +6,8 @@
 //!
 //! Edge: E38 (who looks/who comes meanwhile).
 
-use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
+use crate::counter::slow_path::slow_path;
 use crate::counter::tree::Tree;
 use crate::reclaim::rings;
 use crate::stat::coordinator::Coordinator;

@@ -3,9 +3,11 @@
 use std::fmt;
 
 use crate::counter::config::{BATCH_MAX, CounterConfig};
-use crate::counter::make::slow_path;
+use crate::counter::join;
 use crate::counter::object::{Counter, USAGE_MAX};
 use crate::counter::protection::Protection;
+use crate::counter::retire;
+use crate::counter::slow_path::slow_path;
 use crate::counter::tree::Tree;
 use crate::error::{Busy, CounterId, Refused};
 use crate::sync::{Arc, model_failed};
@@ -61,7 +63,7 @@ impl Drop for Keep {
         if model_failed() {
             return;
         }
-        slow_path(|_, _| Tree::retire(self.node));
+        slow_path(|_, _| retire::retire(self.node));
         // Not by recursion: a tree may be deeper than a stack. Each ancestor drops without a parent to go on to.
         let mut parent = self.parent.take();
         while let Some(mut keep) = parent.and_then(Arc::into_inner) {
@@ -108,7 +110,7 @@ impl PageCounter {
     /// assert_eq!(machine.max(), 8_192);
     /// ```
     pub fn root(config: CounterConfig) -> PageCounter {
-        slow_path(|_, _| PageCounter::keep_root(Tree::new(config.clone()).root(&config, true)))
+        slow_path(|_, _| PageCounter::keep_root(join::root(&Tree::new(config.clone()), &config, true)))
     }
 
     /// A counter below this one, with its batch and without limits.
@@ -133,7 +135,7 @@ impl PageCounter {
 
     pub(crate) fn child_with_stock(&self, stock: bool) -> PageCounter {
         slow_path(|_, _| {
-            let node = self.node().tree().child(self.node(), stock);
+            let node = join::child(self.node().tree(), self.node(), stock);
             PageCounter::keep(node, Some(Arc::clone(&self.keep)))
         })
     }

@@ -6,8 +6,10 @@
 //! one.
 
 use crate::counter::config::CounterConfig;
-use crate::counter::make::slow_path;
+use crate::counter::join;
 use crate::counter::object::Counter;
+use crate::counter::retire;
+use crate::counter::slow_path::slow_path;
 use crate::counter::tree::Tree;
 use crate::counter::verify::Verdict;
 use crate::error::SetRefused;
@@ -80,7 +82,7 @@ impl Drop for KeepFront {
         if model_failed() {
             return;
         }
-        slow_path(|_, _| Tree::retire(self.node));
+        slow_path(|_, _| retire::retire(self.node));
     }
 }
 
@@ -103,7 +105,7 @@ impl CounterSet {
         slow_path(|_, _| {
             let tree = Tree::new(first.clone());
             let own = stock == SetStock::Independent;
-            let counters = configs.iter().map(|config| PageCounter::keep_root(tree.root(config, own)));
+            let counters = configs.iter().map(|config| PageCounter::keep_root(join::root(&tree, config, own)));
             CounterSet::new(&tree, stock, counters.collect())
         })
     }
@@ -130,7 +132,7 @@ impl CounterSet {
     fn new(tree: &Arc<Tree>, stock: SetStock, counters: Arc<[PageCounter]>) -> CounterSet {
         let front = (stock == SetStock::Shared).then(|| {
             let members = counters.iter().map(PageCounter::node).collect();
-            let node = tree.front(members, counters[0].batch());
+            let node = join::front(tree, members, counters[0].batch());
             Front { header: node.header, keep: Arc::new(KeepFront { node }) }
         });
         CounterSet { stock, front, counters }

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
+use crate::counter::slow_path::slow_path;
 use crate::group::high::{LOOK, holds_up};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{Thread, model_failed, park, process_wide, start_thread};

@@ -13,9 +13,9 @@ use std::task::Waker;
 
 use smallvec::SmallVec;
 
-use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal;
+use crate::counter::slow_path::slow_path;
 use crate::counter::tree::Tree;
 use crate::counter::walk::{Amount, Walked};
 use crate::counter::watch::{WAITING, WAITS};

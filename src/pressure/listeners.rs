@@ -9,8 +9,8 @@ use std::task::Waker;
 use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
-use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
+use crate::counter::slow_path::slow_path;
 use crate::counter::watch::LISTENS;
 use crate::hierarchy::events;
 use crate::pressure::wakers::Wakers;

@@ -7,25 +7,17 @@
 
 use std::ptr;
 
-use crate::counter::make::release_all_claimed;
 use crate::counter::object::Counter;
+use crate::counter::slow_path::release_all_claimed;
 use crate::pressure::listeners::{self, Notification, Notifications};
 use crate::pressure::wakers::Wakers;
 use crate::sync::Ordering;
 use crate::thread::{deferred, slow_path};
 
-/// Serve what this thread has listed. No lock is held, and no slow path of this thread is under way.
-#[inline]
-pub(crate) fn serve_all() {
-    if deferred::has_to_serve() {
-        serve_slow();
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn serve_slow() {
-    let mut first = deferred::exchange_served(ptr::null());
+/// Serves what this thread has scheduled, and what it schedules meanwhile. No lock is held, and no slow path of this thread
+/// is under way.
+pub(crate) fn serve(scheduled: *const ()) {
+    let mut first = scheduled;
     let (mut wakers, mut notifications) = (Wakers::default(), Notifications::new());
     while !first.is_null() {
         slow_path::run(|block, _| {

@@ -11,9 +11,9 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use crate::counter::incarnation::Generation;
-use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
+use crate::counter::slow_path::slow_path;
 use crate::counter::tree::Tree;
 use crate::hierarchy::events;
 use crate::pressure::line::Decision;

@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
-use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
+use crate::counter::slow_path::slow_path;
 use crate::counter::tree::Tree;
 use crate::reclaim::reclaimer::Reclaimer;
 use crate::reclaim::rings;

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
+use crate::counter::slow_path::slow_path;
 use crate::counter::tree::Tree;
 use crate::hierarchy::{events, stats};
 use crate::reclaim::context::{ReclaimCause, ReclaimContext, ReclaimPass};

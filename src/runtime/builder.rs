@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::Runtime;
 use crate::counter::config::{BATCH_MAX, CounterConfig};
-use crate::counter::make::slow_path;
+use crate::counter::slow_path::slow_path;
 use crate::counter::tree::{CounterDecl, OfGroups, Tree};
 use crate::group::{Counter, Group};
+use crate::lifecycle::create;
 use crate::lifecycle::door::GroupPolicies;
 use crate::numa::config::NumaConfig;
 use crate::numa::{NodeId, TopologyError};
@@ -416,7 +417,7 @@ impl RuntimeBuilder {
                 numa,
             };
             let tree = Tree::of_groups(configs[0].clone(), groups);
-            tree.root_group(&configs).map_err(|NoMemory { bytes }| BuildError::Memory(Bytes(bytes as u64)))
+            create::root_group(&tree, &configs).map_err(|NoMemory { bytes }| BuildError::Memory(Bytes(bytes as u64)))
         })?;
         Ok(Runtime::new(Group::from_handle(root)))
     }

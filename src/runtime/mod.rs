@@ -15,14 +15,16 @@ pub use table::{TreeRow, TreeTable};
 use std::fmt;
 use std::time::Duration;
 
-use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
+use crate::counter::retire;
+use crate::counter::slow_path::slow_path;
 use crate::counter::tree::Tree;
 use crate::counter::verify::{Known, Verdict, verify};
 use crate::group::{Group, GroupId};
 use crate::hierarchy::stats;
 use crate::page_counter::Counts;
 use crate::page_counter::reading::counts;
+use crate::reclaim::excess;
 use crate::stat::Item;
 use crate::stat::coordinator::PERIOD;
 use crate::sync::Arc;
@@ -132,7 +134,7 @@ impl Runtime {
     pub fn verify(&self) -> Verdict {
         let known = Known {
             path: &|counter| Some(path_of(counter)),
-            children_in_excess: &|counter| counter.children_in_excess(),
+            children_in_excess: &|counter| excess::count_below(counter),
         };
         slow_path(|_, _| {
             let verdicts = self.root.node().group().map(|counter| verify(&self.tree, counter, &known));
@@ -170,7 +172,7 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn settle(&self) {
-        slow_path(|_, _| self.tree.settle());
+        slow_path(|_, _| retire::settle(&self.tree));
         self.tree.own_has_changed();
     }
 

@@ -1,7 +1,7 @@
 //! Pools of a runtime: how objects lie in them, and how many there are.
 
 use super::{Runtime, RuntimeBuilder};
-use crate::counter::make::slow_path;
+use crate::counter::slow_path::slow_path;
 use crate::pool::{PoolAlign, PoolTable};
 
 impl RuntimeBuilder {

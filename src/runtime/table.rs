@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::counter::credit;
-use crate::counter::make::slow_path;
 use crate::counter::object::Counter;
+use crate::counter::slow_path::slow_path;
 use crate::counter::tree::Tree;
 use crate::hierarchy::stats;
 use crate::stat::Unit;

@@ -137,7 +137,9 @@ fn loom_nested_account_vs_flush() {
         let query = group(&root, "q");
         let first = query.precharge(4_096).unwrap().account(&Placement::on(FAR, 4_096));
         let other = beside(query.clone(), |query| {
-            crate::counter::make::slow_path(|_, _| query.precharge(8_192).unwrap().account(&Placement::on(FAR, 8_192)))
+            crate::counter::slow_path::slow_path(|_, _| {
+                query.precharge(8_192).unwrap().account(&Placement::on(FAR, 8_192))
+            })
         });
         let below = query.numa_stat_stale(Stat::KERNEL).get(FAR);
         let above = root.numa_stat_stale(Stat::KERNEL).get(FAR);

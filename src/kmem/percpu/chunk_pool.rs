@@ -9,7 +9,7 @@ use super::page_nodes::{Addresses, FoundCopies};
 use super::plan::Plan;
 use super::records::{DetachedAccount, EndedAccount, RecordMemory};
 use super::small_account::SmallAccount;
-use crate::counter::make::slow_path;
+use crate::counter::slow_path::slow_path;
 use crate::group::{Charge, Group};
 use crate::kmem::error::KmemError;
 use crate::kmem::placement::Placement;

@@ -1,0 +1,107 @@
+//! A counter joins a tree: an object of the pool begins an incarnation and is linked below its parent.
+
+use crate::counter::config::CounterConfig;
+use crate::counter::object::{Counter, Incarnation};
+use crate::counter::tree::{OfTree, Tree};
+use crate::error::CounterId;
+use crate::hierarchy::name::Name;
+use crate::sync::Arc;
+use crate::thread::ids::next_id;
+
+/// What a counter is made from.
+pub(crate) struct Init {
+    pub(crate) tree: OfTree,
+    pub(crate) parent: Option<&'static Counter>,
+    pub(crate) members: Box<[&'static Counter]>,
+    /// Of the first counter of a group, which names them all.
+    pub(crate) name: Name,
+    pub(crate) batch: u64,
+    pub(crate) max: u64,
+    pub(crate) budget: Option<u64>,
+    pub(crate) stock: bool,
+}
+
+impl Init {
+    pub(crate) fn root(tree: &Arc<Tree>, config: &CounterConfig, stock: bool) -> Self {
+        Init { stock, ..Init::of(OfTree::root(tree), config) }
+    }
+
+    fn of(tree: OfTree, config: &CounterConfig) -> Self {
+        Init {
+            tree,
+            parent: None,
+            members: Box::default(),
+            name: Name::NONE,
+            batch: config.batch,
+            max: config.max,
+            budget: config.budget,
+            stock: true,
+        }
+    }
+
+    pub(crate) fn below(parent: &'static Counter) -> Self {
+        let config = CounterConfig { batch: parent.batch(), max: u64::MAX, budget: None, ..CounterConfig::new() };
+        Init { parent: Some(parent), ..Init::of(parent.incarnation().tree.below(), &config) }
+    }
+}
+
+/// A root of this tree; a counter set has one for each member.
+pub(crate) fn root(tree: &Arc<Tree>, config: &CounterConfig, stock: bool) -> &'static Counter {
+    join(tree, Init::root(tree, config, stock))
+}
+
+/// A counter below `parent`, with its batch.
+pub(crate) fn child(tree: &Tree, parent: &'static Counter, stock: bool) -> &'static Counter {
+    join(tree, Init { stock, ..Init::below(parent) })
+}
+
+/// The one stock of several counters that are charged together.
+pub(crate) fn front(tree: &Arc<Tree>, members: Box<[&'static Counter]>, batch: u64) -> &'static Counter {
+    let config = CounterConfig { batch, max: u64::MAX, budget: None, ..CounterConfig::new() };
+    join(tree, Init { members, ..Init::root(tree, &config, true) })
+}
+
+fn join(tree: &Tree, init: Init) -> &'static Counter {
+    let node = tree.take_object().unwrap_or_else(|refused| refused.abort());
+    start(tree, node, init);
+    let first = tree.hierarchy.lock_for(node).link(node);
+    finish_join(tree, node, first == Some(true));
+    node
+}
+
+/// An incarnation begins; only the caller sees the counter yet.
+pub(crate) fn start(tree: &Tree, node: &'static Counter, init: Init) {
+    let fenced = tree.barrier.fenced();
+    let incarnation = Incarnation {
+        id: CounterId(next_id()),
+        tree: init.tree,
+        parent: init.parent,
+        members: init.members,
+        name: init.name,
+        stock: init.stock,
+        careful: fenced || tree.audited,
+        fenced,
+        budget: init.budget,
+    };
+    node.begin(incarnation, init.batch, init.max);
+}
+
+/// After it was linked, as its parent's `first` child or not. From here on its ancestors are pinned: before, its
+/// creator's handles keep it and its parent, however soon somebody takes it offline.
+pub(crate) fn finish_join(tree: &Tree, group: &'static Counter, first: bool) {
+    let Incarnation { parent, members, .. } = group.incarnation();
+    if let Some(parent) = parent {
+        parent.state().pin();
+    }
+    if !first && tree.adaptive && members.is_empty() {
+        return;
+    }
+    let mut stocks = tree.stocks.lock();
+    if let Some(parent) = parent.filter(|_| first) {
+        parent.group().for_each(|counter| tree.after_first_child(&mut stocks, counter));
+    }
+    for member in members {
+        member.set_front(Some(group));
+    }
+    group.group().for_each(|counter| tree.open_at_start(&mut stocks, counter));
+}

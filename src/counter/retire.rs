@@ -1,0 +1,117 @@
+//! A counter leaves its tree, and a stock closes for good.
+//!
+//! What a [`PageCounter`](crate::PageCounter) handle kept is *retired* with its last handle: what it holds leaves its
+//! ancestors. The stock of a group that goes offline closes for good. Where more threads than one have charged the group
+//! that needs a barrier: such stocks queue, and one barrier serves all of them: after 64, with the next closing, or in
+//! `settle`.
+//!
+//! Edges: E12 (vacated slots/the next counter with the object), E14 (a second charger/offline).
+
+use crate::counter::drain::Stuck;
+use crate::counter::object::{Counter, Incarnation, SHARED};
+use crate::counter::protection::Protection;
+use crate::counter::stocks::{List, Stocks};
+use crate::counter::tree::Tree;
+use crate::sync::{Ordering, fence_after_exchange};
+use crate::thread::block::Block;
+use crate::thread::local;
+use crate::thread::slot::Slot;
+
+/// The last handle of a bare counter is gone. Its credit and what is still charged to it leave its ancestors; its object
+/// goes back to the pool.
+pub(crate) fn retire(counter: &'static Counter) {
+    // It may be the last of its tree.
+    let tree = counter.incarnation().tree.counted();
+    let mut stocks = tree.stocks.lock();
+    // No thread opens its stock from here on. It has no children: they would keep it.
+    let barred = counter.bar();
+    debug_assert!(barred.is_ok(), "a counter outlives its children");
+    tree.hierarchy.lock_of(counter).retire(counter);
+    // What a set's stock was charged stays charged to the counters of the set.
+    let live = tree.audited_live(counter);
+    let credit = vacate(&tree, counter);
+    counter.set_protection(Protection::Min, 0);
+    counter.set_protection(Protection::Low, 0);
+    let Incarnation { parent, members, .. } = counter.incarnation();
+    for member in members {
+        member.uncharge_levels(credit.min(member.usage()));
+        member.usage.audit_shared.charged_shared(live.cast_unsigned());
+        member.set_front(None);
+    }
+    if let Some(parent) = parent {
+        // The credit is part of the usage.
+        parent.uncharge_levels(counter.usage());
+        parent.unpin();
+    }
+    if counter.is_open() {
+        // E10: uncounted after its credit is back, as in `Tree::close`.
+        counter.header.capacity.store(0, Ordering::Release);
+        tree.uncount(counter);
+        stocks.set_open(counter, false);
+    }
+    drop(stocks);
+    tree.give_back(counter);
+}
+
+/// Makes all slots of a counter vacant, which no thread uses any more. Returns the credit that was in them.
+pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
+    // Relaxed: E12, see below. A thread marks itself as a charger (`Counter::enter`) before it makes a slot active, so
+    // the blocks of other threads need no look. The audit counts without that mark.
+    let charger = counter.charger.load(Ordering::Relaxed);
+    let used = |block: &&Block| charger == SHARED || charger == block.charger() || tree.audited;
+    let mut credit = 0;
+    for block in tree.registry.blocks().filter(used) {
+        // E12: no barrier. The last handle's drop, or the last uncharge, orders every use of the counter before
+        // this, and the pool's locks order this before the next counter with the object.
+        credit += block.slot(counter.index).map_or(0, Slot::vacate);
+        if let Some(cell) = block.audit(counter.index) {
+            cell.reset();
+        }
+    }
+    credit
+}
+
+/// Closes a stock that no thread opens again. Without a barrier where only this thread has ever charged the counter;
+/// else the stock waits for the next barrier.
+pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &'static Counter) {
+    // SeqCst (E14): pairs with `Counter::enter`. Either a second charger reads capacity 0, or this thread sees its mark.
+    counter.header.capacity.swap(0, Ordering::SeqCst);
+    fence_after_exchange();
+    let charger = counter.charger.load(Ordering::SeqCst);
+    let mine = local::with_block(|block| match block {
+        Some(block) if charger == block.charger() => {
+            Some(block.slot(counter.index).map_or(0, |slot| slot.take_back(u64::MAX, counter.incarnation().fenced)))
+        }
+        _ => (charger == 0).then_some(0),
+    });
+    if let Some(units) = mine {
+        counter.uncharge_levels(units);
+        tree.uncount(counter);
+        stocks.set_open(counter, false);
+        return;
+    }
+    // The credit waits for the barrier and pays for no charge: a thread that finds the group offline reads capacity 0.
+    counter.queued.store(true, Ordering::Relaxed);
+    stocks.pending_close.push(counter);
+}
+
+/// Closes all stocks that wait for a barrier, with one.
+pub(crate) fn close_all_pending(tree: &Tree, stocks: &mut Stocks) -> Result<(), Stuck> {
+    if stocks.pending_close.is_empty() { Ok(()) } else { tree.close_all(stocks, List::new()) }
+}
+
+/// No credit of a group that is offline stays in a stock.
+pub(crate) fn settle(tree: &Tree) {
+    let _ = close_all_pending(tree, &mut tree.stocks.lock());
+}
+
+/// Uncounts the stocks of a group whose usage is zero: neither a slot nor a thread in transit has credit of them.
+pub(crate) fn forget_open(tree: &Tree, stocks: &mut Stocks, group: &'static Counter) {
+    let queued = stocks.pending_close.len();
+    for counter in group.group().filter(|counter| counter.is_open()) {
+        stocks.forget_pending_close(counter);
+        tree.uncount(counter);
+        stocks.set_open(counter, false);
+    }
+    stocks.unsettled -= usize::from(stocks.pending_close.len() < queued);
+}

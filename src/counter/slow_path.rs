@@ -1,0 +1,87 @@
+//! A slow path of a thread, and what the thread does at its end, when it holds nothing: it releases the objects that it has
+//! claimed, and serves the counters that it has scheduled.
+
+use std::ptr;
+
+use crate::counter::incarnation::Generation;
+use crate::counter::object::Counter;
+use crate::sync::Ordering;
+use crate::thread::block::Block;
+use crate::thread::foreign::Foreign;
+use crate::thread::{deferred, objects};
+
+/// Runs `work` as a slow path of this thread, with its block, and whether the slow path is nested in another one.
+#[inline]
+pub(crate) fn slow_path<R>(work: impl FnOnce(Option<&Block>, bool) -> R) -> R {
+    let (result, nested) = crate::thread::slow_path::run(|block, nested| (work(block, nested), nested));
+    if !nested {
+        release_all_claimed();
+        if deferred::has_to_serve() {
+            serve_slow();
+        }
+        objects::tell();
+    }
+    result
+}
+
+impl Counter {
+    /// Gives up a handle on a group. Afterwards the group may be gone.
+    #[inline]
+    pub(crate) fn release(&self) {
+        if let Some(of) = self.unpin() {
+            self.release_last(of);
+        }
+    }
+
+    /// The handle may have been the last.
+    #[cold]
+    fn release_last(&self, of: Generation) {
+        slow_path(|_, _| self.part(of));
+    }
+}
+
+/// Releases what this thread has claimed. No lock is held here, and no slow path of this thread is under way.
+#[inline]
+pub(crate) fn release_all_claimed() {
+    loop {
+        let first = deferred::exchange_release_queue(ptr::null());
+        if first.is_null() {
+            return;
+        }
+        release_claimed_slow(first);
+    }
+}
+
+#[cold]
+#[allow(unsafe_code)]
+fn release_claimed_slow(first: *const ()) {
+    let mut next = first.cast::<Counter>();
+    // SAFETY: queued by `Counter::claim_slow`, whose exchange made the object this thread's; objects are never freed.
+    while let Some(group) = unsafe { next.as_ref::<'static>() } {
+        next = group.usage.next_to_release.load(Ordering::Relaxed);
+        let gone = crate::thread::slow_path::run(|_, _| {
+            let released = group.tree().policies?.release(group);
+            // The parent may follow, and with the root the tree: the queue starts anew with it.
+            if let Some(parent) = released.parent
+                && let Some(of) = parent.unpin()
+            {
+                parent.part(of);
+            }
+            released.incarnation
+        });
+        // With the last group goes its tree, and foreign values of the tree: outside of any slow path.
+        drop(Foreign::new(gone));
+    }
+}
+
+#[cold]
+#[inline(never)]
+#[allow(unsafe_code)]
+fn serve_slow() {
+    let scheduled = deferred::exchange_served(ptr::null());
+    // SAFETY: scheduled with a handle, which the policies give up; objects are never freed.
+    let first = unsafe { scheduled.cast::<Counter>().as_ref::<'static>() };
+    if let Some(policies) = first.and_then(|first| first.tree().policies) {
+        policies.serve(scheduled);
+    }
+}

@@ -1,0 +1,81 @@
+//! A group goes offline: its stocks close, it leaves its parent's children, and the policies hear of it in their order.
+
+use crate::counter::links::{HasChildren, Shard};
+use crate::counter::object::Counter;
+use crate::counter::protection::Protection;
+use crate::counter::retire;
+use crate::counter::stocks::Stocks;
+use crate::counter::tree::Tree;
+use crate::counter::watch::WAITS;
+use crate::reclaim::{excess, registrations};
+use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
+
+/// Takes `group` offline: it admits no charge, leaves its parent's children, and its name is free. The caller has a
+/// handle. Takes the tree's lock only where the group has an open stock.
+pub(crate) fn offline(tree: &Tree, group: &'static Counter) -> Result<(), HasChildren> {
+    tree.hierarchy.expect_leave(group);
+    group.bar()?;
+    // E35: barred, then a look whether a stock is open; a thread that opens one now sees the bar.
+    fence_after_exchange();
+    if group.group().any(|counter| counter.is_open() && !counter.is_queued()) {
+        let mut stocks = tree.stocks.lock();
+        close_barred(tree, &mut stocks, group);
+        if stocks.unsettled >= PENDING_CLOSE_MAX {
+            let _ = retire::close_all_pending(tree, &mut stocks);
+        }
+    }
+    leave(&mut tree.hierarchy.lock_of(group), group);
+    Ok(())
+}
+
+/// The group and everything below it, children before parents.
+pub(crate) fn offline_tree(tree: &Tree, top: &'static Counter) {
+    let mut stocks = tree.stocks.lock();
+    let mut hierarchy = tree.hierarchy.snapshot();
+    let below: Vec<_> = hierarchy.subtree(top).collect();
+    for group in below.into_iter().rev() {
+        // No child comes between: this thread has all locks of the hierarchy.
+        let barred = group.bar();
+        debug_assert!(barred.is_ok());
+        // Going offline may be the last step, for no other handle need exist: this thread takes it with one.
+        group.state().pin();
+        close_barred(tree, &mut stocks, group);
+        leave(hierarchy.shard_of(group), group);
+        if let Some(of) = group.unpin() {
+            group.part(of);
+        }
+    }
+    drop(hierarchy);
+    let _ = retire::close_all_pending(tree, &mut stocks);
+}
+
+/// Closes the stocks of a barred group: no thread opens them again.
+fn close_barred(tree: &Tree, stocks: &mut Stocks, group: &'static Counter) {
+    let queued = stocks.pending_close.len();
+    for counter in group.group().filter(|counter| counter.is_open() && !counter.is_queued()) {
+        retire::close_for_good(tree, stocks, counter);
+    }
+    stocks.unsettled += usize::from(stocks.pending_close.len() > queued);
+}
+
+/// A barred group with closed stocks leaves its parent's children, unless another thread was first.
+fn leave(shard: &mut Shard, group: &'static Counter) {
+    if group.state().is_offline() {
+        return;
+    }
+    shard.leave(group);
+    for counter in group.group() {
+        counter.set_protection(Protection::Min, 0);
+        counter.set_protection(Protection::Low, 0);
+        excess::set_soft(counter, u64::MAX);
+        // After all this: a thread that sees the bit finds the stock closed.
+        counter.state().set_offline();
+        // E27: offline, then a look whether a charge waits.
+        fence_after_exchange();
+        if counter.is_watched_for(WAITS) {
+            counter.schedule_service();
+        }
+    }
+    registrations::hand_to_parent(group);
+    group.leave_parent();
+}

@@ -1,0 +1,28 @@
+//! A group's object is released: nobody can charge, uncharge or name the group any more.
+
+use crate::counter::door::Released;
+use crate::counter::object::Counter;
+use crate::counter::retire;
+use crate::counter::tree::Tree;
+use crate::hierarchy::{events, stats};
+use crate::lifecycle::create;
+use crate::reclaim::rings;
+
+/// Releases a group's object, which the caller has claimed (E15).
+pub(crate) fn release(tree: &Tree, group: &'static Counter) -> Released {
+    // Acquire (E36): where no stock is counted as open, no thread looks at one any more.
+    if group.group().any(Counter::is_open) {
+        retire::forget_open(tree, &mut tree.stocks.lock(), group);
+    }
+    tree.hierarchy.lock_of(group).release(group);
+    create::dismiss_group(tree);
+    for counter in group.group() {
+        retire::vacate(tree, counter);
+    }
+    create::count_name(tree, group, u64::wrapping_sub);
+    rings::release(group);
+    let parent = group.incarnation().parent;
+    stats::release(group);
+    group.group().for_each(events::forget);
+    Released { incarnation: tree.recycle(group), parent }
+}
