@@ -4,6 +4,7 @@
 //! it has none, no policy is asked and none is told. A tree of bare counters has no policies at all.
 
 use crate::counter::object::{Counter, Incarnation};
+use crate::pool::NoMemory;
 use crate::thread::block::Block;
 
 /// What a tree's policies are asked and told: one object for each tree.
@@ -19,6 +20,12 @@ pub(crate) trait Policies: Sync {
 
     /// A walk has got through and tells what it has found on its way, once, at its end.
     fn crossed(&self, crossings: &[Crossing<'_>]);
+
+    /// A counter is to have the soft limit `soft`. Allocates what the policies need for it.
+    fn before_soft(&self, counter: &'static Counter, soft: u64) -> Result<(), NoMemory>;
+
+    /// The soft limit of a counter has moved.
+    fn soft_moved(&self, counter: &Counter);
 
     /// Usage has fallen, or a max has moved, at a counter where charges wait for room or whose mark of excess is wrong.
     fn fell(&self, counter: &Counter);

@@ -41,6 +41,14 @@ impl Counter {
         }
     }
 
+    /// The protection of a counter that no thread charges yet.
+    pub(crate) fn begin_protection(&self, kind: Protection, units: u64) {
+        self.protection(kind).0.store(units, Ordering::Relaxed);
+        if units > 0 {
+            self.watch(TOLD);
+        }
+    }
+
     pub(crate) fn set_protection(&self, kind: Protection, units: u64) {
         // SeqCst (E11): pairs with the exchanges on usage. Either the charger reads this setting, or we its usage.
         self.protection(kind).0.swap(units, Ordering::SeqCst);

@@ -9,7 +9,7 @@ use std::ptr;
 
 use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::deferred;
 
 /// min, low or a soft limit has been set in this life: levels above are to be told of changes of usage.
@@ -138,6 +138,33 @@ impl Counter {
     /// Usage above it is in excess; `u64::MAX`: never.
     pub(crate) fn soft_mark(&self) -> u64 {
         self.limits.soft.load(Ordering::Relaxed)
+    }
+
+    /// The soft limit of a counter that no thread charges yet.
+    pub(crate) fn begin_soft_mark(&self, soft: u64) {
+        self.limits.soft.store(soft, Ordering::Relaxed);
+        if soft < u64::MAX {
+            self.watch(TOLD);
+        }
+    }
+
+    /// Sets the soft limit. Under the lock of the group's shard.
+    pub(crate) fn set_soft_mark(&self, soft: u64) {
+        // SeqCst (E23): the limit, then usage; pairs with the exchange on usage before `is_excess_wrong`.
+        self.limits.soft.swap(soft, Ordering::SeqCst);
+        if soft < u64::MAX {
+            self.watch(TOLD);
+        }
+        fence_after_exchange();
+        if let Some(policies) = self.tree().policies {
+            policies.soft_moved(self);
+        }
+    }
+
+    /// Sets the high. Under the lock of the group's shard, or before any thread charges the group.
+    pub(crate) fn set_high_mark(&self, high: u64) {
+        self.high.store(high, Ordering::Relaxed);
+        if high < u64::MAX { self.watch(HIGH) } else { self.unwatch(HIGH) }
     }
 
     /// Usage above it delays charges; `u64::MAX`: never.

@@ -6,6 +6,7 @@ use super::{Charge, ChargeError, Events, Group, LimitError, try_charge_slow};
 use crate::counter::credit;
 use crate::counter::object;
 use crate::counter::slow_path::slow_path;
+use crate::hierarchy::limits;
 use crate::hierarchy::limits::LimitKind;
 use crate::page_counter::PeakWindow;
 use crate::thread::slot::Consume;
@@ -261,7 +262,7 @@ impl GroupCounter<'_> {
     }
 
     pub(crate) fn set(&self, kind: LimitKind, limit: Limit) -> Result<u64, LimitError> {
-        let set = slow_path(|_, _| self.node.tree().set(self.node, kind, limit));
+        let set = slow_path(|_, _| limits::set(self.node, kind, limit));
         set.map_err(|none| self.group.limit_error(kind, none))
     }
 

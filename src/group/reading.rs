@@ -4,6 +4,7 @@
 use super::{Group, LimitError, Limits};
 use crate::counter::credit;
 use crate::counter::slow_path::slow_path;
+use crate::hierarchy::limits;
 use crate::hierarchy::limits::LimitKind;
 use crate::page_counter::PeakWindow;
 use crate::units::Limit;
@@ -139,7 +140,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn limits(&self) -> Limits {
-        let set = |kind| self.node().set_to(kind);
+        let set = |kind| limits::set_to(self.node(), kind);
         let limits = Limits::new().max(set(LimitKind::Max)).min(set(LimitKind::Min)).low(set(LimitKind::Low));
         limits.soft(set(LimitKind::Soft)).high(set(LimitKind::High))
     }
@@ -152,7 +153,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn soft(&self) -> u64 {
-        self.node().kind(LimitKind::Soft)
+        limits::value(self.node(), LimitKind::Soft)
     }
 
     /// The max in bytes, `u64::MAX` where there is none. One load.
@@ -174,7 +175,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn min(&self) -> u64 {
-        self.node().kind(LimitKind::Min)
+        limits::value(self.node(), LimitKind::Min)
     }
 
     /// The bytes that reclaim touches last, 0 by default. One load.
@@ -185,7 +186,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn low(&self) -> u64 {
-        self.node().kind(LimitKind::Low)
+        limits::value(self.node(), LimitKind::Low)
     }
 
     /// Sum over the children of min(usage, min), in bytes. Exact at every quiescent point. One load.

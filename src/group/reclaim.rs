@@ -9,6 +9,7 @@ use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::slow_path;
 use crate::counter::tree::Tree;
+use crate::hierarchy::limits;
 use crate::hierarchy::limits::LimitKind;
 use crate::reclaim::reclaimer::Reclaimer;
 use crate::reclaim::round::Request;
@@ -259,7 +260,7 @@ impl Group {
         let percents = slow_path(|_, _| node.tree().stocks.lock().percents);
         if percents {
             // Those whose max or high has moved with this one.
-            let follows = |node: &Counter, kind| matches!(node.set_to(kind), Limit::Percent(_));
+            let follows = |node: &Counter, kind| matches!(limits::set_to(node, kind), Limit::Percent(_));
             for group in self.descendants() {
                 let node = group.node();
                 if follows(node, LimitKind::Max) {

@@ -6,6 +6,7 @@ use crate::counter::links::HasChildren;
 use crate::counter::object::Counter;
 use crate::counter::retire;
 use crate::counter::slow_path::slow_path;
+use crate::hierarchy::limits;
 use crate::hierarchy::limits::{LimitKind, NoLimitedAncestor};
 use crate::hierarchy::stats;
 use crate::lifecycle::create;
@@ -66,7 +67,7 @@ impl Group {
         ];
         let set = |new: &Counter| {
             let mut set = knobs.iter().filter_map(|&(kind, limit)| Some((kind, limit?)));
-            set.try_for_each(|(kind, limit)| new.set_unlinked(kind, limit).map_err(|none| (kind, none)))
+            set.try_for_each(|(kind, limit)| limits::set_unlinked(new, kind, limit).map_err(|none| (kind, none)))
         };
         let percents = knobs.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
         let create = || slow_path(|_, _| create::create(node.tree(), node, name, hash, percents, set));

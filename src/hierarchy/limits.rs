@@ -6,9 +6,6 @@
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::stocks::Stocks;
-use crate::counter::tree::Tree;
-use crate::counter::watch::TOLD;
-use crate::reclaim::excess;
 use crate::sync::Ordering;
 use crate::units::{Limit, Percent};
 
@@ -29,121 +26,113 @@ pub(crate) const LIMIT_KINDS: usize = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoLimitedAncestor(pub(crate) Percent);
 
-impl Counter {
-    /// A limit as it was set.
-    pub(crate) fn set_to(&self, kind: LimitKind) -> Limit {
-        // 0: a number; else the percentage plus 1.
-        if let Some(percent) =
-            self.percents[kind as usize].load(Ordering::Relaxed).checked_sub(1).and_then(Percent::new)
-        {
-            return Limit::Percent(percent);
-        }
-        match self.kind(kind) {
-            u64::MAX => Limit::Max,
-            bytes => Limit::Bytes(bytes),
-        }
+/// A limit as it was set.
+pub(crate) fn set_to(counter: &Counter, kind: LimitKind) -> Limit {
+    // 0: a number; else the percentage plus 1.
+    if let Some(percent) = counter.percents[kind as usize].load(Ordering::Relaxed).checked_sub(1).and_then(Percent::new)
+    {
+        return Limit::Percent(percent);
     }
-
-    pub(crate) fn kind(&self, kind: LimitKind) -> u64 {
-        match kind {
-            LimitKind::Max => self.max(),
-            LimitKind::Min => self.setting(Protection::Min),
-            LimitKind::Low => self.setting(Protection::Low),
-            LimitKind::Soft => self.limits.soft.load(Ordering::Relaxed),
-            LimitKind::High => self.high(),
-        }
-    }
-
-    /// The bytes that `limit` stands for here and now.
-    fn resolve(&self, limit: Limit) -> Result<u64, NoLimitedAncestor> {
-        match limit {
-            Limit::Bytes(bytes) => Ok(bytes),
-            Limit::Max => Ok(u64::MAX),
-            Limit::Percent(percent) => {
-                let limited = self.path_to_root().skip(1).map(Counter::max).find(|&max| max != u64::MAX);
-                limited.map(|max| percent.of(max)).ok_or(NoLimitedAncestor(percent))
-            }
-        }
-    }
-
-    fn note_percent(&self, kind: LimitKind, limit: Limit) {
-        let percent = match limit {
-            Limit::Percent(percent) => percent.get() + 1,
-            Limit::Bytes(_) | Limit::Max => 0,
-        };
-        self.percents[kind as usize].store(percent, Ordering::Relaxed);
-    }
-
-    /// Set a limit of a counter that is not linked yet: nobody has charged it.
-    pub(crate) fn set_unlinked(&self, kind: LimitKind, limit: Limit) -> Result<(), NoLimitedAncestor> {
-        let bytes = self.resolve(limit)?;
-        self.note_percent(kind, limit);
-        match kind {
-            LimitKind::Max => self.begin_max(bytes),
-            LimitKind::Min => self.limits.min.store(bytes, Ordering::Relaxed),
-            LimitKind::Low => self.limits.low.store(bytes, Ordering::Relaxed),
-            LimitKind::Soft => self.limits.soft.store(bytes, Ordering::Relaxed),
-            LimitKind::High => self.set_high(bytes),
-        }
-        let told = match kind {
-            LimitKind::Max | LimitKind::High => false,
-            LimitKind::Min | LimitKind::Low => bytes > 0,
-            LimitKind::Soft => bytes < u64::MAX,
-        };
-        if told {
-            self.watch(TOLD);
-        }
-        Ok(())
+    match value(counter, kind) {
+        u64::MAX => Limit::Max,
+        bytes => Limit::Bytes(bytes),
     }
 }
 
-impl Tree {
-    /// Set a limit, and every percentage below that follows it. Returns what usage is above a max then, 0 for others.
-    pub(crate) fn set(&self, node: &'static Counter, kind: LimitKind, limit: Limit) -> Result<u64, NoLimitedAncestor> {
-        let mut stocks = self.stocks.lock();
-        let bytes = node.resolve(limit)?;
-        node.note_percent(kind, limit);
-        if matches!(limit, Limit::Percent(_)) {
-            stocks.percents = true;
-        }
-        let excess = self.apply(&mut stocks, node, kind, bytes);
-        if kind == LimitKind::Max && stocks.percents {
-            self.follow(&mut stocks, node);
-        }
-        Ok(excess)
+/// A limit in bytes.
+pub(crate) fn value(counter: &Counter, kind: LimitKind) -> u64 {
+    match kind {
+        LimitKind::Max => counter.max(),
+        LimitKind::Min => counter.setting(Protection::Min),
+        LimitKind::Low => counter.setting(Protection::Low),
+        LimitKind::Soft => counter.soft_mark(),
+        LimitKind::High => counter.high_mark(),
     }
+}
 
-    fn apply(&self, stocks: &mut Stocks, node: &'static Counter, kind: LimitKind, bytes: u64) -> u64 {
-        if kind == LimitKind::Max {
-            return self.impose_max(stocks, node, bytes);
+/// The bytes that `limit` stands for here and now.
+fn resolve(counter: &Counter, limit: Limit) -> Result<u64, NoLimitedAncestor> {
+    match limit {
+        Limit::Bytes(bytes) => Ok(bytes),
+        Limit::Max => Ok(u64::MAX),
+        Limit::Percent(percent) => {
+            let limited = counter.path_to_root().skip(1).map(Counter::max).find(|&max| max != u64::MAX);
+            limited.map(|max| percent.of(max)).ok_or(NoLimitedAncestor(percent))
         }
-        // It does not go offline meanwhile.
-        let _shard = self.hierarchy.lock_of(node);
-        // What is offline protects nobody any more, and is nobody's excess.
-        match kind {
-            _ if node.state().is_offline() => {}
-            LimitKind::Min => node.set_protection(Protection::Min, bytes),
-            LimitKind::Low => node.set_protection(Protection::Low, bytes),
-            LimitKind::Soft => {
-                excess::prepare(node, bytes).unwrap_or_else(|refused| refused.abort());
-                excess::set_soft(node, bytes);
+    }
+}
+
+fn note_percent(counter: &Counter, kind: LimitKind, limit: Limit) {
+    let percent = match limit {
+        Limit::Percent(percent) => percent.get() + 1,
+        Limit::Bytes(_) | Limit::Max => 0,
+    };
+    counter.percents[kind as usize].store(percent, Ordering::Relaxed);
+}
+
+/// Sets a limit of a counter that is not linked yet: no thread charges it.
+pub(crate) fn set_unlinked(counter: &Counter, kind: LimitKind, limit: Limit) -> Result<(), NoLimitedAncestor> {
+    let bytes = resolve(counter, limit)?;
+    note_percent(counter, kind, limit);
+    match kind {
+        LimitKind::Max => counter.begin_max(bytes),
+        LimitKind::Min => counter.begin_protection(Protection::Min, bytes),
+        LimitKind::Low => counter.begin_protection(Protection::Low, bytes),
+        LimitKind::Soft => counter.begin_soft_mark(bytes),
+        LimitKind::High => counter.set_high_mark(bytes),
+    }
+    Ok(())
+}
+
+/// Sets a limit, and every percentage below that follows it. Returns what usage is above a max then, 0 for others.
+pub(crate) fn set(counter: &'static Counter, kind: LimitKind, limit: Limit) -> Result<u64, NoLimitedAncestor> {
+    let mut stocks = counter.tree().stocks.lock();
+    let bytes = resolve(counter, limit)?;
+    note_percent(counter, kind, limit);
+    if matches!(limit, Limit::Percent(_)) {
+        stocks.percents = true;
+    }
+    let excess = apply(&mut stocks, counter, kind, bytes);
+    if kind == LimitKind::Max && stocks.percents {
+        follow(&mut stocks, counter);
+    }
+    Ok(excess)
+}
+
+fn apply(stocks: &mut Stocks, counter: &'static Counter, kind: LimitKind, bytes: u64) -> u64 {
+    let tree = counter.tree();
+    if kind == LimitKind::Max {
+        return tree.impose_max(stocks, counter, bytes);
+    }
+    // Under the lock of its shard the group does not go offline.
+    let _shard = tree.hierarchy.lock_of(counter);
+    // A group that is offline protects no usage any more, and its usage is no excess.
+    match kind {
+        _ if counter.state().is_offline() => {}
+        LimitKind::Min => counter.set_protection(Protection::Min, bytes),
+        LimitKind::Low => counter.set_protection(Protection::Low, bytes),
+        LimitKind::Soft => {
+            if let Some(policies) = tree.policies {
+                policies.before_soft(counter, bytes).unwrap_or_else(|refused| refused.abort());
             }
-            LimitKind::High => node.set_high(bytes),
-            LimitKind::Max => {}
+            counter.set_soft_mark(bytes);
         }
-        0
+        LimitKind::High => counter.set_high_mark(bytes),
+        LimitKind::Max => {}
     }
+    0
+}
 
-    /// The percentages below a max that has moved. One without a limited ancestor any more keeps what it was.
-    fn follow(&self, stocks: &mut Stocks, top: &'static Counter) {
-        for node in self.hierarchy.pinned_below(top).iter().skip(1) {
-            for kind in [LimitKind::Max, LimitKind::Min, LimitKind::Low, LimitKind::Soft, LimitKind::High] {
-                if let Limit::Percent(_) = node.set_to(kind)
-                    && let Ok(bytes) = node.resolve(node.set_to(kind))
-                    && bytes != node.kind(kind)
-                {
-                    self.apply(stocks, node, kind, bytes);
-                }
+/// The percentages below a max that has moved. One without a limited ancestor any more keeps what it was.
+fn follow(stocks: &mut Stocks, top: &'static Counter) {
+    for counter in top.tree().hierarchy.pinned_below(top).iter().skip(1) {
+        for kind in [LimitKind::Max, LimitKind::Min, LimitKind::Low, LimitKind::Soft, LimitKind::High] {
+            let as_set = set_to(counter, kind);
+            if let Limit::Percent(_) = as_set
+                && let Ok(bytes) = resolve(counter, as_set)
+                && bytes != value(counter, kind)
+            {
+                apply(stocks, counter, kind, bytes);
             }
         }
     }

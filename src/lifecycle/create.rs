@@ -1,7 +1,6 @@
 //! A group is created: an object, its settings, its name and its place below its parent.
 
 use crate::hierarchy::events;
-use crate::hierarchy::limits::LimitKind;
 use crate::lifecycle::offline;
 use crate::reclaim::{excess, rings};
 use std::mem;
@@ -105,7 +104,7 @@ fn link<E>(
     }
     set(group).map_err(NotCreated::Settings)?;
     group.follow_observed_unlinked();
-    excess::prepare(group, group.kind(LimitKind::Soft))?;
+    excess::prepare(group, group.soft_mark())?;
     if !admit_group(tree) {
         return Err(NotCreated::Full(tree.groups_max));
     }

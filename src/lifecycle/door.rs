@@ -5,6 +5,7 @@ use crate::counter::object::Counter;
 use crate::counter::watch::WAITING;
 use crate::hierarchy::{events, stats};
 use crate::lifecycle::release;
+use crate::pool::NoMemory;
 use crate::pressure::service;
 use crate::reclaim::excess;
 use crate::stat::Stat;
@@ -34,6 +35,14 @@ impl Policies for GroupPolicies {
                 Crossing::Forced(counter) => events::count(counter, Event::Overcharge),
             }
         }
+    }
+
+    fn before_soft(&self, counter: &'static Counter, soft: u64) -> Result<(), NoMemory> {
+        excess::prepare(counter, soft)
+    }
+
+    fn soft_moved(&self, counter: &Counter) {
+        excess::soft_moved(counter);
     }
 
     fn fell(&self, counter: &Counter) {

@@ -7,7 +7,7 @@ use crate::counter::retire;
 use crate::counter::stocks::Stocks;
 use crate::counter::tree::Tree;
 use crate::counter::watch::WAITS;
-use crate::reclaim::{excess, registrations};
+use crate::reclaim::registrations;
 use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
 
 /// Takes `group` offline: it admits no charge, leaves its parent's children, and its name is free. The caller has a
@@ -67,7 +67,7 @@ fn leave(shard: &mut Shard, group: &'static Counter) {
     for counter in group.group() {
         counter.set_protection(Protection::Min, 0);
         counter.set_protection(Protection::Low, 0);
-        excess::set_soft(counter, u64::MAX);
+        counter.set_soft_mark(u64::MAX);
         // After all this: a thread that sees the bit finds the stock closed.
         counter.state().set_offline();
         // E27: offline, then a look whether a charge waits.

@@ -12,12 +12,6 @@ impl Counter {
         self.high.load(Ordering::Relaxed)
     }
 
-    /// Set a high. Under the lock of the group's shard.
-    pub(crate) fn set_high(&self, high: u64) {
-        self.high.store(high, Ordering::Relaxed);
-        if high < u64::MAX { self.watch(HIGH) } else { self.unwatch(HIGH) }
-    }
-
     /// Usage above high.
     pub(crate) fn above_high(&self) -> u64 {
         if self.is_watched_for(HIGH) { self.usage().saturating_sub(self.high()) } else { 0 }

@@ -10,7 +10,6 @@
 use std::ptr;
 
 use crate::counter::object::Counter;
-use crate::counter::watch::TOLD;
 use crate::pool::NoMemory;
 use crate::reclaim::rings;
 use crate::reclaim::turns::{NO_RING, RingReason};
@@ -31,7 +30,7 @@ fn mark(of: &Counter) -> &AtomicU64 {
 pub(crate) fn cross(group: &Counter) {
     let mut rings = rings::lock(group.tree());
     loop {
-        // SeqCst (E23): after the mark of the turn before; pairs with the exchange in `set_soft`.
+        // SeqCst (E23): after the mark of the turn before; pairs with the exchange in `Counter::set_soft_mark`.
         let excess = group.usage() > soft(group).load(Ordering::SeqCst);
         if excess == group.is_in_excess() {
             return;
@@ -49,14 +48,8 @@ pub(crate) fn prepare(group: &'static Counter, bytes: u64) -> Result<(), NoMemor
     if bytes < u64::MAX { rings::make(group) } else { Ok(()) }
 }
 
-/// Sets the soft limit. A group that goes offline gets none. Under the lock of the group's shard.
-pub(crate) fn set_soft(group: &Counter, bytes: u64) {
-    // SeqCst (E23): the limit, then usage; pairs with the exchange on usage before `is_excess_wrong`.
-    soft(group).swap(bytes, Ordering::SeqCst);
-    if bytes < u64::MAX {
-        group.watch(TOLD);
-    }
-    fence_after_exchange();
+/// The soft limit of a group has moved. A group without a ring has never had one.
+pub(crate) fn soft_moved(group: &Counter) {
     if rings::number(group) != NO_RING {
         cross(group);
     }
