@@ -4,18 +4,18 @@
 //! Stocks              the tree's lock, its drains and limits: held over everything that changes a counter's stock
 //!   Hierarchy         a shard of a tree's names and children, or all of them in their order: held over a few links
 //!     Statistics      the lists of a tree's coordinator: held over at most a slice of a flush
-//!       Waiting       who waits for room: held over the walks of those who are served
+//!       Waiting       the charges that wait for room: held over the walks of those that are served
 //!         Bookkeeping the registry, peak windows, delays of futures: held over what may allocate, and so over a charge by
 //!                     an allocator
 //!           Forcing   the forced units of one level: held over one exchange
-//!             Rings   who is in excess, who can be reclaimed, a table of nodes: held over a few links, never over what
+//!             Rings   the groups in excess, those to be reclaimed, a table of nodes: held over a few links, never over what
 //!                     allocates
 //!               Stash         a few free objects of a pool: held over what its depot does
 //!                 Depot       the chunks of a pool: held over calls to the system, never over what allocates
 //!                   Chunks    the numbers of all chunks: the same
 //! ```
 //!
-//! A thread takes a lock only below those that it holds; debug builds assert it. Nobody waits for `Stocks` while in
+//! A thread takes a lock only below those that it holds; debug builds assert it. No thread waits for `Stocks` while in
 //! transit, see `transit`.
 
 #[cfg(debug_assertions)]
@@ -84,7 +84,7 @@ impl<T> DerefMut for LockGuard<'_, T> {
     }
 }
 
-/// Holds several [`Lock`]s of one rank, which everybody takes in the same order.
+/// Holds several [`Lock`]s of one rank, which every thread takes in the same order.
 pub(crate) struct LockGuards<'a, T> {
     inner: SmallVec<[MutexGuard<'a, T>; SHARDS]>,
     _held: Held,

@@ -4,10 +4,9 @@
 //! `cfg(shuttle)` matter to the engine. `model` serves two checkers: loom tries every schedule of two or three threads,
 //! shuttle random schedules of many. Shuttle is sequentially consistent, so it says nothing of a memory order.
 //!
-//! `barrier` holds the light/heavy pair, `lock` the locks and their order, `per_thread` the registry of threads and
-//! their blocks, `taken` what a thread has to tell of pools, `foreign` code of others and its calls, `slots` where in a
-//! block a counter's slot lies, `transit` the word that says a thread has credit in its hands, `pause` the points where
-//! a test stops a thread.
+//! `barrier` holds the light/heavy pair, `lock` the locks and their order, `pause` the points where a test stops a thread.
+//! The folder imports nothing of the crate. What a thread owns stands in `thread`, which declares its thread-locals with
+//! [`per_thread`] and [`until_thread_exit`].
 
 pub(crate) mod barrier;
 pub(crate) mod lock;

@@ -119,7 +119,7 @@ pub(crate) use until_thread_exit;
 ///
 /// # Safety
 ///
-/// None here; see the real one.
+/// The real one makes demands on the type; this one makes none.
 #[allow(unsafe_code)]
 pub(crate) unsafe fn box_zeroed<T>(make: impl FnOnce() -> T) -> Box<T> {
     Box::new(make())
@@ -148,7 +148,7 @@ pub(crate) unsafe fn follow<'a, T>(pointer: *const T) -> Option<&'a T> {
     unsafe { pointer.as_ref() }
 }
 
-/// In a model patience has no end: the scheduler runs somebody else.
+/// In a model patience has no end: the scheduler runs another thread.
 pub(crate) struct Patience;
 
 impl Patience {

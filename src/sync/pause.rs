@@ -4,7 +4,7 @@
 //! Under shuttle a point is also a hint: the scheduler goes on with another thread more often than elsewhere. Outside of
 //! unit tests a point is nothing.
 
-/// The thread is between two steps of a protocol, whose names are in `charge::life`.
+/// The thread is between two steps of a protocol: `counter::incarnation` names them.
 #[cfg(not(all(test, not(loom))))]
 #[inline(always)]
 pub(crate) fn pause_point(_: &'static str) {}

@@ -30,13 +30,13 @@ pub(crate) fn pool_stashes() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).min(64)
 }
 
-/// Deaths of groups that one barrier serves.
+/// Pending closes of stocks that one barrier serves.
 pub(crate) const PENDING_CLOSE_MAX: usize = 64;
 
-/// Shards of the shape of a tree.
+/// Shards of the names and children of a tree.
 pub(crate) const SHARDS: usize = 16;
 
-/// Of names, which may be chosen by somebody who wants them to collide.
+/// Hashes names with a random key: an attacker may choose names that would collide.
 pub(crate) type NameHasher = std::hash::RandomState;
 
 /// Cells of the statistics that are read, unmarked or unlisted under one hold of the coordinator's lock.
@@ -48,12 +48,12 @@ pub(crate) const IDLE_VISITS: u32 = 4;
 /// How the engine refers to what belongs to the process and is never dropped.
 pub(crate) type Shared<T> = &'static T;
 
-/// For ever.
+/// The value is never dropped.
 pub(crate) fn share<T>(value: T) -> Shared<T> {
     Box::leak(Box::new(value))
 }
 
-/// Have the line of an address come, to be written soon. Whether anything is there does not matter.
+/// Prefetches the line of an address, which the thread writes soon. The address need not be valid.
 #[inline(always)]
 #[allow(unsafe_code)]
 pub(crate) fn prefetch<T>(address: *const T) {
@@ -191,13 +191,13 @@ impl Patience {
 
 pub(crate) use std::thread::{Thread, current as this_thread};
 
-/// A thread for which nobody waits.
+/// Starts a thread that no other thread joins.
 pub(crate) fn start_thread(name: &str, body: fn()) -> std::io::Result<Thread> {
     let started = std::thread::Builder::new().name(name.into()).spawn(body)?;
     Ok(started.thread().clone())
 }
 
-/// Sleep until somebody unparks this thread, for so long at most; also for no reason at all.
+/// Sleeps until another thread unparks this one, for so long at most. May return early.
 pub(crate) fn park(most: Option<Duration>) {
     match most {
         Some(most) => std::thread::park_timeout(most),
@@ -210,12 +210,12 @@ pub(crate) fn sleep(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// A rest for who waits longer than patience lasts: for foreign code.
+/// A pause of a thread that waits longer than patience lasts: for foreign code.
 pub(crate) fn pause() {
     std::thread::sleep(Duration::from_micros(50));
 }
 
-/// A rest between two holds of a lock, for who waits for it.
+/// A rest between two holds of a lock: a thread that waits for it goes on.
 pub(crate) fn rest() {
     std::thread::yield_now();
 }
@@ -235,7 +235,7 @@ pub(crate) fn processor() -> usize {
     usize::try_from(number).unwrap_or(0)
 }
 
-/// Nobody says.
+/// The system does not say.
 #[cfg(not(all(target_os = "linux", not(miri))))]
 pub(crate) fn processor() -> usize {
     0

@@ -31,7 +31,7 @@ impl Cell {
         self.uncharged.store(self.uncharged.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// For threads that have no block any more: they share one cell.
+    /// For threads past their destructors, which have no block: they share one cell.
     pub(crate) fn charged_shared(&self, n: u64) {
         self.charged.fetch_add(n, Ordering::Relaxed);
     }
@@ -47,7 +47,7 @@ impl Cell {
         self.charged.load(Ordering::Relaxed).wrapping_sub(uncharged).cast_signed()
     }
 
-    /// Start over for the next counter with this index. Nobody writes the cell meanwhile.
+    /// Starts over for the next counter with this index. No thread writes the cell meanwhile.
     pub(crate) fn reset(&self) {
         self.charged.store(0, Ordering::Relaxed);
         self.uncharged.store(0, Ordering::Relaxed);

@@ -36,6 +36,7 @@ unsafe impl Sync for Block {}
 unsafe impl Send for Block {}
 
 impl Block {
+    /// Made in place: the directories are larger than a small thread's stack.
     #[allow(unsafe_code)]
     pub(super) fn new(id: u32, next: *const Block) -> Box<Block> {
         // SAFETY: all-zero bytes are the empty block: zero integers, null pointers.
@@ -58,7 +59,7 @@ impl Block {
         }
     }
 
-    /// The number of the thread: given out again once the thread has ended.
+    /// The number of the thread, which another thread gets once this one has ended.
     pub(super) fn id(&self) -> u32 {
         self.id
     }

@@ -57,7 +57,7 @@ unsafe impl Send for ThreadStats {}
 #[allow(unsafe_code)]
 unsafe impl Sync for ThreadStats {}
 
-/// Where a thread finds its cells for a group. Stored by the thread, and by whoever buries the group.
+/// Where a thread finds its cells for a group. Stored by the thread, and by the thread that releases the group.
 pub(crate) struct Place(AtomicPtr<Line>);
 
 impl Place {
@@ -67,7 +67,7 @@ impl Place {
 
     #[inline(always)]
     pub(crate) fn cells(&self) -> Option<ThreadStats> {
-        // Relaxed: the thread's own store, or that of the thread before it, handed over with the block (E8).
+        // Relaxed: the thread's own store, or that of the thread that had the block before it (E8).
         NonNull::new(self.0.load(Ordering::Relaxed)).map(ThreadStats)
     }
 
@@ -92,8 +92,8 @@ impl Row {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn places(&self) -> Option<&[Place]> {
-        // Relaxed: the thread's own store, or handed over with the block (E8); who buries the group comes after every use
-        // of it (E12).
+        // Relaxed: the thread's own store, or handed over with the block (E8); the thread that releases the group
+        // comes after every use of it (E12).
         let places = self.0.load(Ordering::Relaxed);
         // SAFETY: from `Box::into_raw` in `places_or_make`; given back with the row only.
         unsafe { places.as_ref() }.map(SmallVec::as_slice)
@@ -106,7 +106,7 @@ impl Row {
             let before = self.bytes();
             let made = Box::new((0..nodes).map(|_| Place::empty()).collect());
             let small = self.0.swap(Box::into_raw(made), Ordering::Relaxed);
-            // Made for a tree with fewer nodes, whose group has been buried: empty, and in nobody's hands.
+            // Made for a tree with fewer nodes, whose group has been released: empty, and no thread has it.
             Row::give_back(small);
             more = self.bytes() - before;
         }
@@ -156,13 +156,13 @@ const fn lines_of(items: usize) -> usize {
     (HEAD + items).div_ceil(WORDS)
 }
 
-/// Bytes of [`lines`]: a line more, for what counts who shares them.
+/// Bytes of [`lines`]: a line more, for the count of those that share them.
 pub(crate) const fn lines_bytes(items: usize) -> usize {
     (lines_of(items) + 1) * size_of::<Line>()
 }
 
 impl ThreadStats {
-    /// The first line of `lines`, which the caller keeps where they are for as long as anybody uses the cells.
+    /// The first line of `lines`, which the caller keeps where they are for as long as a thread uses the cells.
     pub(crate) fn new(lines: &[Line]) -> ThreadStats {
         ThreadStats(NonNull::from(lines).cast())
     }
@@ -170,9 +170,9 @@ impl ThreadStats {
     #[inline(always)]
     #[allow(unsafe_code)]
     fn word<'a>(self, at: usize) -> &'a AtomicU64 {
-        // SAFETY: the lines are there, see `new`; `at` is within the head, or the place of an item for which there is
-        // one: `knows` or `Items::knows` has told that it is built in or was declared by the builder that these cells
-        // were made for, and the coordinator knows how many there are.
+        // SAFETY: the lines are there, see `new`; `at` is within the head, or the place of an item that the cells were made
+        // for, says the caller of `add` or `count`: `Stat::add_to` and `Items::knows` find that the item is built in or was
+        // declared by the builder that the cells were made for, and the coordinator knows how many items there are.
         unsafe { &(&*self.0.as_ptr().add(at / WORDS)).0[at % WORDS] }
     }
 
@@ -186,7 +186,7 @@ impl ThreadStats {
         self.word(at).store(value, Ordering::Relaxed);
     }
 
-    /// Clean, for so many items of a builder; `number` is the coordinator's. Nobody else has the cells.
+    /// Clean, for so many items of a builder; `number` is the coordinator's. No other thread has the cells.
     pub(crate) fn begin(self, builder: u64, items: usize, number: u32, quantum: u64) {
         for at in 0..HEAD + items {
             self.store(at, 0);
@@ -216,7 +216,7 @@ impl ThreadStats {
         }
         self.store(at, before.wrapping_add_signed(delta));
         let written = self.load(WRITTEN).wrapping_add(grains);
-        // Release (E17, E20): whoever sees it sees the count and its bit.
+        // Release (E17, E20): a flush that sees it sees the count and its bit.
         self.word(WRITTEN).store(written, Ordering::Release);
         // light (E17): pairs with the heavy in `Coordinator::unlist`. Either we see that the cells are not listed any
         // more, or the coordinator reads our count.
@@ -232,7 +232,7 @@ impl ThreadStats {
     }
 
     pub(crate) fn is_listed(self) -> bool {
-        // Acquire (E17): whoever finds them unlisted comes after the flush that unlisted them.
+        // Acquire (E17): an owner that finds them unlisted comes after the flush that unlisted them.
         self.word(LISTED).load(Ordering::Acquire) != 0
     }
 
@@ -254,11 +254,11 @@ impl ThreadStats {
     pub(crate) fn set_announced(self, grains: u64, quantum: u64) {
         self.store(DUE, self.load(WRITTEN).wrapping_add(quantum));
         self.store(ANNOUNCEMENTS, self.load(ANNOUNCEMENTS).wrapping_add(1));
-        // Release (E20): whoever counts them as flushed takes off the levels only what has come there.
+        // Release (E20): the flush that counts them takes off the levels only what has come there.
         self.word(ANNOUNCED).fetch_add(grains, Ordering::Release);
     }
 
-    /// On the stack of newly listed cells, before those that `next` names. By whoever has marked them.
+    /// On the stack of newly listed cells, before those that `next` names. By the thread that has marked them.
     pub(crate) fn set_next(self, next: u32) {
         self.store(NEXT, next.into());
     }
@@ -304,7 +304,7 @@ impl ThreadStats {
         self.load(NEXT) as u32
     }
 
-    /// Whoever writes from here on lists the cells again. Worth something only with a heavy barrier behind it.
+    /// An owner that writes from here on lists the cells again. This holds only after a heavy barrier.
     pub(crate) fn unmark(self) {
         // Release (E17): pairs with the owner's Acquire.
         self.word(LISTED).store(0, Ordering::Release);

@@ -1,4 +1,4 @@
-//! What a walk leaves for the end of its slow path, and whose code runs on this thread: words of the thread's own.
+//! Whose code runs on this thread and for whom it charges, and what a walk leaves for the end of its slow path.
 
 use std::cell::Cell;
 
@@ -8,13 +8,13 @@ use crate::thread::local::with_local;
 /// One waker more on a thread's stack; listeners are counted below it.
 const WAKES: u32 = 1 << 16;
 
-/// Who has no ticket has come after all who have.
+/// The ticket of a charge that has none: it has come after all that have one.
 const NEWCOMER: u64 = u64::MAX;
 
 struct Notes {
     /// This thread runs a pressure hook or reclaims.
     hook: Cell<bool>,
-    /// The ticket of who waits and this thread charges for; [`NEWCOMER`] where for itself.
+    /// The ticket of the waiting charge that this thread makes; [`NEWCOMER`] where it charges for itself.
     ticket: Cell<u64>,
     /// Units of a walk that has left a level above its high; 0: none has.
     over_high: Cell<u64>,
@@ -53,7 +53,7 @@ pub(crate) fn in_reclaim() -> bool {
     with_notes(|notes| notes.hook.get())
 }
 
-/// Charge for somebody else, who waits with this ticket, and is not in reclaim if this thread is.
+/// Charges for another thread, which waits with this ticket and is not in reclaim if this thread is.
 pub(crate) fn for_another<R>(ticket: u64, charge: impl FnOnce() -> R) -> R {
     let before = with_notes(|notes| (notes.ticket.replace(ticket), notes.hook.replace(false)));
     let charged = charge();
@@ -64,7 +64,7 @@ pub(crate) fn for_another<R>(ticket: u64, charge: impl FnOnce() -> R) -> R {
     charged
 }
 
-/// Charges for who waits, and came no later than who has that ticket.
+/// Whether this thread makes a charge that has waited as long as the one with this ticket.
 pub(crate) fn is_no_later_than(ticket: u64) -> bool {
     with_notes(|notes| notes.ticket.get() <= ticket)
 }
@@ -88,7 +88,7 @@ pub(crate) fn telling() -> u32 {
     with_notes(|notes| notes.telling.get()) & (WAKES - 1)
 }
 
-/// Inside a listener, a waker, a reclaimer or a hook: nobody waits here for calls to end.
+/// Inside a listener, a waker, a reclaimer or a hook: the thread does not wait here for calls to end.
 pub(crate) fn in_foreign() -> bool {
     in_reclaim() || with_notes(|notes| notes.telling.get()) > 0
 }

@@ -15,7 +15,7 @@ per_thread! {
     with_served: Cell<*const ()> = Cell::new(ptr::null())
 }
 
-/// Puts `first` in front of what this thread has to bury; returns what stood there.
+/// Puts `first` in front of what this thread has to release; returns what stood there.
 pub(crate) fn exchange_release_queue(first: *const ()) -> *const () {
     with_release_queue(|queue| queue.replace(first))
 }

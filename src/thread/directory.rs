@@ -37,25 +37,25 @@ impl SlotIndex {
 
 /// What the hit path reads of a counter: one for each slot index, never given back.
 ///
-/// Gates lie densely, apart from the counters: a thread that charges thousands of counters in turn misses hardly
+/// Headers lie densely, apart from the counters: a thread that charges thousands of counters in turn misses hardly
 /// more than with a plain array. Written when the stock opens or closes.
 #[repr(align(64))]
 pub(crate) struct Header {
     /// Twice the batch while the stock is open, 0 while it is closed: the published state of the stock.
     pub(crate) capacity: AtomicU64,
-    /// The slot index as the hit path sees it: `NONE` where every operation goes through the slow path. Written at a
-    /// counter's birth; the second half in bytes, which saves the hit path a shift.
+    /// The slot index as the hit path sees it: `NONE` where every operation goes through the slow path. Written when a
+    /// counter is made; the second half in bytes, which saves the hit path a shift.
     page: AtomicU32,
     offset: AtomicU32,
     /// The same for the cells of the statistics.
     cells_page: AtomicU32,
     cells_offset: AtomicU32,
-    /// Whose header this is: what a slow path starts from. Written once, before anybody else sees the header.
+    /// Whose header this is: what a slow path starts from. Written once, before any other thread sees the header.
     owner: StatPtr<()>,
 }
 
 impl Header {
-    /// Closed, and nobody's.
+    /// Closed, and bound to no counter.
     pub(crate) fn new() -> Self {
         let header = Header {
             capacity: AtomicU64::new(0),
@@ -218,7 +218,7 @@ impl<T> Drop for Directory<T> {
         for page in &self.pages {
             let page = page.load(Ordering::Relaxed);
             if !page.is_null() {
-                // SAFETY: the pointer came from `Box::into_raw` in `get_or_make` and dies with its directory.
+                // SAFETY: the pointer came from `Box::into_raw` in `get_or_make` and goes with its directory.
                 drop(unsafe { Box::from_raw(page) });
             }
         }

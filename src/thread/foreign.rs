@@ -1,11 +1,11 @@
-//! Foreign code: whether it may still be called, that nobody is in it once it is gone, and that its panics end here.
+//! Foreign code: whether it may still be called, that no thread runs it once it is gone, and that its panics end here.
 //!
 //! A drop of a foreign value is a call of foreign code. The crate keeps such a value as [`Foreign`], whose drop contains a
 //! panic. So no thread loses what it has decided, and no handle stays behind, because of a drop in between.
 //!
-//! One word counts calls under way beside the mark *gone*. Whoever calls counts himself first and then looks for the
-//! mark; whoever takes the code away sets the mark first and then waits until nobody is counted. So either a call is
-//! seen and waited for, or it sees the mark and is none.
+//! One word counts calls under way beside the mark *gone*. A caller counts its call first and then looks for the mark.
+//! A remover sets the mark first and then waits until no call is counted. So the remover sees a call and waits for it, or
+//! the call sees the mark and does not begin.
 //!
 //! Edge: E24 (taken away/called).
 
@@ -75,7 +75,7 @@ impl Calls {
         }
     }
 
-    /// A hint: whoever relies on it calls [`begin`](Self::begin).
+    /// A hint: a caller that relies on it calls [`begin`](Self::begin).
     pub(crate) fn is_gone(&self) -> bool {
         // Acquire (E24): after what was done before the mark.
         self.0.load(Ordering::Acquire) & GONE != 0
@@ -93,7 +93,7 @@ impl Calls {
 #[derive(Debug)]
 pub(crate) struct Panicked;
 
-/// A value of somebody else's: a waker, a closure, what holds one of these. Its panics end here, those of its drop too.
+/// A value of the user's: a waker, a closure, what holds one of these. Its panics end here, those of its drop too.
 pub(crate) struct Foreign<T>(Option<T>);
 
 impl<T> Foreign<T> {
@@ -116,7 +116,7 @@ impl<T> Foreign<T> {
         self.0.take().map_or(Ok(()), |value| contain(|| work(value)))
     }
 
-    /// Drops it, for who counts panics. Nothing is left for the drop of this.
+    /// Drops it, for a caller that counts panics. Nothing is left for the drop of this.
     pub(crate) fn end(&mut self) -> Result<(), Panicked> {
         self.0.take().map_or(Ok(()), |value| contain(|| drop(value)))
     }
@@ -124,7 +124,7 @@ impl<T> Foreign<T> {
 
 impl<T> Drop for Foreign<T> {
     fn drop(&mut self) {
-        // Nobody is here who could report a panic; the panic hook has.
+        // No caller is here to return a panic to; the panic hook has reported it.
         let _ = self.end();
     }
 }

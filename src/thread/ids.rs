@@ -13,7 +13,7 @@ per_thread! {
     with_last: Cell<u64> = Cell::new(0)
 }
 
-/// A number above 0 that nobody else gets.
+/// A number above 0 that no other caller gets.
 pub(crate) fn next_id() -> u64 {
     static TAKEN: AtomicU64 = AtomicU64::new(0);
     with_last(|last_id| {
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_gets_the_same() {
+    fn no_two_threads_get_the_same() {
         const EACH: u64 = 3 * AT_A_TIME + 1;
         let mut all = BTreeSet::new();
         thread::scope(|scope| {

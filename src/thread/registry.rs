@@ -1,16 +1,10 @@
 //! The registry of threads: each block and its thread, each slot index and its header.
 //!
-//! ```text
-//! Local (a thread's own word) ──> Block ──> transit word
-//!                                   ├────> directory[index / 256] ──> Page of 256 slots
-//!                                   └────> directory[index / 256] ──> Page of 256 pointers to cells
-//! ```
+//! A block belongs to a thread id. Ids and blocks outlive threads: each drain sees what an ended thread leaves in its
+//! slots, and the next thread that gets the id inherits the words as they stand. The registry's mutex orders the two
+//! threads. The registry frees no block and no page while a thread of the process may run.
 //!
-//! A block belongs to a thread id. Ids and blocks outlive threads: what an ended thread leaves in its slots stays in
-//! sight of every drain, and the next thread that gets the id inherits the words as they stand. The registry's mutex is
-//! the hand-over edge. Blocks and pages are never freed while a thread of the process may run.
-//!
-//! Two thread-locals: `Local` is const-initialised and has no destructor; `Owner` has one, which clears the pointer
+//! A thread has two thread-locals: `Local` is const-initialised and has no destructor; `Owner` has one, which clears the pointer
 //! first and then releases the block. No block and `Owner` out of reach: this thread is past its destructor.
 
 use std::ptr;
@@ -31,7 +25,7 @@ until_thread_exit! {
     pub(super) register: Owner = Owner::register(registry())
 }
 
-/// Holds a thread's id and block; its destructor is the thread's exit.
+/// Holds a thread's block; its destructor is the thread's exit.
 struct Owner {
     registry: Registrar,
     block: *const Block,
@@ -121,7 +115,7 @@ impl Registry {
         block
     }
 
-    /// Give an ended thread's block to whoever comes next.
+    /// Gives an ended thread's block to the next thread that registers.
     fn release(&self, block: *const Block) {
         self.threads.fetch_sub(1, Ordering::Relaxed);
         // E8: see `take`.
@@ -178,7 +172,7 @@ impl Drop for Registry {
         }
         let mut next: *const Block = self.head.load(Ordering::Relaxed);
         while !next.is_null() {
-            // SAFETY: came from `Box::into_raw` in `take`; nobody refers to the registry any more.
+            // SAFETY: came from `Box::into_raw` in `take`; no thread refers to the registry any more.
             let block = unsafe { Box::from_raw(next.cast_mut()) };
             next = block.next();
         }

@@ -3,15 +3,15 @@
 //! ```text
 //! credit = level - drained        (wrapping, read as signed)
 //!          level    stored by the owner: consume lowers it, put raises it
-//!          drained  stored by whoever holds the tree's lock: claims raise it, a cut claim lowers it
+//!          drained  stored by the holder of the tree's lock: claims raise it, a cut claim lowers it
 //! ```
 //!
-//! Neither side ever writes the other's word, so neither needs a read-modify-write instruction. Both store, then look
-//! at what the other has stored; the light/heavy pair in between makes sure that at least one of the two sees the
+//! Neither side ever writes the other's word, so neither needs a read-modify-write instruction. Both store, then read
+//! what the other has stored; the light/heavy pair in between makes sure that at least one of the two sees the
 //! other. A slot starts *vacant*: far below zero, so that every operation on it misses until its owner has
 //! [activated](Slot::activate) it, which is when its share of the published bound is set aside.
 //!
-//! Edges: E2 (consume/drain), E3 (put/close). The steps stand in `README.md` beside this file. What to do on a miss is
+//! Edges: E2 (consume/drain), E3 (put/close). The steps stand in `src/counter/README.md`. What to do on a miss is
 //! not decided here.
 
 use crate::sync::barrier::{light, light_fence};
@@ -216,7 +216,7 @@ impl Slot {
         self.drained.store(drained.wrapping_sub(claimed), Ordering::Release);
     }
 
-    /// Vacate the slot of a counter that nobody uses any more; returns the credit that was in it.
+    /// Vacates the slot of a counter that no thread uses any more; returns the credit that was in it.
     ///
     /// Needs no barrier: dropping the counter's last handle ordered every owner's last store before this (E12).
     pub(crate) fn vacate(&self) -> u64 {

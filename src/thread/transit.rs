@@ -1,11 +1,11 @@
-//! The transit word: whether a thread has credit in its hands, and of which tree.
+//! The transit word: whether a thread moves credit that is in no slot, and of which tree.
 //!
 //! ```text
 //! high half  the tree whose credit it is, 0 for any
 //! low half   a sequence number, odd while in transit
 //! ```
 //!
-//! One word, so that whoever looks reads both together. Edges: E5, E6.
+//! One word, so that a closer reads both together. Edges: E5, E6.
 
 use crate::sync::barrier::{light, light_fence};
 use crate::sync::{AtomicU64, Ordering, Patience};
@@ -46,7 +46,7 @@ impl Transit {
         if fenced { light_fence() } else { light() }
     }
 
-    /// In transit already, by an allocator that charges inside a slow path: from now on it covers every tree.
+    /// Lets the transit cover every tree: an allocator charges inside a slow path that is in transit already.
     pub(crate) fn widen(&self) {
         let word = self.0.load(Ordering::Relaxed);
         // Release (E6): as in `end`.
@@ -61,7 +61,7 @@ impl Transit {
     #[inline]
     pub(crate) fn end(&self) {
         let word = self.0.load(Ordering::Relaxed);
-        // Release (E6): whoever sees the sequence even, or changed, sees what was moved: pairs with `wait`.
+        // Release (E6): a closer that sees the sequence even, or changed, sees what was moved: pairs with `wait`.
         self.0.store(u64::from(sequence(word).wrapping_add(1)), Ordering::Release);
     }
 

@@ -33,7 +33,7 @@ impl Thread {
     }
 }
 
-/// Time stands still: until somebody unparks this thread.
+/// Time stands still: until another thread unparks this one.
 pub(crate) fn park(_: Option<Duration>) {
     let Thread(place) = current();
     let mut unparked = place.unparked.lock().expect("a model never unlocks by panic");

@@ -19,10 +19,10 @@ pub(crate) const IDLE_VISITS: u32 = 1;
 pub(crate) const PAGE_SLOTS: usize = 16;
 pub(crate) const PAGES_MAX: usize = 4;
 
-/// A thread that parks for so long at most looks again on its own; nobody need unpark it.
+/// A thread that parks for so long at most looks again on its own: no other thread need unpark it.
 const LOOKS_AGAIN: Duration = Duration::from_millis(10);
 
-/// Time stands still: until somebody unparks this thread. A park that only spaces out looks ends at any moment.
+/// Time stands still: until another thread unparks this one. A park that only spaces out looks ends at any moment.
 pub(crate) fn park(most: Option<Duration>) {
     match most {
         Some(most) if most <= LOOKS_AGAIN => yield_now(),
