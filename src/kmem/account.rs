@@ -230,8 +230,8 @@ impl Kmem {
         moved
     }
 
-    /// [`migrate`](Self::migrate) before the memory moves. It asks first the tiers that the bytes would come to. May
-    /// block: in async code call it on a thread for blocking work.
+    /// [`migrate`](Self::migrate) before the memory moves; it asks that node's tiers first. May block: in async code call
+    /// it on a thread for blocking work.
     ///
     /// # Errors
     ///
