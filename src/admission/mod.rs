@@ -1,3 +1,15 @@
-//! The attempt to charge: try, drain, reclaim, wait, victim.
+//! The attempt to charge: try, drain, reclaim, cancel a victim, wait in line.
+//!
+//! ```text
+//! plain ── try once ── refused ──> retry ──> rounds of reclaim, then a victim ── charge again ──> …
+//!                                    └─ nothing came ──> wait in line, where the caller waits ──> refused
+//! ```
 
 pub(crate) mod attempt;
+pub(crate) mod cancelling;
+pub(crate) mod plain;
+pub(crate) mod polled;
+mod retry;
+mod rounds;
+pub(crate) mod transfer;
+mod wait;

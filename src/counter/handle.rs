@@ -14,6 +14,11 @@ impl Handle {
         counter.first().state().pin();
         Handle(counter)
     }
+
+    /// The counter, which is there as long as the handle is.
+    pub(crate) fn counter(&self) -> &'static Counter {
+        self.0
+    }
 }
 
 impl Deref for Handle {

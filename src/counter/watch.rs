@@ -173,6 +173,11 @@ impl Counter {
         self.high.load(Ordering::Relaxed)
     }
 
+    /// The counter's limits refuse and delay no charge.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.is_watched_for(OBSERVED)
+    }
+
     /// Usage is on the other side of the soft limit than the mark says.
     #[inline]
     pub(crate) fn is_excess_wrong(&self) -> bool {

@@ -29,9 +29,9 @@
 //! | E22 | publish the parent, then the child | read the child, then the parent | release/acquire | `loom_parent_never_below_child`, `loom_nested_account_vs_flush` |
 //! | E23 | usage or a soft limit changes: exchange it, read the mark | `cross`: exchange the mark, read usage again | store buffering | `loom_crossing_vs_crossing`, `loom_crossing_vs_soft_limit`, `loom_crossing_vs_offline`, `loom_crossing_vs_last_uncharge` |
 //! | E24 | a walk counts its call, then looks whether the registration is gone | a registration is dropped: mark it gone, then read the calls | the exchanges of one word | `loom_registration_vs_walk`, `loom_event_vs_listener_dropped` |
-//! | E25 | a charge stands in line: mark the level, then look at usage | bytes are given back: exchange usage, read the mark, list the level | the exchanges of usage; of the mark, between who lists and who serves | `loom_waiter_vs_uncharge`, `loom_waiter_vs_two_uncharges`, `loom_waiter_vs_set_max` |
-//! | E26 | somebody waits for an event: mark the level, then read the count | the event happens: count, then read the mark | store buffering | `loom_event_vs_waiter` |
-//! | E27 | a charge stands in line: mark the group, then read whether it is offline | it goes offline: say so, then read the mark | store buffering | `loom_waiter_vs_offline` |
+//! | E25 | a charge goes into line: mark the level, then look at usage | bytes are given back: exchange usage, read the mark, schedule the level | the exchanges of usage; of the mark, between the thread that schedules and the one that serves | `loom_waiter_vs_uncharge`, `loom_waiter_vs_two_uncharges`, `loom_waiter_vs_set_max` |
+//! | E26 | a listener begins to wait: mark the level, then read the count | the event happens: count, then read the mark | store buffering | `loom_event_vs_waiter` |
+//! | E27 | a charge goes into line: mark the group, then read whether it is offline | it goes offline: say so, then read the mark | store buffering | `loom_waiter_vs_offline` |
 //! | E28 | a page has moved, then its word is invalidated | a look-up claims the word, asks, then settles it | the exchanges of one word | `loom_cache_fill_vs_invalidate`, `loom_cache_two_fills_vs_two_invalidates`, `loom_cache_fill_vs_second_fill` |
 //! | E29 | a member is moved: its group, then the count of moves | it looks: note the count, then read the group | the order of either side, and the lock of the group | `loom_move_vs_refresh` |
 //! | E30 | a chunk of a pool, and the page of the directory that it is in, are published | an object is looked up by number | release/acquire | `loom_chunk_vs_look_up` |
@@ -56,7 +56,7 @@
 //! keeps the pair, too; `loom_index_reuse` shows its edge without it.
 //!
 //! What is not in the table is not an edge: the peak of a counter's life, published bounds, settings of the OOM policy and
-//! the mark *tight* are relaxed, and nothing is concluded from their order. (Who relies on nothing below being open has
+//! the mark *tight* are relaxed, and nothing is concluded from their order. (Code that relies on nothing below being open has
 //! *waiting*, E25, for that.)
 //!
 //! # What loom leaves out

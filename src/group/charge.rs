@@ -9,6 +9,7 @@ use std::mem::ManuallyDrop;
 
 use super::error::{ChargeError, MergeError, SplitError};
 use super::{Group, zero};
+use crate::admission::transfer::{TransferFailure, transfer};
 use crate::sync::model_failed;
 use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
@@ -278,7 +279,13 @@ impl Charge {
     /// ```
     pub fn transfer(&mut self, to: &Group) -> Result<(), ChargeError> {
         let from = self.header.node();
-        let to = super::transfer(from, to, self.bytes)?;
+        let to = transfer(from, to.node(), self.bytes).map_err(|failure| match failure {
+            TransferFailure::OtherTree => {
+                ChargeError::OtherRuntime { from: Group::pinned(from.first()), to: to.clone() }
+            }
+            TransferFailure::Offline => ChargeError::Offline { group: to.clone(), requested: self.bytes },
+            TransferFailure::NotCharged { counter, failure } => ChargeError::new(failure, counter, self.bytes),
+        })?;
         if self.bytes == 0 && !std::ptr::eq(from, to) {
             zero::hold(to);
             zero::release(from);

@@ -9,6 +9,7 @@ use crate::counter::credit;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::events;
+use crate::pressure::line;
 use crate::state::events::Event;
 use crate::sync::Ordering;
 use crate::thread::slow_path;
@@ -138,14 +139,14 @@ const SHOWN: [Event; 3] = [Event::Max, Event::Oom, Event::OomKill];
 
 impl Row {
     fn of(node: &Counter, _credit: u64) -> Row {
-        let waiting = node.waiting();
+        let waiting = line::length(node);
         Row {
             path: node.path(),
             usage: node.usage(),
             max: node.max(),
-            high: node.high(),
+            high: node.high_mark(),
             waiting,
-            first: if waiting > 0 { node.first_in_line() } else { 0 },
+            first: if waiting > 0 { line::first_bytes(node) } else { 0 },
             events: SHOWN.map(|event| events::read(node, event, true)),
         }
     }

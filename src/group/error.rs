@@ -3,6 +3,9 @@
 use std::time::Duration;
 
 use super::{Charge, Group, Refusal};
+use crate::admission::attempt::ChargeFailure;
+use crate::counter::object::Counter;
+use crate::thread::context;
 use crate::units::{Bytes, Percent};
 
 /// A charge that was not made. Nothing of it remains.
@@ -74,6 +77,29 @@ pub enum ChargeError {
         /// The counter's number.
         counter: usize,
     },
+}
+
+impl ChargeError {
+    /// What the caller of a charge to `counter` is told. The caller keeps the counter.
+    #[cold]
+    pub(super) fn new(failure: ChargeFailure, counter: &'static Counter, requested: u64) -> ChargeError {
+        let group = || Group::pinned(counter.first());
+        match failure {
+            ChargeFailure::Refused { refusal, pending, .. } => {
+                let refusal = Refusal::new(counter, requested, &refusal);
+                match pending {
+                    _ if context::in_reclaim() => ChargeError::InReclaim(refusal),
+                    Some(_) => ChargeError::WouldBlock(refusal),
+                    None => ChargeError::Limit(refusal),
+                }
+            }
+            ChargeFailure::TimedOut { refusal, waited, .. } => {
+                ChargeError::TimedOut { refusal: Box::new(Refusal::new(counter, requested, &refusal)), waited }
+            }
+            ChargeFailure::Offline => ChargeError::Offline { group: group(), requested },
+            ChargeFailure::Cancelled => ChargeError::Cancelled { group: group(), requested },
+        }
+    }
 }
 
 /// Why nothing was reclaimed.

@@ -7,10 +7,10 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::Group;
-use super::waiting::{park_until, parked_waker};
 use crate::counter::object::Counter;
 use crate::hierarchy::events;
 use crate::pressure::listeners::{self, Happened, ListenerGuard};
+use crate::pressure::parking::{park_until, parked_waker};
 use crate::state::events::Event;
 
 /// How often each event has happened, as of one moment; and from there on, a wait for the next.
@@ -56,7 +56,7 @@ impl Events {
     /// Wait until `event` has happened more often than this says. Blocks: in async code [`changed`](Self::changed).
     ///
     /// It may have already. False: it has not within `time`. So nothing that happens between the reading and the wait is
-    /// missed. A group that goes offline wakes nobody. Takes one lock.
+    /// missed. A group that goes offline wakes no listener. Takes one lock.
     ///
     /// ```
     /// use memcg::{Event, Limit, Runtime};
@@ -145,7 +145,7 @@ impl fmt::Debug for EventFuture {
 /// let subscription = runtime.root().on_event(Event::Oom, |_| panic!("nothing was refused"));
 /// let held = runtime.root().try_charge(100)?;
 /// drop(subscription);
-/// assert!(runtime.root().try_charge(1).is_err(), "and nobody was told");
+/// assert!(runtime.root().try_charge(1).is_err(), "and no listener was called");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped, the listener is gone"]
@@ -200,8 +200,9 @@ impl Group {
     /// Call `listener` after `event` has happened here or below.
     ///
     /// By the thread that made it happen, at the end of what it does, with no lock of this crate held; it may use the
-    /// whole crate (where that thread is in a reclaimer or a hook it is in reclaim, too). Several events may be told in
-    /// one call. One that makes its own event happen is told of it at once, up to four deep, then with the next. A
+    /// whole crate (where that thread is in a reclaimer or a hook it is in reclaim, too). One
+    /// call may stand for several events. A listener that makes its own event happen is called for it at once, up to four
+    /// deep, then with the next. A
     /// panic is caught and reported as [`Event::Panic`], one when the listener is dropped too.
     ///
     /// ```

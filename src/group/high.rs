@@ -1,133 +1,21 @@
 //! Charges above high: reclaim first, then a delay.
 
-use std::time::{Duration, Instant};
-
-use smallvec::SmallVec;
+use std::time::Duration;
 
 use super::error::{ChargeError, LimitError};
-use super::reclaim::shrink_by;
-use super::waiting::{Patience, charge_slow};
 use super::{Charge, Group};
-use crate::admission::attempt::{ROUNDS_MAX, deadline, may_call_out, note, spare};
-use crate::counter::object::Counter;
-use crate::counter::slow_path::slow_path;
+use crate::admission::plain::{self, Patience};
 use crate::hierarchy::limits::LimitKind;
-use crate::pressure::delay::DELAY_MIN;
-use crate::reclaim::round::{Request, TIME_MAX};
-use crate::reclaim::{ReclaimCause, registrations, round};
-use crate::state::events::Event;
-use crate::sync::{is_over, sleep};
+use crate::pressure::{high, throttle};
 use crate::thread::slot::Consume;
-use crate::thread::{context, slow_path};
 use crate::units::Limit;
-
-/// What is reclaimed at a time, at least: the kernel's SWAP_CLUSTER_MAX.
-const RECLAIM_MIN: u64 = 32 * 4096;
-
-/// How often a thread that is delayed looks whether there is still reason for it.
-pub(crate) const LOOK: Duration = Duration::from_millis(10);
-
-/// After a charge that walked: reclaim where it left a level above high, which waits for the rounds of other threads
-/// or does not. Returns the delay that remains.
-#[inline]
-pub(crate) fn throttled(node: &'static Counter, waits: bool) -> Duration {
-    match context::take_over_high() {
-        0 => Duration::ZERO,
-        bytes => throttle(node, bytes, waits),
-    }
-}
-
-/// [`throttled`], and sleep the delay.
-#[inline]
-pub(crate) fn sleep_off(node: &'static Counter) {
-    let delay = throttled(node, true);
-    if !delay.is_zero() {
-        sleep_slow(node, delay);
-    }
-}
-
-/// Somebody above is still above high.
-pub(crate) fn holds_up(node: &'static Counter) -> bool {
-    !node.state().is_offline() && node.over_high().any(|level| !level.is_observed())
-}
-
-#[cold]
-fn throttle(node: &'static Counter, bytes: u64, waits: bool) -> Duration {
-    let over = |node: &'static Counter| node.over_high().filter(|level| !level.is_observed());
-    node.over_high().for_each(|level| note(level, Event::High));
-    if slow_path::is_running() {
-        // An allocator's charge: the one that it is part of is delayed.
-        context::note_over_high(bytes);
-    }
-    if !may_call_out() {
-        return Duration::ZERO;
-    }
-    let mut request = Request::new(ReclaimCause::High, deadline(node)).waits(waits);
-    let mut fruitless = 0;
-    loop {
-        let (mut asked, mut freed) = (false, 0);
-        for level in over(node).collect::<SmallVec<[&'static Counter; 4]>>() {
-            if !registrations::any_below(level) {
-                drain_excess(level);
-                continue;
-            }
-            // What is freed is to show in usage, and not in a stock.
-            drain(level);
-            let above = level.above_high();
-            let want = above.min(bytes.max(RECLAIM_MIN)) + spare(level, level.high());
-            if above > 0
-                && let Some(round) = round::run(level, want, &mut request)
-            {
-                asked = true;
-                freed += round.report.freed;
-            }
-        }
-        let delay = node.delay(bytes);
-        if delay <= DELAY_MIN {
-            return Duration::ZERO;
-        }
-        fruitless += usize::from(freed == 0);
-        if !asked || fruitless > ROUNDS_MAX || request.is_over() {
-            return delay;
-        }
-    }
-}
-
-fn drain(level: &'static Counter) {
-    slow_path(|_, _| level.tree().close_below(level));
-}
-
-/// Credit is nobody's excess: it goes back where it may be all that is above high.
-fn drain_excess(level: &'static Counter) {
-    if level.above_high() <= level.bound() {
-        drain(level);
-    }
-}
-
-#[cold]
-fn sleep_slow(node: &'static Counter, delay: Duration) {
-    let until = Instant::now() + delay.min(TIME_MAX);
-    while !is_over(until) && holds_up(node) {
-        sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
-    }
-}
-
-/// High has come below usage: what is above it is drained and reclaimed, as far as somebody gives it.
-pub(crate) fn shrink_to_high(node: &'static Counter) {
-    if node.above_high() > 0 && !node.is_observed() && may_call_out() {
-        drain(node);
-        shrink_by(node, &mut Request::new(ReclaimCause::High, deadline(node)), || node.above_high());
-        // What came back may be credit of this thread.
-        drain(node);
-    }
-}
 
 impl Group {
     /// Set the usage above which charges slow down. May block: in async code call it on a thread for blocking work.
     /// [`Limit::Max`], as it is at first: never.
     ///
     /// Never refused for usage, and nothing on a group that is offline: what is above it is drained and reclaimed at
-    /// once, as far as somebody gives it. Returns the bytes that are still above.
+    /// once, as far as reclaimers give it. Returns the bytes that are still above.
     ///
     /// A charge that walks the tree and leaves this group, or finds it, above high has the excess reclaimed and is
     /// delayed: by the kernel's formula, which grows with the square of the part by which usage is above, for at most
@@ -147,16 +35,15 @@ impl Group {
     /// let runtime = Runtime::builder().build()?;
     /// let root = runtime.root();
     /// let _held = root.try_charge(1 << 20)?;
-    /// assert!(root.set_high(Limit::Bytes(1_000_000))? > 0, "nobody gives anything");
+    /// assert!(root.set_high(Limit::Bytes(1_000_000))? > 0, "no reclaimer gives anything");
     /// let _more = root.try_charge(1 << 20)?; // delayed
     /// assert!(root.events().get(Event::High) > 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_high(&self, limit: Limit) -> Result<u64, LimitError> {
         self.memory().set(LimitKind::High, limit)?;
-        let node = self.node();
-        shrink_to_high(node);
-        Ok(node.above_high())
+        throttle::shrink_to_high(self.node());
+        Ok(high::above(self.node()))
     }
 
     /// The high in bytes, `u64::MAX` where there is none. One load.
@@ -166,7 +53,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn high(&self) -> u64 {
-        self.node().high()
+        self.node().high_mark()
     }
 
     /// What a charge of `bytes` that walks the tree would be delayed as things stand: the greatest delay among this
@@ -186,11 +73,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn high_delay(&self, bytes: u64) -> Duration {
-        let node = self.node();
-        if may_call_out() {
-            node.over_high().for_each(drain_excess);
-        }
-        node.delay(bytes)
+        throttle::delay_now(self.node(), bytes)
     }
 
     /// [`try_charge`](Self::try_charge) that neither sleeps nor waits for others, for async code and for timers of one's
@@ -222,8 +105,9 @@ impl Group {
         let delay = match self.header.consume_open(bytes) {
             Consume::Hit => Duration::ZERO,
             missed => {
-                charge_slow(self.header, bytes, missed, Patience::None)?;
-                throttled(self.node(), false)
+                let charged = plain::charge(self.node(), bytes, missed, Patience::None);
+                charged.map_err(|failure| ChargeError::new(failure, self.node(), bytes))?;
+                throttle::delay_after(self.node(), false)
             }
         };
         Ok((Charge::new(self.header, bytes), delay))

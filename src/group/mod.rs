@@ -1,6 +1,7 @@
-//! Groups: the tree as those who embed it see it.
+//! Groups: the tree as its users see it.
 //!
-//! A group is its counters (`charge`) with a name and a handle that keeps it. `README.md` says how it lives and dies.
+//! A group is its counters (`counter`) with a name and a handle that keeps it. These files are faces: what they do lies
+//! in `admission`, `pressure`, `reclaim`, `lifecycle`.
 
 mod charge;
 mod counters;
@@ -8,17 +9,17 @@ pub(crate) mod diagnosis;
 pub(crate) mod error;
 mod events;
 mod future;
-pub(crate) mod high;
+mod high;
 mod limits;
 mod numa;
 mod observe;
-pub(crate) mod oom;
+mod oom;
 mod reading;
 pub(crate) mod reclaim;
 pub(crate) mod refusal;
 mod stats;
 mod tree;
-pub(crate) mod waiting;
+mod waiting;
 pub(crate) mod zero;
 
 pub use charge::Charge;
@@ -35,21 +36,18 @@ pub use refusal::Refusal;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, ChargeFailure};
-use waiting::Patience;
-
+use crate::admission::plain::{self, Patience};
 use crate::counter::incarnation::Generation;
 use crate::counter::object;
-use crate::counter::refusal::Refusal as NodeRefusal;
-use crate::sync::{is_over, model_failed, pause};
+use crate::pressure::throttle;
+use crate::sync::model_failed;
 use crate::thread::directory::Header;
 use crate::thread::slot::Consume;
 
-/// A group: who is charged. Cheap to clone, send and share; clones name the same group, comparison is by identity.
+/// A group: what is charged. Cheap to clone, send and share; clones name the same group, comparison is by identity.
 ///
-/// A group is in its parent from [`create`](Self::create) to [`offline`](Self::offline), whether or not anybody has a
+/// A group is in its parent from [`create`](Self::create) to [`offline`](Self::offline), whether or not there is a
 /// handle; [`Runtime::group`](crate::Runtime::group) finds it by its path. Afterwards it takes no charges, and is gone
 /// with its last handle and its last [`Charge`].
 ///
@@ -180,8 +178,8 @@ impl Group {
     /// [`try_charge_undelayed`](Self::try_charge_undelayed). Before the memory is allocated.
     ///
     /// Exact as [`PageCounter::try_charge`](crate::PageCounter::try_charge): from a success on usage is within max at
-    /// every level; before a refusal all credit below the refusing level has been drained, and who is registered there
-    /// has been asked to give some back ([`Reclaim`](crate::Reclaim): foreign code runs on this thread, for at most
+    /// every level; before a refusal all credit below the refusing level has been drained, and the reclaimers there
+    /// have been asked to give some back ([`Reclaim`](crate::Reclaim): foreign code runs on this thread, for at most
     /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time)). Above a [`high`](Self::set_high) it sleeps, and where
     /// the [policy](crate::OomPolicy) chooses it waits for each victim, both for a bounded time. About 1 ns where this
     /// thread has credit; else two or three read-modify-write instructions a level. 0 bytes always fit and hold the
@@ -192,7 +190,7 @@ impl Group {
     /// # Errors
     ///
     /// [`ChargeError::Limit`] says which ancestor is full, [`ChargeError::InReclaim`] the same to a reclaimer, for
-    /// which nobody is asked, [`ChargeError::Offline`] that the group takes no charges any more,
+    /// which no reclaimer is asked, [`ChargeError::Offline`] that the group takes no charges any more,
     /// [`ChargeError::Cancelled`] that it was chosen to give its memory back.
     ///
     /// ```
@@ -236,87 +234,10 @@ impl Group {
 #[cold]
 #[inline(never)]
 fn try_charge_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
-    waiting::charge_slow(header, bytes, missed, Patience::Others)?;
-    // It keeps the group.
-    high::sleep_off(header.node());
+    let counter = header.node();
+    let charged = plain::charge(counter, bytes, missed, Patience::Others);
+    charged.map_err(|failure| ChargeError::new(failure, counter, bytes))?;
+    // The charge keeps the group.
+    throttle::sleep_after(counter);
     Ok(())
-}
-
-/// A refusal with handles of its own. The levels are kept by the requester, which the caller keeps.
-pub(crate) fn refused(requester: &'static object::Counter, requested: u64, refusal: &NodeRefusal<'_>) -> Refusal {
-    let level = refusal.level.header.node();
-    Refusal {
-        group: Group::pinned(level.first()),
-        requester: Group::pinned(requester.first()),
-        counter: u16::try_from(level.number_in_group()).unwrap_or(u16::MAX),
-        requested,
-        usage: refusal.usage,
-        max: refusal.max,
-        reserve: refusal.reserve,
-        is_behind: refusal.ahead > 0,
-        stocked_bound: refusal.stocked_bound(),
-        holders: diagnosis::holders(level),
-    }
-}
-
-/// A charge of the levels below a common ancestor.
-struct Below {
-    node: &'static object::Counter,
-    bytes: u64,
-    common: &'static object::Counter,
-}
-
-impl Attempt for Below {
-    fn node(&self) -> &'static object::Counter {
-        self.node
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn charge(&self) -> Result<(), NodeRefusal<'static>> {
-        self.node.charge_below_slow(self.bytes, self.common)
-    }
-
-    /// Not in line, where whole charges are made.
-    fn wait(
-        &self,
-        level: &'static object::Counter,
-        until: Instant,
-        more: &dyn Fn() -> bool,
-    ) -> Option<Result<(), ChargeFailure>> {
-        while !is_over(until) && more() {
-            if level.room(level.admits()) >= self.bytes && self.charge().is_ok() {
-                return Some(Ok(()));
-            }
-            pause();
-        }
-        None
-    }
-}
-
-/// Move `bytes` from a counter to the same counter of `to`, which is returned.
-fn transfer(from: &'static object::Counter, to: &Group, bytes: u64) -> Result<&'static object::Counter, ChargeError> {
-    let other = || ChargeError::OtherRuntime { from: Group::pinned(from.first()), to: to.clone() };
-    let new = to.node().group().nth(from.number_in_group()).ok_or_else(other)?;
-    if std::ptr::eq(new, from) {
-        return Ok(new);
-    }
-    if new.state().is_offline() {
-        return Err(ChargeError::Offline { group: to.clone(), requested: bytes });
-    }
-    let common = new
-        .path_to_root()
-        .find(|&level| from.path_to_root().any(|other| std::ptr::eq(level, other)))
-        .ok_or_else(other)?;
-    if bytes > 0 {
-        let attempt = Below { node: new, bytes, common };
-        attempt.charge().or_else(|refusal| {
-            crate::admission::attempt::reclaim_and_retry(&attempt, refusal)
-                .map_err(|unmet| unmet.into_error(new, bytes))
-        })?;
-        from.uncharge_below_slow(bytes, common);
-    }
-    Ok(new)
 }

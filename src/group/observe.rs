@@ -1,18 +1,19 @@
-//! Limits that count and do nothing else: to be excluded out before they act.
+//! Limits that count and do nothing else: to be tried out before they act.
 
 use super::Group;
 use crate::counter::slow_path::slow_path;
+use crate::pressure::observe;
 
 impl Group {
-    /// Count, and refuse and delay nobody. May block: in async code call it on a thread for blocking work.
+    /// Count, and refuse and delay no charge. May block: in async code call it on a thread for blocking work.
     ///
     /// What the max and high of this group, and of all below it, would have refused
     /// is let through and counted as [`Event::Max`](crate::Event::Max) and
-    /// [`Event::Observed`](crate::Event::Observed), at the group whose max it was. Nobody is
+    /// [`Event::Observed`](crate::Event::Observed), at the group whose max it was. No group is
     /// asked to give anything back for them. Limits above this group hold.
     ///
-    /// CounterDecl counters are observed, too. Charges that wait here when it begins are made at once. When the limits act
-    /// again what is above a max is set apart, as if it had been [forced](Self::forced), and whoever is registered is
+    /// Further counters are observed, too. Charges that wait here when it begins are made at once. When the limits act
+    /// again what is above a max is set apart, as if it had been [forced](Self::forced), and reclaimers are
     /// asked for it. Takes the tree's lock, and looks at all groups below.
     ///
     /// ```
@@ -28,7 +29,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_observe_only(&self, observe: bool) {
-        slow_path(|_, _| self.node().tree().set_observed(self.node(), observe));
+        slow_path(|_, _| observe::set(self.node(), observe));
         if !observe && !self.is_observe_only() {
             self.shrink_all();
         }

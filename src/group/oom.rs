@@ -1,14 +1,11 @@
-//! Whom a group cancels when its max is met and reclaim brings nothing.
+//! Which groups are cancelled when a group's max is met and reclaim frees nothing.
 
 use std::fmt;
 
 use super::Group;
-use crate::admission::attempt::{may_call_out, note};
-use crate::counter::object::Counter;
-use crate::pressure::victims::{Choice, Excluded, Hooked};
-use crate::pressure::{Cancel, OomPolicy};
-use crate::state::events::Event;
-use crate::sync::pause;
+use crate::pressure::cancel::{Cancel, OomPolicy};
+use crate::pressure::policy::{self, EXEMPT, TOGETHER};
+use crate::pressure::victims::{self, HookGuard};
 
 /// A cancel hook's place in its group; dropped, it is gone. The drop may block: in async code on another thread.
 ///
@@ -24,12 +21,12 @@ use crate::sync::pause;
 /// let hook = hog.on_cancel(|_| panic!("not any more"));
 /// drop(hook);
 /// let _held = hog.try_charge(90)?;
-/// assert!(runtime.root().try_charge(20).is_err(), "nobody can be cancelled");
+/// assert!(runtime.root().try_charge(20).is_err(), "no group can be cancelled");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped, the hook is gone"]
 pub struct CancelHook {
-    _hooked: Hooked,
+    _guard: HookGuard,
 }
 
 impl fmt::Debug for CancelHook {
@@ -58,7 +55,7 @@ impl Group {
     ///
     /// See [`OomPolicy`] for an example.
     pub fn set_oom_policy(&self, policy: OomPolicy) {
-        self.node().set_oom_policy(policy);
+        policy::set_own(self.node(), policy);
     }
 
     /// Its own policy, as it was set.
@@ -68,21 +65,21 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn oom_policy(&self) -> OomPolicy {
-        self.node().oom_policy()
+        policy::own(self.node())
     }
 
-    /// Call `hook` when this group is chosen to give its memory back: it tells whoever works there to stop.
+    /// Call `hook` when this group is chosen to give its memory back: it tells the work that is done there to stop.
     ///
     /// A group can be chosen as long as it has a hook. It is called by the thread whose charge does not fit, on that
     /// thread, with no lock of this crate held, while others may call it, too; what it frees at once counts, but it
-    /// should not take long. Whoever waits in this group has been refused before. The place keeps the group's object; a
+    /// should not take long. Charges that wait in this group have been refused before. The place keeps the group's object; a
     /// group that went offline can be chosen, too. Takes one lock. Charges that it makes itself are refused at once
     /// where they do not fit. A panic is caught and reported as
     /// [`Event::Panic`], one when the hook is dropped too.
     ///
     /// See [`OomPolicy`] for an example.
     pub fn on_cancel(&self, hook: impl Fn(&Cancel) + Send + Sync + 'static) -> CancelHook {
-        CancelHook { _hooked: self.node().hook(Box::new(hook)) }
+        CancelHook { _guard: victims::hook(self.node(), Box::new(hook)) }
     }
 
     /// Whether all of this group's subtree is cancelled where any group in it is chosen, and compared as one.
@@ -97,12 +94,12 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn set_oom_group(&self, together: bool) {
-        self.node().set_together(together);
+        policy::set_mark(self.node(), TOGETHER, together);
     }
 
     /// See [`set_oom_group`](Self::set_oom_group).
     pub fn oom_group(&self) -> bool {
-        self.node().is_together()
+        policy::has_mark(self.node(), TOGETHER)
     }
 
     /// Whether this group and all below it are never cancelled, not even with the subtree that they are in.
@@ -116,37 +113,11 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn set_oom_exempt(&self, exempt: bool) {
-        self.node().set_exempt(exempt);
+        policy::set_mark(self.node(), EXEMPT, exempt);
     }
 
     /// Its own setting, see [`set_oom_exempt`](Self::set_oom_exempt).
     pub fn oom_exempt(&self) -> bool {
-        self.node().is_exempt()
-    }
-}
-
-/// Usage is above the max of `node`: one victim after another, until it is not or nobody is left.
-pub(crate) fn shrink(node: &'static Counter, excess: impl Fn() -> u64) {
-    if !node.chooses() {
-        return;
-    }
-    note(node, Event::Oom);
-    let mut excluded = Excluded::default();
-    while excess() > 0 && may_call_out() {
-        let awaited = match node.tree().choose(node, None, excess(), &mut excluded) {
-            Choice::Unsettled => {
-                node.tree().settle_victims();
-                continue;
-            }
-            Choice::Nobody | Choice::Asker | Choice::Room => break,
-            Choice::Awaited(awaited) => awaited,
-            Choice::Victim(mut victim) => {
-                victim.cancel();
-                victim.awaited
-            }
-        };
-        while excess() > 0 && node.tree().awaits(awaited) {
-            pause();
-        }
+        policy::has_mark(self.node(), EXEMPT)
     }
 }

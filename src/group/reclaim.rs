@@ -2,16 +2,18 @@
 
 use std::fmt;
 
+use super::Group;
 use super::error::ReclaimError;
-use super::{Group, high, oom};
-use crate::admission::attempt::{ROUNDS_MAX, deadline, may_call_out};
+use crate::admission::cancelling;
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::slow_path;
 use crate::counter::tree::Tree;
 use crate::hierarchy::limits;
 use crate::hierarchy::limits::LimitKind;
+use crate::pressure::throttle;
 use crate::reclaim::reclaimer::Reclaimer;
+use crate::reclaim::repeat::{self, ROUNDS_MAX, deadline, may_call_out};
 use crate::reclaim::round::Request;
 use crate::reclaim::{
     Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimReport, effective, excess, registrations, round,
@@ -268,7 +270,7 @@ impl Group {
                     cancel_excess(node);
                 }
                 if follows(node, LimitKind::High) {
-                    high::shrink_to_high(node);
+                    throttle::shrink_to_high(node);
                 }
             }
         }
@@ -288,7 +290,7 @@ impl Group {
 /// Reclaim what is above a max, while anything comes. A max that is only observed asks nobody.
 fn shrink(node: &'static Counter, request: &mut Request) {
     if !node.is_observed() {
-        shrink_by(node, request, || node.usage().saturating_sub(node.max()));
+        repeat::shrink(node, request, || node.usage().saturating_sub(node.max()));
     }
 }
 
@@ -296,20 +298,7 @@ fn shrink(node: &'static Counter, request: &mut Request) {
 fn cancel_excess(node: &'static Counter) -> u64 {
     let excess = || node.usage().saturating_sub(node.max());
     if excess() > 0 && !node.is_observed() && may_call_out() {
-        oom::shrink(node, excess);
+        cancelling::cancel_excess(node, excess);
     }
     excess()
-}
-
-/// Rounds of reclaim for what is in excess, while anything comes.
-pub(crate) fn shrink_by(node: &'static Counter, request: &mut Request, excess: impl Fn() -> u64) {
-    for _ in 0..ROUNDS_MAX {
-        if excess() == 0 || !may_call_out() {
-            break;
-        }
-        match round::run(node, excess(), request) {
-            Some(round) if round.report.freed > 0 || round.others => {}
-            _ => break,
-        }
-    }
 }

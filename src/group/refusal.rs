@@ -3,7 +3,9 @@
 use std::fmt;
 
 use super::Group;
-use super::diagnosis::Holders;
+use super::diagnosis::{Holders, holders};
+use crate::counter::object::Counter;
+use crate::counter::refusal;
 use crate::units::{Bytes, Limit};
 
 /// A charge that did not fit below a max.
@@ -40,6 +42,23 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// With handles of its own. The requester keeps the levels, and the caller keeps the requester.
+    pub(super) fn new(requester: &'static Counter, requested: u64, refusal: &refusal::Refusal<'_>) -> Refusal {
+        let level = refusal.level.header.node();
+        Refusal {
+            group: Group::pinned(level.first()),
+            requester: Group::pinned(requester.first()),
+            counter: u16::try_from(level.number_in_group()).unwrap_or(u16::MAX),
+            requested,
+            usage: refusal.usage,
+            max: refusal.max,
+            reserve: refusal.reserve,
+            is_behind: refusal.ahead > 0,
+            stocked_bound: refusal.stocked_bound(),
+            holders: holders(level),
+        }
+    }
+
     /// The group whose max was met: the requester or an ancestor.
     ///
     /// ```

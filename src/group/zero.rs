@@ -1,4 +1,4 @@
-//! Handles that are held by what holds no bytes: group handles, and charges of zero bytes.
+//! Counts of handles, for what holds no bytes: group handles, and charges of zero bytes.
 
 use crate::counter::object::Counter;
 

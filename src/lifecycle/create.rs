@@ -12,6 +12,7 @@ use crate::counter::object::Counter;
 use crate::counter::tree::Tree;
 use crate::hierarchy::name::Name;
 use crate::pool::NoMemory;
+use crate::pressure::observe;
 use crate::sync::{Arc, Ordering};
 
 /// Why a group was not made.
@@ -103,7 +104,7 @@ fn link<E>(
         counter.batch.store(counter.incarnation().parent.map_or(0, Counter::batch), Ordering::Relaxed);
     }
     set(group).map_err(NotCreated::Settings)?;
-    group.follow_observed_unlinked();
+    observe::follow_unlinked(group);
     excess::prepare(group, group.soft_mark())?;
     if !admit_group(tree) {
         return Err(NotCreated::Full(tree.groups_max));

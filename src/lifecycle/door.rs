@@ -6,7 +6,7 @@ use crate::counter::watch::WAITING;
 use crate::hierarchy::{events, stats};
 use crate::lifecycle::release;
 use crate::pool::NoMemory;
-use crate::pressure::service;
+use crate::pressure::{line, service};
 use crate::reclaim::excess;
 use crate::stat::Stat;
 use crate::state::events::Event;
@@ -17,11 +17,11 @@ pub(crate) struct GroupPolicies;
 
 impl Policies for GroupPolicies {
     fn may_barge(&self, counter: &Counter, n: u64) -> bool {
-        counter.may_pass(n)
+        line::may_barge(counter, n)
     }
 
     fn barge_undone(&self, counter: &Counter, n: u64) {
-        counter.has_not_passed(n);
+        line::undo_barge(counter, n);
     }
 
     fn crossed(&self, crossings: &[Crossing<'_>]) {

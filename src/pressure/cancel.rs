@@ -1,8 +1,8 @@
-//! What is done where reclaim brings nothing, and what a victim is told.
+//! What is done where reclaim frees nothing, and what a victim's hook is called with.
 
 use crate::thread::directory::Header;
 
-/// What a group does about a charge below it that its max refuses, once reclaim has brought nothing.
+/// What a group does about a charge below it that its max refuses, once reclaim has freed nothing.
 ///
 /// ```
 /// use memcg::{Limit, Limits, OomPolicy, Runtime};
@@ -33,10 +33,10 @@ pub enum OomPolicy {
     /// The charge is refused, or waits.
     Refuse,
     /// The group below that is furthest above its share is cancelled, and the charge waits for its memory; then the
-    /// next one; where nobody is left it is refused.
+    /// next one; where no candidate is left it is refused.
     ///
     /// The share is what low protects or the soft limit, whichever is more. Only groups with a
-    /// [cancel hook](crate::Group::on_cancel) can be chosen; of one and another below it, whoever has more of its own.
+    /// [cancel hook](crate::Group::on_cancel) can be chosen; of one and another below it, the one that has more of its own.
     /// For memory only.
     Choose,
 }
@@ -56,7 +56,7 @@ pub enum OomPolicy {
 ///     assert_eq!((why.wanted(), why.overrun()), (20, 60));
 /// });
 /// let _held = hog.try_charge(90)?;
-/// assert!(matches!(hog.try_charge(20), Err(ChargeError::Cancelled { .. })), "it is the one who goes");
+/// assert!(matches!(hog.try_charge(20), Err(ChargeError::Cancelled { .. })), "it is the one that goes");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Cancel {

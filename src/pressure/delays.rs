@@ -10,8 +10,8 @@
 //!
 //! One lock holds the table and whether the thread runs. So a delay is in the table, or its end was decided and its
 //! waker is taken out; a future that is dropped takes its delay out, or finds it decided and is woken in vain at most.
-//! The thread decides to end under the lock, too: whoever finds it running is seen by it. Nothing else is shared, so
-//! there is no ordering to model. The thread sleeps without the lock, and who wakes it leaves a token, which ends its
+//! The thread decides to end under the lock, too: a future that finds it running is seen by it. Nothing else is shared, so
+//! there is no ordering to model. The thread sleeps without the lock, and a thread that wakes it leaves a token, which ends its
 //! next sleep at once: its own, or that of a waker, after which it looks again. Wakers are foreign code: they are cloned, called
 //! and dropped without the lock.
 
@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 
 use crate::counter::object::Counter;
 use crate::counter::slow_path::slow_path;
-use crate::group::high::{LOOK, holds_up};
+use crate::pressure::throttle::{LOOK, is_delayed};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{Thread, model_failed, park, process_wide, start_thread};
 use crate::thread::context;
@@ -59,8 +59,8 @@ pub(crate) struct Delays {
 
 /// One charge that is delayed, or is to ask again. Its future keeps the group.
 struct Delay {
-    /// As long as somebody above it is above high; `None`: in any case.
-    node: Option<&'static Counter>,
+    /// As long as a level above it is above high; `None`: in any case.
+    group: Option<&'static Counter>,
     begun: Instant,
     until: Instant,
     look: Instant,
@@ -87,7 +87,7 @@ impl Delays {
             }
             self.looks.pop_first();
             let Some(delay) = self.all.get_mut(&number) else { continue };
-            if delay.until <= now || delay.node.is_some_and(|node| !holds_up(node)) {
+            if delay.until <= now || delay.group.is_some_and(|group| !is_delayed(group)) {
                 ended.extend(self.all.remove(&number).map(|delay| delay.waker));
                 continue;
             }
@@ -160,19 +160,19 @@ fn run() {
 pub(crate) struct Alarm(u64);
 
 impl Alarm {
-    /// Have `waker` woken once: then, or as soon as nobody above `node` is above its high. The caller keeps the group
+    /// Have `waker` woken once: then, or as soon as no level above `group` is above its high. The caller keeps the group
     /// until the alarm is dropped. `None`: the system has no thread for it.
-    pub(crate) fn delay(node: &'static Counter, until: Instant, waker: &Waker) -> Option<Alarm> {
+    pub(crate) fn delay(group: &'static Counter, until: Instant, waker: &Waker) -> Option<Alarm> {
         let begun = Instant::now();
         let waker = Foreign::new(waker.clone());
-        Self::set(Delay { node: Some(node), begun, until, look: until.min(begun + LOOK), waker })
+        Self::set(Delay { group: Some(group), begun, until, look: until.min(begun + LOOK), waker })
     }
 
     /// Have `waker` woken once, after that time.
     pub(crate) fn after(time: Duration, waker: &Waker) -> Option<Alarm> {
         let begun = Instant::now();
         let until = begun + time;
-        Self::set(Delay { node: None, begun, until, look: until, waker: Foreign::new(waker.clone()) })
+        Self::set(Delay { group: None, begun, until, look: until, waker: Foreign::new(waker.clone()) })
     }
 
     fn set(delay: Delay) -> Option<Alarm> {
@@ -215,7 +215,7 @@ mod tests {
     fn table(group: &Group, begun: Instant) -> Delays {
         let mut delays = Delays { thread: Some((std::process::id(), this_thread())), ..Delays::default() };
         let delay = Delay {
-            node: Some(group.node()),
+            group: Some(group.node()),
             begun,
             until: begun + TIME,
             look: begun + LOOK,

@@ -1,11 +1,11 @@
-//! Who waits for room: a line at each level that has refused, and how those in it are served.
+//! Charges that wait for room: a line at each level that has refused, and how its waiters are served.
 //!
-//! A waiter holds nothing but a handle on its group. As long as somebody stands in line at a level nothing below it has
-//! a stock, so whatever is given back is in the level's usage at once, and whoever gives it back serves the line: he
-//! charges for the first as that one's own walk would, then wakes him with the charge made. So nobody is woken in vain,
-//! and nobody takes the room in between.
+//! A waiter holds nothing but a handle on its group. As long as a line at a level has waiters, nothing below the level
+//! has a stock, so each byte given back is in the level's usage at once, and the thread that gives it back serves the
+//! line: it charges for the first waiter as that one's own walk would, then wakes it with the charge made. So no waiter
+//! is woken in vain, and no charge takes the room in between.
 //!
-//! All of it is under one lock for each tree. Edges: E25 (a waiter/freed bytes), E27 (a waiter/offline).
+//! One lock for each tree protects all of it. Edges: E25 (a waiter/freed bytes), E27 (a waiter/offline).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr;
@@ -13,6 +13,7 @@ use std::task::Waker;
 
 use smallvec::SmallVec;
 
+use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal;
 use crate::counter::slow_path::slow_path;
@@ -21,20 +22,21 @@ use crate::counter::walk::{Amount, Walked};
 use crate::counter::watch::{WAITING, WAITS};
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::registrations;
+use crate::sync::lock::Lock;
 use crate::sync::{Ordering, fence_after_exchange, model_failed};
 use crate::thread::block::Block;
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
 
-/// How far behind the first somebody may stand who passes him.
+/// How far behind the first a waiter may be that barges.
 const WINDOW: usize = 64;
 
-/// Everybody who waits in a tree.
+/// All that wait in a tree.
 #[derive(Default)]
 pub(crate) struct Waiting {
-    /// Tickets that were given out.
+    /// Tickets given out so far.
     tickets: u64,
-    seats: BTreeMap<u64, Seat>,
+    waiters: BTreeMap<u64, Waiter>,
     /// By the key of the level.
     lines: BTreeMap<u64, Line>,
     /// Charges that each group waits with, by its key.
@@ -44,23 +46,23 @@ pub(crate) struct Waiting {
 #[derive(Default)]
 struct Line {
     tickets: BTreeSet<u64>,
-    /// Whose bytes and allowance the level's `first` and `pass` are.
+    /// The waiter whose bytes and barging budget the level shows.
     first: u64,
-    /// What the level admitted when all in it were looked at.
+    /// What the level admitted when all waiters in it were last compared with that.
     admits: u64,
 }
 
 /// One charge that waits.
-struct Seat {
-    node: &'static Counter,
+struct Waiter {
+    group: &'static Counter,
     bytes: u64,
-    /// In whose line; its group keeps it.
+    /// The level in whose line it is; its group keeps it.
     level: &'static Counter,
-    /// What may yet pass it, as long as it is not first: one allowance for the whole wait.
-    pass: u64,
+    /// What may yet barge past it, as long as it is not first: one budget for the whole wait.
+    budget: u64,
     /// What was decided. Then it is in no line.
     decided: Option<Decision>,
-    /// Units of the walk, where it left a level above its high: for the waiter, who is delayed.
+    /// Units of the walk, where it left a level above its high: the waiter's thread is delayed for them.
     over_high: u64,
     waker: Option<Foreign<Waker>>,
 }
@@ -78,18 +80,18 @@ pub(crate) enum Decision {
     Cancelled,
 }
 
-/// A place in line. Dropped, it is given up, and so is what was charged for it.
+/// A waiter's place in line. Dropped, it is given up, and so is what was charged for it.
 pub(crate) struct Ticket {
-    node: &'static Counter,
     bytes: u64,
     number: u64,
-    /// The end was told.
+    /// The decision was returned.
     over: bool,
+    group: Handle,
 }
 
-impl Seat {
-    /// Its waiter takes what was decided, and what comes with it.
-    fn taken(self) -> Option<Decision> {
+impl Waiter {
+    /// The waiter's thread takes the decision, and what comes with it.
+    fn into_decision(self) -> Option<Decision> {
         if let Some(Decision::Granted) = self.decided {
             context::note_over_high(self.over_high);
         }
@@ -97,80 +99,102 @@ impl Seat {
     }
 }
 
-// === impl Counter: the level's side ===
+// === A level's own words ===
 
-impl Counter {
-    /// May a charge of `n` be admitted here before the first in line? Who came before him passes nobody, in whatever line
-    /// he stands: else two of them could send him to and fro. All others together may take as many bytes as he asks for.
-    /// Inside reclaim always: what it frees may be what he waits for. Relaxed, here and below: nothing but the sum depends
-    /// on it.
-    pub(crate) fn may_pass(&self, n: u64) -> bool {
-        let less = |left: u64| left.checked_sub(n);
-        self.is_before_the_first()
-            || context::in_reclaim()
-            || self.pass.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
-    }
+fn table(of: &Tree) -> &Lock<Waiting> {
+    &of.waiting
+}
 
-    /// This thread charges for somebody who waits, and came no later than the first in line here. Under the lock, if so.
-    fn is_before_the_first(&self) -> bool {
-        context::is_no_later_than(self.first_ticket.load(Ordering::Relaxed))
-    }
+// What a level shows of its line, for walks that take no lock. Relaxed, all of it: nothing but the sum depends on it.
 
-    /// A charge of `n` that may have passed the first in line was refused further up. If another one is first by now he
-    /// may be passed by so much more, but never by more than he asks for at a time.
-    pub(crate) fn has_not_passed(&self, n: u64) {
-        let passed = !self.is_before_the_first() && !context::in_reclaim();
-        if passed && self.is_watched_for(WAITING) {
-            let most = self.first.load(Ordering::Relaxed);
-            let more = |left: u64| Some(left.saturating_add(n).min(most));
-            let _ = self.pass.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
-        }
-    }
+/// The ticket of the first in line, 0 for none.
+fn first_ticket(level: &Counter) -> u64 {
+    level.first_ticket.load(Ordering::Relaxed)
+}
 
-    /// Charges that wait in line here.
-    pub(crate) fn waiting(&self) -> usize {
-        if !self.is_watched_for(WAITING) {
-            return 0;
-        }
-        slow_path(|_, _| self.tree().waiting.lock().lines.get(&self.key()).map_or(0, |line| line.tickets.len()))
-    }
+/// Bytes that the first in line asks for.
+pub(crate) fn first_bytes(level: &Counter) -> u64 {
+    level.first.load(Ordering::Relaxed)
+}
 
-    /// Bytes of who is first in line here.
-    pub(crate) fn first_in_line(&self) -> u64 {
-        self.first.load(Ordering::Relaxed)
-    }
+/// What other charges may take before the first in line has its bytes.
+fn budget(level: &Counter) -> u64 {
+    level.pass.load(Ordering::Relaxed)
+}
 
-    /// Charge `n` for somebody who waits. Never from a stock: none is open below. Returns what was noted of a high.
-    fn grant(&self, block: Option<&Block>, n: u64, ticket: u64) -> Result<u64, Refusal<'_>> {
-        // In transit, so that whoever lowers a max waits for the walk (E5).
-        let block = block.filter(|block| block.transit.is_over());
-        if let Some(block) = block {
-            block.transit.begin(self.tree().number, self.incarnation().fenced);
-        }
-        let walked = context::for_another(ticket, || self.walk(n, Amount::Needed));
-        if let Some(block) = block {
-            block.transit.end();
-        }
-        let Walked { over_high, .. } = walked?;
-        // Not this thread's own charge: what it has freed for others it has freed.
-        if self.tree().audited {
-            self.usage.audit_shared.charged_shared(n);
-        }
-        Ok(over_high)
+/// Change the budget, where `change` says so. False: it does not.
+fn change_budget(level: &Counter, change: impl Fn(u64) -> Option<u64>) -> bool {
+    level.pass.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).is_ok()
+}
+
+/// Another waiter is first. Returns what was left of the budget.
+fn show(level: &Counter, ticket: u64, bytes: u64, budget: u64) -> u64 {
+    level.first_ticket.store(ticket, Ordering::Relaxed);
+    level.first.store(bytes, Ordering::Relaxed);
+    level.pass.swap(budget, Ordering::Relaxed)
+}
+
+/// Whether a charge of `n` may be admitted here before the first in line. A waiter that came before the first one barges
+/// past none, in whatever line it is: else two of them could send it to and fro. All other charges together may take as
+/// many bytes as the first one asks for. Inside reclaim always: what it frees may be what the first waits for.
+pub(crate) fn may_barge(level: &Counter, n: u64) -> bool {
+    is_before_the_first(level) || context::in_reclaim() || change_budget(level, |left| left.checked_sub(n))
+}
+
+/// This thread charges for a waiter that came no later than the first in line here. Under the lock, if so.
+fn is_before_the_first(level: &Counter) -> bool {
+    context::is_no_later_than(first_ticket(level))
+}
+
+/// A charge of `n` that may have barged here was refused further up. If another waiter is first by now, so much more may
+/// barge past that one, but never more than it asks for at a time.
+pub(crate) fn undo_barge(level: &Counter, n: u64) {
+    let barged = !is_before_the_first(level) && !context::in_reclaim();
+    if barged && level.is_watched_for(WAITING) {
+        let most = first_bytes(level);
+        change_budget(level, |left| Some(left.saturating_add(n).min(most)));
     }
+}
+
+/// Charges that wait in line here.
+pub(crate) fn length(level: &Counter) -> usize {
+    if !level.is_watched_for(WAITING) {
+        return 0;
+    }
+    slow_path(|_, _| table(level.tree()).lock().lines.get(&level.key()).map_or(0, |line| line.tickets.len()))
+}
+
+/// Charge `n` for a waiter. Never from a stock: none is open below. Returns the units of the walk where it left a level
+/// above its high.
+fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, ticket: u64) -> Result<u64, Refusal<'a>> {
+    // In transit, so that a thread that lowers a max waits for the walk (E5).
+    let block = block.filter(|block| block.transit.is_over());
+    if let Some(block) = block {
+        block.transit.begin(group.tree().number, group.incarnation().fenced);
+    }
+    let walked = context::for_another(ticket, || group.walk(n, Amount::Needed));
+    if let Some(block) = block {
+        block.transit.end();
+    }
+    let Walked { over_high, .. } = walked?;
+    // Not this thread's own charge: what it has freed for others it has freed.
+    if group.tree().audited {
+        group.usage.audit_shared.charged_shared(n);
+    }
+    Ok(over_high)
 }
 
 // === impl Waiting: under the lock ===
 
 impl Waiting {
-    fn stand_in_line(&mut self, ticket: u64, level: &'static Counter) {
+    fn enter_line(&mut self, ticket: u64, level: &'static Counter) {
         let line = self.lines.entry(level.key()).or_default();
         line.tickets.insert(ticket);
-        if self.seats.get(&ticket).is_some_and(|seat| seat.bytes > level.admits()) {
-            // Lowered meanwhile: all are looked at again.
+        if self.waiters.get(&ticket).is_some_and(|waiter| waiter.bytes > level.admits()) {
+            // Lowered meanwhile: all are compared again.
             line.admits = u64::MAX;
         }
-        self.note_first(level);
+        self.show_first(level);
         // E25: in line, then the mark, then a look at usage.
         level.watch(WAITING);
     }
@@ -178,25 +202,24 @@ impl Waiting {
     fn leave_line(&mut self, ticket: u64, level: &'static Counter) {
         if let Some(line) = self.lines.get_mut(&level.key()) {
             line.tickets.remove(&ticket);
-            self.note_first(level);
+            self.show_first(level);
         }
     }
 
-    /// Another one may be first: who was takes what is left of his allowance with him, to another line or to his next
-    /// turn.
-    fn note_first(&mut self, level: &'static Counter) {
+    /// Another waiter may be first: the one that was takes what is left of its barging budget with it, to another line or
+    /// to its next turn.
+    fn show_first(&mut self, level: &'static Counter) {
         let Some(line) = self.lines.get_mut(&level.key()) else { return };
-        let first = line.tickets.first().and_then(|first| Some((*first, self.seats.get(first)?)));
+        let first = line.tickets.first().and_then(|first| Some((*first, self.waiters.get(first)?)));
         if first.is_some_and(|(ticket, _)| ticket == line.first) {
             return;
         }
-        // Who has seen the mark and finds nobody in line passes.
-        let (ticket, bytes, pass) = first.map_or((0, 0, u64::MAX), |(ticket, seat)| (ticket, seat.bytes, seat.pass));
-        level.first_ticket.store(ticket, Ordering::Relaxed);
-        level.first.store(bytes, Ordering::Relaxed);
-        let left = level.pass.swap(pass, Ordering::Relaxed);
-        if let Some(was) = self.seats.get_mut(&std::mem::replace(&mut line.first, ticket)) {
-            was.pass = left;
+        // A walk that has seen the mark and finds an empty line is admitted.
+        let (ticket, bytes, budget) =
+            first.map_or((0, 0, u64::MAX), |(ticket, waiter)| (ticket, waiter.bytes, waiter.budget));
+        let left = show(level, ticket, bytes, budget);
+        if let Some(was) = self.waiters.get_mut(&std::mem::replace(&mut line.first, ticket)) {
+            was.budget = left;
         }
         if ticket == 0 {
             self.lines.remove(&level.key());
@@ -205,29 +228,29 @@ impl Waiting {
     }
 
     fn decide(&mut self, ticket: u64, decision: Decision, wakers: &mut Wakers) {
-        let Some(seat) = self.seats.get_mut(&ticket) else { return };
-        seat.decided = Some(decision);
-        wakers.extend(seat.waker.take());
-        let (node, level) = (seat.node, seat.level);
+        let Some(waiter) = self.waiters.get_mut(&ticket) else { return };
+        waiter.decided = Some(decision);
+        wakers.extend(waiter.waker.take());
+        let (group, level) = (waiter.group, waiter.level);
         self.leave_line(ticket, level);
-        self.forget(node);
+        self.forget_one_of(group);
     }
 
     /// One charge less that this group waits with.
-    fn forget(&mut self, node: &'static Counter) {
-        if let Some(waits) = self.groups.get_mut(&node.key()) {
+    fn forget_one_of(&mut self, group: &Counter) {
+        if let Some(waits) = self.groups.get_mut(&group.key()) {
             *waits -= 1;
             if *waits == 0 {
-                self.groups.remove(&node.key());
-                node.unwatch(WAITS);
+                self.groups.remove(&group.key());
+                group.unwatch(WAITS);
             }
         }
     }
 
-    /// Charge for those in line at `level`, the first and then those who may pass him. Who turns out to be refused
+    /// Charge for the waiters in line at `level`, the first and then those that may barge. A waiter that is refused
     /// elsewhere moves there.
     fn serve(&mut self, level: &'static Counter, service: &mut Service<'_>) {
-        self.turn_away(level, service.wakers);
+        self.refuse_too_large(level, service.wakers);
         while let Some(first) = self.lines.get(&level.key()).and_then(|line| line.tickets.first().copied()) {
             if !self.try_serve(first, level, service) {
                 break;
@@ -236,19 +259,19 @@ impl Waiting {
         let Some(line) = self.lines.get(&level.key()) else { return };
         let behind: SmallVec<[u64; WINDOW]> = line.tickets.iter().skip(1).take(WINDOW).copied().collect();
         for ticket in behind {
-            let bytes = self.seats.get(&ticket).map_or(u64::MAX, |seat| seat.bytes);
-            let (room, pass) = (level.room(level.admits()), level.pass.load(Ordering::Relaxed));
-            if room == 0 || pass == 0 {
+            let bytes = self.waiters.get(&ticket).map_or(u64::MAX, |waiter| waiter.bytes);
+            let (room, budget) = (level.room(level.admits()), budget(level));
+            if room == 0 || budget == 0 {
                 break;
             }
-            if bytes <= room.min(pass) {
+            if bytes <= room.min(budget) {
                 self.try_serve(ticket, level, service);
             }
         }
     }
 
-    /// Who asks for more than the level admits by now can never be served, wherever he stands.
-    fn turn_away(&mut self, level: &'static Counter, wakers: &mut Wakers) {
+    /// A waiter that asks for more than the level admits by now can never be served, wherever it is in line.
+    fn refuse_too_large(&mut self, level: &'static Counter, wakers: &mut Wakers) {
         let admits = level.admits();
         let Some(line) = self.lines.get_mut(&level.key()) else { return };
         if std::mem::replace(&mut line.admits, admits) <= admits {
@@ -256,7 +279,7 @@ impl Waiting {
         }
         let line: Vec<u64> = line.tickets.iter().copied().collect();
         for ticket in line {
-            if self.seats.get(&ticket).is_some_and(|seat| seat.bytes > admits) {
+            if self.waiters.get(&ticket).is_some_and(|waiter| waiter.bytes > admits) {
                 self.decide(ticket, Decision::Full(level), wakers);
             }
         }
@@ -264,15 +287,15 @@ impl Waiting {
 
     /// False: there is no room for it at `level`, where it goes on waiting.
     fn try_serve(&mut self, ticket: u64, level: &'static Counter, service: &mut Service<'_>) -> bool {
-        let Some(&Seat { node, bytes, .. }) = self.seats.get(&ticket) else { return false };
+        let Some(&Waiter { group, bytes, .. }) = self.waiters.get(&ticket) else { return false };
         if bytes > level.admits() {
             self.decide(ticket, Decision::Full(level), service.wakers);
             return true;
         }
-        match node.grant(service.block, bytes, ticket) {
-            Ok(noted) => {
-                if let Some(seat) = self.seats.get_mut(&ticket) {
-                    seat.over_high = noted;
+        match charge_for(group, service.block, bytes, ticket) {
+            Ok(over_high) => {
+                if let Some(waiter) = self.waiters.get_mut(&ticket) {
+                    waiter.over_high = over_high;
                 }
                 self.decide(ticket, Decision::Granted, service.wakers);
             }
@@ -280,14 +303,14 @@ impl Waiting {
             Err(refusal) => {
                 let other = refusal.level.header.node();
                 self.leave_line(ticket, level);
-                if let Some(seat) = self.seats.get_mut(&ticket) {
-                    seat.level = other;
-                    // Nobody has been asked there: he is woken to do it.
+                if let Some(waiter) = self.waiters.get_mut(&ticket) {
+                    waiter.level = other;
+                    // No reclaimer has been asked there for this charge: its thread is woken to ask.
                     if registrations::any_below(other) {
-                        service.wakers.extend(seat.waker.take());
+                        service.wakers.extend(waiter.waker.take());
                     }
                 }
-                self.stand_in_line(ticket, other);
+                self.enter_line(ticket, other);
                 service.moved.push(other);
             }
         }
@@ -299,112 +322,108 @@ impl Waiting {
 struct Service<'a> {
     block: Option<&'a Block>,
     wakers: &'a mut Wakers,
-    /// Levels where somebody stands in line who did not before.
+    /// Levels whose line a waiter has moved to.
     moved: SmallVec<[&'static Counter; 2]>,
 }
 
-// === impl Tree ===
+// === Serving ===
 
-impl Tree {
-    /// Serve who waits at `level`. The caller keeps it and holds nothing.
-    pub(crate) fn serve(&self, level: &'static Counter, block: Option<&Block>, wakers: &mut Wakers) {
-        if level.is_watched_for(WAITS) && level.state().is_offline() {
-            self.expel(Decision::Offline, |node| ptr::eq(node, level), wakers);
-        }
-        if !level.is_watched_for(WAITING) {
-            return;
-        }
-        let mut service = Service { block, wakers, moved: SmallVec::new() };
-        self.waiting.lock().serve(level, &mut service);
-        for other in service.moved {
-            // What hides in stocks below it comes up, and it is served in its turn.
-            self.close_below(other);
-            other.schedule_service();
-        }
+/// Serve the waiters at `level`. The caller keeps the level and holds no lock.
+pub(crate) fn serve(level: &'static Counter, block: Option<&Block>, wakers: &mut Wakers) {
+    let tree = level.tree();
+    if level.is_watched_for(WAITS) && level.state().is_offline() {
+        expel(tree, Decision::Offline, |group| ptr::eq(group, level), wakers);
     }
-
-    /// Nobody of those waits any longer.
-    pub(crate) fn expel(&self, decision: Decision, is_meant: impl Fn(&Counter) -> bool, wakers: &mut Wakers) {
-        let mut waiting = self.waiting.lock();
-        let below = |seat: &Seat| seat.decided.is_none() && is_meant(seat.node);
-        let expelled: Vec<u64> =
-            waiting.seats.iter().filter(|(_, seat)| below(seat)).map(|(&ticket, _)| ticket).collect();
-        for ticket in expelled {
-            let level = waiting.seats[&ticket].level;
-            waiting.decide(ticket, decision, wakers);
-            // Who stood behind may be first now.
-            level.schedule_service();
-        }
+    if !level.is_watched_for(WAITING) {
+        return;
+    }
+    let mut service = Service { block, wakers, moved: SmallVec::new() };
+    table(tree).lock().serve(level, &mut service);
+    for other in service.moved {
+        // What hides in stocks below it comes up, and it is served in its turn.
+        tree.close_below(other);
+        other.schedule_service();
     }
 }
 
-// === impl Ticket: the waiter's side ===
-
-impl Counter {
-    /// Stand in line at `level`, which has refused `bytes`. The caller keeps this group meanwhile.
-    pub(crate) fn stand_in_line(&'static self, bytes: u64, level: &'static Counter) -> Ticket {
-        self.state().pin();
-        let number = slow_path(|_, _| {
-            let tree = self.tree();
-            let mut waiting = tree.waiting.lock();
-            waiting.tickets += 1;
-            let number = waiting.tickets;
-            let seat = Seat { node: self, bytes, level, pass: bytes, decided: None, over_high: 0, waker: None };
-            waiting.seats.insert(number, seat);
-            *waiting.groups.entry(self.key()).or_default() += 1;
-            // E27: marked, then a look whether the group is offline.
-            self.watch(WAITS);
-            waiting.stand_in_line(number, level);
-            drop(waiting);
-            // From here on what is given back below goes up the tree.
-            tree.close_below(level);
-            fence_after_exchange();
-            if self.state().is_offline() {
-                self.schedule_service();
-            }
-            // Served at the end of this slow path: what came back before the mark was told to nobody (E25).
-            level.schedule_service();
-            number
-        });
-        Ticket { node: self, bytes, number, over: false }
+/// End the wait of each group that is meant.
+pub(crate) fn expel(tree: &Tree, decision: Decision, is_meant: impl Fn(&Counter) -> bool, wakers: &mut Wakers) {
+    let mut waiting = table(tree).lock();
+    let below = |waiter: &Waiter| waiter.decided.is_none() && is_meant(waiter.group);
+    let expelled: Vec<u64> =
+        waiting.waiters.iter().filter(|(_, waiter)| below(waiter)).map(|(&ticket, _)| ticket).collect();
+    for ticket in expelled {
+        let level = waiting.waiters[&ticket].level;
+        waiting.decide(ticket, decision, wakers);
+        // The next waiter may be first now.
+        level.schedule_service();
     }
+}
+
+// === The waiter's side ===
+
+/// Wait in line at `level`, which has refused `bytes`. The caller keeps the group meanwhile.
+pub(crate) fn enqueue(group: &'static Counter, bytes: u64, level: &'static Counter) -> Ticket {
+    let kept = Handle::pin(group);
+    let number = slow_path(|_, _| {
+        let tree = group.tree();
+        let mut waiting = table(tree).lock();
+        waiting.tickets += 1;
+        let number = waiting.tickets;
+        let waiter = Waiter { group, bytes, level, budget: bytes, decided: None, over_high: 0, waker: None };
+        waiting.waiters.insert(number, waiter);
+        *waiting.groups.entry(group.key()).or_default() += 1;
+        // E27: marked, then a look whether the group is offline.
+        group.watch(WAITS);
+        waiting.enter_line(number, level);
+        drop(waiting);
+        // From here on what is given back below goes up the tree.
+        tree.close_below(level);
+        fence_after_exchange();
+        if group.state().is_offline() {
+            group.schedule_service();
+        }
+        // Served at the end of this slow path: no thread scheduled it for what came back before the mark (E25).
+        level.schedule_service();
+        number
+    });
+    Ticket { bytes, number, over: false, group: kept }
 }
 
 impl Ticket {
-    /// How it ended, once. Else `waker` is woken when it does.
+    /// How the wait ended, once. Until it does, its end wakes `waker`.
     pub(crate) fn poll(&mut self, waker: &Waker) -> Option<Decision> {
         let is_known = |known: &Foreign<Waker>| known.get().will_wake(waker);
-        let waits_with_it = |seat: &Seat| seat.decided.is_none() && seat.waker.as_ref().is_some_and(is_known);
-        if self.with(|waiting| waiting.seats.get(&self.number).is_some_and(waits_with_it)) {
+        let waits_with_it = |waiter: &Waiter| waiter.decided.is_none() && waiter.waker.as_ref().is_some_and(is_known);
+        if self.with(|waiting| waiting.waiters.get(&self.number).is_some_and(waits_with_it)) {
             return None;
         }
         // A waker is foreign code: the thread clones and drops it without the lock.
         let mut old = Some(Foreign::new(waker.clone()));
         let decided = self.with(|waiting| {
-            let seat = waiting.seats.get_mut(&self.number)?;
-            if seat.decided.is_none() {
-                std::mem::swap(&mut seat.waker, &mut old);
+            let waiter = waiting.waiters.get_mut(&self.number)?;
+            if waiter.decided.is_none() {
+                std::mem::swap(&mut waiter.waker, &mut old);
                 return None;
             }
-            waiting.seats.remove(&self.number)?.taken()
+            waiting.waiters.remove(&self.number)?.into_decision()
         });
         self.over = decided.is_some();
         decided
     }
 
     fn with<R>(&self, work: impl FnOnce(&mut Waiting) -> R) -> R {
-        slow_path(|_, _| work(&mut self.node.tree().waiting.lock()))
+        slow_path(|_, _| work(&mut table(self.group.tree()).lock()))
     }
 
-    /// Where it waits, as long as it does.
+    /// The level in whose line it waits; its own group once it is decided.
     pub(crate) fn level(&self) -> &'static Counter {
-        self.with(|waiting| waiting.seats.get(&self.number).map(|seat| seat.level)).unwrap_or(self.node)
+        let level = self.with(|waiting| waiting.waiters.get(&self.number).map(|waiter| waiter.level));
+        level.unwrap_or(self.group.counter())
     }
-}
 
-impl Ticket {
     pub(crate) fn is_decided(&self) -> bool {
-        self.with(|waiting| waiting.seats.get(&self.number).is_none_or(|seat| seat.decided.is_some()))
+        self.with(|waiting| waiting.waiters.get(&self.number).is_none_or(|waiter| waiter.decided.is_some()))
     }
 
     /// Out of the line. What was decided in time holds.
@@ -416,18 +435,18 @@ impl Ticket {
         if std::mem::replace(&mut self.over, true) {
             return None;
         }
-        // The seat's waker is dropped without the lock.
+        // The thread drops the waiter's waker without the lock.
         let left = self.with(|waiting| {
-            let seat = waiting.seats.remove(&self.number)?;
-            if seat.decided.is_none() {
-                waiting.leave_line(self.number, seat.level);
-                waiting.forget(self.node);
-                // Who stood behind may be first now, or fit.
-                seat.level.schedule_service();
+            let waiter = waiting.waiters.remove(&self.number)?;
+            if waiter.decided.is_none() {
+                waiting.leave_line(self.number, waiter.level);
+                waiting.forget_one_of(&self.group);
+                // The next waiter may be first now, or fit.
+                waiter.level.schedule_service();
             }
-            Some(seat)
+            Some(waiter)
         });
-        left.and_then(Seat::taken)
+        left.and_then(Waiter::into_decision)
     }
 }
 
@@ -437,8 +456,7 @@ impl Drop for Ticket {
             return;
         }
         if let Some(Decision::Granted) = self.give_up() {
-            self.node.give_back(self.bytes);
+            self.group.give_back(self.bytes);
         }
-        self.node.release();
     }
 }

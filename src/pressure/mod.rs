@@ -1,18 +1,15 @@
-//! Charges that cannot be met at once: how long they are delayed, what they wait for, whom they choose.
+//! Charges that cannot be met at once: how long they are delayed, what they wait for, which groups are cancelled for them.
 //!
 //! ```text
 //! a charge of n to G
 //!   admitted, and a level above its high ─> reclaim there ─> delay ─> done
-//!   refused at L, reclaim brought nothing
+//!   refused at L, reclaim frees nothing
 //!     L's policy chooses ─> cancel a victim, wait for its memory ─> the next one
-//!     the caller waits   ─> in line at L, until he who frees bytes charges them for him
+//!     the caller waits   ─> in line at L, until the thread that frees bytes charges them for it
 //!     else               ─> refused
 //! ```
 //!
-//! Here is what is pure and what foreign code sees: the formula of a delay, what a caller wants when there is no room,
-//! what a cancel hook is told. Who stands in line is the tree's business: `charge::waiting`; who is chosen,
-//! `charge::oom`; what a thread does for others at the end of a slow path, `charge::service`. The protocol and its
-//! races are in `README.md`.
+//! `README.md` holds the protocol and its races; `admission/` conducts the attempt.
 
 pub(crate) mod cancel;
 pub(crate) mod delay;
@@ -22,7 +19,10 @@ pub(crate) mod high;
 pub(crate) mod line;
 pub(crate) mod listeners;
 pub(crate) mod observe;
+pub(crate) mod parking;
+pub(crate) mod policy;
 pub(crate) mod service;
+pub(crate) mod throttle;
 pub(crate) mod victims;
 pub(crate) mod wakers;
 

@@ -1,67 +1,65 @@
-//! Observe-only: the limits of a subtree that refuse and delay nobody, as if they were not there, and count.
+//! Observe-only: the limits of a subtree refuse and delay no charge, as if they were not there, and count.
 
 use crate::counter::object::Counter;
 use crate::counter::stocks::Stocks;
-use crate::counter::tree::Tree;
 use crate::counter::watch::OBSERVED;
-use crate::pressure::victims::OBSERVES;
+use crate::pressure::policy::{OBSERVES, has_mark, set_mark};
 use crate::sync::Ordering;
+use crate::sync::stat_atomic::AtomicU64;
 
-impl Counter {
-    /// Its limits refuse and delay nobody.
-    pub(crate) fn is_observed(&self) -> bool {
-        self.is_watched_for(OBSERVED)
+/// The max as it was set, while the counter is only observed.
+fn observed_max(of: &Counter) -> &AtomicU64 {
+    &of.usage.observed_max
+}
+
+/// Only observed, by its own group or by one above.
+fn is_to_be_observed(counter: &Counter) -> bool {
+    counter.first().path_to_root().any(|level| has_mark(level, OBSERVES))
+}
+
+/// Mark the counter as observed, or not any more. Returns its max where that changes: to be stored anew.
+fn switch(counter: &Counter) -> Option<u64> {
+    let observed = is_to_be_observed(counter);
+    if observed == counter.is_observed() {
+        return None;
     }
-
-    /// Only observed, by itself or by one above. Any counter of a group.
-    fn observes(&'static self) -> bool {
-        self.first().path_to_root().any(|level| level.oom.load(Ordering::Relaxed) & OBSERVES != 0)
+    let max = counter.max();
+    if observed {
+        // The max is kept apart before the mark says where to look for it.
+        observed_max(counter).store(max, Ordering::Relaxed);
+        counter.watch(OBSERVED);
+    } else {
+        counter.unwatch(OBSERVED);
     }
+    Some(max)
+}
 
-    /// Mark it as observed, or not any more. Returns its max where that changes: to be stored anew.
-    fn switch_observed(&'static self) -> Option<u64> {
-        let observed = self.observes();
-        if observed == self.is_observed() {
-            return None;
-        }
-        let max = self.max();
-        if observed {
-            // The max is kept apart before the mark says where to look for it.
-            self.usage.observed_max.store(max, Ordering::Relaxed);
-            self.watch(OBSERVED);
-        } else {
-            self.unwatch(OBSERVED);
-        }
-        Some(max)
-    }
-
-    /// Of a group that is being made, before anybody can charge it. Under the lock of its shard.
-    pub(crate) fn follow_observed_unlinked(&'static self) {
-        for counter in self.group() {
-            if let Some(max) = counter.switch_observed() {
-                counter.impose_max(max);
-            }
+/// A group that is being made is observed where a group above it is. No thread can charge it yet. Under the lock of its
+/// shard.
+pub(crate) fn follow_unlinked(group: &Counter) {
+    for counter in group.group() {
+        if let Some(max) = switch(counter) {
+            counter.impose_max(max);
         }
     }
 }
 
-impl Tree {
-    /// The limits of `top` and all below it count only, or act again.
-    pub(crate) fn set_observed(&self, top: &'static Counter, observed: bool) {
-        let mut stocks = self.stocks.lock();
-        top.set_oom_bit(OBSERVES, observed);
-        // Who is made meanwhile is in the shape already, or finds the mark: see `follow_observed_unlinked`.
-        for group in self.hierarchy.pinned_below(top).iter() {
-            for counter in group.group() {
-                self.follow_observed(&mut stocks, counter);
-            }
+/// The limits of `top` and all below it only count, or act again.
+pub(crate) fn set(top: &'static Counter, observed: bool) {
+    let tree = top.tree();
+    let mut stocks = tree.stocks.lock();
+    set_mark(top, OBSERVES, observed);
+    // A group that is made meanwhile is in the hierarchy already, or finds the mark: see `follow_unlinked`.
+    for group in tree.hierarchy.pinned_below(top).iter() {
+        for counter in group.group() {
+            follow(&mut stocks, counter);
         }
     }
+}
 
-    fn follow_observed(&self, stocks: &mut Stocks, counter: &'static Counter) {
-        if let Some(max) = counter.switch_observed() {
-            // What is above a max that acts again is set apart as if it had been forced.
-            self.impose_max(stocks, counter, max);
-        }
+fn follow(stocks: &mut Stocks, counter: &'static Counter) {
+    if let Some(max) = switch(counter) {
+        // What is above a max that acts again is set apart as if it had been forced.
+        counter.tree().impose_max(stocks, counter, max);
     }
 }

@@ -1,8 +1,8 @@
-//! Who is cancelled where reclaim brings nothing: the group furthest above its share.
+//! Groups that are cancelled where reclaim frees nothing: the one furthest above its share first.
 //!
-//! Decided on counters as they are, never on flushed statistics. Only groups with a hook are looked at, so a choice
+//! A choice looks at counters as they are, never at flushed statistics. Only groups with a hook are looked at, so a choice
 //! costs a look-up for each level above each of them, and takes no lock but that of the list. One victim at a time in a
-//! domain: who comes while one is being waited for waits for that one, too. After `select_bad_process` and
+//! domain: a charge that comes while one is being waited for waits for that one, too. After `select_bad_process` and
 //! `mem_cgroup_oom_group` in `mm/oom_kill.c` and `mm/memcontrol.c`, with the overrun of a share in the place of points.
 
 use std::ptr;
@@ -10,30 +10,25 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
+use crate::counter::handle::Handle;
 use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::slow_path;
 use crate::counter::tree::Tree;
 use crate::hierarchy::events;
-use crate::pressure::line::Decision;
+use crate::pressure::cancel::Cancel;
+use crate::pressure::line::{Decision, expel};
+use crate::pressure::policy::{TOGETHER, has_mark, is_spared};
 use crate::pressure::wakers::Wakers;
-use crate::pressure::{Cancel, OomPolicy};
 use crate::reclaim::effective;
 use crate::reclaim::round::TIME_MAX;
 use crate::state::events::Event;
+use crate::sync::lock::Lock;
 use crate::sync::stat_atomic::AtomicBool;
 use crate::sync::{Arc, Ordering, is_over, model_failed};
 use crate::thread::context;
 use crate::thread::foreign::{Calls, Foreign};
-
-/// Bits of `Counter::oom`: it stands for its whole subtree; it and all below are spared; it and all below are only
-/// observed; its policy.
-pub(crate) const TOGETHER: u8 = 1;
-pub(crate) const EXEMPT: u8 = 1 << 1;
-pub(crate) const OBSERVES: u8 = 1 << 2;
-const REFUSES: u8 = 1 << 3;
-const CHOOSES: u8 = 1 << 4;
 
 /// What a tree knows of hooks and victims.
 #[derive(Default)]
@@ -42,31 +37,31 @@ pub(crate) struct Oom {
     victims: Vec<Victim>,
 }
 
+fn table(of: &Tree) -> &Lock<Oom> {
+    &of.oom
+}
+
 /// What a user gives the crate to call.
 type OnCancel = Box<dyn Fn(&Cancel) + Send + Sync>;
 
-/// Foreign code that makes a group give its memory back. Keeps the group: a call may outlive its place.
+/// Foreign code that makes a group give its memory back. Keeps the group: a call may outlive its guard.
 struct Hook {
-    node: &'static Counter,
+    group: Handle,
     calls: Calls,
-    hook: Foreign<OnCancel>,
+    function: Foreign<OnCancel>,
 }
 
 impl Drop for Hook {
     fn drop(&mut self) {
-        if model_failed() {
-            return;
+        if !model_failed() && self.function.end().is_err() {
+            events::count_and_notify(&self.group, Event::Panic);
         }
-        if self.hook.end().is_err() {
-            events::count_and_notify(self.node, Event::Panic);
-        }
-        self.node.release();
     }
 }
 
-/// One whose memory is being waited for. It may be gone: nothing but its generation and its usage is read.
+/// A group whose memory is being waited for. It may be gone: nothing but its generation and its usage is read.
 struct Victim {
-    node: &'static Counter,
+    group: &'static Counter,
     /// Itself and all above it.
     levels: SmallVec<[Name; 8]>,
     until: Instant,
@@ -76,17 +71,17 @@ struct Victim {
     spared: Spared,
 }
 
-/// Whether the thread that chose a victim has spared it, and told it nothing. Read and written under the lock.
+/// Whether the thread that chose a victim has spared it, and called no hook of it. Read and written under the lock.
 type Spared = Arc<AtomicBool>;
 
 /// Groups below a victim that have hooks of their own, and answer for themselves.
 type Inner = SmallVec<[Name; 4]>;
 
-/// A group for ever.
+/// Names a group for as long as the process runs.
 pub(crate) type Name = (u32, Generation);
 
-fn name(node: &Counter) -> Name {
-    (node.number, node.state().generation())
+fn name(group: &Counter) -> Name {
+    (group.number, group.state().generation())
 }
 
 impl Victim {
@@ -94,13 +89,13 @@ impl Victim {
         self.levels[0]
     }
 
-    fn hits(&self, node: &Counter) -> bool {
-        hits(self.name(), &self.inner, node)
+    fn hits(&self, group: &Counter) -> bool {
+        hits(self.name(), &self.inner, group)
     }
 
     /// More may come from it.
     fn is_awaited(&self) -> bool {
-        self.name() == name(self.node) && self.node.usage() > self.share && !is_over(self.until)
+        self.name() == name(self.group) && self.group.usage() > self.share && !is_over(self.until)
     }
 }
 
@@ -123,15 +118,14 @@ impl Excluded {
 /// What comes of looking for a victim.
 pub(crate) enum Choice {
     /// There is none.
-    Nobody,
+    NoCandidate,
     /// There is room by now.
     Room,
-    /// Who asks has been chosen itself.
+    /// The group that asks has been chosen itself.
     Asker,
-    /// A victim has given all it has, and the last of it may be on its way up to the domain: see
-    /// [`Tree::settle_victims`].
+    /// A victim has given all it has, and the last of it may be on its way up to the domain: see [`settle`].
     Unsettled,
-    /// Somebody has chosen one, and waits for it.
+    /// Another thread has chosen one, and waits for it.
     Awaited(Awaited),
     Victim(Chosen),
 }
@@ -143,9 +137,9 @@ pub(crate) struct Awaited {
     pub(crate) until: Instant,
 }
 
-/// Somebody to be cancelled. Keeps it meanwhile.
+/// A group to be cancelled, which is kept meanwhile.
 pub(crate) struct Chosen {
-    unit: &'static Counter,
+    unit: Handle,
     domain: &'static Counter,
     hooks: SmallVec<[Arc<Hook>; 2]>,
     together: bool,
@@ -156,209 +150,114 @@ pub(crate) struct Chosen {
     pub(crate) awaited: Awaited,
 }
 
-impl Drop for Chosen {
-    fn drop(&mut self) {
-        if !model_failed() {
-            self.unit.release();
-        }
-    }
-}
+/// A hook in the list. Dropped, it is removed.
+pub(crate) struct HookGuard(Arc<Hook>);
 
-/// A hook's place in its group. Dropped, it is gone.
-pub(crate) struct Hooked(Arc<Hook>);
-
-impl Drop for Hooked {
+impl Drop for HookGuard {
     fn drop(&mut self) {
         if model_failed() {
             return;
         }
-        let Hooked(hook) = self;
+        let HookGuard(hook) = self;
         hook.calls.retire();
-        slow_path(|_, _| hook.node.tree().oom.lock().hooks.retain(|other| !Arc::ptr_eq(other, hook)));
-        // Inside foreign code nobody waits: two that drop each other would wait for each other.
+        slow_path(|_, _| table(hook.group.tree()).lock().hooks.retain(|other| !Arc::ptr_eq(other, hook)));
+        // Inside foreign code no thread waits for calls: two hooks that drop each other would wait for each other.
         if !context::in_foreign() {
             hook.calls.wait();
         }
     }
 }
 
-// === impl Counter: its settings ===
+/// From here on this group can be chosen. The caller keeps it meanwhile.
+pub(crate) fn hook(group: &'static Counter, function: OnCancel) -> HookGuard {
+    let hook = Hook { group: Handle::pin(group), calls: Calls::new(), function: Foreign::new(function) };
+    let hook = Arc::new(hook);
+    slow_path(|_, _| table(group.tree()).lock().hooks.push(Arc::clone(&hook)));
+    HookGuard(hook)
+}
 
-impl Counter {
-    pub(crate) fn oom_policy(&self) -> OomPolicy {
-        match self.oom.load(Ordering::Relaxed) & (REFUSES | CHOOSES) {
-            0 => OomPolicy::Inherit,
-            REFUSES => OomPolicy::Refuse,
-            _ => OomPolicy::Choose,
+// === Choosing ===
+
+fn is_below(group: &Counter, top: &Counter) -> bool {
+    group.path_to_root().any(|level| ptr::eq(level, top))
+}
+
+/// The group that stands for this one in `domain`: the highest there that is cancelled together with its subtree, or the
+/// group itself.
+fn unit(group: &'static Counter, domain: &'static Counter) -> &'static Counter {
+    let inside = group.path_below(Some(domain)).chain([domain]);
+    inside.filter(|level| has_mark(level, TOGETHER)).last().map_or(group, |level| level.header.node())
+}
+
+/// How far usage is above what low protects against `domain`, or the soft limit.
+fn overrun(group: &Counter, domain: &Counter) -> u64 {
+    let soft = Some(group.limits.soft.load(Ordering::Relaxed)).filter(|&soft| soft < u64::MAX);
+    let share = effective::protected(group, Protection::Low, domain).max(soft.unwrap_or(0));
+    group.usage().saturating_sub(share)
+}
+
+/// Look for a victim in `domain`, for a charge of `wanted` to `asker`, which has `excluded` some.
+pub(crate) fn choose(
+    domain: &'static Counter,
+    asker: Option<&'static Counter>,
+    wanted: u64,
+    excluded: &mut Excluded,
+) -> Choice {
+    slow_path(|_, _| {
+        let mut oom = table(domain.tree()).lock();
+        excluded.forget_spared();
+        if oom.victims.iter().any(|victim| !victim.is_awaited() && victim.levels.contains(&name(domain))) {
+            return Choice::Unsettled;
         }
-    }
-
-    pub(crate) fn set_oom_policy(&self, policy: OomPolicy) {
-        let bits = match policy {
-            OomPolicy::Inherit => 0,
-            OomPolicy::Refuse => REFUSES,
-            OomPolicy::Choose => CHOOSES,
-        };
-        let set = |old: u8| Some(old & !(REFUSES | CHOOSES) | bits);
-        let _ = self.oom.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
-    }
-
-    /// Its own policy, or that of the nearest above which has one.
-    pub(crate) fn chooses(&self) -> bool {
-        let policy = self.path_to_root().map(Counter::oom_policy).find(|&policy| policy != OomPolicy::Inherit);
-        policy == Some(OomPolicy::Choose)
-    }
-
-    pub(crate) fn set_oom_bit(&self, bit: u8, set: bool) {
-        if set {
-            self.oom.fetch_or(bit, Ordering::Relaxed)
-        } else {
-            self.oom.fetch_and(!bit, Ordering::Relaxed)
-        };
-    }
-
-    fn has_oom_bit(&self, bit: u8) -> bool {
-        self.oom.load(Ordering::Relaxed) & bit != 0
-    }
-
-    pub(crate) fn set_together(&self, together: bool) {
-        self.set_oom_bit(TOGETHER, together);
-    }
-
-    pub(crate) fn is_together(&self) -> bool {
-        self.has_oom_bit(TOGETHER)
-    }
-
-    pub(crate) fn set_exempt(&self, exempt: bool) {
-        self.set_oom_bit(EXEMPT, exempt);
-    }
-
-    pub(crate) fn is_exempt(&self) -> bool {
-        self.has_oom_bit(EXEMPT)
-    }
-
-    /// It, or one above it, is exempt.
-    pub(crate) fn is_spared(&self) -> bool {
-        self.path_to_root().any(Counter::is_exempt)
-    }
-
-    fn is_below(&self, top: &Counter) -> bool {
-        self.path_to_root().any(|level| ptr::eq(level, top))
-    }
-
-    /// Who stands for this group in `domain`: the highest there that wants its subtree to go as one, or itself.
-    fn unit(&'static self, domain: &'static Counter) -> &'static Counter {
-        let inside = self.path_below(Some(domain)).chain([domain]);
-        inside.filter(|level| level.is_together()).last().map_or(self, |level| level.header.node())
-    }
-
-    /// How far usage is above what low protects against `domain`, or the soft limit.
-    fn overrun(&self, domain: &Counter) -> u64 {
-        let soft = Some(self.limits.soft.load(Ordering::Relaxed)).filter(|&soft| soft < u64::MAX);
-        let share = effective::protected(self, Protection::Low, domain).max(soft.unwrap_or(0));
-        self.usage().saturating_sub(share)
-    }
-
-    /// From here on this group can be chosen. The caller keeps it meanwhile.
-    pub(crate) fn hook(&'static self, hook: OnCancel) -> Hooked {
-        self.state().pin();
-        let hook = Arc::new(Hook { node: self, calls: Calls::new(), hook: Foreign::new(hook) });
-        slow_path(|_, _| self.tree().oom.lock().hooks.push(Arc::clone(&hook)));
-        Hooked(hook)
-    }
+        for victim in &oom.victims {
+            let (name_of, until) = (victim.name(), victim.until);
+            if victim.levels.contains(&name(domain)) && !excluded.contains(name_of) {
+                excluded.0.push((name_of, Arc::clone(&victim.spared)));
+                let awaited = Awaited { victim: name_of, until };
+                let asks_itself = asker.is_some_and(|asker| victim.hits(asker));
+                return if asks_itself { Choice::Asker } else { Choice::Awaited(awaited) };
+            }
+        }
+        // Under the lock: what a victim gave meanwhile is not asked of another one.
+        if domain.room(domain.admits()) >= wanted.max(1) {
+            return Choice::Room;
+        }
+        match oom.worst(domain, excluded) {
+            Some(candidate) => Choice::Victim(oom.note_victim(candidate, domain, wanted, excluded)),
+            None => Choice::NoCandidate,
+        }
+    })
 }
 
-// === impl Tree ===
-
-impl Tree {
-    /// Look for a victim in `domain`, for a charge of `wanted` to `asker`, which has `excluded` some.
-    pub(crate) fn choose(
-        &self,
-        domain: &'static Counter,
-        asker: Option<&'static Counter>,
-        wanted: u64,
-        excluded: &mut Excluded,
-    ) -> Choice {
-        slow_path(|_, _| {
-            let mut oom = self.oom.lock();
-            excluded.forget_spared();
-            if oom.victims.iter().any(|victim| !victim.is_awaited() && victim.levels.contains(&name(domain))) {
-                return Choice::Unsettled;
-            }
-            for victim in &oom.victims {
-                let (name_of, until) = (victim.name(), victim.until);
-                if victim.levels.contains(&name(domain)) && !excluded.contains(name_of) {
-                    excluded.0.push((name_of, Arc::clone(&victim.spared)));
-                    let awaited = Awaited { victim: name_of, until };
-                    let asks_itself = asker.is_some_and(|asker| victim.hits(asker));
-                    return if asks_itself { Choice::Asker } else { Choice::Awaited(awaited) };
-                }
-            }
-            // Under the lock: what a victim gave meanwhile is not asked of another one.
-            if domain.room(domain.admits()) >= wanted.max(1) {
-                return Choice::Room;
-            }
-            let Some(Candidate { unit, overrun, below }) = oom.worst(domain, excluded) else { return Choice::Nobody };
-            let together = unit.is_together();
-            let is_hit = |hook: &&Arc<Hook>| {
-                let inside = if together { hook.node.is_below(unit) } else { ptr::eq(hook.node, unit) };
-                inside && !hook.node.is_spared()
-            };
-            let hooks = oom.hooks.iter().filter(is_hit).cloned().collect();
-            let spared = Spared::default();
-            excluded.0.push((name(unit), Arc::clone(&spared)));
-            let until = Instant::now() + self.reclaim.oom_time.min(TIME_MAX);
-            // What candidates below it hold they are asked for themselves.
-            let share = unit.usage().saturating_sub(overrun.saturating_sub(below));
-            let is_inner = |hook: &&Arc<Hook>| !together && hook.node.is_below(unit) && !ptr::eq(hook.node, unit);
-            let inner: Inner = oom.hooks.iter().filter(is_inner).map(|hook| name(hook.node)).collect();
-            let levels = unit.path_to_root().map(name).collect();
-            oom.victims.push(Victim {
-                node: unit,
-                levels,
-                until,
-                share,
-                inner: inner.clone(),
-                spared: Arc::clone(&spared),
-            });
-            let awaited = Awaited { victim: name(unit), until };
-            // Its hook is in the list, and so keeps it.
-            unit.state().pin();
-            Choice::Victim(Chosen { unit, domain, hooks, together, wanted, overrun, inner, spared, awaited })
-        })
-    }
+/// Victims that have no more to give are forgotten, once what they gave has come.
+pub(crate) fn settle(tree: &Tree) {
+    slow_path(|_, _| {
+        let is_done = |victim: &&Victim| !victim.is_awaited();
+        let done: Vec<Name> = table(tree).lock().victims.iter().filter(is_done).map(Victim::name).collect();
+        tree.wait_for_walks();
+        table(tree).lock().victims.retain(|victim| !done.contains(&victim.name()));
+    });
 }
 
-impl Tree {
-    /// Victims that have no more to give are forgotten, once what they gave has come.
-    pub(crate) fn settle_victims(&self) {
-        slow_path(|_, _| {
-            let is_done = |victim: &&Victim| !victim.is_awaited();
-            let done: Vec<Name> = self.oom.lock().victims.iter().filter(is_done).map(Victim::name).collect();
-            self.wait_for_walks();
-            self.oom.lock().victims.retain(|victim| !done.contains(&victim.name()));
-        });
-    }
-
-    /// More may come from a victim.
-    pub(crate) fn awaits(&self, awaited: Awaited) -> bool {
-        let is_it = |victim: &Victim| victim.name() == awaited.victim && victim.is_awaited();
-        slow_path(|_, _| self.oom.lock().victims.iter().any(is_it))
-    }
+/// More may come from a victim.
+pub(crate) fn is_awaited(tree: &Tree, awaited: Awaited) -> bool {
+    let is_it = |victim: &Victim| victim.name() == awaited.victim && victim.is_awaited();
+    slow_path(|_, _| table(tree).lock().victims.iter().any(is_it))
 }
 
 impl Oom {
-    /// Who is furthest above its share, less what the candidates below it are above theirs: of a tenant and its queries
-    /// the query that has it all, or the tenant, whoever has more of its own.
+    /// The group that is furthest above its share, less what the candidates below it are above theirs: of a tenant and its
+    /// queries the query that has it all, or the tenant, whichever has more of its own.
     fn worst(&self, domain: &'static Counter, excluded: &Excluded) -> Option<Candidate> {
-        let inside = self.hooks.iter().filter(|hook| hook.node.is_below(domain) && !hook.node.is_spared());
-        let units = inside.map(|hook| hook.node.unit(domain)).filter(|unit| !excluded.contains(name(unit)));
+        let hooked = self.hooks.iter().map(|hook| hook.group.counter());
+        let inside = hooked.filter(|group| is_below(group, domain) && !is_spared(group));
+        let units = inside.map(|group| unit(group, domain)).filter(|unit| !excluded.contains(name(unit)));
         let mut over: Vec<Candidate> = units.map(|unit| Candidate::new(unit, domain)).collect();
         // By number, not by address: of two that are as far above their shares each run takes the same.
         over.sort_unstable_by_key(|candidate| candidate.unit.number);
         over.dedup_by_key(|candidate| candidate.unit.number);
-        let find = |over: &[Candidate], node: &Counter| {
-            over.binary_search_by_key(&node.number, |candidate| candidate.unit.number)
+        let find = |over: &[Candidate], group: &Counter| {
+            over.binary_search_by_key(&group.number, |candidate| candidate.unit.number)
         };
         for at in 0..over.len() {
             let Candidate { unit, overrun, .. } = over[at];
@@ -370,74 +269,108 @@ impl Oom {
         let own = |candidate: &Candidate| candidate.overrun.saturating_sub(candidate.below);
         over.into_iter().filter(|candidate| own(candidate) > 0).max_by_key(own)
     }
+
+    /// From here on the candidate is waited for, as long as its usage is above its share.
+    fn note_victim(
+        &mut self,
+        candidate: Candidate,
+        domain: &'static Counter,
+        wanted: u64,
+        excluded: &mut Excluded,
+    ) -> Chosen {
+        let Candidate { unit, overrun, below } = candidate;
+        let together = has_mark(unit, TOGETHER);
+        let is_hit = |hook: &&Arc<Hook>| {
+            let inside = if together { is_below(&hook.group, unit) } else { ptr::eq(hook.group.counter(), unit) };
+            inside && !is_spared(&hook.group)
+        };
+        let hooks = self.hooks.iter().filter(is_hit).cloned().collect();
+        let spared = Spared::default();
+        excluded.0.push((name(unit), Arc::clone(&spared)));
+        let until = Instant::now() + domain.tree().reclaim.oom_time.min(TIME_MAX);
+        // What candidates below it hold they are asked for themselves.
+        let share = unit.usage().saturating_sub(overrun.saturating_sub(below));
+        let is_inner =
+            |hook: &&Arc<Hook>| !together && is_below(&hook.group, unit) && !ptr::eq(hook.group.counter(), unit);
+        let inner: Inner = self.hooks.iter().filter(is_inner).map(|hook| name(&hook.group)).collect();
+        let levels = unit.path_to_root().map(name).collect();
+        let victim = Victim { group: unit, levels, until, share, inner: inner.clone(), spared: Arc::clone(&spared) };
+        self.victims.push(victim);
+        let awaited = Awaited { victim: name(unit), until };
+        // Its hook is in the list, and so keeps it meanwhile.
+        let unit = Handle::pin(unit);
+        Chosen { unit, domain, hooks, together, wanted, overrun, inner, spared, awaited }
+    }
 }
 
-/// Somebody who could be chosen.
+/// A group that could be chosen.
 struct Candidate {
     unit: &'static Counter,
     overrun: u64,
-    /// Of those candidates below it that have no other one in between.
+    /// The overruns of those candidates below it that have no other one in between.
     below: u64,
 }
 
 impl Candidate {
     fn new(unit: &'static Counter, domain: &'static Counter) -> Self {
-        Candidate { unit, overrun: unit.overrun(domain), below: 0 }
+        Candidate { unit, overrun: overrun(unit, domain), below: 0 }
     }
 }
 
+// === Cancelling ===
+
 impl Chosen {
-    /// Not after all.
+    /// The victim is not cancelled after all.
     pub(crate) fn spare(&self) {
-        let victim = name(self.unit);
+        let victim = name(&self.unit);
         slow_path(|_, _| {
-            let mut oom = self.unit.tree().oom.lock();
+            let mut oom = table(self.unit.tree()).lock();
             // Relaxed: under the lock.
             self.spared.store(true, Ordering::Relaxed);
             oom.victims.retain(|other| other.name() != victim);
         });
     }
 
-    /// Send away whoever waits in it, so that he can let go of what he holds, and tell its hooks; then those who came
-    /// between. Foreign code runs; no lock is held.
+    /// End the waits in the victim, so that their threads can let go of what they hold, and call its hooks; then end the
+    /// waits that began in between. Foreign code runs; this thread holds no lock.
     pub(crate) fn cancel(&mut self) {
-        self.send_away();
+        self.end_waits();
         if self.together {
-            events::count_and_notify(self.unit, Event::OomGroupKill);
+            events::count_and_notify(&self.unit, Event::OomGroupKill);
         }
         for hook in self.hooks.drain(..) {
-            // Whoever is gone by now is not called. Counted outside of the call, for whoever waits for the event may
-            // drop the hook's place.
+            // A hook whose guard is dropped by now is not called. Counted outside of the call, for a listener of the
+            // event may drop the hook's guard.
             if hook.calls.is_gone() {
                 continue;
             }
-            events::count_and_notify(hook.node, Event::OomKill);
-            let (group, domain) = (hook.node.header, self.domain.header);
+            events::count_and_notify(&hook.group, Event::OomKill);
+            let (group, domain) = (hook.group.header, self.domain.header);
             let why = Cancel { group, domain, wanted: self.wanted, overrun: self.overrun };
-            let call = || hook.calls.begin().map(|_call| hook.hook.call(|hook| hook(&why)));
+            let call = || hook.calls.begin().map(|_call| hook.function.call(|function| function(&why)));
             if let Some(Some(Err(_))) = context::in_hook(call) {
-                events::count_and_notify(hook.node, Event::Panic);
+                events::count_and_notify(&hook.group, Event::Panic);
             }
         }
-        self.send_away();
+        self.end_waits();
     }
 
-    /// Nobody waits in it any longer, but who is spared.
-    fn send_away(&self) {
+    /// No charge of the victim waits any longer, but those of groups that are spared.
+    fn end_waits(&self) {
         let mut wakers = Wakers::default();
-        let is_hit = |node: &Counter| self.includes(node);
-        slow_path(|_, _| self.unit.tree().expel(Decision::Cancelled, is_hit, &mut wakers));
+        let is_hit = |group: &Counter| self.includes(group);
+        slow_path(|_, _| expel(self.unit.tree(), Decision::Cancelled, is_hit, &mut wakers));
         wakers.wake();
     }
 
-    /// Whether `node` is among those that are cancelled.
-    pub(crate) fn includes(&self, node: &Counter) -> bool {
-        hits(name(self.unit), &self.inner, node)
+    /// Whether `group` is among those that are cancelled.
+    pub(crate) fn includes(&self, group: &Counter) -> bool {
+        hits(name(&self.unit), &self.inner, group)
     }
 }
 
-/// Whether `node` goes with a victim: it is below, nobody spares it, and no hook of its own answers for it.
-fn hits(victim: Name, inner: &Inner, node: &Counter) -> bool {
+/// Whether `group` goes with a victim: it is below, it is not spared, and no hook of its own answers for it.
+fn hits(victim: Name, inner: &Inner, group: &Counter) -> bool {
     let answers = |level: &&Counter| name(level) == victim || inner.contains(&name(level));
-    !node.is_spared() && node.path_to_root().find(answers).is_some_and(|level| name(level) == victim)
+    !is_spared(group) && group.path_to_root().find(answers).is_some_and(|level| name(level) == victim)
 }

@@ -11,6 +11,7 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `round` | a round: which groups are asked, for how much, what came of it |
+//! | `repeat` | round after round: how many, for how long |
 //! | `registrations`, `excess`, `effective` | what a round knows of groups: their reclaimers, their excess, their protection |
 //! | `rings` | which group has which ring |
 //! | `shared` | what the groups of a tree share: lists of reclaimers, rings, configuration |
@@ -26,6 +27,7 @@ mod history;
 mod protection;
 pub(crate) mod reclaimer;
 pub(crate) mod registrations;
+pub(crate) mod repeat;
 pub(crate) mod report;
 pub(crate) mod rings;
 pub(crate) mod round;

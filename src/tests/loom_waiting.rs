@@ -1,6 +1,6 @@
-//! Who waits is served: freed bytes reach the first in line, whoever frees them and whoever leaves, events wake those
-//! who wait for them, and a victim's memory reaches him whom it was chosen for. A wake-up that is lost is a deadlock,
-//! which loom reports.
+//! Waiters are served: freed bytes reach the first in line, whichever thread frees them and whichever waiter leaves, events
+//! wake their listeners, and a victim's memory reaches the charge that it was chosen for. A wake-up that is lost is a
+//! deadlock, which loom reports.
 
 use std::future::Future;
 use std::pin::pin;
@@ -51,7 +51,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// E25. Bytes go up the tree while somebody stands in line.
+/// E25. Bytes go up the tree while a charge goes into line.
 #[test]
 fn loom_waiter_vs_uncharge() {
     model_without_pair(|| {
@@ -66,7 +66,7 @@ fn loom_waiter_vs_uncharge() {
     });
 }
 
-/// A byte that is put into a stock while somebody stands in line is not left there.
+/// A byte that is put into a stock while a charge goes into line is not left there.
 #[test]
 fn loom_waiter_vs_put() {
     model(|| {
@@ -81,7 +81,7 @@ fn loom_waiter_vs_put() {
     });
 }
 
-/// E25. Two give bytes back at once, and the level is in one of their lists: whoever serves it sees both.
+/// E25. Two threads give bytes back at once, and the level is in the list of one: the thread that serves it sees both.
 #[test]
 fn loom_waiter_vs_two_uncharges() {
     large_model_without_pair(|| {
@@ -102,7 +102,7 @@ fn loom_waiter_vs_two_uncharges() {
     });
 }
 
-/// The first in line goes away while he is served: what he was given goes to the next.
+/// The first in line goes away while it is served: what it was given goes to the next.
 #[test]
 fn loom_wake_vs_cancel() {
     model(|| {
@@ -124,7 +124,7 @@ fn loom_wake_vs_cancel() {
     });
 }
 
-/// The first in line, whom nobody may pass any more, goes away: there is room for the next.
+/// The first in line, past which no charge may barge any more, goes away: there is room for the next.
 #[test]
 fn loom_next_vs_cancel() {
     model(|| {
@@ -145,7 +145,7 @@ fn loom_next_vs_cancel() {
     });
 }
 
-/// E12, E25. The last bytes go back while the only waiter leaves: when their thread lists the level for him, the object
+/// E12, E25. The last bytes go back while the only waiter leaves: when their thread schedules the level, the object
 /// may be in the pool.
 #[test]
 fn loom_last_waiter_vs_last_uncharge() {
@@ -216,7 +216,7 @@ fn loom_wake_vs_poll() {
     });
 }
 
-/// The max is raised while somebody stands in line.
+/// The max is raised while a charge goes into line.
 #[test]
 fn loom_waiter_vs_set_max() {
     large_model_without_pair(|| {
@@ -253,7 +253,7 @@ fn loom_waiter_vs_offline() {
     });
 }
 
-/// E26. An event happens while somebody begins to wait for it.
+/// E26. An event happens while a listener begins to wait for it.
 #[test]
 fn loom_event_vs_waiter() {
     model_without_pair(|| {
@@ -267,7 +267,7 @@ fn loom_event_vs_waiter() {
     });
 }
 
-/// E40. Whoever finds the first counts of a group finds them made, and two events at once are counted in the same.
+/// E40. A thread that finds the first counts of a group finds them made, and two events at once are counted in the same.
 #[test]
 fn loom_first_events_vs_read() {
     model_without_pair(|| {
@@ -312,19 +312,19 @@ fn loom_victim_vs_charger() {
         root.set_oom_policy(OomPolicy::Choose);
         let [hog, asks] = ["hog", "asks"].map(|name| group(&root, name));
         let held = hog.try_charge(1).unwrap();
-        let told = Arc::new((Mutex::new(false), Condvar::new()));
-        let victim = beside((held, Arc::clone(&told)), |(held, told)| {
-            let (told, changed) = &*told;
-            let mut told = told.lock().unwrap();
-            while !*told {
-                told = changed.wait(told).unwrap();
+        let called = Arc::new((Mutex::new(false), Condvar::new()));
+        let victim = beside((held, Arc::clone(&called)), |(held, called)| {
+            let (called, changed) = &*called;
+            let mut called = called.lock().unwrap();
+            while !*called {
+                called = changed.wait(called).unwrap();
             }
-            drop(told);
+            drop(called);
             drop(held);
         });
         let hook = hog.on_cancel(move |_| {
-            *told.0.lock().unwrap() = true;
-            told.1.notify_one();
+            *called.0.lock().unwrap() = true;
+            called.1.notify_one();
         });
         let charge = asks.try_charge(1);
         assert!(charge.is_ok(), "the victim's byte");

@@ -1,4 +1,4 @@
-//! Many who wait: each is served, whoever gives back, leaves, moves to another line or goes offline meanwhile. A thread
+//! Many waiters: each is served, whatever is given back, leaves, moves to another line or goes offline meanwhile. A thread
 //! that is not woken is a deadlock, which shuttle reports.
 
 use std::future::Future;
@@ -97,7 +97,7 @@ impl Reclaim for Cache {
     }
 }
 
-/// Those who wait at a tenant are refused at the root once the tenant has room: they move to the line there, and ask
+/// Charges that wait at a tenant are refused at the root once the tenant has room: they move to the line there, and ask
 /// the cache there, which alone has what they wait for.
 #[test]
 fn shuttle_who_moves_to_another_line_asks_there() {
@@ -124,7 +124,7 @@ fn shuttle_who_moves_to_another_line_asks_there() {
     });
 }
 
-/// The last bytes come back while who waits for them leaves, and with it the group: nobody serves the next group in its
+/// The last bytes come back while their waiter leaves, and with it the group: no thread serves the next group in its
 /// object, and none is buried twice.
 #[test]
 fn shuttle_who_waits_leaves_with_the_group() {
@@ -150,7 +150,7 @@ fn shuttle_who_waits_leaves_with_the_group() {
     });
 }
 
-/// Groups go offline while their charges wait: those are refused, and who stands behind them is served.
+/// Groups go offline while their charges wait: those are refused, and the waiters behind them are served.
 #[test]
 fn shuttle_waiters_of_groups_that_go_offline() {
     check(300, || {
@@ -180,7 +180,7 @@ fn shuttle_waiters_of_groups_that_go_offline() {
 }
 
 /// Five threads wait in any of three ways for what the others have, while limits move, events are listened to and
-/// groups go offline. Who waits holds nothing, so each is served or refused.
+/// groups go offline. A waiter holds nothing, so each is served or refused.
 #[test]
 fn shuttle_waits_at_random() {
     check(300, || {

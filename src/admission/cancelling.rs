@@ -1,0 +1,102 @@
+//! One victim after another: for a charge that does not fit, and for usage above a max that was lowered.
+
+use std::time::Instant;
+
+use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progress, fits_ever};
+use crate::counter::object::Counter;
+use crate::counter::refusal::Refusal;
+use crate::hierarchy::events;
+use crate::pressure::policy;
+use crate::pressure::victims::{self, Choice, Excluded};
+use crate::reclaim::repeat::may_call_out;
+use crate::reclaim::round::TIME_MAX;
+use crate::state::events::Event;
+use crate::sync::{is_over, pause};
+
+/// Where the refusing level chooses: one victim after another, until the charge fits or no candidate is left.
+pub(super) fn cancel_for(attempt: &impl Attempt, refusal: Refusal<'static>, efforts: &mut Efforts) -> Progress {
+    let (group, level) = (attempt.group(), refusal.level.header.node());
+    if !fits_ever(attempt.bytes(), &refusal) || !may_call_out() || !attempt.may_cancel() || !policy::chooses(level) {
+        return Progress::Refused(refusal);
+    }
+    if !std::mem::replace(&mut efforts.counted, true) {
+        events::count_and_notify(level, Event::Oom);
+    }
+    let tree = level.tree();
+    let mut turn = None;
+    while attempt.may_cancel() {
+        let (until, awaited) = match victims::choose(level, Some(group), attempt.bytes(), &mut efforts.excluded) {
+            Choice::Unsettled => {
+                victims::settle(tree);
+                continue;
+            }
+            Choice::NoCandidate => break,
+            Choice::Asker => return Progress::Failed(ChargeFailure::Cancelled),
+            // Others may be in line for the room that there is: this one is behind them, and that is no reason to
+            // refuse it.
+            Choice::Room => {
+                let time = tree.reclaim.oom_time.min(TIME_MAX);
+                let turn = *turn.get_or_insert_with(|| Instant::now() + time);
+                if is_over(turn) {
+                    break;
+                }
+                (turn, None)
+            }
+            Choice::Awaited(awaited) => (awaited.until, Some(awaited)),
+            Choice::Victim(mut victim) => {
+                // What there was may be this charge's by now.
+                if let Some(ended) = attempt.ended() {
+                    victim.spare();
+                    return ended.into();
+                }
+                victim.cancel();
+                if victim.includes(group) {
+                    return Progress::Failed(ChargeFailure::Cancelled);
+                }
+                (victim.awaited.until, Some(victim.awaited))
+            }
+        };
+        if !attempt.may_block() {
+            efforts.pending = Some(Pending::Promised);
+            return attempt.charge().into();
+        }
+        let more = || awaited.is_none_or(|victim| victims::is_awaited(tree, victim));
+        if let Some(ended) = attempt.wait(level, until, &more) {
+            return ended.into();
+        }
+    }
+    if let Some(ended) = attempt.leave() {
+        return ended.into();
+    }
+    if attempt.is_in_line() {
+        return Progress::Refused(refusal);
+    }
+    // Perhaps it is another level by now, where nothing has been asked for yet.
+    attempt.charge().into()
+}
+
+/// Usage is above the max of `level`: one victim after another, until it is not or no candidate is left.
+pub(crate) fn cancel_excess(level: &'static Counter, excess: impl Fn() -> u64) {
+    if !policy::chooses(level) {
+        return;
+    }
+    events::count_and_notify(level, Event::Oom);
+    let mut excluded = Excluded::default();
+    while excess() > 0 && may_call_out() {
+        let awaited = match victims::choose(level, None, excess(), &mut excluded) {
+            Choice::Unsettled => {
+                victims::settle(level.tree());
+                continue;
+            }
+            Choice::NoCandidate | Choice::Asker | Choice::Room => break,
+            Choice::Awaited(awaited) => awaited,
+            Choice::Victim(mut victim) => {
+                victim.cancel();
+                victim.awaited
+            }
+        };
+        while excess() > 0 && victims::is_awaited(level.tree(), awaited) {
+            pause();
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The attempt to charge plain bytes to one group.
+
+use std::cell::Cell;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use crate::admission::attempt::{Attempt, ChargeFailure};
+use crate::admission::retry::reclaim_and_retry;
+use crate::admission::wait::{decided, may_wait, wait_for_victim, wait_in_line};
+use crate::counter::charge::Charged;
+use crate::counter::object::Counter;
+use crate::counter::refusal::Refusal;
+use crate::pressure::line::{self, Ticket};
+use crate::sync::is_over;
+use crate::thread::slot::Consume;
+use crate::thread::{context, slow_path};
+
+/// What a charge may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Nothing: its thread drives futures.
+    None,
+    /// Victims, promises, and rounds of reclaim on other threads.
+    Others,
+    /// The same, and then room in line, until then; without an end where that is not a point in time.
+    Until(Option<Instant>),
+}
+
+/// Plain bytes of one group.
+pub(super) struct Plain {
+    group: &'static Counter,
+    bytes: u64,
+    /// Others may be cancelled for it.
+    cancels: bool,
+    patience: Patience,
+    /// Its place in line, once it has one.
+    line: Cell<Option<Ticket>>,
+}
+
+impl Plain {
+    pub(super) fn new(group: &'static Counter, bytes: u64, patience: Patience) -> Self {
+        Plain { group, bytes, cancels: true, patience, line: Cell::new(None) }
+    }
+
+    /// What is done for a charge that did not fit, before it waits.
+    pub(super) fn go_on(&self, failure: ChargeFailure) -> Result<(), ChargeFailure> {
+        match failure {
+            ChargeFailure::Refused { refusal, .. } => reclaim_and_retry(self, refusal),
+            failure => Err(failure),
+        }
+    }
+}
+
+impl Attempt for Plain {
+    fn group(&self) -> &'static Counter {
+        self.group
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn charge(&self) -> Result<(), Refusal<'static>> {
+        self.group.try_charge_once_slow(self.bytes, Consume::Miss).map(Charged::note)
+    }
+
+    fn wait(
+        &self,
+        level: &'static Counter,
+        until: Instant,
+        more: &dyn Fn() -> bool,
+    ) -> Option<Result<(), ChargeFailure>> {
+        // In line from the first victim on: a charge that comes later does not get what is freed for this one.
+        let mut ticket = self.line.take().unwrap_or_else(|| line::enqueue(self.group, self.bytes, level));
+        let decision = wait_for_victim(&mut ticket, until, || self.may_cancel() && more());
+        if decision.is_none() {
+            self.line.set(Some(ticket));
+        }
+        decision.map(|decision| decided(decision, true))
+    }
+
+    fn leave(&self) -> Option<Result<(), ChargeFailure>> {
+        if let Patience::Until(_) = self.patience {
+            return None;
+        }
+        self.line.take()?.leave().map(|decision| decided(decision, true))
+    }
+
+    fn ended(&self) -> Option<Result<(), ChargeFailure>> {
+        let mut ticket = self.line.take()?;
+        let decision = ticket.poll(Waker::noop());
+        if decision.is_none() {
+            self.line.set(Some(ticket));
+        }
+        decision.map(|decision| decided(decision, true))
+    }
+
+    fn is_in_line(&self) -> bool {
+        let ticket = self.line.take();
+        let is_in_line = ticket.is_some();
+        self.line.set(ticket);
+        is_in_line
+    }
+
+    fn may_block(&self) -> bool {
+        self.patience != Patience::None
+    }
+
+    fn may_cancel(&self) -> bool {
+        self.cancels && !matches!(self.patience, Patience::Until(Some(until)) if is_over(until))
+    }
+}
+
+/// A charge that did not hit the stock; of 0 bytes a handle. The delay for high is not slept yet.
+#[inline]
+pub(crate) fn charge(
+    group: &'static Counter,
+    bytes: u64,
+    missed: Consume,
+    patience: Patience,
+) -> Result<(), ChargeFailure> {
+    match try_once(group, bytes, missed) {
+        Ok(()) => Ok(()),
+        Err(failure) => charge_refused(group, bytes, patience, failure),
+    }
+}
+
+/// A charge that did not fit: reclaim, victims, the line.
+#[cold]
+#[inline(never)]
+fn charge_refused(
+    group: &'static Counter,
+    bytes: u64,
+    patience: Patience,
+    failure: ChargeFailure,
+) -> Result<(), ChargeFailure> {
+    let begun = matches!(patience, Patience::Until(_)).then(Instant::now);
+    let plain = Plain::new(group, bytes, patience);
+    let (refusal, counted, until) = match (plain.go_on(failure), patience) {
+        (Err(ChargeFailure::Refused { refusal, counted, .. }), Patience::Until(until)) if may_wait(bytes, &refusal) => {
+            (refusal, counted, until)
+        }
+        (ended, _) => return ended.map_err(ChargeFailure::count),
+    };
+    let level = refusal.level.header.node();
+    let ticket = plain.line.take().unwrap_or_else(|| line::enqueue(group, bytes, level));
+    let ended = match wait_in_line(ticket, bytes, until) {
+        Ok(decision) => decided(decision, counted),
+        Err(level) => {
+            let waited = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+            Err(ChargeFailure::TimedOut { refusal: level.refusal_now(), counted, waited })
+        }
+    };
+    ended.map_err(ChargeFailure::count)
+}
+
+/// The first try, which is mostly all.
+#[inline]
+pub(super) fn try_once(group: &'static Counter, bytes: u64, missed: Consume) -> Result<(), ChargeFailure> {
+    // What a charge that is not delayed has noted is not for this one. An allocator's inside another one leaves it.
+    if !slow_path::is_running() {
+        context::take_over_high();
+    }
+    if group.state().is_offline() {
+        group.undo_slow(bytes, missed);
+        return Err(ChargeFailure::Offline);
+    }
+    if bytes == 0 {
+        group.first().state().pin();
+        return Ok(());
+    }
+    group.try_charge_once_slow(bytes, missed).map(Charged::note).map_err(ChargeFailure::refused)
+}
+
+/// A charge whose caller goes above the limit where it does not fit: reclaimers are asked, no group is cancelled, and no
+/// refusal is counted.
+pub(crate) fn charge_without_victims(
+    group: &'static Counter,
+    bytes: u64,
+    missed: Consume,
+) -> Result<(), ChargeFailure> {
+    let plain = Plain { cancels: false, ..Plain::new(group, bytes, Patience::Others) };
+    try_once(group, bytes, missed).or_else(|failure| plain.go_on(failure))
+}

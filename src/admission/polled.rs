@@ -1,0 +1,74 @@
+//! A charge that waits without blocking: what a future does for it at each poll.
+
+use std::ptr;
+use std::task::Waker;
+
+use crate::admission::attempt::{ChargeFailure, Pending};
+use crate::admission::plain::{Patience, Plain, try_once};
+use crate::admission::wait::{ask_again_after, ask_reclaimers, decided, may_wait};
+use crate::counter::object::Counter;
+use crate::pressure::delays::Alarm;
+use crate::pressure::line::{self, Decision, Ticket};
+use crate::reclaim::repeat::may_call_out;
+use crate::thread::slot::Consume;
+
+/// What the first poll came to.
+pub(crate) enum Begun {
+    Ended(Result<(), ChargeFailure>),
+    InLine(InLine),
+}
+
+/// A charge in line. Dropped, it leaves the line.
+pub(crate) struct InLine {
+    ticket: Ticket,
+    bytes: u64,
+    /// Where reclaimers have been asked.
+    asked: &'static Counter,
+    /// When they are asked again: other threads were at them.
+    again: Option<Alarm>,
+}
+
+/// The first poll that misses: all that a charge does which waits for no other thread.
+pub(crate) fn begin(group: &'static Counter, bytes: u64, missed: Consume, waker: &Waker) -> Begun {
+    let plain = Plain::new(group, bytes, Patience::None);
+    match try_once(group, bytes, missed).or_else(|failure| plain.go_on(failure)) {
+        Err(ChargeFailure::Refused { refusal, pending, .. }) if may_wait(bytes, &refusal) => {
+            let level = refusal.level.header.node();
+            let ticket = line::enqueue(group, bytes, level);
+            let mut in_line = InLine { ticket, bytes, asked: level, again: None };
+            in_line.ask_again(pending == Some(Pending::Round), waker);
+            Begun::InLine(in_line)
+        }
+        begun => Begun::Ended(begun.map_err(ChargeFailure::count)),
+    }
+}
+
+impl InLine {
+    /// It asks again where the rounds of other threads may have come to nothing.
+    fn ask_again(&mut self, whether: bool, waker: &Waker) {
+        self.again = if whether { Alarm::after(ask_again_after(self.asked), waker) } else { None };
+    }
+
+    /// How it ended, if it did.
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Option<Result<(), ChargeFailure>> {
+        let decision = self.poll_line(waker)?;
+        Some(decided(decision, false).map_err(ChargeFailure::count))
+    }
+
+    /// Where it has moved to another line no reclaimer has been asked: then it asks.
+    fn poll_line(&mut self, waker: &Waker) -> Option<Decision> {
+        // Nothing foreign runs between a decision and its return: a grant is not lost to a panic.
+        if let Some(decision) = self.ticket.poll(waker) {
+            return Some(decision);
+        }
+        let level = self.ticket.level();
+        let is_due = !ptr::eq(level, self.asked) || self.again.as_ref().is_some_and(|again| !again.renew(waker));
+        if !is_due || !may_call_out() {
+            return None;
+        }
+        self.asked = level;
+        let unwaited = ask_reclaimers(level, self.bytes, None, false);
+        self.ask_again(unwaited, waker);
+        self.ticket.poll(waker)
+    }
+}

@@ -1,0 +1,35 @@
+//! What is done for a charge that was refused, before it waits in line.
+
+use std::ptr;
+
+use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Progress};
+use crate::admission::cancelling::cancel_for;
+use crate::admission::rounds::reclaim_for;
+use crate::counter::refusal::Refusal;
+use crate::reclaim::repeat::ROUNDS_MAX;
+
+/// A charge that was refused, after a drain: reclaim below the level that refused, and once more, as long as reclaimers
+/// free anything; then the groups that can be cancelled there. The same at another level, where that one refuses then.
+/// Foreign code runs, on this thread, which holds no lock of ours.
+#[cold]
+pub(super) fn reclaim_and_retry(attempt: &impl Attempt, mut refusal: Refusal<'static>) -> Result<(), ChargeFailure> {
+    let mut efforts = Efforts::default();
+    for _ in 0..ROUNDS_MAX {
+        efforts.pending = None;
+        refusal = match reclaim_for(attempt, refusal, &mut efforts) {
+            Progress::Charged => return Ok(()),
+            Progress::Failed(failure) => return Err(failure),
+            Progress::Refused(refusal) => refusal,
+        };
+        let level = refusal.level;
+        refusal = match cancel_for(attempt, refusal, &mut efforts) {
+            Progress::Charged => return Ok(()),
+            Progress::Failed(failure) => return Err(failure),
+            Progress::Refused(refusal) => refusal,
+        };
+        if ptr::eq(refusal.level, level) || attempt.is_in_line() {
+            break;
+        }
+    }
+    Err(ChargeFailure::Refused { refusal, counted: efforts.counted, pending: efforts.pending })
+}

@@ -1,0 +1,113 @@
+//! Rounds of reclaim below the level that refused, and a charge after each.
+
+use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progress, fits_ever};
+use crate::counter::object::Counter;
+use crate::counter::refusal::Refusal;
+use crate::hierarchy::events;
+use crate::reclaim::repeat::{ROUNDS_MAX, deadline, may_call_out, spare};
+use crate::reclaim::round::{Promises, Request};
+use crate::reclaim::{ReclaimCause, registrations, round};
+use crate::state::events::Event;
+use crate::sync::{is_over, pause};
+
+/// A round that frees this part of what is wanted counts this part: what came may have gone to others.
+const MUCH: usize = 16;
+
+/// Reclaim and charge again, as long as anything comes.
+pub(super) fn reclaim_for(attempt: &impl Attempt, mut refusal: Refusal<'static>, efforts: &mut Efforts) -> Progress {
+    let (group, bytes) = (attempt.group(), attempt.bytes());
+    let mut request: Option<Request> = None;
+    let (mut rounds, mut want) = (0, 0);
+    while rounds < ROUNDS_MAX * MUCH {
+        let level = refusal.level.header.node();
+        events::count_and_notify(level, Event::Max);
+        if !may_ask(level, bytes, &refusal) || request.as_ref().is_some_and(Request::is_over) {
+            break;
+        }
+        let new = || Request::new(ReclaimCause::Full, deadline(level)).waits(attempt.may_block());
+        let request = request.get_or_insert_with(new);
+        // What came once and went to others has to come again, for this charge as a whole.
+        let short = missing(level, bytes, &refusal);
+        want = if want == 0 { short } else { short.max(bytes) };
+        match one_round(attempt, request, level, want, &refusal) {
+            RoundOutcome::Enough => rounds += 1,
+            RoundOutcome::Little => rounds += MUCH,
+            RoundOutcome::Nothing => break,
+            RoundOutcome::Pending(pending) => {
+                efforts.pending = Some(pending);
+                break;
+            }
+        }
+        if group.state().is_offline() {
+            return Progress::Failed(ChargeFailure::Offline);
+        }
+        refusal = match attempt.charge() {
+            Ok(()) => return Progress::Charged,
+            Err(again) => again,
+        };
+    }
+    Progress::Refused(refusal)
+}
+
+/// Further counters have no reclaimers.
+fn may_ask(level: &Counter, bytes: u64, refusal: &Refusal<'_>) -> bool {
+    fits_ever(bytes, refusal) && may_call_out() && level.is_memory() && registrations::any_below(level)
+}
+
+/// What a round for a charge came to.
+enum RoundOutcome {
+    /// A good part of what is wanted, a promise that was waited for, or something for other threads, which was waited
+    /// for: charge again.
+    Enough,
+    /// Little. Charge again, but not as often.
+    Little,
+    /// No use to charge again.
+    Nothing,
+    /// Others are about to free something, and the attempt does not wait for them.
+    Pending(Pending),
+}
+
+/// One round for a charge.
+fn one_round(
+    attempt: &impl Attempt,
+    request: &mut Request,
+    level: &'static Counter,
+    want: u64,
+    refusal: &Refusal<'_>,
+) -> RoundOutcome {
+    let Some(round) = round::run(level, want, request) else { return RoundOutcome::Nothing };
+    if round.others || round.report.freed > want / MUCH as u64 {
+        return RoundOutcome::Enough;
+    }
+    if round.report.freed > 0 {
+        return RoundOutcome::Little;
+    }
+    if round.unwaited {
+        return RoundOutcome::Pending(Pending::Round);
+    }
+    if request.promises == Promises::Lapse || round.owing.is_empty() {
+        return RoundOutcome::Nothing;
+    }
+    if !attempt.may_block() {
+        return RoundOutcome::Pending(Pending::Promised);
+    }
+    // It is on its way; others do not pay for it, unless it takes too long. No spinning: the reclaimer that has promised
+    // needs the processor.
+    let fits = || level.room(refusal.max.saturating_sub(refusal.reserve)) >= attempt.bytes();
+    while round.owing.is_open() && !fits() && !is_over(request.deadline) {
+        pause();
+    }
+    if is_over(request.deadline) {
+        (request.deadline, request.promises) = (deadline(level), Promises::Lapse);
+    }
+    RoundOutcome::Enough
+}
+
+/// What is missing, or somewhat more, so that the next charges need no reclaim.
+fn missing(level: &Counter, bytes: u64, refusal: &Refusal<'_>) -> u64 {
+    let most = refusal.max.saturating_sub(refusal.reserve);
+    let spare = spare(level, refusal.max);
+    // The first in line comes before.
+    let ahead = refusal.ahead.saturating_add(bytes);
+    refusal.usage.saturating_add(ahead).saturating_sub(most).max(spare)
+}

@@ -1,0 +1,83 @@
+//! Moving a charge to another group: a charge of the levels below the first common ancestor.
+
+use std::ptr;
+use std::time::Instant;
+
+use crate::admission::attempt::{Attempt, ChargeFailure};
+use crate::admission::retry::reclaim_and_retry;
+use crate::counter::object::Counter;
+use crate::counter::refusal::Refusal;
+use crate::sync::{is_over, pause};
+
+/// Why a charge is not moved.
+pub(crate) enum TransferFailure {
+    /// The two groups belong to two runtimes.
+    OtherTree,
+    /// The other group went offline before.
+    Offline,
+    /// The other group cannot be charged.
+    NotCharged { counter: &'static Counter, failure: ChargeFailure },
+}
+
+/// A charge of the levels below a common ancestor.
+struct Below {
+    counter: &'static Counter,
+    bytes: u64,
+    common: &'static Counter,
+}
+
+impl Attempt for Below {
+    fn group(&self) -> &'static Counter {
+        self.counter
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn charge(&self) -> Result<(), Refusal<'static>> {
+        self.counter.charge_below_slow(self.bytes, self.common)
+    }
+
+    /// Not in line, where whole charges are made.
+    fn wait(
+        &self,
+        level: &'static Counter,
+        until: Instant,
+        more: &dyn Fn() -> bool,
+    ) -> Option<Result<(), ChargeFailure>> {
+        while !is_over(until) && more() {
+            if level.room(level.admits()) >= self.bytes && self.charge().is_ok() {
+                return Some(Ok(()));
+            }
+            pause();
+        }
+        None
+    }
+}
+
+/// Move `bytes` from a counter to the same counter of the group `to`, which is returned.
+pub(crate) fn transfer(
+    from: &'static Counter,
+    to: &'static Counter,
+    bytes: u64,
+) -> Result<&'static Counter, TransferFailure> {
+    let new = to.group().nth(from.number_in_group()).ok_or(TransferFailure::OtherTree)?;
+    if ptr::eq(new, from) {
+        return Ok(new);
+    }
+    if new.state().is_offline() {
+        return Err(TransferFailure::Offline);
+    }
+    let is_above = |level: &Counter| from.path_to_root().any(|other| ptr::eq(level, other));
+    let common = new.path_to_root().find(|&level| is_above(level)).ok_or(TransferFailure::OtherTree)?;
+    if bytes > 0 {
+        let attempt = Below { counter: new, bytes, common };
+        attempt
+            .charge()
+            .or_else(|refusal| reclaim_and_retry(&attempt, refusal))
+            .map_err(|failure| TransferFailure::NotCharged { counter: new, failure: failure.count() })?;
+        from.uncharge_below_slow(bytes, common);
+    }
+    Ok(new)
+}

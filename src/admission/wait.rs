@@ -1,0 +1,95 @@
+//! In line: until the wait is decided or time is over, with reclaimers asked again from time to time.
+
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use crate::admission::attempt::{ChargeFailure, fits_ever};
+use crate::counter::object::Counter;
+use crate::counter::refusal::Refusal;
+use crate::pressure::line::{Decision, Ticket};
+use crate::pressure::parking::{park_until, parked_waker};
+use crate::reclaim::repeat::{deadline, may_call_out};
+use crate::reclaim::round::Request;
+use crate::reclaim::{ReclaimCause, registrations, round};
+use crate::sync::is_over;
+
+/// How often a charge looks whether a victim has more to give.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// How often a charge in line has reclaimers asked again.
+const ASK_AGAIN_MIN: Duration = Duration::from_millis(10);
+const ASK_AGAIN_MAX: Duration = Duration::from_secs(1);
+
+/// In reclaim no charge waits: what it waited for may be what the waiter is to free.
+pub(super) fn may_wait(bytes: u64, refusal: &Refusal<'_>) -> bool {
+    may_call_out() && fits_ever(bytes, refusal) && refusal.level.is_memory()
+}
+
+/// The decision as the attempt's result. `counted`: its failure has been.
+pub(super) fn decided(decision: Decision, counted: bool) -> Result<(), ChargeFailure> {
+    match decision {
+        Decision::Granted => Ok(()),
+        Decision::Full(level) => Err(ChargeFailure::Refused { refusal: level.refusal_now(), counted, pending: None }),
+        Decision::Offline => Err(ChargeFailure::Offline),
+        Decision::Cancelled => Err(ChargeFailure::Cancelled),
+    }
+}
+
+/// In line until it is decided. `Err`: time is over; the level in whose line it was.
+pub(super) fn wait_in_line(
+    mut ticket: Ticket,
+    bytes: u64,
+    until: Option<Instant>,
+) -> Result<Decision, &'static Counter> {
+    let waker = parked_waker();
+    let mut asked = ticket.level();
+    loop {
+        if let Some(decision) = ticket.poll(&waker) {
+            return Ok(decision);
+        }
+        if until.is_some_and(is_over) {
+            let level = ticket.level();
+            return ticket.leave().ok_or(level);
+        }
+        // A reclaimer that had nothing to give when this charge came may have something by now, and there may be a new
+        // one; and in another line no reclaimer has been asked.
+        let level = ticket.level();
+        let time = if registrations::any_below(level) { ask_again_after(level) } else { ASK_AGAIN_MAX };
+        let again = if ptr::eq(asked, level) { Instant::now() + time } else { Instant::now() };
+        park_until(Some(until.map_or(again, |until| until.min(again))));
+        if is_over(again) && !ticket.is_decided() {
+            asked = level;
+            ask_reclaimers(level, bytes, until, true);
+        }
+    }
+}
+
+/// In line while a victim is about to give memory back, as long as there is more to come and the charge may wait.
+pub(super) fn wait_for_victim(ticket: &mut Ticket, until: Instant, goes_on: impl Fn() -> bool) -> Option<Decision> {
+    let waker = parked_waker();
+    loop {
+        if let Some(decision) = ticket.poll(&waker) {
+            return Some(decision);
+        }
+        if is_over(until) || !goes_on() {
+            return None;
+        }
+        // No waker is called when there is no more to come.
+        park_until(Some(until.min(Instant::now() + LOOK)));
+    }
+}
+
+/// One round of reclaim for a charge in line, which waits for the rounds of other threads or does not. True: it came to
+/// nothing, theirs may not have, and it has not waited for them.
+pub(super) fn ask_reclaimers(level: &'static Counter, bytes: u64, until: Option<Instant>, waits: bool) -> bool {
+    let end = deadline(level);
+    let end = until.map_or(end, |until| until.min(end));
+    let mut request = Request::new(ReclaimCause::Full, end).waits(waits);
+    let round = round::run(level, bytes.saturating_sub(level.room(level.admits())), &mut request);
+    round.is_some_and(|round| round.unwaited)
+}
+
+/// When a charge in line has reclaimers asked again.
+pub(super) fn ask_again_after(level: &Counter) -> Duration {
+    level.tree().reclaim.time.clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)
+}

@@ -1,0 +1,125 @@
+//! Charges above high: reclaim first, then a delay.
+
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+
+use crate::counter::object::Counter;
+use crate::counter::slow_path::slow_path;
+use crate::hierarchy::events;
+use crate::pressure::delay::DELAY_MIN;
+use crate::pressure::high::{above, delay_of, levels_above, levels_that_delay};
+use crate::reclaim::repeat::{ROUNDS_MAX, deadline, may_call_out, shrink, spare};
+use crate::reclaim::round::{Request, TIME_MAX};
+use crate::reclaim::{ReclaimCause, registrations, round};
+use crate::state::events::Event;
+use crate::sync::{is_over, sleep};
+use crate::thread::{context, slow_path};
+
+/// What is reclaimed at a time, at least: the kernel's SWAP_CLUSTER_MAX.
+const RECLAIM_MIN: u64 = 32 * 4096;
+
+/// How often a thread that is delayed looks whether there is still reason for it.
+pub(crate) const LOOK: Duration = Duration::from_millis(10);
+
+/// After a charge that walked: reclaim where it left a level above high, which waits for the rounds of other threads
+/// or does not. Returns the delay that remains.
+#[inline]
+pub(crate) fn delay_after(group: &'static Counter, waits: bool) -> Duration {
+    match context::take_over_high() {
+        0 => Duration::ZERO,
+        bytes => throttle(group, bytes, waits),
+    }
+}
+
+/// [`delay_after`], and sleep the delay.
+#[inline]
+pub(crate) fn sleep_after(group: &'static Counter) {
+    let delay = delay_after(group, true);
+    if !delay.is_zero() {
+        sleep_slow(group, delay);
+    }
+}
+
+/// A level above is still above high.
+pub(crate) fn is_delayed(group: &'static Counter) -> bool {
+    !group.state().is_offline() && levels_that_delay(group).next().is_some()
+}
+
+#[cold]
+fn throttle(group: &'static Counter, bytes: u64, waits: bool) -> Duration {
+    levels_above(group).for_each(|level| events::count_and_notify(level, Event::High));
+    if slow_path::is_running() {
+        // An allocator's charge: the one that it is part of is delayed.
+        context::note_over_high(bytes);
+    }
+    if !may_call_out() {
+        return Duration::ZERO;
+    }
+    let mut request = Request::new(ReclaimCause::High, deadline(group)).waits(waits);
+    let mut fruitless = 0;
+    loop {
+        let (mut asked, mut freed) = (false, 0);
+        for level in levels_that_delay(group).collect::<SmallVec<[&'static Counter; 4]>>() {
+            if !registrations::any_below(level) {
+                drain_excess(level);
+                continue;
+            }
+            // What is freed is to show in usage, and not in a stock.
+            drain(level);
+            let above = above(level);
+            let want = above.min(bytes.max(RECLAIM_MIN)) + spare(level, level.high_mark());
+            if above > 0
+                && let Some(round) = round::run(level, want, &mut request)
+            {
+                asked = true;
+                freed += round.report.freed;
+            }
+        }
+        let delay = delay_of(group, bytes);
+        if delay <= DELAY_MIN {
+            return Duration::ZERO;
+        }
+        fruitless += usize::from(freed == 0);
+        if !asked || fruitless > ROUNDS_MAX || request.is_over() {
+            return delay;
+        }
+    }
+}
+
+fn drain(level: &'static Counter) {
+    slow_path(|_, _| level.tree().close_below(level));
+}
+
+/// Credit is no group's excess: it goes back where it may be all that is above high.
+fn drain_excess(level: &'static Counter) {
+    if above(level) <= level.bound() {
+        drain(level);
+    }
+}
+
+#[cold]
+fn sleep_slow(group: &'static Counter, delay: Duration) {
+    let until = Instant::now() + delay.min(TIME_MAX);
+    while !is_over(until) && is_delayed(group) {
+        sleep(LOOK.min(until.saturating_duration_since(Instant::now())));
+    }
+}
+
+/// The delay of a charge of `bytes` as things stand. Credit that may be all that is above a high is drained first.
+pub(crate) fn delay_now(group: &'static Counter, bytes: u64) -> Duration {
+    if may_call_out() {
+        levels_above(group).for_each(drain_excess);
+    }
+    delay_of(group, bytes)
+}
+
+/// High has come below usage: what is above it is drained and reclaimed, as far as reclaimers give it.
+pub(crate) fn shrink_to_high(level: &'static Counter) {
+    if above(level) > 0 && !level.is_observed() && may_call_out() {
+        drain(level);
+        shrink(level, &mut Request::new(ReclaimCause::High, deadline(level)), || above(level));
+        // What came back may be credit of this thread.
+        drain(level);
+    }
+}

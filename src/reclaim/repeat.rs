@@ -1,0 +1,41 @@
+//! Round after round: how many, for how long, and how much beyond what is missing.
+
+use std::time::Instant;
+
+use crate::counter::object::Counter;
+use crate::reclaim::round::{self, Request, TIME_MAX};
+use crate::thread::{context, slow_path};
+
+/// Rounds of reclaim for one charge, or one max: the kernel's MAX_RECLAIM_RETRIES.
+pub(crate) const ROUNDS_MAX: usize = 16;
+
+/// What one charge reclaims at least, where so much is wanted soon anyway: this share of the max, as a shift.
+const WANT_SHIFT: u32 = 8;
+
+/// What is reclaimed beyond what is missing below `limit`, so that the next charges need no reclaim.
+pub(crate) fn spare(level: &Counter, limit: u64) -> u64 {
+    (level.batch() / 2).min(limit >> WANT_SHIFT)
+}
+
+/// This thread may call foreign code: it neither is in reclaim nor has an allocator of ours on its stack.
+pub(crate) fn may_call_out() -> bool {
+    !context::in_reclaim() && !slow_path::is_running()
+}
+
+/// When reclaim for one charge ends, if it begins now.
+pub(crate) fn deadline(level: &Counter) -> Instant {
+    Instant::now() + level.tree().reclaim.time.min(TIME_MAX)
+}
+
+/// Rounds of reclaim for what is in excess, while anything comes.
+pub(crate) fn shrink(level: &'static Counter, request: &mut Request, excess: impl Fn() -> u64) {
+    for _ in 0..ROUNDS_MAX {
+        if excess() == 0 || !may_call_out() {
+            break;
+        }
+        match round::run(level, excess(), request) {
+            Some(round) if round.report.freed > 0 || round.others => {}
+            _ => break,
+        }
+    }
+}
