@@ -456,3 +456,43 @@ impl<M: RingMember> Rings<M> {
         self.all[ring as usize] = Ring { parent, ..Ring::EMPTY };
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    impl RingMember for u64 {
+        fn usage(self) -> u64 {
+            self
+        }
+
+        fn try_pin(self) -> bool {
+            true
+        }
+    }
+
+    fn visited(rings: &mut Rings<u64>) -> Option<u64> {
+        match rings.next_turn(0, ReclaimPass::Everyone) {
+            WalkStep::Visit(usage, _) => Some(usage),
+            WalkStep::OnlyIdle | WalkStep::LapOver => None,
+        }
+    }
+
+    #[test]
+    fn a_group_that_goes_in_and_out_does_not_overtake() {
+        let mut rings = Rings::default();
+        let top = rings.add(1, NO_RING);
+        let [first, _, empty, _] = [10, 20, 0, 40].map(|usage| {
+            let ring = rings.add(usage, top);
+            rings.set_own(ring, RingReason::Reclaimers, true);
+            ring
+        });
+        assert_eq!([(); 3].map(|()| visited(&mut rings)), [Some(10), Some(20), Some(40)]);
+        rings.set_own(first, RingReason::Reclaimers, false);
+        rings.set_own(first, RingReason::Reclaimers, true);
+        rings.remove(empty);
+        let lap = [(); 5].map(|()| visited(&mut rings));
+        assert_eq!(lap, [None, Some(20), Some(10), Some(40), None]);
+        assert_eq!(rings.counts(top, RingReason::Reclaimers), (false, 3));
+    }
+}
