@@ -9,6 +9,11 @@ use crate::sync::model_failed;
 pub(crate) struct Handle(&'static Counter);
 
 impl Handle {
+    /// The caller has taken the count, by [`try_pin`](crate::counter::incarnation::State::try_pin).
+    pub(crate) fn adopt(counter: &'static Counter) -> Handle {
+        Handle(counter)
+    }
+
     /// The caller keeps the group meanwhile.
     pub(crate) fn pin(counter: &'static Counter) -> Handle {
         counter.first().state().pin();

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
+use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::slow_path;
@@ -45,15 +46,6 @@ pub(crate) const TIME_MAX: Duration = Duration::from_secs(365 * 24 * 3_600);
 
 /// Reclaimers of one group, and what each says it could free.
 type Ready = SmallVec<[(Arc<Reclaimer>, u64); 2]>;
-
-/// A handle for the time of a visit.
-struct Held(&'static Counter);
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        self.0.release();
-    }
-}
 
 /// What is protected of a group against the target.
 #[derive(Default)]
@@ -309,7 +301,9 @@ impl Round<'_> {
         while !self.is_done() {
             match self.rings(|rings, ring| rings.next_turn(ring, pass)) {
                 WalkStep::Visit((group, _), ring) => {
-                    all = all.saturating_add(self.visit(&Held(group), ring, pass, everything));
+                    // The walk has taken it.
+                    let _handle = Handle::adopt(group);
+                    all = all.saturating_add(self.visit(group, ring, pass, everything));
                 }
                 WalkStep::OnlyIdle => {}
                 WalkStep::LapOver => break,
@@ -319,8 +313,7 @@ impl Round<'_> {
     }
 
     /// Returns what the group weighs in this pass: 0 where it has nothing for it.
-    fn visit(&mut self, held: &Held, ring: u32, pass: ReclaimPass, everything: bool) -> u64 {
-        let &Held(group) = held;
+    fn visit(&mut self, group: &'static Counter, ring: u32, pass: ReclaimPass, everything: bool) -> u64 {
         self.report.visited += 1;
         self.report.soft_visited += u64::from(pass == ReclaimPass::Soft);
         let usage = group.usage();
