@@ -287,7 +287,7 @@ impl Group {
     }
 }
 
-/// Reclaim what is above a max, while anything comes. A max that is only observed asks nobody.
+/// Reclaims what is above a max, while anything comes. For a max that is only observed no group is asked.
 fn shrink(node: &'static Counter, request: &mut Request) {
     if !node.is_observed() {
         repeat::shrink(node, request, || node.usage().saturating_sub(node.max()));
