@@ -116,7 +116,7 @@
 //!
 //! What is accounted never exceeds what was precharged, where the placement keeps its bound; where it does not the rest is
 //! charged by force, and shows in `forced`. Bytes that were charged and could not be accounted (inside another slow path,
-//! where the group has no part) are in `live` and on no node.
+//! where nothing of the group is published yet) are in `live` and on no node.
 //!
 //! An item of a runtime with several nodes, and the sum of its nodes, is read part by part: what moves from node to node
 //! meanwhile may be in it twice, or not at all. The error of an exact read covers that too.

@@ -50,7 +50,7 @@
 //! | further counters | memory and memsw, kmem, tcpmem of version 1 | declared at the builder, each with its own limits |
 //! | `Group::stat_add` | `mod_memcg_state`, `count_memcg_events` | own cells of each thread; no walk of ancestors, no read-modify-write |
 //! | `Stat` | the names of `memory.stat` | those that mean something here, and declared ones; `STOCK_REFILL` and `STOCK_RETURN` are the library's own |
-//! | cells, part | `memcg_vmstats_percpu`, `memcg_vmstats` | nothing pending between levels: a flush publishes up to the root |
+//! | cells, published statistics | `memcg_vmstats_percpu`, `memcg_vmstats` | nothing pending between levels: a flush publishes up to the root |
 //! | listed cells | the updated tree of rstat | in sight until found idle; an exact read takes no barrier |
 //! | `Group::flush` | `do_flush_stats` | the subtree and the path to the root, in slices |
 //! | `Group::read` | reading `memory.stat`, with `mem_cgroup_flush_stats` | the threshold follows writers, not processors: `writers x batch` |
@@ -59,7 +59,7 @@
 //! | error bound | 64 x processors of page-sized changes, documented | told with every read |
 //! | `Group::precharge`, `Precharge::account` | `pcpu_memcg_pre_alloc_hook`, `pcpu_memcg_post_alloc_hook` as in "per-memcg-per-node kmem accounting" (2026) | byte-exact: no page for each node on top; the precharge is usage until it is accounted |
 //! | `Kmem` | the pages and bytes of an `obj_cgroup` on a node | a guard that remembers what it accounted where |
-//! | parts on nodes | `lruvec_stats` of `mem_cgroup_per_node`, NR_KMEM in it | trees of statistics of their own; a group that is offline gets no new one, in the place of reparenting |
+//! | statistics on nodes | `lruvec_stats` of `mem_cgroup_per_node`, NR_KMEM in it | trees of statistics of their own; a group that is offline gets no new one, in the place of reparenting |
 //! | row of cells | `task->objcg` as an array by node | found by the group charged, not by the task |
 //! | `Member`, `Mover` | `current_objcg_update` | a count of moves in the place of a tag on the pointer |
 //! | `Placement::of`, `MovePages` | `vmalloc_to_page`, `page_to_nid` | each page asked of the kernel, in batches |

@@ -31,7 +31,7 @@
 //! * **Counters of a group have a stock each.** One stock for a whole set is [`CounterSet`](crate::CounterSet)'s.
 //! * **Where memory lies is the caller's to say.** Nothing watches pages: what the system migrates on its own stays accounted
 //!   where it was until its owner looks again (`Kmem::relocate`).
-//! * **A group that is offline gets no new part on a node**: what comes to lie there is the nearest group's above that has one.
+//! * **A group that is offline gets no new statistics on a node**: what comes to lie there is the nearest group's above that has one.
 //! * **A `NodeOf` that keeps a handle of its own runtime is never dropped**, nor is that runtime's tree.
 //! * **On a node is what is accounted there**: `stat_add` does not say where, and counts as on no node where there are several.
 //! * **A page that is looked up through a huge page is one answer for all of it.**

@@ -1,6 +1,6 @@
 //! A group's statistics: where the group has them, how its threads write them and how they are read.
 //!
-//! The statistics of a group belong to its first counter. How they are gathered is the coordinator's part
+//! The statistics of a group belong to its first counter. The coordinator of the tree gathers them
 //! (`crate::stat`).
 
 use crate::counter::object::Counter;
@@ -13,7 +13,7 @@ use crate::stat::{Stat, Stats};
 use crate::sync::Ordering;
 use crate::sync::barrier::BarrierState;
 use crate::thread::block::Block;
-use crate::thread::cells::{Added, Row, ThreadStats};
+use crate::thread::cells::{Added, CellsRow, ThreadStats};
 use crate::thread::directory::Header;
 use crate::thread::local;
 use crate::thread::local::{Local, with_local};
@@ -333,7 +333,7 @@ pub(crate) fn release(group: &Counter) {
             own.set(None);
         }
         let row = block.row(group.index).filter(|_| !on_nodes.is_empty());
-        for on_node in row.and_then(Row::places).unwrap_or_default() {
+        for on_node in row.and_then(CellsRow::places).unwrap_or_default() {
             on_node.set(None);
         }
     }

@@ -11,7 +11,7 @@ use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, Shared};
-use crate::thread::cells::Bits;
+use crate::thread::cells::ItemBits;
 use crate::thread::objects;
 
 /// From so many announced grains on the writer itself flushes: what is announced and not flushed must not wrap.
@@ -267,7 +267,7 @@ impl PublishedStats {
     pub(super) fn publish(&self, row: &ChangedGroup, local: &[i64], subtree: &[i64]) {
         // Release (E22): a reader that sees a figure of a child sees those of its parents, which were stored before.
         self.touched.fetch_or(row.touched, Ordering::Release);
-        for item in Bits(row.touched) {
+        for item in ItemBits(row.touched) {
             for (figure, change) in self.pair(item).into_iter().zip([subtree[item], local[item]]) {
                 if change != 0 {
                     figure.fetch_add(change.cast_unsigned(), Ordering::Release);
@@ -304,9 +304,9 @@ impl PublishedStats {
     }
 
     /// Items that have figures.
-    pub(super) fn touched(&self) -> Bits {
+    pub(super) fn touched(&self) -> ItemBits {
         // Acquire (E22): pairs with `publish`.
-        Bits(self.touched.load(Ordering::Acquire))
+        ItemBits(self.touched.load(Ordering::Acquire))
     }
 
     /// Of the subtree, and of the group alone.

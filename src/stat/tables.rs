@@ -8,7 +8,7 @@ use super::list::{Link, Linked, List, NONE};
 use super::published::{OwnedStats, PublishedStats};
 use super::rows::SliceRows;
 use crate::sync::{Arc, IDLE_VISITS, SLICE};
-use crate::thread::cells::{Line, ThreadStats, Version, lines, lines_bytes};
+use crate::thread::cells::{CellsVersion, Line, ThreadStats, lines, lines_bytes};
 
 /// Behind the coordinator's lock.
 pub(super) struct StatTables {
@@ -52,7 +52,7 @@ pub(super) struct CellsEntry {
     _lines: Arc<[Line]>,
     /// What has been read, and of which version.
     pub(super) seen: Box<[i64]>,
-    pub(super) version: Version,
+    pub(super) version: CellsVersion,
     pub(super) group: u32,
     link: Link,
     pub(super) listed: bool,
@@ -127,7 +127,7 @@ impl StatTables {
             (self.entries.len() - 1) as u32
         });
         let entry = &mut self.entries[number as usize];
-        entry.cells.begin(builder, entry.seen.len(), number, quantum);
+        entry.cells.init(builder, entry.seen.len(), number, quantum);
         entry.seen.fill(0);
         (entry.version, entry.group, entry.idle_visits) = (entry.cells.version(), group, 0);
         self.groups[group as usize].idle.push_front(&mut self.entries, number);
@@ -272,7 +272,7 @@ impl CellsEntry {
             cells: ThreadStats::new(&lines),
             _lines: lines,
             seen: vec![0; items].into(),
-            version: Version::default(),
+            version: CellsVersion::default(),
             group: NONE,
             link: Link::ALONE,
             listed: false,

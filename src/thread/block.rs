@@ -8,7 +8,7 @@ use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{box_zeroed, stand_in};
 use crate::thread::audit::Cell as AuditCell;
-use crate::thread::cells::{Place as CellsPlace, Row, ThreadStats};
+use crate::thread::cells::{CellsPlace, CellsRow, ThreadStats};
 use crate::thread::directory::{Directory, Header, SlotIndex};
 use crate::thread::slot::Slot;
 use crate::thread::transit::Transit;
@@ -22,7 +22,7 @@ pub(crate) struct Block {
     slots: Directory<Slot>,
     audit: Directory<AuditCell>,
     cells: Directory<CellsPlace>,
-    rows: Directory<Row>,
+    rows: Directory<CellsRow>,
     /// Bytes of what rows point to. Stored by the owner.
     row_bytes: AtomicU64,
 }
@@ -114,20 +114,20 @@ impl Block {
         self.cells.get_or_make(index, CellsPlace::empty)
     }
 
-    /// This thread's cells of the part on a node of the group behind a header, if it has any.
+    /// This thread's cells for memory on a node of the group behind a header, if it has any.
     #[inline(always)]
     pub(crate) fn cells_on_behind(&self, header: &Header, node: usize) -> Option<ThreadStats> {
         self.rows.behind(header)?.places()?.get(node)?.cells()
     }
 
-    /// Where the cells of a group's parts on nodes are found, if this thread has a page for them.
-    pub(crate) fn row(&self, index: SlotIndex) -> Option<&Row> {
+    /// Where the cells for a group's memory on nodes are found, if this thread has a page for them.
+    pub(crate) fn row(&self, index: SlotIndex) -> Option<&CellsRow> {
         self.rows.get(index)
     }
 
-    /// As many places as there are nodes for the cells of a group's parts there. Owner only. Allocates.
+    /// As many places as there are nodes, for the cells of a group's memory there. Owner only. Allocates.
     pub(crate) fn row_or_make(&self, index: SlotIndex, nodes: usize) -> Option<&[CellsPlace]> {
-        let (places, more) = self.rows.get_or_make(index, Row::empty)?.places_or_make(nodes);
+        let (places, more) = self.rows.get_or_make(index, CellsRow::empty)?.places_or_make(nodes);
         self.row_bytes.store(self.row_bytes.load(Ordering::Relaxed).wrapping_add_signed(more), Ordering::Relaxed);
         Some(places)
     }

@@ -58,11 +58,11 @@ unsafe impl Send for ThreadStats {}
 unsafe impl Sync for ThreadStats {}
 
 /// Where a thread finds its cells for a group. Stored by the thread, and by the thread that releases the group.
-pub(crate) struct Place(AtomicPtr<Line>);
+pub(crate) struct CellsPlace(AtomicPtr<Line>);
 
-impl Place {
-    pub(crate) fn empty() -> Place {
-        Place(AtomicPtr::new(ptr::null_mut()))
+impl CellsPlace {
+    pub(crate) fn empty() -> CellsPlace {
+        CellsPlace(AtomicPtr::new(ptr::null_mut()))
     }
 
     #[inline(always)]
@@ -79,19 +79,19 @@ impl Place {
 /// Nodes of a row that need no second allocation.
 const NODES_COMMON: usize = 8;
 
-/// Where a thread finds its cells for the parts of a group on nodes: nothing, or a place for each node. Made by the
-/// thread; the places are stored as [`Place`] says.
-pub(crate) struct Row(AtomicPtr<SmallVec<[Place; NODES_COMMON]>>);
+/// Where a thread finds its cells for a group's memory on nodes: nothing, or a place for each node. Made by the
+/// thread; the places are stored as [`CellsPlace`] says.
+pub(crate) struct CellsRow(AtomicPtr<SmallVec<[CellsPlace; NODES_COMMON]>>);
 
-impl Row {
-    pub(crate) fn empty() -> Row {
-        Row(AtomicPtr::new(ptr::null_mut()))
+impl CellsRow {
+    pub(crate) fn empty() -> CellsRow {
+        CellsRow(AtomicPtr::new(ptr::null_mut()))
     }
 
     /// The places, if there are any.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn places(&self) -> Option<&[Place]> {
+    pub(crate) fn places(&self) -> Option<&[CellsPlace]> {
         // Relaxed: the thread's own store, or handed over with the block (E8); the thread that releases the group
         // comes after every use of it (E12).
         let places = self.0.load(Ordering::Relaxed);
@@ -100,14 +100,14 @@ impl Row {
     }
 
     /// As many places as there are nodes, and how many bytes more the row has come to. Owner only. Allocates.
-    pub(crate) fn places_or_make(&self, nodes: usize) -> (&[Place], i64) {
+    pub(crate) fn places_or_make(&self, nodes: usize) -> (&[CellsPlace], i64) {
         let mut more = 0;
         if self.places().is_none_or(|places| places.len() < nodes) {
             let before = self.bytes();
-            let made = Box::new((0..nodes).map(|_| Place::empty()).collect());
+            let made = Box::new((0..nodes).map(|_| CellsPlace::empty()).collect());
             let small = self.0.swap(Box::into_raw(made), Ordering::Relaxed);
             // Made for a tree with fewer nodes, whose group has been released: empty, and no thread has it.
-            Row::give_back(small);
+            CellsRow::give_back(small);
             more = self.bytes() - before;
         }
         (self.places().unwrap_or_default(), more)
@@ -115,13 +115,13 @@ impl Row {
 
     fn bytes(&self) -> i64 {
         let Some(places) = self.places() else { return 0 };
-        let inline = size_of::<SmallVec<[Place; NODES_COMMON]>>();
+        let inline = size_of::<SmallVec<[CellsPlace; NODES_COMMON]>>();
         let spilled = if places.len() > NODES_COMMON { size_of_val(places) } else { 0 };
         (inline + spilled) as i64
     }
 
     #[allow(unsafe_code)]
-    fn give_back(places: *mut SmallVec<[Place; NODES_COMMON]>) {
+    fn give_back(places: *mut SmallVec<[CellsPlace; NODES_COMMON]>) {
         if !places.is_null() {
             // SAFETY: from `Box::into_raw` in `places_or_make`, and taken out of the row by the caller.
             drop(unsafe { Box::from_raw(places) });
@@ -129,9 +129,9 @@ impl Row {
     }
 }
 
-impl Drop for Row {
+impl Drop for CellsRow {
     fn drop(&mut self) {
-        Row::give_back(self.0.load(Ordering::Relaxed));
+        CellsRow::give_back(self.0.load(Ordering::Relaxed));
     }
 }
 
@@ -186,8 +186,8 @@ impl ThreadStats {
         self.word(at).store(value, Ordering::Relaxed);
     }
 
-    /// Clean, for so many items of a builder; `number` is the coordinator's. No other thread has the cells.
-    pub(crate) fn begin(self, builder: u64, items: usize, number: u32, quantum: u64) {
+    /// Make the cells clean, for so many items of a builder; `number` is the coordinator's. No other thread has the cells.
+    pub(crate) fn init(self, builder: u64, items: usize, number: u32, quantum: u64) {
         for at in 0..HEAD + items {
             self.store(at, 0);
         }
@@ -273,7 +273,7 @@ impl ThreadStats {
 
 /// What tells whether cells have been written since they were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Version {
+pub(crate) struct CellsVersion {
     pub(crate) written: u64,
     /// Grains can come to the same sum by 2^64, but not without an announcement.
     announcements: u64,
@@ -281,17 +281,17 @@ pub(crate) struct Version {
 }
 
 impl ThreadStats {
-    pub(crate) fn version(self) -> Version {
+    pub(crate) fn version(self) -> CellsVersion {
         // Acquire (E20): what was announced is in the counts that are read after this.
         let announced = self.word(ANNOUNCED).load(Ordering::Acquire);
         // Acquire (E17): the counts are at least as new.
         let written = self.word(WRITTEN).load(Ordering::Acquire);
-        Version { announced, written, announcements: self.load(ANNOUNCEMENTS) }
+        CellsVersion { announced, written, announcements: self.load(ANNOUNCEMENTS) }
     }
 
     /// The items ever written.
-    pub(crate) fn touched(self) -> Bits {
-        Bits(self.load(TOUCHED))
+    pub(crate) fn touched(self) -> ItemBits {
+        ItemBits(self.load(TOUCHED))
     }
 
     /// An item below the number that the cells were made for.
@@ -313,9 +313,9 @@ impl ThreadStats {
 
 /// Items, a bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bits(pub(crate) u64);
+pub(crate) struct ItemBits(pub(crate) u64);
 
-impl Iterator for Bits {
+impl Iterator for ItemBits {
     type Item = usize;
 
     #[inline]

@@ -4,7 +4,7 @@ use std::ptr;
 
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, PAGE_SLOTS, PAGES_MAX};
-use crate::thread::cells::{Place as CellsPlace, Row};
+use crate::thread::cells::{CellsPlace, CellsRow};
 use crate::thread::slot::Slot;
 
 /// Where a counter's slots lie in every thread's block. Kept in two halves, because the hit path needs them apart.
@@ -95,7 +95,7 @@ impl Header {
 }
 
 /// Cells and rows of cells are found by the same offset.
-const _: () = assert!(size_of::<CellsPlace>() == size_of::<Row>());
+const _: () = assert!(size_of::<CellsPlace>() == size_of::<CellsRow>());
 
 /// Aligned so that no two threads share a line, nor a pair of lines.
 #[repr(C, align(128))]
@@ -181,11 +181,11 @@ impl Directory<CellsPlace> {
     }
 }
 
-impl Directory<Row> {
+impl Directory<CellsRow> {
     /// The row of cells behind a header, if its page exists.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn behind(&self, header: &Header) -> Option<&Row> {
+    pub(crate) fn behind(&self, header: &Header) -> Option<&CellsRow> {
         // SAFETY: as above; a row is as large as a place of cells.
         unsafe { self.at(header.cells_page.load(Ordering::Relaxed), header.cells_offset.load(Ordering::Relaxed)) }
     }
