@@ -131,14 +131,14 @@
 //!
 //! # Waiting
 //!
-//! A charge that fits is refused, or waits, for the sake of order while others stand in line at a level
+//! A charge that fits is refused, or waits, for the sake of order while others wait in line at a level
 //! (`Refusal::is_behind`): the one exception to what is said of refusals above. The first in line at a level is passed by
 //! charges of at most as many bytes together as it asks for, in its whole wait: by newcomers, and by up to 64 of
 //! those behind it; more only by what was in flight at the moment it became first, and by charges made inside reclaim.
-//! Whoever came first is first, at whatever level it waits by now.
+//! The oldest charge is first, at whatever level it waits by now.
 //!
-//! What is given back below a level where somebody waits is in the level's usage when the call that gives it back returns,
-//! and whoever it admits has been charged and woken by then, or will be by the thread that was about to serve that level.
+//! What is given back below a level where a charge waits is in the level's usage when the call that gives it back returns,
+//! and each waiter that it admits has been charged and woken by then, or will be by the thread that was about to serve that level.
 //! So each admission is one wake-up. A waiter has charged nothing until it is served; one that is dropped, or whose time is
 //! over, gives back what it was given meanwhile. `charge_timeout(b, t)` returns after `t`, and what a first reclaim and the delay
 //! of *high* take besides.

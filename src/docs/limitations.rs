@@ -55,7 +55,7 @@
 //! * **Who waits while it holds memory may wait for itself.** Two queries that each hold half and wait for more end by a time limit,
 //!   or by a victim, else never.
 //! * **Waiting, high and victims are for memory.** Further counters refuse at once; only `set_observe_only` lets through what their
-//!   max would refuse, too. Transfers do not stand in line.
+//!   max would refuse, too. Transfers do not wait in line.
 //! * **Only groups with a cancel hook are cancelled**, and only as far as the hook does something: nothing is freed by force. A group
 //!   that ignores its hook costs every charge `oom_time`, once for each.
 //! * **What exempt groups, and groups without a hook, hold counts as their subtree's overrun** where it goes as one (`oom_group`).

@@ -35,7 +35,7 @@ pub struct Refusal {
     pub(crate) usage: u64,
     pub(crate) max: u64,
     pub(crate) reserve: u64,
-    /// Somebody else is first in line.
+    /// Another charge is first in line.
     pub(crate) is_behind: bool,
     pub(crate) stocked_bound: u64,
     pub(crate) holders: Holders,
@@ -159,8 +159,8 @@ impl Refusal {
         self.reserve
     }
 
-    /// Whether somebody stands in line there, who comes first. A charge that would fit is refused, too, once others
-    /// have charged past him as much as he asks for: see [`Group::charge_timeout`].
+    /// Whether an older charge waits in line there. A charge that would fit is refused, too, once others have charged
+    /// past the first in line as much as it asks for: see [`Group::charge_timeout`].
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
@@ -172,8 +172,8 @@ impl Refusal {
         self.is_behind
     }
 
-    /// Who held most below the group when it refused: up to three of its children and the usage of each, the largest
-    /// first. Nobody where the group has more than 256 children, which [`Group::top`] is for, where a group came
+    /// The groups that held most below the group when it refused: up to three of its children and the usage of each, the largest
+    /// first. None where the group has more than 256 children, which [`Group::top`] is for, where a group came
     /// or went at that moment, for a further counter, or where an allocator was refused inside this crate.
     ///
     /// ```
