@@ -13,10 +13,10 @@ use crate::hierarchy::limits;
 use crate::hierarchy::limits::LimitKind;
 use crate::pressure::throttle;
 use crate::reclaim::reclaimer::Reclaimer;
-use crate::reclaim::repeat::{self, ROUNDS_MAX, deadline, may_call_out};
+use crate::reclaim::repeat::{self, deadline, may_call_out};
 use crate::reclaim::round::Request;
 use crate::reclaim::{
-    Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimReport, effective, excess, registrations, round,
+    Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimReport, effective, excess, registrations,
 };
 use crate::sync::{Arc, model_failed};
 use crate::thread::context;
@@ -123,23 +123,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reclaim(&self, bytes: u64) -> Result<ReclaimReport, ReclaimError> {
-        let node = self.node();
-        let mut total = ReclaimReport { requested: bytes, ..ReclaimReport::default() };
-        if !may_call_out() {
-            return Err(ReclaimError::InReclaim { group: self.clone() });
-        }
-        // From here on what is freed below goes up the tree at once.
-        slow_path(|_, _| node.tree().close_below(node));
-        let mut request = Request::new(ReclaimCause::Asked, deadline(node));
-        for _ in 0..ROUNDS_MAX {
-            let left = bytes.saturating_sub(total.freed).saturating_sub(total.pending);
-            let Some(round) = round::run(node, left, &mut request) else { break };
-            total.add(&round.report);
-            if round.report.freed == 0 && round.report.pending == 0 && !round.others {
-                break;
-            }
-        }
-        Ok(total)
+        repeat::reclaim_now(self.node(), bytes).ok_or_else(|| ReclaimError::InReclaim { group: self.clone() })
     }
 
     /// Keep `bytes` below max for charges that are made inside reclaim: a cache that must allocate to evict, a spill

@@ -3,8 +3,12 @@
 use std::time::Instant;
 
 use crate::counter::object::Counter;
+use crate::counter::slow_path::slow_path;
+use crate::reclaim::context::ReclaimCause;
+use crate::reclaim::report::ReclaimReport;
 use crate::reclaim::round::{self, Request, TIME_MAX};
-use crate::thread::{context, slow_path};
+use crate::thread::context;
+use crate::thread::slow_path::is_running;
 
 /// Rounds of reclaim for one charge, or one max: the kernel's MAX_RECLAIM_RETRIES.
 pub(crate) const ROUNDS_MAX: usize = 16;
@@ -19,7 +23,7 @@ pub(crate) fn spare(level: &Counter, limit: u64) -> u64 {
 
 /// This thread may call foreign code: it neither is in reclaim nor has an allocator of ours on its stack.
 pub(crate) fn may_call_out() -> bool {
-    !context::in_reclaim() && !slow_path::is_running()
+    !context::in_reclaim() && !is_running()
 }
 
 /// When reclaim for one charge ends, if it begins now.
@@ -38,4 +42,25 @@ pub(crate) fn shrink(level: &'static Counter, request: &mut Request, excess: imp
             _ => break,
         }
     }
+}
+
+/// Rounds of reclaim for `bytes` that are wanted before they are needed, while anything comes. Drains the stocks below.
+/// `None`: this thread may not call foreign code.
+pub(crate) fn reclaim_now(target: &'static Counter, bytes: u64) -> Option<ReclaimReport> {
+    if !may_call_out() {
+        return None;
+    }
+    // From here on what is freed below goes up the tree at once.
+    slow_path(|_, _| target.tree().close_below(target));
+    let mut total = ReclaimReport { requested: bytes, ..ReclaimReport::default() };
+    let mut request = Request::new(ReclaimCause::Asked, deadline(target));
+    for _ in 0..ROUNDS_MAX {
+        let left = bytes.saturating_sub(total.freed).saturating_sub(total.pending);
+        let Some(round) = round::run(target, left, &mut request) else { break };
+        total.add(&round.report);
+        if round.report.freed == 0 && round.report.pending == 0 && !round.others {
+            break;
+        }
+    }
+    Some(total)
 }
