@@ -8,7 +8,7 @@
 //! then, where the tree has more memory nodes than one, places for the group's parts on them. A counter alone is a group
 //! of one. Whose counters they are can be told from where they lie.
 //!
-//! An object keeps its memory, its slot indices and its headers for ever; what changes is its life (`life`). So a late
+//! An object keeps its memory, its slot indices and its headers for ever; what changes is its `incarnation`. So a late
 //! look at a header or a state word finds a header or a state word, and a stale id finds another generation. The cache is
 //! there before the tree is: no counter exists without it.
 

@@ -1,4 +1,4 @@
-//! Pipeline A: limits that are exact and may refuse.
+//! A tree of counters with stock: limits that are exact and may refuse. Complete without any policy.
 //!
 //! ```text
 //! try_charge(n)
@@ -9,8 +9,9 @@
 //!   close and drain L's subtree ─> retry ─> pressure hook ─> retry ─> refuse
 //! ```
 //!
-//! This file is the whole path of a charge and of an uncharge. The protocol, its races and their answers are in
-//! `README.md`; the steps at one level in `page_counter`, the slot in `stock`, what moves credit in `drain`.
+//! `charge` holds the whole path of a charge and of an uncharge. One level is in `level`, the walk over all in `walk`, what
+//! moves credit in `drain`, what keeps an object in `incarnation`. Policies hear of charging through `door` alone. The
+//! protocol, its races and their answers are in `README.md`.
 
 pub(crate) mod charge;
 pub(crate) mod config;

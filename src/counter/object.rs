@@ -1,7 +1,7 @@
 //! One counter: its object and its lives.
 //!
 //! The walk of a charge from it to the root is in `walk`, what it does at one level in `level`, what keeps an object
-//! alive in `life`, what credit is and how it moves in `stock` and `drain`. After `mm/page_counter.c`.
+//! alive in `incarnation`, what credit is and how it moves in `thread::slot` and `drain`. After `mm/page_counter.c`.
 
 use std::cell::UnsafeCell;
 use std::ops::Deref;
@@ -39,7 +39,7 @@ pub(crate) const CLOSED: u64 = (1 << 32) - 1;
 /// Lines are those of the object; whether they are lines of the processor's is up to the pool.
 ///
 /// A `&Counter` is in the hands of those only who keep the object alive: by a handle, by live charge, or under the tree's
-/// lock by its place. After the step that may be the last, only words are read that stay what they are: see `life`.
+/// lock by its place. After the step that may be the last, only words are read that stay what they are: see `incarnation`.
 #[repr(C)]
 pub(crate) struct Counter {
     pub(crate) usage: Line<Usage, { line_rest(size_of::<Usage>()) }>,
@@ -98,7 +98,7 @@ pub(crate) struct Counter {
     pub(crate) dumped: StatU64,
 }
 
-// SAFETY: `life` is written by `begin` and `end` alone, for whoever took the object from the pool and has shown it to
+// SAFETY: `incarnation` is written by `begin` and `end` alone, for whoever took the object from the pool and has shown it to
 // nobody, or has won its burial; `object` never changes; all else is atomic.
 #[allow(unsafe_code)]
 unsafe impl Sync for Counter {}
