@@ -10,7 +10,7 @@
 //! ```
 //!
 //! `charge` holds the whole path of a charge and of an uncharge. One level is in `level`, the walk over all in `walk`, what
-//! moves credit in `drain`, what keeps an object in `incarnation`. Policies hear of charging through `door` alone. The
+//! moves credit in `drain`, what keeps an object in `incarnation`. The policies are told of charging through `door` alone. The
 //! protocol, its races and their answers are in `README.md`.
 
 pub(crate) mod charge;

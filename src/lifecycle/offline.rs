@@ -1,4 +1,4 @@
-//! A group goes offline: its stocks close, it leaves its parent's children, and the policies hear of it in their order.
+//! A group goes offline: its stocks close, it leaves the children of its parent, and each policy is told, in their order.
 
 use crate::counter::links::{HasChildren, Shard};
 use crate::counter::object::Counter;
