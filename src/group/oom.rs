@@ -75,7 +75,7 @@ impl Group {
     /// should not take long. Charges that wait in this group have been refused before. The place keeps the group's object; a
     /// group that went offline can be chosen, too. Takes one lock. Charges that it makes itself are refused at once
     /// where they do not fit. A panic is caught and reported as
-    /// [`Event::Panic`], one when the hook is dropped too.
+    /// [`Event::Panic`](crate::Event::Panic), one when the hook is dropped too.
     ///
     /// See [`OomPolicy`] for an example.
     pub fn on_cancel(&self, hook: impl Fn(&Cancel) + Send + Sync + 'static) -> CancelHook {

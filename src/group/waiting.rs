@@ -106,7 +106,7 @@ impl Group {
     /// Charge `bytes`, and where they do not fit wait in line, as [`charge_timeout`](Self::charge_timeout) without an
     /// end and without blocking: a poll waits for no other thread, and may run reclaimers and cancel hooks.
     ///
-    /// Needs no runtime, only a [`Waker`]. Dropped before it is done it leaves the line, and nothing of it remains;
+    /// Needs no runtime, only a [`Waker`](std::task::Waker). Dropped before it is done it leaves the line, and nothing of it remains;
     /// dropped after it was given the bytes and before it was polled again it gives them back. A time limit is the
     /// caller's timer around it. Reclaimers are asked when it is polled first, on the polling thread, where it has
     /// moved to another group's line, and again where other threads were asking at the same time: the same thread of this
