@@ -4,13 +4,14 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
+use super::engine::numa_behind;
 use super::placement::Placement;
-use super::tiers::{Tiers, numa};
-use crate::counter::object::Counter;
+use super::tiers::Tiers;
 use crate::group::{Charge, ChargeError, Group};
 use crate::hierarchy::node_stats;
 use crate::hierarchy::node_stats::Above;
 use crate::numa::NodeId;
+use crate::numa::config::Numa;
 use crate::stat::Stat;
 use crate::stat::published::StatScope;
 use crate::sync::model_failed;
@@ -68,7 +69,7 @@ impl Kmem {
     #[inline]
     fn account_all(&mut self, placement: &Placement) {
         let mut left = self.charge.bytes();
-        if numa(self.charge.header().node()).topology.is_one_node() {
+        if self.numa().topology.is_one_node() {
             self.account(StatScope::Group, placement.bytes().min(left));
         } else {
             for (node, bytes) in placement.nodes() {
@@ -82,13 +83,15 @@ impl Kmem {
         self.settle_tiers(u64::MAX);
     }
 
-    pub(super) fn node(&self) -> &'static Counter {
-        self.charge.header().node()
+    /// What the group's runtime knows of nodes.
+    #[inline]
+    pub(super) fn numa(&self) -> &Numa {
+        numa_behind(self.charge.header())
     }
 
     /// The scope of a node. What is on no node, or on one that the topology does not have, is the group's own.
     pub(super) fn scope(&self, node: Option<NodeId>) -> StatScope {
-        let topology = &numa(self.charge.header().node()).topology;
+        let topology = &self.numa().topology;
         match node.and_then(|node| topology.index_of(node)) {
             Some(index) if !topology.is_one_node() => StatScope::On(index as u16),
             _ => StatScope::Group,
@@ -125,14 +128,14 @@ impl Kmem {
 
     /// Bytes on no node.
     pub(super) fn unplaced(&self) -> u64 {
-        let is_one_node = numa(self.charge.header().node()).topology.is_one_node();
+        let is_one_node = self.numa().topology.is_one_node();
         if is_one_node { 0 } else { self.on(StatScope::Group) }
     }
 
     /// Charges the tiers as the account says by now. `unplaced` bytes were on no node before.
     #[inline]
     pub(super) fn settle_tiers(&mut self, unplaced: u64) {
-        if !numa(self.node()).tiers.is_empty() {
+        if !self.numa().tiers.is_empty() {
             self.settle_tiers_slow(unplaced);
         }
     }
@@ -191,7 +194,7 @@ impl Kmem {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn placement(&self) -> Placement {
-        let topology = &numa(self.charge.header().node()).topology;
+        let topology = &self.numa().topology;
         let mut placement = Placement::new();
         for account in &self.lines {
             let node = match account.scope {
@@ -375,6 +378,7 @@ impl Kmem {
         if from == *to {
             return Ok(());
         }
+        let left = self.charge.header();
         self.tiers.transfer(&from, to)?;
         if let Err(error) = self.charge.transfer(to) {
             self.tiers.undo_transfer(&from);
@@ -382,7 +386,7 @@ impl Kmem {
         }
         // The account moves only now, so that readers see nothing of a refused transfer.
         for account in std::mem::take(&mut self.lines) {
-            account.take_off(from.node().header, self.stat, account.bytes);
+            account.take_off(left, self.stat, account.bytes);
             self.account(account.scope, account.bytes);
         }
         Ok(())

@@ -11,6 +11,7 @@
 //! Source: `current_objcg_update` in `mm/memcontrol.c`, where a tag on the pointer does what this count does; and
 //! "memcg: convert task->objcg to a per-node objcgs array" (Butt, 2026).
 
+use super::engine::are_of_one_runtime;
 use crate::group::{ChargeError, Group};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{Arc, AtomicU64, Ordering};
@@ -121,7 +122,7 @@ impl Mover {
     /// ```
     pub fn move_to(&self, group: &Group) -> Result<(), ChargeError> {
         let from = self.0.group.lock().clone();
-        if !std::ptr::eq(from.node().tree(), group.node().tree()) {
+        if !are_of_one_runtime(&from, group) {
             return Err(ChargeError::OtherRuntime { from, to: group.clone() });
         }
         if group.is_offline() {

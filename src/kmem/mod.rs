@@ -8,10 +8,12 @@
 //! ```
 //!
 //! `README.md` has the protocol, what becomes of groups that go meanwhile, and the races. `placement` gathers where
-//! memory lies, `account` accounts it, `tiers` charges the further counters. `member` is a thread that other threads
-//! move between groups. Above these stand the owners of real memory.
+//! memory lies, `account` accounts it, `tiers` charges the further counters. `engine` has what these take from below
+//! the public face of groups. `member` is a thread that other threads move between groups. Above these stand the owners
+//! of real memory.
 
 mod account;
+mod engine;
 mod error;
 mod member;
 mod packed;

@@ -9,7 +9,8 @@ use std::mem::ManuallyDrop;
 use smallvec::smallvec;
 
 use super::account::{AccountLine, Kmem};
-use super::tiers::{Tiers, numa};
+use super::engine::{has_or_gets_statistics, has_statistics, numa_behind};
+use super::tiers::Tiers;
 use crate::group::Charge;
 use crate::hierarchy::node_stats::Above;
 use crate::hierarchy::stats;
@@ -39,7 +40,7 @@ impl PackedKmem {
             Some(StatScope::On(node)) => node,
             _ => NOWHERE,
         };
-        let is_placed = node != NOWHERE || numa(header.node()).topology.is_one_node();
+        let is_placed = node != NOWHERE || numa_behind(header).topology.is_one_node();
         let mut kmem = ManuallyDrop::new(kmem);
         std::mem::take(&mut kmem.tiers).forget(is_placed);
         // The lines may be on the heap.
@@ -58,7 +59,7 @@ impl PackedKmem {
 
     #[inline]
     fn tiers(&self, scope: StatScope, bytes: u64) -> Tiers {
-        let numa = numa(self.header.node());
+        let numa = numa_behind(self.header);
         if numa.tiers.is_empty() {
             return Tiers::new();
         }
@@ -80,20 +81,15 @@ impl Kmem {
             return;
         }
         let unplaced = self.unplaced();
-        let open = self.has_part(to) || !self.node().state().is_offline();
-        self.gather(if open || !self.has_part(from) { to } else { from });
+        let to_stays = has_or_gets_statistics(&self.charge, to) || !has_statistics(&self.charge, from);
+        self.gather(if to_stays { to } else { from });
         // The group went offline since.
-        if self.lines.iter().any(|account| account.above.is_some_and(|above| above > 0)) && self.has_part(from) {
+        if self.lines.iter().any(|account| account.above.is_some_and(|above| above > 0))
+            && has_statistics(&self.charge, from)
+        {
             self.gather(from);
         }
         self.settle_tiers(unplaced);
-    }
-
-    fn has_part(&self, scope: StatScope) -> bool {
-        match scope {
-            StatScope::Group => true,
-            StatScope::On(_) => stats::published(self.node(), scope).is_some(),
-        }
     }
 
     /// Moves the whole account to one scope.

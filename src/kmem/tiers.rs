@@ -1,17 +1,10 @@
 //! Charges of the counters of tiers, beside the charge of the group.
 
+use super::engine::{further_header, numa, numa_behind};
 use super::placement::{Bound, Placement};
-use crate::counter::object::Counter;
 use crate::group::{Charge, ChargeError, Group};
 use crate::numa::NodeId;
-use crate::numa::config::Numa;
 use crate::thread::directory::Header;
-
-/// What the group's runtime knows of nodes.
-#[inline]
-pub(super) fn numa(node: &Counter) -> &Numa {
-    node.tree().numa()
-}
 
 /// A charge for each tier where the memory lies or may come to lie. Most runtimes have no tier; then this allocates
 /// nothing.
@@ -38,13 +31,13 @@ impl Tiers {
     /// Charges each tier where memory within the bound may come to lie. If one refuses, the others give back.
     #[inline]
     pub(super) fn precharge(group: &Group, bound: &Bound) -> Result<Tiers, ChargeError> {
-        if numa(group.node()).tiers.is_empty() { Ok(Tiers::new()) } else { Tiers::precharge_slow(group, bound) }
+        if numa(group).tiers.is_empty() { Ok(Tiers::new()) } else { Tiers::precharge_slow(group, bound) }
     }
 
     #[cold]
     fn precharge_slow(group: &Group, bound: &Bound) -> Result<Tiers, ChargeError> {
         let mut tiers = Tiers::new();
-        for (number, tier) in numa(group.node()).tiers.iter().enumerate() {
+        for (number, tier) in numa(group).tiers.iter().enumerate() {
             if bound.may_lie_on(|node| tier.has(node)) {
                 let charge = group.try_charge_number(tier.counter, bound.bytes())?;
                 tiers.0.push(TierCharge { tier: number, charge, promised: bound.bytes() });
@@ -58,7 +51,7 @@ impl Tiers {
     pub(super) fn settle(&mut self, group: &Group, before: u64, placement: &Placement) {
         let (touched, given_up) =
             (before.saturating_sub(placement.unplaced()), placement.unplaced().saturating_sub(before));
-        for (number, tier) in numa(group.node()).tiers.iter().enumerate() {
+        for (number, tier) in numa(group).tiers.iter().enumerate() {
             let on_tier: u64 = placement.nodes().filter(|(node, _)| tier.has(*node)).map(|(_, bytes)| bytes).sum();
             match self.0.iter_mut().find(|of| of.tier == number) {
                 Some(TierCharge { charge, promised, .. }) => {
@@ -89,7 +82,7 @@ impl Tiers {
         (bytes, are_unplaced): (u64, bool),
     ) -> Result<Tiers, ChargeError> {
         let mut admitted = Tiers::new();
-        for (number, tier) in numa(group.node()).tiers.iter().enumerate() {
+        for (number, tier) in numa(group).tiers.iter().enumerate() {
             let (leaves, enters) = (from.is_some_and(|node| tier.has(node)), to.is_some_and(|node| tier.has(node)));
             let held = self.0.iter().find(|held| held.tier == number);
             // A tier may be promised what is on no node.
@@ -138,7 +131,7 @@ impl Tiers {
     fn take_back(&mut self, from: &Group, many: usize) {
         for TierCharge { tier, charge, .. } in &mut self.0[..many] {
             if charge.transfer(from).is_err() {
-                *charge = from.charge_number(numa(from.node()).tiers[*tier].counter, charge.bytes());
+                *charge = from.charge_number(numa(from).tiers[*tier].counter, charge.bytes());
             }
         }
     }
@@ -158,10 +151,9 @@ impl Tiers {
     pub(super) fn of_object(header: &'static Header, node: Option<NodeId>, bytes: u64) -> Tiers {
         let mut tiers = Tiers::new();
         let Some(node) = node else { return tiers };
-        let group = header.node();
-        for (tier, of) in numa(group).tiers.iter().enumerate().filter(|(_, tier)| tier.has(node)) {
-            if let Some(counter) = group.group().nth(of.counter) {
-                tiers.0.push(TierCharge { tier, charge: Charge::new(counter.header, bytes), promised: 0 });
+        for (tier, of) in numa_behind(header).tiers.iter().enumerate().filter(|(_, tier)| tier.has(node)) {
+            if let Some(counter) = further_header(header, of.counter) {
+                tiers.0.push(TierCharge { tier, charge: Charge::new(counter, bytes), promised: 0 });
             }
         }
         tiers

@@ -8,6 +8,7 @@ use super::bytes::PerCpuBytes;
 use super::chunk_pool::ChunkPool;
 use super::plan::{PerCpuShape, Plan};
 use crate::group::Group;
+use crate::kmem::engine::numa;
 use crate::kmem::error::KmemError;
 use crate::numa::config::Numa;
 use crate::sync::Arc;
@@ -55,7 +56,7 @@ impl PerCpuAllocator {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn new(group: &Group, shape: PerCpuShape) -> Result<PerCpuAllocator, KmemError> {
-        let Numa { topology, node_of, .. } = group.node().tree().numa();
+        let Numa { topology, node_of, .. } = numa(group);
         let plan = Plan::new(shape, topology, node_of.page_size())?;
         let one_node = topology.is_one_node().then(|| topology.node_at(0));
         Ok(PerCpuAllocator { pool: Arc::new(ChunkPool::new(plan, one_node, Arc::clone(node_of))) })
@@ -74,7 +75,7 @@ impl PerCpuAllocator {
     /// ```
     #[inline]
     pub fn of(group: &Group) -> Result<PerCpuAllocator, KmemError> {
-        let place = &group.node().tree().numa().percpu;
+        let place = &numa(group).percpu;
         let made = || place.get().and_then(|made| made.downcast_ref::<PerCpuAllocator>());
         if made().is_none() {
             // Not inside the place's own lock: this asks foreign code for the page size.

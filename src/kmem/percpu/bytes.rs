@@ -9,6 +9,7 @@ use super::chunk_pool::{ChunkPool, TakenGranules};
 use super::owner_word::OwnerWord;
 use super::small_account::SingleAccount;
 use crate::group::Group;
+use crate::kmem::engine::numa;
 use crate::kmem::error::KmemError;
 use crate::kmem::placement::Placement;
 use crate::sync::Arc;
@@ -53,8 +54,8 @@ impl PerCpuBytes {
             return Ok(PerCpuBytes::of(pool, &taken, granules, NONE, None).zeroed(zeroed));
         };
         let full = pool.plan.full_size(granules);
-        let numa = group.node().tree().numa();
-        if !numa.tiers.is_empty() || numa.topology != pool.plan.topology {
+        let nodes = numa(group);
+        if !nodes.tiers.is_empty() || nodes.topology != pool.plan.topology {
             let precharge = group.precharge(full)?;
             let taken = pool.take(granules, align, OwnerWord::of(group))?;
             let number = pool.account_slow(&taken, granules as u32, precharge);

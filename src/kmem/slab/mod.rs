@@ -29,10 +29,10 @@ use std::ptr::NonNull;
 use self::layout::{PageLayout, SlotWord};
 use self::pages::{Lists, SlabCore, SlabPage};
 use self::slots::{PinnedSlabPages, SlabSlot};
+use super::engine::{are_of_one_runtime, numa};
 use super::error::{KmemError, NotStored};
 use super::packed::PackedKmem;
 use super::placement::{Bound, Placement};
-use super::tiers::numa;
 use crate::group::{ChargeError, Group};
 use crate::numa::NodeId;
 use crate::stat::Stat;
@@ -110,7 +110,7 @@ impl<T> KmemSlab<T> {
     /// ```
     pub fn new_in(group: &Group) -> Self {
         let root = group.ancestors().last().unwrap_or_else(|| group.clone());
-        let lists = Lock::new(Rank::Rings, Lists::new(numa(root.node()).topology.nodes().len()));
+        let lists = Lock::new(Rank::Rings, Lists::new(numa(&root).topology.nodes().len()));
         KmemSlab { shared: Arc::new(SlabCore { layout: PageLayout::of::<T>(size_of::<SlabPage<T>>()), root, lists }) }
     }
 
@@ -178,7 +178,7 @@ impl<T> KmemSlab<T> {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn insert(&self, group: &Group, value: T) -> Result<KmemBox<T>, NotStored<T>> {
-        self.insert_on(group, numa(self.shared.root.node()).topology.current_node(), value)
+        self.insert_on(group, numa(&self.shared.root).topology.current_node(), value)
     }
 
     /// Puts a value into a page that was made for this node. May block: in async code call it on a thread for blocking
@@ -206,10 +206,10 @@ impl<T> KmemSlab<T> {
 
     fn take(&self, group: &Group, node: NodeId) -> Result<SlabSlot<T>, KmemError> {
         let shared = &self.shared;
-        if !std::ptr::eq(group.node().tree(), shared.root.node().tree()) {
+        if !are_of_one_runtime(group, &shared.root) {
             return Err(ChargeError::OtherRuntime { from: shared.root.clone(), to: group.clone() }.into());
         }
-        let topology = &numa(group.node()).topology;
+        let topology = &numa(group).topology;
         let asked = topology.index_of(node).unwrap_or(0);
         let precharge = group.precharge(Bound::from(shared.layout.object).within(&[topology.node_at(asked)]))?;
         let account = |lies: Option<NodeId>| {
@@ -240,7 +240,7 @@ impl<T> KmemSlab<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn relocate(&self) {
-        if numa(self.shared.root.node()).topology.is_one_node() {
+        if numa(&self.shared.root).topology.is_one_node() {
             return;
         }
         let mut pinned = PinnedSlabPages::after(&self.shared, None);

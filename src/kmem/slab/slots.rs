@@ -1,9 +1,9 @@
 //! Slots of a slab: how they get a holder and an account, and lose them, with and without the lock in turn.
 
 use super::super::account::Kmem;
+use super::super::engine::numa;
 use super::super::error::KmemError;
 use super::super::packed::PackedKmem;
-use super::super::tiers::numa;
 use super::layout::SlotWord;
 use super::pages::{BATCH, Batch, PageRef, SlabCore, SparePage};
 use crate::numa::{NodeId, PageNode};
@@ -28,7 +28,7 @@ impl<T> SlabCore<T> {
         if let Some((page, number, lies)) = found {
             return Ok((SlabSlot { page, number }, lies));
         }
-        let topology = &numa(self.root.node()).topology;
+        let topology = &numa(&self.root).topology;
         let node = (!topology.is_one_node()).then(|| topology.node_at(asked));
         let page =
             PageRef::make(Arc::clone(self), PageRef::<T>::map(self.layout, node)?, Some(topology.node_at(0)), asked);
@@ -48,7 +48,7 @@ impl<T> SlabCore<T> {
 
     /// Looks pages up. Calls foreign code: the thread holds no lock, and the pages stay.
     pub(super) fn look_up(&self, pages: &[PageRef<T>]) -> [Option<NodeId>; BATCH] {
-        let node_of = &numa(self.root.node()).node_of;
+        let node_of = &numa(&self.root).node_of;
         let size = node_of.page_size().max(1);
         let (mut addresses, mut found) = ([0; BATCH], [PageNode::Untouched; BATCH]);
         for (address, page) in addresses.iter_mut().zip(pages) {

@@ -2,8 +2,8 @@
 
 use smallvec::SmallVec;
 
+use super::super::engine::numa;
 use super::super::packed::PackedKmem;
-use super::super::tiers::numa;
 use super::arena::{Arena, EntryState, StoreEntry, taken};
 use super::{BATCH, EMPTY_MAX, KmemStore, kmem};
 use crate::numa::NodeId;
@@ -176,7 +176,7 @@ impl KmemStore {
     }
 
     fn numa(&self) -> &Numa {
-        numa(self.root.node())
+        numa(&self.root)
     }
 }
 

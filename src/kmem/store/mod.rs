@@ -39,10 +39,10 @@ use smallvec::SmallVec;
 
 use self::arena::{Arena, EntryState, Reserved, StoreEntry, Wanted, taken};
 use super::account::Kmem;
+use super::engine::{are_of_one_runtime, numa};
 use super::error::KmemError;
 use super::packed::PackedKmem;
 use super::placement::{Bound, Placement};
-use super::tiers::numa;
 use crate::group::{ChargeError, Group};
 use crate::numa::mapping::Mapping;
 use crate::numa::system::page_size;
@@ -110,7 +110,7 @@ impl KmemStore {
     /// ```
     pub fn new_in(group: &Group) -> Self {
         let root = group.ancestors().last().unwrap_or_else(|| group.clone());
-        let (page_bytes, nodes) = (page_size(), numa(root.node()).topology.nodes().len());
+        let (page_bytes, nodes) = (page_size(), numa(&root).topology.nodes().len());
         KmemStore { root, page_bytes, arena: Lock::new(Rank::Rings, Arena::new(page_bytes, nodes)) }
     }
 
@@ -154,7 +154,7 @@ impl KmemStore {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn insert(&self, group: &Group, bytes: &[u8]) -> Result<StoreKey, KmemError> {
-        self.insert_on(group, numa(self.root.node()).topology.current_node(), bytes)
+        self.insert_on(group, numa(&self.root).topology.current_node(), bytes)
     }
 
     /// Keeps a copy of these bytes in a page made for this node. May block: in async code call it on a thread for
@@ -175,13 +175,13 @@ impl KmemStore {
     /// ```
     #[allow(unsafe_code)]
     pub fn insert_on(&self, group: &Group, node: NodeId, bytes: &[u8]) -> Result<StoreKey, KmemError> {
-        if !std::ptr::eq(group.node().tree(), self.root.node().tree()) {
+        if !are_of_one_runtime(group, &self.root) {
             return Err(ChargeError::OtherRuntime { from: self.root.clone(), to: group.clone() }.into());
         }
         if bytes.len() > self.max_len() {
             return Err(KmemError::Capacity { bytes: bytes.len() as u64, max: self.max_len() as u64 });
         }
-        let topology = &numa(group.node()).topology;
+        let topology = &numa(group).topology;
         let asked = topology.index_of(node).unwrap_or(0);
         let object = taken(bytes.len()) as u64;
         let precharge = group.precharge(Bound::from(object).within(&[topology.node_at(asked)]))?;
@@ -295,7 +295,7 @@ impl KmemStore {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn placement(&self) -> Placement {
-        let topology = &numa(self.root.node()).topology;
+        let topology = &numa(&self.root).topology;
         // The sums are gathered in place, so that nothing allocates under the lock.
         let mut nodes: SmallVec<[u64; BATCH]> = SmallVec::from_elem(0, topology.nodes().len() + 1);
         for page in &self.arena.lock().pages {
@@ -371,7 +371,7 @@ impl KmemStore {
     }
 
     fn add_page(&self, asked: usize) -> Result<(), KmemError> {
-        let topology = &numa(self.root.node()).topology;
+        let topology = &numa(&self.root).topology;
         let mut mapping = Mapping::new(self.page_bytes)?;
         let range = mapping.range();
         let node = if topology.is_one_node() {
@@ -389,7 +389,7 @@ impl KmemStore {
 
     /// Looks pages up. Calls foreign code: the thread holds no lock, and the pages stay.
     fn look_up(&self, pages: &[usize]) -> [Option<NodeId>; BATCH] {
-        let node_of = &numa(self.root.node()).node_of;
+        let node_of = &numa(&self.root).node_of;
         let size = node_of.page_size().max(1);
         let (mut addresses, mut found) = ([0; BATCH], [PageNode::Untouched; BATCH]);
         for (address, page) in addresses.iter_mut().zip(pages) {

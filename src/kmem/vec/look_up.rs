@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use super::super::placement::Placement;
-use super::super::tiers::numa;
 use super::KmemVec;
 use crate::numa::NodeId;
 use crate::numa::system::page_size;
@@ -13,7 +12,7 @@ const BATCH: usize = 64;
 
 impl<T> KmemVec<T> {
     pub(super) fn is_on_one_node(&self) -> bool {
-        numa(self.kmem.node()).topology.is_one_node()
+        self.kmem.numa().topology.is_one_node()
     }
 
     /// Bytes from the start in touched pages, whole ones.
@@ -25,7 +24,7 @@ impl<T> KmemVec<T> {
     pub(super) fn set_due(&mut self) {
         self.due = usize::MAX;
         if size_of::<T>() > 0 && !self.is_on_one_node() {
-            let page = numa(self.kmem.node()).node_of.page_size().max(page_size());
+            let page = self.kmem.numa().node_of.page_size().max(page_size());
             self.due = (self.looked.saturating_add(page.saturating_mul(BATCH)) / size_of::<T>()).max(1);
         }
     }
@@ -33,7 +32,7 @@ impl<T> KmemVec<T> {
     /// Looks up the batch of pages behind the last element.
     #[cold]
     pub(super) fn look_behind(&mut self) {
-        let page = numa(self.kmem.node()).node_of.page_size().max(page_size());
+        let page = self.kmem.numa().node_of.page_size().max(page_size());
         let start = self.mapping.start().addr().get();
         let behind = start + self.len * size_of::<T>();
         // Where a page of the look-up begins before the mapping, there may be no whole one yet.
@@ -49,7 +48,7 @@ impl<T> KmemVec<T> {
     fn look_at(&mut self, bytes: Range<usize>) {
         let start = self.mapping.start().addr().get();
         let mut found = Placement::new();
-        found.add_range(start + bytes.start..start + bytes.end, &*numa(self.kmem.node()).node_of);
+        found.add_range(start + bytes.start..start + bytes.end, &*self.kmem.numa().node_of);
         for (node, bytes) in found.nodes() {
             self.kmem.migrate(None, Some(node), bytes);
         }
@@ -101,7 +100,7 @@ impl<T> KmemVec<T> {
         let start = self.mapping.start().addr().get();
         let touched = self.touched_bytes();
         let mut found = Placement::new();
-        found.add_range(start..start + touched, &*numa(self.kmem.node()).node_of);
+        found.add_range(start..start + touched, &*self.kmem.numa().node_of);
         self.kmem.relocate(&found);
         self.missed = found.unplaced() > 0;
         self.looked = touched;
