@@ -13,7 +13,6 @@ use super::engine::{has_or_gets_statistics, has_statistics, numa_behind};
 use super::tiers::Tiers;
 use crate::group::Charge;
 use crate::hierarchy::node_stats::Above;
-use crate::hierarchy::stats;
 use crate::numa::NodeId;
 use crate::stat::Stat;
 use crate::stat::published::StatScope;
