@@ -1,7 +1,7 @@
 //! How it works, what is exact, and what it does not do: pages without code.
 //!
 //! * [`protocol`]: states, steps and races of a charge.
-//! * [`lifecycle`]: how a group lives and dies.
+//! * [`lifecycle`]: how a group comes and goes.
 //! * [`statistics`]: how events are counted and read.
 //! * [`orderings`]: every ordering edge, its two ends and its model.
 //! * [`exactness`]: what each figure means and how far it may be off.
