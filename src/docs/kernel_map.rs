@@ -26,7 +26,7 @@
 //! | `charge_timeout`, `charge_async` | none: a charge reclaims, kills or fails | in line at the level that refused; a thread that frees bytes charges for the first |
 //! | `try_charge_undelayed`, `charge_async` | handling deferred to the return to user space | the delay is returned, or a thread wakes the future when it is over; neither waits for a victim |
 //! | `OnExhausted` | `__GFP_NORETRY`, `__GFP_NOFAIL` | text for configuration files |
-//! | `OomPolicy::Choose` | `mem_cgroup_out_of_memory`, `select_bad_process` | the overrun of a share in place of points; a victim's hook is called, its process not killed, and it is given `oom_time` |
+//! | `OomPolicy::Choose` | `mem_cgroup_out_of_memory`, `select_bad_process` | the overrun of a share in place of points; a victim's hook asks it to free, no process is killed, and it has `oom_time` |
 //! | `Group::on_cancel` | `SIGKILL` | only groups with a hook can be chosen |
 //! | `set_oom_group`, `set_oom_exempt` | `memory.oom.group`, an `oom_score_adj` of -1000 | the highest such group stands for its subtree in the choice, too |
 //! | `Events::wait`, `changed`, `on_event` | `poll` on `memory.events` | from a snapshot on: no event is missed in between |
