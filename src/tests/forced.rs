@@ -38,7 +38,7 @@ fn a_guard_turns_over_while_its_group_is_claimed() {
     guard.grow(1);
     claimer.send(()).unwrap();
     claims.join().unwrap();
-    // A guard of a buried group panics when it is dropped, also while the assertion unwinds.
+    // A guard of a released group panics when it is dropped, also while the assertion unwinds.
     let guard = ManuallyDrop::new(guard);
     assert_eq!((runtime.root().usage(), runtime.dying()), (1, 1), "the guard keeps its group");
     drop(ManuallyDrop::into_inner(guard));

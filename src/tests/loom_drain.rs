@@ -21,7 +21,7 @@ fn loom_consume_vs_drain() {
     model(consume_vs_drain);
 }
 
-/// A model without the pair sees what the pair is there to forbid. A load that counts as an exchange reads the newest
+/// A model without the pair sees what the pair forbids. A load that counts as an exchange reads the newest
 /// value, so only loads of older values show a store that comes late.
 #[test]
 fn without_the_pair_a_unit_pays_twice() {
@@ -46,7 +46,7 @@ fn loom_put_vs_drain() {
     });
 }
 
-/// E3. Credit put into a closing stock is drained, or taken back by who put it.
+/// E3. The closer drains credit that is put into a closing stock, or the owner takes it back.
 #[test]
 fn loom_put_vs_close() {
     model(|| {
@@ -103,7 +103,7 @@ fn loom_two_drainers() {
     });
 }
 
-/// E3. A charge in flight while the stock is switched off leaves nothing behind.
+/// E3. A charge in flight while the stock is switched off leaves no credit behind.
 #[test]
 fn loom_switch_off_vs_charge() {
     model(|| {

@@ -34,7 +34,7 @@ fn loom_precharge_vs_drain() {
         let admitted = precharge.is_ok();
         let kmem = precharge.ok().map(|precharge| precharge.account(&Placement::on(NEAR, 4)));
         let theirs = other.join().unwrap();
-        assert_eq!(root.forced(), 0, "an account forces nothing");
+        assert_eq!(root.forced(), 0, "an account forces no charge");
         assert!(!(admitted && theirs.is_some()), "there is room for one of them");
         assert_eq!(
             root.live(),

@@ -9,7 +9,7 @@ fn unstocked() -> CounterConfig {
     CounterConfig::new().batch(0)
 }
 
-/// E1. Never both: the limit was lowered, and a charge above it stands.
+/// E1. A limit is lowered, or a charge above it stands, never both.
 #[test]
 fn loom_charge_vs_set_max() {
     model_without_pair(|| {
@@ -22,7 +22,7 @@ fn loom_charge_vs_set_max() {
     });
 }
 
-/// E5. A walk that passed the level under the old max is undone before the new one is said to hold.
+/// E5. A walk that passed the level under the old max is undone before `set_max` says that the new max holds.
 #[test]
 fn loom_walk_vs_set_max() {
     model(|| {
@@ -37,7 +37,7 @@ fn loom_walk_vs_set_max() {
     });
 }
 
-/// E5. What a walk shows that is undone for the new max is not set apart as forced.
+/// E5. Units of a walk that is undone for the new max are not set apart as forced.
 #[test]
 fn loom_walk_vs_imposed_max() {
     model(|| {
@@ -60,7 +60,7 @@ fn charge_in_reclaim(root: &Group, bytes: u64) -> loom::thread::JoinHandle<Optio
     loom::thread::spawn(move || in_hook(|| root.try_charge(bytes).ok()).flatten())
 }
 
-/// A charge inside reclaim goes by one max, however often the share of it that is reserved changes meanwhile.
+/// A charge inside reclaim goes by one max, however often the reserved share of it changes meanwhile.
 #[test]
 fn loom_reserve_vs_charge_in_reclaim() {
     model_without_pair(|| {
@@ -73,7 +73,7 @@ fn loom_reserve_vs_charge_in_reclaim() {
     });
 }
 
-/// A refusal tells the max that refused, though a larger one is set meanwhile.
+/// A refusal names the max that refused, though another thread sets a larger one meanwhile.
 #[test]
 fn loom_refusal_vs_raised_max() {
     model_without_pair(|| {
@@ -103,7 +103,7 @@ fn loom_imposed_max_vs_charge_in_reclaim() {
     });
 }
 
-/// E39. Usage never shows units above max that are not set apart: whoever reads usage first finds them in `forced`.
+/// E39. Usage never shows units above max that are not set apart: a reader of usage finds them in `forced` after it.
 #[test]
 fn loom_forced_vs_look_at_usage() {
     model_without_pair(|| {
@@ -119,7 +119,7 @@ fn loom_forced_vs_look_at_usage() {
     });
 }
 
-/// E39. Whoever finds less set apart finds usage lowered: units leave usage first.
+/// E39. A reader that finds less set apart finds usage lowered: units leave usage first.
 #[test]
 fn loom_forced_vs_uncharge() {
     model_without_pair(|| {
@@ -136,7 +136,7 @@ fn loom_forced_vs_uncharge() {
     });
 }
 
-/// E11. Whoever speaks last has seen the latest usage.
+/// E11. The thread that adds to the parent last has seen the latest usage.
 #[test]
 fn loom_min_propagation() {
     model_without_pair(|| {

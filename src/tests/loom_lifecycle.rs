@@ -1,4 +1,5 @@
-//! Groups that live and die: each object is buried once, after its last use, and nobody reaches the next one in it.
+//! Groups that come and go: each object is released once, after its last use, and no thread reaches the next group in
+//! it.
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use super::{large_model_without_pair, model, model_without_pair};
 use crate::counter::incarnation::State;
 use crate::{Bytes, Counter, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
-/// Units go up the tree one by one: what is explored is the end of a group, not its stock.
+/// Units go up the tree one by one: these models explore the end of a group, not its stock.
 pub(super) fn bare() -> RuntimeBuilder {
     Runtime::builder().batch(Bytes(0))
 }
@@ -28,16 +29,16 @@ pub(super) fn group(parent: &Group, name: &str) -> Group {
     parent.create(name, Limits::new()).unwrap()
 }
 
-/// Nothing is charged, nothing is dying, and every object that the pool has is there once: the next groups have one
+/// No unit is charged, no group is dying, and every object that the pool has is there once: the next groups have one
 /// each.
 #[track_caller]
 pub(super) fn assert_buried_once(runtime: &Runtime) {
     assert_eq!((runtime.root().usage(), runtime.dying()), (0, 0));
     let [first, second] = ["first", "second"].map(|name| group(&runtime.root(), name));
-    assert_ne!(first, second, "an object buried twice is two groups'");
+    assert_ne!(first, second, "an object released twice is two groups'");
 }
 
-/// E15. The last uncharge and the last handle at once: one of the two buries.
+/// E15. The last uncharge and the last handle at once: one of the two threads releases the group.
 #[test]
 fn loom_last_uncharge_vs_handle_drop() {
     model_without_pair(|| {
@@ -52,7 +53,7 @@ fn loom_last_uncharge_vs_handle_drop() {
     });
 }
 
-/// E15. Two charges, no handle: one of the two that give back buries.
+/// E15. Two charges, no handle: one of the two threads that give back releases the group.
 #[test]
 fn loom_last_uncharge_vs_last_uncharge() {
     model_without_pair(|| {
@@ -69,7 +70,7 @@ fn loom_last_uncharge_vs_last_uncharge() {
     });
 }
 
-/// E15. Usage that touches zero and rises again is not the end: usage is read after the claim.
+/// E15. Usage that touches zero and rises again is not the end: the claimer reads usage after the claim.
 #[test]
 fn loom_usage_touches_zero_vs_handle_drop() {
     model_without_pair(|| {
@@ -88,7 +89,8 @@ fn loom_usage_touches_zero_vs_handle_drop() {
     });
 }
 
-/// E15. A zero-byte guard grows while another's last bytes go: its handle is given up only once its bytes are there.
+/// E15. A zero-byte guard grows while another guard's last bytes go: it gives its handle up only once its bytes are
+/// there.
 #[test]
 fn loom_zero_guard_grows_vs_last_uncharge() {
     model_without_pair(|| {
@@ -107,7 +109,7 @@ fn loom_zero_guard_grows_vs_last_uncharge() {
     });
 }
 
-/// E15. A guard that shrinks to nothing takes its handle before its last bytes go.
+/// E15. A guard that shrinks to zero bytes takes its handle before its last bytes go.
 #[test]
 fn loom_zero_guard_shrinks_vs_last_uncharge() {
     model_without_pair(|| {
@@ -151,7 +153,7 @@ fn loom_guard_turns_over_vs_last_handle() {
     });
 }
 
-/// E15. The last bytes of two counters of one group go at once: one of the two buries both.
+/// E15. The last bytes of two counters of one group go at once: one of the two threads releases both.
 #[test]
 fn loom_last_of_two_counters() {
     model_without_pair(|| {
@@ -170,7 +172,8 @@ fn loom_last_of_two_counters() {
     });
 }
 
-/// E11, E15. Whoever tells the parent what is protected keeps the group meanwhile: the parent keeps nothing of it.
+/// E11, E15. The thread that adds what is protected to the parent keeps the group meanwhile: in the end the parent has
+/// no protected bytes of it.
 #[test]
 fn loom_protection_vs_last_uncharge() {
     model_without_pair(|| {
@@ -188,7 +191,7 @@ fn loom_protection_vs_last_uncharge() {
     });
 }
 
-/// E11. Two that give back at once, each without a handle, leave the parent with what is protected.
+/// E11. Two threads that give back at once, each without a handle, leave the parent with what is protected.
 #[test]
 fn loom_protection_vs_uncharge() {
     model_without_pair(|| {
@@ -202,8 +205,8 @@ fn loom_protection_vs_uncharge() {
     });
 }
 
-/// E2, E3. Whoever knows that a group is offline is refused, whatever credit its thread had; and that credit comes
-/// back.
+/// E2, E3. A thread that knows that a group is offline is refused there, whatever credit it had; and that credit goes
+/// back up the tree.
 #[test]
 fn loom_offline_vs_charge() {
     model(|| {
@@ -224,7 +227,7 @@ fn loom_offline_vs_charge() {
     });
 }
 
-/// E14. The only charger takes its group offline without a barrier, and then it was not the only one.
+/// E14. The only charger takes its group offline without a barrier, while a second thread charges the group.
 #[test]
 fn loom_offline_vs_second_charger() {
     model_without_pair(|| {
@@ -240,8 +243,8 @@ fn loom_offline_vs_second_charger() {
     });
 }
 
-/// E14. A third charger finds the mark of the second: it, too, reads capacity 0, or whoever takes the group offline sees
-/// that mark.
+/// E14. A third charger finds the mark of the second: it, too, reads capacity 0, or the thread that takes the group
+/// offline sees that mark.
 #[test]
 fn loom_offline_vs_third_charger() {
     large_model_without_pair(|| {
@@ -259,14 +262,14 @@ fn loom_offline_vs_third_charger() {
     });
 }
 
-/// E3. Credit that comes back to a group that goes offline is not left behind, and the thread that brings it touches
-/// nobody else's.
+/// E3. Credit that comes back to a group that goes offline does not stay there, and the thread that brings it touches
+/// no other group's words.
 #[test]
 fn loom_offline_vs_put() {
     model(|| {
         let runtime = stocked().build().unwrap();
         let gone = group(&runtime.root(), "gone");
-        // Here first: the other thread's charge makes it one of two.
+        // Here first: the other thread's charge makes two chargers.
         drop(gone.try_charge(1).unwrap());
         let user = beside(gone.clone(), |gone| drop(gone.try_charge(1)));
         gone.offline().unwrap();
@@ -321,19 +324,20 @@ fn object_reuse() {
     assert_buried_once(&runtime);
 }
 
-/// As said, to the depth of the others.
+/// [`object_reuse`] with the pair, to the depth of the other models.
 #[test]
 fn loom_object_reuse() {
     model(object_reuse);
 }
 
-/// As said, without a barrier: nobody runs one for a slot that is vacated.
+/// [`object_reuse`] without the pair: no thread runs a barrier for a slot that is vacated.
 #[test]
 fn loom_object_reuse_without_pair() {
     large_model_without_pair(object_reuse);
 }
 
-/// E15. The runtime goes while the last charge does: the whole tree is buried, the root last, and the pool has it all.
+/// E15. The runtime goes while the last charge does: the whole tree is released, the root last, and the pool has it
+/// all.
 #[test]
 fn loom_runtime_drop_vs_last_charge() {
     model_without_pair(|| {
@@ -346,13 +350,13 @@ fn loom_runtime_drop_vs_last_charge() {
         dropper.join().unwrap();
         let next = bare().build().unwrap();
         let query = group(&next.root(), "query");
-        assert_eq!(next.pools().rows()[0].live, 2, "nothing of the first runtime is left");
+        assert_eq!(next.pools().rows()[0].live, 2, "no group of the first runtime is left");
         drop(query);
     });
 }
 
-/// E38. Who has the charge of the runtime's own bytes goes offline while another thread looks after that charge: the
-/// parent has it afterwards, once.
+/// E38. The group that has the charge of the runtime's own bytes goes offline while another thread updates that charge:
+/// the parent has it afterwards, once.
 #[test]
 fn loom_own_bytes_vs_offline() {
     model_without_pair(|| {
@@ -368,8 +372,8 @@ fn loom_own_bytes_vs_offline() {
     });
 }
 
-/// A transfer that is refused leaves all as it was, and takes nobody's room: of two that want the last unit one gets
-/// it.
+/// A transfer that is refused changes no figure, and takes no other charge's room: of two that want the last unit one
+/// gets it.
 #[test]
 fn loom_transfer_vs_charge() {
     model(|| {
@@ -387,7 +391,7 @@ fn loom_transfer_vs_charge() {
     });
 }
 
-/// E5, E6, E10. A transfer that fits is not refused for credit of another thread, in a slot or on its way.
+/// E5, E6, E10. A transfer that fits is not refused for credit of another thread, in a slot or in transit.
 #[test]
 fn loom_transfer_vs_stranded_credit() {
     model(|| {
@@ -420,7 +424,7 @@ fn loom_transfer_vs_last_handle() {
     });
 }
 
-/// A count of handles that has stuck stays stuck, though two handles go at once and another one comes.
+/// A count of handles that has stuck stays stuck, though two handles go at once and another handle comes.
 #[test]
 fn loom_stuck_handles() {
     model(|| {

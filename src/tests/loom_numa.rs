@@ -50,8 +50,8 @@ fn loom_cache_fill_vs_invalidate() {
     });
 }
 
-/// E28. Two threads fill beside two migrations. Neither an invalidation of a claimed word nor a claim in between lets
-/// an old node in.
+/// E28. Two threads fill beside two migrations. Neither an invalidation of a claimed word nor a claim in between stores
+/// an old node.
 #[test]
 fn loom_cache_two_fills_vs_two_invalidates() {
     model_without_pair(|| {

@@ -1,4 +1,4 @@
-//! Dedicated caches: an object has one user at a time, and the next user finds it as the last one has left it.
+//! Dedicated caches: an object has one user at a time, and the next user finds it as the last user has left it.
 
 #![allow(unsafe_code)]
 
@@ -127,7 +127,7 @@ fn loom_refused_chunk_vs_put() {
         let early = take(&cache);
         other.join().unwrap();
         let late = take(&cache);
-        assert!(early.is_ok() ^ late.is_ok(), "the one that is back is taken once");
+        assert!(early.is_ok() ^ late.is_ok(), "one thread takes the object that is back");
     });
 }
 

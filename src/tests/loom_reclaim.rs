@@ -1,5 +1,5 @@
-//! Excess, registrations and reclaim: marks that agree with usage, calls that end before a registration is gone, bytes
-//! that do not hide from a charge that waits for them.
+//! Excess, registrations and reclaim: marks that agree with usage, calls that end before a registration is dropped,
+//! bytes that reach the charge that waits for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,7 +101,7 @@ impl Reclaim for Watched {
     }
 }
 
-/// E24. A walk finds a registration that is being dropped: the call is over before the drop is, or none begins.
+/// E24. A walk finds a registration that is being dropped: the call ends before the drop does, or no call begins.
 #[test]
 fn loom_registration_vs_walk() {
     model_without_pair(|| {
@@ -137,7 +137,7 @@ fn loom_registration_vs_offline() {
     });
 }
 
-/// Has one charge to give.
+/// A cache with one charge to give.
 struct One(std::sync::Mutex<Option<Charge>>);
 
 impl Reclaim for One {
@@ -165,7 +165,7 @@ fn loom_reclaim_vs_uncharge() {
     });
 }
 
-/// Has several.
+/// A cache with several charges to give.
 struct Many(std::sync::Mutex<Vec<Charge>>);
 
 impl Reclaim for Many {
@@ -175,7 +175,7 @@ impl Reclaim for Many {
     }
 }
 
-/// Two rounds at once, and enough for both: a round that finds all turns taken by the other does not come to nothing.
+/// Two rounds at once, and enough for both: a round that finds all turns taken by the other round still makes room.
 #[test]
 fn loom_reclaim_vs_reclaim() {
     model(|| {

@@ -22,14 +22,15 @@ fn loom_offline_vs_opening() {
     });
 }
 
-/// E36. A barrier closes the stocks of the dying while the last handle goes: what is closed last is not looked at again.
+/// E36. A barrier closes the stocks of dying groups while the last handle goes: once the closer has uncounted a stock,
+/// it does not touch it again.
 #[test]
 fn loom_settle_vs_burial() {
     model_without_pair(|| {
         let runtime = stocked().build().unwrap();
         let gone = group(&runtime.root(), "gone");
         drop(gone.try_charge(1).unwrap());
-        // A second thread has charged here: its end waits for a barrier.
+        // A second thread has charged here: the stock waits for a barrier.
         beside(gone.clone(), |gone| drop(gone.try_charge(1).unwrap())).join().unwrap();
         gone.offline().unwrap();
         let dropper = beside(gone, drop);
@@ -40,7 +41,7 @@ fn loom_settle_vs_burial() {
     });
 }
 
-/// E37. A parent that goes offline has no children, whoever is first and in whatever shard.
+/// E37. A parent that goes offline has no children, whichever thread is first, and in whichever shard.
 #[test]
 fn loom_offline_vs_create_child() {
     for name in ["child", "kid", "son", "nearest_live_ancestor"] {
@@ -58,7 +59,7 @@ fn loom_offline_vs_create_child() {
     }
 }
 
-/// Two take a group offline at once: it is offline when either is back, and leaves its parent once.
+/// Two threads take a group offline at once: it is offline when either call returns, and leaves its parent once.
 #[test]
 fn loom_offline_vs_offline() {
     model(|| {
@@ -78,7 +79,7 @@ fn loom_offline_vs_offline() {
     });
 }
 
-/// Two want one name: one gets it.
+/// Two threads want one name: one gets it.
 #[test]
 fn loom_create_vs_create() {
     model(|| {
@@ -91,7 +92,8 @@ fn loom_create_vs_create() {
     });
 }
 
-/// Whoever looks a path up while the group goes, and another comes in its object, finds the first or nobody.
+/// A thread looks a path up while the group goes and another group comes in its object: it finds the first group or
+/// none.
 #[test]
 fn loom_path_vs_burial() {
     model(|| {
@@ -112,7 +114,7 @@ fn loom_path_vs_burial() {
     });
 }
 
-/// A walk sees each group as it was when it was reached, and none twice.
+/// A walk sees each group as it was when the walk reached it, and no group twice.
 #[test]
 fn loom_walk_vs_going() {
     model(|| {

@@ -1,4 +1,4 @@
-//! Statistics: nothing that was written is lost or counted twice while other threads list, flush, unlist or release; and
+//! Statistics: no addition is lost or counted twice while other threads list, flush, unlist or release; and
 //! what a read claims about its error holds.
 
 use super::loom_lifecycle::{beside, group};
@@ -144,8 +144,8 @@ fn loom_parent_never_below_child() {
     });
 }
 
-/// E41. A thread raises a gauge in a child, which a flush reads first, and lowers it in the root, which is read last: an
-/// exact read may show a figure that the gauge never had, and its error says so.
+/// E41. A thread raises a gauge in a child, which a flush reads first, and lowers it in the root, which is read last:
+/// an exact read may show a figure that the gauge never had, and its error says so.
 #[test]
 fn loom_exact_read_vs_gauge() {
     model_without_pair(|| {
@@ -201,7 +201,8 @@ fn loom_two_readers_share_a_flush() {
     });
 }
 
-/// E18, E19. A reader lists its cells and asks while another flush begins: what it wrote is in the flush that it shares.
+/// E18, E19. A reader lists its cells and asks while another flush begins: what it wrote is in the flush that it
+/// shares.
 #[test]
 fn loom_listing_vs_shared_flush() {
     model_without_pair(|| {
@@ -234,8 +235,8 @@ fn loom_bound_vs_flush() {
     });
 }
 
-/// E20. A flush takes nothing off the bound before it was put there: an announcement that is under way while its cells are
-/// flushed does not hide what another thread has written.
+/// E20. A flush takes no grains off the bound before they were added: an announcement that is under way while its cells
+/// are flushed does not hide what another thread has written.
 #[test]
 fn loom_bound_vs_announcement() {
     const OTHER: Stat = Stat::STOCK_REFILL;
@@ -309,7 +310,7 @@ fn loom_add_vs_offline() {
     });
 }
 
-/// What a thread writes before the last bytes go back is in the parent. The next group in the object starts from nothing,
+/// What a thread writes before the last bytes go back is in the parent. The next group in the object starts from zero,
 /// and finds no cells of the last one.
 #[test]
 fn loom_stats_of_last_uncharge() {
@@ -331,7 +332,7 @@ fn loom_stats_of_last_uncharge() {
     });
 }
 
-/// E8. The next thread goes on with the cells of one that has ended, while a third reads.
+/// E8. The next thread goes on with the cells of a thread that has ended, while a third thread reads.
 #[test]
 fn loom_stats_of_thread_handed_over() {
     model_without_pair(|| {

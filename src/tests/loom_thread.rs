@@ -3,7 +3,7 @@
 use super::{assert_settled, beside, model, model_without_pair, stocked};
 use crate::PageCounter;
 
-/// E8. Credit of an ended thread is drained once, or inherited by the next thread with its block.
+/// E8. Credit of an ended thread is drained once, or the next thread has it with the block.
 #[test]
 fn loom_thread_exit_vs_drain() {
     model_without_pair(|| {
@@ -41,7 +41,7 @@ fn loom_index_reuse() {
         let user = beside(&first, |first| first.try_charge(1).unwrap());
         user.join().unwrap();
         drop(first);
-        assert_eq!(root.usage(), 0, "a counter that goes takes its charges and its credit along");
+        assert_eq!(root.usage(), 0, "a retired counter takes its charges and its credit along");
         let second = root.child();
         let user = beside(&second, |second| second.try_charge(1).unwrap());
         second.try_charge(1).unwrap();

@@ -1,10 +1,10 @@
-//! Refusals: no charge is refused while credit is stranded, in a slot or on its way.
+//! Refusals: no charge is refused while credit is stranded, in a slot or in transit.
 
 use super::{beside, model, model_without_pair, stocked};
 use crate::PageCounter;
 
-/// E5, E6. Once the stock is off, room for a charge is room: a refill in flight has brought its surplus back. By a
-/// thread whose mark as the charger is old: a new one has a fence.
+/// E5, E6. Once the stock is off, room for a charge is room: a refill in flight has brought its surplus back. The
+/// thread's mark as the charger is old: a new mark comes with a fence.
 #[test]
 fn loom_refill_vs_close() {
     model(|| {
@@ -19,7 +19,7 @@ fn loom_refill_vs_close() {
     });
 }
 
-/// E5, E6, E10. Two charges that fit together both succeed, whatever either has in transit.
+/// E5, E6, E10. Two charges that fit together both succeed, whatever credit either has in transit.
 #[test]
 fn loom_refusal_vs_refill_in_transit() {
     model(|| {
@@ -31,7 +31,7 @@ fn loom_refusal_vs_refill_in_transit() {
     });
 }
 
-/// E10. The adaptive stock: it opens and closes by itself while both charge.
+/// E10. The adaptive stock: it opens and closes by margin while both threads charge.
 #[test]
 fn loom_refusal_vs_adaptive() {
     model(|| {
@@ -57,12 +57,12 @@ fn loom_refusal_vs_put() {
         let charger = beside(&counter, |counter| counter.try_charge(38).expect("fits once the credit is drained"));
         counter.uncharge(1);
         charger.join().unwrap();
-        // By a third thread: our own slot would give us what is stranded in it.
+        // By a third thread: this thread's own slot would pay with what is stranded in it.
         beside(&counter, |counter| counter.try_charge(1).expect("the freed unit is stranded")).join().unwrap();
     });
 }
 
-/// E10. A stock that is closing still counts until its credit is back.
+/// E10. A stock that is closing counts as open until its credit is back.
 #[test]
 fn loom_refusal_vs_closing() {
     model_without_pair(|| {
@@ -76,7 +76,8 @@ fn loom_refusal_vs_closing() {
     });
 }
 
-/// E10. A refusal that found no open stock looks again: one that opened meanwhile may hold the credit it lacks.
+/// E10. A refusal that found no open stock looks again: a stock that opened meanwhile may hold the credit that it
+/// lacks.
 #[test]
 fn loom_refusal_vs_opening() {
     model_without_pair(|| {
@@ -89,7 +90,7 @@ fn loom_refusal_vs_opening() {
     });
 }
 
-/// E4. While a forced charge stands above max, no stock is open: what is freed is not credit to hit on.
+/// E4. While a forced charge stands above max, no stock is open: freed units are not credit to hit on.
 #[test]
 fn loom_forced_vs_opening() {
     model_without_pair(|| {
@@ -103,7 +104,7 @@ fn loom_forced_vs_opening() {
     });
 }
 
-/// E10. A counter that goes still counts until its credit is back.
+/// E10. The stock of a counter that is retired counts as open until its credit is back.
 #[test]
 fn loom_refusal_vs_retire() {
     model_without_pair(|| {
@@ -113,7 +114,7 @@ fn loom_refusal_vs_retire() {
         gone.try_charge(1).unwrap();
         gone.uncharge(1);
         let owner = loom::thread::spawn(move || drop(gone));
-        stays.try_charge(2).expect("nobody holds anything");
+        stays.try_charge(2).expect("no charge is left");
         owner.join().unwrap();
         assert_eq!(root.usage(), 2);
     });

@@ -1,6 +1,6 @@
-//! Waiters are served: freed bytes reach the first in line, whichever thread frees them and whichever waiter leaves, events
-//! wake their listeners, and a victim's memory reaches the charge that it was chosen for. A wake-up that is lost is a
-//! deadlock, which loom reports.
+//! Waiters are served: freed bytes reach the first in line, whichever thread frees them and whichever waiter leaves,
+//! events wake their listeners, and a victim's memory reaches the charge that it was chosen for. A wake-up that is lost
+//! is a deadlock, which loom reports.
 
 use std::future::Future;
 use std::pin::pin;
@@ -66,7 +66,7 @@ fn loom_waiter_vs_uncharge() {
     });
 }
 
-/// A byte that is put into a stock while a charge goes into line is not left there.
+/// A byte that is put into a stock while a charge goes into line does not stay there.
 #[test]
 fn loom_waiter_vs_put() {
     model(|| {
@@ -81,7 +81,7 @@ fn loom_waiter_vs_put() {
     });
 }
 
-/// E25. Two threads give bytes back at once, and the level is in the list of one: the thread that serves it sees both.
+/// E25. Two threads give bytes back at once, and the level is in the list of one: that thread sees both when it serves.
 #[test]
 fn loom_waiter_vs_two_uncharges() {
     large_model_without_pair(|| {
@@ -102,7 +102,7 @@ fn loom_waiter_vs_two_uncharges() {
     });
 }
 
-/// The first in line goes away while it is served: what it was given goes to the next.
+/// The first in line leaves while it is served: what it was given goes to the next.
 #[test]
 fn loom_wake_vs_cancel() {
     model(|| {
@@ -124,7 +124,7 @@ fn loom_wake_vs_cancel() {
     });
 }
 
-/// The first in line, past which no charge may barge any more, goes away: there is room for the next.
+/// The first in line, past which no charge may barge any more, leaves: there is room for the next.
 #[test]
 fn loom_next_vs_cancel() {
     model(|| {
@@ -157,7 +157,7 @@ fn loom_last_waiter_vs_last_uncharge() {
         assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         let other = beside(held, drop);
         drop(future);
-        // In one go: what is explored is where the other thread stands by then.
+        // In one go: the model explores where the other thread is by then.
         loom::stop_exploring();
         gone.offline().unwrap();
         drop(gone);
@@ -167,7 +167,7 @@ fn loom_last_waiter_vs_last_uncharge() {
     });
 }
 
-/// Has one charge to give.
+/// A cache with one charge to give.
 struct One(std::sync::Mutex<Option<Charge>>);
 
 impl Reclaim for One {
@@ -267,7 +267,8 @@ fn loom_event_vs_waiter() {
     });
 }
 
-/// E40. A thread that finds the first counts of a group finds them made, and two events at once are counted in the same.
+/// E40. A thread that finds the first counts of a group finds them made, and two events at once are counted in the
+/// same.
 #[test]
 fn loom_first_events_vs_read() {
     model_without_pair(|| {
@@ -303,7 +304,7 @@ fn loom_event_vs_listener_dropped() {
     });
 }
 
-/// The victim's thread gives its memory back when it is told; the charge that it was chosen for gets it.
+/// The victim's thread gives its memory back when its hook is called; the charge that it was chosen for gets it.
 #[test]
 fn loom_victim_vs_charger() {
     model(|| {
@@ -334,7 +335,7 @@ fn loom_victim_vs_charger() {
     });
 }
 
-/// Two charges that do not fit, one victim that has enough for both: it is chosen once, and the other one not at all.
+/// Two charges that do not fit, one victim that has enough for both: it is chosen once, and the other group not at all.
 #[test]
 fn loom_one_victim_for_two() {
     large_model_without_pair(|| {

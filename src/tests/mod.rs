@@ -1,5 +1,5 @@
-//! Loom models of the production types. Each names the race it explores; `.ci/mutations` breaks the code on purpose and
-//! expects the model named there to notice.
+//! Loom models of the production types. Each names the race that it explores; `.ci/mutations` breaks the code on
+//! purpose, and the model that it names must fail.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 cargo test --profile loom --lib loom_
@@ -35,7 +35,7 @@ fn model(f: impl Fn() + Sync + Send + 'static) {
 }
 
 /// The same without the barrier pair: neither *light* nor *heavy* is a fence. For edges that hold without either, see
-/// `docs::orderings`. Whatever happens with the pair happens here, too.
+/// `docs::orderings`. All that happens with the pair happens here, too.
 fn model_without_pair(f: impl Fn() + Sync + Send + 'static) {
     set_paired(false);
     explore(Builder::new(), f);
@@ -62,7 +62,7 @@ fn explore(mut builder: Builder, f: impl Fn() + Sync + Send + 'static) {
     println!("{} schedules", schedules.load(Ordering::Relaxed));
 }
 
-/// The same where loads count as exchanges, and nothing elsewhere: with loads of older values it takes too long.
+/// The same where loads count as exchanges, else no schedule: with loads of older values it takes too long.
 fn model_of_exchanges(f: impl Fn() + Sync + Send + 'static) {
     if loads_are_exchanges() {
         model(f);
@@ -83,11 +83,11 @@ fn stocked() -> CounterConfig {
     CounterConfig::new().batch(2).adaptive(false)
 }
 
-/// What every model ends with: the identity, here with nobody charging.
+/// What every model ends with: the identity, here with no charge in flight.
 #[track_caller]
 fn assert_settled(counter: &PageCounter, live: u64) {
     assert_eq!(counter.usage(), live + counter.stocked(), "usage is live charge and credit");
     counter.drain();
     assert_eq!(counter.usage(), live, "a drain leaves no credit behind");
-    assert_eq!(counter.counts().underflows, 0, "nothing is returned twice");
+    assert_eq!(counter.counts().underflows, 0, "no unit is returned twice");
 }

@@ -1,5 +1,5 @@
-//! Whole runtimes under shuttle: four to eight threads, random schedules, sequentially consistent. What loom is too
-//! small for. Each scenario ends with the master identity: usage is what is held and the credit in slots.
+//! Whole runtimes under shuttle: four to eight threads, random schedules, sequentially consistent. They are too large
+//! for loom. Each scenario ends with the master identity: usage is what is held and the credit in slots.
 //!
 //! ```text
 //! .ci/shuttle                      every scenario
@@ -62,7 +62,8 @@ fn side_by_side<T: Send + 'static>(work: impl IntoIterator<Item = Box<dyn FnOnce
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
-/// Nobody charges: what is held and the credit in slots is the usage, at each group, and a drain leaves no credit.
+/// No charge is in flight: what is held and the credit in slots is the usage, at each group, and a drain leaves no
+/// credit.
 #[track_caller]
 fn assert_adds_up(runtime: &Runtime, held: &[(&Group, u64)]) {
     let live: u64 = held.iter().map(|(_, bytes)| bytes).sum();

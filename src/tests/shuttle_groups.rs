@@ -1,4 +1,4 @@
-//! Groups that come and go while others charge them, look them up and walk past them.
+//! Groups that come and go while other threads charge them, look them up and walk past them.
 
 use super::{assert_adds_up, check, side_by_side};
 use crate::{Bytes, Charge, Group, GroupId, Limit, Limits, Runtime};
@@ -17,14 +17,14 @@ fn group(parent: &Group, name: &str) -> Group {
     parent.create(name, Limits::new()).unwrap()
 }
 
-/// Nothing is charged and nothing is dying: every object is the pool's again, once.
+/// No unit is charged and no group is dying: every object is the pool's again, once.
 #[track_caller]
 fn assert_all_gone(runtime: &Runtime) {
     assert_adds_up(runtime, &[]);
     assert_eq!((runtime.groups(), runtime.dying()), (1, 0));
     assert_eq!(runtime.pools().rows()[0].live, 1, "the root");
     let next: Vec<Group> = ["a", "b", "c", "d", "e", "f"].iter().map(|name| group(&runtime.root(), name)).collect();
-    assert!((1..next.len()).all(|at| !next[..at].contains(&next[at])), "an object buried twice is two groups'");
+    assert!((1..next.len()).all(|at| !next[..at].contains(&next[at])), "an object released twice is two groups'");
 }
 
 /// The guard gives its last byte back and takes it again, four times; it keeps its group.
@@ -36,8 +36,8 @@ fn turn_over(mut guard: Charge, id: GroupId) {
     }
 }
 
-/// Guards of groups that are offline lose their last byte and take it again, while the last handles go and others look
-/// the groups up.
+/// Guards of groups that are offline lose their last byte and take it again, while the last handles go and other
+/// threads look the groups up.
 #[test]
 fn shuttle_guards_turn_over() {
     check(1000, || {

@@ -96,8 +96,8 @@ fn shuttle_strings_of_a_store() {
     });
 }
 
-/// Threads that others move between groups charge the group that they are in. Once all moves are over, each thread is
-/// in the group of its last move.
+/// Threads that other threads move between groups charge the group that they are in. Once all moves are over, each
+/// thread is in the group of its last move.
 #[test]
 fn shuttle_members_are_moved() {
     check(300, || {

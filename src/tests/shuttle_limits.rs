@@ -1,5 +1,5 @@
-//! Limits that move while many charge: nobody is above one once it is set, and nobody is refused beside credit that
-//! lies in somebody's slots or is on its way.
+//! Limits that move while many threads charge: no group is above a limit once it is set, and no charge is refused
+//! beside credit that lies in another thread's slots or is in transit.
 
 use super::{assert_adds_up, check, side_by_side};
 use crate::{Bytes, CounterConfig, Limit, Limits, PageCounter, Runtime};
@@ -59,7 +59,8 @@ fn shuttle_an_imposed_max_sets_apart_what_is_above() {
         work.push(Box::new(move || {
             for max in [6, 2, 12, 4, 1] {
                 sets.set_max(Limit::Bytes(max)).unwrap();
-                // What is set apart first: an uncharge takes off usage, then off that. Nothing is charged by force meanwhile.
+                // What is set apart first: an uncharge takes off usage, then off that. No thread charges by force
+                // meanwhile.
                 let (forced, usage) = (sets.forced(), sets.usage());
                 assert!(usage <= max + forced, "usage {usage}, forced {forced}, max {max}");
             }
@@ -73,7 +74,8 @@ fn shuttle_an_imposed_max_sets_apart_what_is_above() {
     });
 }
 
-/// As many threads as there is room for, each with its share: nobody is refused, wherever the credit of the others is.
+/// As many threads as there is room for, each with its share: no charge is refused, wherever the credit of the other
+/// threads is.
 #[test]
 fn shuttle_nobody_is_refused_beside_credit() {
     check(300, || {

@@ -1,5 +1,5 @@
-//! Many charges at a limit, caches that give back, and victims: no charge is refused while a cache or a victim has memory
-//! to give, and a protected group keeps what it has.
+//! Many charges at a limit, caches that give back, and victims: no charge is refused while a cache or a victim has
+//! memory to give, and a protected group keeps what it has.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use crate::sync::lock::{Lock, Rank};
 use crate::sync::park;
 use crate::{Bytes, Charge, Event, Group, Limit, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
 
-/// Gives one byte back for each call, as long as there are any.
+/// A cache that gives one byte back for each call, as long as it has any.
 struct Cache(Lock<Vec<Charge>>);
 
 impl Cache {
@@ -78,7 +78,8 @@ fn shuttle_caches_give_to_each_charge_with_stock() {
     check(300, || full_caches(1));
 }
 
-/// Hogs with a thread each, which gives back what it holds when it is told; three charges that fit only without them.
+/// Hogs with a thread each, which gives back what it holds when the hook is called; three charges that fit only without
+/// them.
 fn victims(names: &[&str], each: u64) {
     let runtime = Runtime::builder().batch(Bytes(0)).max(Limit::Bytes(6)).build().unwrap();
     let root = runtime.root();
@@ -87,8 +88,8 @@ fn victims(names: &[&str], each: u64) {
     let mut victims = Vec::new();
     for name in names {
         let hog = root.create(name, Limits::new()).unwrap();
-        let (held, told) = (hog.try_charge(each).unwrap(), Arc::new(AtomicBool::new(false)));
-        let ends = told.clone();
+        let (held, cancelled) = (hog.try_charge(each).unwrap(), Arc::new(AtomicBool::new(false)));
+        let ends = cancelled.clone();
         let thread = shuttle::thread::spawn(move || {
             while !ends.load(Ordering::SeqCst) {
                 park(None);
@@ -97,13 +98,13 @@ fn victims(names: &[&str], each: u64) {
         });
         let unpark = thread.thread().clone();
         hooks.push(hog.on_cancel({
-            let (told, unpark) = (told.clone(), unpark.clone());
+            let (cancelled, unpark) = (cancelled.clone(), unpark.clone());
             move |_| {
-                told.store(true, Ordering::SeqCst);
+                cancelled.store(true, Ordering::SeqCst);
                 unpark.unpark();
             }
         }));
-        victims.push((thread, told, unpark));
+        victims.push((thread, cancelled, unpark));
     }
     let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
     for thread in 0..3 {
@@ -112,8 +113,8 @@ fn victims(names: &[&str], each: u64) {
     }
     side_by_side(work);
     assert!((1..=names.len() as u64).contains(&root.events().get(Event::OomKill)));
-    for (thread, told, unpark) in victims {
-        told.store(true, Ordering::SeqCst);
+    for (thread, cancelled, unpark) in victims {
+        cancelled.store(true, Ordering::SeqCst);
         unpark.unpark();
         thread.join().unwrap();
     }

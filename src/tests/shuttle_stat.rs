@@ -1,4 +1,4 @@
-//! Statistics of many writers: nothing is lost or counted twice while other threads list, flush, unlist or release.
+//! Statistics of many writers: no addition is lost or counted twice while other threads list, flush, unlist or release.
 
 use super::{assert_adds_up, check, side_by_side};
 use crate::hierarchy::stats;
@@ -15,8 +15,8 @@ fn exact(group: &Group) -> i64 {
     group.read_exact().get(EVENT)
 }
 
-/// Each thread writes to its group and reads exactly: it finds what it has written itself. Another thread flushes as the
-/// flusher does, which unlists.
+/// Each thread writes to its group and reads exactly: it finds what it has written itself. Another thread flushes as
+/// the flusher does, which unlists.
 #[test]
 fn shuttle_readers_find_what_they_have_written() {
     check(600, || {

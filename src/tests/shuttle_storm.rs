@@ -1,5 +1,5 @@
 //! Everything at once: five threads choose at random what they do to one small tree. What is held is added up at the
-//! end, the figures as well, and nothing may be left once all is given back.
+//! end, the figures as well, and no charge may be left once all is given back.
 
 use std::future::Future as _;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ const THREADS: usize = 5;
 const OPS: usize = 10;
 const EVENT: Stat = Stat::WORKINGSET_REFAULT;
 
-/// Gives one charge back for each call, as long as there are any.
+/// A cache that gives one charge back for each call, as long as it has any.
 struct Cache(Lock<Vec<Charge>>);
 
 impl Reclaim for Cache {

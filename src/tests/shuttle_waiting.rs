@@ -1,5 +1,5 @@
-//! Many waiters: each is served, whatever is given back, leaves, moves to another line or goes offline meanwhile. A thread
-//! that is not woken is a deadlock, which shuttle reports.
+//! Many waiters: each is served, whichever charge is given back, leaves or moves to another line, and whichever group
+//! goes offline meanwhile. A thread that is not woken is a deadlock, which shuttle reports.
 
 use std::future::Future;
 use std::pin::pin;
@@ -87,7 +87,7 @@ fn shuttle_everybody_in_line_is_served_with_stock() {
     check(300, || crowd(1));
 }
 
-/// Gives one byte back for each call, as long as there are any.
+/// A cache that gives one byte back for each call, as long as it has any.
 struct Cache(Lock<Vec<Charge>>);
 
 impl Reclaim for Cache {
@@ -125,7 +125,7 @@ fn shuttle_who_moves_to_another_line_asks_there() {
 }
 
 /// The last bytes come back while their waiter leaves, and with it the group: no thread serves the next group in its
-/// object, and none is buried twice.
+/// object, and no object is released twice.
 #[test]
 fn shuttle_who_waits_leaves_with_the_group() {
     check(2500, || {
@@ -146,7 +146,7 @@ fn shuttle_who_waits_leaves_with_the_group() {
         assert_adds_up(&runtime, &[]);
         assert_eq!((runtime.groups(), runtime.dying()), (1, 0));
         let next = ["a", "b", "c", "d"].map(|name| below(&runtime.root(), name, 1));
-        assert!((1..next.len()).all(|at| !next[..at].contains(&next[at])), "an object buried twice is two groups'");
+        assert!((1..next.len()).all(|at| !next[..at].contains(&next[at])), "an object released twice is two groups'");
     });
 }
 
@@ -186,10 +186,10 @@ fn shuttle_waits_at_random() {
     check(300, || {
         let runtime = runtime(6, 1);
         let tenants = ["acme", "blue"].map(|name| below(&runtime.root(), name, 4));
-        let heard = Arc::new(AtomicU64::new(0));
+        let notified = Arc::new(AtomicU64::new(0));
         let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
         for thread in 0..5 {
-            let (tenants, heard) = (tenants.clone(), heard.clone());
+            let (tenants, notified) = (tenants.clone(), notified.clone());
             work.push(Box::new(move || {
                 let mut group = tenants[thread % 2].clone();
                 for op in 0..6 {
@@ -201,8 +201,8 @@ fn shuttle_waits_at_random() {
                         2 => drop(block_on(group.charge_async(bytes))),
                         3 => drop(tenants[op % 2].set_max(Limit::Bytes(bytes + 1))),
                         4 => {
-                            let heard = heard.clone();
-                            let count = move |_: &_| assert!(heard.fetch_add(1, Ordering::Relaxed) < 1_000);
+                            let notified = notified.clone();
+                            let count = move |_: &_| assert!(notified.fetch_add(1, Ordering::Relaxed) < 1_000);
                             let subscription = tenants[op % 2].on_event(Event::Max, count);
                             drop(group.try_charge(bytes + 2));
                             drop(subscription);
@@ -219,7 +219,10 @@ fn shuttle_waits_at_random() {
             }));
         }
         side_by_side(work);
-        assert!(heard.load(Ordering::Relaxed) <= 5 * runtime.root().events().get(Event::Max), "each hears each once");
+        assert!(
+            notified.load(Ordering::Relaxed) <= 5 * runtime.root().events().get(Event::Max),
+            "each listener is called once for each event"
+        );
         assert_eq!([&runtime.root(), &tenants[0], &tenants[1]].map(Group::waiting), [0, 0, 0]);
         assert_adds_up(&runtime, &[]);
     });
