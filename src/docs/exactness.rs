@@ -2,7 +2,7 @@
 //!
 //! *Quiescent* means that no thread charges or uncharges below the level that is read.
 //!
-//! | figure | while others run | when quiescent |
+//! | figure | while other threads run | when quiescent |
 //! |---|---|---|
 //! | `usage` | exact for the limits at that instant; includes credit, and walks in flight that may yet be undone | live + credit |
 //! | `stocked` | an estimate: slots are read one after the other | exact |
@@ -69,36 +69,36 @@
 //!
 //! A grain is 1 event, 4,096 bytes or 65,536 ns; each addition counts as its magnitude, rounded up, so +1 and -1 make
 //! 2, and one bound holds for all items together. `batch` is the builder's `stat_batch`, 1,024 grains unless
-//! configured. A *writer* is a pair of a thread and a group of the subtree that has written since it was last unlisted;
-//! with several memory nodes, one more for each node on which the thread has accounted for the group. Pairs are
-//! unlisted once four flushes in a row have found them idle: by the periodic flusher, or by any flush that finds eight
-//! of them. Fewer pairs take more flushes: a single one 32. `Group::read` flushes now and then though its bound would
-//! allow it not to: the second read of a group, then one read of up to 64, and each while most of the pairs have
-//! stopped. So writers that have stopped leave every bound within a few flushes, or a few reads, without a flusher.
-//! Only where all reads are `read_stale` do they stay. An addition that leaves its thread with more than half a batch
-//! unannounced announces all of it, at every level, before it returns: `announced`. `flushed` is the part of it that is
-//! published.
+//! configured. A *writer* is a pair of a thread and a group of the subtree that has written since it was last unlisted.
+//! With several memory nodes there is one writer more for each node on which the thread has accounted for the group.
+//! Pairs are unlisted once four flushes in a row have found them idle: by the periodic flusher, or by any flush that
+//! finds eight of them. Fewer pairs take more flushes: a single one 32. `Group::read` flushes now and then though its
+//! bound would allow it not to: the second read of a group, then one read of up to 64, and each while most of the pairs
+//! have stopped. So writers that have stopped leave every bound within a few flushes, or a few reads, without a
+//! flusher. Only where all reads are `read_stale` do they stay. An addition that leaves its thread with more than half
+//! a batch unannounced announces all of it, at every level, before it returns: `announced`. `flushed` is the part of it
+//! that is published.
 //!
 //! A bound is about what had been written when the reader looked it up. `max_error` of `read_within(e)` is at most e.
 //!
 //! `max_error` of an exact read is what was written while the read ran: 0 if no thread wrote. The reader flushes, reads
 //! the figures, and flushes a second time. The error is all that the second flush and other flushes published since,
 //! each change as its magnitude, for all items together. So a gauge that one thread raises and another lowers may be
-//! read as a value that it never had, but there is an instant between the two flushes at which it was within the error
+//! read as a value that it never had. But there is an instant between the two flushes at which it was within the error
 //! of that value. What was written between the call and the first flush is in the figures, and what was written after
 //! the second is not. The other reads flush once at most, and their error says nothing of what was written while they
 //! ran.
 //!
 //! Is a rate limit still needed, as the patch series that restored subtree flushing asks? Hardly. A read that finds
 //! itself within its bound costs 17 ns, less than the 28 ns of the look at the clock with which `flush_ratelimited`
-//! declines; a flush costs 0.2 microseconds where one pair was written, 9 to 16 where 100 were. Only a reader that asks
+//! declines. A flush costs 0.2 microseconds where one pair was written, 9 to 16 where 100 were. Only a reader that asks
 //! at every event for a subtree with thousands of groups that are written all the time (1 to 2.6 ms for 10,000), and
 //! can do with figures of two periods ago, gains by it. (`stat/read/below_threshold`, `stat/flush_ratelimited`,
 //! `stat/flush/updated1` to `10000`; 2 cores of an AMD EPYC, Zen 4.)
 //!
 //! "Written before the call" is what the reader can know of: an addition that has returned, and which something orders
 //! before the read (the same thread, a join, a channel, a lock). Additions that run meanwhile may or may not be in.
-//! Neither the items of one read nor the threads of one item are read at one instant, so only items that only grow are
+//! Neither the items of one read nor the threads of one item are read at one instant. So only items that only grow are
 //! sure to be read as values that they had; for the others an exact read gives the error. For items that only grow a
 //! parent that is read after its child is never below it. When no thread writes, every figure is exact after one flush,
 //! and `subtree = local + subtrees of all children ever`: what a group that went offline had counted stays with its
@@ -111,18 +111,18 @@
 //! # Memory on nodes
 //!
 //! `numa_stat` is exact as `read_exact` is, and a stale one says how far it may be off, over all nodes together. When
-//! no thread accounts, for every group and item: the nodes and what is on none add up to `read_exact().get(item)`; what
-//! the groups alone have on a node adds up to what the root has there; and both are, to the byte, what `Kmem` guards
-//! hold. A guard takes off each node what it has put there, also where the group is offline by then, so what is
-//! accounted falls to zero with the guards. No figure is rounded: an object that straddles two pages is split where the
-//! first ends.
+//! no thread accounts, this holds for every group and item. The nodes and what is on none add up to
+//! `read_exact().get(item)`. What the groups alone have on a node adds up to what the root has there. Both are, to the
+//! byte, what `Kmem` guards hold. A guard takes off each node what it has put there, also where the group is offline by
+//! then, so what is accounted falls to zero with the guards. No figure is rounded: an object that straddles two pages
+//! is split where the first ends.
 //!
 //! What is accounted never exceeds what was precharged, where the placement keeps its bound. Where it does not, the
 //! rest is charged by force, and shows in `forced`. Bytes that were charged and could not be accounted (inside another
 //! slow path, where nothing of the group is published yet) are in `live` and on no node.
 //!
-//! An item of a runtime with several nodes, and the sum of its nodes, is read part by part: what moves from node to
-//! node meanwhile may be in it twice, or not at all. The error of an exact read covers that too.
+//! A read takes an item of a runtime with several nodes, and the sum of its nodes, node by node. What moves from node
+//! to node meanwhile may be in it twice, or not at all. The error of an exact read covers that too.
 //!
 //! A tier's counter holds the bytes on its nodes, and those on none yet that were admitted for it. `migrate` and
 //! `relocate` report what has happened already and force a tier; `try_migrate` asks it.
@@ -140,11 +140,11 @@
 //! More bytes only barge where they were in flight at the moment it became first, or are charged inside reclaim. The
 //! oldest charge is first, at whatever level it waits by now.
 //!
-//! What is given back below a level where a charge waits is in the level's usage when the call that gives it back
-//! returns, and each waiter that it admits has been charged and woken by then, or will be by the thread that was about
-//! to serve that level. So each admission is one wake-up. A waiter has charged no bytes until it is served. A waiter
-//! that is dropped, or whose time is over, gives back what it was given meanwhile. `charge_timeout(b, t)` returns after
-//! `t`, and what a first reclaim and the delay of *high* take besides.
+//! What is given back below a level where a charge waits has left the level's usage when the call that gives it back
+//! returns. Each waiter that it admits has been charged and woken by then, or will be by the thread that was about to
+//! serve that level. So each admission is one wake-up. A waiter has charged no bytes until it is served. A waiter that
+//! is dropped, or whose time is over, gives back what it was given meanwhile. `charge_timeout(b, t)` returns after `t`,
+//! and what a first reclaim and the delay of *high* take besides.
 //!
 //! # High
 //!

@@ -67,8 +67,8 @@
 //! * **A hook or listener that owns its own `CancelHook` or `Subscription` is never dropped**; either keeps its group's
 //!   object. A group that went offline can be chosen as long as it has a hook.
 //! * **A listener, a waker and a cancel hook run on the thread that freed, counted or charged**, with all locks of
-//!   yours that it holds, perhaps inside a reclaimer: there its charges are refused without reclaim, and it does not
-//!   wait.
+//!   yours that it holds. That thread may be inside a reclaimer: there its charges are refused without reclaim, and it
+//!   does not wait.
 //! * **Waiting for an event of a group that goes offline does not end with it.**
 //! * **The bound on barging is for the first in line.** The crate admits others behind the first for the first's
 //!   barging budget, and then for the next one's.
@@ -83,15 +83,15 @@
 //! * **A panic of a reclaimer is contained only where panics unwind.**
 //! * **A cache that owns its own `Registration` is never dropped**: the registration keeps the reclaimer.
 //! * **Statistics take memory where they are written**: with the built-in items about half a kilobyte for each pair of
-//!   a thread and a group, and as much for each group and each of its ancestors; 64 items take three times that. With
+//!   a thread and a group, and as much for each group and each of its ancestors. 64 items take three times that. With
 //!   several memory nodes the same again for each node on which anything is accounted. Once a group is gone the next
 //!   group gets that memory. What threads write goes back to the system with the tree; what is published of groups
 //!   stays in its pool.
 //! * **Where the system refuses memory for a group's statistics or counts of events**, the nearest group above that has
-//!   some counts them; so it does with a group's first event inside an allocator that charges.
+//!   some counts them. The same goes for a group's first event inside an allocator that charges.
 //! * **`own_bytes` counts what belongs to the process in full for each of its runtimes**: slots, and free objects of
 //!   pools.
-//! * **With a degraded barrier no cells are unlisted**: every flush from then on visits each thread and group that has
-//!   written once, and they stay in the bound of every read that does not flush.
+//! * **With a degraded barrier no cells are unlisted**: every flush from then on visits each pair of a thread and a
+//!   group that has written once. The pairs stay in the bound of every read that does not flush.
 //! * **Where a hit pays a fence** (`BarrierMode::Fence`) an addition to the statistics takes some 20 ns.
 //! * **At most 64 items**, those built in included.
