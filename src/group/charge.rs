@@ -1,8 +1,8 @@
 //! `Charge`: bytes held, as a value.
 //!
-//! Two words. The bytes are the reference that keeps the group's object alive, so a charge and its drop count nothing
-//! else; a guard of zero bytes has no bytes to do that with and holds a handle instead: taken before its last bytes go
-//! back, given up after its first ones came.
+//! A charge is two words. Its bytes keep the group's object alive, so a charge and its drop count nothing else. A
+//! charge of zero bytes holds a handle instead. It takes the handle before its last bytes go back, and gives the handle
+//! up after its first bytes came.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -14,10 +14,10 @@ use crate::sync::model_failed;
 use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
 
-/// Bytes charged to a group and all its ancestors. Dropping it gives them back, wherever and on whatever thread.
+/// Bytes charged to a group and all its ancestors. The drop gives them back, on whatever thread it runs.
 ///
-/// Two words, owned, `Send + 'static`; it may outlive every handle of its group, the group being offline, and the
-/// runtime. About 1 ns to make and 1 ns to drop where the thread has credit.
+/// A charge is two words, owned, `Send + 'static`. It may outlive every handle of its group and the runtime, and its
+/// group may go offline before it. To make one costs about 1 ns and to drop one 1 ns where the thread has credit.
 ///
 /// ```
 /// use memcg::{Limits, Runtime};
@@ -38,13 +38,13 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// Bytes that have been charged, or a handle that has been taken for none.
+    /// Owns bytes that have been charged, or for 0 bytes a handle that has been taken.
     #[inline(always)]
     pub(crate) fn new(header: &'static Header, bytes: u64) -> Self {
         Charge { header, bytes }
     }
 
-    /// Whatever the limits say.
+    /// Charges whatever the limits say.
     #[inline]
     pub(crate) fn by_force(header: &'static Header, bytes: u64) -> Self {
         let charged = match header.consume(bytes) {
@@ -62,7 +62,7 @@ impl Charge {
         self.header
     }
 
-    /// Bytes held.
+    /// Returns the bytes held.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -74,7 +74,7 @@ impl Charge {
         self.bytes
     }
 
-    /// Who is charged: a handle of its own.
+    /// Returns the group that is charged, as a handle of its own.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -87,7 +87,7 @@ impl Charge {
         Group::pinned(self.header.node().first())
     }
 
-    /// Hold `bytes` more, whatever the limits say: for memory that exists already. As [`Group::charge`].
+    /// Charges `bytes` more, whatever the limits say, as [`Group::charge`] does. Use it for memory that exists already.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
@@ -105,7 +105,7 @@ impl Charge {
         self.grown(charged);
     }
 
-    /// Hold `bytes` more. As [`Group::try_charge`]. May block: in async code [`merge`](Self::merge) what
+    /// Charges `bytes` more, as [`Group::try_charge`] does. It may block: in async code [`merge`](Self::merge) what
     /// [`Group::charge_async`] gives.
     ///
     /// # Errors
@@ -125,25 +125,25 @@ impl Charge {
         match self.header.consume_open(bytes) {
             Consume::Hit => {}
             missed if bytes > 0 => super::try_charge_slow(self.header, bytes, missed)?,
-            // By nothing: neither admitted nor held.
+            // To grow by 0 bytes needs no admission, and the charge has its handle or its bytes already.
             _ => {}
         }
         self.grown(bytes);
         Ok(())
     }
 
-    /// `bytes` more have been charged: from here on they keep the group.
+    /// Records that `bytes` more have been charged. From here on they keep the group.
     #[inline]
     fn grown(&mut self, bytes: u64) {
         let held = self.bytes;
-        // Usage ends at 2^63, and so does what is part of it.
+        // This does not overflow: usage ends at 2^63, and a charge is a part of usage.
         self.bytes = held + bytes;
         if held == 0 && bytes > 0 {
             zero::release(self.header.node());
         }
     }
 
-    /// Give `bytes` back, at most all. Returns how many those were.
+    /// Gives `bytes` back, at most all that it holds. Returns the bytes given back.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -166,12 +166,12 @@ impl Charge {
         bytes
     }
 
-    /// Hold exactly `bytes`: [`try_grow`](Self::try_grow), which may block, or [`shrink`](Self::shrink). May block: in
-    /// async code [`merge`](Self::merge) what [`Group::charge_async`] gives.
+    /// Grows or shrinks to exactly `bytes`, by [`try_grow`](Self::try_grow) or [`shrink`](Self::shrink). Growing may
+    /// block: in async code [`merge`](Self::merge) what [`Group::charge_async`] gives.
     ///
     /// # Errors
     ///
-    /// [`ChargeError`] where it would grow; the charge is as it was.
+    /// [`ChargeError`] where it has to grow and cannot; the charge is as it was.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
@@ -192,11 +192,11 @@ impl Charge {
         }
     }
 
-    /// Take `bytes` of it as a charge of their own. Nothing is charged or uncharged.
+    /// Takes `bytes` out of this charge as a charge of their own. It charges and uncharges nothing.
     ///
     /// # Errors
     ///
-    /// [`SplitError`] for more than there is; the charge is as it was.
+    /// [`SplitError`] for more bytes than the charge holds; the charge is as it was.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -209,7 +209,7 @@ impl Charge {
         let Some(left) = self.bytes.checked_sub(bytes) else {
             return Err(SplitError { requested: bytes, bytes: self.bytes });
         };
-        // One guard becomes two: where one of them has no bytes, that is a handle more.
+        // One charge becomes two. One of them has no bytes, so it needs one more handle.
         if bytes == 0 || left == 0 {
             zero::hold(self.header.node());
         }
@@ -217,7 +217,7 @@ impl Charge {
         Ok(Charge { header: self.header, bytes })
     }
 
-    /// Take all of it, leaving zero bytes.
+    /// Takes all bytes as a charge of their own, and leaves zero bytes here.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -227,17 +227,17 @@ impl Charge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn take(&mut self) -> Charge {
-        // Of zero bytes as of any other number: what stays needs a handle.
+        // The charge that stays has no bytes, so it needs a handle, also where the charge taken has none.
         zero::hold(self.header.node());
         Charge { header: self.header, bytes: std::mem::take(&mut self.bytes) }
     }
 
-    /// Put `other` into this charge.
+    /// Moves all bytes of `other` into this charge.
     ///
     /// # Errors
     ///
-    /// [`MergeError`] where `other` is a charge of another group, or of another counter of this one; it gives `other`
-    /// back.
+    /// [`MergeError`] where `other` is a charge of another group, or of another counter of this group. The error gives
+    /// `other` back.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -257,12 +257,13 @@ impl Charge {
         Ok(())
     }
 
-    /// Charge `to` instead, as one step. May block: in async code call it on a thread for blocking work.
+    /// Moves the charge from its group to `to`, as one step. It may block: in async code call it on a thread for
+    /// blocking work.
     ///
-    /// Below their common ancestor `to` is charged and the present group uncharged; the ancestor and all above it are
-    /// not touched, so a full parent does not stand in the way of its own children.
+    /// The transfer charges `to` and uncharges the present group below their common ancestor. It does not touch that
+    /// ancestor or any above it, so a full parent refuses no transfer between its own children.
     ///
-    /// Exact as [`Group::try_charge`]. Costs a walk on either side.
+    /// It costs a walk on either side, and is exact as [`Group::try_charge`].
     ///
     /// # Errors
     ///
@@ -294,7 +295,8 @@ impl Charge {
         Ok(())
     }
 
-    /// Never give the bytes back. Returns them. The group's object stays for ever, and its usage with it.
+    /// Never gives the bytes back. Returns how many they are. The group's object and its usage stay as long as the
+    /// process runs.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

@@ -1,4 +1,5 @@
-//! More counters than memory: spill files, swap, a tier of memory. Each has its own limits; a set is charged as one.
+//! More counters than memory: spill files, swap, a tier of memory. Each counter has its own limits, and one call
+//! charges a set of them.
 
 use smallvec::SmallVec;
 
@@ -12,7 +13,7 @@ use crate::page_counter::PeakWindow;
 use crate::thread::slot::Consume;
 use crate::units::Limit;
 
-/// Counters of a set that need no allocation.
+/// A set of up to this many counters needs no allocation.
 const COMMON: usize = 4;
 
 /// Names one counter of every group of a runtime: [`MEMORY`](Self::MEMORY), or one that the builder declared.
@@ -38,7 +39,7 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// What [`Group::try_charge`] charges.
+    /// The counter that [`Group::try_charge`] charges.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -53,7 +54,7 @@ impl Counter {
     }
 }
 
-/// Charges to several counters of one group, made as one. Dropped, all go back.
+/// Charges to several counters of one group, made as one. The drop gives all of them back.
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
@@ -66,7 +67,7 @@ impl Counter {
 pub struct ChargeSet(SmallVec<[(Counter, Charge); COMMON]>);
 
 impl ChargeSet {
-    /// Bytes held of a counter.
+    /// Returns the bytes held of a counter.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -78,7 +79,7 @@ impl ChargeSet {
         self.0.iter().filter(|(of, _)| *of == counter).map(|(_, charge)| charge.bytes()).sum()
     }
 
-    /// The charges one by one, in the order in which they were asked for.
+    /// Returns the charges one by one, in the order in which the caller asked for them.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -93,13 +94,13 @@ impl ChargeSet {
 }
 
 impl Group {
-    /// Charge several counters as one: all, or none. May block: in async code call it on a thread for blocking work.
-    /// The last is charged first.
+    /// Charges bytes to several counters as one: to all of them, or to none. It charges the last counter first. It may
+    /// block: in async code call it on a thread for blocking work.
     ///
     /// # Errors
     ///
-    /// [`ChargeError::Limit`] names the counter and the group that was full, [`ChargeError::UnknownCounter`] one that
-    /// this runtime does not have.
+    /// [`ChargeError::Limit`] names the counter and the group that was full. [`ChargeError::UnknownCounter`] names a
+    /// counter that this runtime does not have.
     ///
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
@@ -126,7 +127,7 @@ impl Group {
         Ok(ChargeSet(charges))
     }
 
-    /// One counter of this group, to read and to limit.
+    /// Returns one counter of this group, to read and to limit.
     ///
     /// # Errors
     ///
@@ -144,24 +145,24 @@ impl Group {
         let unknown = || ChargeError::UnknownCounter { group: self.clone(), counter: counter.number };
         let declared = counter.number.checked_sub(1).and_then(|at| self.node().tree().further.get(at));
         let known = counter.number == 0 || declared.is_some_and(|further| further.builder == counter.of);
-        let node = self.node().group().nth(counter.number).filter(|_| known).ok_or_else(unknown)?;
-        Ok(GroupCounter { group: self, node })
+        let found = self.node().group().nth(counter.number).filter(|_| known).ok_or_else(unknown)?;
+        Ok(GroupCounter { group: self, node: found })
     }
 
-    /// [`try_charge`](Self::try_charge) of the counter of that number, which there is.
+    /// [`try_charge`](Self::try_charge) on the counter of that number. The caller knows that the group has it.
     pub(crate) fn try_charge_number(&self, counter: usize, bytes: u64) -> Result<Charge, ChargeError> {
-        let node = self.node().group().nth(counter).unwrap_or(self.node());
-        match node.header.consume_open(bytes) {
+        let counter = self.node().group().nth(counter).unwrap_or(self.node());
+        match counter.header.consume_open(bytes) {
             Consume::Hit => {}
-            missed => try_charge_slow(node.header, bytes, missed)?,
+            missed => try_charge_slow(counter.header, bytes, missed)?,
         }
-        Ok(Charge::new(node.header, bytes))
+        Ok(Charge::new(counter.header, bytes))
     }
 
-    /// [`charge`](Self::charge) of the counter of that number, which there is.
+    /// [`charge`](Self::charge) on the counter of that number. The caller knows that the group has it.
     pub(crate) fn charge_number(&self, counter: usize, bytes: u64) -> Charge {
-        let node = self.node().group().nth(counter).unwrap_or(self.node());
-        Charge::by_force(node.header, bytes)
+        let counter = self.node().group().nth(counter).unwrap_or(self.node());
+        Charge::by_force(counter.header, bytes)
     }
 
     pub(crate) fn memory(&self) -> GroupCounter<'_> {
@@ -169,8 +170,8 @@ impl Group {
     }
 }
 
-/// One counter of a group. Figures are of the subtree; what each means and costs stands at [`Group`]'s method of that
-/// name.
+/// One counter of a group. Its figures are those of the subtree. [`Group`]'s method of the same name says what each
+/// figure means and costs.
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
@@ -189,70 +190,70 @@ pub struct GroupCounter<'a> {
 }
 
 impl GroupCounter<'_> {
-    /// `memory`, or the name that the builder gave it.
+    /// Returns `memory`, or the name that the builder gave the counter.
     pub fn name(&self) -> &str {
         self.node.further_name().unwrap_or("memory")
     }
 
-    /// Live charge and credit, in bytes.
+    /// Returns live charge and credit, in bytes.
     pub fn usage(&self) -> u64 {
         self.node.usage()
     }
 
-    /// Credit, in bytes.
+    /// Returns the credit, in bytes.
     pub fn stocked(&self) -> u64 {
         slow_path(|_, _| credit::stocked(self.node.tree(), self.node))
     }
 
-    /// The bound on credit, in bytes.
+    /// Returns the bound on credit, in bytes.
     pub fn stocked_bound(&self) -> u64 {
         self.node.bound()
     }
 
-    /// Usage minus credit, in bytes.
+    /// Returns usage minus credit, in bytes.
     pub fn live(&self) -> u64 {
-        // Credit first: what is stocked afterwards makes live larger, never negative.
+        // The credit is read first: credit stocked between the two reads makes live larger, never negative.
         let stocked = self.stocked();
         self.usage().saturating_sub(stocked)
     }
 
-    /// Bytes above max.
+    /// Returns the bytes above max.
     pub fn forced(&self) -> u64 {
         self.node.forced()
     }
 
-    /// The highest usage, in bytes.
+    /// Returns the highest usage, in bytes.
     pub fn peak(&self) -> u64 {
         self.node.peaks().ever()
     }
 
-    /// A peak of the caller's own.
+    /// Opens a peak of the caller's own.
     pub fn peak_window(&self) -> PeakWindow {
         PeakWindow::open(self.node, Box::new(self.group.clone()))
     }
 
-    /// Charges refused here.
+    /// Returns the number of charges refused here.
     pub fn refused(&self) -> u64 {
         self.node.refusals()
     }
 
-    /// The max in bytes, `u64::MAX` where there is none.
+    /// Returns the max in bytes, `u64::MAX` where there is none.
     pub fn max(&self) -> u64 {
         self.node.max()
     }
 
-    /// See [`Group::set_max`]. May block: in async code [`set_max_now`](Self::set_max_now).
+    /// Does what [`Group::set_max`] does. It may block: in async code use [`set_max_now`](Self::set_max_now).
     ///
     /// # Errors
     ///
     /// [`LimitError::NoLimitedAncestor`]. The old max holds.
     pub fn set_max(&self, limit: Limit) -> Result<u64, LimitError> {
         let excess = self.set_max_now(limit)?;
-        // Memory only: nobody gives anything else back.
+        // Reclaimers and victims give memory back and no other resource.
         Ok(if self.node.is_memory() { self.group.shrink_to_max() } else { excess })
     }
 
-    /// See [`Group::set_max_now`].
+    /// Does what [`Group::set_max_now`] does.
     ///
     /// # Errors
     ///
@@ -266,22 +267,23 @@ impl GroupCounter<'_> {
         set.map_err(|none| self.group.limit_error(kind, none))
     }
 
-    /// See [`Group::events`]: of this counter, in the subtree. Memory's are the group's.
+    /// Reads the events of this counter in the subtree, as [`Group::events`] does. The events of memory are those of
+    /// the group.
     pub fn events(&self) -> Events {
         Events::read(self.group, self.node, false)
     }
 
-    /// See [`Group::events_local`].
+    /// Reads the events of this counter in this group alone, as [`Group::events_local`] does.
     pub fn events_local(&self) -> Events {
         Events::read(self.group, self.node, true)
     }
 
-    /// Take all credit back. Returns the bytes.
+    /// Takes all credit back. Returns its bytes.
     pub fn drain(&self) -> u64 {
         slow_path(|_, _| self.node.tree().drain(self.node))
     }
 
-    /// Change the batch of this counter, here and below.
+    /// Changes the batch of this counter to `bytes`, here and in all groups below.
     pub fn set_batch(&self, bytes: u64) {
         slow_path(|_, _| self.node.tree().set_batch(self.node, bytes.min(crate::counter::config::BATCH_MAX)));
     }

@@ -1,4 +1,4 @@
-//! Who holds the memory of a group: its largest children, and a table of all that is below.
+//! Where a group's memory is: its largest children, and a table of all groups below.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -15,26 +15,27 @@ use crate::sync::Ordering;
 use crate::thread::slow_path;
 use crate::units::{Bytes, Limit};
 
-/// Children that a refusal names.
+/// The most children that a refusal names.
 pub(crate) const HOLDERS: usize = 3;
 
-/// Children that are looked at for it, while nobody comes or goes.
+/// A refusal looks at this many children at most, because no group is created or goes offline meanwhile.
 const LOOKED_AT_MAX: u32 = 256;
 
-/// Lines of a dump; what holds less is summed up.
+/// The most rows of a diagnosis. Its last line counts the groups that hold less.
 const LINES_MAX: usize = 32;
 
 /// Children of one group and what they hold, the largest first.
 pub(crate) type Holders = [Option<(Group, u64)>; HOLDERS];
 
-/// Who holds most below `level`. Allocates nothing: who asks may be an allocator, and then nobody is named.
+/// Finds the children of `level` that hold most. It allocates nothing, because the caller may be an allocator. Inside
+/// another slow path it names none.
 pub(crate) fn holders(level: &'static Counter) -> Holders {
     let mut most: [Option<(&'static Counter, u64)>; HOLDERS] = [None; HOLDERS];
     if !level.is_memory() || !(1..=LOOKED_AT_MAX).contains(&level.children()) || slow_path::is_running() {
         return [const { None }; HOLDERS];
     }
     slow_path(|_, _| {
-        // Whoever is refused does not queue for this.
+        // A thread that is refused does not queue for the lock.
         let Some(shape) = level.tree().hierarchy.try_snapshot() else { return [const { None }; HOLDERS] };
         for child in shape.children(level) {
             let mut next = Some((child, child.usage())).filter(|&(_, usage)| usage > 0);
@@ -44,14 +45,14 @@ pub(crate) fn holders(level: &'static Counter) -> Holders {
                 }
             }
         }
-        // With handles, as long as the lock keeps them.
+        // The lock keeps the children until this takes handles on them.
         most.map(|held| held.map(|(child, usage)| (Group::pinned(child), usage)))
     })
 }
 
 impl Group {
-    /// The `n` children that hold most, and the usage of each in bytes, the largest first. Nobody comes or goes while
-    /// they are listed.
+    /// Returns the `n` children that hold most with the usage of each in bytes, the largest first. No child is created
+    /// or goes offline while the call lists them.
     ///
     /// ```
     /// # use memcg::Limits;
@@ -72,8 +73,9 @@ impl Group {
         all
     }
 
-    /// What an operator wants to know of a group at its limit: all below it that holds anything, limits, who waits,
-    /// what happened. Prints as a table. Takes the tree's lock, and looks at all groups below.
+    /// Returns what an operator wants to know of a group at its limit: the groups below it that hold anything, their
+    /// limits, how many charges wait, what happened. It prints as a table. The call takes the tree's lock and looks at
+    /// all groups below.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
@@ -86,15 +88,16 @@ impl Group {
     /// ```
     pub fn diagnose(&self) -> Diagnosis {
         slow_path(|_, _| {
-            let node = self.node();
-            let mut rows = credit::figures(node.tree(), node, Row::of);
+            let group = self.node();
+            let mut rows = credit::figures(group.tree(), group, Row::of);
             let own = rows.remove(0);
             rows.sort_by_key(|row| std::cmp::Reverse(row.usage));
             Diagnosis { own, rows }
         })
     }
 
-    /// [`diagnose`](Self::diagnose), at most once in `every` for this group, whoever asks: for a log.
+    /// [`diagnose`](Self::diagnose), at most once in `every` for this group, on whatever thread: for a log. Else
+    /// `None`.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -115,7 +118,7 @@ impl Group {
     }
 }
 
-/// How a group stands: see [`Group::diagnose`].
+/// The usage, limits, waiters and events of a group and the groups below: see [`Group::diagnose`].
 #[derive(Clone, Debug)]
 pub struct Diagnosis {
     own: Row,
@@ -138,16 +141,16 @@ struct Row {
 const SHOWN: [Event; 3] = [Event::Max, Event::Oom, Event::OomKill];
 
 impl Row {
-    fn of(node: &Counter, _credit: u64) -> Row {
-        let waiting = line::length(node);
+    fn of(group: &Counter, _credit: u64) -> Row {
+        let waiting = line::length(group);
         Row {
-            path: node.path(),
-            usage: node.usage(),
-            max: node.max(),
-            high: node.high_mark(),
+            path: group.path(),
+            usage: group.usage(),
+            max: group.max(),
+            high: group.high_mark(),
             waiting,
-            first: if waiting > 0 { line::first_bytes(node) } else { 0 },
-            events: SHOWN.map(|event| events::read(node, event, true)),
+            first: if waiting > 0 { line::first_bytes(group) } else { 0 },
+            events: SHOWN.map(|event| events::read(group, event, true)),
         }
     }
 

@@ -1,4 +1,5 @@
-//! What is said when a group says no: who refused, its usage and limit, who asked for how much. One line each.
+//! The errors of groups. Each prints as one line: the group that refused, its usage and limit, the group that asked and
+//! for how much.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use crate::counter::object::Counter;
 use crate::thread::context;
 use crate::units::{Bytes, Percent};
 
-/// A charge that was not made. Nothing of it remains.
+/// Why a charge was not made. Nothing of it remains.
 ///
 /// ```
 /// use memcg::{ChargeError, Limits, Runtime};
@@ -29,20 +30,20 @@ pub enum ChargeError {
     /// It does not fit below a max.
     #[error(transparent)]
     Limit(#[from] Refusal),
-    /// It does not fit below a max, and was made inside reclaim, which does not ask for more reclaim.
+    /// It does not fit below a max. The call was made inside reclaim, which does not ask for more reclaim.
     #[error("{0}; inside reclaim, which does not nest")]
     InReclaim(Refusal),
-    /// It does not fit below a max yet, and the call waits for nobody: a victim, a reclaimer that has promised, or
-    /// another thread's reclaim is about to give memory back. Only [`Group::try_charge_undelayed`] returns it: try again
-    /// later, or wait with [`Group::charge_async`].
+    /// It does not fit below a max yet, and this call does not wait. A victim, a reclaimer that has promised, or
+    /// another thread's reclaim is about to give memory back. Only [`Group::try_charge_undelayed`] returns it. Try
+    /// again later, or wait with [`Group::charge_async`].
     #[error("{0}; others are about to give memory back, and this charge does not wait for them")]
     WouldBlock(Refusal),
-    /// It waited in line as long as it was to, and did not fit.
+    /// It waited in line for the whole time that the caller allowed, and did not fit.
     #[error("{refusal}; after {waited:.1?} in line")]
     TimedOut {
-        /// How things stood in the end.
+        /// The refusal at the end of that time.
         refusal: Box<Refusal>,
-        /// How long it took.
+        /// How long the charge waited.
         waited: Duration,
     },
     /// The group was chosen to give its memory back, by this charge or by another one.
@@ -64,9 +65,9 @@ pub enum ChargeError {
     /// A transfer between the groups of two runtimes.
     #[error("{} and {} belong to two runtimes", .from.path(), .to.path())]
     OtherRuntime {
-        /// Who has the charge.
+        /// The group that has the charge.
         from: Group,
-        /// Who was to have it.
+        /// The group that was to get the charge.
         to: Group,
     },
     /// The runtime has no such counter.
@@ -80,7 +81,7 @@ pub enum ChargeError {
 }
 
 impl ChargeError {
-    /// What the caller of a charge to `counter` is told. The caller keeps the counter.
+    /// Makes the error that a charge to `counter` returns. The caller keeps the counter.
     #[cold]
     pub(super) fn new(failure: ChargeFailure, counter: &'static Counter, requested: u64) -> ChargeError {
         let group = || Group::pinned(counter.first());
@@ -126,10 +127,10 @@ impl ChargeError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReclaimError {
-    /// This thread is in a reclaimer, or is an allocator inside this crate: reclaim does not nest.
+    /// This thread is in a reclaimer, or in an allocator that this crate has called. Reclaim does not nest.
     #[error("nothing reclaimed of {}: reclaim does not nest", .group.path())]
     InReclaim {
-        /// Whose memory was asked for.
+        /// The group whose memory was asked for.
         group: Group,
     },
 }
@@ -149,7 +150,7 @@ pub enum ReclaimError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateError {
-    /// The name is no name.
+    /// The name is not allowed.
     #[error("no group {name:?} in {}: {fault}", .parent.path())]
     Name {
         /// Where it was to be.
@@ -175,7 +176,7 @@ pub enum CreateError {
         /// The name.
         name: String,
     },
-    /// As many groups as the runtime was configured for exist, the dying ones included.
+    /// The configured most groups exist, the dying ones included.
     #[error("no group {name:?} in {}: there are {most} groups, the configured most", .parent.path())]
     Full {
         /// Where it was to be.
@@ -185,8 +186,8 @@ pub enum CreateError {
         /// The configured most.
         most: u32,
     },
-    /// The system gives no memory for it, and no object of another group is free. Nothing is lost: once something is
-    /// given back, the same call succeeds.
+    /// The system gives no memory for it, and no object of another group is free. Nothing is lost: once memory is given
+    /// back, the same call succeeds.
     #[error("no group {name:?} in {}: the system gives no {}", .parent.path(), Bytes(*.bytes as u64))]
     Memory {
         /// Where it was to be.
@@ -242,10 +243,10 @@ pub enum NameFault {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
-    /// A percentage, and no ancestor has a max to take it of.
+    /// The limit is a percentage, and no ancestor has a max to take it of.
     #[error("no {percent} of a max for {limit} of {}: no ancestor has one", .group.path())]
     NoLimitedAncestor {
-        /// The group whose limit it was to be; its parent-to-be where it is not made yet.
+        /// The group whose limit was to be set. Where that group was to be created, its parent.
         group: Group,
         /// Which limit.
         limit: &'static str,
@@ -254,7 +255,7 @@ pub enum LimitError {
     },
 }
 
-/// A group was not taken offline.
+/// Why a group was not taken offline: it has children online.
 ///
 /// ```
 /// use memcg::{Limits, Runtime};
@@ -274,7 +275,7 @@ pub struct OfflineError {
     pub children: usize,
 }
 
-/// More was to be split off than there is. Nothing changed.
+/// More bytes were to be split off than the charge holds. Nothing changed.
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
@@ -287,11 +288,11 @@ pub struct OfflineError {
 pub struct SplitError {
     /// Bytes asked for.
     pub requested: u64,
-    /// Bytes there are.
+    /// Bytes that the charge holds.
     pub bytes: u64,
 }
 
-/// Two charges of different groups, or of different counters of one. Both are as they were.
+/// The two charges are of different groups, or of different counters of one group. Both are as they were.
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
@@ -310,7 +311,7 @@ pub struct MergeError {
 }
 
 impl MergeError {
-    /// The charge that was to be merged.
+    /// Returns the charge that was to be merged.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

@@ -1,4 +1,4 @@
-//! Events of a group: read, waited for, listened to.
+//! Events of a group: a caller reads them, waits for them, or registers a listener.
 
 use std::fmt;
 use std::future::Future;
@@ -13,7 +13,7 @@ use crate::pressure::listeners::{self, Happened, ListenerGuard};
 use crate::pressure::parking::{park_until, parked_waker};
 use crate::state::events::Event;
 
-/// How often each event has happened, as of one moment; and from there on, a wait for the next.
+/// How often each event had happened when these counts were read. From there on a caller can wait for the next one.
 ///
 /// ```
 /// use memcg::Event;
@@ -32,17 +32,17 @@ pub struct Events {
 }
 
 impl Events {
-    pub(crate) fn read(group: &Group, node: &'static Counter, local: bool) -> Events {
-        let counts = Event::ALL.map(|event| events::read(node, event, local));
-        Events { counts, _group: group.clone(), node, local }
+    pub(crate) fn read(group: &Group, counter: &'static Counter, local: bool) -> Events {
+        let counts = Event::ALL.map(|event| events::read(counter, event, local));
+        Events { counts, _group: group.clone(), node: counter, local }
     }
 
-    /// How often.
+    /// Returns how often `event` had happened.
     pub fn get(&self, event: Event) -> u64 {
         self.counts[event as usize]
     }
 
-    /// All of them.
+    /// Returns all events with their counts.
     ///
     /// ```
     /// let events = memcg::Runtime::builder().build()?.root().events();
@@ -53,10 +53,11 @@ impl Events {
         Event::ALL.into_iter().zip(self.counts)
     }
 
-    /// Wait until `event` has happened more often than this says. Blocks: in async code [`changed`](Self::changed).
+    /// Waits until `event` has happened more often than this count says. Returns true then, false if it has not within
+    /// `time`. It blocks: in async code use [`changed`](Self::changed).
     ///
-    /// It may have already. False: it has not within `time`. So nothing that happens between the reading and the wait is
-    /// missed. A group that goes offline wakes no listener. Takes one lock.
+    /// Where the event has happened since these counts were read, the call returns at once. So it misses nothing
+    /// between the reading and the wait. A group that goes offline wakes no listener. The call takes one lock.
     ///
     /// ```
     /// use memcg::{Event, Limit, Runtime};
@@ -81,7 +82,8 @@ impl Events {
         true
     }
 
-    /// The same without blocking: resolves to the new count. Needs no runtime; dropped, it waits no longer.
+    /// Waits as [`wait`](Self::wait) without blocking, and without an end. The future resolves to the new count. It
+    /// needs no async runtime, and dropping it ends the wait.
     ///
     /// ```
     /// use memcg::{Event, Limit, Runtime};
@@ -133,10 +135,11 @@ impl fmt::Debug for EventFuture {
     }
 }
 
-/// A listener's place in its group; dropped, it is gone. The drop may block: in async code on another thread.
+/// The registration of a listener with its group. The drop ends it, and may block: in async code drop it on another
+/// thread.
 ///
-/// When the drop has returned no call is under way and none will begin. It waits for those that are, so do not hold a
-/// lock that the listener waits for; inside a listener, a reclaimer or a cancel hook it does not wait.
+/// When the drop has returned, no call is under way and none will begin. It waits for calls that are under way, so do
+/// not hold a lock that the listener waits for. Inside a listener, a reclaimer or a cancel hook it does not wait.
 ///
 /// ```
 /// use memcg::Event;
@@ -160,14 +163,14 @@ impl fmt::Debug for Subscription {
 }
 
 impl Happened {
-    /// The group that is listened to: it happened here, or below.
+    /// Returns the group whose listener this is. The event happened there or below.
     pub fn group(&self) -> Group {
         Group::pinned(self.group.node())
     }
 }
 
 impl Group {
-    /// What happened to the limits of this group and of all below it. A few loads.
+    /// Reads what happened to the limits of this group and of all groups below it. It costs a few loads.
     ///
     /// Source: `memory.events`.
     ///
@@ -180,7 +183,7 @@ impl Group {
         Events::read(self, self.node(), false)
     }
 
-    /// What happened to the limits of this group alone.
+    /// Reads what happened to the limits of this group alone.
     ///
     /// Source: `memory.events.local`.
     ///
@@ -197,13 +200,13 @@ impl Group {
         Events::read(self, self.node(), true)
     }
 
-    /// Call `listener` after `event` has happened here or below.
+    /// Registers `listener`, to be called after `event` has happened here or below.
     ///
-    /// By the thread that made it happen, at the end of what it does, with no lock of this crate held; it may use the
-    /// whole crate (where that thread is in a reclaimer or a hook it is in reclaim, too). One
-    /// call may stand for several events. A listener that makes its own event happen is called for it at once, up to four
-    /// deep, then with the next. A
-    /// panic is caught and reported as [`Event::Panic`], one when the listener is dropped too.
+    /// The thread that made the event happen calls it, at the end of that operation, with no lock of this crate held.
+    /// The listener may use the whole crate; where its thread is in a reclaimer or a hook, it is inside reclaim, too.
+    /// One call may stand for several events. Where a listener makes its own event happen, the thread calls it for that
+    /// at once, up to four deep, then together with the next event. A panic is caught and counted as [`Event::Panic`],
+    /// also a panic in the listener's drop.
     ///
     /// ```
     /// use memcg::{Event, Limit, Runtime};

@@ -15,7 +15,8 @@ use crate::reclaim::round::TIME_MAX;
 use crate::sync::is_over;
 use crate::thread::slot::Consume;
 
-/// A charge that waits: see [`Group::charge_async`]. Polled after it was done it stays pending.
+/// A charge that waits: see [`Group::charge_async`]. A future that is polled after it has returned its result stays
+/// pending.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct ChargeFuture {
     group: Group,
@@ -30,7 +31,8 @@ enum State {
     /// Charged, above a high.
     Delayed {
         until: Instant,
-        /// Once it has been polled: before the charge, which keeps its group.
+        /// Set by the first poll that delays. It stands before `charge` so that it drops first: the charge keeps the
+        /// group.
         alarm: Option<Alarm>,
         charge: Charge,
     },
@@ -42,8 +44,8 @@ impl ChargeFuture {
         ChargeFuture { group, bytes, undelayed: false, state: State::New }
     }
 
-    /// Ready as soon as it is charged, above a [high](Group::set_high), too: for a caller that has a timer of its own, and asks
-    /// [`Group::high_delay`] how long to wait, before this charge or after it.
+    /// Makes the future ready as soon as it is charged, also above a [high](Group::set_high). Use it where the caller
+    /// has a timer of its own, and asks [`Group::high_delay`] how long to wait, before this charge or after it.
     ///
     /// ```
     /// use memcg::{Limit, Limits, Runtime};
@@ -68,25 +70,26 @@ impl ChargeFuture {
         self
     }
 
-    /// It is charged by a walk, and perhaps delayed.
+    /// A walk has charged it. A delay may follow.
     fn charged(&mut self) {
         let charge = Charge::new(self.group.header, self.bytes);
         let until = Instant::now() + throttle::delay_after(self.group.node(), false).min(TIME_MAX);
         self.state = State::Delayed { until, alarm: None, charge };
     }
 
-    /// It is not charged yet, or delayed, and will be woken when that is over.
+    /// Whether it is not charged yet, or delayed. A wake follows when that is over.
     fn is_held_up(&mut self, waker: &Waker) -> bool {
         let State::Delayed { until, alarm, .. } = &mut self.state else { return true };
-        let node = self.group.node();
-        if self.undelayed || is_over(*until) || !throttle::is_delayed(node) {
+        let group = self.group.node();
+        if self.undelayed || is_over(*until) || !throttle::is_delayed(group) {
             return false;
         }
         match alarm {
             Some(alarm) => alarm.renew(waker),
             None => {
-                // Without a thread it is not delayed: it would have to wake itself time and again.
-                *alarm = Alarm::delay(node, *until, waker);
+                // Where there is no thread to wake it the charge is not delayed: the future would have to wake itself
+                // time and again.
+                *alarm = Alarm::delay(group, *until, waker);
                 alarm.is_some()
             }
         }

@@ -11,17 +11,17 @@ use crate::thread::slot::Consume;
 use crate::units::Limit;
 
 impl Group {
-    /// Set the usage above which charges slow down. May block: in async code call it on a thread for blocking work.
-    /// [`Limit::Max`], as it is at first: never.
+    /// Sets the usage in bytes above which charges slow down. [`Limit::Max`], the default, slows down none. It may
+    /// block: in async code call it on a thread for blocking work.
     ///
-    /// Never refused for usage, and nothing on a group that is offline: what is above it is drained and reclaimed at
-    /// once, as far as reclaimers give it. Returns the bytes that are still above.
+    /// The call is never refused for usage, and does nothing on a group that is offline. It drains and reclaims at once
+    /// what is above the limit, as far as reclaimers give it. Returns the bytes that are still above.
     ///
-    /// A charge that walks the tree and leaves this group, or finds it, above high has the excess reclaimed and is
-    /// delayed: by the kernel's formula, which grows with the square of the part by which usage is above, for at most
-    /// [`delay_max`](crate::RuntimeBuilder::delay_max): so much for each charge, where a single one is as large as
-    /// high. It is never refused for that. Not delayed: a charge from the stock, one that cannot be refused, one made
-    /// inside reclaim, a transfer.
+    /// A charge that walks the tree and leaves this group above high, or finds it there, reclaims the excess and is
+    /// delayed. The kernel's formula gives the delay. It grows with the square of the part by which usage is above, to
+    /// at most [`delay_max`](crate::RuntimeBuilder::delay_max) for each charge, where a single charge is as large as
+    /// high. A high never refuses a charge. Not delayed are a charge from the stock, one that cannot be refused, one
+    /// made inside reclaim, and a transfer.
     ///
     /// Source: `memory_high_write` and `mem_cgroup_handle_over_high` in `mm/memcontrol.c`.
     ///
@@ -46,7 +46,7 @@ impl Group {
         Ok(high::above(self.node()))
     }
 
-    /// The high in bytes, `u64::MAX` where there is none. One load.
+    /// Returns the high in bytes, `u64::MAX` where there is none. One load.
     ///
     /// ```
     /// assert_eq!(memcg::Runtime::builder().build()?.root().high(), u64::MAX);
@@ -56,9 +56,9 @@ impl Group {
         self.node().high_mark()
     }
 
-    /// What a charge of `bytes` that walks the tree would be delayed as things stand: the greatest delay among this
-    /// group and those above. Charges do not sleep for 10 ms or less. Where credit may be all that is above a high it is
-    /// drained first, which takes a barrier; else a few loads a level.
+    /// Returns how long a charge of `bytes` that walks the tree would be delayed now: the greatest delay among this
+    /// group and its ancestors. Charges do not sleep for 10 ms or less. It costs a few loads a level. Where only credit
+    /// may be above a high, the call drains it first, which takes a barrier.
     ///
     /// Source: `calculate_high_delay` in `mm/memcontrol.c`.
     ///
@@ -76,18 +76,20 @@ impl Group {
         throttle::delay_now(self.node(), bytes)
     }
 
-    /// [`try_charge`](Self::try_charge) that neither sleeps nor waits for others, for async code and for timers of one's
-    /// own: it returns the delay above a high in the place of sleeping it; zero where there is none.
+    /// [`try_charge`](Self::try_charge) that neither sleeps nor waits for other threads: for async code, and for
+    /// callers that have timers of their own. It returns the delay above a high and does not sleep it; zero where there
+    /// is none.
     ///
-    /// Reclaimers run on this thread, and where the [policy](crate::OomPolicy) chooses so do the cancel hooks of one
-    /// victim. What they give at once is this charge's. Memory that comes later is not waited for: that of the victim,
-    /// what a reclaimer has promised ([`ReclaimContext::later`](crate::ReclaimContext::later)), what another thread's
-    /// reclaim is about to free. The locks that it takes are held for bounded work of this crate.
+    /// Reclaimers run on this thread, and where the [policy](crate::OomPolicy) chooses a victim so do the victim's
+    /// cancel hooks, for one victim. What they give at once is this charge's. The call does not wait for memory that
+    /// comes later: that of the victim, what a reclaimer has promised
+    /// ([`ReclaimContext::later`](crate::ReclaimContext::later)), what another thread's reclaim is about to free.
+    /// Threads hold the locks that it takes for bounded work of this crate.
     ///
     /// # Errors
     ///
-    /// As [`try_charge`](Self::try_charge), and [`ChargeError::WouldBlock`] where memory is about to come: try again
-    /// later, or wait with [`charge_async`](Self::charge_async).
+    /// As [`try_charge`](Self::try_charge), and [`ChargeError::WouldBlock`] where memory is about to come. Then try
+    /// again later, or wait with [`charge_async`](Self::charge_async).
     ///
     /// ```
     /// use memcg::{Limit, Runtime};

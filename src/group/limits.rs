@@ -2,7 +2,8 @@
 
 use crate::units::Limit;
 
-/// Limits of a group, to be set together. What is not given keeps its default: no max, nothing protected.
+/// Limits of a group, to be set together. A limit that is not given keeps its default: no max, no high, no soft limit,
+/// nothing protected.
 ///
 /// ```
 /// use memcg::{Limit, Limits};
@@ -28,7 +29,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// All defaults.
+    /// Gives no limit: each keeps its default.
     ///
     /// ```
     /// assert_eq!(memcg::Limits::new().max, None);
@@ -38,7 +39,7 @@ impl Limits {
         Limits { min: None, low: None, high: None, max: None, soft: None }
     }
 
-    /// Bytes that reclaim never touches.
+    /// Sets the bytes that reclaim never touches.
     ///
     /// ```
     /// use memcg::{Limit, Limits};
@@ -51,7 +52,7 @@ impl Limits {
         self
     }
 
-    /// Bytes that reclaim touches last.
+    /// Sets the bytes that reclaim touches last.
     ///
     /// ```
     /// use memcg::{Limit, Limits};
@@ -65,7 +66,7 @@ impl Limits {
         self
     }
 
-    /// Usage above which charges are slowed down, never refused.
+    /// Sets the usage above which charges are slowed down, never refused.
     ///
     /// ```
     /// use memcg::{Limit, Limits, Runtime};
@@ -81,7 +82,7 @@ impl Limits {
         self
     }
 
-    /// The most bytes that charges may bring usage to.
+    /// Sets the most bytes that charges may bring usage to.
     ///
     /// ```
     /// use memcg::{Limit, Limits, Runtime};
@@ -97,7 +98,8 @@ impl Limits {
         self
     }
 
-    /// Usage above which the group, and all below it, is reclaimed first. 0: whenever it holds anything.
+    /// Sets the usage above which the group, and all groups below it, is reclaimed first. 0: whenever it holds
+    /// anything.
     ///
     /// ```
     /// use memcg::{Limit, Limits};

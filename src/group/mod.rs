@@ -1,7 +1,7 @@
-//! Groups: the tree as its users see it.
+//! Groups: the tree of counters as users hold it.
 //!
-//! A group is its counters (`counter`) with a name and a handle that keeps it. These files are faces: what they do lies
-//! in `admission`, `pressure`, `reclaim`, `lifecycle`.
+//! A group is its counters (`counter`) with a name and a handle that keeps it. These files hold the public methods and
+//! their documentation. The layers below do the work: `admission`, `pressure`, `reclaim`, `lifecycle`.
 
 mod charge;
 mod counters;
@@ -45,11 +45,12 @@ use crate::sync::model_failed;
 use crate::thread::directory::Header;
 use crate::thread::slot::Consume;
 
-/// A group: what is charged. Cheap to clone, send and share; clones name the same group, comparison is by identity.
+/// A handle on a group, the unit that is charged. A handle is cheap to clone, send and share. Clones name the same
+/// group, and comparison is by identity.
 ///
-/// A group is in its parent from [`create`](Self::create) to [`offline`](Self::offline), whether or not there is a
-/// handle; [`Runtime::group`](crate::Runtime::group) finds it by its path. Afterwards it takes no charges, and is gone
-/// with its last handle and its last [`Charge`].
+/// A group is in its parent from [`create`](Self::create) to [`offline`](Self::offline), whether or not a handle
+/// exists. [`Runtime::group`](crate::Runtime::group) finds it by its path. An offline group takes no charges, and it is
+/// gone with its last handle and its last [`Charge`].
 ///
 /// ```
 /// use memcg::{Limits, Runtime};
@@ -65,11 +66,11 @@ use crate::thread::slot::Consume;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Group {
-    /// The header of the group's first counter, on which this has a handle.
+    /// The header of the group's first counter. This value owns a handle on it.
     header: &'static Header,
 }
 
-/// Names a group for as long as the process runs: no other group ever has the same.
+/// Names a group for as long as the process runs. No other group ever has the same id.
 ///
 /// ```
 /// use memcg::{Limits, Runtime};
@@ -98,7 +99,7 @@ impl fmt::Display for GroupId {
 }
 
 impl GroupId {
-    /// The group's first counter, with a handle for the caller.
+    /// Takes a handle on the group's first counter for the caller, if the group still exists.
     pub(crate) fn pin(self) -> Option<&'static object::Counter> {
         crate::counter::make::pin(self.number, self.generation)
     }
@@ -107,15 +108,15 @@ impl GroupId {
 // === impl Group: the handle ===
 
 impl Group {
-    /// Takes over a handle on the first counter of a group.
-    pub(crate) fn from_handle(node: &'static object::Counter) -> Group {
-        Group { header: node.header }
+    /// Takes over the caller's handle on the first counter of a group.
+    pub(crate) fn from_handle(counter: &'static object::Counter) -> Group {
+        Group { header: counter.header }
     }
 
-    /// With a handle of its own; the caller keeps the group meanwhile.
-    pub(crate) fn pinned(node: &'static object::Counter) -> Group {
-        node.state().pin();
-        Group::from_handle(node)
+    /// Takes a handle of its own. The caller keeps the group meanwhile.
+    pub(crate) fn pinned(counter: &'static object::Counter) -> Group {
+        counter.state().pin();
+        Group::from_handle(counter)
     }
 
     #[inline(always)]
@@ -123,7 +124,7 @@ impl Group {
         self.header.node()
     }
 
-    /// The group's name for as long as the process runs.
+    /// Returns the group's id, which names it for as long as the process runs.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -174,24 +175,26 @@ impl fmt::Debug for Group {
 // === impl Group: charges ===
 
 impl Group {
-    /// Charge `bytes` here and above, or nowhere. May block: in async code [`charge_async`](Self::charge_async) or
-    /// [`try_charge_undelayed`](Self::try_charge_undelayed). Before the memory is allocated.
+    /// Charges `bytes` here and at all ancestors, or nowhere. Call it before you allocate the memory. It may block: in
+    /// async code use [`charge_async`](Self::charge_async) or [`try_charge_undelayed`](Self::try_charge_undelayed).
     ///
-    /// Exact as [`PageCounter::try_charge`](crate::PageCounter::try_charge): from a success on usage is within max at
-    /// every level; before a refusal all credit below the refusing level has been drained, and the reclaimers there
-    /// have been asked to give some back ([`Reclaim`](crate::Reclaim): foreign code runs on this thread, for at most
-    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time)). Above a [`high`](Self::set_high) it sleeps, and where
-    /// the [policy](crate::OomPolicy) chooses it waits for each victim, both for a bounded time. About 1 ns where this
-    /// thread has credit; else two or three read-modify-write instructions a level. 0 bytes always fit and hold the
-    /// group's object.
+    /// Before a refusal the charge drains all credit below the refusing level. It also asks the reclaimers there to
+    /// give memory back ([`Reclaim`](crate::Reclaim)): foreign code runs on this thread, for at most
+    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time). Above a [`high`](Self::set_high) the charge sleeps, and
+    /// where the [policy](crate::OomPolicy) chooses victims it waits for each of them. Both times are bounded. 0 bytes
+    /// always fit and hold the group's object.
+    ///
+    /// A charge costs about 1 ns where this thread has credit, else two or three read-modify-write instructions a
+    /// level. It is exact as [`PageCounter::try_charge`](crate::PageCounter::try_charge): from a success on usage is
+    /// within max at every level.
     ///
     /// Source: `try_charge_memcg` in `mm/memcontrol.c`.
     ///
     /// # Errors
     ///
-    /// [`ChargeError::Limit`] says which ancestor is full, [`ChargeError::InReclaim`] the same to a reclaimer, for
-    /// which no reclaimer is asked, [`ChargeError::Offline`] that the group takes no charges any more,
-    /// [`ChargeError::Cancelled`] that it was chosen to give its memory back.
+    /// [`ChargeError::Limit`] says which ancestor is full. [`ChargeError::InReclaim`] says the same to a reclaimer, for
+    /// which no reclaimer is asked. [`ChargeError::Offline`]: the group takes no charges any more.
+    /// [`ChargeError::Cancelled`]: the group was chosen to give its memory back.
     ///
     /// ```
     /// # use memcg::{Limit, Limits};
@@ -211,11 +214,11 @@ impl Group {
         Ok(Charge::new(self.header, bytes))
     }
 
-    /// Charge `bytes` here and at all ancestors, whatever the limits say, and also to a group that is offline: for
-    /// memory that exists already.
+    /// Charges `bytes` here and at all ancestors, whatever the limits say. It also charges a group that is offline. Use
+    /// it for memory that exists already.
     ///
-    /// What does not fit after stranded credit was drained goes above max and is kept apart in
-    /// [`forced`](Self::forced). The charge is smaller than `bytes` only where usage would pass 2^63.
+    /// The charge drains stranded credit first. What still does not fit goes above max, and [`forced`](Self::forced)
+    /// counts it. The charge is smaller than `bytes` only where usage would pass 2^63.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
@@ -230,7 +233,7 @@ impl Group {
     }
 }
 
-/// A charge that did not hit, delayed where it is above a high. For none, a handle.
+/// Makes a charge that did not hit, and sleeps where it is above a high. A charge of 0 bytes takes a handle.
 #[cold]
 #[inline(never)]
 fn try_charge_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {

@@ -32,7 +32,7 @@ pub struct NodeStats {
 }
 
 impl NodeStats {
-    /// What is on a node, in the group and everything below it. 0 for a node that the runtime does not have.
+    /// Returns what is on a node, in the group and all groups below it. 0 for a node that the runtime does not have.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -44,7 +44,7 @@ impl NodeStats {
         self.figures(node)[0]
     }
 
-    /// What is on a node, in the group alone.
+    /// Returns what is on a node, in the group alone.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -60,8 +60,8 @@ impl NodeStats {
         self.nodes.iter().find(|(of, _)| *of == node).map_or([0; 2], |(_, figures)| *figures)
     }
 
-    /// What is on no node, in the group and everything below it: memory that no thread has touched, and what was
-    /// [added](Group::stat_add) without a node. 0 in a runtime of one node, on which everything is.
+    /// Returns what is on no node, in the group and all groups below it: memory that no thread has touched, and what
+    /// was [added](Group::stat_add) without a node. 0 in a runtime of one node, on which everything is.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
@@ -73,7 +73,7 @@ impl NodeStats {
         self.unplaced[0]
     }
 
-    /// What is on all nodes and on none, added up.
+    /// Returns the sum of what is on all nodes and on none.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
@@ -85,7 +85,7 @@ impl NodeStats {
         self.nodes.iter().fold(self.unplaced[0], |sum, (_, [subtree, _])| sum.wrapping_add(*subtree))
     }
 
-    /// The nodes in order, with what is on each in the group and everything below it.
+    /// Returns the nodes in order, with what is on each in the group and all groups below it.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
@@ -96,8 +96,8 @@ impl NodeStats {
         self.nodes.iter().map(|(node, [subtree, _])| (*node, *subtree))
     }
 
-    /// By how much the figures together may be off from what had been written, in grains of the item's unit. See
-    /// [`Stats::max_error`](crate::Stats::max_error).
+    /// Returns by how much the figures together may be off from what had been written, in grains of the item's unit.
+    /// See [`Stats::max_error`](crate::Stats::max_error).
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -119,7 +119,7 @@ impl fmt::Display for NodeStats {
     }
 }
 
-/// Every item per node of a group: prints as `memory.numa_stat` does.
+/// All items of a group that are counted by node. It prints as `memory.numa_stat` does.
 ///
 /// ```
 /// use memcg::{NodeId, Placement};
@@ -134,7 +134,7 @@ impl fmt::Display for NodeStats {
 pub struct NumaTable(Vec<(String, NodeStats)>);
 
 impl NumaTable {
-    /// The items by name.
+    /// Returns the items with their names.
     ///
     /// ```
     /// let table = memcg::Runtime::builder().build()?.root().numa_table();
@@ -154,11 +154,11 @@ impl fmt::Display for NumaTable {
 
 impl Group {
     /// Reads an item by node, as exactly as [`read_exact`](Self::read_exact): the figures contain everything that was
-    /// written before the call, and [`NodeStats::max_error`] is what was written while the read ran. Costs two flushes of
-    /// the statistics on each node below this group. Of the root, this reads the whole runtime.
+    /// written before the call, and [`NodeStats::max_error`] is what was written while the read ran. Costs two flushes
+    /// of the statistics on each node below this group. Of the root, this reads the whole runtime.
     ///
-    /// Source: `memory_numa_stat_show` in `mm/memcontrol.c`, and NR_KMEM by node in "per-memcg-per-node kmem accounting"
-    /// (Ghiti, 2026, patch 5).
+    /// Source: `memory_numa_stat_show` in `mm/memcontrol.c`, and NR_KMEM by node in "per-memcg-per-node kmem
+    /// accounting" (Ghiti, 2026, patch 5).
     ///
     /// ```
     /// use memcg::{NodeId, Placement, Stat};
@@ -172,8 +172,8 @@ impl Group {
         self.node_stats(stat, Freshness::Exact)
     }
 
-    /// Reads what [`numa_stat`](Self::numa_stat) reads as it was published last: loads only. [`NodeStats::max_error`] says
-    /// what may be missing.
+    /// Reads what [`numa_stat`](Self::numa_stat) reads as it was published last: loads only. [`NodeStats::max_error`]
+    /// says what may be missing.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -200,7 +200,7 @@ impl Group {
     pub fn numa_table(&self) -> NumaTable {
         let items = stats::coordinator(self.node()).items.iter();
         let mut freshness = Freshness::Exact;
-        // Only the first row flushes: what it publishes the others find.
+        // Only the first row flushes. The other rows read what it published.
         let row = |item: Item<'_>| {
             (item.name.to_owned(), self.node_stats(item.stat, std::mem::replace(&mut freshness, Freshness::Stale)))
         };

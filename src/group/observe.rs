@@ -1,20 +1,20 @@
-//! Limits that count and do nothing else: to be tried out before they act.
+//! Limits that only count: an operator tries them out before they act.
 
 use super::Group;
 use crate::counter::slow_path::slow_path;
 use crate::pressure::observe;
 
 impl Group {
-    /// Count, and refuse and delay no charge. May block: in async code call it on a thread for blocking work.
+    /// Sets whether the limits of this group and of all groups below it only count, and refuse and delay no charge. It
+    /// may block: in async code call it on a thread for blocking work.
     ///
-    /// What the max and high of this group, and of all below it, would have refused
-    /// is let through and counted as [`Event::Max`](crate::Event::Max) and
-    /// [`Event::Observed`](crate::Event::Observed), at the group whose max it was. No group is
-    /// asked to give anything back for them. Limits above this group hold.
+    /// A charge that the max or high there would have refused or delayed is let through. For a max, the group whose max
+    /// it was counts [`Event::Max`](crate::Event::Max) and [`Event::Observed`](crate::Event::Observed). No group is
+    /// asked to give anything back for such charges. Limits above this group hold.
     ///
-    /// Further counters are observed, too. Charges that wait here when it begins are made at once. When the limits act
-    /// again what is above a max is set apart, as if it had been [forced](Self::forced), and reclaimers are
-    /// asked for it. Takes the tree's lock, and looks at all groups below.
+    /// Further counters are observed, too. Charges that wait here when observing begins are made at once. When the
+    /// limits act again, what is above a max counts as if it had been [forced](Self::forced), and reclaimers are asked
+    /// for it. The call takes the tree's lock and looks at all groups below.
     ///
     /// ```
     /// use memcg::{Event, Limit, Limits, Runtime};
@@ -35,7 +35,7 @@ impl Group {
         }
     }
 
-    /// This group, or one above it, is only observed. One load.
+    /// Returns whether this group, or an ancestor, is only observed. One load.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

@@ -1,4 +1,4 @@
-//! Which groups are cancelled when a group's max is met and reclaim frees nothing.
+//! Which groups a charge cancels when a group's max is met and reclaim frees nothing.
 
 use std::fmt;
 
@@ -7,10 +7,11 @@ use crate::pressure::cancel::{Cancel, OomPolicy};
 use crate::pressure::policy::{self, EXEMPT, TOGETHER};
 use crate::pressure::victims::{self, HookGuard};
 
-/// A cancel hook's place in its group; dropped, it is gone. The drop may block: in async code on another thread.
+/// The registration of a cancel hook with its group. The drop ends it, and may block: in async code drop it on another
+/// thread.
 ///
-/// When the drop has returned no call is under way and none will begin. It waits for those that are, so do not hold a
-/// lock that the hook waits for; inside a listener, a reclaimer or a hook it does not wait.
+/// When the drop has returned, no call is under way and none will begin. It waits for calls that are under way, so do
+/// not hold a lock that the hook waits for. Inside a listener, a reclaimer or a hook it does not wait.
 ///
 /// ```
 /// use memcg::{Limit, Limits, OomPolicy, Runtime};
@@ -36,20 +37,20 @@ impl fmt::Debug for CancelHook {
 }
 
 impl Cancel {
-    /// The group whose hook this is.
+    /// Returns the group whose hook this is.
     pub fn group(&self) -> Group {
         Group::pinned(self.group.node())
     }
 
-    /// The group whose max is met.
+    /// Returns the group whose max is met.
     pub fn domain(&self) -> Group {
         Group::pinned(self.domain.node())
     }
 }
 
 impl Group {
-    /// What is done about charges that the max of this group refuses, once reclaim has brought nothing;
-    /// [`OomPolicy::Inherit`] at first.
+    /// Sets what happens to charges that the max of this group refuses, once reclaim has freed nothing. The default is
+    /// [`OomPolicy::Inherit`].
     ///
     /// Source: `mem_cgroup_out_of_memory` in `mm/memcontrol.c`.
     ///
@@ -58,7 +59,7 @@ impl Group {
         policy::set_own(self.node(), policy);
     }
 
-    /// Its own policy, as it was set.
+    /// Returns the group's own policy, as it was set.
     ///
     /// ```
     /// assert_eq!(memcg::Runtime::builder().build()?.root().oom_policy(), memcg::OomPolicy::Inherit);
@@ -68,21 +69,23 @@ impl Group {
         policy::own(self.node())
     }
 
-    /// Call `hook` when this group is chosen to give its memory back: it tells the work that is done there to stop.
+    /// Registers `hook`, to be called when this group is chosen to give its memory back. The hook tells the work in
+    /// this group to stop.
     ///
-    /// A group can be chosen as long as it has a hook. It is called by the thread whose charge does not fit, on that
-    /// thread, with no lock of this crate held, while others may call it, too; what it frees at once counts, but it
-    /// should not take long. Charges that wait in this group have been refused before. The place keeps the group's object; a
-    /// group that went offline can be chosen, too. Takes one lock. Charges that it makes itself are refused at once
-    /// where they do not fit. A panic is caught and reported as
-    /// [`Event::Panic`](crate::Event::Panic), one when the hook is dropped too.
+    /// A group can be chosen as long as it has a hook, also when it is offline. The thread whose charge does not fit
+    /// calls the hook, with no lock of this crate held. Other threads may call it at the same time. What the hook frees
+    /// at once counts, but it should not take long. Charges that wait in this group have been refused before. Charges
+    /// that the hook makes itself are refused at once where they do not fit. The registration keeps the group's object.
+    /// To register takes one lock. A panic is caught and counted as [`Event::Panic`](crate::Event::Panic), also a panic
+    /// in the hook's drop.
     ///
     /// See [`OomPolicy`] for an example.
     pub fn on_cancel(&self, hook: impl Fn(&Cancel) + Send + Sync + 'static) -> CancelHook {
         CancelHook { _guard: victims::hook(self.node(), Box::new(hook)) }
     }
 
-    /// Whether all of this group's subtree is cancelled where any group in it is chosen, and compared as one.
+    /// Sets whether the whole subtree of this group is compared as one, and is cancelled where any group in it is
+    /// chosen.
     ///
     /// Source: `memory.oom.group`.
     ///
@@ -97,12 +100,12 @@ impl Group {
         policy::set_mark(self.node(), TOGETHER, together);
     }
 
-    /// See [`set_oom_group`](Self::set_oom_group).
+    /// Returns the setting of [`set_oom_group`](Self::set_oom_group).
     pub fn oom_group(&self) -> bool {
         policy::has_mark(self.node(), TOGETHER)
     }
 
-    /// Whether this group and all below it are never cancelled, not even with the subtree that they are in.
+    /// Sets whether this group and all groups below it are never cancelled, not even with the subtree that they are in.
     ///
     /// Source: an `oom_score_adj` of -1000.
     ///
@@ -116,7 +119,7 @@ impl Group {
         policy::set_mark(self.node(), EXEMPT, exempt);
     }
 
-    /// Its own setting, see [`set_oom_exempt`](Self::set_oom_exempt).
+    /// Returns the group's own setting of [`set_oom_exempt`](Self::set_oom_exempt).
     pub fn oom_exempt(&self) -> bool {
         policy::has_mark(self.node(), EXEMPT)
     }

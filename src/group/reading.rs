@@ -1,5 +1,5 @@
-//! What a group tells about itself, and its limits. No suffix: the subtree; `_local`: what no child that is online
-//! accounts for.
+//! A group's figures and limits. Names without a suffix are of the subtree. Names that end in `_local` are of what no
+//! child that is online accounts for.
 
 use super::{Group, LimitError, Limits};
 use crate::counter::credit;
@@ -12,17 +12,20 @@ use crate::units::Limit;
 // === impl Group: limits ===
 
 impl Group {
-    /// Set the most bytes that charges may bring usage to. May block: in async code [`set_max_now`](Self::set_max_now).
-    /// Returns the bytes that are above it now: 0 where usage fits.
+    /// Sets the most bytes that charges may bring usage to. Returns the bytes that are above it now, 0 where usage
+    /// fits. It may block: in async code use [`set_max_now`](Self::set_max_now).
     ///
-    /// The max is stored whatever usage is, then credit below it is drained, and reclaimers are asked for what is above
-    /// it ([`Reclaim`](crate::Reclaim): foreign code runs, for at most
-    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time)); where the group [chooses](crate::OomPolicy) others are
-    /// cancelled, one after another, and each waited for. Whoever waits in line and fits is served, whoever can never
-    /// fit any more is refused. [`set_max_now`](Self::set_max_now) asks and cancels nobody. Usage above it stands apart
-    /// in [`forced`](Self::forced), and charges are refused until enough is given back. From the return on `usage -
-    /// forced <= max`. Percentages below follow. A percentage below that has no limited ancestor any more keeps the
-    /// bytes it had. Takes the tree's lock; lowering costs a heavy barrier, and another where credit is drained.
+    /// The call stores the max whatever usage is. Then it drains the credit below and asks reclaimers for what is above
+    /// the max ([`Reclaim`](crate::Reclaim): foreign code runs, for at most
+    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time)). Where the group [chooses](crate::OomPolicy), the call
+    /// cancels other groups, one after another, and waits for each. It serves the charges that wait in line and fit,
+    /// and refuses those that can never fit any more. [`set_max_now`](Self::set_max_now) asks no reclaimer and cancels
+    /// no group.
+    ///
+    /// [`forced`](Self::forced) counts the usage above max, and charges are refused until enough is given back.
+    /// Percentages below follow. A percentage below that has no limited ancestor any more keeps the bytes it had. The
+    /// call takes the tree's lock; lowering costs a heavy barrier, and another where credit is drained. From the return
+    /// on `usage - forced <= max`.
     ///
     /// Source: `memory_max_write` in `mm/memcontrol.c`.
     ///
@@ -45,8 +48,8 @@ impl Group {
         self.memory().set_max(limit)
     }
 
-    /// Set the bytes that reclaim never touches. Told to the parent; charges do not look at it. Nothing on a group that
-    /// is offline.
+    /// Sets the bytes that reclaim never touches. The parent sums what its children protect; charges do not look at it.
+    /// It does nothing on a group that is offline.
     ///
     /// # Errors
     ///
@@ -64,8 +67,8 @@ impl Group {
         self.memory().set(LimitKind::Min, limit).map(drop)
     }
 
-    /// Set the bytes that reclaim touches last. Told to the parent; charges do not look at it. Nothing on a group that
-    /// is offline.
+    /// Sets the bytes that reclaim touches last. The parent sums what its children protect; charges do not look at it.
+    /// It does nothing on a group that is offline.
     ///
     /// # Errors
     ///
@@ -84,8 +87,8 @@ impl Group {
         self.memory().set(LimitKind::Low, limit).map(drop)
     }
 
-    /// [`set_max`](Self::set_max) that asks nobody to give anything back, and so returns at once: what is above stays
-    /// until it is given back.
+    /// [`set_max`](Self::set_max) that asks no reclaimer and cancels no group, and so returns at once. What is above
+    /// the max stays until it is given back.
     ///
     /// Source: a write to `memory.max` with `O_NONBLOCK`.
     ///
@@ -104,11 +107,11 @@ impl Group {
         self.memory().set_max_now(limit)
     }
 
-    /// Set the usage above which this group, and all below it, is reclaimed before others. 0: whenever it holds
-    /// anything; [`Limit::Max`], as it is at first: never. Nothing on a group that is offline.
+    /// Sets the usage in bytes above which this group, and all groups below it, is reclaimed before others. 0: whenever
+    /// it holds anything. [`Limit::Max`], the default: never. It does nothing on a group that is offline.
     ///
-    /// Charges that walk compare, and tell the groups above at each crossing; those from the stock do not, for credit
-    /// is usage already.
+    /// A charge that walks compares usage with it, and reports each crossing to the groups above. A charge from the
+    /// stock does not, because credit is usage already.
     ///
     /// # Errors
     ///
@@ -128,7 +131,7 @@ impl Group {
         self.memory().set(LimitKind::Soft, limit).map(drop)
     }
 
-    /// The limits as they were set, percentages as percentages.
+    /// Returns the limits as they were set, percentages as percentages.
     ///
     /// ```
     /// use memcg::{Limit, Limits, Runtime};
@@ -145,7 +148,7 @@ impl Group {
         limits.soft(set(LimitKind::Soft)).high(set(LimitKind::High))
     }
 
-    /// The soft limit in bytes, `u64::MAX` where there is none. One load.
+    /// Returns the soft limit in bytes, `u64::MAX` where there is none. One load.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -156,7 +159,7 @@ impl Group {
         limits::value(self.node(), LimitKind::Soft)
     }
 
-    /// The max in bytes, `u64::MAX` where there is none. One load.
+    /// Returns the max in bytes, `u64::MAX` where there is none. One load.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -167,7 +170,7 @@ impl Group {
         self.node().max()
     }
 
-    /// The bytes that reclaim never touches, 0 by default. One load.
+    /// Returns the bytes that reclaim never touches, 0 by default. One load.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -178,7 +181,7 @@ impl Group {
         limits::value(self.node(), LimitKind::Min)
     }
 
-    /// The bytes that reclaim touches last, 0 by default. One load.
+    /// Returns the bytes that reclaim touches last, 0 by default. One load.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -189,7 +192,7 @@ impl Group {
         limits::value(self.node(), LimitKind::Low)
     }
 
-    /// Sum over the children of min(usage, min), in bytes. Exact at every quiescent point. One load.
+    /// Returns the sum over the children of min(usage, min), in bytes. One load. Exact at every quiescent point.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -200,7 +203,7 @@ impl Group {
         self.node().children_protected(crate::counter::protection::Protection::Min)
     }
 
-    /// Sum over the children of min(usage, low), in bytes. Exact at every quiescent point. One load.
+    /// Returns the sum over the children of min(usage, low), in bytes. One load. Exact at every quiescent point.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -211,8 +214,9 @@ impl Group {
         self.node().children_protected(crate::counter::protection::Protection::Low)
     }
 
-    /// Change the batch of this group and all below it to `bytes`, at most 1 TiB; 0 switches their stock off, so that
-    /// every charge walks the tree. Their credit is drained first: the tree's lock and a heavy barrier.
+    /// Changes the batch of this group and all groups below it to `bytes`, at most 1 TiB. 0 switches their stock off,
+    /// so that every charge walks the tree. The call drains their credit first, which takes the tree's lock and a heavy
+    /// barrier.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
@@ -226,9 +230,10 @@ impl Group {
         self.memory().set_batch(bytes);
     }
 
-    /// Take all credit of this group and all below it back. Returns the bytes; complete when nobody charges meanwhile.
+    /// Takes back all credit of this group and all groups below it. Returns its bytes.
     ///
-    /// Takes the tree's lock; where there is credit a heavy barrier, at most four while others charge.
+    /// The call takes the tree's lock and, where there is credit, runs a heavy barrier: at most four while other
+    /// threads charge. The drain is complete where no thread charges meanwhile.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
@@ -245,7 +250,7 @@ impl Group {
 // === impl Group: figures ===
 
 impl Group {
-    /// Live charge and credit of the subtree, in bytes: what the limits see. One load.
+    /// Returns live charge and credit of the subtree, in bytes: what limits compare. One load.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
@@ -258,8 +263,9 @@ impl Group {
         self.node().usage()
     }
 
-    /// [`usage`](Self::usage) minus [`stocked`](Self::stocked), in bytes: what charges hold. Exact at every quiescent
-    /// point, an estimate while others run, never negative. Costs what `stocked` costs.
+    /// Returns [`usage`](Self::usage) minus [`stocked`](Self::stocked), in bytes: what charges hold. It costs what
+    /// `stocked` costs. It is exact at every quiescent point, an estimate while other threads charge, and never
+    /// negative.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -271,8 +277,8 @@ impl Group {
         self.memory().live()
     }
 
-    /// Credit of the subtree, in bytes. Exact at every quiescent point, an estimate while others run. Takes the tree's
-    /// lock, looks at one slot for each thread and group.
+    /// Returns the credit of the subtree, in bytes. The call takes the tree's lock and looks at one slot for each
+    /// thread and group. It is exact at every quiescent point, an estimate while other threads charge.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -283,8 +289,8 @@ impl Group {
         self.memory().stocked()
     }
 
-    /// The published bound on [`stocked`](Self::stocked), in bytes: over the open stocks of the subtree, threads that
-    /// touched them x 2 batches; at the root never above the budget. One load.
+    /// Returns the published bound on [`stocked`](Self::stocked), in bytes. It is the sum over the open stocks of the
+    /// subtree of threads that touched them x 2 batches. At the root it is never above the budget. One load.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
@@ -296,8 +302,8 @@ impl Group {
         self.node().bound()
     }
 
-    /// Bytes above max, by forced charges or because max was set below usage. Falls as bytes are given back, those
-    /// above max first; `usage - forced <= max`. One load.
+    /// Returns the bytes above max, by forced charges or because max was set below usage. It falls as bytes are given
+    /// back, those above max first. One load. `usage - forced <= max`.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
@@ -310,7 +316,7 @@ impl Group {
         self.node().forced()
     }
 
-    /// The highest usage that admitted charges left behind, in bytes, credit included. One load.
+    /// Returns the highest usage that admitted charges left behind, in bytes, credit included. One load.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -322,7 +328,7 @@ impl Group {
         self.memory().peak()
     }
 
-    /// A peak of the caller's own, which it may reset without disturbing others. Keeps the group's object.
+    /// Opens a peak of the caller's own. To reset it disturbs no other peak. The window keeps the group's object.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -338,7 +344,7 @@ impl Group {
         self.memory().peak_window()
     }
 
-    /// Charges refused because this group was full, its own and those of groups below. One load.
+    /// Returns the number of charges refused because this group was full, its own and those of groups below. One load.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
@@ -351,8 +357,9 @@ impl Group {
         self.memory().refused()
     }
 
-    /// [`usage`](Self::usage) without that of the children that are online, in bytes: the group's own, and what groups
-    /// that went offline left behind. An estimate while others run. Nobody comes or goes meanwhile; one load for each child.
+    /// Returns [`usage`](Self::usage) without that of the children that are online, in bytes. That is the group's own,
+    /// and what groups that went offline left behind. It costs one load for each child; no child is created or goes
+    /// offline meanwhile. It is an estimate while other threads charge.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -371,8 +378,9 @@ impl Group {
         })
     }
 
-    /// Credit in this group's own stock, and in those of groups below that went offline and are not settled, in bytes.
-    /// Exact at every quiescent point. One slot for each thread and such group.
+    /// Returns the credit in this group's own stock, and in the stocks of groups below that went offline and are not
+    /// settled, in bytes. The call looks at one slot for each thread and such group. It is exact at every quiescent
+    /// point.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
@@ -385,7 +393,7 @@ impl Group {
         slow_path(|_, _| credit::stocked_local(self.node().tree(), self.node()))
     }
 
-    /// [`usage_local`](Self::usage_local) minus [`stocked_local`](Self::stocked_local), in bytes.
+    /// Returns [`usage_local`](Self::usage_local) minus [`stocked_local`](Self::stocked_local), in bytes.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

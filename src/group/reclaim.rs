@@ -1,4 +1,4 @@
-//! Reclaim as users ask for it: registrations, reclaim before memory is needed, and what protects a group from it.
+//! Reclaim as users call it: registrations, reclaim before memory is needed, and what protects a group from it.
 
 use std::fmt;
 
@@ -22,10 +22,11 @@ use crate::sync::{Arc, model_failed};
 use crate::thread::context;
 use crate::units::Limit;
 
-/// The registration of a reclaimer with its group. The drop ends it, and may block: in async code drop it on another thread.
+/// The registration of a reclaimer with its group. The drop ends it, and may block: in async code drop it on another
+/// thread.
 ///
-/// When the drop has returned, no call is under way and none will begin. It waits for calls that are under way, so do not
-/// hold a lock that the reclaimer waits for. Inside a reclaimer it does not wait.
+/// When the drop has returned, no call is under way and none will begin. It waits for calls that are under way, so do
+/// not hold a lock that the reclaimer waits for. Inside a reclaimer it does not wait.
 ///
 /// ```
 /// use memcg::{Priority, Reclaim, ReclaimContext, Runtime};
@@ -76,22 +77,22 @@ impl fmt::Debug for Registration {
 }
 
 impl ReclaimContext<'_> {
-    /// The group whose turn it is: the reclaimer's own, or the nearest group above where that went offline.
+    /// Returns the group whose turn it is: the reclaimer's own, or the nearest group above where that went offline.
     pub fn group(&self) -> Group {
         Group::pinned(self.group.node())
     }
 
-    /// The group that is under pressure: this one or one above.
+    /// Returns the group that is under pressure: [`group`](Self::group) or one above it.
     pub fn target(&self) -> Group {
         Group::pinned(self.target.node())
     }
 }
 
 impl Group {
-    /// Ask `reclaimer` to give memory back when this group or one above is under pressure.
+    /// Registers `reclaimer`, to be asked for memory when this group or one above it is under pressure.
     ///
-    /// A group that goes offline leaves its reclaimers to its parent, as it does its charges. Makes room for this group
-    /// and those above it in the rings of reclaim; takes two locks.
+    /// A group that goes offline leaves its reclaimers to its parent, as it does its charges. The call makes room for
+    /// this group and its ancestors in the rings of reclaim. It takes two locks.
     ///
     /// See [`Reclaim`] for an example.
     pub fn register_reclaimer(&self, reclaimer: Arc<dyn Reclaim>, priority: Priority) -> Registration {
@@ -101,14 +102,15 @@ impl Group {
         Registration { tree, reclaimer }
     }
 
-    /// Ask for `bytes` back before they are needed. May block: in async code call it on a thread for blocking work.
+    /// Asks reclaimers for `bytes` before they are needed. Returns what they freed. It may block: in async code call it
+    /// on a thread for blocking work.
     ///
-    /// Asks groups in excess of their soft limits first, then all that are not protected, at last those that low
-    /// protects. This group's own protection does not hold against it, that of the groups below does. Drains the stocks
-    /// below.
+    /// The call asks groups in excess of their soft limits first, then all that are not protected, and last those that
+    /// low protects. This group's own protection does not hold against it; that of the groups below does. The call
+    /// drains the stocks below.
     ///
-    /// Goes on while a reclaimer frees something, and may free more or less than was asked for. What was freed later, or
-    /// by other threads, is not in the report. No event is counted but [`Event::Low`](crate::Event::Low).
+    /// It goes on while a reclaimer frees something, and may free more or less than `bytes`. What is freed later, or by
+    /// other threads, is not in the report. It counts no event but [`Event::Low`](crate::Event::Low).
     ///
     /// Source: `memory_reclaim` in `mm/memcontrol.c`.
     ///
@@ -126,9 +128,10 @@ impl Group {
         repeat::reclaim_now(self.node(), bytes).ok_or_else(|| ReclaimError::InReclaim { group: self.clone() })
     }
 
-    /// Keep `bytes` below max for charges that are made inside reclaim: a cache that must allocate to evict, a spill
-    /// that needs a buffer. Other charges are refused that much earlier. 0 at first; nothing where there is no max. While
-    /// this call sets it, [`max`](Self::max) may read low for a moment. Takes the tree's lock.
+    /// Keeps `bytes` below max for charges that are made inside reclaim: by a cache that must allocate to evict, or a
+    /// spill that needs a buffer. Other charges are refused that much earlier. The default is 0; where there is no max
+    /// a reserve does nothing. The call takes the tree's lock. While it runs, [`max`](Self::max) may read low for a
+    /// moment.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
@@ -145,7 +148,7 @@ impl Group {
         });
     }
 
-    /// See [`set_reserve`](Self::set_reserve).
+    /// Returns the bytes of [`set_reserve`](Self::set_reserve).
     ///
     /// ```
     /// assert_eq!(memcg::Runtime::builder().build()?.root().reserve(), 0);
@@ -155,8 +158,8 @@ impl Group {
         self.node().reserve_wanted()
     }
 
-    /// Usage is above the soft limit: pressure from here or above asks this group, and all below it, first. Exact; one
-    /// load.
+    /// Returns whether usage is above the soft limit. Pressure from here or above asks such a group, and all groups
+    /// below it, first. One load; exact.
     ///
     /// ```
     /// # use memcg::{Limit, Limits};
@@ -171,7 +174,8 @@ impl Group {
         self.node().is_in_excess()
     }
 
-    /// Groups below, at any depth, that are above their soft limits. Exact; takes the lock of the rings.
+    /// Returns the number of groups below, at any depth, that are above their soft limits. The call takes the lock of
+    /// the rings. It is exact.
     ///
     /// Source: `children_in_excess`, soft limit rework (Hocko, 2013).
     ///
@@ -187,8 +191,8 @@ impl Group {
         slow_path(|_, _| excess::count_below(self.node()))
     }
 
-    /// Whether pressure on `root` asks this group in its first pass: it is above its soft limit, or one between it and
-    /// `root` is, `root` included. What is above `root` does not count.
+    /// Returns whether pressure on `root` asks this group in its first pass. It does where this group is above its soft
+    /// limit, or a group between it and `root` is, `root` included. Groups above `root` do not count.
     ///
     /// Source: `mem_cgroup_soft_reclaim_eligible`, soft limit rework (Hocko, 2013).
     ///
@@ -206,8 +210,8 @@ impl Group {
         excess::is_soft_eligible(self.node(), root.node())
     }
 
-    /// Bytes of usage that min protects against pressure on `root`: of what the groups between have, its share. 0 for
-    /// `root` itself. Worked out from the counters as they are; a few loads a level.
+    /// Returns the bytes of usage that min protects against pressure on `root`: this group's share of what the groups
+    /// between have. 0 for `root` itself. The call computes it from the counters as they are, with a few loads a level.
     ///
     /// Source: `effective_protection` in `mm/page_counter.c`.
     ///
@@ -224,7 +228,8 @@ impl Group {
         effective::protected(self.node(), Protection::Min, root.node())
     }
 
-    /// Bytes of usage that low protects against pressure on `root`. As [`effective_min`](Self::effective_min).
+    /// Returns the bytes of usage that low protects against pressure on `root`, as
+    /// [`effective_min`](Self::effective_min) does for min.
     ///
     /// ```
     /// # use memcg::{Limit, Limits};
@@ -238,31 +243,32 @@ impl Group {
         effective::protected(self.node(), Protection::Low, root.node())
     }
 
-    /// A max has moved: whoever is above his gives back at once, or is cancelled. Returns what this group is above its
-    /// own then.
+    /// Reclaims from each group whose max has moved and that is above it, and then cancels. Returns the bytes that this
+    /// group is above its own max afterwards.
     pub(crate) fn shrink_to_max(&self) -> u64 {
-        let node = self.node();
-        let mut request = Request::new(ReclaimCause::Lowered, deadline(node));
-        let percents = slow_path(|_, _| node.tree().stocks.lock().percents);
+        let own = self.node();
+        let mut request = Request::new(ReclaimCause::Lowered, deadline(own));
+        let percents = slow_path(|_, _| own.tree().stocks.lock().percents);
         if percents {
-            // Those whose max or high has moved with this one.
-            let follows = |node: &Counter, kind| matches!(limits::set_to(node, kind), Limit::Percent(_));
-            for group in self.descendants() {
-                let node = group.node();
-                if follows(node, LimitKind::Max) {
-                    shrink(node, &mut request);
-                    cancel_excess(node);
+            // A percentage of this max has moved with it.
+            let follows = |group: &Counter, kind| matches!(limits::set_to(group, kind), Limit::Percent(_));
+            for descendant in self.descendants() {
+                let group = descendant.node();
+                if follows(group, LimitKind::Max) {
+                    shrink(group, &mut request);
+                    cancel_excess(group);
                 }
-                if follows(node, LimitKind::High) {
-                    throttle::shrink_to_high(node);
+                if follows(group, LimitKind::High) {
+                    throttle::shrink_to_high(group);
                 }
             }
         }
-        shrink(node, &mut request);
-        cancel_excess(node)
+        shrink(own, &mut request);
+        cancel_excess(own)
     }
 
-    /// Limits act again: what is above a max is reclaimed, as far as somebody gives it.
+    /// Reclaims what is above a max, here and below, as far as reclaimers give it: limits that were only observed act
+    /// again.
     pub(crate) fn shrink_all(&self) {
         let mut request = Request::new(ReclaimCause::Lowered, deadline(self.node()));
         for group in self.descendants().chain([self.clone()]) {
@@ -271,18 +277,19 @@ impl Group {
     }
 }
 
-/// Reclaims what is above a max, while anything comes. For a max that is only observed no group is asked.
-fn shrink(node: &'static Counter, request: &mut Request) {
-    if !node.is_observed() {
-        repeat::shrink(node, request, || node.usage().saturating_sub(node.max()));
+/// Reclaims what is above a max, as long as reclaimers free something. For a max that is only observed it asks no
+/// group.
+fn shrink(group: &'static Counter, request: &mut Request) {
+    if !group.is_observed() {
+        repeat::shrink(group, request, || group.usage().saturating_sub(group.max()));
     }
 }
 
-/// Where there is still something above a max, whoever can be cancelled is. Returns what remains.
-fn cancel_excess(node: &'static Counter) -> u64 {
-    let excess = || node.usage().saturating_sub(node.max());
-    if excess() > 0 && !node.is_observed() && may_call_out() {
-        cancelling::cancel_excess(node, excess);
+/// Cancels groups, where the policy chooses, while usage is above a max. Returns the bytes that remain above it.
+fn cancel_excess(group: &'static Counter) -> u64 {
+    let excess = || group.usage().saturating_sub(group.max());
+    if excess() > 0 && !group.is_observed() && may_call_out() {
+        cancelling::cancel_excess(group, excess);
     }
     excess()
 }

@@ -1,4 +1,4 @@
-//! Which group said no: its usage and limit, who asked for how much.
+//! A refused charge: the group that refused, its usage and limit, the group that asked and for how much.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use crate::units::{Bytes, Limit};
 
 /// A charge that did not fit below a max.
 ///
-/// It implies an instant during the call at which live charges, charges in flight and the bytes asked for together were
-/// above `max` at [`group`](Self::group): credit stranded in stocks was drained first. But for one that
-/// [is behind](Self::is_behind) others in line: it may have fit.
+/// There was an instant during the call at which live charges, charges in flight and the bytes asked for together were
+/// above `max` at [`group`](Self::group). The charge drained the credit stranded in stocks first. This does not hold
+/// for a charge that [is behind](Self::is_behind) others in line: it may have fit.
 ///
 /// ```
 /// use memcg::{ChargeError, Limit, Limits, Runtime};
@@ -26,10 +26,10 @@ use crate::units::{Bytes, Limit};
 /// ```
 #[derive(Debug)]
 pub struct Refusal {
-    // Plain: who makes it may be an allocator.
+    // The fields are plain values: the thread that makes a refusal may be in an allocator, and must not allocate.
     pub(crate) group: Group,
     pub(crate) requester: Group,
-    /// Its number; memory is 0.
+    /// The number of the counter that refused; memory is 0.
     pub(crate) counter: u16,
     pub(crate) requested: u64,
     pub(crate) usage: u64,
@@ -42,7 +42,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// With handles of its own. The requester keeps the levels, and the caller keeps the requester.
+    /// Takes handles of its own. The requester keeps the levels, and the caller keeps the requester.
     pub(super) fn new(requester: &'static Counter, requested: u64, refusal: &refusal::Refusal<'_>) -> Refusal {
         let level = refusal.level.header.node();
         Refusal {
@@ -59,7 +59,7 @@ impl Refusal {
         }
     }
 
-    /// The group whose max was met: the requester or an ancestor.
+    /// Returns the group whose max was met: the requester or an ancestor.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
@@ -71,7 +71,7 @@ impl Refusal {
         &self.group
     }
 
-    /// The group that was charged.
+    /// Returns the group that was charged.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
@@ -84,7 +84,7 @@ impl Refusal {
         &self.requester
     }
 
-    /// The further counter that was full; `None`: memory.
+    /// Returns the name of the further counter that was full; `None` for memory.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
@@ -96,7 +96,7 @@ impl Refusal {
         self.group.node().group().nth(self.counter.into())?.further_name()
     }
 
-    /// Bytes asked for.
+    /// Returns the bytes asked for.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
@@ -108,8 +108,8 @@ impl Refusal {
         self.requested
     }
 
-    /// Usage of the group when it refused, in bytes: live charge, but for what [`stocked_bound`](Self::stocked_bound)
-    /// leaves open.
+    /// Returns the usage of the group when it refused, in bytes. All of it is live charge but at most
+    /// [`stocked_bound`](Self::stocked_bound).
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
@@ -121,7 +121,7 @@ impl Refusal {
         self.usage
     }
 
-    /// Max of the group when it refused, in bytes.
+    /// Returns the max of the group when it refused, in bytes.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
@@ -133,8 +133,8 @@ impl Refusal {
         self.max
     }
 
-    /// Bytes that must be given back there for the charge to fit, as things stood when it was refused; 0 where it fits
-    /// and is behind others.
+    /// Returns the bytes that had to be given back there for the charge to fit, when it was refused. 0 where it fit and
+    /// was behind others.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
@@ -146,7 +146,7 @@ impl Refusal {
         self.usage().saturating_add(self.requested()).saturating_sub(self.max().saturating_sub(self.reserve()))
     }
 
-    /// What of the max is kept for charges made inside reclaim, in bytes: see [`Group::set_reserve`].
+    /// Returns the bytes of the max that are kept for charges made inside reclaim: see [`Group::set_reserve`].
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
@@ -159,8 +159,8 @@ impl Refusal {
         self.reserve
     }
 
-    /// Whether an older charge waits in line there. A charge that would fit is refused, too, once others have charged
-    /// past the first in line as much as it asks for: see [`Group::charge_timeout`].
+    /// Returns whether an older charge waited in line there. A charge that would fit is refused, too, once other
+    /// charges have barged past the first in line by as many bytes as it asks for: see [`Group::charge_timeout`].
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
@@ -172,9 +172,10 @@ impl Refusal {
         self.is_behind
     }
 
-    /// The groups that held most below the group when it refused: up to three of its children and the usage of each, the largest
-    /// first. None where the group has more than 256 children, which [`Group::top`] is for, where a group came
-    /// or went at that moment, for a further counter, or where an allocator was refused inside this crate.
+    /// Returns the groups that held most below the group when it refused: up to three of its children and the usage of
+    /// each in bytes, the largest first. It is empty where the group has more than 256 children (use [`Group::top`]),
+    /// where a group was created or went offline at that moment, for a further counter, and where an allocator was
+    /// refused inside this crate.
     ///
     /// ```
     /// # use memcg::{ChargeError, Limit, Limits, Runtime};
@@ -189,7 +190,7 @@ impl Refusal {
         self.holders.iter().flatten().map(|(group, usage)| (group, *usage))
     }
 
-    /// The published bound on credit below the group when it refused, in bytes; 0 in all but rare races.
+    /// Returns the published bound on credit below the group when it refused, in bytes. 0 in all but rare races.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;

@@ -1,4 +1,4 @@
-//! Statistics of a group: any thread writes them, and a reader says how fresh it wants them.
+//! Statistics of a group: any thread writes them, and a reader chooses how fresh they must be.
 
 use super::{Charge, Group};
 use crate::hierarchy::stats;
@@ -7,9 +7,9 @@ use crate::stat::visits::Unlist;
 use crate::stat::{Stat, Stats};
 
 impl Group {
-    /// Adds to an item: 2 ns, no lock, no read-modify-write instruction, at any depth. The first addition of a thread to a
-    /// group makes the thread's cells, which takes the lock of the statistics. Now and then the thread announces to the
-    /// ancestors what it has written, about 5 ns for each.
+    /// Adds to an item: 2 ns, no lock, no read-modify-write instruction, at any depth. The first addition of a thread
+    /// to a group makes the thread's cells, which takes the lock of the statistics. Now and then the thread announces
+    /// to the ancestors what it has written, about 5 ns for each.
     ///
     /// Adding zero makes no writer, so no read is less exact for it.
     ///
@@ -33,8 +33,8 @@ impl Group {
         stats::add(self.header, stat, delta);
     }
 
-    /// Reads the figures that were published last: loads only, about 10 ns. [`Stats::max_error`] says what may be missing:
-    /// what was announced since, and half a batch for each writer.
+    /// Reads the figures that were published last. It costs loads only, about 10 ns. [`Stats::max_error`] says what may
+    /// be missing: what was announced since, and half a batch for each writer.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -77,10 +77,10 @@ impl Group {
         stats::read(self.node(), Freshness::Threshold)
     }
 
-    /// Reads figures that miss at most `max_error` grains of each item's unit ([`Unit::grain`](crate::Unit::grain)) of what
-    /// was written before the call. The read flushes where the published figures may miss more. What threads write while
-    /// the read runs comes on top: only [`read_exact`](Self::read_exact) says how much that is. Each writer of the subtree
-    /// may hold back half a batch, so a read that allows less than all of them together always flushes.
+    /// Reads figures that miss at most `max_error` grains of each item's unit ([`Unit::grain`](crate::Unit::grain)) of
+    /// what was written before the call. The read flushes where the published figures may miss more. What threads write
+    /// while the read runs comes on top: only [`read_exact`](Self::read_exact) says how much that is. Each writer of
+    /// the subtree may hold back half a batch, so a read that allows less than all of them together always flushes.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -97,18 +97,18 @@ impl Group {
     /// Reads figures with everything that was written before the call.
     ///
     /// Exact means: if no thread writes while the read runs, each figure is the sum of what was written, and
-    /// [`Stats::max_error`] is 0. The read visits threads that write meanwhile at different instants. So an item that rises
-    /// on one thread and falls on another may have a value that it never had, such as a gauge below 0. Then `max_error` is
-    /// what all threads wrote between two looks at them, the first before the figures and the second after them. There is
-    /// an instant during the call at which every figure was within `max_error` of the sum of all that had been written,
-    /// for all items at once.
+    /// [`Stats::max_error`] is 0. The read visits threads that write meanwhile at different instants. So an item that
+    /// rises on one thread and falls on another may have a value that it never had, such as a gauge below 0. Then
+    /// `max_error` is what all threads wrote between two looks at them, the first before the figures and the second
+    /// after them. There is an instant during the call at which every figure was within `max_error` of the sum of all
+    /// that had been written, for all items at once.
     ///
-    /// The read flushes the subtree twice: two visits to each pair of a thread and a group in it that has written lately.
-    /// It runs no barrier, unless visits to idle pairs have come to cost as much: then one barrier takes them out of
-    /// later flushes until they write again.
+    /// The read flushes the subtree twice: two visits to each pair of a thread and a group in it that has written
+    /// lately. It runs no barrier, unless visits to idle pairs have come to cost as much: then one barrier takes them
+    /// out of later flushes until they write again.
     ///
-    /// Readers that ask at once share the work, and none waits for more than a small part of another's. An allocator that
-    /// calls this inside another call of this crate gets what is published, with what may be missing.
+    /// Readers that ask at once share the work, and none waits for more than a small part of another's. An allocator
+    /// that calls this inside another call of this crate gets what is published, with what may be missing.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -140,8 +140,8 @@ impl Group {
         stats::flush(self.node(), Unlist::Many);
     }
 
-    /// Does what [`flush`](Self::flush) does where more than [`read`](Self::read) allows may be missing, and only while the
-    /// periodic flush is more than one full cycle late. Returns whether it flushed.
+    /// Does what [`flush`](Self::flush) does where more than [`read`](Self::read) allows may be missing, and only while
+    /// the periodic flush is more than one full cycle late. Returns whether it flushed.
     ///
     /// Source: `mem_cgroup_flush_stats_ratelimited` in `mm/memcontrol.c`.
     ///
@@ -158,8 +158,8 @@ impl Group {
 }
 
 impl Charge {
-    /// Does what [`Group::stat_add`] does on the group that is charged. This is for code that has the charge and no handle,
-    /// as where the memory is freed. It takes some 20 ns through a charge of a further counter.
+    /// Does what [`Group::stat_add`] does on the group that is charged. This is for code that has the charge and no
+    /// handle, as where the memory is freed. It takes some 20 ns through a charge of a further counter.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

@@ -1,4 +1,4 @@
-//! Groups among others: made below a parent, found, taken offline.
+//! Groups as a tree: to create a group, to find its relatives, to take it offline.
 
 use super::error::{CreateError, LimitError, NameFault, OfflineError};
 use super::{Group, Limits};
@@ -16,7 +16,7 @@ use crate::stat::visits::Unlist;
 use crate::units::Limit;
 
 impl Group {
-    /// The longest name, in bytes.
+    /// The length of the longest name, in bytes.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -27,15 +27,15 @@ impl Group {
     /// ```
     pub const NAME_MAX: usize = 255;
 
-    /// A group below this one. Its limits hold from its first charge on.
+    /// Creates a group below this one. Its limits hold from its first charge on.
     ///
-    /// The first child makes this group give its own credit back. About half a microsecond; where many threads create
-    /// groups they rarely wait for each other.
+    /// When its first child is created, this group gives its own credit back. A call costs about half a microsecond.
+    /// Threads that create groups at the same time rarely wait for each other.
     ///
     /// # Errors
     ///
-    /// [`CreateError`]: the name is no name or taken, this group is offline, the configured most groups exist, the system
-    /// gives no memory, a limit does not hold. Nothing is made then.
+    /// [`CreateError`]: the name is not allowed or taken, this group is offline, the configured most groups exist, the
+    /// system gives no memory, or a limit does not hold. Then nothing is created.
     ///
     /// ```
     /// use memcg::{Limits, Runtime};
@@ -47,18 +47,18 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn create(&self, name: &str, limits: Limits) -> Result<Group, CreateError> {
-        let (node, parent) = (self.node(), || self.clone());
+        let (group, parent) = (self.node(), || self.clone());
         let fault = |fault| CreateError::Name { parent: parent(), name: name.into(), fault };
         if let Some(length) = fault_of_length(name) {
             return Err(fault(length));
         }
-        // First of all: beside a million others it takes a while until that is at hand.
-        let hash = node.tree().hierarchy.expect(node, name);
+        // First, because it prefetches the name's bucket: in a table of a million groups that takes a while.
+        let hash = group.tree().hierarchy.expect(group, name);
         if let Some(char) = fault_of_chars(name) {
             return Err(fault(char));
         }
         let Limits { min, low, high, max, soft } = limits;
-        let knobs = [
+        let wanted = [
             (LimitKind::Max, max),
             (LimitKind::Min, min),
             (LimitKind::Low, low),
@@ -66,18 +66,19 @@ impl Group {
             (LimitKind::High, high),
         ];
         let set = |new: &Counter| {
-            let mut set = knobs.iter().filter_map(|&(kind, limit)| Some((kind, limit?)));
+            let mut set = wanted.iter().filter_map(|&(kind, limit)| Some((kind, limit?)));
             set.try_for_each(|(kind, limit)| limits::set_unlinked(new, kind, limit).map_err(|none| (kind, none)))
         };
-        let percents = knobs.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
-        let create = || slow_path(|_, _| create::create(node.tree(), node, name, hash, percents, set));
+        let percents = wanted.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
+        let create = || slow_path(|_, _| create::create(group.tree(), group, name, hash, percents, set));
         let mut created = create();
         if let Err(NotCreated::Full(_)) = created {
-            // What is in the way may have nothing but credit: it is buried at the end of this slow path.
-            slow_path(|_, _| retire::settle(node.tree()));
+            // The groups that are in the way may hold nothing but credit. Then they are released at the end of this
+            // slow path.
+            slow_path(|_, _| retire::settle(group.tree()));
             created = create();
         }
-        node.tree().own_may_have_changed();
+        group.tree().own_may_have_changed();
         created.map(Group::from_handle).map_err(|why| match why {
             NotCreated::Offline => CreateError::Offline { parent: parent(), name: name.into() },
             NotCreated::Taken => CreateError::Taken { parent: parent(), name: name.into() },
@@ -98,7 +99,7 @@ impl Group {
         LimitError::NoLimitedAncestor { group: self.clone(), limit, percent }
     }
 
-    /// The name that it has in its parent; the root has none.
+    /// Returns the group's name in its parent; the root's is empty.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -109,7 +110,8 @@ impl Group {
         self.node().name()
     }
 
-    /// The names from the root to here, as in `/acme/q17`; the root is `/`. Also of a group that is offline.
+    /// Returns the names from the root to here, as in `/acme/q17`; the root is `/`. It works on a group that is
+    /// offline, too.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -121,7 +123,7 @@ impl Group {
         self.node().path()
     }
 
-    /// The group above, also of a group that is offline.
+    /// Returns the group above, `None` for the root. It works on a group that is offline, too.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -133,7 +135,7 @@ impl Group {
         self.node().incarnation().parent.map(Group::pinned)
     }
 
-    /// The groups above, nearest first.
+    /// Returns the groups above, nearest first.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -146,7 +148,7 @@ impl Group {
         std::iter::successors(self.parent(), Group::parent)
     }
 
-    /// The groups directly below that are online, in no order: those of one moment.
+    /// Returns the groups directly below that are online at one moment, in no order.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -158,8 +160,8 @@ impl Group {
         slow_path(|_, _| self.node().tree().hierarchy.snapshot().children(self.node()).map(Group::pinned).collect())
     }
 
-    /// The groups below that are online, parents first. They may come and go meanwhile: each is looked up as the walk
-    /// reaches its parent.
+    /// Returns the groups below that are online, parents first. Groups may be created and go offline meanwhile: the
+    /// walk looks up the children of a group when it reaches that group.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -177,19 +179,20 @@ impl Group {
         })
     }
 
-    /// Stop admission, and leave the parent: the name is free at once, min and low protect nothing any more. What is
-    /// charged stays charged, here and at the ancestors, until its [`Charge`](crate::Charge)s are dropped; then, and
-    /// with the last handle, the group's object is used again.
+    /// Takes the group offline: it takes no charges any more and leaves its parent. Its name is free at once, and its
+    /// min and low protect nothing any more. What is charged stays charged, here and at the ancestors, until its
+    /// [`Charge`](crate::Charge)s are dropped. After the last charge and the last handle the group's object is used
+    /// again.
     ///
-    /// Its statistics stay in its ancestors' figures. Its credit goes back: where only this thread ever charged the
-    /// group at once, else with one barrier for many such groups, in the next drain or in
-    /// [`Runtime::settle`](crate::Runtime::settle). Does nothing to a group that is offline.
+    /// The group's statistics stay in its ancestors' figures. Its credit goes back at once where only this thread ever
+    /// charged the group. Else it goes back with one barrier for many such groups, in the next drain or in
+    /// [`Runtime::settle`](crate::Runtime::settle). The call does nothing to a group that is offline.
     ///
     /// Source: `mem_cgroup_css_offline` in `mm/memcontrol.c`.
     ///
     /// # Errors
     ///
-    /// [`OfflineError`] where it has children that are online.
+    /// [`OfflineError`] where the group has children that are online.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -205,13 +208,13 @@ impl Group {
     pub fn offline(&self) -> Result<(), OfflineError> {
         let gone = slow_path(|_, _| offline::offline(self.node().tree(), self.node()));
         gone.map_err(|HasChildren(children)| OfflineError { group: self.clone(), children })?;
-        // What is written from here on goes up with a later flush, or with the burial.
+        // What threads write from here on goes up with a later flush, or with the release.
         stats::flush(self.node(), Unlist::Never);
         self.node().tree().own_has_gone_offline(self.node());
         Ok(())
     }
 
-    /// [`offline`](Self::offline) this group and all below it, as one step, with one barrier.
+    /// Takes this group and all groups below it [`offline`](Self::offline), as one step, with one barrier.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -227,7 +230,7 @@ impl Group {
         self.node().tree().own_has_changed();
     }
 
-    /// Whether admission has stopped. One load.
+    /// Returns whether the group is offline. One load.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -241,7 +244,7 @@ impl Group {
     }
 }
 
-/// Where there is memory for it.
+/// The name, or an empty string where there is no memory for a copy.
 fn copy_of(name: &str) -> String {
     let mut copy = String::new();
     if copy.try_reserve_exact(name.len()).is_ok() {

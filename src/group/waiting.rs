@@ -1,4 +1,4 @@
-//! Charges that wait for room: blocking, as a future, as configured.
+//! Charges that wait for room: they block, or are a future, or do what a configuration says.
 
 use std::time::{Duration, Instant};
 
@@ -11,26 +11,29 @@ use crate::pressure::{line, throttle};
 use crate::thread::slot::Consume;
 
 impl Group {
-    /// Charge `bytes`, and where they do not fit wait in line for so long at most. Blocks: in async code
+    /// Charges `bytes`, and where they do not fit waits in line for at most `time`. It blocks: in async code use
     /// [`charge_async`](Self::charge_async) with a time limit around it.
     ///
-    /// First all that [`try_charge`](Self::try_charge) does. Then the charge waits in line at the group whose max is met,
-    /// behind those that came before; a thread that gives bytes back there charges them for the first in line and wakes it
-    /// with the charge made. Other charges may barge past the first, those behind it and new ones, until together they have
-    /// been admitted as many bytes as it asks for, at whatever level; from then on none may. (More only by what others had in
-    /// flight at the moment in which it became first.) A charge that waits holds nothing. Reclaimers are asked again from
+    /// The call first does all that [`try_charge`](Self::try_charge) does. Then the charge waits in line at the group
+    /// whose max is met, behind those that came before. A thread that gives bytes back there charges them for the first
+    /// in line, and wakes it with the charge made. A charge that waits holds nothing. Reclaimers are asked again from
     /// time to time.
-    /// The time is for the line and for victims: a first reclaim, and the delay above a [high](Self::set_high), come on
+    ///
+    /// Other charges may barge past the first, those behind it and new ones, until together they have been admitted as
+    /// many bytes as it asks for, at whatever level. From then on none may. (They exceed this only by what other
+    /// threads had in flight at the moment in which the charge became first.)
+    ///
+    /// `time` is for the line and for victims. A first reclaim and the delay above a [high](Self::set_high) come on
     /// top. To wait in line takes two locks and closes the stocks below that group.
     ///
-    /// Do not wait while you hold memory that others wait for: what is not given back cannot be given out. A time limit ends
-    /// that, and so does [`OomPolicy::Choose`](crate::OomPolicy::Choose).
+    /// Do not wait while you hold memory that other charges wait for: they all would wait. A time limit ends that, and
+    /// so does [`OomPolicy::Choose`](crate::OomPolicy::Choose).
     ///
     /// # Errors
     ///
-    /// [`ChargeError::TimedOut`]; [`ChargeError::Limit`] at once, for what could never fit;
-    /// [`ChargeError::Offline`] as soon as the group goes offline, [`ChargeError::Cancelled`] as soon as it is chosen
-    /// to give its memory back; [`ChargeError::InReclaim`] at once inside a reclaimer.
+    /// [`ChargeError::TimedOut`] after `time`. [`ChargeError::Limit`] at once, for a charge that could never fit.
+    /// [`ChargeError::Offline`] as soon as the group goes offline. [`ChargeError::Cancelled`] as soon as the group is
+    /// chosen to give its memory back. [`ChargeError::InReclaim`] at once inside a reclaimer.
     ///
     /// ```
     /// use memcg::{ChargeError, Limit, Runtime};
@@ -61,12 +64,12 @@ impl Group {
         Ok(Charge::new(self.header, bytes))
     }
 
-    /// Charge `bytes`, and where they do not fit do what `exhausted` says. May block: in async code
-    /// [`charge_async`](Self::charge_async). Configuration files can say it, too.
+    /// Charges `bytes`, and where they do not fit does what `exhausted` says. `exhausted` parses from text, for
+    /// configuration files. It may block: in async code use [`charge_async`](Self::charge_async).
     ///
     /// # Errors
     ///
-    /// As [`try_charge`](Self::try_charge) for `Fail`, as [`charge_timeout`](Self::charge_timeout) for `Wait`. For
+    /// As [`try_charge`](Self::try_charge) for `Fail`, and as [`charge_timeout`](Self::charge_timeout) for `Wait`. For
     /// `Overcharge` only [`ChargeError::Offline`].
     ///
     /// ```
@@ -88,7 +91,7 @@ impl Group {
         }
     }
 
-    /// Reclaimers are asked, and no group is cancelled; what does not fit goes above the limit.
+    /// Charges as `try_charge` does and cancels no group. What does not fit goes above the limit.
     fn charge_over(&self, bytes: u64) -> Result<Charge, ChargeError> {
         match self.header.consume_open(bytes) {
             Consume::Hit => {}
@@ -103,25 +106,28 @@ impl Group {
         Ok(Charge::new(self.header, bytes))
     }
 
-    /// Charge `bytes`, and where they do not fit wait in line, as [`charge_timeout`](Self::charge_timeout) without an
-    /// end and without blocking: a poll waits for no other thread, and may run reclaimers and cancel hooks.
+    /// Charges `bytes` without blocking, and where they do not fit waits in line as
+    /// [`charge_timeout`](Self::charge_timeout) does, without an end. A poll waits for no other thread, and may run
+    /// reclaimers and cancel hooks.
     ///
-    /// Needs no runtime, only a [`Waker`](std::task::Waker). Dropped before it is done it leaves the line, and nothing of it remains;
-    /// dropped after it was given the bytes and before it was polled again it gives them back. A time limit is the
-    /// caller's timer around it. Reclaimers are asked when it is polled first, on the polling thread, where it has
-    /// moved to another group's line, and again where other threads were asking at the same time: the same thread of this
-    /// crate that ends delays wakes it for that. Where the policy chooses, one group is cancelled for it, and the next one
-    /// by others that do not fit.
+    /// The future needs no async runtime, only a [`Waker`](std::task::Waker). A future that is dropped before it is
+    /// done leaves the line, and nothing of it remains. One that is dropped after it was given the bytes, and before it
+    /// was polled again, gives them back. A time limit is the caller's timer around it.
     ///
-    /// Above a high it does not sleep: it is woken once, when the delay is over or usage is not above high any more. A
-    /// thread of this crate does that, one for the process, which starts with the first such delay and ends a second after
-    /// the last. Where the system gives no thread the charge is made without a delay.
-    /// [`undelayed`](ChargeFuture::undelayed) leaves the delay to the caller, to whom
-    /// [`high_delay`](Self::high_delay) says how long it is.
+    /// The polling thread asks reclaimers at the first poll and where the charge has moved to another group's line. It
+    /// asks again where other threads were asking at the same time; the thread of this crate that ends delays wakes the
+    /// future for that. Where the policy chooses victims, this charge cancels one group, and other charges that do not
+    /// fit cancel the next one.
+    ///
+    /// Above a high the future does not sleep. A thread of this crate wakes it once, when the delay is over or usage is
+    /// not above high any more. That thread is one for the process. It starts with the first such delay and ends a
+    /// second after the last. Where the system gives no thread, the charge is made without a delay.
+    /// [`undelayed`](ChargeFuture::undelayed) leaves the delay to the caller; [`high_delay`](Self::high_delay) says how
+    /// long it is.
     ///
     /// # Errors
     ///
-    /// As [`charge_timeout`](Self::charge_timeout), but [`ChargeError::TimedOut`].
+    /// As [`charge_timeout`](Self::charge_timeout), without [`ChargeError::TimedOut`].
     ///
     /// ```
     /// use memcg::{Limit, Runtime};
@@ -146,8 +152,8 @@ impl Group {
         ChargeFuture::new(self.clone(), bytes)
     }
 
-    /// Charges that wait in line at this group: its own max has refused them. [`Event::Max`](crate::Event::Max) is
-    /// counted a moment before such a charge is in line.
+    /// Returns the number of charges that wait in line at this group because its own max has refused them. The group
+    /// counts [`Event::Max`](crate::Event::Max) a moment before such a charge is in line.
     ///
     /// ```
     /// assert_eq!(memcg::Runtime::builder().build()?.root().waiting(), 0);

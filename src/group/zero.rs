@@ -1,15 +1,15 @@
-//! Counts of handles, for what holds no bytes: group handles, and charges of zero bytes.
+//! Counts the handles of a group: those of [`Group`](super::Group), and of charges of zero bytes.
 
 use crate::counter::object::Counter;
 
-/// One more. The caller keeps the group meanwhile.
+/// Takes one handle. The caller keeps the group meanwhile.
 #[cold]
-pub(crate) fn hold(node: &Counter) {
-    node.first().state().pin();
+pub(crate) fn hold(counter: &Counter) {
+    counter.first().state().pin();
 }
 
-/// One less. Afterwards the group may be gone.
+/// Gives one handle up. Afterwards the group may be gone.
 #[inline]
-pub(crate) fn release(node: &Counter) {
-    node.first().release();
+pub(crate) fn release(counter: &Counter) {
+    counter.first().release();
 }
