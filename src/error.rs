@@ -1,4 +1,4 @@
-//! What is said when a counter says no.
+//! The errors of counters.
 
 use std::fmt;
 
@@ -23,8 +23,9 @@ impl fmt::Display for CounterId {
 
 /// A charge did not fit.
 ///
-/// It implies an instant during the call at which live charges, charges in flight and `requested` together were above
-/// `max` at `level`: credit stranded in stocks was drained first. Nothing of the charge remains at any level.
+/// There was an instant during the call at which live charges, charges in flight and `requested` together were above
+/// `max` at `level`. The charge drained the credit stranded in stocks first. Nothing of the charge remains at any
+/// level.
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter};
@@ -95,6 +96,6 @@ pub struct Busy {
 pub struct SetRefused {
     /// Index in the set of the counter that refused.
     pub counter: usize,
-    /// What it said.
+    /// The refusal of that counter.
     pub refused: Refused,
 }

@@ -1,8 +1,8 @@
 //! Cgroup-style resource accounting for the inside of one process.
 //!
-//! A tree of groups (service > tenant > query), each with its own limits, charged before memory is used. A charge is
-//! paid from the calling thread's stock of credit and touches no shared memory; any other thread can take that credit
-//! back, so limits are never exceeded and never refuse while credit is stranded.
+//! A program makes a tree of groups (service > tenant > query), each with its own limits, and charges them before it
+//! uses memory. The calling thread's stock of credit pays a charge, which then touches no shared memory. Any other
+//! thread can take that credit back. So limits are never exceeded, and never refuse while credit is stranded.
 //!
 //! ```
 //! use memcg::{Limit, Limits, Runtime};
@@ -16,12 +16,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Runtime`] owns a tree of [`Group`]s, [`Limits`] say what each may hold, a [`Charge`] is bytes held. What does not
-//! fit is reclaimed ([`Reclaim`]), refused, waits ([`Group::charge_timeout`], [`Group::charge_async`]), is delayed
-//! ([`Group::set_high`]), or has somebody else cancelled ([`OomPolicy`]); [`Events`] count and tell. Below them, for
-//! whatever else is to be counted: [`PageCounter`] is one counter in a tree, [`CounterSet`] several that are charged as
-//! one, [`CounterConfig`] how they behave. [`Bytes`] and [`Limit`] are sizes as text. [`docs`] says how it works, what
-//! is exact and what it does not do.
+//! [`Runtime`] owns a tree of [`Group`]s, [`Limits`] say what each may hold, and a [`Charge`] is bytes held. A charge
+//! that does not fit has memory reclaimed ([`Reclaim`]), is refused, waits ([`Group::charge_timeout`],
+//! [`Group::charge_async`]), or has another group cancelled ([`OomPolicy`]). A charge above a high is delayed
+//! ([`Group::set_high`]). [`Events`] count all this, and notify listeners.
+//!
+//! The layer below counts anything else: [`PageCounter`] is one counter in a tree, [`CounterSet`] is several that are
+//! charged as one, and [`CounterConfig`] says how they behave. [`Bytes`] and [`Limit`] are sizes as text. [`docs`] says
+//! how the crate works, what is exact and what it does not do.
 
 pub(crate) mod admission;
 pub(crate) mod counter;
@@ -88,7 +90,7 @@ pub mod litmus {
     pub use crate::sync::barrier::litmus::{heavy, heavy_removed, light};
 }
 
-/// The code of README.
+/// The code of README, so that its examples are tested.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -19,15 +19,15 @@ pub(crate) mod set;
 
 pub use reading::{Counts, PeakWindow};
 
-/// A hierarchical counter: a usage, a limit, a parent, and a stock of pre-charged credit for each thread. What a unit
-/// is (a byte, a page, a connection) is the owner's affair.
+/// A hierarchical counter: a usage, a limit, a parent, and a stock of pre-charged credit for each thread. Its owner
+/// decides what a unit is: a byte, a page, a connection.
 ///
-/// Charging a counter charges all its ancestors; a charge is admitted when it fits at every level and leaves no trace
-/// when it does not. Most charges are paid from the calling thread's stock and touch no shared memory (about 2 ns for a
-/// charge and its uncharge, at any depth).
+/// A charge to a counter charges all its ancestors. It is admitted when it fits at every level, and leaves no trace
+/// when it does not. The calling thread's stock pays most charges. Those touch no shared memory: a charge and its
+/// uncharge cost about 2 ns together, at any depth.
 ///
-/// The type is a handle: clones name the same counter, comparison is by identity. When the last handle is gone and no
-/// children are left, the counter goes, and what is still charged to it leaves its ancestors.
+/// The type is a handle. Clones name the same counter, and comparison is by identity. When the last handle is gone and
+/// no children are left, the counter is gone, and what is still charged to it leaves its ancestors.
 ///
 /// At every quiescent point and every level, `usage == live charges of the subtree + credit in its stocks`.
 ///
@@ -47,7 +47,7 @@ pub use reading::{Counts, PeakWindow};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct PageCounter {
-    /// The hit path needs nothing else.
+    /// A charge that hits needs nothing else.
     header: &'static Header,
     keep: Arc<Keep>,
 }
@@ -64,7 +64,8 @@ impl Drop for Keep {
             return;
         }
         slow_path(|_, _| retire::retire(self.node));
-        // Not by recursion: a tree may be deeper than a stack. Each ancestor drops without a parent to go on to.
+        // A loop in the place of a recursion, because a tree may be deeper than a stack. Each ancestor drops without a
+        // parent to go on to.
         let mut parent = self.parent.take();
         while let Some(mut keep) = parent.and_then(Arc::into_inner) {
             parent = keep.parent.take();
@@ -87,8 +88,8 @@ impl PageCounter {
     /// ```
     pub const UNLIMITED: u64 = u64::MAX;
 
-    /// The most units that a counter can hold, 2^63 - 1. Beyond it charges are refused whatever max says, and forced
-    /// charges clamped and counted in [`Counts::overflows`].
+    /// The most units that a counter can hold, 2^63 - 1. Beyond it charges are refused whatever max says. Forced
+    /// charges are clamped there and counted in [`Counts::overflows`].
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -100,7 +101,7 @@ impl PageCounter {
     /// ```
     pub const USAGE_MAX: u64 = USAGE_MAX;
 
-    /// A counter without parent, and a tree of its own below it. As long as it has children it has no stock.
+    /// Creates a counter without a parent, the root of a new tree. A root has no stock as long as it has children.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -113,10 +114,10 @@ impl PageCounter {
         slow_path(|_, _| PageCounter::keep_root(join::root(&Tree::new(config.clone()), &config, true)))
     }
 
-    /// A counter below this one, with its batch and without limits.
+    /// Creates a counter below this one, with the batch of this one and without limits.
     ///
-    /// The first child makes the parent give its own credit back. Takes the tree's lock and allocates a few cache
-    /// lines.
+    /// When its first child is created, a counter gives its own credit back. The call takes the tree's lock and
+    /// allocates a few cache lines.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -135,12 +136,12 @@ impl PageCounter {
 
     pub(crate) fn child_with_stock(&self, stock: bool) -> PageCounter {
         slow_path(|_, _| {
-            let node = join::child(self.node().tree(), self.node(), stock);
-            PageCounter::keep(node, Some(Arc::clone(&self.keep)))
+            let child = join::child(self.node().tree(), self.node(), stock);
+            PageCounter::keep(child, Some(Arc::clone(&self.keep)))
         })
     }
 
-    /// The parent, if any.
+    /// Returns the parent, if there is one.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -154,7 +155,7 @@ impl PageCounter {
         Some(PageCounter { header: keep.node.header, keep: Arc::clone(keep) })
     }
 
-    /// The counter's name in errors and verdicts.
+    /// Returns the counter's name in errors and verdicts.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -167,12 +168,12 @@ impl PageCounter {
         self.node().id()
     }
 
-    pub(crate) fn keep_root(node: &'static Counter) -> PageCounter {
-        PageCounter::keep(node, None)
+    pub(crate) fn keep_root(root: &'static Counter) -> PageCounter {
+        PageCounter::keep(root, None)
     }
 
-    fn keep(node: &'static Counter, parent: Option<Arc<Keep>>) -> PageCounter {
-        PageCounter { header: node.header, keep: Arc::new(Keep { node, parent }) }
+    fn keep(counter: &'static Counter, parent: Option<Arc<Keep>>) -> PageCounter {
+        PageCounter { header: counter.header, keep: Arc::new(Keep { node: counter, parent }) }
     }
 
     #[inline(always)]
@@ -184,12 +185,13 @@ impl PageCounter {
 // === impl PageCounter: charge and uncharge ===
 
 impl PageCounter {
-    /// Charge `n` units here and at all ancestors, or nowhere. May block: in the pressure hook, if there is one.
+    /// Charges `n` units here and at all ancestors, or nowhere. It may block in the pressure hook, if there is one.
     ///
-    /// Exact: after a success usage is within max at every level, unless a forced charge is on top. Before a refusal
-    /// all credit below the refusing level has been drained ([`Counts::refused_in_transit`] counts the exceptions) and
-    /// the pressure hook asked. Charging 0 always succeeds. About 1 ns from the stock; else two or three
-    /// read-modify-write instructions a level.
+    /// Before a refusal the charge drains all credit below the refusing level ([`Counts::refused_in_transit`] counts
+    /// the exceptions) and asks the pressure hook. To charge 0 always succeeds.
+    ///
+    /// A charge costs about 1 ns from the stock, else two or three read-modify-write instructions a level. It is exact:
+    /// after a success usage is within max at every level, unless a forced charge is on top.
     ///
     /// # Errors
     ///
@@ -220,11 +222,11 @@ impl PageCounter {
         self.node().try_charge_slow(n, missed).map_err(|refusal| refusal.refused(self.node(), n))
     }
 
-    /// Charge `n` units here and at all ancestors, whatever the limits say.
+    /// Charges `n` units here and at all ancestors, whatever the limits say. Use it for memory that exists already.
     ///
-    /// For memory that exists already. Stranded credit is drained first; what still does not fit goes above max and is
-    /// kept apart in [`forced`](Self::forced). The pressure hook is not asked. Costs what a
-    /// [`try_charge`](Self::try_charge) costs; above max a lock for each level.
+    /// The charge drains stranded credit first. What still does not fit goes above max, and [`forced`](Self::forced)
+    /// counts it. The pressure hook is not asked. It costs what a [`try_charge`](Self::try_charge) costs, and above max
+    /// a lock for each level.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -242,13 +244,13 @@ impl PageCounter {
         }
     }
 
-    /// Give `n` units back, on whatever thread. Never fails.
+    /// Gives `n` units back, on whatever thread. It never fails.
     ///
-    /// Giving back more than was charged is a bug of the caller: it is clamped at the level where it shows, counted in
-    /// [`Counts::underflows`] and reported by [`verify`](Self::verify); this counter then goes without stock, and its
-    /// ancestors keep what belongs to others.
+    /// To give back more than was charged is a bug of the caller. The level where it shows clamps it and counts it in
+    /// [`Counts::underflows`], and [`verify`](Self::verify) reports it. This counter then goes without stock. Only what
+    /// it really held is uncharged from its ancestors.
     ///
-    /// About 1 ns into the stock; else a read-modify-write instruction a level.
+    /// An uncharge costs about 1 ns into the stock, else a read-modify-write instruction a level.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -269,9 +271,9 @@ impl PageCounter {
         }
     }
 
-    /// Take `n` units off this level only, leaving the ancestors as they are: one step of undoing a charge by hand.
+    /// Takes `n` units off this level only, and leaves the ancestors as they are: one step to undo a charge by hand.
     ///
-    /// More than usage is clamped and counted in [`Counts::underflows`]. One read-modify-write instruction.
+    /// More than usage is clamped and counted in [`Counts::underflows`]. It costs one read-modify-write instruction.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -290,16 +292,16 @@ impl PageCounter {
 // === impl PageCounter: limits ===
 
 impl PageCounter {
-    /// Set the most units that charges may bring this counter to. Credit below it is drained before live charge is in
-    /// the way.
+    /// Sets the most units that charges may bring this counter to. The call drains credit below it before it finds live
+    /// charge in the way.
     ///
-    /// From a success on, usage stays within max but for forced charges. Takes the tree's lock; lowering costs a heavy
-    /// barrier, and another where credit is drained.
+    /// The call takes the tree's lock. Lowering costs a heavy barrier, and another where credit is drained. From a
+    /// success on, usage stays within max but for forced charges.
     ///
     /// # Errors
     ///
-    /// [`Busy`] when live charge is above `max`, which forced charges may bring about even where `max` is raised; the
-    /// old max holds.
+    /// [`Busy`] when live charge is above `max`; the old max holds. After forced charges that may be so even where
+    /// `max` is raised.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -320,7 +322,7 @@ impl PageCounter {
         })
     }
 
-    /// The most units, [`UNLIMITED`](Self::UNLIMITED) by default. One load.
+    /// Returns the most units, [`UNLIMITED`](Self::UNLIMITED) by default. One load.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -334,8 +336,8 @@ impl PageCounter {
         self.node().max()
     }
 
-    /// Set the units that reclaim never touches. Told to the parent ([`children_min_usage`](Self::children_min_usage))
-    /// for whoever reclaims; charges do not look at it.
+    /// Sets the units that reclaim never touches. The parent sums what its children protect
+    /// ([`children_min_usage`](Self::children_min_usage)) for the code that reclaims; charges do not look at it.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -350,7 +352,7 @@ impl PageCounter {
         self.node().set_protection(Protection::Min, units);
     }
 
-    /// The units that reclaim never touches, 0 by default. One load.
+    /// Returns the units that reclaim never touches, 0 by default. One load.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -363,8 +365,8 @@ impl PageCounter {
         self.node().setting(Protection::Min)
     }
 
-    /// Set the units that reclaim touches last. Told to the parent ([`children_low_usage`](Self::children_low_usage))
-    /// for whoever reclaims; charges do not look at it.
+    /// Sets the units that reclaim touches last. The parent sums what its children protect
+    /// ([`children_low_usage`](Self::children_low_usage)) for the code that reclaims; charges do not look at it.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -379,7 +381,7 @@ impl PageCounter {
         self.node().set_protection(Protection::Low, units);
     }
 
-    /// The units that reclaim touches last, 0 by default. One load.
+    /// Returns the units that reclaim touches last, 0 by default. One load.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -392,10 +394,10 @@ impl PageCounter {
         self.node().setting(Protection::Low)
     }
 
-    /// Change the batch of this counter and all below it to `units`, at most 2^40; 0 switches their stock off.
+    /// Changes the batch of this counter and all below it to `units`, at most 2^40. 0 switches their stock off.
     ///
-    /// Their credit is drained first: the tree's lock and a heavy barrier. A counter whose credit is out of reach (see
-    /// [`Counts::refused_in_transit`]) keeps its batch.
+    /// The call drains their credit first, which takes the tree's lock and a heavy barrier. A counter whose credit is
+    /// out of reach (see [`Counts::refused_in_transit`]) keeps its batch.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -411,7 +413,7 @@ impl PageCounter {
         slow_path(|_, _| self.node().tree().set_batch(self.node(), units.min(BATCH_MAX)));
     }
 
-    /// Units that a thread charges in advance. One load.
+    /// Returns the units that a thread charges in advance. One load.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -425,11 +427,11 @@ impl PageCounter {
         self.node().batch()
     }
 
-    /// Take back all credit of this counter and all below it. Returns the units; complete when nobody charges
-    /// meanwhile.
+    /// Takes back all credit of this counter and all below it. Returns its units.
     ///
-    /// Waits for no charge in flight. Takes the tree's lock, looks at one slot for each thread and open stock, and
-    /// where there is credit runs a heavy barrier, at most four while others charge.
+    /// The call waits for no charge in flight. It takes the tree's lock, looks at one slot for each thread and open
+    /// stock, and where there is credit runs a heavy barrier: at most four while other threads charge. The drain is
+    /// complete where no thread charges meanwhile.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};

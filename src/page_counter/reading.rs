@@ -1,4 +1,4 @@
-//! What a counter tells about itself.
+//! A counter's figures: usage, history, event counts, peak windows.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ use crate::sync::{Arc, Ordering};
 // === impl PageCounter: usage ===
 
 impl PageCounter {
-    /// Live charge and credit of the subtree, in units: what the limits see. One load.
+    /// Returns live charge and credit of the subtree, in units: what limits compare. One load.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -32,9 +32,10 @@ impl PageCounter {
         self.node().usage()
     }
 
-    /// [`usage`](Self::usage) minus [`stocked`](Self::stocked): the units that users hold.
+    /// Returns [`usage`](Self::usage) minus [`stocked`](Self::stocked): the units that users hold.
     ///
-    /// Exact at every quiescent point, an estimate while others run, never negative. Costs what `stocked` costs.
+    /// It costs what `stocked` costs. It is exact at every quiescent point, an estimate while other threads charge, and
+    /// never negative.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -46,15 +47,15 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn live(&self) -> u64 {
-        // Credit first: what is stocked afterwards makes live larger, never negative.
+        // The credit is read first: credit stocked between the two reads makes live larger, never negative.
         let stocked = self.stocked();
         self.usage().saturating_sub(stocked)
     }
 
-    /// Units of credit in the stocks of the subtree.
+    /// Returns the units of credit in the stocks of the subtree.
     ///
-    /// Exact at every quiescent point, an estimate while others run. Takes the tree's lock and looks at one slot for
-    /// each thread and counter.
+    /// The call takes the tree's lock and looks at one slot for each thread and counter. It is exact at every quiescent
+    /// point, an estimate while other threads charge.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -69,8 +70,8 @@ impl PageCounter {
         slow_path(|_, _| credit::stocked(self.node().tree(), self.node()))
     }
 
-    /// The published bound on [`stocked`](Self::stocked), in units: over the open stocks of the subtree, threads that
-    /// touched them x 2 batches. One load.
+    /// Returns the published bound on [`stocked`](Self::stocked), in units. It is the sum over the open stocks of the
+    /// subtree of threads that touched them x 2 batches. One load.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -85,9 +86,9 @@ impl PageCounter {
         self.node().bound.load(Ordering::Relaxed)
     }
 
-    /// Units above max that forced charges put here. One load.
+    /// Returns the units above max that forced charges put here. One load.
     ///
-    /// Falls as units are uncharged, those above max first; `usage - forced <= max` at any moment.
+    /// It falls as units are uncharged, those above max first. `usage - forced <= max` at any moment.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -101,7 +102,8 @@ impl PageCounter {
         self.node().forced()
     }
 
-    /// Units that forced charges have put above max, ever; a little more where such charges raced. One load.
+    /// Returns the units that forced charges have ever put above max. One load. It may be a little more where such
+    /// charges raced.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -115,7 +117,7 @@ impl PageCounter {
         self.node().forced_total()
     }
 
-    /// Sum over the children of min(usage, min), in units. One load.
+    /// Returns the sum over the children of min(usage, min), in units. One load.
     ///
     /// Exact at every quiescent point; one step behind a charge in flight.
     ///
@@ -133,7 +135,7 @@ impl PageCounter {
         self.node().children_protected(Protection::Min)
     }
 
-    /// Sum over the children of min(usage, low), in units. One load.
+    /// Returns the sum over the children of min(usage, low), in units. One load.
     ///
     /// Exact at every quiescent point; one step behind a charge in flight.
     ///
@@ -156,7 +158,7 @@ impl PageCounter {
 // === impl PageCounter: history ===
 
 impl PageCounter {
-    /// The highest usage that admitted charges left behind, in units, credit included. One load.
+    /// Returns the highest usage that admitted charges left behind, in units, credit included. One load.
     ///
     /// A refused charge leaves no trace in it.
     ///
@@ -174,10 +176,10 @@ impl PageCounter {
         self.node().peaks().ever()
     }
 
-    /// A peak of one's own: the highest usage from now on, or from its last reset.
+    /// Opens a peak of the caller's own: the highest usage from now on, or from its last reset.
     ///
-    /// An allocation and a lock of this counter's windows; charges pay for new peaks only, however many windows there
-    /// are.
+    /// The call allocates and takes the lock of this counter's windows. A charge pays only for a new peak, however many
+    /// windows there are.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -193,8 +195,9 @@ impl PageCounter {
         PeakWindow::open(self.node(), Box::new(self.clone()))
     }
 
-    /// Units of usage that min protects against pressure on `root`: of what the levels between have, its share. 0 for
-    /// `root` itself, and where it is not above. Worked out from the counters as they are; a few loads a level.
+    /// Returns the units of usage that min protects against pressure on `root`: this counter's share of what the levels
+    /// between have. 0 for `root` itself, and where `root` is not above. The call computes it from the counters as they
+    /// are, with a few loads a level.
     ///
     /// Source: `effective_protection` in `mm/page_counter.c`.
     ///
@@ -215,7 +218,8 @@ impl PageCounter {
         effective::protected(self.node(), Protection::Min, root.node())
     }
 
-    /// Units of usage that low protects against pressure on `root`. As [`effective_min`](Self::effective_min).
+    /// Returns the units of usage that low protects against pressure on `root`, as
+    /// [`effective_min`](Self::effective_min) does for min.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -230,7 +234,7 @@ impl PageCounter {
         effective::protected(self.node(), Protection::Low, root.node())
     }
 
-    /// Charges that were refused at this level, forced ones never among them. One load.
+    /// Returns the number of charges that were refused at this level. Forced charges are never among them. One load.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -245,7 +249,7 @@ impl PageCounter {
         self.node().refusals()
     }
 
-    /// The barrier pair that the tree runs on. Worth a metric: `Degraded` does not go away.
+    /// Returns the barrier pair that the tree runs on. Export it as a metric: `Degraded` does not go away.
     ///
     /// ```
     /// use memcg::{BarrierMode, BarrierState, CounterConfig, PageCounter};
@@ -257,7 +261,7 @@ impl PageCounter {
         self.node().tree().barrier.state()
     }
 
-    /// Event counts of the whole tree. One load for each, so not all of the same instant.
+    /// Returns the event counts of the whole tree. One load for each, so they are not all of the same instant.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -273,11 +277,11 @@ impl PageCounter {
         counts(self.node().tree())
     }
 
-    /// Compare the counts of the subtree with each other, and with the second count where
+    /// Compares the counts of the subtree with each other, and with the second count where
     /// [`CounterConfig::audit`](crate::CounterConfig::audit) is on.
     ///
-    /// Exact at a quiescent point; charges in flight show up as faults. Holds the tree's lock, so that its shape stands
-    /// still, looks at one slot for each thread and counter, and allocates.
+    /// The call holds the tree's lock, so that the tree does not change. It looks at one slot for each thread and
+    /// counter, and allocates. It is exact at a quiescent point; charges in flight show up as faults.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -306,8 +310,8 @@ impl PageCounter {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Times credit was collected: by a refusal, a lowered max, a forced excess, a switch of the stock (by hand or near
-    /// a limit), a first child, a call of `drain`.
+    /// Times a thread drained credit: for a refusal, a lowered max, a forced excess, a switch of the stock (by hand or
+    /// near a limit), a first child, a call of `drain`.
     pub drains: u64,
     /// Units that drains brought back.
     pub drained: u64,
@@ -320,28 +324,28 @@ pub struct Counts {
     pub underflows: u64,
     /// Times a forced charge would have passed [`PageCounter::USAGE_MAX`].
     pub overflows: u64,
-    /// Units of credit that were thrown away because nothing stood behind them after an underflow.
+    /// Units of credit that a drain discarded, because after an underflow usage did not contain them.
     pub discarded: u64,
     /// Flushes of the statistics; those that several readers shared count once. This and what follows is of trees of
     /// groups.
     pub flushes: u64,
-    /// Cells that flushes looked at: what one thread has written for one group. Not the last look at those that are
-    /// unlisted or buried.
+    /// Cells that flushes visited. Cells hold what one thread has written for one group. The last visit to cells that
+    /// are unlisted or released is not counted.
     pub flush_visits: u64,
-    /// Times a thread listed its cells of a group, having written them first or for the first time in a while.
+    /// Times a thread listed its cells of a group, when it wrote them first or for the first time in a while.
     pub stat_lists: u64,
-    /// Cells that were taken off the lists because nobody wrote them.
+    /// Cells that flushes took off the lists because their thread did not write them.
     pub stat_unlists: u64,
     /// Additions to items of another runtime, which were not counted.
     pub foreign_stats: u64,
-    /// Additions that an allocator made inside another slow path, which would have had to make cells for them, and
-    /// which were not counted.
+    /// Additions that were not counted: an allocator made them inside another slow path, and they would have needed new
+    /// cells.
     pub nested_stats: u64,
 }
 
 /// A private, resettable peak of one counter. Other windows and [`PageCounter::peak`] do not notice a reset.
 ///
-/// Keeps its counter alive. Dropped, it is closed.
+/// A window keeps its counter. The drop closes it.
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter};
@@ -361,14 +365,14 @@ pub struct PeakWindow {
 }
 
 impl PeakWindow {
-    /// On `node`, which `keep` keeps.
-    pub(crate) fn open(node: &'static Counter, keep: Box<dyn Send + Sync>) -> PeakWindow {
-        let open = || node.tree().windows.lock().open(node.key(), node.peaks(), || node.usage());
+    /// Opens a window on `counter`, which `keep` keeps.
+    pub(crate) fn open(counter: &'static Counter, keep: Box<dyn Send + Sync>) -> PeakWindow {
+        let open = || counter.tree().windows.lock().open(counter.key(), counter.peaks(), || counter.usage());
         let value = slow_path(|_, _| open());
-        PeakWindow { node, value, _keep: keep }
+        PeakWindow { node: counter, value, _keep: keep }
     }
 
-    /// The highest usage since the window was opened or last reset, in units, credit included. Two loads.
+    /// Returns the highest usage since the window was opened or last reset, in units, credit included. Two loads.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -383,7 +387,7 @@ impl PeakWindow {
         self.node.peaks().read(&self.value)
     }
 
-    /// Start over from the usage of now. Locks the windows of the tree and visits those of this counter.
+    /// Starts over from the present usage. The call locks the windows of the tree and visits those of this counter.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -396,8 +400,8 @@ impl PeakWindow {
     /// assert_eq!(window.peak(), 10);
     /// ```
     pub fn reset(&self) {
-        let PeakWindow { node, value, .. } = self;
-        let reset = || node.tree().windows.lock().reset(node.key(), node.peaks(), value, || node.usage());
+        let PeakWindow { node: counter, value, .. } = self;
+        let reset = || counter.tree().windows.lock().reset(counter.key(), counter.peaks(), value, || counter.usage());
         slow_path(|_, _| reset());
     }
 }
@@ -414,7 +418,7 @@ impl fmt::Debug for PeakWindow {
     }
 }
 
-/// The counts of a tree, one load for each.
+/// Reads the counts of a tree, with one load for each.
 pub(crate) fn counts(tree: &Tree) -> Counts {
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let stat = |count: fn(&StatCounts) -> &AtomicU64| tree.stats.as_ref().map_or(0, |stats| read(count(&stats.counts)));

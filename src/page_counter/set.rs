@@ -1,8 +1,8 @@
-//! Counters that are charged together, as the kernel's memory and memory+swap.
+//! Counters that one call charges together, as the kernel's memory and memory+swap.
 //!
 //! Each counter of a set has its own tree and its own limits. With [`SetStock::Independent`] each has its own stock as
-//! well; with [`SetStock::Shared`] one slot serves them all: a unit of its credit is a unit at every counter of the
-//! set, so a hit costs the same for one counter and for four, and no counter of the set can read lower than an earlier
+//! well. With [`SetStock::Shared`] one slot serves them all: a unit of its credit is a unit at every counter of the
+//! set. So a hit costs the same for one counter and for four, and no counter of the set can read lower than an earlier
 //! one.
 
 use crate::counter::config::CounterConfig;
@@ -38,7 +38,8 @@ pub enum SetStock {
     /// Each counter has a stock of its own. A later counter may read lower than an earlier one by at most the bound on
     /// stocked credit, and a refusal may leave a peak at the counters charged before.
     Independent,
-    /// One stock for all. Equal amounts hit it; what one counter is charged beyond the others walks its tree.
+    /// All counters share one stock. Equal amounts hit it. What one counter is charged beyond the others walks its
+    /// tree.
     Shared,
 }
 
@@ -72,7 +73,7 @@ struct Front {
     keep: Arc<KeepFront>,
 }
 
-/// Keeps the front in its tree. Dropped before the counters whose credit it holds.
+/// Keeps the front in its tree. It drops before the counters whose credit it holds.
 struct KeepFront {
     node: &'static Counter,
 }
@@ -87,8 +88,8 @@ impl Drop for KeepFront {
 }
 
 impl CounterSet {
-    /// One root for each configuration. Barrier, audit, adaptivity and pressure hook are those of the first; batch, max
-    /// and budget each counter's own, the batch of a shared stock the first one's.
+    /// Creates one root for each configuration. Each counter has the batch, max and budget of its own configuration.
+    /// Barrier, audit, adaptivity and pressure hook are those of the first, and so is the batch of a shared stock.
     ///
     /// ```
     /// use memcg::{CounterConfig, CounterSet, SetStock};
@@ -110,7 +111,7 @@ impl CounterSet {
         })
     }
 
-    /// A set below this one, counter for counter, with the same stock and without limits.
+    /// Creates a set below this one, counter for counter, with the same stock and without limits.
     ///
     /// ```
     /// use memcg::{CounterConfig, CounterSet, PageCounter, SetStock};
@@ -132,13 +133,13 @@ impl CounterSet {
     fn new(tree: &Arc<Tree>, stock: SetStock, counters: Arc<[PageCounter]>) -> CounterSet {
         let front = (stock == SetStock::Shared).then(|| {
             let members = counters.iter().map(PageCounter::node).collect();
-            let node = join::front(tree, members, counters[0].batch());
-            Front { header: node.header, keep: Arc::new(KeepFront { node }) }
+            let counter = join::front(tree, members, counters[0].batch());
+            Front { header: counter.header, keep: Arc::new(KeepFront { node: counter }) }
         });
         CounterSet { stock, front, counters }
     }
 
-    /// How the set keeps credit.
+    /// Returns how the set keeps credit.
     ///
     /// ```
     /// use memcg::{CounterConfig, CounterSet, SetStock};
@@ -150,7 +151,7 @@ impl CounterSet {
         self.stock
     }
 
-    /// A counter of the set, for its limits and figures. Charged directly it is charged alone.
+    /// Returns a counter of the set, for its limits and figures. A charge to that counter charges it alone.
     ///
     /// ```
     /// use memcg::{CounterConfig, CounterSet, SetStock};
@@ -167,7 +168,7 @@ impl CounterSet {
         self.counters.get(index)
     }
 
-    /// Counters in the set.
+    /// Returns the number of counters in the set.
     ///
     /// ```
     /// use memcg::{CounterConfig, CounterSet, SetStock};
@@ -179,7 +180,7 @@ impl CounterSet {
         self.counters.len()
     }
 
-    /// Whether the set has no counters; charging it does nothing.
+    /// Returns whether the set has no counters. To charge such a set does nothing.
     ///
     /// ```
     /// use memcg::{CounterSet, SetStock};
@@ -192,10 +193,11 @@ impl CounterSet {
         self.counters.is_empty()
     }
 
-    /// Charge `n` units to every counter of the set, or to none. May block: in the pressure hook, if there is one.
+    /// Charges `n` units to every counter of the set, or to none. It may block in the pressure hook, if there is one.
     ///
-    /// Exact as [`PageCounter::try_charge`] at each counter, last counter first. From a shared stock one hit pays for
-    /// all; independent counters are charged one by one, and a refusal gives back what the later ones were charged.
+    /// The last counter comes first. From a shared stock one hit pays for all. Independent counters are charged one by
+    /// one, and a refusal gives back what the later ones were charged. A charge is exact as [`PageCounter::try_charge`]
+    /// at each counter.
     ///
     /// # Errors
     ///
@@ -220,8 +222,8 @@ impl CounterSet {
         }
     }
 
-    /// Give `n` units back at every counter of the set, on whatever thread. Never fails; too much is clamped and
-    /// counted at each counter, as in [`PageCounter::uncharge`].
+    /// Gives `n` units back at every counter of the set, on whatever thread. It never fails. Each counter clamps and
+    /// counts what is too much, as in [`PageCounter::uncharge`].
     ///
     /// ```
     /// use memcg::{CounterConfig, CounterSet, SetStock};
@@ -235,7 +237,7 @@ impl CounterSet {
     #[inline]
     pub fn uncharge(&self, n: u64) {
         let Some(front) = &self.front else {
-            // First counter first: a later one never reads lower for it.
+            // The first counter comes first, so that a later one never reads lower than an earlier one.
             return self.counters.iter().for_each(|counter| counter.uncharge(n));
         };
         match front.header.put(n) {
@@ -244,10 +246,11 @@ impl CounterSet {
         }
     }
 
-    /// Charge each counter its own amount, missing ones 0, or none anything. May block: in the pressure hook, if any.
+    /// Charges each counter its own amount, or charges none of them. Missing amounts are 0. It may block in the
+    /// pressure hook, if there is one.
     ///
-    /// Exact as [`try_charge`](Self::try_charge). What all amounts have in common is paid from a shared stock, the rest
-    /// by each counter.
+    /// A shared stock pays what all amounts have in common, and each counter pays the rest. A charge is exact as
+    /// [`try_charge`](Self::try_charge).
     ///
     /// # Errors
     ///
@@ -272,7 +275,7 @@ impl CounterSet {
         )
     }
 
-    /// Give each counter's own amount back, missing ones 0. Never fails.
+    /// Gives each counter's own amount back. Missing amounts are 0. It never fails.
     ///
     /// ```
     /// use memcg::{CounterConfig, CounterSet, SetStock};
@@ -293,7 +296,7 @@ impl CounterSet {
         }
     }
 
-    /// What all amounts have in common goes through the shared stock.
+    /// What all amounts have in common; that goes through the shared stock. 0 without one.
     fn common(&self, amounts: &[u64]) -> u64 {
         if self.front.is_none() || amounts.len() < self.counters.len() {
             return 0;
@@ -301,9 +304,9 @@ impl CounterSet {
         amounts.iter().take(self.counters.len()).copied().min().unwrap_or(0)
     }
 
-    /// Take back all credit of the set and of all sets below it. Returns the units, those of a shared stock once.
+    /// Takes back all credit of the set and of all sets below it. Returns its units, those of a shared stock once.
     ///
-    /// Complete when nobody charges meanwhile; costs a [`PageCounter::drain`] for each counter.
+    /// It costs a [`PageCounter::drain`] for each counter. It is complete where no thread charges meanwhile.
     ///
     /// ```
     /// use memcg::{CounterConfig, CounterSet, SetStock};
@@ -319,7 +322,7 @@ impl CounterSet {
         self.counters.iter().map(PageCounter::drain).sum()
     }
 
-    /// [`PageCounter::verify`] for each counter of the set.
+    /// Runs [`PageCounter::verify`] for each counter of the set, and merges the verdicts.
     ///
     /// ```
     /// use memcg::{CounterConfig, CounterSet, SetStock};
@@ -339,7 +342,7 @@ impl CounterSet {
     #[inline(never)]
     fn try_charge_shared_slow(&self, front: &Front, n: u64, missed: Consume) -> Result<(), SetRefused> {
         front.keep.node.try_charge_slow(n, missed).map_err(|refusal| {
-            // The level that refused is above exactly one of the counters, which is who asked.
+            // The level that refused is on the path of exactly one of the counters: the one that did not fit.
             let below =
                 |counter: &PageCounter| counter.node().path_to_root().any(|level| std::ptr::eq(level, refusal.level));
             let counter = self.counters.iter().position(below).unwrap_or(0);
@@ -347,7 +350,8 @@ impl CounterSet {
         })
     }
 
-    /// Each counter its own amount, the last counter first, and what comes `then`; or nothing.
+    /// Charges each counter its own amount, the last counter first, and then runs `then`. Where any of them refuses,
+    /// nothing stays charged.
     #[inline]
     fn try_charge_independent(
         &self,
@@ -367,8 +371,8 @@ impl CounterSet {
     }
 }
 
-/// Counters of a set that a charge has passed. Dropped on a refusal, or by a pressure hook that panics: they get it
-/// back.
+/// Counters of a set that a charge has passed. A refusal drops this, and so does a panic of the pressure hook. The drop
+/// uncharges them.
 struct Charged<'a, A: Fn(usize) -> u64> {
     counters: &'a [PageCounter],
     from: usize,
