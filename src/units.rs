@@ -1,4 +1,4 @@
-//! Sizes and limits as people write them: parse with the position of the fault, print in IEC units.
+//! Sizes and limits as text. A parse error has the position of the fault, and sizes print in IEC units.
 //!
 //! ```text
 //! limit  = "max" | number "%" | size
@@ -8,9 +8,9 @@
 //! prefix = K M G T P E, in either case        powers of 1,024
 //! ```
 //!
-//! Nothing else parses. Left out on purpose: `64MB` and `64mib` (in the international system they
-//! are decimal megabytes and bits), fractions and signs, and surrounding blanks: who reads lines trims them.
-//! Nothing here knows a counter: what a percentage refers to is the owner's affair.
+//! Nothing else parses. The grammar leaves out on purpose: `64MB` and `64mib` (in the international system they are
+//! decimal megabytes and bits), fractions and signs, and surrounding blanks: a program that reads lines trims them.
+//! Nothing here knows a counter: the owner of a limit decides what a percentage refers to.
 
 #[cfg(feature = "serde")]
 mod serde;
@@ -25,13 +25,13 @@ use self::ParseLimitErrorKind::{Empty, NotANumber, Overflow, PercentOutOfRange, 
 /// Prefixes by rising power of 1,024, which is all that parsing and printing know about units.
 const PREFIXES: [char; 6] = ['K', 'M', 'G', 'T', 'P', 'E'];
 
-/// Each prefix is this many bits of shift above the one before it.
+/// Each prefix shifts by so many bits more than the one before it.
 const PREFIX_BITS: u32 = 10;
 
 /// A number of bytes that parses from and prints as text.
 ///
-/// `{}` is for people: rounded to one decimal of the largest unit that fits, so [`u64::MAX`] is
-/// `16 EiB`. `{:#}` is exact and parses back to the same number.
+/// `{}` is for readers. It rounds to one decimal of the largest unit that fits, so [`u64::MAX`] is `16 EiB`. `{:#}` is
+/// exact and parses back to the same number.
 ///
 /// # Examples
 ///
@@ -67,7 +67,7 @@ pub struct Bytes(
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Percent(
-    /// At most 100: `new` is the only way in.
+    /// At most 100, because only `new` makes one.
     u8,
 );
 
@@ -95,9 +95,9 @@ pub struct Percent(
 pub enum Limit {
     /// This many bytes, `0` included.
     Bytes(u64),
-    /// This share of the nearest limited ancestor's max, worked out again when that moves.
+    /// This share of the nearest limited ancestor's max. The crate computes it again when that max moves.
     Percent(Percent),
-    /// No limit of its own; the ancestors' still hold.
+    /// No limit of its own. The ancestors' limits still hold.
     Max,
 }
 
@@ -143,19 +143,19 @@ pub enum ParseLimitErrorKind {
     /// There is no text at all.
     #[error("empty size")]
     Empty,
-    /// A digit has to stand here; after an underscore this may be the end of the text.
+    /// A digit must stand here. After an underscore this may be the end of the text.
     #[error("expected a digit")]
     NotANumber,
-    /// The word that starts here is no unit, `%` where no percentage is allowed included.
+    /// The word that starts here is no unit. `%` is none where no percentage is allowed.
     #[error("unknown unit (B, or K, M, G, T, P, E with or without iB)")]
     UnknownUnit,
-    /// The number passes 64 bits: at this digit, or through the unit that starts here.
+    /// The number exceeds 64 bits: at this digit, or by the unit that starts here.
     #[error("size does not fit 64 bits")]
     Overflow,
     /// The percentage that starts here is above 100.
     #[error("percentage above 100")]
     PercentOutOfRange,
-    /// The text goes on where it has to end; a blank counts.
+    /// The text goes on where it must end. A blank is such text, too.
     #[error("unexpected text after the number")]
     TrailingInput,
 }
@@ -163,7 +163,7 @@ pub enum ParseLimitErrorKind {
 // === impl Bytes ===
 
 impl Bytes {
-    /// The plain number.
+    /// Returns the plain number of bytes.
     ///
     /// # Examples
     ///
@@ -186,7 +186,7 @@ impl Bytes {
         }
         let unit = 1_u128 << (power * PREFIX_BITS);
         let mut tenths = (u128::from(self.0) * 10 + unit / 2) / unit;
-        // 1,048,575 bytes are 1 MiB, not 1024 KiB. Past the last prefix 16 EiB is what there is.
+        // 1,048,575 bytes are 1 MiB, not 1024 KiB. `u64::MAX` is 16 EiB, so the prefixes suffice.
         if tenths >= 10_240 {
             tenths = 10;
             power += 1;
@@ -200,7 +200,7 @@ impl Bytes {
 
     /// Takes the largest unit that divides the number.
     fn exact(self) -> String {
-        // Zero has 64 trailing zeros and is divided by everything: it stays in bytes.
+        // Zero has 64 trailing zeros, and every unit divides it: it stays in bytes.
         let power = match self.0 {
             0 => 0,
             bytes => bytes.trailing_zeros() / PREFIX_BITS,
@@ -238,7 +238,7 @@ impl FromStr for Bytes {
 // === impl Percent ===
 
 impl Percent {
-    /// A percentage, or `None` above 100.
+    /// Makes a percentage, or returns `None` above 100.
     ///
     /// # Examples
     ///
@@ -253,7 +253,7 @@ impl Percent {
         if percent <= 100 { Some(Self(percent)) } else { None }
     }
 
-    /// The plain number, 0 to 100.
+    /// Returns the plain number, 0 to 100.
     ///
     /// # Examples
     ///
@@ -265,7 +265,7 @@ impl Percent {
         self.0
     }
 
-    /// This share of `whole`, rounded down; never overflows.
+    /// Returns this share of `whole`, rounded down. It never overflows.
     ///
     /// # Examples
     ///
@@ -295,7 +295,7 @@ impl fmt::Display for Percent {
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Exact without `#`: a limit that is printed into a file has to come back as it was.
+            // Exact without `#`, because a limit that a program prints into a file must parse back to the same limit.
             Self::Bytes(bytes) => f.pad(&Bytes(*bytes).exact()),
             Self::Percent(percent) => percent.fmt(f),
             Self::Max => f.pad("max"),
@@ -329,7 +329,7 @@ impl FromStr for Limit {
 // === impl ParseLimitErrorKind ===
 
 impl ParseLimitErrorKind {
-    /// This fault at that byte.
+    /// The error of this kind at that byte.
     fn at(self, position: usize) -> ParseLimitError {
         ParseLimitError { position, kind: self }
     }
@@ -339,8 +339,8 @@ impl ParseLimitErrorKind {
 
 /// The digits at the front of a text.
 struct Number {
-    /// Their value, or the digit that passes 64 bits. Not an error yet: a percentage that
-    /// long is out of range rather than too long.
+    /// Their value, or the fault at the digit that exceeds 64 bits. The scan does not return that fault: a percentage
+    /// so long is out of range, not too long.
     value: Result<u64, ParseLimitError>,
     /// Where they end.
     end: usize,
@@ -402,7 +402,7 @@ impl Number {
             return Err(TrailingInput.at(position + length));
         }
         let size = self.value?;
-        // Back and forth: what falls off the top does not come back.
+        // The shift back detects bits that the shift has lost.
         let scaled = size << bits;
         if scaled >> bits == size { Ok(scaled) } else { Err(Overflow.at(position)) }
     }

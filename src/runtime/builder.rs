@@ -1,4 +1,4 @@
-//! How a runtime is configured: checked once, in `build`.
+//! The configuration of a runtime. `build` checks it, once.
 
 use std::time::Duration;
 
@@ -25,10 +25,11 @@ use crate::units::{Bytes, Limit};
 /// MEMCG_CHARGE_BATCH.
 const BATCH: u64 = 64 * 4096;
 
-/// Counters of a group, that of memory included: they are one object.
+/// The most counters of a group, that of memory included. They are one object.
 const COUNTERS_MAX: usize = 1_024;
 
-/// Configuration of a [`Runtime`]. The defaults are good: no max, batches of 256 KiB, a sixteenth of max for credit.
+/// The configuration of a [`Runtime`]. The defaults suit most services: no max, batches of 256 KiB, a sixteenth of max
+/// for credit.
 ///
 /// ```
 /// use memcg::{Bytes, Limit, Runtime};
@@ -40,9 +41,9 @@ const COUNTERS_MAX: usize = 1_024;
 #[derive(Debug)]
 #[must_use = "`build` makes the runtime"]
 pub struct RuntimeBuilder {
-    /// Tells what it declares from what others do.
+    /// Distinguishes what this builder declares from what other builders do.
     id: u64,
-    /// There is a clone with the same id: whoever declares more takes another.
+    /// A clone with the same id exists. The builder that declares more takes a fresh id first.
     cloned: AtomicBool,
     max: Limit,
     batch: Bytes,
@@ -60,7 +61,7 @@ pub struct RuntimeBuilder {
     reclaim: ReclaimConfig,
 }
 
-/// A configuration that does not hold.
+/// Why a configuration makes no runtime.
 ///
 /// ```
 /// use memcg::{BuildError, Runtime};
@@ -72,13 +73,13 @@ pub struct RuntimeBuilder {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// The root's max was a percentage: there is nothing to take it of.
+    /// The root's max was a percentage, and the root has no ancestor to take it of.
     #[error("the root's max is a percentage, and nothing is above the root")]
     PercentOfNothing,
-    /// Two batches must stay far from what a counter can hold.
+    /// The batch is too large: two batches must stay far below what a counter can hold.
     #[error("a batch of {0} is above the largest, {max}", max = Bytes(BATCH_MAX))]
     BatchTooLarge(Bytes),
-    /// More credit may be stranded than the root may hold.
+    /// The budget for credit is above the root's max.
     #[error("a budget of {budget} for stranded credit is above the root's max, {max}")]
     BudgetAboveMax {
         /// The budget.
@@ -86,7 +87,7 @@ pub enum BuildError {
         /// The max.
         max: Bytes,
     },
-    /// Not even the root fits.
+    /// The most groups were to be 0, and the root is one.
     #[error("at most 0 groups: not even the root")]
     NoGroups,
     /// A further counter's name is empty, is `memory`, or has been given before.
@@ -95,24 +96,24 @@ pub enum BuildError {
     /// An item's name is empty, is that of one built in, or has been given before.
     #[error("{0:?} is no name for an item of the statistics: empty or taken")]
     StatName(String),
-    /// A thread keeps one bit for each item.
+    /// There are too many items: a thread keeps one bit for each.
     #[error("{items} items of the statistics, those built in included; at most {most}")]
     TooManyStats {
-        /// Declared and built in.
+        /// Items declared and built in.
         items: usize,
         /// The most.
         most: usize,
     },
-    /// Bounds would come near the end of what can be counted.
+    /// The batch of statistics is too large: error bounds would come near the end of what can be counted.
     #[error("a batch of {0} grains is above the largest, {STAT_BATCH_MAX}")]
     StatBatchTooLarge(u64),
     /// Groups were to be weighed by an item that another builder declared.
     #[error("reclaim is weighed by an item of another builder")]
     ForeignStat,
-    /// Too many counters for one group.
+    /// There are too many counters for one group.
     #[error("{counters} counters for each group, memory included; at most {most}")]
     TooManyCounters {
-        /// Declared, and that of memory.
+        /// Counters declared, and that of memory.
         counters: usize,
         /// The most.
         most: usize,
@@ -123,12 +124,12 @@ pub enum BuildError {
     /// The nodes do not make a topology.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// A tier has no node, or one that the topology does not have.
+    /// A tier has no node, or a node that the topology does not have.
     #[error("tier {name:?} is of no node of the topology{}", node.map(|node| format!(": there is no node {node}")).unwrap_or_default())]
     Tier {
-        /// Of its counter.
+        /// The name of the tier's counter.
         name: String,
-        /// Which is not there.
+        /// The node that the topology does not have.
         node: Option<NodeId>,
     },
 }
@@ -138,7 +139,7 @@ fn fresh_id() -> u64 {
     IDS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// What was declared before is known to both; what either declares afterwards to that one alone.
+/// Both builders know what was declared before. What one of them declares afterwards is known to that one alone.
 impl Clone for RuntimeBuilder {
     fn clone(&self) -> Self {
         self.cloned.store(true, Ordering::Relaxed);
@@ -174,7 +175,7 @@ impl RuntimeBuilder {
         }
     }
 
-    /// Max of the root; no max by default.
+    /// Sets the max of the root; no max by default.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
@@ -186,7 +187,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Bytes that a thread charges in advance, 256 KiB by default, at most 1 TiB; 0 switches the stock off.
+    /// Sets the bytes that a thread charges in advance, 256 KiB by default, at most 1 TiB. 0 switches the stock off.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).adaptive(false).build()?;
@@ -199,8 +200,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Most bytes that may be stranded as credit, over all threads and groups; a sixteenth of the root's max by
-    /// default. At the budget, charges go up the tree one by one.
+    /// Sets the most bytes that may be stranded as credit, over all threads and groups; a sixteenth of the root's max
+    /// by default. At the budget each charge walks the tree for itself.
     ///
     /// ```
     /// let budget = memcg::Bytes(512 << 10);
@@ -214,7 +215,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Whether a group closes its stock near a limit and opens it again with room (default), or keeps it open always.
+    /// Sets whether a group closes its stock near a limit and opens it again with room (default), or always keeps it
+    /// open.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().adaptive(false).build()?;
@@ -227,8 +229,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Whether a second, independent count is kept for [`Runtime::verify`]. Costs a call and a store for each charge:
-    /// for tests and for hunting drift.
+    /// Sets whether the runtime keeps a second, independent count for [`Runtime::verify`]. It costs a call and a store
+    /// for each charge. Use it in tests, and to find drift.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().audit(true).build()?;
@@ -240,7 +242,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// The barrier pair of charges and drains.
+    /// Sets the barrier pair of charges and drains.
     ///
     /// ```
     /// use memcg::{BarrierMode, BarrierState, Runtime};
@@ -254,8 +256,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Most groups at a time, the root and those that went offline and still hold something included; 2^32 - 1 by
-    /// default.
+    /// Sets the most groups at a time; 2^32 - 1 by default. The root counts, and so do groups that went offline and
+    /// still hold something.
     ///
     /// ```
     /// use memcg::{CreateError, Limits, Runtime};
@@ -271,7 +273,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Declare a further counter that every group has beside memory. See [`Counter`].
+    /// Declares a further counter that every group has beside memory. See [`Counter`].
     ///
     /// ```
     /// let mut builder = memcg::Runtime::builder();
@@ -286,7 +288,7 @@ impl RuntimeBuilder {
         Counter::new(self.counters.len(), builder)
     }
 
-    /// What is declared next bears this.
+    /// The id of what this builder declares next.
     pub(super) fn id(&mut self) -> u64 {
         if std::mem::take(self.cloned.get_mut()) {
             self.id = fresh_id();
@@ -294,8 +296,9 @@ impl RuntimeBuilder {
         self.id
     }
 
-    /// Whether what a group's children do not claim of its min or low protects those of them that use more than they
-    /// claim, in proportion (default), or nobody. Without it, each group protects what it sets itself and no more.
+    /// Sets whether children share what none of them claims of their parent's min or low (default). Then it protects
+    /// the children that use more than they claim, in proportion. Without it each group protects what it sets itself
+    /// and no more.
     ///
     /// Source: the mount option `memory_recursiveprot`.
     ///
@@ -316,10 +319,11 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Time that one charge, one [`Group::set_max`](crate::Group::set_max) or one
-    /// [`Group::reclaim`](crate::Group::reclaim) may spend in reclaim, 100 ms by default: afterwards nobody more is
-    /// asked, and a charge is refused if it does not fit. At least one is asked, and who is being asked is not
-    /// interrupted. A charge that waited for [a promise](crate::ReclaimContext::later) in vain has as much time again.
+    /// Sets the time that one charge, one [`Group::set_max`](crate::Group::set_max) or one
+    /// [`Group::reclaim`](crate::Group::reclaim) may spend in reclaim, 100 ms by default. After that time it asks no
+    /// further reclaimer, and a charge is refused if it does not fit. It asks at least one reclaimer, and interrupts
+    /// none that runs. A charge that waited for [a promise](crate::ReclaimContext::later) in vain has as much time
+    /// again.
     ///
     /// ```
     /// use std::time::Duration;
@@ -331,8 +335,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// The longest delay of a charge above [high](crate::Group::set_high), 2 seconds by default. Delays of
-    /// 10 ms and less are not slept, so that, or less, means none.
+    /// Sets the longest delay of a charge above [high](crate::Group::set_high), 2 seconds by default. A charge does not
+    /// sleep for 10 ms or less, so such a time means no delay.
     ///
     /// Source: `MEMCG_MAX_HIGH_DELAY_JIFFIES`.
     ///
@@ -351,8 +355,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// How long a charge waits for the memory of one group that was [cancelled](crate::OomPolicy::Choose) for it, 1
-    /// second by default, before the next one is chosen.
+    /// Sets how long a charge waits for the memory of one group that it has [cancelled](crate::OomPolicy::Choose), 1
+    /// second by default. After that time it chooses the next one.
     ///
     /// ```
     /// use std::time::Duration;
@@ -364,8 +368,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Weigh groups by an item of their own statistics, not by what their reclaimers say: they give in proportion to
-    /// it. The statistics of the group under pressure and of all below it are flushed first.
+    /// Makes reclaim weigh groups by an item of their own statistics, not by what their reclaimers say: they give in
+    /// proportion to it. Reclaim first flushes the statistics of the group under pressure and of all groups below it.
     ///
     /// ```
     /// use memcg::{Runtime, Stat};
@@ -379,7 +383,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Check the configuration and make the runtime.
+    /// Checks the configuration and makes the runtime.
     ///
     /// # Errors
     ///

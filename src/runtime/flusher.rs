@@ -1,4 +1,4 @@
-//! The periodic flush: a thread of its own, for a runtime that asks for one.
+//! The periodic flush: a thread for each runtime that starts one.
 
 use std::io;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -58,8 +58,9 @@ impl Flusher {
 impl Drop for Flusher {
     fn drop(&mut self) {
         self.stop = None;
-        // The flusher's own thread may drop it, in foreign code that it runs: that thread ends by itself. In foreign code a
-        // thread does not wait for another flusher either: two flushers that stop each other would wait for ever.
+        // The flusher's own thread may drop it, in foreign code that it runs. That thread ends by itself. In foreign
+        // code a thread does not wait for another flusher either: two flushers that stop each other would wait for
+        // ever.
         let is_own = |thread: &JoinHandle<()>| thread.thread().id() == current().id();
         if let Some(thread) = self.thread.take().filter(|thread| !is_own(thread) && !context::in_foreign()) {
             // Where the thread has panicked the runtime goes on without it.

@@ -1,4 +1,4 @@
-//! Statistics of a runtime: which items its groups have, and how much a read may miss of them.
+//! Statistics of a runtime: the items that its groups have, and how much a read may miss of them.
 
 use super::RuntimeBuilder;
 use crate::stat::{Stat, Unit};
@@ -35,9 +35,10 @@ impl RuntimeBuilder {
         self.items.declare(name, unit, true, builder)
     }
 
-    /// Sets the grains that [`Group::read`](crate::Group::read) may miss for each writer: 1,024 by default, at most 2^40. A
-    /// thread announces what it has written after half of it, and a read flushes after the other half. An announcement
-    /// walks the ancestors; a larger batch makes announcements rarer, and with 0 every addition is announced.
+    /// Sets the grains that [`Group::read`](crate::Group::read) may miss for each writer: 1,024 by default, at most
+    /// 2^40. A thread announces what it has written after half of them, and a read flushes after the other half. An
+    /// announcement walks the ancestors. A larger batch makes announcements rarer, and with 0 a thread announces every
+    /// addition.
     ///
     /// ```
     /// use memcg::{Runtime, Stat};

@@ -32,12 +32,12 @@ use crate::sync::barrier::BarrierState;
 use crate::sync::lock::{Lock, Rank};
 use flusher::Flusher;
 
-/// Owns a tree of groups: the root, and how the whole behaves. The drop may block: in async code on another thread.
-/// Shared by reference or in an `Arc`.
+/// Owns a tree of groups and its configuration. Share it by reference or in an `Arc`. The drop may block: in async code
+/// drop it on another thread.
 ///
-/// Dropping it takes every group offline, and waits for the end of a [flusher](Self::start_flusher) that runs. Handles
-/// and charges may outlive it: a charge dropped later still finds its group, and the last one takes the tree's memory back
-/// to the pool.
+/// The drop takes every group offline, and waits for the end of a [flusher](Self::start_flusher) that runs. Handles and
+/// charges may outlive it. A charge that is dropped later still finds its group, and the last one gives the tree's
+/// memory back to the pool.
 ///
 /// ```
 /// use memcg::{ChargeError, Limits, Runtime};
@@ -57,7 +57,7 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// A runtime to be configured.
+    /// Returns the configuration of a new runtime, with all defaults.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -73,7 +73,7 @@ impl Runtime {
         Runtime { root, tree, flusher: Lock::new(Rank::Bookkeeping, None) }
     }
 
-    /// The group above all others.
+    /// Returns the root, the group above all others.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -84,8 +84,8 @@ impl Runtime {
         self.root.clone()
     }
 
-    /// The group at a path, as in `/acme/q17`; `/` is the root. A lock of one shard and a look into a hash table for
-    /// each name.
+    /// Returns the group at a path, as in `/acme/q17`; `/` is the root. For each name the call takes the lock of one
+    /// shard and looks into a hash table.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -104,8 +104,8 @@ impl Runtime {
         names.split('/').try_fold(self.root(), child)
     }
 
-    /// The group of an id, if it is still there: its object may be another group's by now, its id never.
-    /// Takes no lock: a look into the directory of objects, and one exchange.
+    /// Returns the group of an id, if it still exists. Another group may have its object by now, and never its id. The
+    /// call takes no lock. It costs a look into the directory of objects and one exchange.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -119,11 +119,11 @@ impl Runtime {
         std::ptr::eq(group.node().tree(), &*self.tree).then_some(group)
     }
 
-    /// Compare the counts of all groups with each other, and with the second count where
-    /// [`audit`](RuntimeBuilder::audit) is on; further counters included.
+    /// Compares the counts of all groups with each other, and with the second count where
+    /// [`audit`](RuntimeBuilder::audit) is on. Further counters are included.
     ///
-    /// Exact at a quiescent point; charges in flight show up as faults. Holds the tree's lock, looks at one slot for
-    /// each thread and group, and allocates.
+    /// The call holds the tree's lock, looks at one slot for each thread and group, and allocates. It is exact at a
+    /// quiescent point; charges in flight show up as faults.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().audit(true).build()?;
@@ -142,8 +142,9 @@ impl Runtime {
         })
     }
 
-    /// Every group that is online, with its figures and the items of its statistics that are not 0 somewhere. Flushes
-    /// the statistics, takes the tree's lock, looks at one slot for each thread and group, and allocates.
+    /// Returns every group that is online, with its figures and the items of its statistics that are not 0 somewhere.
+    /// The call flushes the statistics, takes the tree's lock, looks at one slot for each thread and group, and
+    /// allocates.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().max("1MiB".parse::<memcg::Limit>()?).build()?;
@@ -160,9 +161,10 @@ impl Runtime {
         TreeTable::of(&self.tree, self.root.node())
     }
 
-    /// Take back the credit of groups that went offline: one barrier, however many, none where there is nothing to do.
+    /// Takes back the credit of groups that went offline. It costs one barrier, however many groups there are, and none
+    /// where there is nothing to do.
     ///
-    /// Happens by itself for every 64 of them, and where a limit needs it.
+    /// The crate does this by itself for every 64 such groups, and where a limit needs it.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -176,7 +178,7 @@ impl Runtime {
         self.tree.own_has_changed();
     }
 
-    /// Groups that are online, the root included.
+    /// Returns the number of groups that are online, the root included.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -187,8 +189,8 @@ impl Runtime {
         slow_path(|_, _| self.tree.hierarchy.snapshot().groups().0)
     }
 
-    /// Groups that went offline and are not done with: somebody has a handle or a charge, or their credit is not
-    /// settled.
+    /// Returns the number of groups that went offline and still exist, because a handle or a charge of them exists or
+    /// their credit is not settled.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -205,7 +207,7 @@ impl Runtime {
         slow_path(|_, _| self.tree.hierarchy.snapshot().groups().1)
     }
 
-    /// The items of the statistics: those built in, then those that the builder declared.
+    /// Returns the items of the statistics: those built in, then those that the builder declared.
     ///
     /// ```
     /// use memcg::{Runtime, Unit};
@@ -221,17 +223,19 @@ impl Runtime {
         stats::coordinator(self.root.node()).items.iter()
     }
 
-    /// Flush the statistics of all groups every `period`. May block: in async code call it on a thread for blocking work.
+    /// Starts a thread that flushes the statistics of all groups every `period`: the flusher. The call may block: in
+    /// async code call it on a thread for blocking work.
     ///
-    /// On a thread of its own: published figures are never older. The kernel's period is two seconds. Replaces a flusher
-    /// that runs, whose end it waits for; stops with the runtime.
+    /// Published figures are then never older than `period`. The kernel's period is two seconds. The call replaces a
+    /// flusher that runs, and waits for its end. The flusher stops with the runtime.
     ///
-    /// Nothing depends on it: [`Group::read_exact`] is exact without, and [`Group::read`] within its bound. It visits
-    /// what was written lately, and unlists what was not, with one barrier; nothing is done while nobody writes.
+    /// No guarantee depends on it: without it [`Group::read_exact`] is exact and [`Group::read`] within its bound. The
+    /// flusher visits the cells that were written lately, and unlists those that were not, with one barrier. It does
+    /// nothing while no thread writes.
     ///
     /// # Errors
     ///
-    /// [`FlusherError`]; what ran before goes on.
+    /// [`FlusherError`]; the flusher that ran before goes on.
     ///
     /// ```
     /// use std::time::Duration;
@@ -246,16 +250,16 @@ impl Runtime {
         stats::coordinator(self.root.node()).set_period(period);
         let old = flusher.replace(new);
         drop(flusher);
-        // Joined without the lock.
+        // The drop joins the old flusher's thread, so it comes after the lock.
         drop(old);
         Ok(())
     }
 
-    /// Stop the periodic flush, if one runs. May block: in async code call it on a thread for blocking work. Returns when
-    /// it has stopped.
+    /// Stops the flusher, if one runs, and returns when it has stopped. It may block: in async code call it on a thread
+    /// for blocking work.
     ///
-    /// Inside a listener, a waker, a reclaimer or a hook it does not wait, and neither does the drop of the runtime: the
-    /// flusher's own thread may run them. The flusher stops all the same.
+    /// Inside a listener, a waker, a reclaimer or a hook neither this call nor the drop of the runtime waits, because
+    /// the flusher's own thread may run them. The flusher stops all the same.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -271,7 +275,7 @@ impl Runtime {
         drop(old);
     }
 
-    /// Events of the whole tree.
+    /// Returns the event counts of the whole tree. One load for each, so they are not all of the same instant.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
@@ -282,7 +286,8 @@ impl Runtime {
         counts(&self.tree)
     }
 
-    /// What stands between a charge and a drain.
+    /// Returns the barrier pair of charges and drains. Export it as a metric: [`BarrierState::Degraded`] does not go
+    /// away.
     ///
     /// ```
     /// use memcg::{BarrierMode, BarrierState, Runtime};
@@ -316,7 +321,7 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// The path of a group, after the name of a further counter where it is one's.
+/// The path of a counter's group, after the counter's name where it is a further one.
 fn path_of(counter: &'static Counter) -> String {
     match counter.further_name() {
         Some(name) => format!("{name} of {}", counter.path()),
@@ -330,7 +335,7 @@ mod tests {
     use crate::Limits;
     use crate::counter::verify::FaultKind;
 
-    /// No call of a user brings this about: a level is made to forget bytes.
+    /// No call of a user brings a fault about, so the test takes bytes off a level.
     #[test]
     fn a_fault_names_its_group_and_counter() {
         let mut builder = Runtime::builder().audit(true);
@@ -345,7 +350,7 @@ mod tests {
         let found: Vec<_> = verdict.faults().iter().map(|fault| (fault.path.as_deref(), fault.kind)).collect();
         assert_eq!(found, [(Some("/acme"), FaultKind::Identity), (Some("spill of /acme"), FaultKind::Identity)]);
         assert!(verdict.to_string().ends_with("spill of /acme: usage is 16, live charge and credit are 20: 4 too few"));
-        // Put right again: the charges are given back in full.
+        // The test puts the levels right again, so that the charge gives back what they hold.
         counters[0].force(3);
         counters[1].force(4);
         runtime.root().node().group().zip([3, 4]).for_each(|(root, bytes)| assert_eq!(root.subtract(bytes), bytes));

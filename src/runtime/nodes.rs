@@ -1,12 +1,12 @@
-//! Memory nodes of a runtime: which there are, what finds a page's node, which nodes make a tier.
+//! Memory nodes of a runtime: the nodes that it accounts for, what finds a page's node, the nodes of each tier.
 
 use super::{BuildError, Runtime, RuntimeBuilder};
 use crate::group::Counter;
 use crate::numa::{NodeId, NodeOf, Topology};
 
 impl RuntimeBuilder {
-    /// Sets the memory nodes to account for: by default [`Topology::one_node`], on any machine. The default reads the number
-    /// of processors once in a process. With one node the runtime looks up no page, so nodes cost nothing.
+    /// Sets the memory nodes to account for: by default [`Topology::one_node`], on any machine. The default reads the
+    /// number of processors once in a process. With one node the runtime looks up no page, so nodes cost nothing.
     ///
     /// ```
     /// use memcg::{NodeId, Runtime, Topology};
@@ -21,8 +21,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets so many nodes, numbered from 0, with one processor each: for tests, and where the service places memory by
-    /// hand.
+    /// Sets `nodes` nodes, numbered from 0, with one processor each. Use it in tests, and where the service places
+    /// memory by hand.
     ///
     /// ```
     /// assert_eq!(memcg::Runtime::builder().nodes(2).build()?.topology().nodes().len(), 2);
@@ -35,7 +35,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets what finds the nodes of pages in the place of the system: a table, a cache, a simulation.
+    /// Sets what finds the nodes of pages instead of the system: a table, a cache, a simulation.
     ///
     /// ```
     /// use memcg::{NodeId, OneNode, Runtime};
@@ -51,8 +51,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Declares a tier: a further counter, of the bytes that are accounted on these nodes. Its max limits them, and
-    /// [`Kmem::migrate`](crate::Kmem::migrate) moves them. A node may be in several tiers.
+    /// Declares a tier: a further counter of the bytes that are accounted on these nodes. The counter's max limits
+    /// them, and [`Kmem::migrate`](crate::Kmem::migrate) moves them. A node may be in several tiers.
     ///
     /// Source: "per-memcg tiered memory limits" (Hahn, 2026), whose `toptier` is one of these.
     ///
@@ -91,7 +91,7 @@ impl RuntimeBuilder {
 }
 
 impl Runtime {
-    /// The memory nodes that are accounted for.
+    /// Returns the memory nodes that the runtime accounts for.
     ///
     /// ```
     /// assert!(memcg::Runtime::builder().build()?.topology().is_one_node());
@@ -101,7 +101,7 @@ impl Runtime {
         &self.tree.numa().topology
     }
 
-    /// What finds the nodes of pages: as configured, else the one node for every page, or the system.
+    /// Returns what finds the nodes of pages: as configured, else the one node for every page, else the system.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;

@@ -1,15 +1,15 @@
-//! What a runtime takes itself.
+//! The memory that a runtime takes itself.
 
 use super::Runtime;
 use crate::group::{ChargeError, Group};
 use crate::lifecycle::own_bytes::OwnBytes;
 
 impl Runtime {
-    /// The memory that the accounting itself takes: objects of groups, slots of threads, statistics, tables. Within a few
-    /// per cent of what it makes resident memory grow by; what belongs to the process is in the figure of each of its
-    /// runtimes.
+    /// Returns the bytes that the accounting itself takes: for objects of groups, slots of threads, statistics, tables.
+    /// What belongs to the process is in the figure of each of its runtimes.
     ///
-    /// Takes the tree's lock and that of the statistics, one after the other, and visits each thread.
+    /// The call takes the tree's lock and that of the statistics, one after the other, and visits each thread. The
+    /// figure is within a few per cent of what the runtime makes resident memory grow by.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -24,11 +24,13 @@ impl Runtime {
         self.tree.own_bytes()
     }
 
-    /// Charge [`own_bytes`](Self::own_bytes) to a group of this runtime from now on, and no longer to the one before.
+    /// Charges [`own_bytes`](Self::own_bytes) to a group of this runtime from now on, and no longer to the group
+    /// before.
     ///
-    /// By force, for the memory is there: see [`Group::charge`]. The charge follows the figure in steps of 64 KiB, as
-    /// groups come and go, in [`settle`](Self::settle) and with the [flusher](Self::start_flusher). Where the group goes
-    /// offline the nearest above that has not gets it; with the runtime it is given back.
+    /// The charge is made by force, because the memory exists already: see [`Group::charge`]. It follows the figure in
+    /// steps of 64 KiB: when a group is created or goes offline, in [`settle`](Self::settle) and with the
+    /// [flusher](Self::start_flusher). Where the group goes offline, the charge moves to its nearest ancestor that is
+    /// online. The drop of the runtime gives it back.
     ///
     /// # Errors
     ///
@@ -45,14 +47,14 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn charge_own(&self, group: &Group) -> Result<(), ChargeError> {
-        let node = group.node();
-        if !std::ptr::eq(node.tree(), &*self.tree) {
+        let counter = group.node();
+        if !std::ptr::eq(counter.tree(), &*self.tree) {
             return Err(ChargeError::OtherRuntime { from: self.root(), to: group.clone() });
         }
         if group.is_offline() {
             return Err(ChargeError::Offline { group: group.clone(), requested: self.own_bytes().total() });
         }
-        self.tree.charge_own(Some(node));
+        self.tree.charge_own(Some(counter));
         Ok(())
     }
 }

@@ -1,11 +1,11 @@
-//! Pools of a runtime: how objects lie in them, and how many there are.
+//! Pools of a runtime: how objects lie in them, and how many objects there are.
 
 use super::{Runtime, RuntimeBuilder};
 use crate::counter::slow_path::slow_path;
 use crate::pool::{PoolAlign, PoolTable};
 
 impl RuntimeBuilder {
-    /// How groups lie in memory: at whole cache lines, by default, or without a byte between them.
+    /// Sets how groups lie in memory: at whole cache lines (default), or without a byte between them.
     ///
     /// ```
     /// use memcg::{PoolAlign, Runtime};
@@ -20,8 +20,8 @@ impl RuntimeBuilder {
 }
 
 impl Runtime {
-    /// The pools that this runtime takes from: sizes, and what there is of each, as `/proc/slabinfo` says it for the
-    /// kernel's. Takes the locks of each pool in turn, and allocates.
+    /// Returns the pools that this runtime takes from: their sizes, and how many objects each has, as `/proc/slabinfo`
+    /// does for the kernel's. The call takes the locks of each pool in turn, and allocates.
     ///
     /// ```
     /// use memcg::{Limits, PoolAlign, Runtime};
@@ -54,7 +54,7 @@ mod tests {
 
     type Fields = BTreeMap<&'static str, String>;
 
-    /// Writes events down. One on which it makes a group of its own, another on which it panics.
+    /// Records events. On each event it may create a group of its own, and it may panic.
     #[derive(Default)]
     struct Listens {
         told: Mutex<Vec<Fields>>,
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn each_object_that_is_taken_is_an_event() {
         let runtime = Runtime::builder().nodes(2).build().unwrap();
-        // Nobody listens.
+        // No subscriber listens.
         create(&runtime);
         let told = told(Listens::default(), || {
             create(&runtime);

@@ -13,8 +13,8 @@ use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
 use crate::units::{Bytes, Limit};
 
-/// Every group that is online, parents first, with its figures in bytes and the items of its statistics. Prints as a
-/// table, one line each, sizes rounded; an item has a column where it is not 0 in some row.
+/// Every group that is online, parents first, with its figures in bytes and the items of its statistics. It prints as a
+/// table with one line for each group and rounded sizes. An item has a column where it is not 0 in some row.
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().build()?;
@@ -25,7 +25,7 @@ use crate::units::{Bytes, Limit};
 #[cfg_attr(feature = "serde", derive(serde::Serialize), serde(transparent))]
 pub struct TreeTable {
     rows: Vec<TreeRow>,
-    /// Those of the items that some row has.
+    /// The items that some row has.
     #[cfg_attr(feature = "serde", serde(skip))]
     items: Vec<(String, Unit)>,
 }
@@ -44,38 +44,38 @@ pub struct TreeTable {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct TreeRow {
-    /// Where the group is.
+    /// The path of the group.
     pub path: String,
-    /// What charges of the subtree hold.
+    /// Bytes that charges of the subtree hold.
     pub live: u64,
-    /// Credit of the subtree.
+    /// Credit of the subtree, in bytes.
     pub stocked: u64,
-    /// The highest usage, credit included.
+    /// The highest usage in bytes, credit included.
     pub peak: u64,
-    /// The max; `u64::MAX` where there is none.
+    /// The max in bytes; `u64::MAX` where there is none.
     pub max: u64,
     /// Charges refused because this group was full.
     pub refused: u64,
-    /// Items of the statistics that are not 0, over the subtree, by name.
+    /// Items of the statistics of the subtree that are not 0, by name.
     pub stats: BTreeMap<String, i64>,
 }
 
 impl TreeTable {
-    /// Of one counter and all below it.
+    /// The table of one group and all groups below it.
     pub(super) fn of(tree: &Tree, top: &Counter) -> TreeTable {
-        // Whoever only looks runs no barrier.
+        // A table only reads, so it runs no barrier: this flush unlists no cells.
         stats::flush(top, Unlist::Never);
         let all: Vec<_> = stats::coordinator(top).items.iter().collect();
-        let row = |node: &Counter, stocked: u64| {
-            let now = stats::read(node, Freshness::Stale);
+        let row = |group: &Counter, stocked: u64| {
+            let now = stats::read(group, Freshness::Stale);
             let written = all.iter().filter(|item| now.get(item.stat) != 0);
             TreeRow {
-                path: node.path(),
-                live: node.usage().saturating_sub(stocked),
+                path: group.path(),
+                live: group.usage().saturating_sub(stocked),
                 stocked,
-                peak: node.peaks().ever(),
-                max: node.max(),
-                refused: node.refusals(),
+                peak: group.peaks().ever(),
+                max: group.max(),
+                refused: group.refusals(),
                 stats: written.map(|item| (item.name.to_string(), now.get(item.stat))).collect(),
             }
         };
@@ -86,7 +86,7 @@ impl TreeTable {
         TreeTable { rows, items }
     }
 
-    /// The groups, parents first.
+    /// Returns the groups, parents first.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
