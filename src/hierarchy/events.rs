@@ -1,7 +1,7 @@
-//! Events of a group, counted: at the group, and at each group above it.
+//! Counts the events of a group: at the group, and at each group above it.
 //!
-//! Most groups never have one. The counts are an object of a pool, taken with the first event of the group or of a group
-//! below: counting does not enter the process's allocator, which may be the one that charges.
+//! Most groups never have an event. The counts are an object of a pool. A thread takes it with the first event of the
+//! group or of a group below. So counting does not enter the process's allocator, which may be the code that charges.
 //!
 //! Edges: E26 (an event/a listener), E40 (counts are made/read).
 
@@ -29,16 +29,16 @@ fn pointer(group: &Counter) -> &AtomicPtr<EventCounts> {
     &group.usage.events
 }
 
-/// `None` in a tree of counters that are no groups, which have no events.
+/// `None` in a tree of counters that are no groups: they have no events.
 fn event_cache_of(tree: &Tree) -> Option<&Shared<Cache>> {
     tree.events.as_ref()
 }
 
-/// Count an event of this group, inside a slow path. No lock is taken that another thread holds for long; listeners are
-/// notified at the end of the slow path.
+/// Counts an event of this group, inside a slow path. It takes no lock that another thread holds for long. The thread
+/// notifies listeners at the end of the slow path.
 ///
-/// Where the system has no memory for counts, and inside an allocator that charges, a group without counts gets none:
-/// the event is counted from the nearest ancestor on that has some, at the latest the root.
+/// Where the system has no memory for counts, and inside an allocator that charges, a group without counts gets none.
+/// Then the count starts at the nearest ancestor that has some, at the latest at the root.
 pub(crate) fn count(group: &Counter, event: Event) {
     let Some(cache) = event_cache_of(group.tree()) else { return };
     if let Some(counts) = counts_or_make(group, cache) {
@@ -56,7 +56,7 @@ pub(crate) fn count(group: &Counter, event: Event) {
     }
 }
 
-/// Count an event outside of any slow path: its listeners are notified before this returns.
+/// Counts an event outside of any slow path. The thread notifies its listeners before this returns.
 pub(crate) fn count_and_notify(group: &Counter, event: Event) {
     slow_path(|_, _| count(group, event));
 }
@@ -83,7 +83,7 @@ fn counts_or_make<'a>(group: &'a Counter, cache: &Cache) -> Option<&'a EventCoun
 #[cold]
 #[allow(unsafe_code)]
 fn make_counts<'a>(group: &'a Counter, cache: &Cache) -> Option<&'a EventCounts> {
-    // A thread that charges inside the pool's locks must not come back to them.
+    // A nested thread may hold the pool's locks, and must not take them again.
     if slow_path::is_nested() {
         return None;
     }
@@ -103,7 +103,7 @@ fn make_counts<'a>(group: &'a Counter, cache: &Cache) -> Option<&'a EventCounts>
     })
 }
 
-/// Give counts back to the pool.
+/// Gives counts back to the pool.
 #[allow(unsafe_code)]
 fn put_back(cache: &Cache, counts: NonNull<EventCounts>) {
     // SAFETY: made in an object of the cache; the caller has it alone.
@@ -111,14 +111,14 @@ fn put_back(cache: &Cache, counts: NonNull<EventCounts>) {
     objects::put(cache, number);
 }
 
-/// Give a new root its counts: events of groups that get none are counted there.
+/// Gives a new root its counts. The events of groups that get no counts are counted there.
 pub(crate) fn prepare_root(root: &Counter) {
     if let Some(cache) = event_cache_of(root.tree()) {
         make_counts(root, cache);
     }
 }
 
-/// The group is gone: its counts go back to the pool.
+/// Gives the counts of a group that is gone back to the pool.
 pub(crate) fn forget(group: &Counter) {
     if let (Some(cache), Some(counts)) = (event_cache_of(group.tree()), counts(group)) {
         let counts = NonNull::from(counts);

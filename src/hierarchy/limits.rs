@@ -1,7 +1,8 @@
 //! Limits as they are set: a number, a percentage of the nearest limited ancestor's max, or none.
 //!
-//! A percentage is resolved when it is set, and again, parents first, whenever a max above it moves. All of it under
-//! the tree's lock; limits that a group loses when it goes offline also under that of its shard.
+//! A percentage is resolved when it is set, and again, parents first, whenever a max above it moves. The thread that
+//! does this holds the tree's lock. For limits that a group loses when it goes offline it also holds the lock of the
+//! group's shard.
 
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
@@ -9,7 +10,7 @@ use crate::counter::stocks::Stocks;
 use crate::sync::Ordering;
 use crate::units::{Limit, Percent};
 
-/// A limit that can be set.
+/// The limits that can be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LimitKind {
     Max,
@@ -19,16 +20,16 @@ pub(crate) enum LimitKind {
     High,
 }
 
-/// How many there are.
+/// The number of limits.
 pub(crate) const LIMIT_KINDS: usize = 5;
 
-/// A percentage, and no ancestor has a max.
+/// The limit is this percentage, and no ancestor has a max.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoLimitedAncestor(pub(crate) Percent);
 
 /// A limit as it was set.
 pub(crate) fn set_to(counter: &Counter, kind: LimitKind) -> Limit {
-    // 0: a number; else the percentage plus 1.
+    // `percents` has 0 for a number, else the percentage plus 1.
     if let Some(percent) = counter.percents[kind as usize].load(Ordering::Relaxed).checked_sub(1).and_then(Percent::new)
     {
         return Limit::Percent(percent);
@@ -50,7 +51,7 @@ pub(crate) fn value(counter: &Counter, kind: LimitKind) -> u64 {
     }
 }
 
-/// The bytes that `limit` stands for here and now.
+/// The bytes that `limit` stands for at this counter now.
 fn resolve(counter: &Counter, limit: Limit) -> Result<u64, NoLimitedAncestor> {
     match limit {
         Limit::Bytes(bytes) => Ok(bytes),
@@ -84,7 +85,8 @@ pub(crate) fn set_unlinked(counter: &Counter, kind: LimitKind, limit: Limit) -> 
     Ok(())
 }
 
-/// Sets a limit, and every percentage below that follows it. Returns what usage is above a max then, 0 for others.
+/// Sets a limit, and every percentage below that follows it. Returns the units by which usage is above a max then, 0
+/// for other limits.
 pub(crate) fn set(counter: &'static Counter, kind: LimitKind, limit: Limit) -> Result<u64, NoLimitedAncestor> {
     let mut stocks = counter.tree().stocks.lock();
     let bytes = resolve(counter, limit)?;
@@ -123,7 +125,8 @@ fn apply(stocks: &mut Stocks, counter: &'static Counter, kind: LimitKind, bytes:
     0
 }
 
-/// The percentages below a max that has moved. One without a limited ancestor any more keeps what it was.
+/// Resolves the percentages below a max that has moved. A percentage that has no limited ancestor any more keeps the
+/// bytes it had.
 fn follow(stocks: &mut Stocks, top: &'static Counter) {
     for counter in top.tree().hierarchy.pinned_below(top).iter().skip(1) {
         for kind in [LimitKind::Max, LimitKind::Min, LimitKind::Low, LimitKind::Soft, LimitKind::High] {

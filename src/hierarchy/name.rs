@@ -1,10 +1,10 @@
-//! The name of a counter among its siblings: short ones in the counter's own object.
+//! The name of a counter among its siblings. A short name is in the counter's own object.
 
 use std::ops::Deref;
 
 use crate::pool::NoMemory;
 
-/// Bytes of a name that needs no memory of its own. With a length and a tag the whole has 24.
+/// The most bytes of a name that needs no memory of its own. With a length and a tag the whole has 24.
 const INLINE: usize = 22;
 
 /// A name, which never changes.
@@ -14,10 +14,10 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    /// None.
+    /// No name: the root's.
     pub(crate) const NONE: Name = Name::Inline { len: 0, bytes: [0; INLINE] };
 
-    /// A copy of `name`. Allocates where it is longer than most.
+    /// Copies `name`. It allocates for a name of more than `INLINE` bytes.
     pub(crate) fn new(name: &str) -> Result<Name, NoMemory> {
         let mut bytes = [0; INLINE];
         if let Some(here) = bytes.get_mut(..name.len()) {
@@ -27,13 +27,13 @@ impl Name {
         let mut copy = String::new();
         copy.try_reserve_exact(name.len()).map_err(|_| NoMemory { bytes: name.len() })?;
         copy.push_str(name);
-        // Asked for exactly: nothing is left over that would have to be given back.
+        // `try_reserve_exact` leaves no room over that `into_boxed_str` would have to give back.
         Ok(Name::Boxed(copy.into_boxed_str()))
     }
 }
 
 impl Name {
-    /// Bytes that lie outside of it.
+    /// Bytes of the name that lie outside of this object.
     pub(crate) fn bytes_outside(&self) -> u64 {
         match self {
             Name::Inline { .. } => 0,

@@ -1,12 +1,12 @@
-//! Statistics of memory on nodes: what is accounted there, and how it is read by node.
+//! Statistics of memory on nodes: what threads account there, and how a reader reads it by node.
 //!
-//! Where a runtime has more nodes than one, a group has beside its own statistics some for each node on which it, or a
-//! group below it, has memory. Those of one node are a tree of their own in the shape of the tree of groups
-//! ([`StatScope`]). Threads write them and the coordinator flushes them as the group's own (`crate::stat`). A thread has
-//! a row of cells for each group that it charges, one place for each node.
+//! Where a runtime has more nodes than one, a group has further statistics beside its own: some for each node on which
+//! it, or a group below it, has memory. Those of one node are a tree of their own in the shape of the tree of groups
+//! ([`StatScope`]). Threads write them and the coordinator flushes them as the group's own (`crate::stat`). A thread
+//! has a row of cells for each group that it charges, one place for each node.
 //!
-//! A group that is offline gets no new statistics: what comes to lie on a node where it has none is accounted to the
-//! nearest group above that has some, or may make some. With one node all is the group's own.
+//! A group that is offline gets no new statistics. Memory that comes to lie on a node where it has none is accounted to
+//! the nearest group above that has some, or may make some. With one node all is in the group's own statistics.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -23,15 +23,15 @@ use crate::thread::cells::Added;
 use crate::thread::directory::Header;
 use crate::thread::local::{Local, with_local};
 
-/// Where an account is kept: at the group, so many levels above it, or at the root.
+/// Where an account is: at the group, so many levels above it, or at the root.
 pub(crate) type Above = u16;
 
 const ROOT: Above = Above::MAX;
 
 // === The write path ===
 
-/// Add to an item of the group, or of its memory on a node. Where nothing is published there and nothing can be, the
-/// nearest group above is accounted; returns how far above. `None`: nothing is counted.
+/// Adds to an item of the group, or of its memory on a node. Where nothing is published there and nothing can be, it
+/// accounts to the nearest group above that can. Returns how far above that is. `None`: nothing is counted.
 #[inline(always)]
 pub(crate) fn account(header: &Header, scope: StatScope, stat: Stat, delta: i64) -> Option<Above> {
     match add_to(header, scope, stat, delta) {
@@ -40,7 +40,7 @@ pub(crate) fn account(header: &Header, scope: StatScope, stat: Stat, delta: i64)
     }
 }
 
-/// Take off what [`account`] has added so far above, on any thread.
+/// Takes off what [`account`] has added at the level `above`, on any thread.
 #[inline(always)]
 pub(crate) fn unaccount(header: &Header, scope: StatScope, above: Above, stat: Stat, delta: i64) {
     let delta = delta.wrapping_neg();
@@ -54,8 +54,8 @@ pub(crate) fn unaccount(header: &Header, scope: StatScope, above: Above, stat: S
     }
 }
 
-/// [`account`] where that takes no lock and makes nothing: this thread has cells for it. `None`: nothing is counted.
-/// True: [`announce`] is due.
+/// [`account`] where that takes no lock and makes nothing, because this thread has cells for it. `None`: nothing is
+/// counted. True: [`announce`] is due.
 #[inline(always)]
 pub(crate) fn account_at_hand(header: &Header, scope: StatScope, stat: Stat, delta: i64) -> Option<bool> {
     match add_to(header, scope, stat, delta) {
@@ -64,7 +64,7 @@ pub(crate) fn account_at_hand(header: &Header, scope: StatScope, stat: Stat, del
     }
 }
 
-/// The rest of what was added with [`account_at_hand`], where that was due.
+/// Announces what [`account_at_hand`] has added, where it returned that this is due.
 #[cold]
 pub(crate) fn announce(header: &Header, scope: StatScope) {
     let group = header.node().first();
@@ -116,21 +116,21 @@ fn unaccount_above(header: &Header, scope: StatScope, above: Above, stat: Stat, 
     }
 }
 
-/// Whether the group is accounted in this scope. A group keeps its published statistics as long as anything is accounted
-/// there. The root may make some also when its runtime is gone: otherwise nothing would be accounted.
+/// Whether the group takes accounts in this scope. A group keeps its published statistics as long as anything is
+/// accounted there. The root may make some also when its runtime is gone: otherwise no group could take the account.
 fn takes(group: &Counter, coordinator: &Coordinator, scope: StatScope) -> bool {
     let may_make = || scope == StatScope::Group || !group.state().is_offline() || group.incarnation().parent.is_none();
-    // To make them takes a lock that this thread may hold inside another slow path.
+    // To make them takes a lock. Inside another slow path this thread may hold it already.
     let gets = || slow_path(|_, nested| nested || stats::published_or_make(group, coordinator, scope).is_some());
     stats::published(group, scope).is_some() || may_make() && gets()
 }
 
 // === The readers ===
 
-/// An item of a group by node: of its subtree, and of the group alone.
+/// The figures of an item of a group by node: of its subtree, and of the group alone.
 pub(crate) struct FiguresByNode {
     pub(crate) nodes: SmallVec<[[i64; 2]; 8]>,
-    /// On no node: not touched yet, or added without saying where.
+    /// Memory on no node: no thread has touched it yet, or it was added without a node.
     pub(crate) unplaced: [i64; 2],
     /// Grains that may be missing.
     pub(crate) max_error: u64,

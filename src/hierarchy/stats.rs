@@ -1,7 +1,6 @@
 //! A group's statistics: where the group has them, how its threads write them and how they are read.
 //!
-//! The statistics of a group belong to its first counter. The coordinator of the tree gathers them
-//! (`crate::stat`).
+//! The statistics of a group are those of its first counter. The coordinator of the tree gathers them (`crate::stat`).
 
 use crate::counter::object::Counter;
 use crate::counter::slow_path::slow_path;
@@ -20,12 +19,12 @@ use crate::thread::local::{Local, with_local};
 
 // === Where they are ===
 
-/// The coordinator of the group's tree. `None`: a counter alone, which has no statistics.
+/// The coordinator of the group's tree. `None` for a counter that is no group's: it has no statistics.
 pub(super) fn coordinator_of(group: &Counter) -> Option<&Coordinator> {
     group.tree().stats.as_ref()
 }
 
-/// The same, of a group.
+/// The coordinator of the tree, for a group.
 pub(crate) fn coordinator(group: &Counter) -> &Coordinator {
     coordinator_of(group).expect("a tree of groups has statistics")
 }
@@ -35,7 +34,7 @@ fn own_place(group: &Counter) -> &PublishedPlace {
     &group.stats
 }
 
-/// Where those of its memory on each node are found; nowhere in a tree with one node.
+/// Where the published statistics of its memory on each node are found. Empty in a tree with one node.
 fn node_places(group: &Counter) -> &[PublishedPlace] {
     group.parts()
 }
@@ -82,7 +81,8 @@ pub(crate) fn published_or_make<'a>(
     published(group, scope)
 }
 
-/// The same, or those of the nearest group above that there is memory for.
+/// As [`published_or_make`]. Where there is no memory for those, the published statistics of the nearest group above
+/// that has some.
 fn published_here_or_above<'a>(
     group: &'a Counter,
     stats: &Coordinator,
@@ -92,7 +92,7 @@ fn published_here_or_above<'a>(
     found.or_else(|| group.path_to_root().find_map(|level| published(level, scope)))
 }
 
-/// This thread's cells.
+/// This thread's cells for the group in the scope.
 fn cells(group: &Counter, block: &Block, scope: StatScope) -> Option<ThreadStats> {
     match scope {
         StatScope::Group => block.cells(group.index)?.cells(),
@@ -100,7 +100,7 @@ fn cells(group: &Counter, block: &Block, scope: StatScope) -> Option<ThreadStats
     }
 }
 
-/// Cells for a thread that writes this group for the first time. `None` where there is no place for them.
+/// Makes cells for a thread that writes this group for the first time. `None` where there is no place for them.
 fn new_cells<'a>(
     group: &'a Counter,
     stats: &Coordinator,
@@ -119,7 +119,7 @@ fn new_cells<'a>(
 
 // === The write path ===
 
-/// Add to an item of the group that has this header: a load and a store in this thread's own cells.
+/// Adds to an item of the group that has this header, by a load and a store in this thread's own cells.
 #[inline(always)]
 pub(crate) fn add(header: &Header, stat: Stat, delta: i64) {
     let find = |local: &Local| local.fast_block().and_then(|block| block.cells_behind(header));
@@ -135,12 +135,13 @@ fn add_slow(header: &Header, stat: Stat, delta: i64, added: Added) {
     let group = header.node().first();
     let Some(stats) = coordinator_of(group) else { return };
     if added == Added::Due {
-        // Zero leaves nothing to be read, so it makes no writer. What was due before was announced then.
+        // An addition of zero changes no figure, so it makes no writer. The addition that made the announcement due has
+        // announced.
         if delta != 0 {
             list_and_announce(group, stats, StatScope::Group);
         }
     } else if stats.items.knows(stat) {
-        // Zero needs no cells either.
+        // An addition of zero needs no cells either.
         if delta != 0 && !add_without_cells(group, stats, Addition { scope: StatScope::Group, stat, delta }) {
             stats.counts.nested.fetch_add(1, Ordering::Relaxed);
         }
@@ -149,7 +150,7 @@ fn add_slow(header: &Header, stat: Stat, delta: i64, added: Added) {
     }
 }
 
-/// What is added to which item.
+/// An addition: the scope, the item, and how much.
 #[derive(Clone, Copy)]
 pub(super) struct Addition {
     pub(super) scope: StatScope,
@@ -166,8 +167,8 @@ enum Counted {
     MustFlush,
 }
 
-/// An addition for which this thread has no cells at hand, to an item of this runtime. Returns whether it is counted:
-/// it is not where the thread is inside another slow path and nothing of the scope is published yet.
+/// Makes an addition to an item of this runtime where this thread has no cells at hand. Returns whether it is counted.
+/// It is not where the thread is inside another slow path and nothing of the scope is published yet.
 pub(super) fn add_without_cells(group: &Counter, stats: &Coordinator, what: Addition) -> bool {
     match slow_path(|block, nested| add_in_slow_path(group, stats, (block, nested), what)) {
         Counted::Nowhere => return false,
@@ -186,7 +187,7 @@ fn add_in_slow_path(
     let fenced = group.incarnation().fenced;
     let found = block.and_then(|block| cells(group, block, scope)).zip(published(group, scope));
     if found.is_none() && nested {
-        // To make them takes a lock that this thread may hold.
+        // To make cells takes a lock that this thread may hold.
         let Some(published) = published(group, scope) else { return Counted::Nowhere };
         published.publish_one(stat, delta);
         return Counted::Kept;
@@ -203,8 +204,8 @@ fn add_in_slow_path(
     if must_flush { Counted::MustFlush } else { Counted::Kept }
 }
 
-/// After an addition that was due: list the cells, announce what they hold. Takes no lock and allocates nothing: no
-/// slow path of the kind that must not nest.
+/// Lists the cells and announces what they hold, after an addition that made this due. It takes no lock and allocates
+/// nothing, so it may run inside another slow path.
 pub(super) fn list_and_announce(group: &Counter, stats: &Coordinator, scope: StatScope) {
     let cells = local::with_block(|block| block.and_then(|block| cells(group, block, scope)));
     if let (Some(published), Some(cells)) = (published(group, scope), cells)
@@ -221,9 +222,9 @@ fn flush_root(group: &Counter, scope: StatScope) {
     }
 }
 
-/// Count one more of what charges themselves count, on the group of this counter. Not in transit, with no lock held, and
-/// not inside another slow path: those leave the stock alone. It may allocate, so a charge that is refused counts nothing
-/// here: there may be no memory for it.
+/// Counts one of the events that charges themselves count, on the group of this counter. The thread is not in transit,
+/// holds no lock and is not inside another slow path: such a slow path leaves the stock alone. This may allocate, and a
+/// charge that is refused may find no memory. So such a charge counts nothing here.
 pub(crate) fn count(counter: &Counter, block: &Block, stat: Stat) {
     if let Some(stats) = coordinator_of(counter) {
         let one = Addition { scope: StatScope::Group, stat, delta: 1 };
@@ -241,19 +242,19 @@ pub(crate) fn read(group: &Counter, freshness: Freshness) -> Stats {
     figures.with_error(max_error)
 }
 
-/// Read published figures, as fresh as that. Returns with them the grains by which each may be off.
+/// Reads published figures, as fresh as `freshness`. Returns with them the grains by which each may be off.
 ///
-/// A flush reads the cells one after the other, and their threads write on meanwhile. So the figure of an item that rises
-/// and falls may be one that the item never had. An exact read therefore flushes a second time, after the figures, and
-/// what that flush finds is the error. Take the instant before the second flush. What was written before it is in the
-/// figures or is found; what is in the figures was begun before it.
+/// A flush reads the cells one after the other, and their threads write on meanwhile. So the figure of an item that
+/// rises and falls may be one that the item never had. An exact read therefore flushes a second time, after the
+/// figures, and what that flush finds is the error. Take the instant before the second flush. What was written before
+/// it is in the figures or is found; what is in the figures was begun before it.
 #[inline]
 pub(super) fn read_fresh<T>(group: &Counter, freshness: Freshness, figures: impl FnOnce() -> T) -> (T, u64) {
     let missing = freshen(group, freshness);
     if freshness != Freshness::Exact {
         return (figures(), missing);
     }
-    // Acquire (E41): the figures contain what the first count counts, so the second counts what they lack.
+    // Acquire (E41): the figures contain what the first count counts, so the second count counts what they lack.
     let counted = || all_published(group).fold(0, |sum: u64, published| sum.wrapping_add(published.counted()));
     let before = counted();
     let figures = figures();
@@ -261,14 +262,17 @@ pub(super) fn read_fresh<T>(group: &Counter, freshness: Freshness, figures: impl
     (figures, if looked.is_some() { counted().wrapping_sub(before) } else { missing })
 }
 
-/// Flush where less may be missing. Returns the grains that may be missing from what is read after this.
+/// Flushes where more may be missing than `freshness` allows. Returns the grains that may be missing from what is read
+/// after this.
 fn freshen(group: &Counter, freshness: Freshness) -> u64 {
-    // The bound is read first, and once: what a flush publishes after this comes off it too late, never too early.
+    // The bound is read first, and once. What a flush publishes after this comes off the bound too late, never too
+    // early.
     let bound = error_bound(group);
     let due = freshness == Freshness::Exact || bound.grains > freshness.may_miss(bound);
     let Some(first) = all_published(group).next() else { return bound.grains };
-    // One of a few thresholded reads flushes though its bound allows it not to: writers that have stopped are in the bound
-    // until flushes have found them idle. Without barriers no cells are unlisted, and such a flush would be in vain.
+    // Now and then a thresholded read flushes though its bound allows it not to. Writers that have stopped are in the
+    // bound until flushes have found them idle. Without barriers a flush unlists no cells, so such a flush would be
+    // useless.
     let unlists = || group.tree().barrier.state() != BarrierState::Degraded;
     let is_extra =
         || freshness == Freshness::Threshold && bound.grains > 0 && first.cadence.is_flush_due() && unlists();
@@ -290,8 +294,8 @@ fn error_bound(group: &Counter) -> ErrorBound {
     bounds.fold(ErrorBound::NOTHING, ErrorBound::plus)
 }
 
-/// Publish what was written to the group and below it. `None` inside another slow path of this thread, which may hold
-/// the lock.
+/// Publishes what was written to the group and below it. `None` inside another slow path of this thread, because the
+/// thread may hold the lock.
 pub(crate) fn flush(group: &Counter, unlist: Unlist) -> Option<Visits> {
     let mut visits = Visits::default();
     for published in all_published(group) {
@@ -305,23 +309,23 @@ fn flush_published(group: &Counter, published: &PublishedStats, unlist: Unlist) 
     slow_path(|_, nested| (!nested).then(|| coordinator(group).flush(published, &tree.barrier, unlist)))
 }
 
-/// Flush where the periodic flush is late and enough is missing. Returns whether this flushed.
+/// Flushes where the periodic flush is late and enough is missing. Returns whether it flushed.
 pub(crate) fn flush_ratelimited(group: &Counter) -> bool {
     let is_too_far_off = |bound: ErrorBound| bound.grains > bound.threshold;
     coordinator(group).is_late() && is_too_far_off(error_bound(group)) && flush(group, Unlist::Many).is_some()
 }
 
-/// What the flusher does: flush everything, whatever the threshold says, and unlist what is idle.
+/// Flushes everything, whatever the threshold says, and unlists idle cells. The flusher calls this.
 pub(crate) fn flush_periodic(root: &Counter) {
-    // Nothing may be published of the root yet, which is flushed all the same.
+    // Before the root has published statistics the flush does nothing, and counts as a flush all the same.
     coordinator(root).note_root_flush();
     flush(root, Unlist::Always);
 }
 
 // === The end ===
 
-/// Release the statistics of a group that no thread has any more: what its threads have written goes to its ancestors,
-/// on each node and in all.
+/// Releases the statistics of a group that is gone. What its threads have written goes to its ancestors, on each node
+/// and in all.
 pub(crate) fn release(group: &Counter) {
     if all_published(group).next().is_none() {
         return;

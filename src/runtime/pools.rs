@@ -127,7 +127,7 @@ mod tests {
             assert_eq!((fields["asked"].clone(), fields["given"].clone()), sizes(name));
             assert!(!fields.contains_key("node"), "anywhere");
         }
-        assert_eq!(told[0]["recycled"], "true", "the first is buried");
+        assert_eq!(told[0]["recycled"], "true", "the first is released");
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! What happened to a group's limits: the events, and their counts, which a group has from its first event on.
+//! The events of a group's limits, and their counts. A group has counts from its first event on.
 //!
 //! Edge: E26 (an event/a listener).
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// What can happen. Counts only grow.
+/// What can happen at a group's limits. The counts only grow.
 ///
 /// Source: `enum memcg_memory_event` in `include/linux/memcontrol.h`.
 ///
@@ -23,23 +23,23 @@ use crate::sync::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Event {
-    /// The group was reclaimed below its low: nothing else was left.
+    /// The group was reclaimed below its low, because no other memory was left.
     Low,
-    /// A charge has left usage above high: once for each charge and group. The excess is reclaimed and the charge
-    /// delayed, if it can be.
+    /// A charge has left usage above high. It counts once for each charge and group. The charge reclaims the excess and
+    /// is delayed, where it can be.
     High,
-    /// A charge did not fit below the group's max, after stranded credit was drained; reclaim was excluded.
+    /// A charge did not fit below the group's max after a drain of stranded credit, and before any reclaim.
     Max,
-    /// Reclaim did not free enough for a charge: it is about to be refused, or a group is about to be cancelled for it.
-    /// Not counted for a charge made inside reclaim or a cancel hook, for which no reclaimer is called.
+    /// Reclaim did not free enough for a charge. The charge is about to be refused, or to cancel a group. A charge made
+    /// inside reclaim or a cancel hook does not count: it calls no reclaimer.
     Oom,
-    /// The group was cancelled: once for each hook of it that was called.
+    /// The group was cancelled. It counts once for each hook of the group that was called.
     OomKill,
     /// The group's subtree was cancelled as one.
     OomGroupKill,
     /// A charge that is never refused went above the group's max.
     Overcharge,
-    /// A charge that is above the max of a group which is only observed was let through.
+    /// A charge was let through above the max of a group that is only observed.
     Observed,
     /// A reclaimer, a listener or a cancel hook of the group panicked.
     Panic,
@@ -63,7 +63,7 @@ impl Event {
         Event::Panic,
     ];
 
-    /// Its name in `memory.events`; an event that the kernel does not have is named likewise.
+    /// Returns the event's name in `memory.events`. An event that the kernel does not have is named likewise.
     ///
     /// ```
     /// assert_eq!(memcg::Event::Oom.name(), "oom");
@@ -83,7 +83,7 @@ impl Event {
     }
 }
 
-/// Counts of one kind.
+/// How often each event has happened: to a group itself, or in its subtree.
 pub(crate) struct Counts([AtomicU64; Event::ALL.len()]);
 
 impl Counts {
@@ -98,7 +98,7 @@ impl Counts {
     }
 }
 
-/// What has happened to a group, and in its subtree: an object of a pool.
+/// The counts of a group, and of its subtree: an object of a pool.
 pub(crate) struct EventCounts {
     pub(crate) local: Counts,
     pub(crate) subtree: Counts,
@@ -107,7 +107,7 @@ pub(crate) struct EventCounts {
 }
 
 impl EventCounts {
-    /// All zero.
+    /// Makes counts that are all zero.
     pub(crate) fn new(number: u32) -> EventCounts {
         let none = || Counts(std::array::from_fn(|_| AtomicU64::new(0)));
         EventCounts { local: none(), subtree: none(), number }

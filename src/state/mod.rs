@@ -1,3 +1,3 @@
-//! What each policy embeds in a group: one leaf file a policy.
+//! What each policy embeds in a group: one leaf file for each policy.
 
 pub(crate) mod events;
