@@ -1,9 +1,10 @@
 //! What a tree of groups has for its statistics: the memory of cells and of published statistics, the lists of written
 //! cells, and what their writers do here.
 //!
-//! One lock, held for at most [`SLICE`](crate::sync::SLICE) cells and their ancestors at a time. Its holder runs no
-//! barrier and waits for no other thread. Writers take it for their first write to a group, readers of published figures
-//! never. How a flush goes is in `flush`; the protocol stands in `README.md` beside this file.
+//! One lock protects the lists. A thread holds it for at most [`SLICE`](crate::sync::SLICE) cells and their ancestors
+//! at a time. Its holder runs no barrier and waits for no other thread. Writers take it for their first write to a
+//! group, readers of published figures never. `flush` has the steps of a flush, and `README.md` beside this file has
+//! the protocol.
 
 use std::time::{Duration, Instant};
 
@@ -24,11 +25,11 @@ use crate::thread::cells::{Added, ThreadStats};
 /// Time between two periodic flushes, unless configured: the kernel's FLUSH_TIME.
 pub(crate) const PERIOD: Duration = Duration::from_secs(2);
 
-/// Unless configured. The kernel's MEMCG_CHARGE_BATCH is 64; here an announcement walks the ancestors with locked
-/// instructions and a flush is cheap, so that rare announcements and early flushes are the better bargain.
+/// The batch, unless configured. The kernel's MEMCG_CHARGE_BATCH is 64. Here an announcement walks the ancestors with
+/// locked instructions and a flush is cheap, so rare announcements and early flushes cost less.
 pub(crate) const STAT_BATCH: u64 = 1_024;
 
-/// The largest: bounds must not wrap.
+/// The largest batch: bounds must not wrap.
 pub(crate) const STAT_BATCH_MAX: u64 = 1 << 40;
 
 /// Gathers the statistics of one tree of groups.
@@ -38,7 +39,7 @@ pub(crate) struct Coordinator {
     pub(crate) nodes: usize,
     /// Where published statistics come from: those of groups, and those on nodes, each in memory of its node.
     caches: Box<[Shared<Cache>]>,
-    /// Who declared the last of the items.
+    /// The builder that declared the last of the items.
     builder: u64,
     /// Grains that a thread may have written to a group without announcing them: half a batch. What has been announced
     /// may come to another half for each writer before a read flushes it.
@@ -55,7 +56,7 @@ pub(crate) struct Coordinator {
     pub(super) tables: Lock<StatTables>,
 }
 
-/// Event counts; nothing depends on them.
+/// Event counts. No protocol depends on them.
 #[derive(Default)]
 pub(crate) struct StatCounts {
     pub(crate) flushes: StatU64,
@@ -95,7 +96,7 @@ impl Coordinator {
         self.caches.iter().map(|cache| &**cache)
     }
 
-    /// Make the published statistics that belong at `place`, below `parent`, unless another thread has meanwhile. False
+    /// Makes the published statistics of `place`, below `parent`, unless another thread has made them meanwhile. False
     /// where the system has no memory for them.
     pub(crate) fn publish_at(&self, place: &PublishedPlace, scope: StatScope, parent: Option<&PublishedStats>) -> bool {
         let pool = match scope {
@@ -119,9 +120,9 @@ impl Coordinator {
         published.give_back(cache);
     }
 
-    /// New cells for a thread that writes a group for the first time.
+    /// Makes cells for a thread that writes a group for the first time.
     pub(crate) fn new_cells(&self, published: &PublishedStats) -> ThreadStats {
-        // The memory is asked for without the lock.
+        // The thread allocates before it takes the lock.
         let made = (!self.tables.lock().has_free_entry()).then(|| CellsEntry::new(self.items.len()));
         let mut tables = self.tables.lock();
         let entry = self.add_entry(&mut tables, published, made);
@@ -141,15 +142,15 @@ impl Coordinator {
     /// Bytes of published statistics, of this tree's groups and of the process's free ones. Takes the lock.
     pub(crate) fn published_bytes(&self) -> u64 {
         let used = self.tables.lock().groups_in_use();
-        // They are all of one size.
+        // All groups have published statistics of one size.
         let free = self.caches.iter().skip(1).map(|cache| cache.bytes(0)).sum::<u64>();
         self.caches.first().map_or(0, |cache| cache.bytes(used)) + free
     }
 
     // === The writers' side ===
 
-    /// Add for a thread that has no cells of its own: all such threads share some, and the lock lets one write at a time.
-    /// True as for [`list_and_announce`](Self::list_and_announce).
+    /// Adds for a thread that has no cells of its own. All such threads share some, and the lock lets one of them write
+    /// at a time. True as for [`list_and_announce`](Self::list_and_announce).
     pub(crate) fn add_shared(&self, published: &PublishedStats, stat: Stat, delta: i64) -> bool {
         let mut tables = self.tables.lock();
         let group = published.number() as usize;
@@ -165,8 +166,8 @@ impl Coordinator {
         due && self.announce(published, cells)
     }
 
-    /// After an addition that was due: list the cells, announce what they hold. Takes no lock. True where so much is
-    /// announced that it has to be flushed.
+    /// Lists the cells and announces what they hold, after an addition that made this due. It takes no lock. True where
+    /// so much is announced that the thread must flush.
     pub(crate) fn list_and_announce(&self, published: &PublishedStats, cells: ThreadStats) -> bool {
         if self.mark(published, cells) {
             self.stack.push(cells);
@@ -174,7 +175,7 @@ impl Coordinator {
         self.announce(published, cells)
     }
 
-    /// Mark the cells as listed; true where they were not.
+    /// Marks the cells as listed. True where they were not listed.
     fn mark(&self, published: &PublishedStats, cells: ThreadStats) -> bool {
         let listed = cells.is_listed() || !cells.mark_listed();
         if !listed {
@@ -212,7 +213,7 @@ impl Coordinator {
         self.root_flushed.store(nanos(self.made.elapsed()), Ordering::Relaxed);
     }
 
-    /// The periodic flush is more than one full cycle late.
+    /// Whether the periodic flush is more than one full cycle late.
     pub(crate) fn is_late(&self) -> bool {
         let period = self.period.load(Ordering::Relaxed);
         let due = self.root_flushed.load(Ordering::Relaxed).saturating_add(period.saturating_mul(2));

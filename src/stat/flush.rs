@@ -1,4 +1,5 @@
-//! How the coordinator flushes, unlists idle cells and releases a group: in slices, with the lock given up between them.
+//! How the coordinator flushes, unlists idle cells and releases a group: in slices, with the lock given up between
+//! them.
 //!
 //! Readers that asked before a flush began help with it, each with the subtree that it needs. No reader waits for more
 //! than one slice of another.
@@ -13,8 +14,8 @@ use crate::sync::barrier::Barrier;
 use crate::sync::{Ordering, SLICE, rest};
 
 impl Coordinator {
-    /// Publish what was written in the group and below it before the call. No barrier, but where cells are unlisted.
-    /// Costs one visit to each listed pair of thread and group.
+    /// Publishes what was written in the group and below it before the call. It costs one visit to each listed pair of
+    /// thread and group, and a barrier only where it unlists cells.
     pub(crate) fn flush(&self, published: &PublishedStats, barrier: &Barrier, unlist: Unlist) -> Visits {
         let root = published.number() == 0;
         if root {
@@ -33,7 +34,8 @@ impl Coordinator {
             if done {
                 break;
             }
-            // A thread that is preempted with the lock holds up all others: better between two slices than within one.
+            // A thread that is preempted while it holds the lock delays all others. So it yields between two slices,
+            // without the lock.
             rest();
         }
         self.counts.visits.fetch_add(visits.all as u64, Ordering::Relaxed);
@@ -48,13 +50,13 @@ impl Coordinator {
         visits
     }
 
-    /// A ticket for [`begin`](Self::begin): the reader asks for what was written before this.
+    /// Takes a ticket for [`begin`](Self::begin): the reader asks for what was written before this.
     fn ask(&self) -> u64 {
         // AcqRel (E19): a flush that has counted this ticket begins after it; pairs with `begin`.
         self.asked.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// The flush to take part in: one that has begun since `asked`, or a new one.
+    /// Returns the flush to take part in: one that has begun since `asked`, or a new one.
     fn begin(&self, tables: &mut StatTables, asked: u64) -> u64 {
         if tables.begun > asked {
             return tables.flush;
@@ -68,7 +70,7 @@ impl Coordinator {
         tables.flush
     }
 
-    /// Take the stack over, whole. The slices to come put its cells into their lists.
+    /// Takes the whole stack. The slices to come put its cells into their lists.
     fn take_stack(&self, tables: &mut StatTables) {
         let top = self.stack.take();
         if top != 0 {
@@ -76,7 +78,7 @@ impl Coordinator {
         }
     }
 
-    /// Take idle cells off the lists: unmark, one heavy barrier for all, read them a last time.
+    /// Takes idle cells off the lists: unmarks them, runs one heavy barrier for all, and reads them a last time.
     fn unlist(&self, idle: &[u32], barrier: &Barrier) {
         let mut unmarked = Vec::with_capacity(idle.len());
         let mut unlisting = 0;
@@ -109,8 +111,9 @@ impl Coordinator {
         }
     }
 
-    /// End of a group: what its threads have written goes to its ancestors, their cells and its published statistics are
-    /// free. No thread has a handle or a charge of the group, and none finds the cells any more.
+    /// Ends the statistics of a group: publishes what its threads have written to its ancestors, then frees their cells
+    /// and its published statistics. No thread has a handle or a charge of the group, and none finds the cells any
+    /// more.
     pub(crate) fn release(&self, published: &PublishedStats) {
         let mut tables = self.tables.lock();
         self.take_stack(&mut tables);

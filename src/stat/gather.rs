@@ -1,8 +1,9 @@
-//! A slice of a flush, under the coordinator's lock: gathered from the cells upwards, published from the root downwards.
+//! A slice of a flush, under the coordinator's lock: gathered from the cells upwards, published from the root
+//! downwards.
 //!
 //! A flush has a number, and the lists keep with each member the number of the last flush that is done with it. Members
-//! flushed last are behind (`list`), so the next slice, run by the next thread that gets the lock, goes on with the first
-//! member that does not have the number.
+//! flushed last are behind (`list`), so the next slice, run by the next thread that gets the lock, goes on with the
+//! first member that does not have the number.
 
 use smallvec::SmallVec;
 
@@ -16,8 +17,8 @@ use crate::sync::SLICE;
 const LEVELS_COMMON: usize = 16;
 
 impl StatTables {
-    /// Go on with a flush, as far as it concerns the subtree of `target`, for at most [`SLICE`] cells and groups. True
-    /// when nothing is left of it.
+    /// Goes on with a flush in the subtree of `target`, for at most [`SLICE`] cells and groups. True when nothing is
+    /// left of it.
     pub(super) fn flush_slice(&mut self, target: u32, flush: u64, unlist: Unlist) -> bool {
         self.rows.reset();
         if !self.enlist_taken() {
@@ -43,7 +44,7 @@ impl StatTables {
                 if !self.gather(entry) && unlist != Unlist::Never {
                     self.note_idle(entry);
                 }
-                // Read now: good for every flush that has begun.
+                // Cells that are read now count for every flush that has begun.
                 let now = self.flush;
                 self.groups[at as usize].listed.done(&mut self.entries, entry, now);
                 continue;
@@ -59,7 +60,7 @@ impl StatTables {
         done
     }
 
-    /// Read cells into their group's row. False where nothing was written since they were read last.
+    /// Reads cells into their group's row. False where nothing was written since they were read last.
     pub(super) fn gather(&mut self, number: u32) -> bool {
         self.rows.visits.all += 1;
         let entry = &mut self.entries[number as usize];
@@ -88,7 +89,7 @@ impl StatTables {
         true
     }
 
-    /// A flush has found cells as they were.
+    /// Notes that a flush has found cells as they were.
     fn note_idle(&mut self, number: u32) {
         let entry = &mut self.entries[number as usize];
         entry.idle_visits = entry.idle_visits.saturating_add(1);
@@ -99,7 +100,7 @@ impl StatTables {
         }
     }
 
-    /// The row of a group, made behind those of its ancestors.
+    /// Returns the row of a group, and makes it behind those of its ancestors.
     fn row(&mut self, group: u32) -> usize {
         let mut without: SmallVec<[u32; LEVELS_COMMON]> = SmallVec::new();
         let mut at = group;
@@ -122,7 +123,7 @@ impl StatTables {
         above
     }
 
-    /// Publish what the slice has gathered: no child before its parent.
+    /// Publishes what the slice has gathered, no child before its parent.
     pub(super) fn publish(&mut self) {
         self.rows.add_up();
         for (row, local, subtree) in self.rows.changes() {

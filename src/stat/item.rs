@@ -1,10 +1,10 @@
-//! What is counted: items with a name and a unit, built in or declared at a builder.
+//! Items of the statistics: each has a name and a unit, and is built in or declared at a builder.
 
 use std::fmt;
 
 use crate::thread::cells::{Added, ThreadStats};
 
-/// What an item counts, and in which steps its error is given.
+/// What an item counts, and the grain in which its error is given.
 ///
 /// ```
 /// use memcg::Unit;
@@ -17,15 +17,15 @@ use crate::thread::cells::{Added, ThreadStats};
 pub enum Unit {
     /// Bytes; a grain is a page of 4,096.
     Bytes,
-    /// Things that happened or that there are; a grain is 1.
+    /// Things that happened, or things that exist; a grain is 1.
     Events,
     /// Time; a grain is 65,536 ns.
     Nanoseconds,
 }
 
 impl Unit {
-    /// How much of the unit makes one grain. The items of a group share one error bound in grains; counts themselves are
-    /// exact to the unit.
+    /// Returns how much of the unit makes one grain. The items of a group share one error bound in grains. The counts
+    /// themselves are exact to the unit.
     ///
     /// ```
     /// assert_eq!(memcg::Unit::Nanoseconds.grain(), 65_536);
@@ -44,8 +44,8 @@ impl Unit {
 }
 
 /// Names one item of the statistics: one of the constants, or one that
-/// [`RuntimeBuilder::stat`](crate::RuntimeBuilder::stat) declared. There is no other way to get one, so counting an
-/// event looks up no name.
+/// [`RuntimeBuilder::stat`](crate::RuntimeBuilder::stat) declared. No other code makes one, so to count an event a
+/// thread looks up no name.
 ///
 /// ```
 /// use memcg::{Runtime, Stat, Unit};
@@ -127,7 +127,7 @@ impl Stat {
     pub const ANON: Stat = Stat::built_in(0);
     /// Cached data that can be read again.
     pub const FILE: Stat = Stat::built_in(1);
-    /// Cached data that has to be written before it can go.
+    /// Cached data that must be written before it can be dropped.
     pub const FILE_DIRTY: Stat = Stat::built_in(2);
     /// Cached data that is being written.
     pub const FILE_WRITEBACK: Stat = Stat::built_in(3);
@@ -150,9 +150,9 @@ impl Stat {
         Stat { builder: 0, number, shift: BUILT_IN[number as usize].unit.shift() }
     }
 
-    /// Number and builder are those that [`Items`] gave.
+    /// Takes the number and the builder that [`Items`] gave.
     fn declared(number: usize, builder: u64, unit: Unit) -> Stat {
-        // More than there may be are refused when the runtime is built.
+        // `build` refuses more items than there may be.
         Stat { builder, number: u8::try_from(number).unwrap_or(u8::MAX), shift: unit.shift() }
     }
 
@@ -161,7 +161,7 @@ impl Stat {
         usize::from(self.number)
     }
 
-    /// Grains of a change, rounded up.
+    /// Returns the grains of a change, rounded up.
     #[inline(always)]
     pub(crate) fn grains(self, delta: i64) -> u64 {
         let rest = (1u64 << self.shift) - 1;
@@ -172,8 +172,8 @@ impl Stat {
         1 << self.shift
     }
 
-    /// Adds to the item in the thread's cells, if the cells show at a glance that they have it: it is built in, or was
-    /// declared by the builder that made the runtime, since it was last cloned.
+    /// Adds to the item in the thread's cells, if one look at the cells shows that they have it. It is built in, or the
+    /// builder that made the runtime declared it after its last clone.
     #[inline(always)]
     pub(crate) fn add_to(self, cells: ThreadStats, delta: i64) -> Added {
         if self.builder == 0 || cells.are_of(self.builder) {
@@ -214,7 +214,7 @@ struct Declared {
 }
 
 impl Items {
-    /// Declare one more item, by the builder of that number, which is not 0.
+    /// Declares one more item, for the builder of that number, which is not 0.
     pub(crate) fn declare(&mut self, name: &str, unit: Unit, per_node: bool, builder: u64) -> Stat {
         let stat = Stat::declared(self.len(), builder, unit);
         self.declared.push(Declared { stat, name: name.into(), unit, per_node });

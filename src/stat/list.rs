@@ -1,8 +1,8 @@
-//! Lists through the entries of a vector: by index, in both directions, without allocation.
+//! Lists through the entries of a vector: linked by index, in both directions, without allocation.
 //!
-//! A list is in the order of the numbers of the flushes that are done with its members. A new member comes to the front,
-//! a member that has been flushed goes behind. So the members that are still to be flushed are in front, and an
-//! interrupted flush goes on with the first.
+//! A list is in the order of the numbers of the flushes that are done with its members. A new member comes to the
+//! front, and a member that has been flushed goes behind. So the members that a flush must still visit are in front,
+//! and an interrupted flush goes on with the first.
 
 /// No entry.
 pub(super) const NONE: u32 = u32::MAX;
@@ -18,7 +18,7 @@ impl Link {
     pub(super) const ALONE: Link = Link { prev: NONE, next: NONE };
 }
 
-/// Can be a member of one list at a time.
+/// An entry that can be a member of one list at a time.
 pub(super) trait Linked {
     fn link(&mut self) -> &mut Link;
 
@@ -49,7 +49,7 @@ impl List {
         self.first = member;
     }
 
-    /// Take out a member of this list.
+    /// Takes out a member of this list.
     pub(super) fn remove<T: Linked>(&mut self, all: &mut [T], member: u32) {
         let Link { prev, next } = std::mem::replace(all[member as usize].link(), Link::ALONE);
         if prev == NONE {
@@ -64,8 +64,8 @@ impl List {
         }
     }
 
-    /// A flush is done with the member, which goes behind those of earlier flushes. Few members have a later number, so the
-    /// search starts from behind.
+    /// Notes that a flush is done with the member, and moves it behind those of earlier flushes. Few members have a
+    /// later number, so the search starts from behind.
     pub(super) fn done<T: Linked>(&mut self, all: &mut [T], member: u32, flush: u64) {
         *all[member as usize].done() = flush;
         if self.last == member {

@@ -26,7 +26,7 @@
 //! | `flush` | flush, unlist, release |
 //! | `reading` | figures as a reader gets them |
 //!
-//! What one thread has counted is in `thread::cells`. Who the groups are is for `hierarchy` to know.
+//! What one thread has counted is in `thread::cells`. This folder knows no groups: `hierarchy` has them.
 
 pub(crate) mod coordinator;
 pub(crate) mod flush;

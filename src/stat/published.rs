@@ -27,11 +27,11 @@ pub(crate) enum StatScope {
 }
 
 /// The published statistics of one group in one scope, made when it, or a group below it, is first written. They are an
-/// object of a pool, as large as the items of the runtime make it. The coordinator owns the object; who keeps the group
-/// may read it.
+/// object of a pool, as large as the items of the runtime make it. The coordinator owns the object. A thread that keeps
+/// the group may read it.
 #[repr(C)]
 pub(crate) struct PublishedStats<Figures: ?Sized = [AtomicU64]> {
-    /// How many there are; 0 in memory that has never held published statistics.
+    /// The number of items; 0 in memory that has never held published statistics.
     items: u32,
     /// The coordinator's number of the group. Stored before another thread sees the object.
     number: AtomicU32,
@@ -100,11 +100,11 @@ pub(super) fn published_cache(items: usize, align: PoolAlign, node: Option<NodeI
     cache(Shape { kind: Kind::Part { items }, asked, align, node }, unmake)
 }
 
-/// Drop what has been made of an object.
+/// Drops what has been made of an object.
 #[allow(unsafe_code)]
 unsafe fn unmake(object: NonNull<u8>) {
     let head = object.cast::<Head>();
-    // SAFETY: the caller's object, which nobody uses; zeroed, or made.
+    // SAFETY: the caller's object, which no other thread uses; zeroed, or made.
     unsafe {
         if (*head.as_ptr()).items > 0 {
             ptr::drop_in_place(whole(head));
@@ -125,12 +125,12 @@ unsafe fn whole(head: NonNull<Head>) -> *mut PublishedStats {
 }
 
 impl OwnedStats {
-    /// Take an object from a cache of published statistics of so many items.
+    /// Takes an object from a cache of published statistics of so many items.
     #[allow(unsafe_code)]
     pub(super) fn take(cache: &Cache, pool: usize, items: usize) -> Result<OwnedStats, NoMemory> {
         let object = objects::take(cache)?;
         let head = object.first::<Head>();
-        // SAFETY: nobody else's, of that size and alignment; zeroed, or made for as many items.
+        // SAFETY: an object that no other thread has, of that size and alignment; zeroed, or made for as many items.
         unsafe {
             if (*head.as_ptr()).items == 0 {
                 head.write(PublishedStats {
@@ -152,7 +152,7 @@ impl OwnedStats {
         Ok(OwnedStats { head, object: object.number, pool })
     }
 
-    /// Give the object back to the cache that it came from. Nobody reads it any more.
+    /// Gives the object back to the cache that it came from. No thread reads it any more.
     pub(super) fn give_back(self, cache: &Cache) {
         objects::put(cache, self.object);
     }
@@ -188,7 +188,7 @@ impl PublishedPlace {
         self.0.store(published.head.as_ptr(), Ordering::Release);
     }
 
-    /// No thread has the group any more.
+    /// Removes the pointer. No thread has the group any more.
     pub(crate) fn clear(&self) {
         self.0.store(ptr::null_mut(), Ordering::Relaxed);
     }
@@ -199,7 +199,7 @@ impl PublishedStats {
         self.number.load(Ordering::Relaxed)
     }
 
-    /// Clean, below `parent`, and of the group of that number. No other thread has the object.
+    /// Makes the object clean, below `parent`, for the group of that number. No other thread has the object.
     pub(super) fn init(&self, parent: Option<&PublishedStats>, number: u32) {
         let head = |published: &PublishedStats| ptr::from_ref(published).cast::<Head>().cast_mut();
         self.parent.store(parent.map_or(ptr::null_mut(), head), Ordering::Relaxed);
@@ -230,8 +230,8 @@ impl PublishedStats {
 
     // === What may be missing ===
 
-    /// So much has been written below, and is not known to be in a published figure. True where so much is announced
-    /// that the writer has to flush.
+    /// Announces what has been written below and may not be in a published figure. True where so much is announced that
+    /// the writer must flush.
     pub(super) fn announce(&self, grains: u64) -> bool {
         // Release (E20): pairs with `error_bound`, by way of the flush that counts it as flushed.
         let announced = self.announced.fetch_add(grains, Ordering::Release);
@@ -242,14 +242,14 @@ impl PublishedStats {
         self.writers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What they have written is published.
+    /// Removes writers. What they have written is published.
     pub(super) fn remove_writers(&self, gone: u64) {
         // Release (E21): pairs with `error_bound`.
         self.writers.fetch_sub(gone, Ordering::Release);
     }
 
-    /// What may be missing from what is read of the figures after this: all that was announced, and what each writer
-    /// may have written without.
+    /// Returns what may be missing from what is read of the figures after this: all that was announced, and what each
+    /// writer may have written without announcing it.
     #[inline]
     pub(super) fn error_bound(&self, quantum: u64) -> ErrorBound {
         // Acquire (E21): pairs with `publish` and `remove_writers`. What they took off the bound is in the figures that
@@ -263,7 +263,7 @@ impl PublishedStats {
 
     // === What is published ===
 
-    /// Add a row to the figures. Under the coordinator's lock, parents before their children.
+    /// Adds a row to the figures. The caller holds the coordinator's lock, and publishes parents before their children.
     pub(super) fn publish(&self, row: &ChangedGroup, local: &[i64], subtree: &[i64]) {
         // Release (E22): a reader that sees a figure of a child sees those of its parents, which were stored before.
         self.touched.fetch_or(row.touched, Ordering::Release);
@@ -280,8 +280,8 @@ impl PublishedStats {
         self.base.fetch_add(row.announced, Ordering::Release);
     }
 
-    /// Add to the figures of the group and of all above it: for a thread that can neither make cells nor wait for the
-    /// lock. From the root down, as a flush does; no allocation, so each level is found from below.
+    /// Adds to the figures of the group and of all above it, for a thread that can neither make cells nor wait for the
+    /// lock. It goes from the root down, as a flush does. It allocates nothing, so it finds each level from below.
     pub(crate) fn publish_one(&self, stat: Stat, delta: i64) {
         let depth = self.path_to_root().count();
         for above in (0..depth).rev() {
@@ -297,7 +297,7 @@ impl PublishedStats {
         }
     }
 
-    /// Grains of the changes in the figures. Figures that are read after this contain them all.
+    /// Returns the grains of the changes in the figures. Figures that are read after this contain them all.
     pub(crate) fn counted(&self) -> u64 {
         // Acquire (E41): pairs with `publish`.
         self.counted.load(Ordering::Acquire)

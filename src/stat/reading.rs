@@ -10,9 +10,9 @@ use super::published::{ErrorBound, PublishedStats};
 pub(crate) enum Freshness {
     /// As published.
     Stale,
-    /// Flushed where more may be missing than the kernel's threshold.
+    /// The read flushes where more may be missing than the kernel's threshold.
     Threshold,
-    /// Flushed where more grains than this may be missing.
+    /// The read flushes where more grains than this may be missing.
     Within(u64),
     /// Flushed.
     Exact,
@@ -33,11 +33,12 @@ impl Freshness {
 /// Most groups have written no more items than these: their figures need no allocation.
 const COMMON: usize = 6;
 
-/// The statistics of a group at one reading: of its subtree and of the group alone. All items have the same error bound.
+/// The statistics of a group at one reading: of its subtree and of the group alone. All items have the same error
+/// bound.
 ///
-/// A read visits items one after the other, and the threads of each item too. So an item that several threads move up and
-/// down meanwhile may have a value here that it never had. [`Group::read_exact`](crate::Group::read_exact) says by how much
-/// such a value may be off.
+/// A read visits items one after the other, and the threads of each item too. So an item that several threads move up
+/// and down meanwhile may have a value here that it never had. [`Group::read_exact`](crate::Group::read_exact) says by
+/// how much such a value may be off.
 ///
 /// ```
 /// use memcg::{Limits, Stat};
@@ -52,7 +53,7 @@ const COMMON: usize = 6;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stats {
     max_error: u64,
-    /// Of the items that have been written; the others are 0.
+    /// The figures of the items that have been written. All others are 0.
     figures: SmallVec<[Figures; COMMON]>,
 }
 
@@ -92,9 +93,9 @@ impl Stats {
         self.figures.iter().find(|figures| figures.of == stat)
     }
 
-    /// An item of the group and everything below it, with what groups added that are offline by now. 0 for an item of
-    /// another runtime. A gauge that several threads move may read below 0: one thread's fall is in, another's rise is
-    /// not.
+    /// Returns an item of the group and all groups below it, with what groups added that are offline by now. 0 for an
+    /// item of another runtime. A gauge that several threads move may read below 0, where the figure has one thread's
+    /// fall and not another's rise.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -108,7 +109,7 @@ impl Stats {
         self.figures(stat).map_or(0, |figures| figures.subtree)
     }
 
-    /// An item of the group alone: what threads added to it, and not to a group below.
+    /// Returns an item of the group alone: what threads added to it, and not to a group below.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -123,9 +124,10 @@ impl Stats {
         self.figures(stat).map_or(0, |figures| figures.local)
     }
 
-    /// How far any item may be from what had been written, in grains of its unit: the changes that may be missing, rising
-    /// and falling ones added up. [`Group::read_exact`](crate::Group::read_exact) misses only changes that threads make
-    /// while it runs, and this counts them. For the other reads it counts changes made before the call.
+    /// Returns how far any item may be from what had been written, in grains of its unit: the sum of the changes that
+    /// may be missing, rising and falling ones. [`Group::read_exact`](crate::Group::read_exact) misses only changes
+    /// that threads make while it runs, and this bounds them. For the other reads it bounds the changes made before the
+    /// call.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -139,7 +141,7 @@ impl Stats {
         self.max_error
     }
 
-    /// [`max_error`](Self::max_error) in the unit of an item.
+    /// Returns [`max_error`](Self::max_error) in the unit of an item.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

@@ -10,7 +10,7 @@ use super::tables::{CellsEntry, StatTables};
 use crate::sync::SLICE;
 
 impl StatTables {
-    /// Unmark cells that are still idle; false where they are not.
+    /// Unmarks cells that are still idle; false where they are not.
     pub(super) fn unmark(&mut self, number: u32, unlisting: u64) -> bool {
         let entry = &mut self.entries[number as usize];
         let idle = entry.listed && entry.unlisting == 0 && entry.is_idle();
@@ -21,8 +21,8 @@ impl StatTables {
         idle
     }
 
-    /// Unlist cells behind the barrier. Returns how many: not those that their owners have marked again, or that a
-    /// release has freed.
+    /// Unlists cells after the barrier. Returns how many: cells that their owners have marked again, or that a release
+    /// has freed, do not count.
     pub(super) fn unlist(&mut self, unmarked: &[u32], unlisting: u64) -> u64 {
         self.rows.reset();
         let mut gone: SmallVec<[u32; SLICE]> = SmallVec::new();
@@ -45,19 +45,21 @@ impl StatTables {
         gone.len() as u64
     }
 
-    /// There was no barrier: unmarked cells stay listed, and are found idle once more before the next try.
+    /// Takes an unlisting back for which there was no barrier. The unmarked cells stay listed, and a flush must find
+    /// them idle once more before the next try.
     pub(super) fn keep_listed(&mut self, unmarked: &[u32], unlisting: u64) {
         for &number in unmarked {
             let entry = &mut self.entries[number as usize];
-            // Where the owner was first it has pushed them: the flush that takes the stack ends the unlisting.
+            // Where the owner has marked the cells first it has pushed them. The flush that takes the stack ends the
+            // unlisting.
             if entry.unlisting == unlisting && entry.cells.mark_listed() {
                 (entry.unlisting, entry.idle_visits) = (0, 0);
             }
         }
     }
 
-    /// Free the cells of a group that no thread uses any more, at most [`SLICE`] of them, and at last its place. Returns
-    /// its published statistics then.
+    /// Frees the cells of a group that no thread uses any more, at most [`SLICE`] of them, and at last its place. Then
+    /// it returns the group's published statistics.
     pub(super) fn release(&mut self, number: u32) -> Option<OwnedStats> {
         self.rows.reset();
         if !self.enlist_taken() {

@@ -3,7 +3,7 @@
 use super::visits::Visits;
 use crate::thread::cells::ItemBits;
 
-/// Scratch that is kept from slice to slice.
+/// Memory that stays from slice to slice.
 const CHANGES_KEPT: usize = 1 << 14;
 
 /// The rows of one slice, and what the slice has visited.
@@ -47,24 +47,25 @@ impl SliceRows {
         (all + idle.capacity() * size_of::<u32>()) as u64
     }
 
-    /// Start the next slice.
+    /// Starts the next slice.
     pub(super) fn reset(&mut self) {
         self.slice += 1;
         self.visits = Visits::default();
         self.rows.clear();
         self.changes.clear();
         self.idle.clear();
-        // A very deep tree needs much of it, once.
+        // A very deep tree needs much memory once: the slice does not keep that.
         self.changes.shrink_to(CHANGES_KEPT);
     }
 
-    /// A row behind all others. Returns its number. [`make_room`](Self::make_room) follows before it is written.
+    /// Adds a row behind all others. Returns its number. The caller calls [`make_room`](Self::make_room) before it
+    /// writes the row.
     pub(super) fn push(&mut self, group: u32, above: usize) -> usize {
         self.rows.push(ChangedGroup { group, above, touched: 0, written: 0, announced: 0 });
         self.rows.len() - 1
     }
 
-    /// Room for the changes of all rows.
+    /// Makes room for the changes of all rows.
     pub(super) fn make_room(&mut self) {
         self.changes.resize(self.rows.len() * 2 * self.items, 0);
     }
@@ -75,7 +76,7 @@ impl SliceRows {
         &mut self.changes[first..first + self.items]
     }
 
-    /// Add what changes in each group to its parent's subtree, from the last row to the first.
+    /// Adds what changes in each group to its parent's subtree, from the last row to the first.
     pub(super) fn add_up(&mut self) {
         let SliceRows { items, rows, changes, .. } = self;
         let items = *items;

@@ -13,7 +13,7 @@ impl ListedStack {
         ListedStack(AtomicU64::new(0))
     }
 
-    /// Push cells that the caller has marked as listed (E17: the mark comes first).
+    /// Pushes cells that the caller has marked as listed (E17: the mark comes first).
     pub(super) fn push(&self, cells: ThreadStats) {
         // The stack is mostly empty: the first try expects that and saves a load.
         let mut top = 0;
@@ -27,7 +27,7 @@ impl ListedStack {
         }
     }
 
-    /// Empty the stack. Returns the number of the cells that stood on top, 0 where it was empty.
+    /// Empties the stack. Returns the number of the cells that were on top, 0 where it was empty.
     pub(super) fn take(&self) -> u32 {
         // Acquire (E18): pairs with `push`.
         self.0.swap(0, Ordering::Acquire) as u32

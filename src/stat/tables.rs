@@ -1,5 +1,5 @@
-//! What the coordinator keeps behind its lock: which groups have listed cells, where they are, and what has been read of
-//! them.
+//! What the coordinator keeps behind its lock: which groups have listed cells, where they are, and what has been read
+//! of them.
 //!
 //! A group is linked below its parent as long as it, or a group below it, has listed cells. So a flush finds the groups
 //! that have been written and passes by the others. Edge: E17 (add/unlist).
@@ -10,7 +10,7 @@ use super::rows::SliceRows;
 use crate::sync::{Arc, IDLE_VISITS, SLICE};
 use crate::thread::cells::{CellsVersion, Line, ThreadStats, lines, lines_bytes};
 
-/// Behind the coordinator's lock.
+/// The tables behind the coordinator's lock.
 pub(super) struct StatTables {
     pub(super) groups: Vec<WrittenGroup>,
     pub(super) entries: Vec<CellsEntry>,
@@ -98,7 +98,7 @@ impl StatTables {
         }
     }
 
-    /// A place for a group, with its published statistics.
+    /// Makes a place for a group, with its published statistics.
     pub(super) fn add_group(&mut self, parent: Option<&PublishedStats>, published: OwnedStats) -> &OwnedStats {
         let number = self.free_groups.pop().unwrap_or_else(|| {
             self.groups.push(WrittenGroup::FREE);
@@ -138,7 +138,7 @@ impl StatTables {
         !self.free_entries.is_empty()
     }
 
-    /// Bytes of the tables, as far as they have been written to: vectors are not, beyond their length.
+    /// Bytes of the tables, as far as threads have written to them: no thread writes to a vector beyond its length.
     pub(super) fn bytes(&self) -> u64 {
         let items = self.rows.items;
         let entry = size_of::<CellsEntry>() + lines_bytes(items) + items * size_of::<i64>();
@@ -154,7 +154,7 @@ impl StatTables {
 
     // === The lists ===
 
-    /// Put cells that were taken from the stack into their lists, at most [`SLICE`]. True where none are left.
+    /// Puts cells that were taken from the stack into their lists, at most [`SLICE`]. True where none are left.
     pub(super) fn enlist_taken(&mut self) -> bool {
         let mut enlisted = 0;
         while let Some(number) = self.taken.pop() {
@@ -173,7 +173,7 @@ impl StatTables {
         true
     }
 
-    /// Cells that their owner has marked and pushed.
+    /// Lists cells that their owner has marked and pushed.
     pub(super) fn enlist(&mut self, number: u32) {
         let entry = &mut self.entries[number as usize];
         entry.idle_visits = 0;
@@ -203,7 +203,7 @@ impl StatTables {
         self.groups[group as usize].published().path_to_root().for_each(|level| level.remove_writers(gone));
     }
 
-    /// Groups without listed cells, here and below, leave their parents' lists.
+    /// Takes groups without listed cells, here and below, off their parents' lists.
     pub(super) fn prune(&mut self, mut at: u32) {
         while let WrittenGroup { linked: true, parent, children, listed, .. } = self.groups[at as usize]
             && children.first().is_none()
@@ -217,8 +217,8 @@ impl StatTables {
         }
     }
 
-    /// A flush is done with the group and everything below. The group takes the lowest number that a member of its lists
-    /// has: those members are in front.
+    /// Notes that a flush is done with the group and everything below. The group takes the lowest number that a member
+    /// of its lists has: those members are in front.
     pub(super) fn finish(&mut self, group: u32) {
         let WrittenGroup { linked, parent, children, listed, .. } = self.groups[group as usize];
         let below = children.first().map(|child| self.groups[child as usize].done);

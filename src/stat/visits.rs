@@ -4,8 +4,8 @@
 use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicU32;
 
-/// So many visits to idle cells cost as much as a barrier, which ends them: four visits to eight cells, or 32 to one. So
-/// the barriers of all flushes cost no more than the visits to idle cells do.
+/// So many visits to idle cells cost as much as a barrier, which ends them: four visits to eight cells, or 32 to one.
+/// So the barriers of all flushes cost no more than the visits to idle cells do.
 const WASTED_MAX: u64 = 32;
 
 /// Reads within the bound from one flush to the next: at first, and where the writers write on.
@@ -15,9 +15,9 @@ const READS_MAX: u32 = 64;
 /// Whether a flush unlists the cells that it has found idle, which takes a barrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unlist {
-    /// Nor does a visit of this flush count as one that has found cells idle.
+    /// It unlists none. No visit of this flush counts as one that has found cells idle, either.
     Never,
-    /// Where the visits to idle cells have come to cost as much.
+    /// It unlists cells where the visits to idle cells have come to cost as much as the barrier.
     Many,
     Always,
 }
@@ -26,7 +26,7 @@ pub(crate) enum Unlist {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Visits {
     pub(super) all: usize,
-    /// Of cells that are as the visit before has left them.
+    /// Visits to cells that are as the visit before has left them.
     pub(super) unchanged: usize,
     /// Visits in a row, this one included, to cells that are idle by now.
     pub(super) wasted: u64,
@@ -59,7 +59,7 @@ impl ReadCadence {
         ReadCadence { left: AtomicU32::new(0), between: AtomicU32::new(0) }
     }
 
-    /// For a group that has not been read yet.
+    /// The cadence of a group that has not been read yet.
     pub(super) fn reset(&self) {
         self.set(READS_FIRST);
     }
@@ -69,28 +69,28 @@ impl ReadCadence {
         self.left.store(between, Ordering::Relaxed);
     }
 
-    /// Count a read within the bound. Whether it flushes.
+    /// Counts a read within the bound. Returns whether it flushes.
     pub(crate) fn is_flush_due(&self) -> bool {
         let left = self.left.load(Ordering::Relaxed);
         if left > 1 {
-            // Two readers at once may count as one: nothing rests on the number.
+            // Two readers at once may count as one: no guarantee depends on the number.
             self.left.store(left - 1, Ordering::Relaxed);
         }
         left <= 1
     }
 
-    /// A read has flushed because its bound asked for it.
+    /// Notes that a read has flushed because its bound asked for it.
     pub(crate) fn note_due_flush(&self) {
         self.set(self.between.load(Ordering::Relaxed));
     }
 
-    /// A read has flushed though its bound allowed it not to. Where most writers have stopped the next read flushes too,
-    /// so that they are soon unlisted. Where most write on the number of reads doubles, so that such a flush costs each
-    /// read little.
+    /// Notes that a read has flushed though its bound allowed it not to. Where most writers have stopped the next read
+    /// flushes too, so that they are soon unlisted. Where most write on the number of reads doubles, so that such a
+    /// flush costs each read little.
     pub(crate) fn note_extra_flush(&self, visits: Visits) {
         let between = self.between.load(Ordering::Relaxed);
         self.set(match visits {
-            // Another reader's flush has done it all.
+            // Another reader's flush has made all visits.
             Visits { all: 0, .. } => between,
             Visits { all, unchanged, .. } if unchanged > all / 2 => 1,
             _ => (2 * between).min(READS_MAX),
