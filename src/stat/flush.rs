@@ -4,7 +4,7 @@
 //! Readers that asked before a flush began help with it, each with the subtree that it needs. No reader waits for more
 //! than one slice of another.
 //!
-//! Edges: E17 (add/unlist), E19 (who shares a flush).
+//! Edges: E17 (add/unlist), E19 (readers share a flush).
 
 use super::coordinator::Coordinator;
 use super::published::PublishedStats;

@@ -1,8 +1,7 @@
-//! The second count: what makes the master identity mean something.
+//! The second count. Without it the identity of usage, live charge and credit holds by definition.
 //!
-//! `live` is derived from usage and credit, so it agrees with them by definition. With `audit` on, each (thread,
-//! counter) keeps two cumulative cells, charged and uncharged, that only its own thread writes; `verify` adds them up
-//! and compares.
+//! `live` is usage minus credit, so it always agrees with them. With `audit` on, each pair of thread and counter has
+//! two cumulative cells, charged and uncharged, that only its own thread writes. `verify` adds them up and compares.
 
 use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicU64;
@@ -19,24 +18,24 @@ impl Cell {
         Cell { charged: AtomicU64::new(0), uncharged: AtomicU64::new(0) }
     }
 
-    /// Owner only.
+    /// Counts a charge. Owner only.
     pub(crate) fn charged(&self, n: u64) {
-        // The owner loads and stores: no other thread writes the cell. Relaxed: `verify` compares the two counts only where
-        // no thread charges, and its caller orders itself after all threads that did.
+        // The owner loads and stores: no other thread writes the cell. Relaxed: `verify` compares the two counts only
+        // where no thread charges, and its caller orders itself after all threads that did.
         self.charged.store(self.charged.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Owner only.
+    /// Counts an uncharge. Owner only.
     pub(crate) fn uncharged(&self, n: u64) {
         self.uncharged.store(self.uncharged.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// For threads past their destructors, which have no block: they share one cell.
+    /// Counts for threads past their destructors. They have no block, and share one cell.
     pub(crate) fn charged_shared(&self, n: u64) {
         self.charged.fetch_add(n, Ordering::Relaxed);
     }
 
-    /// See [`charged_shared`](Self::charged_shared).
+    /// Counts for the same threads as [`charged_shared`](Self::charged_shared).
     pub(crate) fn uncharged_shared(&self, n: u64) {
         self.uncharged.fetch_add(n, Ordering::Relaxed);
     }

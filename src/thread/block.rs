@@ -69,7 +69,7 @@ impl Block {
         self.next
     }
 
-    /// The thread as a counter's sole charger: not zero.
+    /// The number of the thread as a counter's sole charger: not zero.
     pub(crate) fn charger(&self) -> u64 {
         u64::from(self.id) + 1
     }
@@ -125,7 +125,8 @@ impl Block {
         self.rows.get(index)
     }
 
-    /// As many places as there are nodes, for the cells of a group's memory there. Owner only. Allocates.
+    /// Returns one place for each node, for the cells of a group's memory there, and makes them where there are none.
+    /// Owner only. It allocates.
     pub(crate) fn row_or_make(&self, index: SlotIndex, nodes: usize) -> Option<&[CellsPlace]> {
         let (places, more) = self.rows.get_or_make(index, CellsRow::empty)?.places_or_make(nodes);
         self.row_bytes.store(self.row_bytes.load(Ordering::Relaxed).wrapping_add_signed(more), Ordering::Relaxed);
@@ -143,8 +144,8 @@ impl Block {
 const HEAD: u64 = 4_096;
 
 stand_in! {
-    /// Stands for the block of a thread that has none: every look-up in it finds no page, which saves the hit path a test.
-    /// All zero, so it takes address space only.
+    /// Stands for the block of a thread that has none. Every look-up in it finds no page, which saves the hit path a
+    /// test. It is all zero, so it takes address space only.
     #[allow(unsafe_code)]
     pub(super) no_block: Block =
         // SAFETY: as in `Block::new`.

@@ -142,11 +142,11 @@ pub(crate) enum Added {
     Done,
     /// Counted; the cells must be listed, or what they hold be announced.
     Due,
-    /// Not counted: this thread has no cells for the group, or the item is not known at a glance.
+    /// Not counted: this thread has no cells for the group, or one look does not show that the item is known.
     Nowhere,
 }
 
-/// Memory for the cells of so many items.
+/// Allocates memory for the cells of so many items.
 pub(crate) fn lines(items: usize) -> Arc<[Line]> {
     let line = |_| Line(std::array::from_fn(|_| AtomicU64::new(0)));
     (0..lines_of(items)).map(line).collect()
@@ -170,9 +170,10 @@ impl ThreadStats {
     #[inline(always)]
     #[allow(unsafe_code)]
     fn word<'a>(self, at: usize) -> &'a AtomicU64 {
-        // SAFETY: the lines are there, see `new`; `at` is within the head, or the place of an item that the cells were made
-        // for, says the caller of `add` or `count`: `Stat::add_to` and `Items::knows` find that the item is built in or was
-        // declared by the builder that the cells were made for, and the coordinator knows how many items there are.
+        // SAFETY: the lines are there, see `new`; `at` is within the head, or the place of an item that the cells were
+        // made for, as the caller of `add` or `count` guarantees: `Stat::add_to` and `Items::knows` find that the item
+        // is built in or was declared by the builder that the cells were made for, and the coordinator knows how many
+        // items there are.
         unsafe { &(&*self.0.as_ptr().add(at / WORDS)).0[at % WORDS] }
     }
 
@@ -186,7 +187,8 @@ impl ThreadStats {
         self.word(at).store(value, Ordering::Relaxed);
     }
 
-    /// Make the cells clean, for so many items of a builder; `number` is the coordinator's. No other thread has the cells.
+    /// Makes the cells clean, for so many items of a builder. `number` is the coordinator's. No other thread has the
+    /// cells.
     pub(crate) fn init(self, builder: u64, items: usize, number: u32, quantum: u64) {
         for at in 0..HEAD + items {
             self.store(at, 0);
@@ -206,7 +208,7 @@ impl ThreadStats {
 // === The owner's side ===
 
 impl ThreadStats {
-    /// Add to the item of a number that the cells were made for: `delta`, which is so many grains. Owner only.
+    /// Adds `delta`, which is so many grains, to the item of a number that the cells were made for. Owner only.
     #[inline(always)]
     pub(crate) fn add(self, item: usize, delta: i64, grains: u64, fenced: bool) -> Added {
         let at = HEAD + item;
@@ -218,15 +220,15 @@ impl ThreadStats {
         let written = self.load(WRITTEN).wrapping_add(grains);
         // Release (E17, E20): a flush that sees it sees the count and its bit.
         self.word(WRITTEN).store(written, Ordering::Release);
-        // light (E17): pairs with the heavy in `Coordinator::unlist`. Either we see that the cells are not listed any
-        // more, or the coordinator reads our count.
+        // light (E17): pairs with the heavy in `Coordinator::unlist`. Either the owner sees that the cells are not
+        // listed any more, or the coordinator reads its count.
         if fenced {
             light_fence()
         } else {
             light()
         }
         let listed = self.word(LISTED).load(Ordering::Acquire);
-        // Not listed, or more than is due: one test for both.
+        // One test finds both: the cells are not listed, or more is written than is due.
         let due = self.load(DUE).wrapping_sub(written).cast_signed();
         if (listed.cast_signed() - 1) | due < 0 { Added::Due } else { Added::Done }
     }
@@ -236,8 +238,8 @@ impl ThreadStats {
         self.word(LISTED).load(Ordering::Acquire) != 0
     }
 
-    /// Mark the cells as listed; true where they were not. An owner pushes them then. Mark before push: the other way
-    /// round the coordinator could unlist them in between, and they would be marked and on no list.
+    /// Marks the cells as listed; true where they were not. Then the owner pushes them. The mark comes before the push:
+    /// the other way round the coordinator could unlist the cells in between, and they would be marked and on no list.
     pub(crate) fn mark_listed(self) -> bool {
         // AcqRel (E17): after the unlisting that this undoes, before the push.
         self.word(LISTED).swap(1, Ordering::AcqRel) == 0
@@ -250,7 +252,7 @@ impl ThreadStats {
         (grains > quantum).then_some(grains)
     }
 
-    /// So many grains have been announced, for all that was written: at every level, before this.
+    /// Stores that the owner has announced so many grains, at every level, before this.
     pub(crate) fn set_announced(self, grains: u64, quantum: u64) {
         self.store(DUE, self.load(WRITTEN).wrapping_add(quantum));
         self.store(ANNOUNCEMENTS, self.load(ANNOUNCEMENTS).wrapping_add(1));
@@ -258,7 +260,8 @@ impl ThreadStats {
         self.word(ANNOUNCED).fetch_add(grains, Ordering::Release);
     }
 
-    /// On the stack of newly listed cells, before those that `next` names. By the thread that has marked them.
+    /// Links the cells on the stack of newly listed cells, before those that `next` names. The thread that has marked
+    /// them calls this.
     pub(crate) fn set_next(self, next: u32) {
         self.store(NEXT, next.into());
     }
@@ -271,7 +274,7 @@ impl ThreadStats {
 
 // === The coordinator's side ===
 
-/// What tells whether cells have been written since they were read.
+/// The words that show whether cells have been written since they were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CellsVersion {
     pub(crate) written: u64,

@@ -1,11 +1,12 @@
-//! Whose code runs on this thread and for whom it charges, and what a walk leaves for the end of its slow path.
+//! Whether foreign code runs on this thread, the waiter that the thread charges for, and what a walk leaves for the end
+//! of its slow path.
 
 use std::cell::Cell;
 
 use crate::sync::per_thread;
 use crate::thread::local::with_local;
 
-/// One waker more on a thread's stack; listeners are counted below it.
+/// One more waker on a thread's stack. The bits below count listeners.
 const WAKES: u32 = 1 << 16;
 
 /// The ticket of a charge that has none: it has come after all that have one.
@@ -16,7 +17,7 @@ struct Notes {
     hook: Cell<bool>,
     /// The ticket of the waiting charge that this thread makes; [`NEWCOMER`] where it charges for itself.
     ticket: Cell<u64>,
-    /// Units of a walk that has left a level above its high; 0: none has.
+    /// Units of a walk that has left a level above its high; 0 where no walk has.
     over_high: Cell<u64>,
     /// Depth of listeners and of wakers on this thread's stack.
     telling: Cell<u32>,
@@ -53,7 +54,7 @@ pub(crate) fn in_reclaim() -> bool {
     with_notes(|notes| notes.hook.get())
 }
 
-/// Charges for another thread, which waits with this ticket and is not in reclaim if this thread is.
+/// Charges for another thread, which waits with this ticket and is not in reclaim, even where this thread is.
 pub(crate) fn for_another<R>(ticket: u64, charge: impl FnOnce() -> R) -> R {
     let before = with_notes(|notes| (notes.ticket.replace(ticket), notes.hook.replace(false)));
     let charged = charge();
@@ -69,12 +70,12 @@ pub(crate) fn is_no_later_than(ticket: u64) -> bool {
     with_notes(|notes| notes.ticket.get() <= ticket)
 }
 
-/// A walk of `units` has left a level above its high.
+/// Notes that a walk of `units` has left a level above its high.
 pub(crate) fn note_over_high(units: u64) {
     with_notes(|notes| notes.over_high.set(units));
 }
 
-/// What was noted, once.
+/// Takes the units that were noted: a second call returns 0.
 #[inline]
 pub(crate) fn take_over_high() -> u64 {
     with_notes(|notes| match notes.over_high.get() {
@@ -83,22 +84,22 @@ pub(crate) fn take_over_high() -> u64 {
     })
 }
 
-/// Listeners on this thread's stack.
+/// Returns the number of listeners on this thread's stack.
 pub(crate) fn telling() -> u32 {
     with_notes(|notes| notes.telling.get()) & (WAKES - 1)
 }
 
-/// Inside a listener, a waker, a reclaimer or a hook: the thread does not wait here for calls to end.
+/// Whether this thread is inside a listener, a waker, a reclaimer or a hook. There it does not wait for calls to end.
 pub(crate) fn in_foreign() -> bool {
     in_reclaim() || with_notes(|notes| notes.telling.get()) > 0
 }
 
-/// Runs a waker. Where it panics, the thread is outside of it all the same.
+/// Runs a waker. A panic leaves the waker, too.
 pub(crate) fn wake(waker: impl FnOnce()) {
     as_telling(WAKES, waker);
 }
 
-/// Runs foreign code as a listener, likewise.
+/// Runs foreign code as a listener. A panic leaves the listener, too.
 pub(crate) fn tell(listener: impl FnOnce()) {
     as_telling(1, listener);
 }

@@ -1,11 +1,11 @@
-//! Foreign code: whether it may still be called, that no thread runs it once it is gone, and that its panics end here.
+//! Foreign code: whether a thread may still call it. No thread runs it once it is gone, and its panics end here.
 //!
-//! A drop of a foreign value is a call of foreign code. The crate keeps such a value as [`Foreign`], whose drop contains a
-//! panic. So no thread loses what it has decided, and no handle stays behind, because of a drop in between.
+//! A drop of a foreign value is a call of foreign code. The crate keeps such a value as [`Foreign`], whose drop
+//! contains a panic. So no thread loses what it has decided, and no handle stays behind, because of a drop in between.
 //!
 //! One word counts calls under way beside the mark *gone*. A caller counts its call first and then looks for the mark.
-//! A remover sets the mark first and then waits until no call is counted. So the remover sees a call and waits for it, or
-//! the call sees the mark and does not begin.
+//! A remover sets the mark first and then waits until no call is counted. So the remover sees a call and waits for it,
+//! or the call sees the mark and does not begin.
 //!
 //! Edge: E24 (taken away/called).
 
@@ -20,7 +20,7 @@ const UNDER_WAY: u64 = GONE - 1;
 const GONE: u64 = 1 << 31;
 const NOTED: u64 = 1 << 32;
 
-/// Payloads of one panic that are dropped, each the panic of the drop before it.
+/// The most payloads of one panic that a thread drops, each the panic of the drop before it.
 const PAYLOADS_MAX: usize = 8;
 
 /// Calls of one piece of foreign code.
@@ -41,12 +41,12 @@ impl Calls {
         Calls(AtomicU64::new(0))
     }
 
-    /// `None`: it is gone.
+    /// Begins a call. `None`: the foreign code is gone.
     pub(crate) fn begin(&self) -> Option<Call<'_>> {
         self.count(1)
     }
 
-    /// The same, noted for [`begun`](Self::begun).
+    /// Begins a call that [`begun`](Self::begun) counts, too.
     pub(crate) fn begin_noted(&self) -> Option<Call<'_>> {
         self.count(NOTED | 1)
     }
@@ -58,13 +58,13 @@ impl Calls {
         (!gone).then_some(call)
     }
 
-    /// No call begins from here on.
+    /// Sets the mark: no call begins from here on.
     pub(crate) fn retire(&self) {
         // AcqRel (E24): marked before the look in `wait`; pairs with `begin`.
         self.0.fetch_or(GONE, Ordering::AcqRel);
     }
 
-    /// Until no call is under way. After [`retire`](Self::retire).
+    /// Waits until no call is under way. The caller has called [`retire`](Self::retire).
     pub(crate) fn wait(&self) {
         let patience = Patience::new();
         // AcqRel (E24): the latest count; pairs with the end of a call.
@@ -75,13 +75,13 @@ impl Calls {
         }
     }
 
-    /// A hint: a caller that relies on it calls [`begin`](Self::begin).
+    /// Whether the mark is set. This is a hint: a caller that relies on it calls [`begin`](Self::begin).
     pub(crate) fn is_gone(&self) -> bool {
         // Acquire (E24): after what was done before the mark.
         self.0.load(Ordering::Acquire) & GONE != 0
     }
 
-    /// Calls that are under way, and noted calls that ever began: at one time.
+    /// Returns the calls that are under way, and the noted calls that ever began, at one moment.
     pub(crate) fn begun(&self) -> (u64, u32) {
         // Acquire (E24): after what the calls did that are over.
         let word = self.0.load(Ordering::Acquire);
@@ -93,7 +93,8 @@ impl Calls {
 #[derive(Debug)]
 pub(crate) struct Panicked;
 
-/// A value of the user's: a waker, a closure, what holds one of these. Its panics end here, those of its drop too.
+/// A value of the user's: a waker, a closure, or a value that holds one of these. Its panics end here, and so do those
+/// of its drop.
 pub(crate) struct Foreign<T>(Option<T>);
 
 impl<T> Foreign<T> {
@@ -101,22 +102,22 @@ impl<T> Foreign<T> {
         Foreign(Some(value))
     }
 
-    /// For a look that runs none of its code.
+    /// Returns the value, for a caller that runs none of its code.
     pub(crate) fn get(&self) -> &T {
         self.0.as_ref().expect("it is there until it ends")
     }
 
-    /// Runs its code.
+    /// Runs code of the value.
     pub(crate) fn call<R>(&self, work: impl FnOnce(&T) -> R) -> Result<R, Panicked> {
         contain(|| work(self.get()))
     }
 
-    /// Runs its code, which uses it up.
+    /// Runs code that consumes the value.
     pub(crate) fn spend(mut self, work: impl FnOnce(T)) -> Result<(), Panicked> {
         self.0.take().map_or(Ok(()), |value| contain(|| work(value)))
     }
 
-    /// Drops it, for a caller that counts panics. Nothing is left for the drop of this.
+    /// Drops the value, for a caller that counts panics. The drop of `self` then has nothing to do.
     pub(crate) fn end(&mut self) -> Result<(), Panicked> {
         self.0.take().map_or(Ok(()), |value| contain(|| drop(value)))
     }
@@ -129,7 +130,7 @@ impl<T> Drop for Foreign<T> {
     }
 }
 
-/// Whatever it does, the caller goes on.
+/// Runs foreign code. Whatever that code does, the caller goes on.
 pub(crate) fn contain<R>(work: impl FnOnce() -> R) -> Result<R, Panicked> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|payload| {
         discard(payload);
@@ -137,8 +138,8 @@ pub(crate) fn contain<R>(work: impl FnOnce() -> R) -> Result<R, Panicked> {
     })
 }
 
-/// What foreign code panicked with is foreign, too: its drop may panic, with something whose drop does the same. A
-/// payload that goes on like that is leaked.
+/// Drops the payload of a panic. The payload is foreign, too: its drop may panic, with a payload whose drop does the
+/// same. Such a chain is leaked after [`PAYLOADS_MAX`] drops.
 fn discard(mut payload: Box<dyn Any + Send>) {
     for _ in 0..PAYLOADS_MAX {
         match catch_unwind(AssertUnwindSafe(|| drop(payload))) {

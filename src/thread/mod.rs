@@ -11,16 +11,17 @@
 //! | `audit` | what the thread has charged and uncharged, for `verify` |
 //! | `cells` | the statistics that the thread has written for one group |
 //! | `slow_path` | runs what takes locks, waits or allocates, and registers the thread |
-//! | `context` | whose code runs on the thread, and for whom it charges |
-//! | `deferred` | what the thread does once it holds nothing |
+//! | `context` | whether foreign code runs on the thread, and the waiter that it charges for |
+//! | `deferred` | what the thread does at the end of its outermost slow path |
 //! | `freed` | what the thread frees on its slow paths |
 //! | `foreign` | calls of foreign code, and where its panics end |
-//! | `objects` | takes objects from pools, and tells of them; `taken` holds what is not told yet |
+//! | `objects` | takes objects from pools, and reports them; `taken` holds what is not reported yet |
 //! | `ids` | numbers that are given out once |
 //!
-//! The folder imports `pool`, `numa`, `error`, `units` and `sync`. Inside, the files import in this order, each only from
-//! those before it: `audit`, `cells`, `slot`, `transit`, then `directory`, `block`, `local`, `registry`, `slow_path`.
-//! `context` and `objects` import `local`. A file whose words no other file reads has a thread-local of its own.
+//! The folder imports `pool`, `numa`, `error`, `units` and `sync`. Inside, the files import in this order, each only
+//! from those before it: `audit`, `cells`, `slot`, `transit`, then `directory`, `block`, `local`, `registry`,
+//! `slow_path`. `context` and `objects` import `local`. A file whose words no other file reads has a thread-local of
+//! its own.
 
 pub(crate) mod audit;
 pub(crate) mod block;

@@ -1,12 +1,13 @@
-//! Objects of a pool, as a thread takes and puts them: from the stash of its number, with an event for each that it takes.
+//! Objects of a pool, as a thread takes and puts them: from the stash of its number, with an event for each that it
+//! takes.
 //!
 //! With the feature `tracing` an event has the target `memcg::pool` and the level TRACE, as the kernel's
 //! `kmem_cache_alloc`. Its fields are `pool`, `asked`, `given`, `recycled`, and `node` where the pool has one.
 //!
-//! A subscriber is foreign code, and threads take objects under locks and inside charges. So the thread notes each object
-//! in words of its own, and tells of them at the end of the slow path, where it holds no lock. Where one slow path takes
-//! more objects than there are words, a last event has the number of the others, `untold`. The thread does not note what
-//! a subscriber takes, or there would be no end.
+//! A subscriber is foreign code, and threads take objects under locks and inside charges. So the thread notes each
+//! object in words of its own, and reports them at the end of the slow path, where it holds no lock. Where one slow
+//! path takes more objects than there are words, a last event has the number of the others, `untold`. The thread does
+//! not note what a subscriber takes, or there would be no end.
 
 use super::local;
 use crate::pool::cache::{Cache, Object};
@@ -30,7 +31,7 @@ pub(crate) fn put(cache: &Cache, number: u32) {
     cache.put(local::number(), number);
 }
 
-/// Without the feature there is nothing to tell.
+/// Without the feature the thread reports nothing.
 #[cfg(not(feature = "tracing"))]
 #[inline(always)]
 pub(crate) fn tell() {}
@@ -57,7 +58,7 @@ mod told {
         }
     }
 
-    /// Tells the subscribers what the thread has noted. The thread holds no lock and is in no slow path.
+    /// Reports to the subscribers what the thread has noted. The thread holds no lock and is in no slow path.
     #[inline]
     pub(crate) fn tell() {
         tell_taken(tell_one, |untold| foreign(|| event!(target: TARGET, Level::TRACE, untold)));

@@ -4,8 +4,9 @@
 //! slots, and the next thread that gets the id inherits the words as they stand. The registry's mutex orders the two
 //! threads. The registry frees no block and no page while a thread of the process may run.
 //!
-//! A thread has two thread-locals: `Local` is const-initialised and has no destructor; `Owner` has one, which clears the pointer
-//! first and then releases the block. No block and `Owner` out of reach: this thread is past its destructor.
+//! A thread has two thread-locals: `Local` is const-initialised and has no destructor; `Owner` has one, which clears
+//! the pointer first and then releases the block. No block and `Owner` out of reach: this thread is past its
+//! destructor.
 
 use std::ptr;
 

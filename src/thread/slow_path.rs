@@ -24,7 +24,8 @@ pub(crate) fn is_running() -> bool {
     with_local(|local| local.slow.get() > 0)
 }
 
-/// Whether this thread is in a slow path inside another one: an allocator that charges, which must not be entered again.
+/// Whether this thread is in a slow path inside another one: an allocator that charges, which must not be entered
+/// again.
 pub(crate) fn is_nested() -> bool {
     with_local(|local| local.slow.get() > 1)
 }

@@ -1,13 +1,15 @@
-//! What a thread has taken from pools and has not told yet: words of the thread's own, for feature `tracing`.
+//! The objects that a thread has taken from pools and has not reported yet, in words of the thread's own, for feature
+//! `tracing`.
 
 use std::cell::Cell;
 
 use crate::sync::per_thread;
 
-/// So many of one slow path are told. Statistics that are first written far below the root take most: one for each level.
+/// The most objects of one slow path that a thread reports. The first write of statistics far below the root takes most
+/// objects: one for each level.
 const MOST: usize = 16;
 
-/// One object.
+/// One object that the thread has taken.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
     pub(crate) pool: &'static str,
@@ -19,7 +21,7 @@ pub(crate) struct Taken {
 
 struct AllTaken {
     first: [Cell<Option<Taken>>; MOST],
-    /// Those that there is no place for included.
+    /// All objects, those that have no place in `first` included.
     count: Cell<usize>,
     telling: Cell<bool>,
 }
@@ -32,7 +34,7 @@ impl AllTaken {
 
 per_thread!(with_all: AllTaken = AllTaken::new());
 
-/// Not while this thread tells.
+/// Notes an object, unless this thread reports objects now.
 pub(crate) fn note_taken(taken: Taken) {
     with_all(|all| {
         if !all.telling.get() {
@@ -44,7 +46,7 @@ pub(crate) fn note_taken(taken: Taken) {
     });
 }
 
-/// Tells what was noted, in turn, and last how many more there were, if any.
+/// Reports the noted objects in turn by `tell`, and last by `tell_more` how many more there were, if any.
 #[inline]
 pub(crate) fn tell_taken(tell: impl Fn(Taken), tell_more: impl FnOnce(usize)) {
     with_all(|all| {
