@@ -11,8 +11,8 @@
 //! other. A slot starts *vacant*: far below zero, so that every operation on it misses until its owner has
 //! [activated](Slot::activate) it, which is when its share of the published bound is set aside.
 //!
-//! Edges: E2 (consume/drain), E3 (put/close). The steps stand in `src/counter/README.md`. What to do on a miss is
-//! not decided here.
+//! Edges: E2 (consume/drain), E3 (put/close). `src/counter/README.md` has the steps. The caller decides what to do on a
+//! miss.
 
 use crate::sync::barrier::{light, light_fence};
 use crate::sync::{AtomicU64, Ordering};
@@ -68,7 +68,7 @@ impl Slot {
         Slot { level: AtomicU64::new(0), drained: AtomicU64::new(VACANT) }
     }
 
-    /// Pay `n` units from the credit.
+    /// Pays `n` units from the credit.
     #[inline(always)]
     pub(crate) fn consume(&self, n: u64, fenced: bool) -> Consume {
         self.consume_unless(n, fenced, 0)
@@ -80,7 +80,7 @@ impl Slot {
     pub(crate) fn consume_unless(&self, n: u64, fenced: bool, bar: i64) -> Consume {
         // Relaxed: only this thread writes `level`.
         let level = self.level.load(Ordering::Relaxed);
-        // Acquire (E2): a cut claim that we see gives us what its drainer saw.
+        // Acquire (E2): an owner that sees a cut claim sees what its drainer saw.
         let drained = self.drained.load(Ordering::Acquire);
         let credit = credit(level, drained);
         // One test for three ways to miss: no credit (claimed, vacant), less than n, or an n beyond any credit, whose
@@ -91,20 +91,21 @@ impl Slot {
         let left = level.wrapping_sub(n);
         // Release (E2): the drainer that reads it sees what this thread did before.
         self.level.store(left, Ordering::Release);
-        // light (E2): pairs with the heavy between `claim` and `settle`. Either we see the claim, or the drainer sees
-        // our level and takes us off its claim.
+        // light (E2): pairs with the heavy between `claim` and `settle`. Either the owner sees the claim, or the
+        // drainer sees this level and takes these units off its claim.
         barrier(fenced);
         if self::credit(left, self.drained.load(Ordering::Acquire)) >= 0 { Consume::Hit } else { Consume::Undone }
     }
 
-    /// Raise the level again after [`Consume::Undone`]. As every raise it is a put: what no longer fits is taken back.
+    /// Raises the level again after [`Consume::Undone`]. As every raise this is a put: the caller takes back what no
+    /// longer fits.
     pub(crate) fn undo(&self, n: u64, capacity: &AtomicU64, fenced: bool) -> Put {
         self.raise(n, fenced);
         // Acquire (E3): as in `put`.
         if self.owned() > capacity.load(Ordering::Acquire).cast_signed() { Put::Closed } else { Put::Kept }
     }
 
-    /// Keep `n` units as credit if the slot stays within `capacity`.
+    /// Keeps `n` units as credit if the slot stays within `capacity`.
     #[inline(always)]
     pub(crate) fn put(&self, n: u64, capacity: &AtomicU64, fenced: bool) -> Put {
         // Relaxed: a first look, there is another below.
@@ -112,14 +113,14 @@ impl Slot {
         let level = self.level.load(Ordering::Relaxed);
         // Acquire (E2): as in `consume_unless`.
         let drained = self.drained.load(Ordering::Acquire);
-        // A slot below zero, vacant or claimed, wraps to a huge credit: full. So does nothing at all, which is not for
-        // the hit path.
+        // A slot below zero, vacant or claimed, wraps to a huge credit: full. A put of 0 units wraps likewise: it is
+        // not for the hit path.
         if n.wrapping_sub(1) >= most || level.wrapping_sub(drained).wrapping_add(n) > most {
             return Put::Full;
         }
         self.raise(n, fenced);
-        // Acquire (E3): another capacity was stored under the lock of the drain that we must not leave credit behind; a
-        // smaller one would not hold what we have put.
+        // Acquire (E3): another capacity was stored under the lock of a drain, behind which the owner must leave no
+        // credit. A smaller capacity would not hold what the owner has put.
         if capacity.load(Ordering::Acquire) == most { Put::Kept } else { Put::Closed }
     }
 
@@ -128,12 +129,13 @@ impl Slot {
         let level = self.level.load(Ordering::Relaxed);
         // Release (E3): the drainer that reads it sees what this thread did before.
         self.level.store(level.wrapping_add(n), Ordering::Release);
-        // light (E3): pairs with the heavy in `Tree::close`. Either we see the stock closed and take back, or the
-        // drain that follows the closing sees our credit.
+        // light (E3): pairs with the heavy in `Tree::close`. Either the owner sees the stock closed and takes the units
+        // back, or the drain that follows the closing sees this credit.
         barrier(fenced);
     }
 
-    /// Take up to `most` units of credit out of the slot; they belong to the caller, who owes them to the tree.
+    /// Takes up to `most` units of credit out of the slot. They belong to the caller, which must give them back to the
+    /// tree.
     pub(crate) fn take_back(&self, most: u64, fenced: bool) -> u64 {
         loop {
             let level = self.level.load(Ordering::Relaxed);
@@ -149,8 +151,8 @@ impl Slot {
                 Consume::Undone => {
                     // Release (E2): as in `raise`.
                     self.level.store(level, Ordering::Release);
-                    // light (E2): pairs with the heavy after a cut. Either we see the cut and look again with success,
-                    // or the drainer sees this level.
+                    // light (E2): pairs with the heavy after a cut. Either the owner sees the cut and looks again with
+                    // success, or the drainer sees this level.
                     barrier(fenced);
                 }
             }
@@ -168,7 +170,7 @@ impl Slot {
         self.owned() < -(VACANT.cast_signed() / 2)
     }
 
-    /// Start using a vacant slot, with no credit. Owner only, in transit.
+    /// Makes a vacant slot ready for use, with no credit. Owner only, in transit.
     pub(crate) fn activate(&self) {
         // Acquire (E12): after the counter before was vacated. Release (E2): as in `raise`.
         self.level.store(self.drained.load(Ordering::Acquire), Ordering::Release);
@@ -178,14 +180,14 @@ impl Slot {
 // === impl Slot: the drainer's side, under the tree's lock ===
 
 impl Slot {
-    /// Credit as others see it: an estimate while the owner runs.
+    /// Credit as other threads see it: an estimate while the owner runs.
     pub(crate) fn available(&self) -> u64 {
         let drained = self.drained.load(Ordering::Relaxed);
         // Acquire (E2, E3): what the owner did before it stored the level.
         credit(self.level.load(Ordering::Acquire), drained).max(0).cast_unsigned()
     }
 
-    /// Claim all credit in sight. The claim is worth something only after a heavy barrier and [`settle`](Self::settle).
+    /// Claims all credit in sight. The claim holds only after a heavy barrier and [`settle`](Self::settle).
     pub(crate) fn claim(&self) -> u64 {
         let available = self.available();
         if available > 0 {
@@ -196,7 +198,8 @@ impl Slot {
         available
     }
 
-    /// What of a claim is really ours, after the heavy barrier: the rest the owner consumed meanwhile.
+    /// Returns what of a claim is really the drainer's, after the heavy barrier. The owner has consumed the rest
+    /// meanwhile.
     pub(crate) fn settle(&self, claimed: u64) -> u64 {
         let drained = self.drained.load(Ordering::Relaxed);
         // Acquire (E2): after the barrier every consume that did not see the claim is in this level.
@@ -209,7 +212,7 @@ impl Slot {
         claimed - cut
     }
 
-    /// Give a whole claim back: the heavy barrier did not happen.
+    /// Gives a whole claim back, where no heavy barrier happened.
     pub(crate) fn release_claim(&self, claimed: u64) {
         let drained = self.drained.load(Ordering::Relaxed);
         // Release (E2): as in `claim`.
@@ -218,7 +221,7 @@ impl Slot {
 
     /// Vacates the slot of a counter that no thread uses any more; returns the credit that was in it.
     ///
-    /// Needs no barrier: dropping the counter's last handle ordered every owner's last store before this (E12).
+    /// It needs no barrier: the drop of the counter's last handle ordered every owner's last store before this (E12).
     pub(crate) fn vacate(&self) -> u64 {
         if self.is_vacant() {
             return 0;

@@ -10,7 +10,7 @@
 use crate::sync::barrier::{light, light_fence};
 use crate::sync::{AtomicU64, Ordering, Patience};
 
-/// Any tree: a transit that covers all of them.
+/// Stands for any tree: a transit with it covers all trees.
 pub(crate) const ANY: u32 = 0;
 
 /// Set before the first step of a refill, a cut, a take-back or a walk, cleared after the last. Written by its thread
@@ -34,7 +34,7 @@ impl Transit {
         Transit(AtomicU64::new(0))
     }
 
-    /// Enter transit. What is read afterwards decides how much credit moves; see E5.
+    /// Enters transit. What the thread reads afterwards decides how much credit moves; see E5.
     #[inline]
     pub(crate) fn begin(&self, of: u32, fenced: bool) {
         // Relaxed: only the owner writes the word.
@@ -42,7 +42,7 @@ impl Transit {
         debug_assert!(is_over(word), "transit does not nest");
         self.0.store(u64::from(of) << 32 | u64::from(sequence(word).wrapping_add(1)), Ordering::Relaxed);
         // light (E5): pairs with the heavy in `Tree::wait_transits`. Either the closer sees this word odd and waits, or
-        // what we read from here on says closed.
+        // what the thread reads from here on says closed.
         if fenced { light_fence() } else { light() }
     }
 
@@ -65,8 +65,8 @@ impl Transit {
         self.0.store(u64::from(sequence(word).wrapping_add(1)), Ordering::Release);
     }
 
-    /// Wait until a transit that is seen here and may hold credit of the tree is over. False when it lasts longer than
-    /// patience does.
+    /// Waits until a transit that this thread sees, and that may hold credit of the tree, is over. False where it takes
+    /// longer than the thread has patience for.
     pub(crate) fn wait(&self, of: u32) -> bool {
         // Acquire (E6): pairs with `end`.
         let seen = self.0.load(Ordering::Acquire);
