@@ -86,7 +86,8 @@ impl Block {
         self.slots.behind(header)
     }
 
-    /// The slot of a counter, with a page of vacant slots where there is none yet. Owner only. Allocates.
+    /// Returns the slot of a counter, and makes a page of vacant slots where there is none yet. Owner only. It
+    /// allocates.
     pub(crate) fn slot_or_page(&self, index: SlotIndex) -> Option<&Slot> {
         self.slots.get_or_make(index, Slot::vacant)
     }
@@ -133,7 +134,7 @@ impl Block {
         Some(places)
     }
 
-    /// Bytes of memory that the block has come to: its head and what was made of its directories.
+    /// Bytes of memory that the block takes: its head and the parts of its directories that were made.
     pub(super) fn bytes(&self) -> u64 {
         let directories = [self.slots.bytes(), self.audit.bytes(), self.cells.bytes(), self.rows.bytes()];
         HEAD + directories.iter().sum::<u64>() + self.row_bytes.load(Ordering::Relaxed)

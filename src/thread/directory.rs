@@ -7,8 +7,8 @@ use crate::sync::{AtomicPtr, AtomicU64, Ordering, PAGE_SLOTS, PAGES_MAX};
 use crate::thread::cells::{CellsPlace, CellsRow};
 use crate::thread::slot::Slot;
 
-/// Where a counter's slots lie in every thread's block. Kept in two halves, because the hit path needs them apart.
-/// Made in this file only, so that the halves stay within their bounds.
+/// Where a counter's slots lie in every thread's block. An index has two halves, because the hit path needs them apart.
+/// Only this file makes one, so that the halves stay within their bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SlotIndex {
     /// Below `PAGES_MAX`.
@@ -50,7 +50,8 @@ pub(crate) struct Header {
     /// The same for the cells of the statistics.
     cells_page: AtomicU32,
     cells_offset: AtomicU32,
-    /// Whose header this is: what a slow path starts from. Written once, before any other thread sees the header.
+    /// The counter that has this header: a slow path starts from it. Written once, before any other thread sees the
+    /// header.
     owner: StatPtr<()>,
 }
 
@@ -70,24 +71,24 @@ impl Header {
         header
     }
 
-    /// Tie the header to its owner, for ever.
+    /// Ties the header to its owner, for ever.
     pub(crate) fn bind(&self, owner: *const ()) {
         self.owner.store(owner.cast_mut(), Ordering::Relaxed);
     }
 
-    /// What the header was tied to; null where nothing was.
+    /// Returns what the header was tied to; null where it was not tied.
     #[inline]
     pub(crate) fn owner(&self) -> *const () {
         self.owner.load(Ordering::Relaxed)
     }
 
-    /// Show an index to the hit path.
+    /// Shows an index to the hit path.
     pub(crate) fn set_index(&self, index: SlotIndex) {
         self.page.store(index.page, Ordering::Relaxed);
         self.offset.store(index.slot * size_of::<Slot>() as u32, Ordering::Relaxed);
     }
 
-    /// Show an index of cells to the hit path.
+    /// Shows an index of cells to the hit path.
     pub(crate) fn set_cells_index(&self, index: SlotIndex) {
         self.cells_page.store(index.page, Ordering::Relaxed);
         self.cells_offset.store(index.slot * size_of::<CellsPlace>() as u32, Ordering::Relaxed);
@@ -104,7 +105,7 @@ struct Page<T>([T; PAGE_SLOTS]);
 /// The pages of one thread, by index. All zero when empty.
 pub(crate) struct Directory<T> {
     pages: [AtomicPtr<Page<T>>; PAGES_MAX],
-    /// How many there are. Stored by the owner, as what follows.
+    /// How many pages there are. The owner stores it, and what follows.
     made: AtomicU32,
     /// Which parts of `pages` have been written to, a bit each: the others are address space only.
     touched: AtomicU32,
@@ -122,7 +123,7 @@ impl<T> Directory<T> {
         }
     }
 
-    /// Bytes of memory that this has come to.
+    /// Bytes of memory that this directory takes.
     pub(crate) fn bytes(&self) -> u64 {
         let pages = u64::from(self.made.load(Ordering::Relaxed)) * size_of::<Page<T>>() as u64;
         let parts = u64::from(self.touched.load(Ordering::Relaxed).count_ones());
@@ -141,7 +142,7 @@ impl<T> Directory<T> {
         unsafe { Some(page.as_ref()?.0.get_unchecked(index.slot as usize)) }
     }
 
-    /// The entry of an index, with its page made where there is none. Owner only. Allocates.
+    /// Returns the entry of an index, and makes its page where there is none. Owner only. It allocates.
     pub(crate) fn get_or_make(&self, index: SlotIndex, fill: impl Fn() -> T) -> Option<&T> {
         if index == SlotIndex::NONE {
             return None;

@@ -1,4 +1,4 @@
-//! Numbers that are given out once.
+//! Numbers that no two callers get.
 
 use std::cell::Cell;
 
@@ -13,7 +13,7 @@ per_thread! {
     with_last: Cell<u64> = Cell::new(0)
 }
 
-/// A number above 0 that no other caller gets.
+/// Returns a number above 0 that no other caller gets.
 pub(crate) fn next_id() -> u64 {
     static TAKEN: AtomicU64 = AtomicU64::new(0);
     with_last(|last_id| {

@@ -36,7 +36,7 @@ impl Local {
         unsafe { follow(self.block.get()) }
     }
 
-    /// One slow path more on the thread's stack, until the value is dropped.
+    /// Counts one more slow path on the thread's stack, until the value is dropped.
     #[inline]
     pub(super) fn deeper(&self) -> Deeper<'_> {
         self.slow.set(self.slow.get() + 1);

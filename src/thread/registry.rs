@@ -5,7 +5,7 @@
 //! threads. The registry frees no block and no page while a thread of the process may run.
 //!
 //! A thread has two thread-locals: `Local` is const-initialised and has no destructor; `Owner` has one, which clears
-//! the pointer first and then releases the block. No block and `Owner` out of reach: this thread is past its
+//! the pointer first and then releases the block. A thread that has no block and cannot reach `Owner` is past its
 //! destructor.
 
 use std::ptr;
@@ -57,7 +57,7 @@ impl Drop for Owner {
 
 /// All blocks, and the indices of slots in them.
 pub(crate) struct Registry {
-    /// Newest block. Followed by `Block::next`, without a lock.
+    /// The newest block. Threads follow `Block::next` from it, without a lock.
     head: AtomicPtr<Block>,
     /// Threads that hold a block now.
     threads: AtomicU32,
@@ -94,7 +94,7 @@ impl Registry {
         self.threads.load(Ordering::Relaxed)
     }
 
-    /// A block for the calling thread: the lowest free one, or a new one.
+    /// Takes a block for the calling thread: the lowest free one, or a new one.
     #[allow(unsafe_code)]
     fn take(&self) -> *const Block {
         self.threads.fetch_add(1, Ordering::Relaxed);
@@ -107,7 +107,7 @@ impl Registry {
         }
         let id = free.made;
         free.made += 1;
-        // Room for all of them: a thread that ends must not allocate.
+        // This makes room for all blocks, because a thread that ends must not allocate.
         let known = free.blocks.len();
         free.blocks.reserve(id as usize + 1 - known);
         let block = Box::into_raw(Block::new(id, self.head.load(Ordering::Relaxed)));
@@ -123,7 +123,7 @@ impl Registry {
         self.state.lock().blocks.push(block);
     }
 
-    /// Every block there is, newest first.
+    /// Returns every block, newest first.
     #[allow(unsafe_code)]
     pub(crate) fn blocks(&self) -> impl Iterator<Item = &Block> {
         // Acquire (E9): pairs with `take`.
@@ -136,18 +136,18 @@ impl Registry {
         })
     }
 
-    /// Bytes of memory that all blocks have come to, those of ended threads included.
+    /// Bytes of memory that all blocks take, those of ended threads included.
     pub(crate) fn bytes(&self) -> u64 {
         self.blocks().map(Block::bytes).sum()
     }
 
-    /// A slot index and its header, for ever the caller's. [`SlotIndex::NONE`] when all are taken: what gets that goes
-    /// without stock, behind a header that never opens. `Err`: the bytes that there are not.
+    /// Gives the caller a slot index and its header, for ever. [`SlotIndex::NONE`] when all are taken: a counter that
+    /// gets it has no stock, and its header never opens. `Err`: the bytes that the system does not give.
     pub(crate) fn take_index(&self) -> Result<(SlotIndex, &'static Header), usize> {
         let mut free = self.state.lock();
         let (header, rest) = match free.headers.split_first() {
             Some(split) => split,
-            // A page of headers at a time, so that they lie densely.
+            // The registry makes a page of headers at a time, so that they lie densely.
             None => page_of_headers()?.split_first().expect("a page has headers"),
         };
         let index = free.fresh;
