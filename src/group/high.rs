@@ -19,9 +19,9 @@ impl Group {
     ///
     /// A charge that walks the tree and leaves this group above high, or finds it there, reclaims the excess and is
     /// delayed. The kernel's formula gives the delay. It grows with the square of the part by which usage is above, to
-    /// at most [`delay_max`](crate::RuntimeBuilder::delay_max) for each charge, where a single charge is as large as
-    /// high. A high never refuses a charge. Not delayed are a charge from the stock, one that cannot be refused, one
-    /// made inside reclaim, and a transfer.
+    /// at most [`delay_max`](crate::RuntimeBuilder::delay_max). That is the delay of each charge, where a single charge
+    /// is as large as high. A high never refuses a charge. Not delayed are a charge from the stock, one that cannot be
+    /// refused, one made inside reclaim, and a transfer.
     ///
     /// Source: `memory_high_write` and `mem_cgroup_handle_over_high` in `mm/memcontrol.c`.
     ///

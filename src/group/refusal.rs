@@ -173,9 +173,9 @@ impl Refusal {
     }
 
     /// Returns the groups that held most below the group when it refused: up to three of its children and the usage of
-    /// each in bytes, the largest first. It is empty where the group has more than 256 children (use [`Group::top`]),
-    /// where a group was created or went offline at that moment, for a further counter, and where an allocator was
-    /// refused inside this crate.
+    /// each in bytes, the largest first. It is empty for a further counter, and where the group has more than 256
+    /// children (use [`Group::top`]). It is also empty where a group was created or went offline at that moment, and
+    /// where an allocator was refused inside this crate.
     ///
     /// ```
     /// # use memcg::{ChargeError, Limit, Limits, Runtime};

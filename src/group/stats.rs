@@ -100,8 +100,8 @@ impl Group {
     /// [`Stats::max_error`] is 0. The read visits threads that write meanwhile at different instants. So an item that
     /// rises on one thread and falls on another may have a value that it never had, such as a gauge below 0. Then
     /// `max_error` is what all threads wrote between two looks at them, the first before the figures and the second
-    /// after them. There is an instant during the call at which every figure was within `max_error` of the sum of all
-    /// that had been written, for all items at once.
+    /// after them. There is one instant during the call at which, for all items at once, every figure was within
+    /// `max_error` of all that had been written.
     ///
     /// The read flushes the subtree twice: two visits to each pair of a thread and a group in it that has written
     /// lately. It runs no barrier, unless visits to idle pairs have come to cost as much: then one barrier takes them

@@ -19,8 +19,8 @@ impl Group {
     /// in line, and wakes it with the charge made. A charge that waits holds nothing. Reclaimers are asked again from
     /// time to time.
     ///
-    /// Other charges may barge past the first, those behind it and new ones, until together they have been admitted as
-    /// many bytes as it asks for, at whatever level. From then on none may. (They exceed this only by what other
+    /// Other charges may barge past the first, those behind it and new ones, at whatever level. Once together they have
+    /// been admitted as many bytes as the first asks for, none may any more. (They exceed this only by what other
     /// threads had in flight at the moment in which the charge became first.)
     ///
     /// `time` is for the line and for victims. A first reclaim and the delay above a [high](Self::set_high) come on

@@ -36,7 +36,7 @@ use crate::thread::slot::{Consume, Put};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetStock {
     /// Each counter has a stock of its own. A later counter may read lower than an earlier one by at most the bound on
-    /// stocked credit, and a refusal may leave a peak at the counters charged before.
+    /// stocked credit. A refusal may leave a peak at the counters charged before.
     Independent,
     /// All counters share one stock. Equal amounts hit it. What one counter is charged beyond the others walks its
     /// tree.

@@ -258,8 +258,8 @@ impl Runtime {
     /// Stops the flusher, if one runs, and returns when it has stopped. It may block: in async code call it on a thread
     /// for blocking work.
     ///
-    /// Inside a listener, a waker, a reclaimer or a hook neither this call nor the drop of the runtime waits, because
-    /// the flusher's own thread may run them. The flusher stops all the same.
+    /// Inside a listener, a waker, a reclaimer or a hook neither this call nor the drop of the runtime waits. The
+    /// flusher's own thread may run that code. The flusher stops all the same.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

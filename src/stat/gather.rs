@@ -2,7 +2,7 @@
 //! downwards.
 //!
 //! A flush has a number, and the lists keep with each member the number of the last flush that is done with it. Members
-//! flushed last are behind (`list`), so the next slice, run by the next thread that gets the lock, goes on with the
+//! flushed last are behind (`list`). The next thread that gets the lock runs the next slice, which goes on with the
 //! first member that does not have the number.
 
 use smallvec::SmallVec;
