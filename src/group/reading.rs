@@ -49,7 +49,7 @@ impl Group {
     }
 
     /// Sets the bytes that reclaim never touches. The parent sums what its children protect; charges do not look at it.
-    /// It does nothing on a group that is offline.
+    /// The call does nothing on a group that is offline.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl Group {
     }
 
     /// Sets the bytes that reclaim touches last. The parent sums what its children protect; charges do not look at it.
-    /// It does nothing on a group that is offline.
+    /// The call does nothing on a group that is offline.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl Group {
     }
 
     /// Sets the usage in bytes above which this group, and all groups below it, is reclaimed before others. 0: whenever
-    /// it holds anything. [`Limit::Max`], the default: never. It does nothing on a group that is offline.
+    /// it holds anything. [`Limit::Max`], the default: never. The call does nothing on a group that is offline.
     ///
     /// A charge that walks compares usage with it, and reports each crossing to the groups above. A charge from the
     /// stock does not, because credit is usage already.
@@ -328,7 +328,7 @@ impl Group {
         self.memory().peak()
     }
 
-    /// Opens a peak of the caller's own. To reset it disturbs no other peak. The window keeps the group's object.
+    /// Opens a peak of the caller's own. A reset disturbs no other peak. The window keeps the group's object.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;

@@ -101,7 +101,8 @@ impl Runtime {
         &self.tree.numa().topology
     }
 
-    /// Returns what finds the nodes of pages: as configured, else the one node for every page, else the system.
+    /// Returns what finds the nodes of pages: as configured, else the one node for every page where there is one node,
+    /// else the system.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;

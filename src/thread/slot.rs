@@ -8,8 +8,8 @@
 //!
 //! Neither side ever writes the other's word, so neither needs a read-modify-write instruction. Both store, then read
 //! what the other has stored; the light/heavy pair in between makes sure that at least one of the two sees the other. A
-//! slot starts *vacant*: far below zero, so that every operation on it misses. It is vacant until its owner
-//! [activates](Slot::activate) it, when it adds the slot's share to the published bound.
+//! slot starts *vacant*: far below zero, so that every operation on it misses. It is vacant until its owner has added
+//! the slot's share to the published bound and [activates](Slot::activate) it.
 //!
 //! Edges: E2 (consume/drain), E3 (put/close). `src/counter/README.md` has the steps. The caller decides what to do on a
 //! miss.
