@@ -209,7 +209,7 @@ impl Charge {
         let Some(left) = self.bytes.checked_sub(bytes) else {
             return Err(SplitError { requested: bytes, bytes: self.bytes });
         };
-        // One charge becomes two. One of them has no bytes, so it needs one more handle.
+        // One charge becomes two. Where one of them has no bytes, that one needs a handle more.
         if bytes == 0 || left == 0 {
             zero::hold(self.header.node());
         }
