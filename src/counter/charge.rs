@@ -14,10 +14,10 @@ use crate::thread::slot::{Consume, Put, Slot};
 use crate::thread::transit::ANY;
 use crate::thread::{context, freed};
 
-/// Times a charge is excluded again while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
+/// How often a charge tries again while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
 const RECLAIM_RETRIES_MAX: usize = 16;
 
-/// A charge is made by a walk.
+/// The result of a walk that has charged.
 struct Refilled {
     walked: Walked,
     /// Whether the stock was open.
@@ -35,10 +35,10 @@ pub(crate) struct Charged {
 }
 
 impl Charged {
-    /// Nothing: no level was left above its high.
+    /// The walk left no level above its high.
     const QUIETLY: Charged = Charged { over_high: 0 };
 
-    /// Left with the thread, for who delays it.
+    /// Note the units for the thread's next delay.
     pub(crate) fn note(self) {
         if self.over_high > 0 {
             context::note_over_high(self.over_high);
@@ -46,7 +46,7 @@ impl Charged {
     }
 }
 
-/// Whether a refusal asks the pressure hook first.
+/// Whether a refusal calls the pressure hook first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ask {
     Hook,
@@ -65,11 +65,11 @@ impl Header {
         })
     }
 
-    /// [`consume`](Self::consume) for groups: a miss for nothing, which takes a handle, and where the stock has closed.
-    /// It may hold credit that buys nothing any more, for a group goes offline without a barrier.
+    /// [`consume`](Self::consume) for groups. It also misses for 0 units, which take a handle, and for a closed stock.
+    /// The slot may still hold credit after the group went offline without a barrier; it must not be spent.
     #[inline(always)]
     pub(crate) fn consume_open(&self, n: u64) -> Consume {
-        // Relaxed: whoever knows that the group is offline, and so closed, reads 0.
+        // Relaxed: a thread that knows that the group is offline, and so closed, reads 0.
         let bar = n.cast_signed().wrapping_sub(1) | self.capacity.load(Ordering::Relaxed).cast_signed().wrapping_sub(1);
         with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
             Some(slot) => slot.consume_unless(n, false, bar),
@@ -92,7 +92,7 @@ impl Header {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn node(&self) -> &'static Counter {
-        // SAFETY: the pool ties each header to its object before it shows either to anybody, and never frees one.
+        // SAFETY: the pool ties each header to its object before it shows either to a thread, and never frees one.
         unsafe { &*self.owner().cast::<Counter>() }
     }
 }
@@ -106,15 +106,15 @@ impl Counter {
         self.charge_slow(n, missed, Ask::Hook).map(drop)
     }
 
-    /// The same for groups, who ask for reclaim themselves, outside of any slow path.
+    /// The same for groups: the group asks for reclaim itself, outside of any slow path.
     #[cold]
     #[inline(never)]
     pub(crate) fn try_charge_once_slow(&self, n: u64, missed: Consume) -> Result<Charged, Refusal<'_>> {
         self.charge_slow(n, missed, Ask::Nobody)
     }
 
-    /// Never refused: what does not fit is forced, after stranded credit was drained. Returns the units charged: fewer
-    /// than `n` only where a level cannot count them.
+    /// Charge without refusal: this forces what does not fit, after it has drained stranded credit. Returns the units
+    /// charged: fewer than `n` only where a level cannot count them.
     #[cold]
     #[inline(never)]
     pub(crate) fn force_slow(&self, n: u64, missed: Consume) -> u64 {
@@ -135,7 +135,7 @@ impl Counter {
         })
     }
 
-    /// A charge that is not to be: what a hit has begun is undone.
+    /// Undo what a hit has begun, for a charge that is given up.
     #[cold]
     pub(crate) fn undo_slow(&self, n: u64, missed: Consume) {
         if missed == Consume::Undone {
@@ -173,7 +173,7 @@ impl Counter {
             Err(refusal) => refusal,
         };
         if nested {
-            // Inside another slow path of this thread: no lock may be taken and nobody waited for.
+            // Inside another slow path of this thread: it must take no lock and wait for no thread.
             self.tree().counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
         } else {
             refusal = match self.tree().charge_at_limit(self, n, None, refusal) {
@@ -193,14 +193,14 @@ impl Counter {
         Err(refusal)
     }
 
-    /// A walk for a batch, whose surplus stays in the slot, or for exactly `n`.
+    /// Walk for a batch, whose surplus stays in the slot, or for exactly `n`.
     fn refill(&self, block: Option<&Block>, n: u64) -> Result<Refilled, Refusal<'_>> {
         let exactly = |open: bool| self.walk(n, Amount::Needed).map(|walked| Refilled { walked, open, stocked: false });
         let Some(block) = block else { return exactly(false) };
         self.enter(block);
-        // SeqCst (E5, E14): read in transit. Whoever closes the stock after this waits for us.
+        // SeqCst (E5, E14): read in transit. A thread that closes the stock after this waits for this thread.
         let capacity = self.header.capacity.load(Ordering::SeqCst);
-        // Inside reclaim nothing is charged in advance: what is there is what is lacking.
+        // Inside reclaim a thread charges nothing in advance: credit here would be memory that reclaim lacks.
         let (open, batch) = (capacity > 0, if capacity > 0 && context::in_reclaim() { 0 } else { capacity / 2 });
         let refilled = match self.ready_slot(block, capacity) {
             Some(slot) if n <= batch => match self.walk(batch, Amount::Batch) {
@@ -208,7 +208,7 @@ impl Counter {
                     self.keep_surplus(slot, batch - n);
                     Ok(Refilled { walked, open, stocked: true })
                 }
-                // No room for a batch: ask for what is needed, and close.
+                // There is no room for a batch: the walk charges exactly `n`, and the stock closes.
                 walked => {
                     if walked.is_ok() {
                         self.uncharge_levels(batch);
@@ -226,12 +226,12 @@ impl Counter {
         refilled
     }
 
-    /// In transit, as one of this counter's chargers.
+    /// Begin a transit, as one of this counter's chargers.
     pub(crate) fn enter(&self, block: &Block) {
         let me = block.charger();
-        // SeqCst (E14), here and below: pairs with `Tree::close_dying`. Either it sees more chargers than one, or we read
-        // capacity 0. That another thread has marked them orders nothing of ours: whoever finds its mark looks at capacity
-        // after it.
+        // SeqCst (E14), here and below: pairs with `Tree::close_dying`. Either the closer sees two chargers, or this
+        // thread reads capacity 0. Another thread's mark orders nothing here: a thread that finds the mark reads
+        // capacity after it.
         let before = self.charger.load(Ordering::SeqCst);
         if before != me {
             let marks = before != SHARED;
@@ -245,7 +245,7 @@ impl Counter {
         block.transit.begin(self.tree().number, self.incarnation().fenced);
     }
 
-    /// What a refill got beyond the charge becomes credit, or goes back up the tree.
+    /// Keep what a refill charged beyond `n` as credit, or uncharge it from the path.
     fn keep_surplus(&self, slot: &Slot, surplus: u64) {
         let fenced = self.incarnation().fenced;
         let back = match slot.put(surplus, &self.header.capacity, fenced) {
@@ -259,7 +259,7 @@ impl Counter {
     /// This thread's slot, active: its share of the published bound is set aside. `None`: go without stock.
     fn ready_slot<'a>(&self, block: &'a Block, capacity: u64) -> Option<&'a Slot> {
         if capacity == 0 {
-            // Left behind when the barrier failed or the closer ran out of patience: nobody else may come for it.
+            // The barrier failed or the closer ran out of time and left this credit: perhaps no other thread drains it.
             let slot = block.slot(self.index)?;
             self.uncharge_levels(slot.take_back(u64::MAX, self.incarnation().fenced));
             return None;
@@ -275,7 +275,7 @@ impl Counter {
         Some(slot)
     }
 
-    /// Pressure, and the charge again for as long as somebody frees something.
+    /// Call the pressure hook and charge again, for as long as the hook frees something.
     fn ask_hook<'a>(&'a self, block: Option<&Block>, n: u64, mut refusal: Refusal<'a>) -> Result<(), Refusal<'a>> {
         let Some(hook) = &self.tree().config.hook else { return Err(refusal) };
         for _ in 0..RECLAIM_RETRIES_MAX {
@@ -299,14 +299,14 @@ impl Counter {
 // === The slow path of an uncharge ===
 
 impl Header {
-    /// Uncharge `n` from the header's counter, after a hit that missed. Afterwards the counter may be gone.
+    /// Uncharge `n` from the header's counter after a miss. Afterwards the counter may be gone.
     #[cold]
     #[inline(never)]
     pub(crate) fn uncharge_slow(&self, n: u64, missed: Put) {
         match missed {
             Put::Kept => {}
             Put::Full => self.node().uncharge_slow(n),
-            // Put, and the stock has closed meanwhile: what is in the slot may be somebody's by now, or nobody's.
+            // The slot has the units, and the stock has closed meanwhile: a drainer may have taken them already.
             Put::Closed => slow_path(|block, _| {
                 let slot = block.and_then(|block| block.slot_behind(self));
                 self.take_back(block.zip(slot), ANY, false);
@@ -314,11 +314,11 @@ impl Header {
         }
     }
 
-    /// The credit just put is in the slot of a counter that has closed: everything in the slot goes up the tree. What
-    /// is found there keeps the counter alive; where nothing is, nothing of it is touched.
+    /// Uncharge everything in the slot of a counter that closed while this thread put credit there. Credit found in the
+    /// slot keeps the counter alive; where the slot is empty, the thread does not touch the counter.
     fn take_back(&self, slot: Option<(&Block, &Slot)>, tree: u32, fenced: bool) {
         let Some((block, slot)) = slot else { return };
-        // An allocator that charges inside a transit is covered by it.
+        // The transit of the outer slow path covers an allocator that charges inside it.
         let entered = block.transit.is_over();
         if entered {
             block.transit.begin(tree, fenced);
@@ -348,19 +348,19 @@ impl Counter {
             return;
         }
         slow_path(|block, nested| {
-            let (life, tree) = (self.incarnation(), self.tree().number);
+            let (incarnation, tree) = (self.incarnation(), self.tree().number);
             let alone = block.filter(|_| !nested);
-            // The second count first: once the credit is put back the counter may be somebody else's.
+            // The audit counts first: once the credit is put back the object may be another counter's.
             self.count_uncharged(alone, n);
-            if life.careful {
-                let (fenced, slot) = (life.fenced, self.slot_of(block));
+            if incarnation.careful {
+                let (fenced, slot) = (incarnation.fenced, self.slot_of(block));
                 match slot.map_or(Put::Full, |(_, slot)| slot.put(n, &self.header.capacity, fenced)) {
                     Put::Kept => return,
                     Put::Closed => return self.header.take_back(slot, tree, fenced),
                     Put::Full => {}
                 }
             }
-            // The same for the statistics. A stock that this thread has not used yet does not overflow.
+            // Statistics count first for the same reason. A stock that this thread has not used yet does not overflow.
             if let Some(block) = alone.filter(|block| self.is_full_for(block, n))
                 && let Some(policies) = self.tree().policies
             {
@@ -376,21 +376,21 @@ impl Counter {
                 }
                 None => self.uncharge_levels(n),
             };
-            // Too much was given back, which takes a handle to do.
+            // Only the holder of a handle can uncharge more than was charged, so the counter is alive here.
             if (poisoned || !whole) && !nested && self.header.capacity.load(Ordering::Relaxed) > 0 {
                 self.tree().close_poisoned(self);
             }
         });
     }
 
-    /// The stock is open, and what this thread has of it leaves no room for `n`.
+    /// The stock is open, and this thread's credit leaves no room for `n`.
     fn is_full_for(&self, block: &Block, n: u64) -> bool {
         let capacity = self.header.capacity.load(Ordering::Relaxed);
         let owned = block.slot(self.index).map_or(-1, Slot::owned);
         capacity > 0 && owned >= 0 && n.saturating_add(owned.cast_unsigned()) > capacity
     }
 
-    /// Keep one batch, and let the rest go up the tree: trimming only the excess would overflow again at once. False
+    /// Keep one batch and uncharge the rest: if only the excess went, the slot would overflow again at once. False
     /// where a level had less to take.
     fn cut(&self, block: &Block, n: u64) -> bool {
         // SeqCst (E5, E14): as in `refill`.
@@ -412,7 +412,7 @@ impl Counter {
         self.uncharge_levels(n - keep)
     }
 
-    /// A drainer claimed what a charge was about to pay with: raise the level again. The charge goes on as a miss.
+    /// Put back what a charge consumed after a drainer had claimed the slot. The charge goes on as a miss.
     fn undo(&self, block: Option<&Block>, n: u64) {
         let Some((block, slot)) = self.slot_of(block) else { return };
         if slot.undo(n, &self.header.capacity, self.incarnation().fenced) == Put::Closed {
@@ -460,7 +460,7 @@ impl Counter {
 // === Between two counters: below what they have in common ===
 
 impl Counter {
-    /// Charge `n` to this counter and its ancestors below `top`, which it holds already: exactly, or not at all.
+    /// Charge `n` to this counter and its ancestors below `top`, which holds it already: exactly, or not at all.
     #[cold]
     pub(crate) fn charge_below_slow(&self, n: u64, top: &Counter) -> Result<(), Refusal<'_>> {
         slow_path(|block, nested| {
@@ -487,7 +487,7 @@ impl Counter {
         slow_path(|block, nested| {
             let alone = block.filter(|_| !nested);
             self.count_uncharged(alone, n);
-            // In transit: a max that is lowered meanwhile waits for it before it tells what is above.
+            // In transit: a thread that lowers max meanwhile waits for this one before it notifies the levels above.
             if let Some(block) = alone {
                 self.enter(block);
             }

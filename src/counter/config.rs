@@ -97,8 +97,8 @@ impl CounterConfig {
         self
     }
 
-    /// Whether a second, independent count is kept for [`PageCounter::verify`](crate::PageCounter::verify). Costs a
-    /// call and a store for each charge: for tests and for hunting drift.
+    /// Whether the tree keeps a second, independent count for [`PageCounter::verify`](crate::PageCounter::verify).
+    /// Costs a call and a store for each charge: for tests and for hunting drift.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -116,8 +116,8 @@ impl CounterConfig {
         self
     }
 
-    /// Most units that may be stranded as credit below the root, over all threads and counters. Default: a sixteenth
-    /// of the root's max. At the budget, charges go up the tree one by one.
+    /// The most units that may be stranded as credit below the root, over all threads and counters. Default: a
+    /// sixteenth of the root's max. At the budget, charges go up the tree one by one.
     ///
     /// Exact: [`stocked_bound`](crate::PageCounter::stocked_bound) of the root is never above it.
     ///
@@ -135,7 +135,7 @@ impl CounterConfig {
         self
     }
 
-    /// Max of the root, in units.
+    /// The max of the root, in units.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -150,7 +150,7 @@ impl CounterConfig {
         self
     }
 
-    /// The barrier pair of charges and drains.
+    /// The barrier pair that charges and drains use.
     ///
     /// ```
     /// use memcg::{BarrierMode, BarrierState, CounterConfig, PageCounter};
@@ -164,7 +164,7 @@ impl CounterConfig {
     }
 
     /// Whether what a counter's children do not claim of its min or low protects those of them that use more than they
-    /// claim, in proportion (default), or nobody.
+    /// claim. It does so in proportion (default), or it protects no child.
     ///
     /// Source: the mount option `memory_recursiveprot`.
     ///
@@ -186,11 +186,12 @@ impl CounterConfig {
         self
     }
 
-    /// Called when a charge does not fit even after stranded credit was drained, before it is refused.
+    /// Sets a hook that a charge calls when it does not fit even after a drain of stranded credit, before it is
+    /// refused.
     ///
-    /// Runs on the charging thread with no lock held; may charge and uncharge; returns the units that it freed. While
-    /// it returns more than 0 the charge is excluded again, at most 16 times. Pressure does not nest: a charge made inside
-    /// the hook that does not fit is refused at once.
+    /// The hook runs on the charging thread with no lock held; it may charge and uncharge; it returns the units that it
+    /// freed. While it returns more than 0 the charge tries again, at most 16 times. Pressure does not nest: a charge
+    /// made inside the hook that does not fit is refused at once.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -254,7 +255,7 @@ pub struct Pressure<'a> {
 }
 
 impl Pressure<'_> {
-    /// The counter at its max: room is needed in its subtree.
+    /// The counter at its max: the hook is to free room in its subtree.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -271,7 +272,7 @@ impl Pressure<'_> {
         self.refused.level
     }
 
-    /// Units that must be freed there for the charge to fit, as things stood when it was refused.
+    /// Units that the hook must free there for the charge to fit, as of the refusal.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -290,7 +291,7 @@ impl Pressure<'_> {
         usage.saturating_add(requested).saturating_sub(max.min(USAGE_MAX))
     }
 
-    /// What the charger will be told if nothing is freed.
+    /// The error that the charge returns if the hook frees nothing.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};

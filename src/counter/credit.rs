@@ -13,8 +13,8 @@ pub(crate) fn stocked(tree: &Tree, top: &Counter) -> u64 {
     online + pending_below(tree, &stocks, top)
 }
 
-/// What `read` says of every counter below `top`, parents first, and the credit of its subtree. Under the tree's lock,
-/// which keeps them.
+/// What `read` returns for every counter below `top`, parents first, given the credit of its subtree. This takes the
+/// tree's lock, which keeps the counters.
 pub(crate) fn figures<R>(tree: &Tree, top: &Counter, read: impl Fn(&Counter, u64) -> R) -> Vec<R> {
     let stocks = tree.stocks.lock();
     let hierarchy = tree.hierarchy.snapshot();
@@ -40,7 +40,7 @@ fn pending_below(tree: &Tree, stocks: &Stocks, top: &Counter) -> u64 {
     stocks.pending_close.iter().filter(is_below).map(|&pending| credit_at(tree, pending)).sum()
 }
 
-/// Credit of a counter's own stock, and of the stocks below that no live group stands for but this one.
+/// Credit of a counter's own stock, and of the stocks below whose nearest live ancestor it is.
 pub(crate) fn stocked_local(tree: &Tree, counter: &Counter) -> u64 {
     let stocks = tree.stocks.lock();
     let counts_here =
@@ -55,7 +55,7 @@ pub(crate) fn credit_at(tree: &Tree, counter: &'static Counter) -> u64 {
     stocks_at(counter).filter(touched).map(|stock| tree.credit(stock)).sum()
 }
 
-/// The nearest ancestor that is online: what is left below counts as its own.
+/// The nearest ancestor that is online: the credit of stocks left below it counts as its own.
 fn nearest_live_ancestor(counter: &Counter) -> Option<&Counter> {
     counter.path_to_root().skip(1).find(|level| !level.state().is_offline())
 }
@@ -65,13 +65,13 @@ pub(crate) fn stocks_at(counter: &'static Counter) -> impl Iterator<Item = &'sta
     [Some(counter), counter.front()].into_iter().flatten()
 }
 
-/// Writes into each counter where it stands. Under the tree's lock and all locks of its hierarchy.
+/// Store in each counter its index in `order`. The caller holds the tree's lock and all locks of its hierarchy.
 pub(crate) fn numbered(order: Vec<&'static Counter>) -> Vec<&'static Counter> {
     (0..).zip(&order).for_each(|(number, counter)| counter.usage.mark.store(number, Ordering::Relaxed));
     order
 }
 
-/// Where a counter stands in `order`, if it does.
+/// The index of a counter in `order`, if it is there.
 pub(crate) fn number(order: &[&'static Counter], counter: &Counter) -> Option<usize> {
     let at = counter.usage.mark.load(Ordering::Relaxed) as usize;
     order.get(at).is_some_and(|&there| std::ptr::eq(there, counter)).then_some(at)

@@ -1,24 +1,24 @@
 //! The one door through which charging speaks to the policies above it.
 //!
-//! Charging knows marks: numbers and bits in a counter. Where a counter has a mark, a `*_slow` function comes here; where
-//! it has none, no policy is asked and none is told. A tree of bare counters has no policies at all.
+//! Charging knows marks: numbers and bits in a counter. Where a counter has a mark, a `*_slow` function comes here;
+//! where it has none, charging calls no policy. A tree of bare counters has no policies at all.
 
 use crate::counter::object::{Counter, Incarnation};
 use crate::pool::NoMemory;
 use crate::thread::block::Block;
 
-/// What a tree's policies are asked and told: one object for each tree.
+/// What charging asks a tree's policies and reports to them: one object for each tree.
 ///
-/// The caller keeps each counter that it names. It may hold the tree's lock; so no method calls foreign code, and none
+/// The caller keeps each counter that it passes. It may hold the tree's lock; so no method calls foreign code, and none
 /// takes a lock that ranks before the tree's.
 pub(crate) trait Policies: Sync {
     /// A walk has added `n` units at `counter`, where charges wait for room. Whether the units may stay.
     fn may_barge(&self, counter: &Counter, n: u64) -> bool;
 
-    /// A walk takes `n` units back that [`may_barge`](Self::may_barge) let stay: a level above has refused.
+    /// A walk subtracts `n` units that [`may_barge`](Self::may_barge) let stay: a level above has refused.
     fn barge_undone(&self, counter: &Counter, n: u64);
 
-    /// A walk has got through and tells what it has found on its way, once, at its end.
+    /// A walk has got through and reports the marks that it crossed, once, at its end.
     fn crossed(&self, crossings: &[Crossing<'_>]);
 
     /// A counter is to have the soft limit `soft`. Allocates what the policies need for it.
@@ -30,8 +30,8 @@ pub(crate) trait Policies: Sync {
     /// Usage has fallen, or a max has moved, at a counter where charges wait for room or whose mark of excess is wrong.
     fn fell(&self, counter: &Counter);
 
-    /// Serves what this thread has scheduled: a list of counters, each with a handle. The thread holds nothing, and no
-    /// slow path of it is under way.
+    /// Serves what this thread has scheduled: a list of counters, each with a handle. The thread holds no lock and runs
+    /// no slow path.
     fn serve(&self, scheduled: *const ());
 
     /// Releases the object of a group that this thread has claimed.
@@ -53,9 +53,9 @@ pub(crate) enum Crossing<'a> {
 
 /// What is left of a group once its object is back in the pool.
 pub(crate) struct Released {
-    /// To be dropped outside of any slow path: with the root's goes the tree.
+    /// The caller drops it outside of any slow path: with the root's incarnation the tree ends.
     pub(crate) incarnation: Option<Incarnation>,
-    /// Its handle is to be given up: the parent may be what keeps the tree.
+    /// The caller drops its handle: the parent may be what keeps the tree.
     pub(crate) parent: Option<&'static Counter>,
 }
 

@@ -1,15 +1,19 @@
 //! The tree's lock, and everything that moves stranded credit: closing, draining, opening.
 //!
-//! One lock for each tree serialises drains and openings. Its holder waits for no other thread but
-//! through a bounded look at transit words, so whoever waits for the lock must not be in transit.
-//! Closing is the only way to be sure that no credit exists below a level:
+//! One lock for each tree serialises drains and openings. Its holder waits for other threads only by reading transit
+//! words, for a bounded time. So a thread that waits for the lock must not be in transit. Only a close makes sure that
+//! no credit exists below a level. The drainer
 //!
-//! 1. capacity 0 for every open stock, 2. claim what is in the slots, 3. one heavy barrier, 4. wait for the transits
-//!    seen,
-//! 5. settle, 6. look again until nothing is left, 7. uncount.
+//! 1. sets capacity 0 for every open stock,
+//! 2. claims what is in the slots,
+//! 3. issues one heavy barrier,
+//! 4. waits for the transits that it has seen,
+//! 5. settles the claims,
+//! 6. checks again until nothing is left,
+//! 7. uncounts the stocks.
 //!
 //! Edges: E2 and E3 (slots), E4 (forced charge/opening), E5 and E6 (transit), E10 (open count), E35 (opening/offline),
-//! E36 (closing/burial). The protocol stands in `README.md` beside this file.
+//! E36 (closing/release). The protocol stands in `README.md` beside this file.
 
 use crate::counter::object::{CLOSED, Counter, OPENED};
 use crate::counter::refusal::Refusal;
@@ -25,20 +29,21 @@ use crate::thread::block::Block;
 const CLOSE_BELOW: u64 = 2;
 const OPEN_ABOVE: u64 = 8;
 
-/// Passes over the stocks of a drain that leaves them open. More find only what running threads have put meanwhile.
+/// Passes over the stocks in a drain that leaves them open. Further passes would find only what running threads put
+/// meanwhile.
 const OPEN_PASSES: usize = 4;
 
-/// Levels that one charge may close in turn before it takes a refusal as it stands: more than a tree has in practice,
-/// so that only limits that move all the time can reach it.
+/// The most levels that one charge closes in turn before it returns its refusal. A tree has fewer in practice, so only
+/// limits that move all the time can reach it.
 const TURNS_MAX: usize = 4_096;
 
-/// Times that a limit waits a millisecond for a thread in transit before it takes its credit for live charge.
+/// How often a limit waits a millisecond for a thread in transit before it counts that thread's credit as live charge.
 const PATIENCE_MAX: usize = 64;
 
-/// Why credit could not be taken out.
+/// Why a close could not take all credit out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stuck {
-    /// A thread stayed in transit longer than patience lasts.
+    /// A thread stayed in transit for longer than the drainer waits.
     Transit,
     /// The heavy barrier failed.
     Barrier,
@@ -55,19 +60,19 @@ impl From<BarrierFailed> for Stuck {
 enum Pass {
     /// The stocks stay open.
     Open,
-    /// Their capacity is 0 and nothing may be left behind.
+    /// Their capacity is 0, and the pass may leave no credit in them.
     Closing,
 }
 
 // === impl Tree: the failure path ===
 
 impl Tree {
-    /// A charge of `n` to `node` was refused. Look for stranded credit below the refusing level and try again; what is
-    /// refused now is refused for want of room. Levels from `top` on are not charged. The caller is not in transit.
+    /// Drain stranded credit below the level that refused a charge of `n` to `counter`, and try again. A refusal after
+    /// that is for lack of room. The charge leaves out the levels from `top` on. The caller is not in transit.
     #[cold]
     pub(crate) fn charge_at_limit<'a>(
         &self,
-        node: &'a Counter,
+        counter: &'a Counter,
         n: u64,
         top: Option<&Counter>,
         mut refusal: Refusal<'a>,
@@ -77,20 +82,20 @@ impl Tree {
                 return Err(refusal);
             }
             let mut stocks = self.stocks.lock();
-            // Whoever held the lock has drained: the loser of the race looks again before it drains itself.
-            refusal = match node.walk_below(n, Amount::Needed, top) {
+            // The thread that held the lock before has drained: this thread tries again before it drains itself.
+            refusal = match counter.walk_below(n, Amount::Needed, top) {
                 Ok(walked) => return Ok(walked),
                 Err(refusal) => refusal,
             };
             let level = refusal.level;
             level.limits.tight.store(true, Ordering::Relaxed);
             let closed = self.close(&mut stocks, level, Scope::Subtree);
-            let retried = node.walk_below(n, Amount::Needed, top);
+            let retried = counter.walk_below(n, Amount::Needed, top);
             self.reopen(&mut stocks, level);
             match (retried, closed) {
                 (Ok(walked), _) => return Ok(walked),
                 (Err(again), Ok(())) if std::ptr::eq(again.level, level) => return Err(again),
-                // Refused at another level now: that one has credit of its own to look for.
+                // Another level refuses now: it has credit of its own to drain.
                 (Err(again), Ok(())) => refusal = again,
                 (Err(again), Err(_)) => {
                     refusal = again;
@@ -102,10 +107,11 @@ impl Tree {
         Err(refusal)
     }
 
-    /// Forced charges have put `node` or an ancestor above its max: no hit below may succeed from here on.
+    /// Close the stocks below the levels that forced charges have put above max: no hit below them may succeed from
+    /// here on.
     #[cold]
-    pub(crate) fn close_crossed(&self, node: &Counter) {
-        for level in node.path_to_root() {
+    pub(crate) fn close_crossed(&self, counter: &Counter) {
+        for level in counter.path_to_root() {
             // SeqCst (E4): after the exchange on usage; pairs with `open`.
             if level.usage() <= level.max() || level.limits.open.load(Ordering::SeqCst) as u32 == 0 {
                 continue;
@@ -117,14 +123,14 @@ impl Tree {
         }
     }
 
-    /// Set a max. Credit is drained before live charge makes it busy.
+    /// Set a max. It drains credit first, so that only live charge makes it fail.
     pub(crate) fn set_max(&self, level: &Counter, max: u64) -> Result<(), u64> {
         let mut stocks = self.stocks.lock();
         let lowers = max < level.max();
         let mut near = self.adaptive && lowers && level.room(max) < self.close_margin(level.batch());
         let mut closed = false;
         let mut set = Err(level.usage());
-        // A charge that gets in between the look and the store takes the max back: it had room under the old one.
+        // A charge between the read of usage and the store undoes the max: the charge had room under the old one.
         for turn in 0..TURNS_MAX {
             let usage = level.usage();
             if near || (usage > max && !closed) {
@@ -140,7 +146,7 @@ impl Tree {
             }
         }
         if set.is_ok() && lowers {
-            // A walk that passed this level under the old max and has not looked again shows more than the new one
+            // A walk may have passed this level under the old max without a second read. It shows more than the new one
             // until it is undone. Walks are in transit (E5).
             let _ = self.wait_transits();
         }
@@ -151,7 +157,7 @@ impl Tree {
         set
     }
 
-    /// Set a max, whatever usage is. Credit is drained where usage comes near it. Returns what is above it then.
+    /// Set a max, whatever usage is. Drains credit where usage comes near it. Returns the usage above it.
     pub(crate) fn impose_max(&self, stocks: &mut Stocks, level: &Counter, max: u64) -> u64 {
         let lowers = max < level.max();
         level.impose_max(max);
@@ -168,19 +174,19 @@ impl Tree {
             let _ = self.close(stocks, level, Scope::Subtree);
         }
         self.reopen(stocks, level);
-        // Whoever waits here may fit now, or never again.
+        // A charge that waits here may fit now, or never again.
         level.limit_moved();
         level.usage().saturating_sub(max)
     }
 
-    /// Until the walks that are under way have come to their end: what has left a lower level has left those above. The
-    /// caller is not in transit.
+    /// Wait for the walks that are under way: what has left a lower level has then left those above it. The caller is
+    /// not in transit.
     pub(crate) fn wait_for_walks(&self) {
         let _drains = self.stocks.lock();
         let _ = self.wait_transits();
     }
 
-    /// A heavy barrier (E5), and the end of every transit of this tree that it finds.
+    /// A heavy barrier (E5), and a wait for every transit of this tree that this thread finds.
     fn wait_transits(&self) -> Result<(), Stuck> {
         self.barrier.heavy()?;
         let over = self.registry.blocks().all(|block| block.transit.wait(self.number));
@@ -194,8 +200,8 @@ impl Tree {
         self.threads().saturating_mul(CLOSE_BELOW).saturating_mul(batch)
     }
 
-    /// Margin from which on a stock opens. One that never closes by margin closed for a level above its max, and needs
-    /// no more than that it is not.
+    /// Margin from which on a stock opens. A stock that never closes by margin has closed for a level above its max,
+    /// and may open as soon as the level is not.
     pub(crate) fn open_margin(&self, batch: u64) -> u64 {
         if !self.adaptive {
             return 0;
@@ -207,71 +213,72 @@ impl Tree {
         u64::from(self.registry.threads()).max(2)
     }
 
-    /// After a walk that left `margin`: near a limit credit does more harm than good. Skipped while a drain runs.
+    /// Open or close the stock after a walk that left `margin`: near a limit credit does more harm than good. Skipped
+    /// while a drain runs.
     #[inline]
-    pub(crate) fn adapt(&self, node: &Counter, open: bool, margin: u64) {
-        let batch = node.batch();
+    pub(crate) fn adapt(&self, counter: &Counter, open: bool, margin: u64) {
+        let batch = counter.batch();
         if batch == 0 {
             return;
         }
         let closes = self.adaptive && open && margin < self.close_margin(batch);
-        let tight = || node.path_to_root().any(Counter::is_tight);
-        let opens = !open && margin >= self.open_margin(batch) && !tight() && node.may_open();
+        let tight = || counter.path_to_root().any(Counter::is_tight);
+        let opens = !open && margin >= self.open_margin(batch) && !tight() && counter.may_open();
         if (closes || opens)
             && let Some(mut stocks) = self.stocks.try_lock()
         {
             if opens {
-                self.open(&mut stocks, node.header.node());
+                self.open(&mut stocks, counter.header.node());
             } else {
-                let _ = self.close(&mut stocks, node, Scope::Own);
+                let _ = self.close(&mut stocks, counter, Scope::Own);
             }
         }
     }
 
-    /// Open one stock, if nothing speaks against it.
-    fn open(&self, stocks: &mut Stocks, node: &'static Counter) {
-        if !node.may_open() {
+    /// Open one stock, if nothing forbids it.
+    fn open(&self, stocks: &mut Stocks, counter: &'static Counter) {
+        if !counter.may_open() {
             return;
         }
-        let capacity = 2 * node.batch();
-        if !node.is_open() {
-            // Without memory it goes without stock.
-            if !stocks.has_room() || !node.reserve(node.touched.load(Ordering::Relaxed) * capacity) {
+        let capacity = 2 * counter.batch();
+        if !counter.is_open() {
+            // Without memory the counter goes without stock.
+            if !stocks.has_room() || !counter.reserve(counter.touched.load(Ordering::Relaxed) * capacity) {
                 return;
             }
-            stocks.set_open(node, true);
-            for level in node.path_to_root() {
+            stocks.set_open(counter, true);
+            for level in counter.path_to_root() {
                 // SeqCst (E10): counted before the first batch; pairs with `Refusal::without_credit`.
                 level.limits.open.fetch_add(OPENED, Ordering::SeqCst);
             }
         }
-        // E4: pairs with `close_crossed`. Either we see that a forced charge has put a level above its max, or it sees
-        // this stock counted and closes it.
-        // E35: the same, that its group is going offline.
+        // E4: pairs with `close_crossed`. Either this thread sees that a forced charge has put a level above its max,
+        // or that thread sees this stock counted and closes it.
+        // E35: the same for a group that goes offline.
         fence_after_exchange();
         let forbids = |level: &Counter| level.is_tight() || level.usage() > level.max();
-        if node.first().is_barred() || node.path_to_root().any(forbids) {
-            // Nothing can be in a stock that has had no capacity.
-            if node.header.capacity.load(Ordering::Relaxed) == 0 && !node.stuck.load(Ordering::Relaxed) {
-                self.uncount(node);
-                stocks.set_open(node, false);
+        if counter.first().is_barred() || counter.path_to_root().any(forbids) {
+            // A stock that has had no capacity holds no credit.
+            if counter.header.capacity.load(Ordering::Relaxed) == 0 && !counter.stuck.load(Ordering::Relaxed) {
+                self.uncount(counter);
+                stocks.set_open(counter, false);
             }
             return;
         }
-        // Release (E10): after the count; whoever finds the stock open finds it counted.
-        node.header.capacity.store(capacity, Ordering::Release);
+        // Release (E10): after the count; a thread that finds the stock open finds it counted.
+        counter.header.capacity.store(capacity, Ordering::Release);
     }
 
-    /// The stock holds nothing any more.
-    pub(crate) fn uncount(&self, node: &Counter) {
-        node.unreserve(node.touched.load(Ordering::Relaxed) * 2 * node.batch());
-        for level in node.path_to_root() {
+    /// Uncount a stock that holds no credit any more.
+    pub(crate) fn uncount(&self, counter: &Counter) {
+        counter.unreserve(counter.touched.load(Ordering::Relaxed) * 2 * counter.batch());
+        for level in counter.path_to_root() {
             // AcqRel (E10): uncounted after the drain; pairs with `Refusal::without_credit`.
             level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
         }
     }
 
-    /// Where stocks never close by margin: open everything below `level` again.
+    /// Open everything below `level` again, where stocks never close by margin.
     fn reopen(&self, stocks: &mut Stocks, level: &Counter) {
         if self.adaptive {
             return;
@@ -279,19 +286,19 @@ impl Tree {
         if level.usage() <= level.max() {
             level.limits.tight.store(false, Ordering::Relaxed);
         }
-        for node in self.hierarchy.snapshot().subtree(level.header.node()) {
-            self.open(stocks, node);
-            if let Some(front) = node.front() {
+        for counter in self.hierarchy.snapshot().subtree(level.header.node()) {
+            self.open(stocks, counter);
+            if let Some(front) = counter.front() {
                 self.open(stocks, front);
             }
         }
     }
 
     /// Close every open stock in `scope` and take all its credit out, at the price of one barrier. On an error some
-    /// stocks stay counted as open, with capacity 0; the next closing finds them.
+    /// stocks stay counted as open, with capacity 0; the next close finds them.
     fn close(&self, stocks: &mut Stocks, top: &Counter, scope: Scope) -> Result<(), Stuck> {
         let closing = stocks.open_in(&self.hierarchy, top, scope);
-        // The dying may hold what a limit above them lacks.
+        // Stocks in the queue of pending closes may hold what a limit above them lacks.
         if closing.is_empty() && (scope == Scope::Own || stocks.pending_close.is_empty()) {
             stocks.scratch = closing;
             return Ok(());
@@ -299,7 +306,7 @@ impl Tree {
         self.close_all(stocks, closing)
     }
 
-    /// Close these, and the dying on the way.
+    /// Close these stocks, and with them those in the queue of pending closes.
     pub(crate) fn close_all(&self, stocks: &mut Stocks, mut closing: List) -> Result<(), Stuck> {
         stocks.take_pending_close(&mut closing);
         if closing.is_empty() {
@@ -327,7 +334,7 @@ impl Tree {
         taken
     }
 
-    /// Claim, barrier, settle, uncharge: until nothing is in sight.
+    /// Claim, barrier, settle, uncharge: until no slot shows credit.
     #[allow(unsafe_code)]
     fn take_out(&self, stocks: &mut Stocks, from: &[&'static Counter], pass: Pass) -> Result<(), Stuck> {
         let mut result = Ok(());
@@ -338,16 +345,16 @@ impl Tree {
                 break;
             }
             stocks.claims.clear();
-            // Threads outermost: a thread's slots lie together.
+            // Blocks are the outer loop: a thread's slots lie together.
             let mut all = true;
             for block in self.registry.blocks() {
                 for &stock in from {
                     all &= stocks.claim(stock, block);
                 }
             }
-            // A first closing turn needs its barrier even with nothing in sight: capacity 0 must have reached
-            // everybody. A claim that was cut left credit to an owner who may be undoing a consume: only after another
-            // barrier is what it puts back in sight, or the cut in sight of it.
+            // A first closing turn needs its barrier even where no slot shows credit: each thread must have seen
+            // capacity 0. A claim that was cut left credit to an owner that may be undoing a consume. Only after
+            // another barrier does this thread see what the owner puts back, or the owner see the cut.
             let first_closing = pass == Pass::Closing && turn == 0;
             let look_again = first_closing || cut;
             if stocks.claims.is_empty() && !look_again {
@@ -359,10 +366,10 @@ impl Tree {
                 stocks.release_claims();
                 break;
             }
-            // What there was no memory for comes next.
+            // The next turn claims the slots for which there was no memory.
             cut = !all;
             for claim in &stocks.claims {
-                // SAFETY: the slot lies in a block of the registry, which is not freed.
+                // SAFETY: the slot lies in a block of the registry, which is never freed.
                 let units = unsafe { &*claim.slot }.settle(claim.units);
                 claim.stock.usage.settled.fetch_add(units, Ordering::Relaxed);
                 cut |= units < claim.units;
@@ -378,16 +385,15 @@ impl Tree {
         result
     }
 
-    /// Credit that came out of slots goes up the tree. What a poisoned counter holds beyond its usage was never
-    /// charged.
-    fn uncharge_drained(&self, node: &Counter, units: u64) {
-        let backed = if node.poisoned.load(Ordering::Relaxed) { units.min(node.backing()) } else { units };
-        node.uncharge_levels(backed);
+    /// Uncharge credit that came out of slots. What a poisoned counter holds beyond its usage was never charged.
+    fn uncharge_drained(&self, stock: &Counter, units: u64) {
+        let backed = if stock.poisoned.load(Ordering::Relaxed) { units.min(stock.backing()) } else { units };
+        stock.uncharge_levels(backed);
         self.counts.discarded.fetch_add(units - backed, Ordering::Relaxed);
         self.counts.drained.fetch_add(backed, Ordering::Relaxed);
     }
 
-    // === By hand ===
+    // === Explicit drains ===
 
     /// Take all credit below `level` out and leave the stocks open.
     pub(crate) fn drain(&self, level: &Counter) -> u64 {
@@ -407,7 +413,7 @@ impl Tree {
         self.counts.drained.load(Ordering::Relaxed) - before
     }
 
-    /// `level` is under pressure: from here on what is given back below it goes up the tree.
+    /// Close the stocks below a `level` under pressure: from here on an uncharge below it goes up the tree.
     pub(crate) fn close_below(&self, level: &Counter) {
         let mut stocks = self.stocks.lock();
         if level.limits.open.load(Ordering::Relaxed) as u32 == 0 {
@@ -418,29 +424,29 @@ impl Tree {
         self.reopen(&mut stocks, level);
     }
 
-    /// More was uncharged than charged: stop hitting on credit that may not be there.
+    /// Close a stock after more was uncharged than charged: a hit must not consume credit that has no usage behind it.
     #[cold]
-    pub(crate) fn close_poisoned(&self, node: &Counter) {
+    pub(crate) fn close_poisoned(&self, counter: &Counter) {
         let mut stocks = self.stocks.lock();
-        let _ = self.close(&mut stocks, node, Scope::Own);
+        let _ = self.close(&mut stocks, counter, Scope::Own);
     }
 
-    /// Change the batch of `level` and all below: capacity 0, barrier, drain, then the new batch. Never drain first: an
-    /// in-flight charge that still believes in the stock would refill it behind the drain.
+    /// Change the batch of `level` and all below: capacity 0, barrier, drain, then the new batch. Never drain first: a
+    /// charge in transit that still reads the old capacity would refill the stock behind the drain.
     pub(crate) fn set_batch(&self, level: &Counter, batch: u64) {
         let mut stocks = self.stocks.lock();
         let closed = self.close(&mut stocks, level, Scope::Subtree);
         // A stock that could not be closed keeps its batch: its bound was published for it.
         let _ = closed;
-        for node in self.hierarchy.snapshot().subtree(level.header.node()) {
-            for node in [Some(node), node.front()].into_iter().flatten().filter(|node| !node.is_open()) {
-                node.batch.store(batch, Ordering::Relaxed);
+        for counter in self.hierarchy.snapshot().subtree(level.header.node()) {
+            for stock in [Some(counter), counter.front()].into_iter().flatten().filter(|stock| !stock.is_open()) {
+                stock.batch.store(batch, Ordering::Relaxed);
             }
         }
         self.reopen(&mut stocks, level);
     }
 
-    /// `parent` has its first child: its own credit goes back. The root has no stock as long as it has children.
+    /// Uncharge the credit of a `parent` that has its first child. The root has no stock as long as it has children.
     pub(crate) fn after_first_child(&self, stocks: &mut Stocks, parent: &'static Counter) {
         let _ = self.close(stocks, parent, Scope::Own);
         for stock in [Some(parent), parent.front()].into_iter().flatten() {
@@ -448,10 +454,10 @@ impl Tree {
         }
     }
 
-    /// The stock of a new counter that never closes by margin starts open.
-    pub(crate) fn open_at_start(&self, stocks: &mut Stocks, node: &'static Counter) {
+    /// Open the stock of a new counter at once, where stocks never close by margin.
+    pub(crate) fn open_at_start(&self, stocks: &mut Stocks, counter: &'static Counter) {
         if !self.adaptive {
-            self.open(stocks, node);
+            self.open(stocks, counter);
         }
     }
 }
@@ -459,7 +465,7 @@ impl Tree {
 // === impl Stocks: claims ===
 
 impl Stocks {
-    /// Claim what a thread has in a stock, for the barrier to come. False where there is no memory for that.
+    /// Claim what a thread has in a stock, for the next barrier. False where there is no memory for the claim.
     fn claim(&mut self, stock: &'static Counter, block: &Block) -> bool {
         let Some(slot) = block.slot(stock.index) else { return true };
         if self.claims.try_reserve(1).is_err() {
@@ -472,7 +478,7 @@ impl Stocks {
         true
     }
 
-    /// Give claims back that no barrier stands behind.
+    /// Give claims back after a barrier that failed.
     #[allow(unsafe_code)]
     fn release_claims(&mut self) {
         for claim in self.claims.drain(..) {

@@ -1,13 +1,13 @@
-//! The state word: what keeps a group's object alive, and who buries it.
+//! The state word: what keeps a group object alive, and which thread releases it.
 //!
 //! ```text
 //! generation (32) | offline (1) | claimed (1) | moved (1) | handles (29)
 //! ```
 //!
-//! A group is done with when it is offline, nobody has a handle on it and the usage of all its counters is zero: live
-//! charge *is* a reference, so that a charge need not count one. The word is that of the first counter; the others are
-//! kept and buried with it. Several threads may take the last step at once, each a different one: subtract the last
-//! usage, drop the last handle. Whoever may be the last
+//! A group object is released when the group is offline, has no handles, and the usage of all its counters is zero.
+//! Live charge *is* a reference, so a charge need not count one. The word is that of the first counter; the other
+//! counters are kept and released with it. Several threads may take the last step at once, each a different one: one
+//! subtracts the last usage, another drops the last handle. A thread whose step may be the last
 //!
 //! 1. reads the generation while it still keeps the object alive,
 //! 2. takes its step,
@@ -15,14 +15,15 @@
 //! 4. reads the state: same generation, offline, no handles, not claimed,
 //! 5. claims the object: an exchange from exactly that,
 //! 6. reads the usage of all counters: zero,
-//! 7. moves the state from exactly what it has claimed to the next generation. Who wins this exchange buries.
+//! 7. moves the state from exactly what it has claimed to the next generation. The thread that wins this exchange
+//!    releases the object.
 //!
-//! Usage after the claim: what was read before tells nothing, for a guard of zero bytes may have grown since and let go
-//! of its handle, and the word looks as before. From the claim on a handle that comes and goes leaves *moved*, so a
-//! word that is still exactly as claimed had no handle in between, nobody could bring usage back, and zero stays zero.
-//! Whoever takes a last step and finds the object claimed leaves it to the claimer, who looks again when it has to give
-//! the claim back. The object's memory stays what it is (`pool`), so a late look finds a state word, of another
-//! generation at worst.
+//! The thread reads usage after the claim. A read before the claim proves nothing: a guard of zero bytes may have grown
+//! since and dropped its handle, and the word looks as before. After the claim a handle that comes and goes leaves
+//! *moved*. A word that is still exactly as claimed had no handle in between, no thread could bring usage back, and
+//! zero stays zero. A thread that takes a last step and finds the object claimed leaves it to the claimer. The claimer
+//! checks again when it has to undo the claim. The object's memory keeps its type (`pool`), so a late read finds a
+//! state word, of another generation at worst.
 //!
 //! Edges: E15 (last uncharge/last handle), E16 (an id/the next generation).
 
@@ -33,23 +34,24 @@ use crate::sync::{AtomicU64, Ordering, fence_after_exchange, pause_point};
 use crate::thread::deferred;
 
 const OFFLINE: u64 = 1 << 31;
-/// Somebody finds out whether it is done with.
+/// A thread checks whether the object can be released.
 const CLAIMED: u64 = 1 << 30;
-/// A handle has come and gone since.
+/// A handle has come and gone since the claim.
 const MOVED: u64 = 1 << 29;
 const HANDLES: u64 = MOVED - 1;
 const GENERATION: u32 = 32;
 
-/// From so many handles on the count sticks: the object is never released, and the count never wraps.
+/// From this many handles on the count sticks: the object is never released, and the count never wraps.
 const HANDLES_STUCK: u64 = 1 << 28;
 
-/// What a stuck count is set to: in the middle, for threads that add one or take one off before they set it.
+/// The value that a stuck count is set to: in the middle, so that threads may add one or take one off before they set
+/// it.
 const HANDLES_SET: u64 = HANDLES_STUCK + HANDLES_STUCK / 2;
 
 /// The state word of one object.
 pub(crate) struct State(AtomicU64);
 
-/// A generation read while its object was alive.
+/// A generation that a thread read while the object was alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Generation(pub(crate) u32);
 
@@ -66,22 +68,23 @@ fn is_stuck(word: u64) -> bool {
 }
 
 impl State {
-    /// In the pool, in no life yet.
+    /// The word of an object in the pool, in no incarnation yet.
     pub(crate) fn new() -> Self {
         State(AtomicU64::new(OFFLINE))
     }
 
-    /// Taken from the pool: online, with one handle. Nobody else has the object.
+    /// Start an incarnation: online, with one handle. The caller took the object from the pool; no other thread has it.
     pub(crate) fn begin(&self) {
-        // Relaxed: nobody else writes the word of an object in the pool; its locks handed the object over.
+        // Relaxed: no other thread writes the word of an object in the pool; the pool's locks handed the object over.
         let word = self.0.load(Ordering::Relaxed);
-        // Release (E16): whoever pins this generation sees the object made.
+        // Release (E16): a thread that pins this generation sees the object initialised.
         self.0.store((word & !(OFFLINE | HANDLES)) | 1, Ordering::Release);
     }
 
-    /// Back to the pool without a burial: its last user is the caller. False when there is no generation left.
+    /// Return to the pool without a release: the caller is the last user. False when there is no generation left.
     pub(crate) fn end(&self) -> bool {
-        // Relaxed: as in `begin`. Release (E16): an id of the life that ends finds another generation from here on.
+        // Relaxed: as in `begin`. Release (E16): from here on an id of the incarnation that ends finds another
+        // generation.
         let word = self.0.load(Ordering::Relaxed);
         self.0.store(next_life(word), Ordering::Release);
         has_next(word)
@@ -89,25 +92,25 @@ impl State {
 
     #[inline]
     pub(crate) fn generation(&self) -> Generation {
-        // Relaxed: the caller keeps the object, and in its life the generation does not change.
+        // Relaxed: the caller keeps the object, and the generation does not change within an incarnation.
         generation(self.0.load(Ordering::Relaxed))
     }
 
     #[inline]
     pub(crate) fn is_offline(&self) -> bool {
-        // Acquire: what was done before the object went offline is seen by whoever is refused for it. SeqCst (E27): after
-        // the mark of who stands in line.
+        // Acquire: a thread that is refused because the object is offline sees what was done before. SeqCst (E27):
+        // after the mark of a thread that waits in line.
         self.0.load(Ordering::SeqCst) & OFFLINE != 0
     }
 
-    /// No admission from here on. Under the lock of its shard.
+    /// Refuse every admission from here on. The caller holds the lock of the group's shard.
     pub(crate) fn set_offline(&self) {
-        // Release: pairs with `is_offline`. An exchange, for handles come and go meanwhile. SeqCst (E27): before the look
-        // whether somebody stands in line.
+        // Release: pairs with `is_offline`. An exchange, because handles come and go meanwhile. SeqCst (E27): before
+        // the check whether a thread waits in line.
         self.0.fetch_or(OFFLINE, Ordering::SeqCst);
     }
 
-    /// One more handle. The caller keeps the object alive meanwhile.
+    /// Add a handle. The caller keeps the object alive meanwhile.
     pub(crate) fn pin(&self) {
         // Relaxed: the caller's own handle, or its charge, orders all that matters.
         if is_stuck(self.0.fetch_add(1, Ordering::Relaxed)) {
@@ -115,16 +118,18 @@ impl State {
         }
     }
 
-    /// One more handle, if the object is still in that life. One whose count has stuck is: nothing ends its life.
+    /// Add a handle, if the object is still in that incarnation. An object whose count has stuck always is: its
+    /// incarnation never ends.
     pub(crate) fn try_pin(&self, of: Generation) -> bool {
         let pinned = |word: u64| (generation(word) == of).then(|| if is_stuck(word) { word } else { word + 1 });
         // AcqRel (E16): pairs with `begin`.
         self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, pinned).is_ok()
     }
 
-    /// One handle less. Returns the word left.
+    /// Drop a handle. Returns the word left.
     pub(crate) fn unpin(&self) -> u64 {
-        // Nobody claims what has a handle: where this one came before no claim is seen, none comes before it goes.
+        // No thread claims an object that has a handle. Where this load comes before the claim, it sees none, and no
+        // thread claims before the handle goes.
         if self.0.load(Ordering::Relaxed) & CLAIMED != 0 {
             return self.unpin_claimed();
         }
@@ -136,12 +141,12 @@ impl State {
         word - 1
     }
 
-    /// The count has stuck, and does not come down from there. To put back what one thread has taken off would not do:
-    /// the next thread finds the count below and takes its own off for good.
+    /// Set a stuck count back to the middle. To put back the one that this thread has taken off is not enough: the next
+    /// thread finds the count below the limit and takes its own off for good.
     #[cold]
     fn stick(&self) {
         let set = |word: u64| Some(word & !HANDLES | HANDLES_SET);
-        // Relaxed: the count alone; no thread takes the last step of this life any more.
+        // Relaxed: the count alone; no thread takes the last step of this incarnation any more.
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, set);
     }
 
@@ -154,7 +159,7 @@ impl State {
     }
 }
 
-/// Free: the next generation, offline, no handles. The last generation is never left again.
+/// The word of a free object: the next generation, offline, no handles. The last generation never ends.
 fn next_life(word: u64) -> u64 {
     let next = u64::from(generation(word).0.saturating_add(1));
     next << GENERATION | OFFLINE
@@ -164,11 +169,11 @@ fn has_next(word: u64) -> bool {
     generation(word).0 < u32::MAX - 1
 }
 
-/// For tests and models, which cannot make so many handles.
+/// For tests and models, which cannot create so many handles.
 #[cfg(test)]
 #[allow(dead_code)]
 impl State {
-    /// Online, and so many handles before the count sticks.
+    /// Online, with `handles` left before the count sticks.
     pub(crate) fn before_it_sticks(handles: u64) -> Self {
         State(AtomicU64::new(HANDLES_STUCK - handles))
     }
@@ -181,7 +186,7 @@ impl State {
 // === impl Counter ===
 
 impl Counter {
-    /// Drop a handle. Where it may have been the last thing that kept the object alive, the life to go on with in
+    /// Drop a handle. Where it may have been the last reference, returns the generation that the caller passes to
     /// [`Counter::part`].
     #[inline]
     pub(crate) fn unpin(&self) -> Option<Generation> {
@@ -189,11 +194,11 @@ impl Counter {
         is_last(left).then(|| generation(left))
     }
 
-    /// After a step that may have been the last, and a fence; `of` was read before it. Whoever is last queues the
-    /// burial.
+    /// Queue the object's release if the caller's step was the last. Called after that step and a fence; the caller
+    /// read `of` before the step.
     #[inline]
     pub(crate) fn part(&self, of: Generation) {
-        // SeqCst (E15): pairs with itself on another thread: of two last steps one sees the other.
+        // SeqCst (E15): pairs with itself on another thread: of two threads with last steps one sees the other's.
         let word = self.state().0.load(Ordering::SeqCst);
         if is_last(word) && generation(word) == of {
             self.claim_slow(word);
@@ -203,27 +208,27 @@ impl Counter {
     #[cold]
     fn claim_slow(&self, mut word: u64) {
         let (of, state) = (generation(word), &self.state().0);
-        // SeqCst (E15): before usage, and after whatever the last handle saw. A handle from now on leaves its mark.
+        // SeqCst (E15): before usage, and after what the last handle saw. A handle from now on leaves its mark.
         while is_last(word)
             && generation(word) == of
             && state.compare_exchange(word, word | CLAIMED, Ordering::SeqCst, Ordering::Relaxed).is_ok()
         {
             pause_point("claimed");
-            // Nobody else buries it now: the list of its counters is there.
+            // No other thread releases the object now: the list of its counters is there.
             let used = self.first().group().find(|counter| !counter.usage_is_zero());
             pause_point("usage read");
-            // AcqRel (E15): after usage; whoever finds the next generation comes after all that this life did.
+            // AcqRel (E15): after usage; a thread that finds the next generation comes after all of this incarnation.
             if used.is_none()
                 && state.compare_exchange(word | CLAIMED, next_life(word), Ordering::AcqRel, Ordering::Relaxed).is_ok()
             {
-                // Relaxed: from here on the object is this thread's; the pool's locks hand it on.
+                // Relaxed: from here on the object belongs to this thread; the pool's locks hand it on.
                 self.usage.spent.store(!has_next(word), Ordering::Relaxed);
                 let after = deferred::exchange_release_queue(ptr::from_ref(self).cast());
                 self.usage.next_to_release.store(after.cast_mut().cast(), Ordering::Relaxed);
                 return;
             }
-            // SeqCst (E15): who took a last step meanwhile has seen the claim gone and looks itself, or we see that
-            // step.
+            // SeqCst (E15): a thread that took a last step meanwhile has seen the claim gone and checks the usage
+            // itself, or this thread sees that step.
             state.fetch_and(!(CLAIMED | MOVED), Ordering::SeqCst);
             fence_after_exchange();
             if used.is_some_and(|counter| !counter.usage_is_zero()) {
@@ -248,7 +253,7 @@ mod tests {
     use super::*;
     use crate::{Bytes, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
 
-    /// As if so many handles had been forgotten.
+    /// Set the count as if so many handles had been forgotten.
     fn forget_handles(group: &Group) {
         group.node().state().0.fetch_add(HANDLES_STUCK, Ordering::Relaxed);
     }
@@ -287,7 +292,7 @@ mod tests {
             let group = runtime.root().create("q", Limits::new().max(Limit::Bytes(100))).unwrap();
             forget_handles(&group);
             assert_eq!(runtime.find(group.id()), Some(group.clone()), "by its id");
-            // Who waits is served.
+            // A thread that waits is served.
             let held = group.try_charge(100).unwrap();
             let mut waits = Box::pin(group.charge_async(60));
             assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
@@ -295,7 +300,7 @@ mod tests {
             let Poll::Ready(Ok(charge)) = waits.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
                 panic!("nobody has served it");
             };
-            // Who can give is asked.
+            // A reclaimer that can give is called.
             let gives = Arc::new(Gives(std::sync::Mutex::new(Some(charge))));
             let registration = group.register_reclaimer(gives, Priority::NORMAL);
             assert_eq!(group.reclaim(60).unwrap().freed, 60);
@@ -303,7 +308,7 @@ mod tests {
             assert!(group.charge_timeout(1, Duration::from_millis(1)).is_err());
             drop((registration, waits, held));
             assert_eq!(group.live(), 0);
-            // Its object stays: dying, and in nobody's way.
+            // The object stays: dying, and it blocks no other group.
             group.offline().unwrap();
             drop(group);
             assert_eq!(runtime.dying(), 1);

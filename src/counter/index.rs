@@ -1,9 +1,9 @@
-//! Names of groups, by hash: in lines of the cache, each reached with one look.
+//! Names of groups, by hash: in lines of the cache, each reached with one load.
 //!
-//! An entry is a hash and the number of an object, so a group is looked into only where the whole hash is the same, and
-//! the table grows without looking into any. Entries that find their line full go on to the next, and are counted in
-//! every line that they go past: a look-up ends at a line that nobody has gone past. Beside a million others a group's
-//! line is in no cache and its page in no table of translations; [`Hint::fetch`] is for asking for it in time.
+//! An entry is a hash and the number of an object. So a search reads a group only where the whole hash is the same, and
+//! the table grows without reading any group. An entry that finds its line full goes on to the next line, and counts
+//! itself in every line that it passes. A search ends at a line that no entry has passed. Among a million groups, a
+//! group's line is in no cache and its page in no table of translations; [`Hint::fetch`] prefetches the line in time.
 
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
 use crate::sync::{Ordering, prefetch};
@@ -11,7 +11,7 @@ use crate::sync::{Ordering, prefetch};
 /// Entries of a line.
 const ENTRIES: usize = 7;
 
-/// Of all places so many quarters are taken at most.
+/// Entries take at most so many quarters of all places.
 const FULL_QUARTERS: usize = 3;
 
 /// No object has this number.
@@ -29,7 +29,7 @@ const FREE: Entry = Entry { hash: 0, number: NOBODY };
 #[repr(C, align(64))]
 struct Line {
     entries: [Entry; ENTRIES],
-    /// Entries that are further on, and would be here or before this if there had been room.
+    /// The number of entries in later lines that would be here or before this if there had been room.
     past: u32,
 }
 
@@ -40,13 +40,13 @@ pub(crate) struct Names {
     len: usize,
 }
 
-/// Where the lines are, for who has no lock: perhaps they are not there any more, and nothing is read.
+/// Where the lines are, for a thread without the lock. They may have moved, so the thread only prefetches.
 pub(crate) struct Hint {
     start: StatPtr<Line>,
     lines: StatU64,
 }
 
-/// Memory was refused: so many bytes.
+/// The allocator refused memory: so many bytes.
 #[derive(Debug)]
 pub(crate) struct Refused(pub(crate) usize);
 
@@ -55,7 +55,7 @@ impl Hint {
         Hint { start: StatPtr::new(std::ptr::null_mut()), lines: StatU64::new(0) }
     }
 
-    /// Have the line of a hash come.
+    /// Prefetch the bucket for `hash`.
     #[inline]
     pub(crate) fn fetch(&self, hash: u64) {
         let line = home(hash as u32, self.lines.load(Ordering::Relaxed) as usize);
@@ -63,14 +63,14 @@ impl Hint {
     }
 }
 
-/// Where a hash begins to look. The lines may be of any number, for growth need not double.
+/// The line where the search for a hash begins. Any number of lines will do, because growth need not double.
 #[inline]
 fn home(hash: u32, lines: usize) -> usize {
     ((u64::from(hash) * lines as u64) >> u32::BITS) as usize
 }
 
 impl Names {
-    /// The object of that hash which is the `same`.
+    /// The object of that hash for which `same` is true.
     pub(crate) fn find(&self, hash: u64, mut same: impl FnMut(u32) -> bool) -> Option<u32> {
         let hash = hash as u32;
         for line in self.from(hash) {
@@ -85,18 +85,18 @@ impl Names {
         None
     }
 
-    /// All lines, from that of a hash on.
+    /// All lines, from the one where the search for a hash begins.
     fn from(&self, hash: u32) -> impl Iterator<Item = &Line> {
         let (before, after) = self.lines.split_at(home(hash, self.lines.len()));
         after.iter().chain(before)
     }
 
-    /// Room for one more, which may be elsewhere than before: `hint` is told.
+    /// Reserve room for one more. The lines may move; then `hint` gets their new place.
     pub(crate) fn reserve(&mut self, hint: &Hint) -> Result<(), Refused> {
         if (self.len + 1) * 4 <= self.lines.len() * ENTRIES * FULL_QUARTERS {
             return Ok(());
         }
-        // Half as many again.
+        // The table grows by half.
         let lines = (self.lines.len() * 3 / 2).max(self.lines.len() + 1).next_multiple_of(2);
         let mut larger = Vec::new();
         larger.try_reserve_exact(lines).map_err(|_| Refused(lines * size_of::<Line>()))?;
@@ -110,7 +110,7 @@ impl Names {
         Ok(())
     }
 
-    /// There is room: it was [reserved](Self::reserve).
+    /// Insert an entry. The caller has [reserved](Self::reserve) room.
     pub(crate) fn insert(&mut self, hash: u64, number: u32) {
         debug_assert!(number != NOBODY && self.len < self.lines.len() * ENTRIES);
         self.put(Entry { hash: hash as u32, number });
@@ -131,7 +131,7 @@ impl Names {
         }
     }
 
-    /// Whether it was there.
+    /// Remove an entry. Returns whether it was there.
     pub(crate) fn remove(&mut self, hash: u64, number: u32) -> bool {
         let hash = hash as u32;
         let of = |line: &Line| line.entries.iter().position(|entry| entry.number == number);
@@ -154,7 +154,7 @@ impl Names {
         true
     }
 
-    /// Bytes of its table.
+    /// Bytes of the table.
     pub(crate) fn bytes(&self) -> usize {
         self.lines.capacity() * size_of::<Line>()
     }
@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    /// Hashes by number: few of them, or many.
+    /// Random inserts and removals over so many different hashes.
     fn run(hashes: u64, steps: u64) {
         let (mut names, hint) = (Names::default(), Hint::new());
         let mut twin: BTreeMap<u32, u64> = BTreeMap::new();

@@ -13,7 +13,7 @@ pub(crate) struct Init {
     pub(crate) tree: OfTree,
     pub(crate) parent: Option<&'static Counter>,
     pub(crate) members: Box<[&'static Counter]>,
-    /// Of the first counter of a group, which names them all.
+    /// The name of a group, in its first counter; empty in the others.
     pub(crate) name: Name,
     pub(crate) batch: u64,
     pub(crate) max: u64,
@@ -50,7 +50,7 @@ pub(crate) fn root(tree: &Arc<Tree>, config: &CounterConfig, stock: bool) -> &'s
     join(tree, Init::root(tree, config, stock))
 }
 
-/// A counter below `parent`, with its batch.
+/// A counter below `parent`, with the batch of `parent`.
 pub(crate) fn child(tree: &Tree, parent: &'static Counter, stock: bool) -> &'static Counter {
     join(tree, Init { stock, ..Init::below(parent) })
 }
@@ -62,15 +62,15 @@ pub(crate) fn front(tree: &Arc<Tree>, members: Box<[&'static Counter]>, batch: u
 }
 
 fn join(tree: &Tree, init: Init) -> &'static Counter {
-    let node = tree.take_object().unwrap_or_else(|refused| refused.abort());
-    start(tree, node, init);
-    let first = tree.hierarchy.lock_for(node).link(node);
-    finish_join(tree, node, first == Some(true));
-    node
+    let counter = tree.take_object().unwrap_or_else(|refused| refused.abort());
+    start(tree, counter, init);
+    let first = tree.hierarchy.lock_for(counter).link(counter);
+    finish_join(tree, counter, first == Some(true));
+    counter
 }
 
-/// An incarnation begins; only the caller sees the counter yet.
-pub(crate) fn start(tree: &Tree, node: &'static Counter, init: Init) {
+/// Begin an incarnation; only the caller sees the counter yet.
+pub(crate) fn start(tree: &Tree, counter: &'static Counter, init: Init) {
     let fenced = tree.barrier.fenced();
     let incarnation = Incarnation {
         id: CounterId(next_id()),
@@ -83,11 +83,11 @@ pub(crate) fn start(tree: &Tree, node: &'static Counter, init: Init) {
         fenced,
         budget: init.budget,
     };
-    node.begin(incarnation, init.batch, init.max);
+    counter.begin(incarnation, init.batch, init.max);
 }
 
-/// After it was linked, as its parent's `first` child or not. From here on its ancestors are pinned: before, its
-/// creator's handles keep it and its parent, however soon somebody takes it offline.
+/// Complete a counter that was linked, as its parent's `first` child or not. From here on it pins its ancestors.
+/// Before, the creator's handles keep it and its parent, even if another thread takes it offline at once.
 pub(crate) fn finish_join(tree: &Tree, group: &'static Counter, first: bool) {
     let Incarnation { parent, members, .. } = group.incarnation();
     if let Some(parent) = parent {

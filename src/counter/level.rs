@@ -1,7 +1,7 @@
-//! What a charge does at one level: admit, force, take off; and a max as it is stored.
+//! What a charge does at one level: admit, force, subtract; and how a level stores a max.
 //!
-//! Edges: E1 (charge/set_max), E4 (forced charge/opening), E15 (the last uncharge), E39 (usage/what of it was forced). The walk over all levels is in
-//! `walk`.
+//! Edges: E1 (charge/set_max), E4 (forced charge/opening), E15 (the last uncharge), E39 (usage/its forced units). The
+//! walk over all levels is in `walk`.
 
 use crate::counter::object::{Counter, USAGE_MAX};
 use crate::counter::peak::Peaks;
@@ -10,11 +10,11 @@ use crate::counter::watch::WAITING;
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::context;
 
-/// A level has let a walk pass.
+/// What a level returns that has admitted a walk.
 pub(crate) struct Admitted {
-    /// As the walk has left it.
+    /// Usage as the walk has left it.
     pub(crate) usage: i64,
-    /// Units that fit above it.
+    /// Units that fit above that usage.
     pub(crate) room: u64,
     /// A policy watches the level.
     pub(crate) watched: bool,
@@ -23,8 +23,8 @@ pub(crate) struct Admitted {
 impl Counter {
     /// Add `n` if usage stays within max.
     ///
-    /// One try as it mostly goes, with nothing kept for the case that it does not: what is spilled before a locked
-    /// instruction delays it.
+    /// This tries once, as a charge mostly goes, and keeps nothing for the case that it fails: a spill before a locked
+    /// instruction delays the instruction.
     #[inline]
     pub(crate) fn admit(&self, n: u64) -> Result<Admitted, Refusal<'_>> {
         // Acquire (E1): max is read after usage, as in `admit_slow`.
@@ -51,8 +51,8 @@ impl Counter {
             let max = self.limits.max.load(Ordering::Acquire);
             let fits = |new: i64| within(new, max) || self.may_use_reserve(new);
             let Some(new) = checked_add(usage, n).filter(|&new| fits(new)) else {
-                // An exchange of nothing reads the latest value: no refusal rests on a stale look.
-                // AcqRel (E10): the refusal and the look at the open stocks come after it.
+                // An exchange that adds 0 reads the latest value, so no refusal rests on a stale read.
+                // AcqRel (E10): the refusal and the read of the open stocks come after it.
                 let now = self.usage.units.fetch_add(0, Ordering::AcqRel);
                 if now == usage {
                     return Err(self.refusal(open, usage, max));
@@ -70,11 +70,12 @@ impl Counter {
 
     #[inline(always)]
     fn exchange(&self, usage: i64, new: i64) -> Result<i64, i64> {
-        // SeqCst (E1): pairs with `set_max`. Either we read its new max in `recheck_limit`, or it reads our usage.
+        // SeqCst (E1): pairs with `set_max`. Either this thread reads the new max in `recheck_limit`, or `set_max`
+        // reads this usage.
         self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Acquire)
     }
 
-    /// Look at max again: with `new` this level is within it; or gives `n` back, for the max is this.
+    /// Read max again: `new` is within it, or this subtracts `n` and returns the max as an error.
     #[inline(always)]
     fn recheck_limit(&self, new: i64, n: u64) -> Result<Admitted, u64> {
         fence_after_exchange();
@@ -92,7 +93,7 @@ impl Counter {
     }
 
     fn refusal(&self, open: u64, usage: i64, max: u64) -> Refusal<'_> {
-        // The ceiling may be of a later setting than `max`: then what is wanted is kept of either.
+        // The ceiling may be of a later setting than `max`, so the reserve is at most what that setting wants.
         let kept = self.limits.ceiling.load(Ordering::Relaxed).saturating_sub(max);
         let reserve = kept.min(self.limits.reserve_wanted.load(Ordering::Relaxed));
         let ahead = if self.is_watched_for(WAITING) { self.first.load(Ordering::Relaxed) } else { 0 };
@@ -100,7 +101,7 @@ impl Counter {
         Refusal { level: self, open, usage, max: max.saturating_add(reserve), reserve, ahead }
     }
 
-    /// Above what others are admitted to: inside reclaim the reserve may be used, too.
+    /// Whether `new` fits with the reserve, which charges inside reclaim may use.
     #[cold]
     #[inline(never)]
     fn may_use_reserve(&self, new: i64) -> bool {
@@ -108,7 +109,7 @@ impl Counter {
         context::in_reclaim() && within(new, self.limits.ceiling.load(Ordering::SeqCst))
     }
 
-    /// Refused without a look at usage before.
+    /// A refusal for a charge that has not read usage before.
     pub(crate) fn refusal_now(&self) -> Refusal<'_> {
         // Acquire (E10): as in `admit`.
         let open = self.limits.open.load(Ordering::Acquire);
@@ -116,7 +117,7 @@ impl Counter {
         self.refusal(open, usage, self.limits.max.load(Ordering::Acquire))
     }
 
-    /// A charge that sees plenty of room at a tight level, below its high, too, ends the tightness.
+    /// End the tightness where a charge sees plenty of room at a tight level, below max and below high.
     fn loosen(&self, room: u64) {
         if self.limits.tight.load(Ordering::Relaxed) {
             self.loosen_slow(room);
@@ -130,8 +131,8 @@ impl Counter {
         }
     }
 
-    /// Add `n` whatever max says. The excess is set apart before usage shows it, so usage - forced <= max all the
-    /// while.
+    /// Add `n` whatever max says. This sets the excess apart before usage shows it, so usage - forced <= max at all
+    /// times.
     pub(crate) fn add_forced(&self, n: u64) -> (i64, bool) {
         let _forcing = self.limits.forcing.lock();
         let mut set_apart = 0;
@@ -147,7 +148,8 @@ impl Counter {
             self.limits.forced.fetch_add(excess.wrapping_sub(set_apart), Ordering::Relaxed);
             self.limits.forced_total.fetch_add(excess.saturating_sub(set_apart), Ordering::Relaxed);
             set_apart = excess;
-            // SeqCst (E4, E39): pairs with the look at usage in `Tree::open`, see `Tree::close_crossed`; and with `usage`.
+            // SeqCst (E4, E39): pairs with the read of usage in `Tree::open`, see `Tree::close_crossed`; and with
+            // `usage`.
             match self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => {
                     fence_after_exchange();
@@ -158,15 +160,16 @@ impl Counter {
         }
     }
 
-    /// Take `n` off this level. Returns what was there to take: less than `n` is an underflow, counted and clamped.
+    /// Subtract `n` from this level. Returns what was there to subtract: less than `n` is an underflow, counted and
+    /// clamped.
     pub(crate) fn subtract(&self, n: u64) -> u64 {
         let first = self.first();
         let of = first.state().generation();
-        // Relaxed: whose units were forced has them from the thread that forced them, and finds them here.
+        // Relaxed: a thread whose units were forced has them from the thread that forced them, and finds them here.
         let taken = if self.limits.forced.load(Ordering::Relaxed) == 0 {
             self.subtract_usage(n)
         } else {
-            // Usage first, and no forced charge in between. Units above max go first.
+            // Usage first, with no forced charge in between. Units above max go first.
             let _forcing = self.limits.forcing.lock();
             let taken = self.subtract_usage(n);
             let forced = self.limits.forced.load(Ordering::Relaxed);
@@ -181,21 +184,23 @@ impl Counter {
         taken
     }
 
-    /// One subtraction where there is enough to take, always but for a caller's bug; else what is there.
+    /// One subtraction where usage is at least `n`, which only a caller's bug prevents; else what is there.
     fn subtract_usage(&self, n: u64) -> u64 {
         let (n, mut usage) = (n.min(USAGE_MAX), self.usage.units.load(Ordering::Relaxed));
         if usage >= n.cast_signed() {
-            // SeqCst (E1, E11): a limit or a protection set meanwhile sees it, or we see the protection afterwards.
+            // SeqCst (E1, E11): a thread that sets a limit or a protection meanwhile sees it, or this thread sees the
+            // protection afterwards.
             usage = self.usage.units.fetch_sub(n.cast_signed(), Ordering::SeqCst);
             if usage >= n.cast_signed() {
                 return n;
             }
-            // Somebody else took more than was his in between.
+            // In between another thread has uncharged more than it had charged.
             let taken = usage.max(0).cast_unsigned();
             self.usage.units.fetch_add((n - taken).cast_signed(), Ordering::SeqCst);
             return self.underflow(n, taken);
         }
-        // Not by subtraction: a usage far below zero, if only for an instant, would let everybody pass the limit.
+        // A plain subtraction would take usage far below zero for an instant, and every charge would pass the limit
+        // then.
         loop {
             let taken = n.min(usage.max(0).cast_unsigned());
             let left = usage - taken.cast_signed();
@@ -217,17 +222,19 @@ impl Counter {
         taken
     }
 
-    /// Take back what this walk has just added. Nothing of it was forced.
+    /// Subtract what this walk has just added. None of it was forced.
     pub(crate) fn take_off(&self, n: u64) {
         self.subtract_usage(n);
         fence_after_exchange();
         self.fell();
     }
 
-    /// Store a max. Below usage it is taken back and the usage returned. Under the tree's lock.
+    /// Store a max. Where usage is above it, this restores the old max and returns the usage. The caller holds the
+    /// tree's lock.
     pub(crate) fn store_max(&self, max: u64) -> Result<(), u64> {
         let old = self.limits.max.load(Ordering::Relaxed);
-        // SeqCst (E1, E31): pairs with the exchange in `admit`. Either the charger reads this max, or we read its usage.
+        // SeqCst (E1, E31): pairs with the exchange in `admit`. Either the charger reads this max, or this thread reads
+        // its usage.
         self.limits.ceiling.swap(max, Ordering::SeqCst);
         self.limits.max.swap(max, Ordering::SeqCst);
         fence_after_exchange();
@@ -240,8 +247,8 @@ impl Counter {
         Err(usage)
     }
 
-    /// Store a max for charges to come, whatever usage is: what is above it is set apart as if it had been forced.
-    /// Under the tree's lock.
+    /// Store a max for charges to come, whatever usage is. Units above it are set apart as if they had been forced. The
+    /// caller holds the tree's lock.
     pub(crate) fn impose_max(&self, max: u64) {
         self.store_admitted(max, self.limits.reserve_wanted.load(Ordering::Relaxed));
         if self.is_observed() {
@@ -253,7 +260,7 @@ impl Counter {
         self.limits.forced.store(forced.max(self.usage().saturating_sub(max)), Ordering::Release);
     }
 
-    /// What is set apart is above max now: no more.
+    /// Lower the units set apart to those that are above max now.
     pub(crate) fn trim_forced(&self) {
         let _forcing = self.limits.forcing.lock();
         let forced = self.limits.forced.load(Ordering::Relaxed);
@@ -261,34 +268,35 @@ impl Counter {
         self.limits.forced.store(forced.min(self.usage().saturating_sub(self.max())), Ordering::Release);
     }
 
-    /// Keep units of max for charges made inside reclaim. Under the tree's lock.
+    /// Reserve units of max for charges made inside reclaim. The caller holds the tree's lock.
     pub(crate) fn set_reserve(&self, units: u64) {
         self.limits.reserve_wanted.store(units, Ordering::Relaxed);
         self.store_admitted(self.max(), units);
         self.limit_moved();
     }
 
-    /// What charges inside reclaim are admitted to, and what others are. A level that is only observed admits everybody.
+    /// Store what charges inside reclaim are admitted to, and what other charges are. A level that is only observed
+    /// admits every charge.
     pub(crate) fn store_admitted(&self, max: u64, reserve: u64) {
         self.usage.observed_max.store(max, Ordering::Relaxed);
         let max = if self.is_observed() { u64::MAX } else { max };
         let reserve = if max == u64::MAX { 0 } else { reserve.min(max) };
-        // SeqCst (E31): before the look at usage; pairs with `may_use_reserve`.
+        // SeqCst (E31): before the read of usage; pairs with `may_use_reserve`.
         self.limits.ceiling.swap(max, Ordering::SeqCst);
         // SeqCst (E1): as in `store_max`.
         self.limits.max.swap(max - reserve, Ordering::SeqCst);
         fence_after_exchange();
     }
 
-    /// The max that a counter begins with. Nobody charges it yet.
+    /// Set the max that a counter begins with. No thread charges it yet.
     pub(crate) fn begin_max(&self, max: u64) {
         self.limits.ceiling.store(max, Ordering::Relaxed);
         self.limits.max.store(max, Ordering::Relaxed);
     }
 
-    /// What usage may come to, for others than those in reclaim.
+    /// The usage that charges outside of reclaim are admitted to.
     pub(crate) fn admits(&self) -> u64 {
-        // Acquire (E25): whoever waits for room reads it after his mark.
+        // Acquire (E25): a thread that waits for room reads it after its mark.
         self.limits.max.load(Ordering::Acquire)
     }
 
@@ -297,18 +305,19 @@ impl Counter {
     }
 
     pub(crate) fn usage(&self) -> u64 {
-        // SeqCst: who compares it with a limit or a mark reads it after the fence of that edge. Acquire (E39): whoever reads
-        // `forced` after it finds there what usage shows above max.
+        // SeqCst: a thread that compares it with a limit or a mark reads it after the fence of that edge. Acquire
+        // (E39): a thread that reads `forced` after it finds there what usage shows above max.
         self.usage.units.load(Ordering::SeqCst).max(0).cast_unsigned()
     }
 
-    /// Units that fit at every level before one of them cannot count them.
+    /// Units that a charge can add before one of the levels cannot count them.
     pub(crate) fn countable(&self) -> u64 {
         self.path_to_root().map(|level| USAGE_MAX - level.usage()).min().unwrap_or(USAGE_MAX)
     }
 
     pub(crate) fn forced(&self) -> u64 {
-        // Acquire (E39): whoever reads usage after it finds what was taken off here taken off there; pairs with `subtract`.
+        // Acquire (E39): a thread that reads usage after it finds there what was subtracted here; pairs with
+        // `subtract`.
         self.limits.forced.load(Ordering::Acquire)
     }
 

@@ -1,13 +1,13 @@
-//! The shape of a tree: who is whose child, and under which name.
+//! The hierarchy of a tree: each group's parent, children and name.
 //!
-//! Groups are made and thrown away by many threads at once, so no one lock stands over it. Names and lists of siblings lie
-//! in *shards*, each behind a lock of its own; a group's shard follows from its parent and its name. What must hold of a
-//! parent and all its children together is in one word of the parent, the number of its children and whether there may
-//! be more: a parent that goes offline *bars* it, a child that comes counts itself there last (E37). Whoever needs the
-//! shape to stand still *freezes* it: takes all shards, in their order.
+//! Many threads create and release groups at once, so no single lock guards the hierarchy. Names and lists of siblings
+//! lie in *shards*, each behind a lock of its own; a group's parent and name decide its shard. One word of the parent
+//! has what must hold of a parent and all its children together: the number of its children, and whether there may be
+//! more. A parent that goes offline *bars* the word; a new child counts itself there last (E37). A thread that needs
+//! the hierarchy to stand still takes a *snapshot*: it locks all shards, in their order.
 //!
-//! Only groups are linked, each by its first counter; the trees of its other counters have the same shape. Who is linked
-//! is online, and stays where it is as long as its shard is locked.
+//! Only groups are linked, each by its first counter; the trees of their other counters have the same hierarchy. A
+//! linked group is online, and keeps its place as long as its shard is locked.
 //!
 //! Edge: E37 (a child comes/its parent goes offline).
 
@@ -22,7 +22,7 @@ use crate::sync::lock::{Lock, LockGuard, LockGuards, Rank};
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
 use crate::sync::{CachePadded, NameHasher, Ordering, SHARDS};
 
-/// No children any more; the rest of the word is their number.
+/// The parent takes no more children; the rest of the word is their number.
 const BARRED: u32 = 1 << 31;
 
 /// All groups of a tree by name, and by parent.
@@ -37,20 +37,20 @@ struct Place {
     hint: Hint,
 }
 
-/// A group's name below its parent, and where it stands.
+/// The hash of a group's name below its parent, which decides its shard.
 #[derive(Clone, Copy)]
 pub(crate) struct Hash(u64);
 
-/// What is linked here.
+/// The groups linked in one shard.
 #[derive(Default)]
 pub(crate) struct Shard {
     /// Groups by parent and name.
     names: Names,
     /// Parents that have children here, and the youngest of these.
     parents: HashTable<Children>,
-    /// Who went offline and still holds something, the youngest first.
+    /// Groups that went offline and still hold something, the youngest first.
     dying: Option<&'static Counter>,
-    /// Groups that are online, and dying.
+    /// The number of groups that are online, and of those that are dying.
     online: u32,
     pub(crate) dead: u32,
 }
@@ -60,36 +60,36 @@ struct Children {
     first: &'static Counter,
 }
 
-/// Among which siblings a group stands; written under the lock of its shard.
+/// A group's neighbours among its siblings; written under the lock of its shard.
 pub(crate) struct Sibling {
     hash: StatU64,
     next: StatPtr<Counter>,
     prev: StatPtr<Counter>,
 }
 
-/// Memory for an entry was refused: so many bytes.
+/// The allocator refused memory for an entry: so many bytes.
 pub(crate) struct NoRoom(pub(crate) usize);
 
 /// Why a group was not taken offline.
 #[derive(Debug)]
 pub(crate) struct HasChildren(pub(crate) usize);
 
-// === impl Counter: its place in the shape ===
+// === impl Counter: its place in the hierarchy ===
 
 impl Sibling {
     pub(crate) fn new() -> Sibling {
-        let nobody = || StatPtr::new(std::ptr::null_mut());
-        Sibling { hash: StatU64::new(0), next: nobody(), prev: nobody() }
+        let unlinked = || StatPtr::new(std::ptr::null_mut());
+        Sibling { hash: StatU64::new(0), next: unlinked(), prev: unlinked() }
     }
 }
 
-fn set(link: &StatPtr<Counter>, node: Option<&'static Counter>) {
-    link.store(node.map_or(std::ptr::null(), std::ptr::from_ref).cast_mut(), Ordering::Relaxed);
+fn set(link: &StatPtr<Counter>, counter: Option<&'static Counter>) {
+    link.store(counter.map_or(std::ptr::null(), std::ptr::from_ref).cast_mut(), Ordering::Relaxed);
 }
 
 #[allow(unsafe_code)]
 fn get(link: &StatPtr<Counter>) -> Option<&'static Counter> {
-    // SAFETY: `set` has stored it; objects are never freed, and who is linked is in its life.
+    // SAFETY: `set` has stored it; objects are never freed, and a linked counter is in its incarnation.
     unsafe { link.load(Ordering::Relaxed).as_ref() }
 }
 
@@ -100,18 +100,18 @@ impl Counter {
 
     /// Children that are online.
     pub(crate) fn children(&self) -> u32 {
-        // Acquire (E37): whoever finds no child finds nothing of it linked; pairs with the end of a child.
+        // Acquire (E37): a thread that finds no child finds nothing of one linked; pairs with the end of a child.
         self.children.load(Ordering::Acquire) & !BARRED
     }
 
-    /// One child more, unless there may be none. Whether it is the first.
+    /// Count one more child, unless the parent is barred. Returns whether it is the first.
     fn add_child(&self) -> Option<bool> {
         let more = |children: u32| (children & BARRED == 0).then_some(children + 1);
         // AcqRel (E37): pairs with `bar`.
         self.children.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).ok().map(|before| before == 0)
     }
 
-    /// The last of what leaving a parent is: that may go offline now.
+    /// Take the group out of its parent's count: the last step of leaving it. The parent may go offline then.
     pub(crate) fn leave_parent(&self) {
         if let Some(parent) = self.incarnation().parent {
             // Release (E37): pairs with `bar`: nothing of the child is linked then, and it is offline.
@@ -119,9 +119,9 @@ impl Counter {
         }
     }
 
-    /// No child from here on, and no stock that opens: the group is going offline. Not where it has children.
+    /// Refuse every further child and every opening of a stock: the group goes offline. Fails where it has children.
     pub(crate) fn bar(&self) -> Result<(), HasChildren> {
-        // SeqCst (E35, E37): pairs with `add_child`, and with the look in `Tree::open`.
+        // SeqCst (E35, E37): pairs with `add_child`, and with the check in `Tree::open`.
         match self.children.compare_exchange(0, BARRED, Ordering::SeqCst, Ordering::SeqCst) {
             Ok(_) | Err(BARRED) => Ok(()),
             Err(children) => Err(HasChildren(children as usize)),
@@ -143,7 +143,7 @@ impl Hierarchy {
         Hierarchy { shards: std::array::from_fn(place), hasher: NameHasher::default() }
     }
 
-    /// Of a name below `parent`; of a counter without a name, which nobody looks for.
+    /// The hash of a name below `parent`, or of a counter without a name, which no thread looks up.
     fn hash_of(&self, parent: Option<&Counter>, name: &str, number: u32) -> u64 {
         match parent {
             Some(parent) if !name.is_empty() => self.hasher.hash_one((parent.number, name)),
@@ -159,41 +159,41 @@ impl Hierarchy {
         self.place(hash).shard.lock()
     }
 
-    /// Of a child that there is to be: what a look for its name needs comes while it is made. Takes no lock.
+    /// The hash of a child to be created. Prefetches the bucket that the search for its name reads. Takes no lock.
     pub(crate) fn expect(&self, parent: &Counter, name: &str) -> Hash {
         let hash = self.hash_of(Some(parent), name, 0);
         self.place(hash).hint.fetch(hash);
         Hash(hash)
     }
 
-    /// The same of a group that is going to leave.
+    /// Prefetch the bucket of a group that is about to leave.
     pub(crate) fn expect_leave(&self, group: &Counter) {
         self.place(group.hash()).hint.fetch(group.hash());
     }
 
-    /// The shard of a group that is in its life but not linked yet.
-    pub(crate) fn lock_for(&self, node: &Counter) -> LockGuard<'_, Shard> {
-        let life = node.incarnation();
-        self.lock_expected(node, Hash(self.hash_of(life.parent, &life.name, node.number)))
+    /// The shard of a group that is in its incarnation but not linked yet.
+    pub(crate) fn lock_for(&self, group: &Counter) -> LockGuard<'_, Shard> {
+        let incarnation = group.incarnation();
+        self.lock_expected(group, Hash(self.hash_of(incarnation.parent, &incarnation.name, group.number)))
     }
 
-    /// The same of one that was [expected](Self::expect).
-    pub(crate) fn lock_expected(&self, node: &Counter, Hash(hash): Hash) -> LockGuard<'_, Shard> {
-        node.sibling.hash.store(hash, Ordering::Relaxed);
+    /// The same for a group that was [expected](Self::expect).
+    pub(crate) fn lock_expected(&self, group: &Counter, Hash(hash): Hash) -> LockGuard<'_, Shard> {
+        group.sibling.hash.store(hash, Ordering::Relaxed);
         self.lock_shard(hash)
     }
 
-    /// Room for one more in the shard of a group, which the caller has locked; nothing is allocated after this.
-    pub(crate) fn reserve(&self, shard: &mut Shard, node: &Counter) -> Result<(), NoRoom> {
-        shard.reserve(&self.place(node.hash()).hint)
+    /// Reserve room for one more in the shard of a group, which the caller has locked; no step after this allocates.
+    pub(crate) fn reserve(&self, shard: &mut Shard, group: &Counter) -> Result<(), NoRoom> {
+        shard.reserve(&self.place(group.hash()).hint)
     }
 
     /// The shard of a group that is linked, or was.
-    pub(crate) fn lock_of(&self, node: &Counter) -> LockGuard<'_, Shard> {
-        self.lock_shard(node.first().hash())
+    pub(crate) fn lock_of(&self, group: &Counter) -> LockGuard<'_, Shard> {
+        self.lock_shard(group.first().hash())
     }
 
-    /// The child of that name, with a handle for the caller, who keeps the parent.
+    /// The child of that name, with a handle for the caller. The caller keeps the parent.
     pub(crate) fn find(&self, parent: &Counter, name: &str) -> Option<&'static Counter> {
         let hash = self.hash_of(Some(parent), name, 0);
         let shard = self.lock_shard(hash);
@@ -202,7 +202,7 @@ impl Hierarchy {
         Some(child)
     }
 
-    /// Groups that are online or dying, and bytes of the tables: shard after shard.
+    /// Groups that are online or dying, and bytes of the tables. Takes the locks of the shards one after the other.
     pub(crate) fn sizes(&self) -> (u64, u64) {
         let sizes = self.shards.iter().map(|place| {
             let shard = place.shard.lock();
@@ -212,22 +212,22 @@ impl Hierarchy {
         sizes.fold((0, 0), |(groups, bytes), shard| (groups + shard.0, bytes + shard.1))
     }
 
-    /// Nobody comes and nobody goes, for as long as the result lives.
+    /// Lock all shards: no group is linked or unlinked for as long as the result lives.
     pub(crate) fn snapshot(&self) -> HierarchySnapshot<'_> {
         HierarchySnapshot(LockGuards::lock(self.shards.iter().map(|place| &place.shard)))
     }
 
-    /// The groups below `top` that are online, parents first, itself first of all; for a further counter, the same one of
-    /// each group. With handles: what is done to them may need their shards.
+    /// The groups below `top` that are online, parents first, `top` itself first of all; for a further counter, the
+    /// same counter of each group. With handles: what the caller does to them may need their shards.
     pub(crate) fn pinned_below(&self, top: &'static Counter) -> Pinned {
-        let pin = |node: &'static Counter| {
-            node.first().state().pin();
-            node
+        let pin = |counter: &'static Counter| {
+            counter.first().state().pin();
+            counter
         };
         Pinned(self.snapshot().subtree(top).map(pin).collect())
     }
 
-    /// The whole shape, unless somebody comes or goes just now.
+    /// The whole hierarchy, unless another thread holds a shard just now.
     pub(crate) fn try_snapshot(&self) -> Option<HierarchySnapshot<'_>> {
         LockGuards::try_lock(self.shards.iter().map(|place| &place.shard)).map(HierarchySnapshot)
     }
@@ -244,10 +244,10 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        for node in self.0.drain(..) {
-            let keeper = node.first();
-            if let Some(of) = keeper.unpin() {
-                keeper.part(of);
+        for counter in self.0.drain(..) {
+            let first = counter.first();
+            if let Some(of) = first.unpin() {
+                first.part(of);
             }
         }
     }
@@ -258,7 +258,7 @@ fn shard_of(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
 }
 
-/// A hash of what nobody chooses (Fibonacci's).
+/// A hash of a number that no user chooses (Fibonacci hashing).
 fn spread(number: u32) -> u64 {
     u64::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
@@ -268,16 +268,16 @@ fn spread(number: u32) -> u64 {
 impl Shard {
     fn child(&self, hash: u64, parent: &Counter, name: &str) -> Option<&'static Counter> {
         let same = |child: &'static Counter| {
-            let life = child.incarnation();
-            *life.name == *name && life.parent.is_some_and(|of| std::ptr::eq(of, parent))
+            let incarnation = child.incarnation();
+            *incarnation.name == *name && incarnation.parent.is_some_and(|of| std::ptr::eq(of, parent))
         };
         self.names.find(hash, |number| group(number).is_some_and(same)).and_then(group)
     }
 
-    /// The parent of a new group has a child of its name.
-    pub(crate) fn is_taken(&self, node: &Counter) -> bool {
-        let life = node.incarnation();
-        life.parent.is_some_and(|parent| self.child(node.hash(), parent, &life.name).is_some())
+    /// Whether the parent of a new group has a child of its name.
+    pub(crate) fn is_taken(&self, group: &Counter) -> bool {
+        let incarnation = group.incarnation();
+        incarnation.parent.is_some_and(|parent| self.child(group.hash(), parent, &incarnation.name).is_some())
     }
 
     fn reserve(&mut self, hint: &Hint) -> Result<(), NoRoom> {
@@ -289,41 +289,42 @@ impl Shard {
         })
     }
 
-    /// Into its parent's children, if it may have any; a root is only counted. Whether it is the first.
-    pub(crate) fn link(&mut self, node: &'static Counter) -> Option<bool> {
-        let life = node.incarnation();
+    /// Link a group into its parent's children, if the parent may have any; a root is only counted. Returns whether the
+    /// group is the first child.
+    pub(crate) fn link(&mut self, group: &'static Counter) -> Option<bool> {
+        let incarnation = group.incarnation();
         let mut first = false;
-        if let Some(parent) = life.parent {
-            // The last that may refuse (E37).
+        if let Some(parent) = incarnation.parent {
+            // This is the last step that may refuse (E37).
             first = parent.first().add_child()?;
-            self.push(node, parent.first());
-            if !life.name.is_empty() {
-                self.names.insert(node.hash(), node.number);
+            self.push(group, parent.first());
+            if !incarnation.name.is_empty() {
+                self.names.insert(group.hash(), group.number);
             }
         }
         self.online += 1;
         Some(first)
     }
 
-    fn push(&mut self, node: &'static Counter, parent: &'static Counter) {
+    fn push(&mut self, group: &'static Counter, parent: &'static Counter) {
         let same = |children: &Children| std::ptr::eq(children.of, parent);
         let next = match self.parents.find_mut(spread(parent.number), same) {
-            Some(children) => Some(std::mem::replace(&mut children.first, node)),
+            Some(children) => Some(std::mem::replace(&mut children.first, group)),
             None => {
                 let rehash = |children: &Children| spread(children.of.number);
-                self.parents.insert_unique(spread(parent.number), Children { of: parent, first: node }, rehash);
+                self.parents.insert_unique(spread(parent.number), Children { of: parent, first: group }, rehash);
                 None
             }
         };
-        link_before(node, next);
+        link_before(group, next);
     }
 
-    /// Out of the children of its parent: its name is free. Counted there until `leave_parent`.
-    fn pull(&mut self, node: &'static Counter) {
-        let Some(parent) = node.incarnation().parent else { return };
+    /// Unlink a group from its parent's children: its name is free. The parent counts it until `leave_parent`.
+    fn pull(&mut self, group: &'static Counter) {
+        let Some(parent) = group.incarnation().parent else { return };
         let parent = parent.first();
-        self.names.remove(node.hash(), node.number);
-        if let Some(next) = unlink(node)
+        self.names.remove(group.hash(), group.number);
+        if let Some(next) = unlink(group)
             && let Ok(mut children) =
                 self.parents.find_entry(spread(parent.number), |children| std::ptr::eq(children.of, parent))
         {
@@ -334,42 +335,42 @@ impl Shard {
         }
     }
 
-    /// From the children to the dying. Its parent counts it still.
-    pub(crate) fn leave(&mut self, node: &'static Counter) {
-        self.pull(node);
-        link_before(node, self.dying.replace(node));
+    /// Move a group from the children to the dying. Its parent still counts it.
+    pub(crate) fn leave(&mut self, group: &'static Counter) {
+        self.pull(group);
+        link_before(group, self.dying.replace(group));
         self.online -= 1;
         self.dead += 1;
     }
 
-    /// A counter that was not taken offline is done with.
-    pub(crate) fn retire(&mut self, node: &'static Counter) {
-        self.pull(node);
-        node.leave_parent();
+    /// Unlink a group that ends without going offline.
+    pub(crate) fn retire(&mut self, group: &'static Counter) {
+        self.pull(group);
+        group.leave_parent();
         self.online -= 1;
     }
 
-    /// One of the dying is done with.
-    pub(crate) fn release(&mut self, node: &'static Counter) {
-        if let Some(next) = unlink(node) {
+    /// Unlink one of the dying: it is released.
+    pub(crate) fn release(&mut self, group: &'static Counter) {
+        if let Some(next) = unlink(group) {
             self.dying = next;
         }
         self.dead -= 1;
     }
 }
 
-/// In front of a list.
-fn link_before(node: &'static Counter, next: Option<&'static Counter>) {
-    set(&node.sibling.prev, None);
-    set(&node.sibling.next, next);
+/// Link in front of a list.
+fn link_before(group: &'static Counter, next: Option<&'static Counter>) {
+    set(&group.sibling.prev, None);
+    set(&group.sibling.next, next);
     if let Some(next) = next {
-        set(&next.sibling.prev, Some(node));
+        set(&next.sibling.prev, Some(group));
     }
 }
 
-/// Out of its list. What is in front of that now, where this was.
-fn unlink(node: &'static Counter) -> Option<Option<&'static Counter>> {
-    let Sibling { next, prev, .. } = &node.sibling;
+/// Unlink from the list. Returns the new front of the list, where the group was the front.
+fn unlink(group: &'static Counter) -> Option<Option<&'static Counter>> {
+    let Sibling { next, prev, .. } = &group.sibling;
     let (next, prev) = (get(next), get(prev));
     if let Some(next) = next {
         set(&next.sibling.prev, prev);
@@ -383,14 +384,14 @@ fn unlink(node: &'static Counter) -> Option<Option<&'static Counter>> {
     }
 }
 
-// === The whole shape ===
+// === The whole hierarchy ===
 
-/// The shape of a tree while nobody comes and nobody goes.
+/// The hierarchy of a tree while all shards are locked.
 pub(crate) struct HierarchySnapshot<'a>(LockGuards<'a, Shard>);
 
 impl HierarchySnapshot<'_> {
-    pub(crate) fn shard_of(&mut self, node: &Counter) -> &mut Shard {
-        &mut self.0[shard_of(node.hash())]
+    pub(crate) fn shard_of(&mut self, group: &Counter) -> &mut Shard {
+        &mut self.0[shard_of(group.hash())]
     }
 
     /// The youngest child of `parent` in the shards from `from` on.
@@ -403,9 +404,9 @@ impl HierarchySnapshot<'_> {
         shards.find_map(|shard| Some(shard.parents.find(spread(parent.number), same)?.first))
     }
 
-    fn next_sibling(&self, node: &Counter) -> Option<&'static Counter> {
-        let parent = node.incarnation().parent?.first();
-        get(&node.sibling.next).or_else(|| self.first_child(parent, shard_of(node.hash()) + 1))
+    fn next_sibling(&self, group: &Counter) -> Option<&'static Counter> {
+        let parent = group.incarnation().parent?.first();
+        get(&group.sibling.next).or_else(|| self.first_child(parent, shard_of(group.hash()) + 1))
     }
 
     /// The group after `group` in a walk over all below `top`, parents first.
@@ -419,12 +420,12 @@ impl HierarchySnapshot<'_> {
         next
     }
 
-    /// The groups below `top` that are online, parents first, itself first of all; for a further counter, the same one of
-    /// each group.
+    /// The groups below `top` that are online, parents first, `top` itself first of all; for a further counter, the
+    /// same counter of each group.
     pub(crate) fn subtree(&self, top: &'static Counter) -> impl Iterator<Item = &'static Counter> + '_ {
-        let (first, counter) = (top.first(), top.number_in_group());
+        let (first, number) = (top.first(), top.number_in_group());
         let groups = std::iter::successors(Some(first), move |&group| self.after(group, first));
-        groups.filter_map(move |group| group.group().nth(counter))
+        groups.filter_map(move |group| group.group().nth(number))
     }
 
     /// The children that are online.
@@ -434,16 +435,16 @@ impl HierarchySnapshot<'_> {
 
     /// The counters below `top` that went offline and still hold something, parents before children.
     pub(crate) fn dying_below(&self, top: &'static Counter) -> Vec<&'static Counter> {
-        let counter = top.number_in_group();
+        let number = top.number_in_group();
         let lists = self.0.iter().filter_map(|shard| shard.dying);
         let groups = lists.flat_map(|first| std::iter::successors(Some(first), |group| get(&group.sibling.next)));
-        let below = |node: &&'static Counter| node.path_to_root().skip(1).any(|level| std::ptr::eq(level, top));
-        let mut dying: Vec<_> = groups.filter_map(|group| group.group().nth(counter)).filter(below).collect();
-        dying.sort_by_key(|node| node.path_to_root().count());
+        let below = |counter: &&'static Counter| counter.path_to_root().skip(1).any(|level| std::ptr::eq(level, top));
+        let mut dying: Vec<_> = groups.filter_map(|group| group.group().nth(number)).filter(below).collect();
+        dying.sort_by_key(|counter| counter.path_to_root().count());
         dying
     }
 
-    /// Groups that are online, and that are dying.
+    /// The numbers of groups that are online, and that are dying.
     pub(crate) fn groups(&self) -> (usize, usize) {
         let counts = self.0.iter().map(|shard| (shard.online as usize, shard.dead as usize));
         counts.fold((0, 0), |(online, dying), shard| (online + shard.0, dying + shard.1))

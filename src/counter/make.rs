@@ -1,16 +1,16 @@
-//! Groups' objects: type-stable, of the process, recycled across trees.
+//! Group objects: type-stable, owned by the process, recycled across trees.
 //!
 //! ```text
-//! counter 0 (memory) | counter 1 | … | counter n - 1 | a place for the part on each node
+//! counter 0 (memory) | counter 1 | … | counter n - 1 | a place for published statistics on each node
 //! ```
 //!
-//! A group is one object of its tree's cache (`crate::pool`): its counters one behind the other, each from a line on,
-//! then, where the tree has more memory nodes than one, places for the group's parts on them. A counter alone is a group
-//! of one. Whose counters they are can be told from where they lie.
+//! A group is one object of its tree's cache (`crate::pool`). Its counters lie one behind the other, each from a line
+//! on. Where the tree has more memory nodes than one, places for the group's published statistics on them follow. A
+//! counter alone is a group of one. The place of a counter tells its group.
 //!
-//! An object keeps its memory, its slot indices and its headers for ever; what changes is its `incarnation`. So a late
-//! look at a header or a state word finds a header or a state word, and a stale id finds another generation. The cache is
-//! there before the tree is: no counter exists without it.
+//! An object keeps its memory, its slot indices and its headers for ever; only its `incarnation` changes. So a late
+//! read of a header or a state word finds a header or a state word, and a stale id finds another generation. The tree's
+//! cache is made before the tree: no counter exists without it.
 
 use std::mem::offset_of;
 use std::ptr::NonNull;
@@ -30,33 +30,34 @@ use crate::thread::registry::registry;
 /// Bytes from one counter of a group to the next.
 const STRIDE: usize = size_of::<Counter>().next_multiple_of(PoolAlign::LINE);
 
-// The places for parts lie behind the counters.
+// The places for published statistics lie behind the counters.
 const _: () =
     assert!(size_of::<Counter>().is_multiple_of(PoolAlign::WORD) && align_of::<PublishedPlace>() <= PoolAlign::WORD);
 
-/// The cache of groups of so many counters, with a place for a part on each of so many nodes where there are more than
-/// one.
+/// The cache of groups of so many counters. Where there is more than one node, each object has a place for published
+/// statistics on each.
 pub(crate) fn group_cache(counters: usize, nodes: usize, align: PoolAlign) -> Shared<Cache> {
     let nodes = places_for(nodes);
     let asked = parts_at(counters) + nodes * size_of::<PublishedPlace>();
     cache(Shape { kind: Kind::Group { counters, nodes }, asked, align, node: None }, unmake)
 }
 
-/// With one node all is the group's own.
+/// With one node the group's own place has all statistics.
 fn places_for(nodes: usize) -> usize {
     if nodes > 1 { nodes } else { 0 }
 }
 
-/// Where in an object the places for parts lie.
+/// The offset in an object of the places for published statistics.
 fn parts_at(counters: usize) -> usize {
     (counters - 1) * STRIDE + size_of::<Counter>()
 }
 
-/// Drops the counters of an object that have been made.
+/// Drop the counters of an object that have been initialised.
 #[allow(unsafe_code)]
 unsafe fn unmake(object: NonNull<u8>) {
     let mut counter = object.cast::<Counter>();
-    // SAFETY: the caller's object, which nobody uses; its first counter, where it is made, tells how many there are.
+    // SAFETY: the caller has the object, and no other thread uses it; its first counter, once initialised, has the
+    // number of its counters.
     unsafe {
         let mut left = if is_made(counter) { counter.as_ref().counters } else { 0 };
         while left > 0 && is_made(counter) {
@@ -67,14 +68,14 @@ unsafe fn unmake(object: NonNull<u8>) {
     }
 }
 
-/// Whether there is a counter yet, or zeroed memory for one.
+/// Whether `counter` is initialised, or still zeroed memory.
 ///
 /// # Safety
 ///
-/// A place for a counter in an object of the caller's, which is zeroed or made.
+/// `counter` is a place for a counter in an object of the caller's, which is zeroed or initialised.
 #[allow(unsafe_code)]
 unsafe fn is_made(counter: NonNull<Counter>) -> bool {
-    // SAFETY: as above: a pointer that is null or a header.
+    // SAFETY: the caller guarantees the place: the pointer read is null or a header.
     unsafe { !counter.byte_add(offset_of!(Counter, header)).cast::<*const Header>().read().is_null() }
 }
 
@@ -86,7 +87,7 @@ fn cache_of(shared: &Shared<Cache>) -> &Cache {
 // === impl Tree ===
 
 impl Tree {
-    /// A group's object that nobody else has. Clean.
+    /// A clean group object that no other thread has.
     pub(crate) fn take_object(&self) -> Result<&'static Counter, NoMemory> {
         let object = objects::take(cache_of(&self.pool))?;
         let first = object.first::<Counter>();
@@ -103,7 +104,7 @@ impl Tree {
                 self.make_places(first);
             }
             if let Err(refused) = made {
-                // Whoever takes it next goes on with it.
+                // The next thread that takes the object initialises the rest.
                 objects::put(cache_of(&self.pool), object.number);
                 return Err(refused);
             }
@@ -111,18 +112,18 @@ impl Tree {
         Ok(node(first))
     }
 
-    /// The places for parts in an object of this tree, which nobody else has.
+    /// Initialise the places for published statistics in an object of this tree, which no other thread has.
     #[allow(unsafe_code)]
     fn make_places(&self, first: NonNull<Counter>) {
         let nodes = self.stats.as_ref().map_or(0, |stats| places_for(stats.nodes));
-        // SAFETY: the object was asked for with so many places behind its counters.
+        // SAFETY: `group_cache` asked for an object with so many places behind its counters.
         unsafe {
             let places = first.byte_add(parts_at(1 + self.further.len())).cast::<PublishedPlace>();
             (0..nodes).for_each(|at| places.add(at).write(PublishedPlace::empty()));
         }
     }
 
-    /// Give an object back that was never shown to anybody, or whose last user is the caller. Drops what its lives
+    /// Give an object back that no other thread has seen, or whose last user is the caller. Drops what its incarnations
     /// held.
     pub(crate) fn give_back(&self, group: &'static Counter) {
         let mut usable = true;
@@ -135,15 +136,15 @@ impl Tree {
         }
     }
 
-    /// Where the objects of this tree come from; groups first.
+    /// The caches of this tree's objects; that of groups first.
     pub(crate) fn caches(&self) -> impl Iterator<Item = &Cache> {
         let parts = self.stats.as_ref().into_iter().flat_map(Coordinator::caches);
         std::iter::once(&self.pool).chain(&self.events).map(cache_of).chain(parts)
     }
 
-    /// Give a buried object back; its state word is in the next generation already.
+    /// Give a released object back; its state word is in the next generation already.
     pub(crate) fn recycle(&self, group: &'static Counter) -> Option<Incarnation> {
-        let life = group.end();
+        let incarnation = group.end();
         for counter in group.group().skip(1) {
             drop(counter.end());
             counter.state().end();
@@ -151,27 +152,27 @@ impl Tree {
         if !group.usage.spent.load(Ordering::Relaxed) {
             objects::put(cache_of(&self.pool), group.number);
         }
-        life
+        incarnation
     }
 }
 
-/// The object of an id, with a handle for the caller, if it is still in that life. `number` is that of a group which is
-/// there or was. Takes no lock.
+/// The object of an id, with a handle for the caller, if it is still in that incarnation. `number` is that of a group
+/// that exists or existed. Takes no lock.
 pub(crate) fn pin(number: u32, of: Generation) -> Option<&'static Counter> {
     let group = node(directory().object(number)?.cast());
     group.state().try_pin(of).then_some(group)
 }
 
-/// The group of that number, which is there. Takes no lock.
+/// The group of that number, which exists. Takes no lock.
 #[inline]
 pub(crate) fn group(number: u32) -> Option<&'static Counter> {
     Some(node(directory().object(number)?.cast()))
 }
 
-/// Make a counter, unless somebody has. Whether it was made.
+/// Initialise a counter, unless a thread has done so before. Returns whether this call did.
 #[allow(unsafe_code)]
 fn make(place: InGroup) -> Result<bool, NoMemory> {
-    // SAFETY: an object of the caller's has so many places for counters.
+    // SAFETY: the caller's object has so many places for counters.
     unsafe {
         let counter = NonNull::new_unchecked(place.object.cast_mut()).byte_add(usize::from(place.position) * STRIDE);
         if is_made(counter) {
@@ -184,31 +185,31 @@ fn make(place: InGroup) -> Result<bool, NoMemory> {
     Ok(true)
 }
 
-/// What is made of an object is a counter for ever.
+/// The counter in an initialised place, which stays a counter for ever.
 #[allow(unsafe_code)]
 fn node(made: NonNull<Counter>) -> &'static Counter {
-    // SAFETY: made, of a chunk that is never given back while a counter may be used: the cache is the process's, or the
-    // model's.
+    // SAFETY: the counter is initialised. Its chunk is never freed while a thread may use a counter: the process or the
+    // model owns the cache.
     unsafe { made.as_ref() }
 }
 
 // === impl Counter ===
 
 impl Counter {
-    /// The counters of the group that this is one of, the first first.
+    /// The counters of this counter's group, the first one first.
     #[allow(unsafe_code)]
     pub(crate) fn group(&self) -> impl Iterator<Item = &'static Counter> + use<> {
         let first = self.object;
-        // SAFETY: all counters of an object are made before the first is shown to anybody, and stay.
+        // SAFETY: the pool initialises all counters of an object before it shows the first to a thread, and they stay.
         (0..usize::from(self.counters)).map(move |position| unsafe { &*first.byte_add(position * STRIDE) })
     }
 
-    /// Places for the parts on nodes of the group that this is the first counter of, null where there is none; empty
-    /// where its tree has one node.
+    /// The group's places for published statistics on the nodes, null where a node has none; empty where the tree has
+    /// one node. For the first counter of a group.
     #[allow(unsafe_code)]
     pub(crate) fn parts(&self) -> &'static [PublishedPlace] {
         let nodes = self.tree().stats.as_ref().map_or(0, |stats| places_for(stats.nodes));
-        // SAFETY: the object was asked for with so many places behind its counters, which were made with them.
+        // SAFETY: `group_cache` asked for an object with so many places behind its counters, initialised with them.
         unsafe {
             let places = self.object.byte_add(parts_at(self.counters.into()));
             std::slice::from_raw_parts(places.cast(), nodes)

@@ -9,9 +9,9 @@
 //!   close and drain L's subtree ─> retry ─> pressure hook ─> retry ─> refuse
 //! ```
 //!
-//! `charge` holds the whole path of a charge and of an uncharge. One level is in `level`, the walk over all in `walk`, what
-//! moves credit in `drain`, what keeps an object in `incarnation`. The policies are told of charging through `door` alone. The
-//! protocol, its races and their answers are in `README.md`.
+//! `charge` holds the whole path of a charge and of an uncharge. One level is in `level`, the walk over all in `walk`,
+//! what moves credit in `drain`, what keeps an object in `incarnation`. Charging notifies the policies through `door`
+//! alone. The protocol, its races and their answers are in `README.md`.
 
 pub(crate) mod charge;
 pub(crate) mod config;

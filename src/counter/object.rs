@@ -1,7 +1,7 @@
-//! One counter: its object and its lives.
+//! One counter: its object and its incarnations.
 //!
-//! The walk of a charge from it to the root is in `walk`, what it does at one level in `level`, what keeps an object
-//! alive in `incarnation`, what credit is and how it moves in `thread::slot` and `drain`. After `mm/page_counter.c`.
+//! `walk` has the walk of a charge to the root; `level` has what a walk does at one level. `incarnation` has what keeps
+//! an object alive. `thread::slot` has what credit is, and `drain` how it moves. After `mm/page_counter.c`.
 
 use std::cell::UnsafeCell;
 use std::ops::Deref;
@@ -27,107 +27,109 @@ use crate::sync::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::thread::audit::Cell as AuditCell;
 use crate::thread::directory::{Header, SlotIndex};
 
-/// The most units a counter may hold.
+/// The most units that a counter may hold.
 pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
 
-/// One open stock more or less below a level, and one transition: see `Limits::open`.
+/// The steps of `Limits::open`: one open stock more or less below a level, and one transition.
 pub(crate) const OPENED: u64 = (1 << 32) | 1;
 pub(crate) const CLOSED: u64 = (1 << 32) - 1;
 
-/// A counter: its stock, its level, its place in the tree. Objects are the pool's, for ever of this type; a counter is
-/// one life of one. In this order: usage on a line of its own, limits from the next line on, what never changes.
-/// Lines are those of the object; whether they are lines of the processor's is up to the pool.
+/// A counter: its stock, its level, its place in the tree. The pool owns the objects and never changes their type; a
+/// counter is one incarnation of one object. The fields stand in this order: usage on a line of its own, limits from
+/// the next line on, what never changes. Lines are those of the object; the pool decides whether they are lines of the
+/// processor.
 ///
-/// A `&Counter` is in the hands of those only who keep the object alive: by a handle, by live charge, or under the tree's
-/// lock by its place. After the step that may be the last, only words are read that stay what they are: see `incarnation`.
+/// Only code that keeps the object alive has a `&Counter`: by a handle, by live charge, or by its place under the
+/// tree's lock. After a step that may be the last, a thread reads only words that stay what they are: see
+/// `incarnation`.
 #[repr(C)]
 pub(crate) struct Counter {
     pub(crate) usage: Line<Usage, { line_rest(size_of::<Usage>()) }>,
     pub(crate) limits: Limits,
 
-    // Read by every walk.
-    /// State of the stock, and what the hit path reads. Not null from the object's first use on.
+    // Every walk reads these.
+    /// The state of the stock, and what the hit path reads. Not null from the object's first use on.
     pub(crate) header: &'static Header,
-    /// Slot index in every thread's block.
+    /// The index of its slot in each thread's block.
     pub(crate) index: SlotIndex,
-    /// The object in which it is, and so the first counter of its group: see `pool`.
+    /// The object that this counter is in, and so the first counter of its group: see `pool`.
     pub(crate) object: *const Counter,
-    /// Of that object.
+    /// The number of that object.
     pub(crate) number: u32,
-    /// Its place among the counters of its group.
+    /// The counter's position among the counters of its group.
     pub(crate) position: u16,
-    /// How many those are.
+    /// How many counters the group has.
     pub(crate) counters: u16,
     incarnation: UnsafeCell<Option<Incarnation>>,
 
     // Slow paths.
-    /// Children that are online, and where it stands among its siblings: see `shape`.
+    /// The number of children that are online, and whether there may be more: see `links`.
     pub(crate) children: AtomicU32,
-    /// Where `Stocks::opened` has it, plus 1; 0 while its stock is not counted as open.
+    /// The counter's index in `Stocks::opened`, plus 1; 0 while its stock is not counted as open.
     pub(crate) opened: AtomicU32,
-    /// Of the first counter of a group: where the rings of reclaim have it.
+    /// Of the first counter of a group: its index in the rings of reclaim.
     pub(crate) ring: StatU32,
-    /// Its stock is among the pending_close.
+    /// The stock is in the queue of pending closes.
     pub(crate) queued: AtomicBool,
-    /// The last closing could not finish: credit may be on its way.
+    /// The last close could not finish: credit may be in transit.
     pub(crate) stuck: AtomicBool,
     /// More was uncharged than charged here: the stock stays closed.
     pub(crate) poisoned: AtomicBool,
-    /// What is done about charges that do not fit: see `oom`.
+    /// What a charge that does not fit does: see `oom`.
     pub(crate) oom: AtomicU8,
-    /// Percentages that limits were set to, plus 1; 0 where to a number.
+    /// The percentages that limits were set to, plus 1; 0 where a limit was set to a number.
     pub(crate) percents: [AtomicU8; LIMIT_KINDS],
     pub(crate) sibling: Sibling,
     /// The thread that has charged here, or [`SHARED`]: see [`Counter::enter`].
     pub(crate) charger: AtomicU64,
-    /// Units per refill when open; 0 = stock off.
+    /// Units per refill while the stock is open; 0: the stock is off.
     pub(crate) batch: StatU64,
-    /// (thread, counter) pairs that may hold credit.
+    /// The number of (thread, counter) pairs that may hold credit.
     pub(crate) touched: StatU64,
     /// Bound on the credit below this level: the sum of `touched` x capacity over open stocks.
     pub(crate) bound: StatU64,
-    /// Usage above it delays charges; `u64::MAX`: never.
+    /// Usage above this delays charges; `u64::MAX`: never.
     pub(crate) high: StatU64,
-    /// Of the first counter of a group: the group's statistics, null until it or a group below is written.
+    /// Of the first counter of a group: the group's statistics, null until a thread writes to it or to a group below.
     pub(crate) stats: PublishedPlace,
-    /// Who is first in line here: his ticket, 0 for nobody, his bytes, and what others may charge yet before he has.
+    /// The first waiter here: its ticket, 0 for none, its bytes, and what other threads may still charge before it.
     pub(crate) first_ticket: StatU64,
     pub(crate) first: StatU64,
     pub(crate) pass: AtomicU64,
-    /// When the last rate-limited dump was made; 0: never.
+    /// The time of the last rate-limited dump; 0: never.
     pub(crate) dumped: StatU64,
 }
 
-// SAFETY: `incarnation` is written by `begin` and `end` alone, for whoever took the object from the pool and has shown it to
-// nobody, or has won its burial; `object` never changes; all else is atomic.
+// SAFETY: only `begin` and `end` write `incarnation`. Their caller took the object from the pool and has shown it to no
+// other thread, or has won its release. `object` never changes; all else is atomic.
 #[allow(unsafe_code)]
 unsafe impl Sync for Counter {}
 // SAFETY: nothing in it is tied to a thread.
 #[allow(unsafe_code)]
 unsafe impl Send for Counter {}
 
-/// What does not change from a counter's first day to its last.
+/// What does not change during one incarnation of a counter.
 pub(crate) struct Incarnation {
     pub(crate) id: CounterId,
     pub(crate) tree: OfTree,
     pub(crate) parent: Option<&'static Counter>,
     /// The front of a counter set with shared stock charges these and is no level itself. Empty otherwise.
     pub(crate) members: Box<[&'static Counter]>,
-    /// Of a group among its siblings, with its first counter; empty where counters have no names.
+    /// The group's name among its siblings, in its first counter; empty where counters have no names.
     pub(crate) name: Name,
-    /// Whether it has a stock of its own.
+    /// Whether the counter has a stock of its own.
     pub(crate) stock: bool,
-    /// Audited, or with a real fence: not for the hit path.
+    /// Audited, or with a real fence: the hit path does not serve it.
     pub(crate) careful: bool,
     pub(crate) fenced: bool,
     /// Root only: the most that `bound` may become; `None`: a share of max.
     pub(crate) budget: Option<u64>,
 }
 
-/// More threads than one have charged here.
+/// More than one thread has charged here.
 pub(crate) const SHARED: u64 = u64::MAX;
 
-/// From the start of one line of the object to that of another.
+/// A value padded to whole lines of the object.
 #[repr(C)]
 pub(crate) struct Line<T, const REST: usize> {
     value: T,
@@ -153,12 +155,12 @@ impl<T, const REST: usize> Deref for Line<T, REST> {
     }
 }
 
-/// Usage, and what hardly anybody touches: it takes no room of its own there.
+/// Usage, and fields that threads rarely touch: they need no line of their own here.
 pub(crate) struct Usage {
-    /// What keeps the object. In a further counter of a group: generation and offline only, the first one's keeps them
-    /// all.
+    /// What keeps the object. In a further counter of a group it has generation and offline only: the first counter's
+    /// state keeps them all.
     pub(crate) state: State,
-    /// Live charge and credit of the whole subtree. Signed: an underflow is seen, not wrapped.
+    /// Live charge and credit of the whole subtree. Signed: a walk sees an underflow instead of a wrapped number.
     pub(crate) units: AtomicI64,
     pub(crate) peaks: Peaks,
     pub(crate) failcnt: StatU64,
@@ -166,24 +168,25 @@ pub(crate) struct Usage {
     pub(crate) underflowed: StatU64,
     /// Audit cell of threads that have no block.
     pub(crate) audit_shared: AuditCell,
-    /// What happened to this group's limits, and in its subtree, null until something has; see `events`.
+    /// What happened to this group's limits and in its subtree; null before the first event. See `events`.
     pub(crate) events: AtomicPtr<EventCounts>,
-    /// The max as it was set, while the level is only observed and `limits.max` admits everybody.
+    /// The max as it was set, while the level is only observed and `limits.max` admits every charge.
     pub(crate) observed_max: StatU64,
-    /// The front of the counter set whose member this is.
+    /// The front of the counter set that this counter is a member of.
     pub(crate) front: StatPtr<Counter>,
-    /// The next one that the same thread has to bury.
+    /// The next counter that the same thread has to release.
     pub(crate) next_to_release: StatPtr<Counter>,
-    /// The next one that the same thread has to serve.
+    /// The next counter that the same thread has to serve.
     pub(crate) next_served: StatPtr<Counter>,
-    /// Drained and not yet uncharged, within one drain; its number in a walk over a frozen shape.
+    /// Units drained and not yet uncharged, within one drain.
     pub(crate) settled: StatU64,
+    /// The counter's number in a walk over a `HierarchySnapshot`.
     pub(crate) mark: StatU32,
-    /// No generation is left: never again.
+    /// No generation is left: the object is never used again.
     pub(crate) spent: AtomicBool,
 }
 
-/// Where a counter is made.
+/// The place of a counter: its object and its position in the group.
 #[derive(Clone, Copy)]
 pub(crate) struct InGroup {
     pub(crate) object: *const Counter,
@@ -195,16 +198,16 @@ pub(crate) struct InGroup {
 pub(crate) struct Limits {
     /// What charges are admitted to: the ceiling, less the reserve.
     pub(crate) max: AtomicU64,
-    /// The max as it was set, which charges inside reclaim are admitted to (E31). In one word: two words that are added
-    /// up may be of two settings.
+    /// The max as it was set, to which charges inside reclaim are admitted (E31). It is one word: the sum of two words
+    /// may mix two settings.
     pub(crate) ceiling: AtomicU64,
     pub(crate) min: AtomicU64,
     pub(crate) low: AtomicU64,
-    /// Open stocks below this level in the low half, transitions in the high half (E10). Opening counts before the
-    /// first batch, closing uncounts after the last drain: a level that reads zero twice with the same number had no
-    /// credit below it in between.
+    /// Open stocks below this level in the low half, transitions in the high half (E10). A thread counts an opening
+    /// before the first batch, and uncounts a close after the last drain. A level that reads zero twice with the same
+    /// number had no credit below it in between.
     pub(crate) open: AtomicU64,
-    /// Refused here lately: nothing below opens. Set under the lock, cleared by a charge that sees room.
+    /// A charge was refused here lately: no stock below opens. Set under the lock, cleared by a charge that sees room.
     pub(crate) tight: AtomicBool,
     /// Units above max that forced charges put here. Changes only together with usage, under `forcing`.
     pub(crate) forced: AtomicU64,
@@ -214,18 +217,18 @@ pub(crate) struct Limits {
     pub(crate) watched: AtomicU64,
     pub(crate) min_propagated: Propagated,
     pub(crate) low_propagated: Propagated,
-    /// Usage above it is in excess; `u64::MAX`: never.
+    /// Usage above this is in excess; `u64::MAX`: never.
     pub(crate) soft: AtomicU64,
-    /// As last told to the levels above (E23).
+    /// The excess that this level last reported to the levels above (E23).
     pub(crate) in_excess: AtomicU64,
-    /// How many units of the ceiling only charges inside reclaim are to use, where it is large enough.
+    /// Units of the ceiling that only charges inside reclaim may use, where the ceiling is large enough.
     pub(crate) reserve_wanted: StatU64,
 }
 
-// === impl Counter: its lives ===
+// === impl Counter: its incarnations ===
 
 impl Counter {
-    /// An object of the pool, without a life.
+    /// An object of the pool, without an incarnation.
     pub(crate) fn new(place: InGroup, index: SlotIndex, header: &'static Header) -> Counter {
         let InGroup { object, number, position, counters } = place;
         Counter {
@@ -292,20 +295,20 @@ impl Counter {
         }
     }
 
-    /// Start a life. The caller has taken the object from the pool and nobody else has seen it.
+    /// Start an incarnation. The caller has taken the object from the pool, and no other thread has seen it.
     #[allow(unsafe_code)]
-    pub(crate) fn begin(&self, life: Incarnation, batch: u64, max: u64) {
+    pub(crate) fn begin(&self, incarnation: Incarnation, batch: u64, max: u64) {
         debug_assert!(self.is_clean(), "somebody has written to an object in the pool");
-        self.header.set_index(if life.careful || !life.stock { SlotIndex::NONE } else { self.index });
-        self.header.set_cells_index(if life.fenced { SlotIndex::NONE } else { self.index });
+        self.header.set_index(if incarnation.careful || !incarnation.stock { SlotIndex::NONE } else { self.index });
+        self.header.set_cells_index(if incarnation.fenced { SlotIndex::NONE } else { self.index });
         self.batch.store(batch, Ordering::Relaxed);
         self.begin_max(max);
         // SAFETY: see `Sync`.
-        unsafe { *self.incarnation.get() = Some(life) };
+        unsafe { *self.incarnation.get() = Some(incarnation) };
         self.state().begin();
     }
 
-    /// Nothing of an earlier life is left, and nobody has come late.
+    /// Nothing of an earlier incarnation is left, and no late thread has written to the object.
     fn is_clean(&self) -> bool {
         let Limits { min, low, open, watched, in_excess, .. } = &self.limits;
         [min, low, open, watched, in_excess, &self.charger].into_iter().all(|word| word.load(Ordering::Relaxed) == 0)
@@ -314,11 +317,11 @@ impl Counter {
             && [&self.children, &self.opened].into_iter().all(|word| word.load(Ordering::Relaxed) == 0)
     }
 
-    /// End it: as new, ready for the pool. Nobody uses the object any more. What is returned may be dropped without a
-    /// lock.
+    /// End the incarnation: the object is as new, ready for the pool. No thread uses it any more. The caller may drop
+    /// the result without a lock.
     #[allow(unsafe_code)]
     pub(crate) fn end(&self) -> Option<Incarnation> {
-        // Whoever put this counter's last forced units back may still hold the lock.
+        // The thread that put this counter's last forced units back may still hold the lock.
         let forcing = self.limits.forcing.lock();
         self.limits.forced.store(0, Ordering::Relaxed);
         drop(forcing);
@@ -354,11 +357,12 @@ impl Counter {
         unsafe { (*self.incarnation.get()).take() }
     }
 
-    /// What this life was started with.
+    /// What this incarnation was started with.
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) fn incarnation(&self) -> &Incarnation {
-        // SAFETY: whoever has the reference keeps the object in its life, see `Counter`; in it nobody writes the cell.
+        // SAFETY: a caller with the reference keeps the object in its incarnation, see `Counter`; no thread writes the
+        // cell during it.
         unsafe { (*self.incarnation.get()).as_ref().expect("a counter in use has a life") }
     }
 
@@ -377,12 +381,12 @@ impl Counter {
         self.incarnation().id
     }
 
-    /// That of the group that this is a counter of.
+    /// The name of this counter's group.
     pub(crate) fn name(&self) -> &str {
         &self.first().incarnation().name
     }
 
-    /// The names from the root to here. They do not change, and a counter keeps its ancestors: no lock.
+    /// The names from the root to here. They do not change, and a counter keeps its ancestors, so this takes no lock.
     pub(crate) fn path(&self) -> String {
         let names: Vec<&str> = self.path_to_root().map(Counter::name).collect();
         match names.len() {
@@ -391,20 +395,20 @@ impl Counter {
         }
     }
 
-    /// The first counter of the group that this is one of. It stays that, whoever's the object is.
+    /// The first counter of this counter's group. It stays that, whichever group uses the object.
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) fn first(&self) -> &'static Counter {
-        // SAFETY: made before this one, in the same object; objects are never freed.
+        // SAFETY: the pool initialised it before this one, in the same object; objects are never freed.
         unsafe { &*self.object }
     }
 
-    /// Not a further counter of a group.
+    /// Whether it is the first counter of its group.
     pub(crate) fn is_memory(&self) -> bool {
         self.position == 0
     }
 
-    /// Names it among all counters there are, for as long as it is in use.
+    /// The counter's key among all counters in use.
     pub(crate) fn key(&self) -> u64 {
         u64::from(self.number) << u16::BITS | u64::from(self.position)
     }

@@ -1,8 +1,9 @@
 //! Peaks: the highest usage that admitted charges left behind, credit included.
 //!
-//! One for the counter's whole life, and private windows that each reader may reset without disturbing the others, as
-//! the kernel's `memory.peak` does per open file. Windows share one running peak; resetting one folds what the running
-//! peak holds into all the others. Few counters ever have a window, so the tree keeps them and not the counter.
+//! Each counter has one peak for its whole incarnation, and private windows. A reader may reset its window without
+//! changing the others, as the kernel's `memory.peak` does per open file. Windows share one running peak; a reset of
+//! one folds the running peak into all the others. Few counters ever have a window, so the tree keeps them and not the
+//! counter.
 //!
 //! Edge: E13 (charge/reset).
 
@@ -27,20 +28,20 @@ impl Peaks {
         Peaks { ever: StatU64::new(0), running: AtomicU64::new(0) }
     }
 
-    /// Whether `usage` is a new peak. The running one is never above the other, so one look is enough.
+    /// Whether `usage` is a new peak. The running peak is never above the other one, so one load is enough.
     #[inline]
     pub(crate) fn rises(&self, usage: u64) -> bool {
         // SeqCst (E13): after the exchange on usage; pairs with `reset`.
         usage > self.running.load(Ordering::SeqCst)
     }
 
-    /// A charge was admitted and left `usage`.
+    /// Record the `usage` that an admitted charge left.
     pub(crate) fn record(&self, usage: u64) {
         self.ever.fetch_max(usage, Ordering::Relaxed);
         self.running.fetch_max(usage, Ordering::Relaxed);
     }
 
-    /// Start over. The counter is in nobody's hands, and nobody has a window on it.
+    /// Clear both peaks. No thread uses the counter, and no reader has a window on it.
     pub(crate) fn forget(&self) {
         self.ever.store(0, Ordering::Relaxed);
         self.running.store(0, Ordering::Relaxed);
@@ -50,17 +51,17 @@ impl Peaks {
         self.ever.load(Ordering::Relaxed)
     }
 
-    /// Start `window` over, which is one of this level's `windows`. Under their lock.
+    /// Reset `window`, one of this level's `windows`. The caller holds the lock of the windows.
     fn reset(&self, windows: &[Arc<StatU64>], window: &Arc<StatU64>, usage: impl Fn() -> u64) {
         let fold = |peak: u64| {
             for other in windows.iter().filter(|other| !Arc::ptr_eq(other, window)) {
                 other.fetch_max(peak, Ordering::Relaxed);
             }
         };
-        // Before it is lowered, so that no other window is ever seen to fall.
+        // Before the running peak falls, so that no reader sees another window fall.
         fold(self.running.load(Ordering::Relaxed));
-        // SeqCst (E13): pairs with the look in `rises`. Either a charge sees the running peak lowered, or we see its
-        // usage.
+        // SeqCst (E13): pairs with the read in `rises`. Either a charge sees the running peak lowered, or this thread
+        // sees the charge's usage.
         let before = self.running.swap(0, Ordering::SeqCst);
         fence_after_exchange();
         // Never above the other peak: `rises` relies on it.

@@ -1,7 +1,7 @@
-//! min and low as a level stores them, and what it tells its parent.
+//! min and low as a level stores them, and what it reports to its parent.
 //!
-//! A parent keeps the sum over its children of min(usage, setting), which effective protection is computed from. Each
-//! level remembers what it last told and adds the difference.
+//! A parent keeps the sum over its children of min(usage, setting), from which effective protection is computed. Each
+//! level remembers what it last reported and adds the difference.
 //!
 //! Edge: E11. After `propagate_protected_usage` in `mm/page_counter.c`.
 
@@ -9,17 +9,17 @@ use crate::counter::object::Counter;
 use crate::counter::watch::TOLD;
 use crate::sync::{AtomicI64, AtomicU64, Ordering, fence_after_exchange};
 
-/// One kind of protection: what this level has told its parent, and what its children have told it.
+/// One kind of protection: what this level has reported to its parent, and what its children have reported to it.
 #[derive(Default)]
 pub(crate) struct Propagated {
-    /// min(usage, setting) as last told.
+    /// min(usage, setting) as last reported.
     told: AtomicU64,
-    /// Sum of what the children told.
+    /// The sum of what the children reported.
     children: AtomicI64,
 }
 
 impl Propagated {
-    /// Nothing told. The counter is in nobody's hands.
+    /// Clear both. No thread uses the counter.
     pub(crate) fn forget(&self) {
         self.told.store(0, Ordering::Relaxed);
         self.children.store(0, Ordering::Relaxed);
@@ -41,7 +41,7 @@ impl Counter {
         }
     }
 
-    /// The protection of a counter that no thread charges yet.
+    /// Set the protection of a counter that no thread charges yet.
     pub(crate) fn begin_protection(&self, kind: Protection, units: u64) {
         self.protection(kind).0.store(units, Ordering::Relaxed);
         if units > 0 {
@@ -50,7 +50,8 @@ impl Counter {
     }
 
     pub(crate) fn set_protection(&self, kind: Protection, units: u64) {
-        // SeqCst (E11): pairs with the exchanges on usage. Either the charger reads this setting, or we its usage.
+        // SeqCst (E11): pairs with the exchanges on usage. Either the charger reads this setting, or this thread its
+        // usage.
         self.protection(kind).0.swap(units, Ordering::SeqCst);
         if units > 0 {
             self.watch(TOLD);
@@ -59,7 +60,7 @@ impl Counter {
         self.tell(kind);
     }
 
-    /// Usage has changed: tell the parent how much of it is protected, where anything is.
+    /// Report to the parent how much of a changed usage is protected, where a protection is set.
     pub(crate) fn tell_protected(&self) {
         // SeqCst (E11): after usage; pairs with `set_protection`. So is the other.
         if self.limits.min.load(Ordering::SeqCst) > 0 {
@@ -70,14 +71,14 @@ impl Counter {
         }
     }
 
-    /// It has a min or a low.
+    /// Whether the counter has a min or a low.
     pub(crate) fn is_protected(&self) -> bool {
         // SeqCst (E11): as in `tell_protected`.
         self.limits.min.load(Ordering::SeqCst) > 0 || self.limits.low.load(Ordering::SeqCst) > 0
     }
 
-    /// Exchange what was told, add the difference to the parent, look again. Whoever exchanges last has seen every
-    /// change before it, so the last word is right: the kernel's one-shot form can leave a stale one.
+    /// Exchange the last report, add the difference to the parent, check again. The thread that exchanges last has seen
+    /// every change before it, so the last report is right: the kernel's one-shot form can leave a stale one.
     #[cold]
     fn tell(&self, kind: Protection) {
         let Some(parent) = self.incarnation().parent else { return };
@@ -85,7 +86,7 @@ impl Counter {
         loop {
             // SeqCst (E11): usage and the setting after the exchange of the turn before.
             let protected = self.usage().min(setting.load(Ordering::SeqCst));
-            // AcqRel (E11): reading what another thread told orders its usage before our next look.
+            // AcqRel (E11): reading another thread's report orders that thread's usage before the next read here.
             let told = propagated.told.swap(protected, Ordering::AcqRel);
             let change = protected.wrapping_sub(told).cast_signed();
             if change != 0 {
@@ -101,7 +102,7 @@ impl Counter {
         self.protection(kind).0.load(Ordering::Relaxed)
     }
 
-    /// Sum of what the children told.
+    /// The sum of what the children reported.
     pub(crate) fn children_protected(&self, kind: Protection) -> u64 {
         // Acquire (E11): pairs with the addition in `tell`.
         self.protection(kind).1.children.load(Ordering::Acquire).max(0).cast_unsigned()

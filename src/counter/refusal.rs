@@ -1,4 +1,4 @@
-//! What a level says that has no room, and whether there is credit to look for before it is believed.
+//! What a level reports that has no room, and whether the charge must first drain credit.
 //!
 //! Edge: E10 (open count).
 
@@ -6,21 +6,22 @@ use crate::counter::object::{Counter, USAGE_MAX};
 use crate::error::Refused;
 use crate::sync::Ordering;
 
-/// A level that said no.
+/// A level that refused, with the figures that it refused by.
 pub(crate) struct Refusal<'a> {
     pub(crate) level: &'a Counter,
-    /// `Limits::open` as read before the refusing look at usage.
+    /// `Limits::open` as the thread read it before the usage that it refused by.
     pub(crate) open: u64,
     pub(crate) usage: u64,
     pub(crate) max: u64,
-    /// Below it, for others than who asked.
+    /// Units below max that only charges inside reclaim may use.
     pub(crate) reserve: u64,
-    /// Bytes of who is first in line there.
+    /// Bytes of the first waiter at that level.
     pub(crate) ahead: u64,
 }
 
 impl Refusal<'_> {
-    /// More than can be counted was asked of a level without a max: what speaks for itself is the nearest max above.
+    /// Find the max that explains the refusal. A level without a max refuses only what it cannot count; then this is
+    /// the nearest max above.
     pub(crate) fn limited(self) -> Self {
         if self.max < USAGE_MAX {
             return self;
@@ -31,7 +32,7 @@ impl Refusal<'_> {
         }
     }
 
-    /// No stock was open below the level from before the refusal until now: there is no credit to look for.
+    /// No stock was open below the level from before the refusal until now, so there is no credit to drain.
     pub(crate) fn without_credit(&self) -> bool {
         // Acquire (E10): pairs with the exchanges in `Tree::open` and `Tree::close`.
         self.open & u64::from(u32::MAX) == 0 && self.level.limits.open.load(Ordering::Acquire) == self.open

@@ -1,9 +1,8 @@
 //! A counter leaves its tree, and a stock closes for good.
 //!
-//! What a [`PageCounter`](crate::PageCounter) handle kept is *retired* with its last handle: what it holds leaves its
-//! ancestors. The stock of a group that goes offline closes for good. Where more threads than one have charged the group
-//! that needs a barrier: such stocks queue, and one barrier serves all of them: after 64, with the next closing, or in
-//! `settle`.
+//! A [`PageCounter`](crate::PageCounter) is *retired* with its last handle: what it holds leaves its ancestors. The
+//! stock of a group that goes offline closes for good. Where more than one thread has charged the group, that needs a
+//! barrier. Such stocks queue, and one barrier serves all of them: after 64, with the next close, or in `settle`.
 //!
 //! Edges: E12 (vacated slots/the next counter with the object), E14 (a second charger/offline).
 
@@ -17,17 +16,17 @@ use crate::thread::block::Block;
 use crate::thread::local;
 use crate::thread::slot::Slot;
 
-/// The last handle of a bare counter is gone. Its credit and what is still charged to it leave its ancestors; its object
-/// goes back to the pool.
+/// Retire a bare counter whose last handle is gone. Its credit and what is still charged to it leave its ancestors; its
+/// object goes back to the pool.
 pub(crate) fn retire(counter: &'static Counter) {
-    // It may be the last of its tree.
+    // The counter may be the last of its tree.
     let tree = counter.incarnation().tree.counted();
     let mut stocks = tree.stocks.lock();
     // No thread opens its stock from here on. It has no children: they would keep it.
     let barred = counter.bar();
     debug_assert!(barred.is_ok(), "a counter outlives its children");
     tree.hierarchy.lock_of(counter).retire(counter);
-    // What a set's stock was charged stays charged to the counters of the set.
+    // Units charged through a set's stock stay charged to the counters of the set.
     let live = tree.audited_live(counter);
     let credit = vacate(&tree, counter);
     counter.set_protection(Protection::Min, 0);
@@ -53,16 +52,16 @@ pub(crate) fn retire(counter: &'static Counter) {
     tree.give_back(counter);
 }
 
-/// Makes all slots of a counter vacant, which no thread uses any more. Returns the credit that was in them.
+/// Make all slots of a counter vacant, which no thread uses any more. Returns the credit that was in them.
 pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
     // Relaxed: E12, see below. A thread marks itself as a charger (`Counter::enter`) before it makes a slot active, so
-    // the blocks of other threads need no look. The audit counts without that mark.
+    // this thread need not visit the blocks of other threads. The audit counts without that mark.
     let charger = counter.charger.load(Ordering::Relaxed);
     let used = |block: &&Block| charger == SHARED || charger == block.charger() || tree.audited;
     let mut credit = 0;
     for block in tree.registry.blocks().filter(used) {
         // E12: no barrier. The last handle's drop, or the last uncharge, orders every use of the counter before
-        // this, and the pool's locks order this before the next counter with the object.
+        // this. The pool's locks order this before the next counter with the object.
         credit += block.slot(counter.index).map_or(0, Slot::vacate);
         if let Some(cell) = block.audit(counter.index) {
             cell.reset();
@@ -71,10 +70,11 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
     credit
 }
 
-/// Closes a stock that no thread opens again. Without a barrier where only this thread has ever charged the counter;
+/// Close a stock that no thread opens again. This needs no barrier where only this thread has ever charged the counter;
 /// else the stock waits for the next barrier.
 pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &'static Counter) {
-    // SeqCst (E14): pairs with `Counter::enter`. Either a second charger reads capacity 0, or this thread sees its mark.
+    // SeqCst (E14): pairs with `Counter::enter`. Either a second charger reads capacity 0, or this thread sees the
+    // charger's mark.
     counter.header.capacity.swap(0, Ordering::SeqCst);
     fence_after_exchange();
     let charger = counter.charger.load(Ordering::SeqCst);
@@ -95,17 +95,17 @@ pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &'static
     stocks.pending_close.push(counter);
 }
 
-/// Closes all stocks that wait for a barrier, with one.
+/// Close all stocks that wait for a barrier, with one barrier.
 pub(crate) fn close_all_pending(tree: &Tree, stocks: &mut Stocks) -> Result<(), Stuck> {
     if stocks.pending_close.is_empty() { Ok(()) } else { tree.close_all(stocks, List::new()) }
 }
 
-/// No credit of a group that is offline stays in a stock.
+/// Take the credit of all offline groups out of their stocks.
 pub(crate) fn settle(tree: &Tree) {
     let _ = close_all_pending(tree, &mut tree.stocks.lock());
 }
 
-/// Uncounts the stocks of a group whose usage is zero: neither a slot nor a thread in transit has credit of them.
+/// Uncount the stocks of a group whose usage is zero: neither a slot nor a thread in transit has credit of them.
 pub(crate) fn forget_open(tree: &Tree, stocks: &mut Stocks, group: &'static Counter) {
     let queued = stocks.pending_close.len();
     for counter in group.group().filter(|counter| counter.is_open()) {

@@ -1,5 +1,5 @@
-//! A slow path of a thread, and what the thread does at its end, when it holds nothing: it releases the objects that it has
-//! claimed, and serves the counters that it has scheduled.
+//! A slow path of a thread, and what the thread does at its end, when it holds no lock: it releases the objects that it
+//! has claimed, and serves the counters that it has scheduled.
 
 use std::ptr;
 
@@ -10,7 +10,7 @@ use crate::thread::block::Block;
 use crate::thread::foreign::Foreign;
 use crate::thread::{deferred, objects};
 
-/// Runs `work` as a slow path of this thread, with its block, and whether the slow path is nested in another one.
+/// Run `work` as a slow path of this thread, with its block, and whether the slow path is nested in another one.
 #[inline]
 pub(crate) fn slow_path<R>(work: impl FnOnce(Option<&Block>, bool) -> R) -> R {
     let (result, nested) = crate::thread::slow_path::run(|block, nested| (work(block, nested), nested));
@@ -25,7 +25,7 @@ pub(crate) fn slow_path<R>(work: impl FnOnce(Option<&Block>, bool) -> R) -> R {
 }
 
 impl Counter {
-    /// Gives up a handle on a group. Afterwards the group may be gone.
+    /// Drop a handle on a group. Afterwards the group may be gone.
     #[inline]
     pub(crate) fn release(&self) {
         if let Some(of) = self.unpin() {
@@ -40,7 +40,7 @@ impl Counter {
     }
 }
 
-/// Releases what this thread has claimed. No lock is held here, and no slow path of this thread is under way.
+/// Release what this thread has claimed. The thread holds no lock and runs no slow path.
 #[inline]
 pub(crate) fn release_all_claimed() {
     loop {
@@ -56,7 +56,8 @@ pub(crate) fn release_all_claimed() {
 #[allow(unsafe_code)]
 fn release_claimed_slow(first: *const ()) {
     let mut next = first.cast::<Counter>();
-    // SAFETY: queued by `Counter::claim_slow`, whose exchange made the object this thread's; objects are never freed.
+    // SAFETY: `Counter::claim_slow` queued it, and its exchange gave the object to this thread; objects are never
+    // freed.
     while let Some(group) = unsafe { next.as_ref::<'static>() } {
         next = group.usage.next_to_release.load(Ordering::Relaxed);
         let gone = crate::thread::slow_path::run(|_, _| {
@@ -79,7 +80,7 @@ fn release_claimed_slow(first: *const ()) {
 #[allow(unsafe_code)]
 fn serve_slow() {
     let scheduled = deferred::exchange_served(ptr::null());
-    // SAFETY: scheduled with a handle, which the policies give up; objects are never freed.
+    // SAFETY: `Counter::schedule_service` took a handle, which the policies give up; objects are never freed.
     let first = unsafe { scheduled.cast::<Counter>().as_ref::<'static>() };
     if let Some(policies) = first.and_then(|first| first.tree().policies) {
         policies.serve(scheduled);

@@ -1,10 +1,10 @@
-//! The stocks of a tree that are counted as open, and those of groups that went offline with one: what the tree's lock
-//! guards.
+//! The stocks of a tree that are counted as open, and those of groups that went offline with one. The tree's lock
+//! guards them.
 //!
-//! A counter whose stock is counted here is not buried without this lock, so its holder may look at all of them. Who is
-//! whose child is in `shape`.
+//! No thread releases a counter whose stock is counted here without this lock, so its holder may read all of them.
+//! `links` has the hierarchy.
 //!
-//! Edges: E35 (a stock opens/its group goes offline), E36 (a stock closes/its group is buried).
+//! Edges: E35 (a stock opens/its group goes offline), E36 (a stock closes/its group is released).
 
 use smallvec::SmallVec;
 
@@ -13,24 +13,24 @@ use crate::counter::object::Counter;
 use crate::sync::Ordering;
 use crate::thread::slot::Slot;
 
-/// Open stocks elsewhere that are passed over for one of a subtree, before the subtree itself is walked.
+/// How many open stocks a search passes over for each one of a subtree, before it walks the subtree instead.
 const OPENED_COMMON: usize = 64;
 
-/// A few counters; none of a group that is created takes memory.
+/// A few counters; the list of a group that is created allocates nothing.
 pub(crate) type List = SmallVec<[&'static Counter; 8]>;
 
 /// Open stocks, and scratch for drains so that they allocate only when they grow.
 #[derive(Default)]
 pub(crate) struct Stocks {
-    /// Those that are counted as open, each where its counter says.
+    /// The counters whose stocks are counted as open, each at the index that it stores.
     opened: Vec<&'static Counter>,
     pub(crate) scratch: List,
     pub(crate) claims: SmallVec<[Claim; 8]>,
-    /// Some limit of the tree has been set to a percentage.
+    /// A limit of the tree has been set to a percentage.
     pub(crate) percents: bool,
-    /// Those of groups that went offline, which no barrier has closed yet.
+    /// The stocks of groups that went offline, which no barrier has closed yet.
     pub(crate) pending_close: Vec<&'static Counter>,
-    /// Groups that have one there.
+    /// The number of groups with a stock in that queue.
     pub(crate) unsettled: usize,
 }
 
@@ -41,17 +41,17 @@ pub(crate) struct Claim {
     pub(crate) units: u64,
 }
 
-// SAFETY: the pointers are used within one drain, while the registry's blocks cannot go; between drains the list is
+// SAFETY: a thread uses the pointers within one drain, while the registry keeps its blocks; between drains the list is
 // empty.
 #[allow(unsafe_code)]
 unsafe impl Send for Claim {}
 
-/// Which stocks.
+/// Which stocks a close reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// Of one counter only.
+    /// The stock of one counter only.
     Own,
-    /// Of a counter and all below it.
+    /// The stocks of a counter and of all below it.
     Subtree,
 }
 
@@ -60,51 +60,53 @@ pub(crate) enum Scope {
 impl Stocks {
     /// Bytes of all this, as far as it has been written to.
     pub(crate) fn bytes(&self) -> u64 {
-        let nodes = self.opened.len() + self.scratch.capacity() + self.pending_close.capacity();
-        (nodes * size_of::<&Counter>() + self.claims.capacity() * size_of::<Claim>()) as u64
+        let counters = self.opened.len() + self.scratch.capacity() + self.pending_close.capacity();
+        (counters * size_of::<&Counter>() + self.claims.capacity() * size_of::<Claim>()) as u64
     }
 
-    /// Whether there is memory for one more that is open.
+    /// Whether there is memory for one more open stock.
     pub(crate) fn has_room(&mut self) -> bool {
         self.opened.try_reserve(1).is_ok()
     }
 
-    /// The pending_close are closed, too; another time where there is no memory for a list of all.
+    /// Move the queue of pending closes into `closing`. Where there is no memory for that, the queue waits for the next
+    /// close.
     pub(crate) fn take_pending_close(&mut self, closing: &mut List) {
         if closing.try_reserve(self.pending_close.len()).is_ok() {
             closing.extend(self.pending_close.drain(..));
         }
     }
 
-    /// Note that a stock is counted as open, or not any more. Then it is the last that is done about it here: from here
-    /// on its counter may be buried.
-    pub(crate) fn set_open(&mut self, node: &'static Counter, open: bool) {
-        match node.opened.load(Ordering::Relaxed).checked_sub(1) {
+    /// Note that a stock is counted as open, or not any more. The latter is the last access here: from here on a thread
+    /// may release the counter.
+    pub(crate) fn set_open(&mut self, counter: &'static Counter, open: bool) {
+        match counter.opened.load(Ordering::Relaxed).checked_sub(1) {
             None if open => {
-                self.opened.push(node);
-                // SeqCst (E35): counted, then a look whether the group is going offline; pairs with `Counter::bar`.
-                node.opened.swap(self.opened.len() as u32, Ordering::SeqCst);
+                self.opened.push(counter);
+                // SeqCst (E35): counted, then a check whether the group is going offline; pairs with `Counter::bar`.
+                counter.opened.swap(self.opened.len() as u32, Ordering::SeqCst);
             }
             Some(at) if !open => {
                 self.opened.swap_remove(at as usize);
                 if let Some(moved) = self.opened.get(at as usize) {
                     moved.opened.store(at + 1, Ordering::Relaxed);
                 }
-                node.queued.store(false, Ordering::Relaxed);
-                // Release (E36): pairs with `Counter::is_open` of who buries it.
-                node.opened.store(0, Ordering::Release);
+                counter.queued.store(false, Ordering::Relaxed);
+                // Release (E36): pairs with `Counter::is_open` of the thread that releases the counter.
+                counter.opened.store(0, Ordering::Release);
             }
             _ => {}
         }
     }
 
-    /// Stocks in `scope` that are counted as open, fronts of counter sets included. In the scratch list. Not those
-    /// among the pending_close already.
+    /// Stocks in `scope` that are counted as open, fronts of counter sets included, in the scratch list. Leaves out
+    /// those in the queue of pending closes.
     pub(crate) fn open_in(&mut self, hierarchy: &Hierarchy, top: &Counter, scope: Scope) -> List {
         let mut stocks = std::mem::take(&mut self.scratch);
-        let is_open = |node: &&'static Counter| node.is_open() && !node.is_queued();
-        let mut visit =
-            |node: &'static Counter| stocks.extend([Some(node), node.front()].into_iter().flatten().filter(is_open));
+        let is_open = |counter: &&'static Counter| counter.is_open() && !counter.is_queued();
+        let mut visit = |counter: &'static Counter| {
+            stocks.extend([Some(counter), counter.front()].into_iter().flatten().filter(is_open))
+        };
         // Changes under the tree's lock alone. Few stocks are open near a limit, however many groups there are.
         let below = top.limits.open.load(Ordering::Relaxed) as u32 as usize;
         match scope {
@@ -114,8 +116,8 @@ impl Stocks {
                 hierarchy.snapshot().subtree(top.header.node()).for_each(visit);
             }
             Scope::Subtree => {
-                let is_below = |node: &&'static Counter| {
-                    !node.is_queued() && node.path_to_root().any(|above| std::ptr::eq(above, top))
+                let is_below = |counter: &&'static Counter| {
+                    !counter.is_queued() && counter.path_to_root().any(|above| std::ptr::eq(above, top))
                 };
                 stocks.extend(self.opened.iter().copied().filter(is_below));
             }
@@ -123,31 +125,32 @@ impl Stocks {
         stocks
     }
 
-    /// The group of these counters is done with, and no barrier has closed their stocks: nothing is in them.
-    pub(crate) fn forget_pending_close(&mut self, node: &'static Counter) {
-        self.pending_close.retain(|&death| !std::ptr::eq(death, node));
+    /// Take a stock of a released group out of the queue of pending closes. No barrier has closed it, and it holds no
+    /// credit.
+    pub(crate) fn forget_pending_close(&mut self, counter: &'static Counter) {
+        self.pending_close.retain(|&pending| !std::ptr::eq(pending, counter));
     }
 }
 
 // === impl Counter: what the tree keeps about its stock ===
 
 impl Counter {
-    /// Counted as open. Its capacity may already be 0: closing has begun.
+    /// The stock is counted as open. Its capacity may already be 0: a close has begun.
     pub(crate) fn is_open(&self) -> bool {
-        // SeqCst (E35): after `Counter::bar`, pairs with `set_open`. Acquire (E36): whoever finds it closed comes after
-        // all that was done about it.
+        // SeqCst (E35): after `Counter::bar`, pairs with `set_open`. Acquire (E36): a thread that finds it closed comes
+        // after every access to the stock.
         self.opened.load(Ordering::SeqCst) != 0
     }
 
-    /// Among the pending_close.
+    /// The stock is in the queue of pending closes.
     pub(crate) fn is_queued(&self) -> bool {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// The front of the counter set whose member this is.
+    /// The front of the counter set that this counter is a member of.
     #[allow(unsafe_code)]
     pub(crate) fn front(&self) -> Option<&'static Counter> {
-        // SAFETY: set and taken away under the tree's lock by the front itself; objects are never freed.
+        // SAFETY: the front itself sets and clears it under the tree's lock; objects are never freed.
         unsafe { self.usage.front.load(Ordering::Relaxed).as_ref() }
     }
 

@@ -30,22 +30,22 @@ use crate::thread::slot::Slot;
 
 /// What all counters of a tree share.
 pub(crate) struct Tree {
-    /// Tells transits of this tree from those of others. Two trees with one number only wait for each other's.
+    /// Tells transits of this tree from those of others. Two trees with one number only wait for each other's transits.
     pub(crate) number: u32,
     pub(crate) registry: Registrar,
     pub(crate) barrier: Barrier,
     pub(crate) adaptive: bool,
     pub(crate) audited: bool,
     pub(crate) config: CounterConfig,
-    /// Who is asked and told of charges; none for bare counters.
+    /// The policies that charges ask and notify; none for bare counters.
     pub(crate) policies: Option<&'static dyn Policies>,
-    /// Where its groups come from.
+    /// The cache that its groups come from.
     pub(crate) pool: Shared<Cache>,
-    /// Where their counts of events come from. Of a tree of groups.
+    /// The cache that their counts of events come from. Of a tree of groups.
     pub(crate) events: Option<Shared<Cache>>,
     /// The counters that each of its groups has beside memory.
     pub(crate) further: Box<[CounterDecl]>,
-    /// Most groups at a time.
+    /// The most groups at a time.
     pub(crate) groups_max: u32,
     /// Of a tree of groups.
     pub(crate) stats: Option<Coordinator>,
@@ -53,24 +53,24 @@ pub(crate) struct Tree {
     /// The tree's lock.
     pub(crate) stocks: Lock<Stocks>,
     pub(crate) hierarchy: Hierarchy,
-    /// Groups there are, dying ones included, where there is a most.
+    /// The number of groups, dying ones included, where it is limited.
     pub(crate) groups: AtomicU32,
     pub(crate) reclaim: ReclaimConfig,
     /// Of a tree of groups.
     numa: Option<Numa>,
     pub(crate) reclaim_shared: ReclaimShared<(&'static Counter, Generation)>,
-    /// Who waits for room.
+    /// Charges that wait for room.
     pub(crate) waiting: Lock<Waiting>,
-    /// Who waits for events, or listens.
+    /// Threads that wait for events, and listeners.
     pub(crate) listeners: Lock<Listeners>,
-    /// Who can be cancelled, and who has been.
+    /// Victims that can be cancelled, and those that have been.
     pub(crate) oom: Lock<Oom>,
-    /// Who looks at peaks of their own.
+    /// Readers with peaks of their own.
     pub(crate) windows: Lock<Windows>,
     pub(crate) own: Own,
 }
 
-/// What makes a tree one of groups.
+/// What a tree of groups has beside its counters.
 pub(crate) struct OfGroups {
     pub(crate) policies: &'static dyn Policies,
     pub(crate) pool_align: PoolAlign,
@@ -81,8 +81,8 @@ pub(crate) struct OfGroups {
     pub(crate) numa: Numa,
 }
 
-/// The tree of a counter. Its roots count it; all others keep their parents, and so the tree: a count that each group
-/// changes would be a word that all threads write.
+/// The tree of a counter. Its roots hold counted references; all other counters keep their parents, and so the tree. If
+/// each group changed the count, all threads would write one word.
 pub(crate) struct OfTree {
     tree: NonNull<Tree>,
     is_root: bool,
@@ -94,7 +94,7 @@ impl OfTree {
         OfTree { tree: NonNull::new(tree).expect("an Arc points somewhere"), is_root: true }
     }
 
-    /// Of a counter below, which is gone before this.
+    /// For a counter below, which ends before this one.
     pub(crate) fn below(&self) -> OfTree {
         OfTree { tree: self.tree, is_root: false }
     }
@@ -102,14 +102,14 @@ impl OfTree {
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) fn get(&self) -> &Tree {
-        // SAFETY: counted by the root above, which its children keep.
+        // SAFETY: the root above holds a counted reference, and its children keep the root.
         unsafe { self.tree.as_ref() }
     }
 
-    /// For who needs the tree after the counter.
+    /// A counted reference, for a caller that needs the tree after the counter.
     #[allow(unsafe_code)]
     pub(crate) fn counted(&self) -> Arc<Tree> {
-        // SAFETY: from `Arc::into_raw` in `root`, and counted still, as above.
+        // SAFETY: the pointer is from `Arc::into_raw` in `root`, and the root's reference is still counted, as above.
         unsafe {
             Arc::increment_strong_count(self.tree.as_ptr());
             Arc::from_raw(self.tree.as_ptr())
@@ -121,7 +121,7 @@ impl Drop for OfTree {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
         if self.is_root {
-            // SAFETY: from `Arc::into_raw` in `root`; nobody is below any more.
+            // SAFETY: the pointer is from `Arc::into_raw` in `root`; no counter is below the root any more.
             drop(unsafe { Arc::from_raw(self.tree.as_ptr()) });
         }
     }
@@ -131,7 +131,7 @@ impl Drop for OfTree {
 #[derive(Clone, Debug)]
 pub(crate) struct CounterDecl {
     pub(crate) name: Box<str>,
-    /// Who declared it.
+    /// The builder that declared it.
     pub(crate) builder: u64,
 }
 
@@ -207,22 +207,22 @@ impl Tree {
     }
 
     /// Audited live charge of one counter, over all threads.
-    pub(crate) fn audited_live(&self, node: &Counter) -> i64 {
-        let cells = self.registry.blocks().filter_map(|block| block.audit(node.index)).map(AuditCell::live);
-        // Cumulative counts wrap, and so do their sums: what is left is right.
-        cells.fold(node.usage.audit_shared.live(), i64::wrapping_add)
+    pub(crate) fn audited_live(&self, counter: &Counter) -> i64 {
+        let cells = self.registry.blocks().filter_map(|block| block.audit(counter.index)).map(AuditCell::live);
+        // Cumulative counts wrap, and so do their sums: the difference is right.
+        cells.fold(counter.usage.audit_shared.live(), i64::wrapping_add)
     }
 
     /// Credit of one counter, over all threads.
-    pub(crate) fn credit(&self, node: &Counter) -> u64 {
-        self.registry.blocks().filter_map(|block| block.slot(node.index)).map(Slot::available).sum()
+    pub(crate) fn credit(&self, counter: &Counter) -> u64 {
+        self.registry.blocks().filter_map(|block| block.slot(counter.index)).map(Slot::available).sum()
     }
 }
 
 // === impl Counter: what the tree keeps about it ===
 
 impl Counter {
-    /// Its place among the counters of its group; 0 for a counter alone.
+    /// The counter's position in its group; 0 for a counter alone.
     pub(crate) fn number_in_group(&self) -> usize {
         self.position.into()
     }
@@ -246,7 +246,7 @@ impl Counter {
         self.usage.failcnt.load(Ordering::Relaxed)
     }
 
-    /// One more.
+    /// Count one refused charge.
     pub(crate) fn count_refusal(&self) {
         self.usage.failcnt.fetch_add(1, Ordering::Relaxed);
     }
@@ -264,9 +264,9 @@ impl Counter {
         self.limits.ceiling.load(Ordering::Acquire)
     }
 
-    /// Nothing about the counter itself keeps its stock closed.
+    /// Whether nothing about the counter itself keeps its stock closed.
     pub(crate) fn may_open(&self) -> bool {
-        let bare_root = |node: &Counter| node.incarnation().parent.is_some() || node.first().children() == 0;
+        let bare_root = |counter: &Counter| counter.incarnation().parent.is_some() || counter.first().children() == 0;
         let members = &self.incarnation().members;
         self.index != SlotIndex::NONE
             && self.incarnation().stock
@@ -278,7 +278,7 @@ impl Counter {
             && self.may_reserve(self.touched.load(Ordering::Relaxed).max(1) * 2 * self.batch())
     }
 
-    /// Most credit that may be stranded below this root.
+    /// The most credit that may be stranded below this root.
     pub(crate) fn budget(&self) -> u64 {
         self.incarnation().budget.unwrap_or_else(|| self.max() / BUDGET_SHARE)
     }

@@ -1,7 +1,7 @@
 //! `verify`: does the count add up?
 //!
-//! With audit: at every level, usage = audited live charge of the subtree + credit in its slots. Without: what can be
-//! checked from the counters alone, which is less, and the verdict says which of the two it was.
+//! With audit it checks at every level that usage = audited live charge of the subtree + credit in its slots. Without
+//! audit it checks what the counters alone show, which is less. The verdict says which of the two it was.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::counter::tree::Tree;
 use crate::error::CounterId;
 use crate::sync::Ordering;
 
-/// What a look at the whole count found. Prints as one line.
+/// The result of a check of the whole count. Prints as one line.
 ///
 /// ```
 /// use memcg::{CounterConfig, PageCounter};
@@ -49,12 +49,12 @@ pub struct Verdict {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Where.
+    /// The counter at which the count does not add up.
     pub counter: CounterId,
     /// The path of its group, as `/acme`, after the name of a further counter, as `spill of /acme`; `None` for a
     /// counter alone.
     pub path: Option<String>,
-    /// What.
+    /// What does not add up.
     pub kind: FaultKind,
     /// Units that there should be (for a bound: at most).
     pub expected: u64,
@@ -62,7 +62,7 @@ pub struct Fault {
     pub found: u64,
 }
 
-/// Kinds of [`Fault`]. Without audit [`Identity`](Self::Identity) is not looked for.
+/// Kinds of [`Fault`]. Without audit the check does not cover [`Identity`](Self::Identity).
 ///
 /// ```
 /// use memcg::{CounterConfig, FaultKind, PageCounter};
@@ -92,7 +92,7 @@ pub enum FaultKind {
 }
 
 impl Verdict {
-    /// Nothing was found.
+    /// Whether the check found no fault.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -107,7 +107,7 @@ impl Verdict {
         self.faults.is_empty()
     }
 
-    /// Whether usage was compared with the second, independent count.
+    /// Whether the check compared usage with the second, independent count.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -119,7 +119,7 @@ impl Verdict {
         self.audited
     }
 
-    /// Counters looked at.
+    /// The number of counters checked.
     ///
     /// ```
     /// use memcg::{CounterConfig, PageCounter};
@@ -199,7 +199,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What one pass over a subtree adds up for each place.
+/// What one pass over a subtree adds up for each counter.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     live: i64,
@@ -210,9 +210,9 @@ struct Sums {
     excess: u64,
 }
 
-// === The look at a tree ===
+// === The check of a tree ===
 
-/// What a verdict needs to know that is not the counters' own.
+/// What a verdict needs from outside of the counters.
 pub(crate) struct Known<'a> {
     /// The path of a counter, where it has one.
     pub(crate) path: &'a dyn Fn(&'static Counter) -> Option<String>,
@@ -221,11 +221,11 @@ pub(crate) struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// Of bare counters, which have neither names nor soft limits.
+    /// For bare counters, which have neither names nor soft limits.
     pub(crate) const NOTHING: Known<'static> = Known { path: &|_| None, children_in_excess: &|_| 0 };
 }
 
-/// Whether the counts below `top` add up. Under the tree's lock and all locks of its hierarchy.
+/// Whether the counts below `top` add up. Takes the tree's lock and all locks of its hierarchy.
 pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
     let top = top.header.node();
     let _stocks = tree.stocks.lock();
@@ -233,7 +233,7 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
     let order = numbered(hierarchy.subtree(top).chain(hierarchy.dying_below(top)).collect());
     let mut sums = vec![Sums::default(); order.len()];
     let mut faults = Vec::new();
-    // Children stand after their parents: from the end, each finds its own sums complete.
+    // Children stand after their parents: in reverse order each counter finds its own sums complete.
     for (at, &counter) in order.iter().enumerate().rev() {
         let sum = &mut sums[at];
         sum.credit = sum.credit.saturating_add(credit_at(tree, counter));

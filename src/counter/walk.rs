@@ -1,7 +1,7 @@
 //! The walk of a charge from a counter to its root, and back.
 //!
-//! After `mm/page_counter.c`, with two differences: a level admits by compare-exchange (`level`), so a refusal leaves
-//! no trace at its own level; a peak is recorded after the whole walk, so a doomed charge leaves none at all.
+//! After `mm/page_counter.c`, with two differences. A level admits by compare-exchange (`level`), so a refusal leaves
+//! no trace at its own level. A walk records peaks once it is through, so a doomed charge leaves none at all.
 
 use std::ptr;
 
@@ -19,8 +19,8 @@ const RISEN_COMMON: usize = 8;
 /// Watched levels that a walk keeps on its own stack.
 const WATCHED_COMMON: usize = 4;
 
-/// The levels of a charge: from a counter to its root. For the front of a set, all chains of its members, the last
-/// first; uncharges go from the first, so that a later counter never reads lower for it.
+/// The levels of a charge: from a counter to its root. For the front of a set, the paths of all its members, the last
+/// first. An uncharge goes from the first, so that a later counter never reads lower than an earlier one because of it.
 pub(crate) struct Levels<'a> {
     next: Option<&'a Counter>,
     rest: std::slice::Iter<'a, &'static Counter>,
@@ -43,34 +43,34 @@ impl<'a> Iterator for Levels<'a> {
 /// What a walk that got through has found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Walked {
-    /// The smallest room that its own exchanges left.
+    /// The smallest room that the walk's own exchanges left.
     pub(crate) margin: u64,
     /// Units of the walk where it left a level above its high; else 0.
     pub(crate) over_high: u64,
-    /// It left a level that is only observed above its max.
+    /// The walk left a level that is only observed above its max.
     pub(crate) above_observed: bool,
 }
 
 impl Walked {
-    /// Nothing to tell, and as much room as can be.
+    /// No level is above a mark, and there is as much room as can be.
     const FREE: Walked = Walked { margin: u64::MAX, over_high: 0, above_observed: false };
 }
 
 /// Whether the charge needs all that a walk asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Amount {
-    /// The charge needs it: an observed max counts it.
+    /// The charge needs all of it: an observed max counts it.
     Needed,
     /// The charge needs less: where the walk leaves an observed level above its max, its caller undoes it and walks for
-    /// what is needed.
+    /// what the charge needs.
     Batch,
 }
 
-/// Levels that a walk looks at again once it is through, so that a doomed walk leaves no trace at them.
+/// Levels that a walk visits again once it is through, so that a doomed walk leaves no trace at them.
 struct Passed<'a> {
-    /// Those that the walk may bring to a new peak.
+    /// Levels that the walk may bring to a new peak.
     risen: SmallVec<[(&'a Counter, u64); RISEN_COMMON]>,
-    /// Those that are watched.
+    /// Levels that are watched.
     watched: SmallVec<[(&'a Counter, u64); WATCHED_COMMON]>,
 }
 
@@ -98,7 +98,7 @@ impl<'a> Passed<'a> {
     }
 }
 
-/// What has crossed a mark on a walk: told to the policies at once.
+/// Marks that a walk has crossed: the walk notifies the policies of them at once.
 type Crossings<'a> = SmallVec<[Crossing<'a>; WATCHED_COMMON]>;
 
 impl Counter {
@@ -148,7 +148,7 @@ impl Counter {
         }
     }
 
-    /// The marks of the watched levels that a walk has passed, against the usage that it left there.
+    /// Compare the marks of the watched levels that a walk has passed with the usage that it left there.
     #[cold]
     #[inline(never)]
     fn look_at_marks_slow(&self, n: u64, amount: Amount, passed: &Passed<'_>, mut walked: Walked) -> Walked {
@@ -202,7 +202,7 @@ impl Counter {
         crossed
     }
 
-    /// Give `n` back at the levels below `top` only. Afterwards the counter may be gone.
+    /// Uncharge `n` at the levels below `top` only. Afterwards the counter may be gone.
     pub(crate) fn uncharge_below(&self, n: u64, top: &Counter) {
         let mut level = Some(self);
         while let Some(at) = level.filter(|&at| !ptr::eq(at, top)) {
@@ -211,8 +211,8 @@ impl Counter {
         }
     }
 
-    /// Give `n` back at every level. What a level clamps its ancestors keep: they hold it for somebody else. False
-    /// where a level did. Afterwards the counter may be gone.
+    /// Uncharge `n` at every level. If a level underflows, only what it really held is uncharged from its ancestors.
+    /// False where a level did. Afterwards the counter may be gone.
     pub(crate) fn uncharge_levels(&self, n: u64) -> bool {
         if n == 0 {
             return true;
@@ -221,7 +221,7 @@ impl Counter {
         if members.is_empty() {
             return self.uncharge_chain(n) == n;
         }
-        // First member first: see `Levels`. A front is kept by its set.
+        // The first member goes first: see `Levels`. A set keeps its front.
         let mut whole = true;
         for member in members {
             whole &= member.uncharge_chain(n) == n;
@@ -232,9 +232,10 @@ impl Counter {
         whole
     }
 
-    /// Returns what was there to take at the lowest level.
+    /// Returns what the lowest level had to subtract.
     fn uncharge_chain(&self, n: u64) -> u64 {
-        // The parent is read before the subtraction, here and above: what is left to subtract keeps it alive.
+        // This reads the parent before the subtraction, here and above: what is left to subtract keeps the parent
+        // alive.
         let mut level = self.incarnation().parent;
         let lowest = self.subtract(n);
         let mut n = lowest;
@@ -245,7 +246,7 @@ impl Counter {
         lowest
     }
 
-    /// Usage behind the credit of this stock: the least of a set's counters.
+    /// Usage behind the credit of this stock: the least among a set's counters.
     pub(crate) fn backing(&self) -> u64 {
         self.incarnation().members.iter().map(|member| member.usage()).min().unwrap_or_else(|| self.usage())
     }

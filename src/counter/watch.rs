@@ -1,9 +1,9 @@
-//! What a level is watched for, in one word: who walks looks once, and where nothing is set that is all.
+//! What a level is watched for, in one word: a walk loads it once, and where no bit is set the walk does no more.
 //!
-//! Whoever sets a bit sets it first and looks at usage afterwards; whoever changes usage changes it first and looks at
-//! the word afterwards. So one of the two sees the other.
+//! A thread that sets a bit sets it first and reads usage afterwards. A thread that changes usage changes it first and
+//! reads the word afterwards. So one of the two threads sees the other's change.
 //!
-//! Edges: E11 (protection), E23 (soft limit), E25 (a waiter), E26 (somebody who waits for an event).
+//! Edges: E11 (protection), E23 (soft limit), E25 (a waiter), E26 (a thread that waits for an event).
 
 use std::ptr;
 
@@ -12,30 +12,31 @@ use crate::counter::object::Counter;
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::deferred;
 
-/// min, low or a soft limit has been set in this life: levels above are to be told of changes of usage.
+/// min, low or a soft limit has been set in this incarnation: a change of usage is reported to the levels above.
 pub(crate) const TOLD: u64 = 1;
 /// Charges wait for room here.
 pub(crate) const WAITING: u64 = 1 << 1;
 /// Charges of this group wait, here or further up.
 pub(crate) const WAITS: u64 = 1 << 2;
-/// Somebody waits for an event, or listens.
+/// A thread waits for an event, or a listener is registered.
 pub(crate) const LISTENS: u64 = 1 << 3;
-/// The limits refuse and delay nobody.
+/// The limits refuse and delay no charge.
 pub(crate) const OBSERVED: u64 = 1 << 4;
-/// There is a high.
+/// The group has a high.
 pub(crate) const HIGH: u64 = 1 << 5;
-/// In the list of a thread that will serve it: who waits for room or for an event.
+/// The level is in the list of a thread that serves it: its waiters for room or for an event.
 const LISTED: u64 = 1 << 6;
 
 impl Counter {
-    /// From here on who changes usage sees it. Before a look at usage.
+    /// Set bits. From here on a thread that changes usage sees them. Called before a read of usage.
     pub(crate) fn watch(&self, bits: u64) {
-        // SeqCst (E11, E23, E25, E26): after what it stands for, before the look at usage.
+        // SeqCst (E11, E23, E25, E26): after what the bits stand for, before the read of usage.
         self.limits.watched.fetch_or(bits, Ordering::SeqCst);
     }
 
     pub(crate) fn unwatch(&self, bits: u64) {
-        // SeqCst (E11, E23, E25, E26): after what it stood for. Who still sees the mark looks once for nothing.
+        // SeqCst (E11, E23, E25, E26): after what the bits stood for. A thread that still sees them checks once in
+        // vain.
         self.limits.watched.fetch_and(!bits, Ordering::SeqCst);
     }
 
@@ -55,13 +56,13 @@ impl Counter {
         self.watched() & bits != 0
     }
 
-    /// Refused here lately, or somebody waits for room: nothing below opens.
+    /// A charge was refused here lately, or a charge waits for room: no stock below opens.
     pub(crate) fn is_tight(&self) -> bool {
         self.limits.tight.load(Ordering::Relaxed) || self.is_watched_for(WAITING)
     }
 
-    /// A walk has added `n` at a watched level, within `max`. Returns the max by which room is to be judged. `None`: it
-    /// has taken `n` off again, for it may not barge.
+    /// Admit a walk that has added `n` at a watched level, within `max`. Returns the max by which room is judged.
+    /// `None`: the walk may not barge, and this function has subtracted `n` again.
     #[cold]
     #[inline(never)]
     pub(crate) fn admit_watched_slow(&self, n: u64, max: u64) -> Option<u64> {
@@ -73,7 +74,7 @@ impl Counter {
         Some(if watched & OBSERVED != 0 { self.max() } else { max })
     }
 
-    /// A walk that has passed this level takes `n` off it: it barges no more.
+    /// Give back the barging budget of a walk that has passed this level and subtracts `n` from it.
     pub(crate) fn undo_barge(&self, n: u64) {
         if self.is_watched_for(WAITING)
             && let Some(policies) = self.tree().policies
@@ -82,7 +83,7 @@ impl Counter {
         }
     }
 
-    /// Usage has fallen, and the caller keeps the counter.
+    /// Report to the parent and to the policies that usage has fallen. The caller keeps the counter.
     #[inline]
     pub(crate) fn fell(&self) {
         if self.is_watched() {
@@ -105,7 +106,8 @@ impl Counter {
         }
     }
 
-    /// Usage has fallen, and the caller does not keep the counter any more; `of` is the life of `first`, who does.
+    /// Report that usage has fallen, where the caller no longer keeps the counter. `of` is the generation of `first`,
+    /// which this pins meanwhile.
     #[inline]
     pub(crate) fn fell_if(&self, first: &Counter, of: Generation) {
         if self.is_watched() {
@@ -113,7 +115,8 @@ impl Counter {
         }
     }
 
-    /// With a handle for the time being: another thread that has told the parent meanwhile may have been the last.
+    /// This thread takes a handle meanwhile: another thread that has reported to the parent may have taken the last
+    /// step.
     #[cold]
     #[inline(never)]
     fn fell_unkept_slow(&self, first: &Counter, of: Generation) {
@@ -135,12 +138,12 @@ impl Counter {
 
     // === Marks that are numbers ===
 
-    /// Usage above it is in excess; `u64::MAX`: never.
+    /// Usage above this is in excess; `u64::MAX`: never.
     pub(crate) fn soft_mark(&self) -> u64 {
         self.limits.soft.load(Ordering::Relaxed)
     }
 
-    /// The soft limit of a counter that no thread charges yet.
+    /// Set the soft limit of a counter that no thread charges yet.
     pub(crate) fn begin_soft_mark(&self, soft: u64) {
         self.limits.soft.store(soft, Ordering::Relaxed);
         if soft < u64::MAX {
@@ -148,7 +151,7 @@ impl Counter {
         }
     }
 
-    /// Sets the soft limit. Under the lock of the group's shard.
+    /// Set the soft limit. The caller holds the lock of the group's shard.
     pub(crate) fn set_soft_mark(&self, soft: u64) {
         // SeqCst (E23): the limit, then usage; pairs with the exchange on usage before `is_excess_wrong`.
         self.limits.soft.swap(soft, Ordering::SeqCst);
@@ -161,13 +164,13 @@ impl Counter {
         }
     }
 
-    /// Sets the high. Under the lock of the group's shard, or before any thread charges the group.
+    /// Set the high. The caller holds the lock of the group's shard, or no thread charges the group yet.
     pub(crate) fn set_high_mark(&self, high: u64) {
         self.high.store(high, Ordering::Relaxed);
         if high < u64::MAX { self.watch(HIGH) } else { self.unwatch(HIGH) }
     }
 
-    /// Usage above it delays charges; `u64::MAX`: never.
+    /// Usage above this delays charges; `u64::MAX`: never.
     #[inline]
     pub(crate) fn high_mark(&self) -> u64 {
         self.high.load(Ordering::Relaxed)
@@ -193,10 +196,11 @@ impl Counter {
 
     // === Levels to serve ===
 
-    /// This thread serves the level when it holds nothing any more, unless another one is about to. The caller keeps
-    /// it; from here on the list does.
+    /// Have this thread serve the level at the end of its slow path, unless another thread has scheduled that. The
+    /// caller keeps the counter; from here on a handle of the list does.
     pub(crate) fn schedule_service(&self) {
-        // AcqRel (E25, E26): pairs with `unlist`. Where it is listed already, who serves it sees what came before this.
+        // AcqRel (E25, E26): pairs with `unschedule_service`. Where the level is listed already, the thread that serves
+        // it sees all before this.
         if self.limits.watched.fetch_or(LISTED, Ordering::AcqRel) & LISTED == 0 {
             self.first().state().pin();
             let after = deferred::exchange_served(ptr::from_ref(self).cast());
@@ -204,9 +208,9 @@ impl Counter {
         }
     }
 
-    /// Before it is served.
+    /// Take the level off the list, before the thread serves it.
     pub(crate) fn unschedule_service(&self) {
-        // AcqRel (E25, E26): before the look at usage and counts; pairs with `list`.
+        // AcqRel (E25, E26): before the read of usage and counts; pairs with `schedule_service`.
         self.limits.watched.fetch_and(!LISTED, Ordering::AcqRel);
     }
 }
