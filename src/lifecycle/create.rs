@@ -15,7 +15,7 @@ use crate::pool::NoMemory;
 use crate::pressure::observe;
 use crate::sync::{Arc, Ordering};
 
-/// Why a group was not made.
+/// Why a group was not created.
 #[derive(Debug)]
 pub(crate) enum NotCreated<E> {
     /// The parent is offline.
@@ -36,10 +36,10 @@ impl<E> From<NoMemory> for NotCreated<E> {
     }
 }
 
-/// The root group: one counter for each configuration, the first of which has the caller's handle.
+/// Create the root group: one counter for each configuration, the first of which has the caller's handle.
 pub(crate) fn root_group(tree: &Arc<Tree>, configs: &[CounterConfig]) -> Result<&'static Counter, NoMemory> {
     let group = start_group(tree, configs.iter().map(|config| Init::root(tree, config, true)))?;
-    // Counts what others have no memory for.
+    // The root counts the events for which other groups have no memory.
     group.group().for_each(events::prepare_root);
     tree.groups.fetch_add(1, Ordering::Relaxed);
     tree.hierarchy.lock_for(group).link(group);
@@ -47,8 +47,8 @@ pub(crate) fn root_group(tree: &Arc<Tree>, configs: &[CounterConfig]) -> Result<
     Ok(group)
 }
 
-/// A group below `parent`, as the caller `sets` its counters up, of a name that was [expected](crate::counter::links::Hierarchy::expect).
-/// With a handle for the caller.
+/// Create a group below `parent`, with a handle for the caller. The caller `sets` its counters up, and has
+/// [expected](crate::counter::links::Hierarchy::expect) its name.
 pub(crate) fn create<E>(
     tree: &Tree,
     parent: &'static Counter,
@@ -58,10 +58,10 @@ pub(crate) fn create<E>(
     set: impl FnOnce(&Counter) -> Result<(), E>,
 ) -> Result<&'static Counter, NotCreated<E>> {
     let mut named = Name::new(name)?;
-    let births =
+    let inits =
         parent.group().map(|counter| Init { name: mem::replace(&mut named, Name::NONE), ..Init::below(counter) });
-    let group = start_group(tree, births)?;
-    // A max that moves finds it linked, or it finds the max moved.
+    let group = start_group(tree, inits)?;
+    // A thread that moves a max finds the group linked, or this thread finds the max moved.
     let stocks = percents.then(|| tree.stocks.lock());
     let linked = link(tree, &mut tree.hierarchy.lock_expected(group, hash), group, set);
     if let Some(mut stocks) = stocks {
@@ -77,7 +77,8 @@ pub(crate) fn create<E>(
             rings::release(group);
             tree.give_back(group);
             if let NotCreated::Offline = refused {
-                // Whoever has barred it may be on his way: who is told that it is offline finds it so.
+                // The thread that barred the parent may not be done: a caller that gets `Offline` must find the parent
+                // offline.
                 let _ = offline::offline(tree, parent);
             }
             Err(refused)
@@ -85,7 +86,7 @@ pub(crate) fn create<E>(
     }
 }
 
-/// Into the tree, as the caller `sets` its counters up. Whether it is its parent's first child.
+/// Link a group into the tree, as the caller `sets` its counters up. Returns whether it is its parent's first child.
 fn link<E>(
     tree: &Tree,
     shard: &mut Shard,
@@ -99,7 +100,8 @@ fn link<E>(
         return Err(NotCreated::Taken);
     }
     tree.hierarchy.reserve(shard, group).map_err(|NoRoom(bytes)| NotCreated::Memory(bytes))?;
-    // Under the lock: whoever observes a subtree or changes its batch finds it linked, or it finds the parent's.
+    // Under the lock: a thread that observes a subtree or changes its batch finds the group linked, or this thread
+    // finds the parent's values.
     for counter in group.group() {
         counter.batch.store(counter.incarnation().parent.map_or(0, Counter::batch), Ordering::Relaxed);
     }
@@ -115,7 +117,7 @@ fn link<E>(
     })
 }
 
-/// One group more, where there may be one.
+/// Count one more group, unless the tree has the most already.
 fn admit_group(tree: &Tree) -> bool {
     let more = |groups: u32| (groups < tree.groups_max).then_some(groups + 1);
     tree.groups_max == u32::MAX || tree.groups.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
@@ -127,7 +129,7 @@ pub(crate) fn dismiss_group(tree: &Tree) {
     }
 }
 
-/// A name that takes memory of its own has come or gone.
+/// Count the bytes of a name that takes memory of its own.
 pub(crate) fn count_name(tree: &Tree, group: &Counter, change: fn(u64, u64) -> u64) {
     let bytes = group.incarnation().name.bytes_outside();
     if bytes > 0 {
@@ -136,9 +138,9 @@ pub(crate) fn count_name(tree: &Tree, group: &Counter, change: fn(u64, u64) -> u
     }
 }
 
-/// One life for each counter of a group.
-fn start_group(tree: &Tree, births: impl Iterator<Item = Init>) -> Result<&'static Counter, NoMemory> {
+/// Start an incarnation of each counter of a group.
+fn start_group(tree: &Tree, inits: impl Iterator<Item = Init>) -> Result<&'static Counter, NoMemory> {
     let group = tree.take_object()?;
-    group.group().zip(births).for_each(|(counter, birth)| join::start(tree, counter, birth));
+    group.group().zip(inits).for_each(|(counter, init)| join::start(tree, counter, init));
     Ok(group)
 }

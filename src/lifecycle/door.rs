@@ -1,4 +1,4 @@
-//! What charging asks and tells the policies of a tree of groups, passed on to each of them.
+//! What charging asks and reports to the policies of a tree of groups, passed on to each of them.
 
 use crate::counter::door::{Crossing, Policies, Released, StockMove};
 use crate::counter::object::Counter;
@@ -12,7 +12,7 @@ use crate::stat::Stat;
 use crate::state::events::Event;
 use crate::thread::block::Block;
 
-/// The policies of every tree of groups. What they keep for a tree and for a group lies with the tree and the group.
+/// The policies of every tree of groups. Their state lies in the tree and in the group.
 pub(crate) struct GroupPolicies;
 
 impl Policies for GroupPolicies {

@@ -1,4 +1,4 @@
-//! How groups come and go.
+//! How groups are created, go offline and are released.
 
 pub(crate) mod create;
 pub(crate) mod door;

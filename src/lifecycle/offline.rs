@@ -1,4 +1,5 @@
-//! A group goes offline: its stocks close, it leaves the children of its parent, and each policy is told, in their order.
+//! A group goes offline: its stocks close, it leaves its parent's children, and each policy is notified, in their
+//! order.
 
 use crate::counter::links::{HasChildren, Shard};
 use crate::counter::object::Counter;
@@ -10,12 +11,12 @@ use crate::counter::watch::WAITS;
 use crate::reclaim::registrations;
 use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
 
-/// Takes `group` offline: it admits no charge, leaves its parent's children, and its name is free. The caller has a
+/// Take `group` offline: it admits no charge, leaves its parent's children, and its name is free. The caller has a
 /// handle. Takes the tree's lock only where the group has an open stock.
 pub(crate) fn offline(tree: &Tree, group: &'static Counter) -> Result<(), HasChildren> {
     tree.hierarchy.expect_leave(group);
     group.bar()?;
-    // E35: barred, then a look whether a stock is open; a thread that opens one now sees the bar.
+    // E35: barred, then a check whether a stock is open; a thread that opens one now sees the bar.
     fence_after_exchange();
     if group.group().any(|counter| counter.is_open() && !counter.is_queued()) {
         let mut stocks = tree.stocks.lock();
@@ -28,7 +29,7 @@ pub(crate) fn offline(tree: &Tree, group: &'static Counter) -> Result<(), HasChi
     Ok(())
 }
 
-/// The group and everything below it, children before parents.
+/// Take the group and everything below it offline, children before parents.
 pub(crate) fn offline_tree(tree: &Tree, top: &'static Counter) {
     let mut stocks = tree.stocks.lock();
     let mut hierarchy = tree.hierarchy.snapshot();
@@ -37,7 +38,8 @@ pub(crate) fn offline_tree(tree: &Tree, top: &'static Counter) {
         // No child comes between: this thread has all locks of the hierarchy.
         let barred = group.bar();
         debug_assert!(barred.is_ok());
-        // Going offline may be the last step, for no other handle need exist: this thread takes it with one.
+        // Going offline may be the last step, because no other handle need exist: this thread takes the step with a
+        // handle.
         group.state().pin();
         close_barred(tree, &mut stocks, group);
         leave(hierarchy.shard_of(group), group);
@@ -49,7 +51,7 @@ pub(crate) fn offline_tree(tree: &Tree, top: &'static Counter) {
     let _ = retire::close_all_pending(tree, &mut stocks);
 }
 
-/// Closes the stocks of a barred group: no thread opens them again.
+/// Close the stocks of a barred group: no thread opens them again.
 fn close_barred(tree: &Tree, stocks: &mut Stocks, group: &'static Counter) {
     let queued = stocks.pending_close.len();
     for counter in group.group().filter(|counter| counter.is_open() && !counter.is_queued()) {
@@ -58,7 +60,7 @@ fn close_barred(tree: &Tree, stocks: &mut Stocks, group: &'static Counter) {
     stocks.unsettled += usize::from(stocks.pending_close.len() > queued);
 }
 
-/// A barred group with closed stocks leaves its parent's children, unless another thread was first.
+/// Unlink a barred group with closed stocks from its parent's children, unless another thread was first.
 fn leave(shard: &mut Shard, group: &'static Counter) {
     if group.state().is_offline() {
         return;
@@ -70,7 +72,7 @@ fn leave(shard: &mut Shard, group: &'static Counter) {
         counter.set_soft_mark(u64::MAX);
         // After all this: a thread that sees the bit finds the stock closed.
         counter.state().set_offline();
-        // E27: offline, then a look whether a charge waits.
+        // E27: offline, then a check whether a charge waits.
         fence_after_exchange();
         if counter.is_watched_for(WAITS) {
             counter.schedule_service();

@@ -1,10 +1,10 @@
-//! What a tree takes itself: one figure, and the group that it can be charged to.
+//! The bytes that a tree takes for itself: one figure, and the group that the figure can be charged to.
 //!
-//! The figure is charged by force, for the memory is there. Whoever has changed it by enough brings the charge up to date,
-//! outside of everything: no lock is held and no slow path of the thread is under way. One thread at a time does so; who
-//! comes meanwhile leaves it to that one, which looks again.
+//! The charge is forced, because the memory is in use already. A thread that has changed the figure by enough brings
+//! the charge up to date, when it holds no lock and runs no slow path. One thread at a time does so. A thread that
+//! comes meanwhile leaves the work to that one, which checks again.
 //!
-//! Edge: E38 (who looks/who comes meanwhile).
+//! Edge: E38 (a thread that updates/a thread that comes meanwhile).
 
 use crate::counter::object::Counter;
 use crate::counter::slow_path::slow_path;
@@ -18,14 +18,14 @@ use crate::thread::directory::Header;
 use crate::thread::slot::Consume;
 use crate::thread::{context, slow_path};
 
-/// The charge follows the figure once they are so far apart.
+/// The charge follows the figure once they are so many bytes apart.
 const STEP: u64 = 64 << 10;
 
-/// Groups that come or go between two looks at the figure: they hardly make a step.
+/// Groups that are created or released between two checks of the figure: they hardly make a step.
 const CALLS: u64 = 32;
 
-/// Bytes that a [`Runtime`](crate::Runtime) takes itself, as resident memory. What belongs to the process is counted in
-/// full by each of its runtimes.
+/// Bytes that a [`Runtime`](crate::Runtime) takes for itself, as resident memory. Each runtime counts in full what
+/// belongs to the process.
 ///
 /// ```
 /// let runtime = memcg::Runtime::builder().build()?;
@@ -38,20 +38,22 @@ const CALLS: u64 = 32;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct OwnBytes {
-    /// Objects of pools: groups, those that went offline and still hold something included, with their headers and names;
-    /// counts of events; what is published of statistics. And free ones, the process's, which the next groups take.
+    /// Objects of pools: groups, those that went offline and still hold something included, with their headers and
+    /// names; counts of events; published statistics. Free objects, too, which belong to the process and which the next
+    /// groups take.
     pub pools: u64,
-    /// Of threads, the process's: their blocks, and the slots in which they keep credit and find cells. Those of ended
-    /// threads are the next ones'.
+    /// Memory of threads, which belongs to the process: their blocks, and the slots in which they keep credit and find
+    /// cells. The next threads take over the memory of ended ones.
     pub slots: u64,
-    /// Statistics: what threads write, and who is listed. Those of groups that are gone are the next ones'.
+    /// Statistics: what threads write, and the lists of groups written. The next groups take over the memory of
+    /// released ones.
     pub cells: u64,
-    /// Where groups are found by name, whose stock is open, whose turn it is in reclaim.
+    /// Tables that find groups by name, open stocks, and the turns of reclaim.
     pub tables: u64,
 }
 
 impl OwnBytes {
-    /// All of it.
+    /// The sum of all four.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -64,13 +66,13 @@ impl OwnBytes {
     }
 }
 
-/// Whom a tree's own bytes are charged to.
+/// The group that a tree's own bytes are charged to, and the thread that updates the charge.
 pub(crate) struct Own {
-    /// Anybody.
+    /// Whether a group has the charge.
     on: AtomicBool,
-    /// Looks asked for since somebody began to look; 0: nobody does.
+    /// Updates asked for since a thread began one; 0: no thread updates the charge.
     asked: AtomicU64,
-    /// Groups that have come or gone.
+    /// Groups that have been created or released.
     calls: StatU64,
     books: Lock<Books>,
 }
@@ -87,7 +89,7 @@ impl Own {
 }
 
 impl Own {
-    /// Not while somebody looks, who has taken the books' entry out: nobody knows.
+    /// Whether `group` may have the charge. True while a thread updates the charge, which has taken the entry out.
     fn may_be_with(&self, group: &Counter) -> bool {
         self.books.lock().home.as_ref().is_none_or(|home| std::ptr::eq(home.group.0, group))
     }
@@ -95,9 +97,9 @@ impl Own {
 
 #[derive(Default)]
 struct Books {
-    /// Who has the charge, and how much. Taken out by who looks.
+    /// The group that has the charge, and how much. A thread that updates the charge takes it out.
     home: Option<Home>,
-    /// Who is to have it from now on: somebody, or nobody.
+    /// The group that is to have the charge from now on, if it is to change: a group, or none.
     next: Option<Option<Pinned>>,
 }
 
@@ -125,8 +127,8 @@ impl Drop for Pinned {
 // === impl Tree: the figure ===
 
 impl Tree {
-    /// What the tree and its threads take. Takes the tree's lock, those of its shards and others in turn; one visit to each
-    /// thread's block.
+    /// The bytes that the tree and its threads take. Takes the tree's lock, those of its shards and others in turn;
+    /// visits each thread's block once.
     pub(crate) fn own_bytes(&self) -> OwnBytes {
         slow_path(|_, _| {
             let (groups, tables) = self.hierarchy.sizes();
@@ -151,16 +153,16 @@ impl Tree {
 // === impl Tree: the charge ===
 
 impl Tree {
-    /// From here on the figure is charged to `group`, or to nobody.
+    /// Charge the figure to `group` from here on, or to no group.
     pub(crate) fn charge_own(&self, group: Option<&'static Counter>) {
         self.own.on.store(group.is_some(), Ordering::Relaxed);
         let before = self.own.books.lock().next.replace(group.map(Pinned::new));
-        // Without the lock: it may be the last handle.
+        // Dropped without the lock: it may be the last handle.
         drop(before);
         self.look();
     }
 
-    /// A group has come or gone.
+    /// Check the figure now and then: a group has been created or released.
     #[inline]
     pub(crate) fn own_may_have_changed(&self) {
         if self.own.on.load(Ordering::Relaxed) && self.own.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(CALLS) {
@@ -168,7 +170,8 @@ impl Tree {
         }
     }
 
-    /// A group has gone offline. Where it has the charge, its ancestor gets it at once.
+    /// Bring the charge up to date where `group`, which went offline, may have it: its ancestor gets the charge at
+    /// once.
     #[inline]
     pub(crate) fn own_has_gone_offline(&self, group: &Counter) {
         if self.own.on.load(Ordering::Relaxed) && self.own.may_be_with(group) {
@@ -178,7 +181,7 @@ impl Tree {
         }
     }
 
-    /// Much may have come or gone, groups that have the charge among it.
+    /// Bring the charge up to date: much may have changed, the group that has the charge among it.
     #[inline]
     pub(crate) fn own_has_changed(&self) {
         if self.own.on.load(Ordering::Relaxed) {
@@ -186,18 +189,20 @@ impl Tree {
         }
     }
 
-    /// Bring the charge up to date, or leave that to who is about to.
+    /// Bring the charge up to date, or leave that to the thread that is about to.
     #[cold]
     fn look(&self) {
-        // An allocator that charges, or a listener inside a walk: whoever is outside of it looks. AcqRel (E38): pairs with
-        // itself and with the exchange below. Who is not the first leaves what came before this to who is.
+        // An allocator may charge, or a listener run, inside a slow path: the caller outside of it updates the charge.
+        // AcqRel (E38): pairs with itself and with the exchange below. A thread that is not the first leaves all before
+        // this to the first one.
         if slow_path::is_running() || self.own.asked.fetch_add(1, Ordering::AcqRel) > 0 {
             return;
         }
         let mut asked = 1;
         loop {
             self.bring_up_to_date();
-            // AcqRel (E38): where somebody has asked meanwhile, again; who asks after this looks himself.
+            // AcqRel (E38): another thread has asked meanwhile: again. A thread that asks after this updates the charge
+            // itself.
             match self.own.asked.compare_exchange(asked, 0, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return,
                 Err(now) => asked = now,
@@ -205,7 +210,7 @@ impl Tree {
         }
     }
 
-    /// By one thread at a time, which holds nothing.
+    /// The update itself, by one thread at a time, which holds no lock.
     fn bring_up_to_date(&self) {
         let Books { home, next } = std::mem::take(&mut *self.own.books.lock());
         let mut home = home;
@@ -221,12 +226,12 @@ impl Tree {
 
     /// Charge or uncharge what the figure has moved by, where that is enough.
     fn follow_own(&self, home: Home) -> Home {
-        let Home { group: Pinned(node), bytes } = home;
+        let Home { group: Pinned(group), bytes } = home;
         let now = self.own_bytes().total();
         let bytes = if now >= bytes.saturating_add(STEP) || bytes == 0 {
-            bytes + node.force_own(now - bytes)
+            bytes + group.force_own(now - bytes)
         } else if bytes >= now.saturating_add(STEP) {
-            node.give_back(bytes - now);
+            group.give_back(bytes - now);
             now
         } else {
             bytes
@@ -236,34 +241,34 @@ impl Tree {
 }
 
 impl Home {
-    /// Another has it from now on: charged there first. Returns how much.
+    /// Move the charge to another group: charge that group first. Returns the bytes charged.
     fn move_to(self, next: Option<&Pinned>) -> u64 {
-        let bytes = next.map_or(0, |Pinned(node)| node.force_own(self.bytes));
+        let bytes = next.map_or(0, |Pinned(group)| group.force_own(self.bytes));
         self.group.0.give_back(self.bytes);
         bytes
     }
 
-    /// Where the group has gone offline: with the nearest above that has not, which has been charged for it already. The
-    /// root keeps it.
+    /// Move the charge of a group that went offline to its nearest live ancestor, which has been charged for it
+    /// already. The root keeps the charge.
     fn into_online(self) -> Home {
-        let Home { group: Pinned(node), bytes } = self;
+        let Home { group: Pinned(counter), bytes } = self;
         let online = |level: &&'static Counter| !level.state().is_offline() || level.incarnation().parent.is_none();
-        let Some(above) = std::iter::successors(Some(node), |level| level.incarnation().parent).find(online) else {
+        let Some(above) = std::iter::successors(Some(counter), |level| level.incarnation().parent).find(online) else {
             return self;
         };
-        if std::ptr::eq(above, node) {
+        if std::ptr::eq(above, counter) {
             return self;
         }
         let group = Pinned::new(above);
-        // No level lies between: it is told that the bytes are its own from now on.
+        // No level lies between: this call only notes that the bytes are the ancestor's own from now on.
         let _ = above.charge_below_slow(bytes, above);
-        node.uncharge_below_slow(bytes, above);
+        counter.uncharge_below_slow(bytes, above);
         Home { group, bytes }
     }
 }
 
 impl Counter {
-    /// A charge that nobody is delayed for. Returns what was charged.
+    /// A forced charge that delays no thread. Returns the bytes charged.
     fn force_own(&self, bytes: u64) -> u64 {
         let charged = self.force_slow(bytes, Consume::Miss);
         context::take_over_high();
@@ -279,14 +284,15 @@ mod tests {
     use crate::stat::published::StatScope;
     use crate::{Event, Limit, Limits, NodeId, Placement, Runtime, Stat};
 
-    /// What of a group is made on first use: its statistics, those on nodes, counts of events, a place in the rings.
+    /// Which parts of a group exist, each made on first use: statistics, those on nodes, counts of events, a place in
+    /// the rings.
     fn made(group: &crate::Group) -> [bool; 4] {
-        let node = group.node();
+        let counter = group.node();
         [
-            stats::published(node, StatScope::Group).is_some(),
-            [0, 1].iter().any(|&at| stats::published(node, StatScope::On(at)).is_some()),
-            crate::hierarchy::events::counts(node).is_some(),
-            rings::number(node) != NO_RING,
+            stats::published(counter, StatScope::Group).is_some(),
+            [0, 1].iter().any(|&at| stats::published(counter, StatScope::On(at)).is_some()),
+            crate::hierarchy::events::counts(counter).is_some(),
+            rings::number(counter) != NO_RING,
         ]
     }
 

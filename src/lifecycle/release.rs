@@ -1,4 +1,4 @@
-//! A group's object is released: nobody can charge, uncharge or name the group any more.
+//! A group object is released: no thread can charge, uncharge or name the group any more.
 
 use crate::counter::door::Released;
 use crate::counter::object::Counter;
@@ -8,9 +8,9 @@ use crate::hierarchy::{events, stats};
 use crate::lifecycle::create;
 use crate::reclaim::rings;
 
-/// Releases a group's object, which the caller has claimed (E15).
+/// Release a group object, which the caller has claimed (E15).
 pub(crate) fn release(tree: &Tree, group: &'static Counter) -> Released {
-    // Acquire (E36): where no stock is counted as open, no thread looks at one any more.
+    // Acquire (E36): where no stock is counted as open, no thread accesses one any more.
     if group.group().any(Counter::is_open) {
         retire::forget_open(tree, &mut tree.stocks.lock(), group);
     }
