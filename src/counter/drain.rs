@@ -15,11 +15,11 @@
 //! Edges: E2 and E3 (slots), E4 (forced charge/opening), E5 and E6 (transit), E10 (open count), E35 (opening/offline),
 //! E36 (closing/release). The protocol stands in `README.md` beside this file.
 
+use crate::counter::object::tree::Tree;
 use crate::counter::object::{CLOSED, Counter, OPENED};
 use crate::counter::refusal::Refusal;
 use crate::counter::retire;
 use crate::counter::stocks::{Claim, List, Scope, Stocks};
-use crate::counter::tree::Tree;
 use crate::counter::walk::{Amount, Walked};
 use crate::sync::barrier::BarrierFailed;
 use crate::sync::{Ordering, fence_after_exchange};

@@ -1,8 +1,8 @@
 //! A counter joins a tree: an object of the pool begins an incarnation and is linked below its parent.
 
 use crate::counter::config::CounterConfig;
+use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::object::{Counter, Incarnation};
-use crate::counter::tree::{OfTree, Tree};
 use crate::error::CounterId;
 use crate::hierarchy::name::Name;
 use crate::sync::Arc;

@@ -16,8 +16,8 @@ use std::mem::offset_of;
 use std::ptr::NonNull;
 
 use crate::counter::incarnation::Generation;
+use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, InGroup, Incarnation};
-use crate::counter::tree::Tree;
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
 use crate::stat::coordinator::Coordinator;

@@ -32,7 +32,6 @@ pub(crate) mod refusal;
 pub(crate) mod retire;
 pub(crate) mod slow_path;
 pub(crate) mod stocks;
-pub(crate) mod tree;
 pub(crate) mod verify;
 pub(crate) mod walk;
 pub(crate) mod watch;

@@ -3,15 +3,17 @@
 //! `walk` has the walk of a charge to the root; `level` has what a walk does at one level. `incarnation` has what keeps
 //! an object alive. `thread::slot` has what credit is, and `drain` how it moves. After `mm/page_counter.c`.
 
+pub(crate) mod tree;
+
 use std::cell::UnsafeCell;
 use std::ops::Deref;
 use std::ptr;
 
 use crate::counter::incarnation::State;
 use crate::counter::links::Sibling;
+use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::peak::Peaks;
 use crate::counter::protection::Propagated;
-use crate::counter::tree::{OfTree, Tree};
 use crate::error::CounterId;
 use crate::hierarchy::limits::LIMIT_KINDS;
 use crate::hierarchy::name::Name;

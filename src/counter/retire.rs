@@ -7,10 +7,10 @@
 //! Edges: E12 (vacated slots/the next counter with the object), E14 (a second charger/offline).
 
 use crate::counter::drain::Stuck;
+use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, Incarnation, SHARED};
 use crate::counter::protection::Protection;
 use crate::counter::stocks::{List, Stocks};
-use crate::counter::tree::Tree;
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
 use crate::thread::local;

@@ -7,8 +7,8 @@ use std::fmt;
 
 use crate::counter::credit::{credit_at, number, numbered, stocks_at};
 use crate::counter::object::Counter;
+use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
-use crate::counter::tree::Tree;
 use crate::error::CounterId;
 use crate::sync::Ordering;
 

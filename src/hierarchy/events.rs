@@ -8,8 +8,8 @@
 use std::ptr::{self, NonNull};
 
 use crate::counter::object::Counter;
+use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::slow_path;
-use crate::counter::tree::Tree;
 use crate::counter::watch::LISTENS;
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, PoolAlign, cache};

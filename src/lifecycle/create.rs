@@ -9,7 +9,7 @@ use crate::counter::config::CounterConfig;
 use crate::counter::join::{self, Init};
 use crate::counter::links::{Hash, NoRoom, Shard};
 use crate::counter::object::Counter;
-use crate::counter::tree::Tree;
+use crate::counter::object::tree::Tree;
 use crate::hierarchy::name::Name;
 use crate::pool::NoMemory;
 use crate::pressure::observe;

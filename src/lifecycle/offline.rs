@@ -3,10 +3,10 @@
 
 use crate::counter::links::{HasChildren, Shard};
 use crate::counter::object::Counter;
+use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::retire;
 use crate::counter::stocks::Stocks;
-use crate::counter::tree::Tree;
 use crate::counter::watch::WAITS;
 use crate::reclaim::registrations;
 use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};

@@ -7,8 +7,8 @@
 //! Edge: E38 (a thread that updates/a thread that comes meanwhile).
 
 use crate::counter::object::Counter;
+use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::slow_path;
-use crate::counter::tree::Tree;
 use crate::reclaim::rings;
 use crate::stat::coordinator::Coordinator;
 use crate::sync::lock::{Lock, Rank};

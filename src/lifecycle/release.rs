@@ -2,8 +2,8 @@
 
 use crate::counter::door::Released;
 use crate::counter::object::Counter;
+use crate::counter::object::tree::Tree;
 use crate::counter::retire;
-use crate::counter::tree::Tree;
 use crate::hierarchy::{events, stats};
 use crate::lifecycle::create;
 use crate::reclaim::rings;

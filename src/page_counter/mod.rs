@@ -4,11 +4,11 @@ use std::fmt;
 
 use crate::counter::config::{BATCH_MAX, CounterConfig};
 use crate::counter::join;
+use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, USAGE_MAX};
 use crate::counter::protection::Protection;
 use crate::counter::retire;
 use crate::counter::slow_path::slow_path;
-use crate::counter::tree::Tree;
 use crate::error::{Busy, CounterId, Refused};
 use crate::sync::{Arc, model_failed};
 use crate::thread::directory::Header;

@@ -4,9 +4,9 @@ use std::fmt;
 
 use crate::counter::credit;
 use crate::counter::object::Counter;
+use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::slow_path;
-use crate::counter::tree::Tree;
 use crate::counter::verify::{Known, Verdict, verify};
 use crate::page_counter::PageCounter;
 use crate::reclaim::effective;

@@ -8,9 +8,9 @@
 use crate::counter::config::CounterConfig;
 use crate::counter::join;
 use crate::counter::object::Counter;
+use crate::counter::object::tree::Tree;
 use crate::counter::retire;
 use crate::counter::slow_path::slow_path;
-use crate::counter::tree::Tree;
 use crate::counter::verify::Verdict;
 use crate::error::SetRefused;
 use crate::page_counter::PageCounter;

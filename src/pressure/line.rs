@@ -15,9 +15,9 @@ use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
+use crate::counter::object::tree::Tree;
 use crate::counter::refusal::Refusal;
 use crate::counter::slow_path::slow_path;
-use crate::counter::tree::Tree;
 use crate::counter::walk::{Amount, Walked};
 use crate::counter::watch::{WAITING, WAITS};
 use crate::pressure::wakers::Wakers;

@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 
 use crate::counter::object::Counter;
+use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::slow_path;
-use crate::counter::tree::Tree;
 use crate::reclaim::reclaimer::Reclaimer;
 use crate::reclaim::rings;
 use crate::reclaim::turns::{NO_RING, RingReason};

@@ -4,7 +4,7 @@
 
 use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
-use crate::counter::tree::Tree;
+use crate::counter::object::tree::Tree;
 use crate::pool::NoMemory;
 use crate::reclaim::turns::{NO_RING, RingMember, Rings};
 use crate::sync::Ordering;

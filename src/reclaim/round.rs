@@ -17,9 +17,9 @@ use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
+use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::slow_path;
-use crate::counter::tree::Tree;
 use crate::hierarchy::{events, stats};
 use crate::reclaim::context::{ReclaimCause, ReclaimContext, ReclaimPass};
 use crate::reclaim::effective::views;

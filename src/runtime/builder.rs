@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::Runtime;
 use crate::counter::config::{BATCH_MAX, CounterConfig};
+use crate::counter::object::tree::{CounterDecl, OfGroups, Tree};
 use crate::counter::slow_path::slow_path;
-use crate::counter::tree::{CounterDecl, OfGroups, Tree};
 use crate::group::{Counter, Group};
 use crate::lifecycle::create;
 use crate::lifecycle::door::GroupPolicies;

@@ -16,9 +16,9 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::counter::object::Counter;
+use crate::counter::object::tree::Tree;
 use crate::counter::retire;
 use crate::counter::slow_path::slow_path;
-use crate::counter::tree::Tree;
 use crate::counter::verify::{Known, Verdict, verify};
 use crate::group::{Group, GroupId};
 use crate::hierarchy::stats;

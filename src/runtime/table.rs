@@ -5,8 +5,8 @@ use std::fmt;
 
 use crate::counter::credit;
 use crate::counter::object::Counter;
+use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::slow_path;
-use crate::counter::tree::Tree;
 use crate::hierarchy::stats;
 use crate::stat::Unit;
 use crate::stat::reading::Freshness;
