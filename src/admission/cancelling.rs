@@ -15,7 +15,7 @@ use crate::sync::{is_over, pause};
 
 /// Where the refusing level chooses: one victim after another, until the charge fits or no candidate is left.
 pub(super) fn cancel_for(attempt: &impl Attempt, refusal: Refusal<'static>, efforts: &mut Efforts) -> Progress {
-    let (group, level) = (attempt.group(), refusal.level.header.node());
+    let (group, level) = (attempt.group(), refusal.level.header.counter());
     if !fits_ever(attempt.bytes(), &refusal) || !may_call_out() || !attempt.may_cancel() || !policy::chooses(level) {
         return Progress::Refused(refusal);
     }

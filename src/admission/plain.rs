@@ -142,7 +142,7 @@ fn charge_refused(
         }
         (ended, _) => return ended.map_err(ChargeFailure::count),
     };
-    let level = refusal.level.header.node();
+    let level = refusal.level.header.counter();
     let ticket = plain.line.take().unwrap_or_else(|| line::enqueue(group, bytes, level));
     let ended = match wait_in_line(ticket, bytes, until) {
         Ok(decision) => decided(decision, counted),

@@ -33,7 +33,7 @@ pub(crate) fn begin(group: &'static Counter, bytes: u64, missed: Consume, waker:
     let plain = Plain::new(group, bytes, Patience::None);
     match try_once(group, bytes, missed).or_else(|failure| plain.go_on(failure)) {
         Err(ChargeFailure::Refused { refusal, pending, .. }) if may_wait(bytes, &refusal) => {
-            let level = refusal.level.header.node();
+            let level = refusal.level.header.counter();
             let ticket = line::enqueue(group, bytes, level);
             let mut in_line = InLine { ticket, bytes, asked: level, again: None };
             in_line.ask_again(pending == Some(Pending::Round), waker);

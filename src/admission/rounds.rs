@@ -19,7 +19,7 @@ pub(super) fn reclaim_for(attempt: &impl Attempt, mut refusal: Refusal<'static>,
     let mut request: Option<Request> = None;
     let (mut rounds, mut want) = (0, 0);
     while rounds < ROUNDS_MAX * MUCH {
-        let level = refusal.level.header.node();
+        let level = refusal.level.header.counter();
         events::count_and_notify(level, Event::Max);
         if !may_ask(level, bytes, &refusal) || request.as_ref().is_some_and(Request::is_over) {
             break;

@@ -91,7 +91,7 @@ impl Header {
     /// The counter of a header. The caller keeps it alive, by a handle or by live charge.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn node(&self) -> &'static Counter {
+    pub(crate) fn counter(&self) -> &'static Counter {
         // SAFETY: the pool ties each header to its object before it shows either to a thread, and never frees one.
         unsafe { &*self.owner().cast::<Counter>() }
     }
@@ -305,7 +305,7 @@ impl Header {
     pub(crate) fn uncharge_slow(&self, n: u64, missed: Put) {
         match missed {
             Put::Kept => {}
-            Put::Full => self.node().uncharge_slow(n),
+            Put::Full => self.counter().uncharge_slow(n),
             // The slot has the units, and the stock has closed meanwhile: a drainer may have taken them already.
             Put::Closed => slow_path(|block, _| {
                 let slot = block.and_then(|block| block.slot_behind(self));
@@ -327,7 +327,7 @@ impl Header {
         }
         let back = slot.take_back(u64::MAX, fenced);
         if back > 0 {
-            self.node().uncharge_levels(back);
+            self.counter().uncharge_levels(back);
         }
         if entered {
             block.transit.end();

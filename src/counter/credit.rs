@@ -9,7 +9,7 @@ use crate::sync::Ordering;
 pub(crate) fn stocked(tree: &Tree, top: &Counter) -> u64 {
     let stocks = tree.stocks.lock();
     let online: u64 =
-        tree.hierarchy.snapshot().subtree(top.header.node()).map(|counter| credit_at(tree, counter)).sum();
+        tree.hierarchy.snapshot().subtree(top.header.counter()).map(|counter| credit_at(tree, counter)).sum();
     online + pending_below(tree, &stocks, top)
 }
 
@@ -18,7 +18,7 @@ pub(crate) fn stocked(tree: &Tree, top: &Counter) -> u64 {
 pub(crate) fn figures<R>(tree: &Tree, top: &Counter, read: impl Fn(&Counter, u64) -> R) -> Vec<R> {
     let stocks = tree.stocks.lock();
     let hierarchy = tree.hierarchy.snapshot();
-    let order = numbered(hierarchy.subtree(top.header.node()).collect());
+    let order = numbered(hierarchy.subtree(top.header.counter()).collect());
     let mut credit = vec![0_u64; order.len()];
     for &pending in &stocks.pending_close {
         if let Some(at) = nearest_live_ancestor(pending).and_then(|above| number(&order, above)) {
@@ -46,7 +46,7 @@ pub(crate) fn stocked_local(tree: &Tree, counter: &Counter) -> u64 {
     let counts_here =
         |pending: &&&'static Counter| nearest_live_ancestor(pending).is_some_and(|above| std::ptr::eq(above, counter));
     let left = stocks.pending_close.iter().filter(counts_here).map(|&pending| credit_at(tree, pending));
-    credit_at(tree, counter.header.node()) + left.sum::<u64>()
+    credit_at(tree, counter.header.counter()) + left.sum::<u64>()
 }
 
 /// Credit of the stocks that sit directly on a counter.

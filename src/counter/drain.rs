@@ -228,7 +228,7 @@ impl Tree {
             && let Some(mut stocks) = self.stocks.try_lock()
         {
             if opens {
-                self.open(&mut stocks, counter.header.node());
+                self.open(&mut stocks, counter.header.counter());
             } else {
                 let _ = self.close(&mut stocks, counter, Scope::Own);
             }
@@ -286,7 +286,7 @@ impl Tree {
         if level.usage() <= level.max() {
             level.limits.tight.store(false, Ordering::Relaxed);
         }
-        for counter in self.hierarchy.snapshot().subtree(level.header.node()) {
+        for counter in self.hierarchy.snapshot().subtree(level.header.counter()) {
             self.open(stocks, counter);
             if let Some(front) = counter.front() {
                 self.open(stocks, front);
@@ -438,7 +438,7 @@ impl Tree {
         let closed = self.close(&mut stocks, level, Scope::Subtree);
         // A stock that could not be closed keeps its batch: its bound was published for it.
         let _ = closed;
-        for counter in self.hierarchy.snapshot().subtree(level.header.node()) {
+        for counter in self.hierarchy.snapshot().subtree(level.header.counter()) {
             for stock in [Some(counter), counter.front()].into_iter().flatten().filter(|stock| !stock.is_open()) {
                 stock.batch.store(batch, Ordering::Relaxed);
             }

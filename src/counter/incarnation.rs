@@ -255,7 +255,7 @@ mod tests {
 
     /// Set the count as if so many handles had been forgotten.
     fn forget_handles(group: &Group) {
-        group.node().state().0.fetch_add(HANDLES_STUCK, Ordering::Relaxed);
+        group.first().state().0.fetch_add(HANDLES_STUCK, Ordering::Relaxed);
     }
 
     #[test]

@@ -109,7 +109,7 @@ impl Tree {
                 return Err(refused);
             }
         }
-        Ok(node(first))
+        Ok(counter_in(first))
     }
 
     /// Initialise the places for published statistics in an object of this tree, which no other thread has.
@@ -159,14 +159,14 @@ impl Tree {
 /// The object of an id, with a handle for the caller, if it is still in that incarnation. `number` is that of a group
 /// that exists or existed. Takes no lock.
 pub(crate) fn pin(number: u32, of: Generation) -> Option<&'static Counter> {
-    let group = node(directory().object(number)?.cast());
+    let group = counter_in(directory().object(number)?.cast());
     group.state().try_pin(of).then_some(group)
 }
 
 /// The group of that number, which exists. Takes no lock.
 #[inline]
 pub(crate) fn group(number: u32) -> Option<&'static Counter> {
-    Some(node(directory().object(number)?.cast()))
+    Some(counter_in(directory().object(number)?.cast()))
 }
 
 /// Initialise a counter, unless a thread has done so before. Returns whether this call did.
@@ -187,7 +187,7 @@ fn make(place: InGroup) -> Result<bool, NoMemory> {
 
 /// The counter in an initialised place, which stays a counter for ever.
 #[allow(unsafe_code)]
-fn node(made: NonNull<Counter>) -> &'static Counter {
+fn counter_in(made: NonNull<Counter>) -> &'static Counter {
     // SAFETY: the counter is initialised. Its chunk is never freed while a thread may use a counter: the process or the
     // model owns the cache.
     unsafe { made.as_ref() }

@@ -110,10 +110,10 @@ impl Stocks {
         // Changes under the tree's lock alone. Few stocks are open near a limit, however many groups there are.
         let below = top.limits.open.load(Ordering::Relaxed) as u32 as usize;
         match scope {
-            Scope::Own => visit(top.header.node()),
+            Scope::Own => visit(top.header.counter()),
             Scope::Subtree if below == 0 => {}
             Scope::Subtree if self.opened.len() / OPENED_COMMON > below => {
-                hierarchy.snapshot().subtree(top.header.node()).for_each(visit);
+                hierarchy.snapshot().subtree(top.header.counter()).for_each(visit);
             }
             Scope::Subtree => {
                 let is_below = |counter: &&'static Counter| {

@@ -227,7 +227,7 @@ impl Known<'_> {
 
 /// Whether the counts below `top` add up. Takes the tree's lock and all locks of its hierarchy.
 pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
-    let top = top.header.node();
+    let top = top.header.counter();
     let _stocks = tree.stocks.lock();
     let hierarchy = tree.hierarchy.snapshot();
     let order = numbered(hierarchy.subtree(top).chain(hierarchy.dying_below(top)).collect());

@@ -49,10 +49,10 @@ impl Charge {
     pub(crate) fn by_force(header: &'static Header, bytes: u64) -> Self {
         let charged = match header.consume(bytes) {
             Consume::Hit => bytes,
-            missed => header.node().force_slow(bytes, missed),
+            missed => header.counter().force_slow(bytes, missed),
         };
         if charged == 0 {
-            zero::hold(header.node());
+            zero::hold(header.counter());
         }
         Charge::new(header, charged)
     }
@@ -84,7 +84,7 @@ impl Charge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn group(&self) -> Group {
-        Group::pinned(self.header.node().first())
+        Group::pinned(self.header.counter().first())
     }
 
     /// Charges `bytes` more, whatever the limits say, as [`Group::charge`] does. Use it for memory that exists already.
@@ -100,7 +100,7 @@ impl Charge {
     pub fn grow(&mut self, bytes: u64) {
         let charged = match self.header.consume(bytes) {
             Consume::Hit => bytes,
-            missed => self.header.node().force_slow(bytes, missed),
+            missed => self.header.counter().force_slow(bytes, missed),
         };
         self.grown(charged);
     }
@@ -139,7 +139,7 @@ impl Charge {
         // This does not overflow: usage ends at 2^63, and a charge is a part of usage.
         self.bytes = held + bytes;
         if held == 0 && bytes > 0 {
-            zero::release(self.header.node());
+            zero::release(self.header.counter());
         }
     }
 
@@ -159,7 +159,7 @@ impl Charge {
             return 0;
         }
         if bytes == self.bytes {
-            zero::hold(self.header.node());
+            zero::hold(self.header.counter());
         }
         self.bytes -= bytes;
         uncharge(self.header, bytes);
@@ -211,7 +211,7 @@ impl Charge {
         };
         // One charge becomes two. Where one of them has no bytes, that one needs a handle more.
         if bytes == 0 || left == 0 {
-            zero::hold(self.header.node());
+            zero::hold(self.header.counter());
         }
         self.bytes = left;
         Ok(Charge { header: self.header, bytes })
@@ -228,7 +228,7 @@ impl Charge {
     /// ```
     pub fn take(&mut self) -> Charge {
         // The charge that stays has no bytes, so it needs a handle, also where the charge taken has none.
-        zero::hold(self.header.node());
+        zero::hold(self.header.counter());
         Charge { header: self.header, bytes: std::mem::take(&mut self.bytes) }
     }
 
@@ -279,8 +279,8 @@ impl Charge {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn transfer(&mut self, to: &Group) -> Result<(), ChargeError> {
-        let from = self.header.node();
-        let to = transfer(from, to.node(), self.bytes).map_err(|failure| match failure {
+        let from = self.header.counter();
+        let to = transfer(from, to.first(), self.bytes).map_err(|failure| match failure {
             TransferFailure::OtherTree => {
                 ChargeError::OtherRuntime { from: Group::pinned(from.first()), to: to.clone() }
             }
@@ -323,7 +323,7 @@ fn drop_slow(header: &Header, bytes: u64, missed: Put) {
     if bytes > 0 {
         header.uncharge_slow(bytes, missed);
     } else {
-        zero::release(header.node());
+        zero::release(header.counter());
     }
 }
 

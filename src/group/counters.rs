@@ -116,7 +116,7 @@ impl Group {
     pub fn try_charge_set(&self, amounts: &[(Counter, u64)]) -> Result<ChargeSet, ChargeError> {
         let mut charges = SmallVec::with_capacity(amounts.len());
         for &(counter, bytes) in amounts.iter().rev() {
-            let header = self.counter(counter)?.node.header;
+            let header = self.counter(counter)?.counter.header;
             match header.consume_open(bytes) {
                 Consume::Hit => {}
                 missed => try_charge_slow(header, bytes, missed)?,
@@ -143,15 +143,15 @@ impl Group {
     /// ```
     pub fn counter(&self, counter: Counter) -> Result<GroupCounter<'_>, ChargeError> {
         let unknown = || ChargeError::UnknownCounter { group: self.clone(), counter: counter.number };
-        let declared = counter.number.checked_sub(1).and_then(|at| self.node().tree().further.get(at));
+        let declared = counter.number.checked_sub(1).and_then(|at| self.first().tree().further.get(at));
         let known = counter.number == 0 || declared.is_some_and(|further| further.builder == counter.of);
-        let found = self.node().group().nth(counter.number).filter(|_| known).ok_or_else(unknown)?;
-        Ok(GroupCounter { group: self, node: found })
+        let found = self.first().group().nth(counter.number).filter(|_| known).ok_or_else(unknown)?;
+        Ok(GroupCounter { group: self, counter: found })
     }
 
     /// [`try_charge`](Self::try_charge) on the counter of that number. The caller knows that the group has it.
     pub(crate) fn try_charge_number(&self, counter: usize, bytes: u64) -> Result<Charge, ChargeError> {
-        let counter = self.node().group().nth(counter).unwrap_or(self.node());
+        let counter = self.first().group().nth(counter).unwrap_or(self.first());
         match counter.header.consume_open(bytes) {
             Consume::Hit => {}
             missed => try_charge_slow(counter.header, bytes, missed)?,
@@ -161,12 +161,12 @@ impl Group {
 
     /// [`charge`](Self::charge) on the counter of that number. The caller knows that the group has it.
     pub(crate) fn charge_number(&self, counter: usize, bytes: u64) -> Charge {
-        let counter = self.node().group().nth(counter).unwrap_or(self.node());
+        let counter = self.first().group().nth(counter).unwrap_or(self.first());
         Charge::by_force(counter.header, bytes)
     }
 
     pub(crate) fn memory(&self) -> GroupCounter<'_> {
-        GroupCounter { group: self, node: self.node() }
+        GroupCounter { group: self, counter: self.first() }
     }
 }
 
@@ -186,28 +186,28 @@ impl Group {
 #[derive(Clone, Copy)]
 pub struct GroupCounter<'a> {
     group: &'a Group,
-    pub(crate) node: &'static object::Counter,
+    pub(crate) counter: &'static object::Counter,
 }
 
 impl GroupCounter<'_> {
     /// Returns `memory`, or the name that the builder gave the counter.
     pub fn name(&self) -> &str {
-        self.node.further_name().unwrap_or("memory")
+        self.counter.further_name().unwrap_or("memory")
     }
 
     /// Returns live charge and credit, in bytes.
     pub fn usage(&self) -> u64 {
-        self.node.usage()
+        self.counter.usage()
     }
 
     /// Returns the credit, in bytes.
     pub fn stocked(&self) -> u64 {
-        slow_path(|_, _| credit::stocked(self.node.tree(), self.node))
+        slow_path(|_, _| credit::stocked(self.counter.tree(), self.counter))
     }
 
     /// Returns the bound on credit, in bytes.
     pub fn stocked_bound(&self) -> u64 {
-        self.node.bound()
+        self.counter.bound()
     }
 
     /// Returns usage minus credit, in bytes.
@@ -219,27 +219,27 @@ impl GroupCounter<'_> {
 
     /// Returns the bytes above max.
     pub fn forced(&self) -> u64 {
-        self.node.forced()
+        self.counter.forced()
     }
 
     /// Returns the highest usage, in bytes.
     pub fn peak(&self) -> u64 {
-        self.node.peaks().ever()
+        self.counter.peaks().ever()
     }
 
     /// Opens a peak of the caller's own.
     pub fn peak_window(&self) -> PeakWindow {
-        PeakWindow::open(self.node, Box::new(self.group.clone()))
+        PeakWindow::open(self.counter, Box::new(self.group.clone()))
     }
 
     /// Returns the number of charges refused here.
     pub fn refused(&self) -> u64 {
-        self.node.refusals()
+        self.counter.refusals()
     }
 
     /// Returns the max in bytes, `u64::MAX` where there is none.
     pub fn max(&self) -> u64 {
-        self.node.max()
+        self.counter.max()
     }
 
     /// Does what [`Group::set_max`] does. It may block: in async code use [`set_max_now`](Self::set_max_now).
@@ -250,7 +250,7 @@ impl GroupCounter<'_> {
     pub fn set_max(&self, limit: Limit) -> Result<u64, LimitError> {
         let excess = self.set_max_now(limit)?;
         // Reclaimers and victims give memory back and no other resource.
-        Ok(if self.node.is_memory() { self.group.shrink_to_max() } else { excess })
+        Ok(if self.counter.is_memory() { self.group.shrink_to_max() } else { excess })
     }
 
     /// Does what [`Group::set_max_now`] does.
@@ -263,28 +263,28 @@ impl GroupCounter<'_> {
     }
 
     pub(crate) fn set(&self, kind: LimitKind, limit: Limit) -> Result<u64, LimitError> {
-        let set = slow_path(|_, _| limits::set(self.node, kind, limit));
+        let set = slow_path(|_, _| limits::set(self.counter, kind, limit));
         set.map_err(|none| self.group.limit_error(kind, none))
     }
 
     /// Reads the events of this counter in the subtree, as [`Group::events`] does. The events of memory are those of
     /// the group.
     pub fn events(&self) -> Events {
-        Events::read(self.group, self.node, false)
+        Events::read(self.group, self.counter, false)
     }
 
     /// Reads the events of this counter in this group alone, as [`Group::events_local`] does.
     pub fn events_local(&self) -> Events {
-        Events::read(self.group, self.node, true)
+        Events::read(self.group, self.counter, true)
     }
 
     /// Takes all credit back. Returns its bytes.
     pub fn drain(&self) -> u64 {
-        slow_path(|_, _| self.node.tree().drain(self.node))
+        slow_path(|_, _| self.counter.tree().drain(self.counter))
     }
 
     /// Changes the batch of this counter to `bytes`, here and in all groups below.
     pub fn set_batch(&self, bytes: u64) {
-        slow_path(|_, _| self.node.tree().set_batch(self.node, bytes.min(crate::counter::config::BATCH_MAX)));
+        slow_path(|_, _| self.counter.tree().set_batch(self.counter, bytes.min(crate::counter::config::BATCH_MAX)));
     }
 }

@@ -88,7 +88,7 @@ impl Group {
     /// ```
     pub fn diagnose(&self) -> Diagnosis {
         slow_path(|_, _| {
-            let group = self.node();
+            let group = self.first();
             let mut rows = credit::figures(group.tree(), group, Row::of);
             let own = rows.remove(0);
             rows.sort_by_key(|row| std::cmp::Reverse(row.usage));
@@ -113,7 +113,7 @@ impl Group {
         let every = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
         // 0: never.
         let due = |last: u64| (last == 0 || now - last.min(now) >= every).then_some(now.max(1));
-        self.node().dumped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due).ok()?;
+        self.first().dumped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due).ok()?;
         Some(self.diagnose())
     }
 }

@@ -27,14 +27,14 @@ pub struct Events {
     counts: [u64; Event::ALL.len()],
     /// Keeps the counter.
     _group: Group,
-    node: &'static Counter,
+    counter: &'static Counter,
     local: bool,
 }
 
 impl Events {
     pub(crate) fn read(group: &Group, counter: &'static Counter, local: bool) -> Events {
         let counts = Event::ALL.map(|event| events::read(counter, event, local));
-        Events { counts, _group: group.clone(), node: counter, local }
+        Events { counts, _group: group.clone(), counter, local }
     }
 
     /// Returns how often `event` had happened.
@@ -105,7 +105,7 @@ impl Events {
     }
 
     fn listener(&self, event: Event) -> ListenerGuard {
-        listeners::wait(self.node, event, self.local, self.get(event))
+        listeners::wait(self.counter, event, self.local, self.get(event))
     }
 }
 
@@ -165,7 +165,7 @@ impl fmt::Debug for Subscription {
 impl Happened {
     /// Returns the group whose listener this is. The event happened there or below.
     pub fn group(&self) -> Group {
-        Group::pinned(self.group.node())
+        Group::pinned(self.group.counter())
     }
 }
 
@@ -180,7 +180,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn events(&self) -> Events {
-        Events::read(self, self.node(), false)
+        Events::read(self, self.first(), false)
     }
 
     /// Reads what happened to the limits of this group alone.
@@ -197,7 +197,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn events_local(&self) -> Events {
-        Events::read(self, self.node(), true)
+        Events::read(self, self.first(), true)
     }
 
     /// Registers `listener`, to be called after `event` has happened here or below.
@@ -229,6 +229,6 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn on_event(&self, event: Event, listener: impl Fn(&Happened) + Send + Sync + 'static) -> Subscription {
-        Subscription { _listener: listeners::call(self.node(), event, Box::new(listener)) }
+        Subscription { _listener: listeners::call(self.first(), event, Box::new(listener)) }
     }
 }

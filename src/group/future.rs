@@ -73,14 +73,14 @@ impl ChargeFuture {
     /// A walk has charged it. A delay may follow.
     fn charged(&mut self) {
         let charge = Charge::new(self.group.header, self.bytes);
-        let until = Instant::now() + throttle::delay_after(self.group.node(), false).min(TIME_MAX);
+        let until = Instant::now() + throttle::delay_after(self.group.first(), false).min(TIME_MAX);
         self.state = State::Delayed { until, alarm: None, charge };
     }
 
     /// Whether it is not charged yet, or delayed. A wake follows when that is over.
     fn is_held_up(&mut self, waker: &Waker) -> bool {
         let State::Delayed { until, alarm, .. } = &mut self.state else { return true };
-        let group = self.group.node();
+        let group = self.group.first();
         if self.undelayed || is_over(*until) || !throttle::is_delayed(group) {
             return false;
         }
@@ -100,7 +100,7 @@ impl Future for ChargeFuture {
     type Output = Result<Charge, ChargeError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let (counter, bytes, waker) = (self.group.node(), self.bytes, context.waker());
+        let (counter, bytes, waker) = (self.group.first(), self.bytes, context.waker());
         let mut ended = None;
         if let State::New = self.state {
             match self.group.header.consume_open(self.bytes) {

@@ -42,8 +42,8 @@ impl Group {
     /// ```
     pub fn set_high(&self, limit: Limit) -> Result<u64, LimitError> {
         self.memory().set(LimitKind::High, limit)?;
-        throttle::shrink_to_high(self.node());
-        Ok(high::above(self.node()))
+        throttle::shrink_to_high(self.first());
+        Ok(high::above(self.first()))
     }
 
     /// Returns the high in bytes, `u64::MAX` where there is none. One load.
@@ -53,7 +53,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn high(&self) -> u64 {
-        self.node().high_mark()
+        self.first().high_mark()
     }
 
     /// Returns how long a charge of `bytes` that walks the tree would be delayed now: the greatest delay among this
@@ -73,7 +73,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn high_delay(&self, bytes: u64) -> Duration {
-        throttle::delay_now(self.node(), bytes)
+        throttle::delay_now(self.first(), bytes)
     }
 
     /// [`try_charge`](Self::try_charge) that neither sleeps nor waits for other threads: for async code, and for
@@ -107,9 +107,9 @@ impl Group {
         let delay = match self.header.consume_open(bytes) {
             Consume::Hit => Duration::ZERO,
             missed => {
-                let charged = plain::charge(self.node(), bytes, missed, Patience::None);
-                charged.map_err(|failure| ChargeError::new(failure, self.node(), bytes))?;
-                throttle::delay_after(self.node(), false)
+                let charged = plain::charge(self.first(), bytes, missed, Patience::None);
+                charged.map_err(|failure| ChargeError::new(failure, self.first(), bytes))?;
+                throttle::delay_after(self.first(), false)
             }
         };
         Ok((Charge::new(self.header, bytes), delay))

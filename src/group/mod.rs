@@ -120,8 +120,8 @@ impl Group {
     }
 
     #[inline(always)]
-    pub(crate) fn node(&self) -> &'static object::Counter {
-        self.header.node()
+    pub(crate) fn first(&self) -> &'static object::Counter {
+        self.header.counter()
     }
 
     /// Returns the group's id, which names it for as long as the process runs.
@@ -133,13 +133,13 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn id(&self) -> GroupId {
-        GroupId { number: self.node().number, generation: self.node().state().generation() }
+        GroupId { number: self.first().number, generation: self.first().state().generation() }
     }
 }
 
 impl Clone for Group {
     fn clone(&self) -> Self {
-        Group::pinned(self.node())
+        Group::pinned(self.first())
     }
 }
 
@@ -147,7 +147,7 @@ impl Drop for Group {
     #[inline]
     fn drop(&mut self) {
         if !model_failed() {
-            zero::release(self.node());
+            zero::release(self.first());
         }
     }
 }
@@ -237,7 +237,7 @@ impl Group {
 #[cold]
 #[inline(never)]
 fn try_charge_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
-    let counter = header.node();
+    let counter = header.counter();
     let charged = plain::charge(counter, bytes, missed, Patience::Others);
     charged.map_err(|failure| ChargeError::new(failure, counter, bytes))?;
     // The charge keeps the group.

@@ -185,8 +185,8 @@ impl Group {
     }
 
     fn node_stats(&self, stat: Stat, freshness: Freshness) -> NodeStats {
-        let read = node_stats::read(self.node(), stat, freshness);
-        let nodes = self.node().tree().numa().topology.nodes().zip(read.nodes).collect();
+        let read = node_stats::read(self.first(), stat, freshness);
+        let nodes = self.first().tree().numa().topology.nodes().zip(read.nodes).collect();
         NodeStats { nodes, unplaced: read.unplaced, max_error: read.max_error }
     }
 
@@ -198,7 +198,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn numa_table(&self) -> NumaTable {
-        let items = stats::coordinator(self.node()).items.iter();
+        let items = stats::coordinator(self.first()).items.iter();
         let mut freshness = Freshness::Exact;
         // Only the first row flushes. The other rows read what it published.
         let row = |item: Item<'_>| {

@@ -29,7 +29,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_observe_only(&self, observe: bool) {
-        slow_path(|_, _| observe::set(self.node(), observe));
+        slow_path(|_, _| observe::set(self.first(), observe));
         if !observe && !self.is_observe_only() {
             self.shrink_all();
         }
@@ -45,6 +45,6 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn is_observe_only(&self) -> bool {
-        self.node().is_observed()
+        self.first().is_observed()
     }
 }

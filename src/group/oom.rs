@@ -39,12 +39,12 @@ impl fmt::Debug for CancelHook {
 impl Cancel {
     /// Returns the group whose hook this is.
     pub fn group(&self) -> Group {
-        Group::pinned(self.group.node())
+        Group::pinned(self.group.counter())
     }
 
     /// Returns the group whose max is met.
     pub fn domain(&self) -> Group {
-        Group::pinned(self.domain.node())
+        Group::pinned(self.domain.counter())
     }
 }
 
@@ -56,7 +56,7 @@ impl Group {
     ///
     /// See [`OomPolicy`] for an example.
     pub fn set_oom_policy(&self, policy: OomPolicy) {
-        policy::set_own(self.node(), policy);
+        policy::set_own(self.first(), policy);
     }
 
     /// Returns the group's own policy, as it was set.
@@ -66,7 +66,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn oom_policy(&self) -> OomPolicy {
-        policy::own(self.node())
+        policy::own(self.first())
     }
 
     /// Registers `hook`, to be called when this group is chosen to give its memory back. The hook tells the work in
@@ -81,7 +81,7 @@ impl Group {
     ///
     /// See [`OomPolicy`] for an example.
     pub fn on_cancel(&self, hook: impl Fn(&Cancel) + Send + Sync + 'static) -> CancelHook {
-        CancelHook { _guard: victims::hook(self.node(), Box::new(hook)) }
+        CancelHook { _guard: victims::hook(self.first(), Box::new(hook)) }
     }
 
     /// Sets whether the whole subtree of this group is compared as one, and is cancelled where any group in it is
@@ -97,12 +97,12 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn set_oom_group(&self, together: bool) {
-        policy::set_mark(self.node(), TOGETHER, together);
+        policy::set_mark(self.first(), TOGETHER, together);
     }
 
     /// Returns the setting of [`set_oom_group`](Self::set_oom_group).
     pub fn oom_group(&self) -> bool {
-        policy::has_mark(self.node(), TOGETHER)
+        policy::has_mark(self.first(), TOGETHER)
     }
 
     /// Sets whether this group and all groups below it are never cancelled, not even with the subtree that they are in.
@@ -116,11 +116,11 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn set_oom_exempt(&self, exempt: bool) {
-        policy::set_mark(self.node(), EXEMPT, exempt);
+        policy::set_mark(self.first(), EXEMPT, exempt);
     }
 
     /// Returns the group's own setting of [`set_oom_exempt`](Self::set_oom_exempt).
     pub fn oom_exempt(&self) -> bool {
-        policy::has_mark(self.node(), EXEMPT)
+        policy::has_mark(self.first(), EXEMPT)
     }
 }

@@ -143,7 +143,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn limits(&self) -> Limits {
-        let set = |kind| limits::set_to(self.node(), kind);
+        let set = |kind| limits::set_to(self.first(), kind);
         let limits = Limits::new().max(set(LimitKind::Max)).min(set(LimitKind::Min)).low(set(LimitKind::Low));
         limits.soft(set(LimitKind::Soft)).high(set(LimitKind::High))
     }
@@ -156,7 +156,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn soft(&self) -> u64 {
-        limits::value(self.node(), LimitKind::Soft)
+        limits::value(self.first(), LimitKind::Soft)
     }
 
     /// Returns the max in bytes, `u64::MAX` where there is none. One load.
@@ -167,7 +167,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn max(&self) -> u64 {
-        self.node().max()
+        self.first().max()
     }
 
     /// Returns the bytes that reclaim never touches, 0 by default. One load.
@@ -178,7 +178,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn min(&self) -> u64 {
-        limits::value(self.node(), LimitKind::Min)
+        limits::value(self.first(), LimitKind::Min)
     }
 
     /// Returns the bytes that reclaim touches last, 0 by default. One load.
@@ -189,7 +189,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn low(&self) -> u64 {
-        limits::value(self.node(), LimitKind::Low)
+        limits::value(self.first(), LimitKind::Low)
     }
 
     /// Returns the sum over the children of min(usage, min), in bytes. One load. Exact at every quiescent point.
@@ -200,7 +200,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn children_min_usage(&self) -> u64 {
-        self.node().children_protected(crate::counter::protection::Protection::Min)
+        self.first().children_protected(crate::counter::protection::Protection::Min)
     }
 
     /// Returns the sum over the children of min(usage, low), in bytes. One load. Exact at every quiescent point.
@@ -211,7 +211,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn children_low_usage(&self) -> u64 {
-        self.node().children_protected(crate::counter::protection::Protection::Low)
+        self.first().children_protected(crate::counter::protection::Protection::Low)
     }
 
     /// Changes the batch of this group and all groups below it to `bytes`, at most 1 TiB. 0 switches their stock off,
@@ -260,7 +260,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn usage(&self) -> u64 {
-        self.node().usage()
+        self.first().usage()
     }
 
     /// Returns [`usage`](Self::usage) minus [`stocked`](Self::stocked), in bytes: what charges hold. It costs what
@@ -299,7 +299,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn stocked_bound(&self) -> u64 {
-        self.node().bound()
+        self.first().bound()
     }
 
     /// Returns the bytes above max, by forced charges or because max was set below usage. It falls as bytes are given
@@ -313,7 +313,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn forced(&self) -> u64 {
-        self.node().forced()
+        self.first().forced()
     }
 
     /// Returns the highest usage that admitted charges left behind, in bytes, credit included. One load.
@@ -372,8 +372,8 @@ impl Group {
     /// ```
     pub fn usage_local(&self) -> u64 {
         slow_path(|_, _| {
-            let shape = self.node().tree().hierarchy.snapshot();
-            let below = shape.children(self.node()).map(|child| child.usage()).fold(0, u64::saturating_add);
+            let shape = self.first().tree().hierarchy.snapshot();
+            let below = shape.children(self.first()).map(|child| child.usage()).fold(0, u64::saturating_add);
             self.usage().saturating_sub(below)
         })
     }
@@ -390,7 +390,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn stocked_local(&self) -> u64 {
-        slow_path(|_, _| credit::stocked_local(self.node().tree(), self.node()))
+        slow_path(|_, _| credit::stocked_local(self.first().tree(), self.first()))
     }
 
     /// Returns [`usage_local`](Self::usage_local) minus [`stocked_local`](Self::stocked_local), in bytes.

@@ -79,12 +79,12 @@ impl fmt::Debug for Registration {
 impl ReclaimContext<'_> {
     /// Returns the group whose turn it is: the reclaimer's own, or the nearest group above where that went offline.
     pub fn group(&self) -> Group {
-        Group::pinned(self.group.node())
+        Group::pinned(self.group.counter())
     }
 
     /// Returns the group that is under pressure: [`group`](Self::group) or one above it.
     pub fn target(&self) -> Group {
-        Group::pinned(self.target.node())
+        Group::pinned(self.target.counter())
     }
 }
 
@@ -97,8 +97,8 @@ impl Group {
     /// See [`Reclaim`] for an example.
     pub fn register_reclaimer(&self, reclaimer: Arc<dyn Reclaim>, priority: Priority) -> Registration {
         let reclaimer = Reclaimer::new(reclaimer, priority);
-        let tree = self.node().incarnation().tree.counted();
-        slow_path(|_, _| registrations::register(self.node(), &reclaimer));
+        let tree = self.first().incarnation().tree.counted();
+        slow_path(|_, _| registrations::register(self.first(), &reclaimer));
         Registration { tree, reclaimer }
     }
 
@@ -125,7 +125,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn reclaim(&self, bytes: u64) -> Result<ReclaimReport, ReclaimError> {
-        repeat::reclaim_now(self.node(), bytes).ok_or_else(|| ReclaimError::InReclaim { group: self.clone() })
+        repeat::reclaim_now(self.first(), bytes).ok_or_else(|| ReclaimError::InReclaim { group: self.clone() })
     }
 
     /// Keeps `bytes` below max for charges that are made inside reclaim: by a cache that must allocate to evict, or a
@@ -143,8 +143,8 @@ impl Group {
     /// ```
     pub fn set_reserve(&self, bytes: u64) {
         slow_path(|_, _| {
-            let _limits = self.node().tree().stocks.lock();
-            self.node().set_reserve(bytes);
+            let _limits = self.first().tree().stocks.lock();
+            self.first().set_reserve(bytes);
         });
     }
 
@@ -155,7 +155,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn reserve(&self) -> u64 {
-        self.node().reserve_wanted()
+        self.first().reserve_wanted()
     }
 
     /// Returns whether usage is above the soft limit. Pressure from here or above asks such a group, and all groups
@@ -171,7 +171,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn is_in_excess(&self) -> bool {
-        self.node().is_in_excess()
+        self.first().is_in_excess()
     }
 
     /// Returns the number of groups below, at any depth, that are above their soft limits. The call takes the lock of
@@ -188,7 +188,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn children_in_excess(&self) -> u64 {
-        slow_path(|_, _| excess::count_below(self.node()))
+        slow_path(|_, _| excess::count_below(self.first()))
     }
 
     /// Returns whether pressure on `root` asks this group in its first pass. It does where this group is above its soft
@@ -207,7 +207,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn is_soft_eligible(&self, root: &Group) -> bool {
-        excess::is_soft_eligible(self.node(), root.node())
+        excess::is_soft_eligible(self.first(), root.first())
     }
 
     /// Returns the bytes of usage that min protects against pressure on `root`: this group's share of what the groups
@@ -225,7 +225,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn effective_min(&self, root: &Group) -> u64 {
-        effective::protected(self.node(), Protection::Min, root.node())
+        effective::protected(self.first(), Protection::Min, root.first())
     }
 
     /// Returns the bytes of usage that low protects against pressure on `root`, as
@@ -240,20 +240,20 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn effective_low(&self, root: &Group) -> u64 {
-        effective::protected(self.node(), Protection::Low, root.node())
+        effective::protected(self.first(), Protection::Low, root.first())
     }
 
     /// Reclaims from each group whose max has moved and that is above it, and then cancels. Returns the bytes that this
     /// group is above its own max afterwards.
     pub(crate) fn shrink_to_max(&self) -> u64 {
-        let own = self.node();
+        let own = self.first();
         let mut request = Request::new(ReclaimCause::Lowered, deadline(own));
         let percents = slow_path(|_, _| own.tree().stocks.lock().percents);
         if percents {
             // A percentage of this max has moved with it.
             let follows = |group: &Counter, kind| matches!(limits::set_to(group, kind), Limit::Percent(_));
             for descendant in self.descendants() {
-                let group = descendant.node();
+                let group = descendant.first();
                 if follows(group, LimitKind::Max) {
                     shrink(group, &mut request);
                     cancel_excess(group);
@@ -270,9 +270,9 @@ impl Group {
     /// Reclaims what is above a max, here and below, as far as reclaimers give it: limits that were only observed act
     /// again.
     pub(crate) fn shrink_all(&self) {
-        let mut request = Request::new(ReclaimCause::Lowered, deadline(self.node()));
+        let mut request = Request::new(ReclaimCause::Lowered, deadline(self.first()));
         for group in self.descendants().chain([self.clone()]) {
-            shrink(group.node(), &mut request);
+            shrink(group.first(), &mut request);
         }
     }
 }

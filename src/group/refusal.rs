@@ -44,7 +44,7 @@ pub struct Refusal {
 impl Refusal {
     /// Takes handles of its own. The requester keeps the levels, and the caller keeps the requester.
     pub(super) fn new(requester: &'static Counter, requested: u64, refusal: &refusal::Refusal<'_>) -> Refusal {
-        let level = refusal.level.header.node();
+        let level = refusal.level.header.counter();
         Refusal {
             group: Group::pinned(level.first()),
             requester: Group::pinned(requester.first()),
@@ -93,7 +93,7 @@ impl Refusal {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn counter(&self) -> Option<&str> {
-        self.group.node().group().nth(self.counter.into())?.further_name()
+        self.group.first().group().nth(self.counter.into())?.further_name()
     }
 
     /// Returns the bytes asked for.

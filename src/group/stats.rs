@@ -47,7 +47,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn read_stale(&self) -> Stats {
-        stats::read(self.node(), Freshness::Stale)
+        stats::read(self.first(), Freshness::Stale)
     }
 
     /// Reads figures that miss at most one batch for each writer of what was written before the call. The read flushes
@@ -74,7 +74,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn read(&self) -> Stats {
-        stats::read(self.node(), Freshness::Threshold)
+        stats::read(self.first(), Freshness::Threshold)
     }
 
     /// Reads figures that miss at most `max_error` grains of each item's unit ([`Unit::grain`](crate::Unit::grain)) of
@@ -91,7 +91,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn read_within(&self, max_error: u64) -> Stats {
-        stats::read(self.node(), Freshness::Within(max_error))
+        stats::read(self.first(), Freshness::Within(max_error))
     }
 
     /// Reads figures with everything that was written before the call.
@@ -120,7 +120,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn read_exact(&self) -> Stats {
-        stats::read(self.node(), Freshness::Exact)
+        stats::read(self.first(), Freshness::Exact)
     }
 
     /// Publishes everything that was written in this subtree before the call. Costs half of
@@ -137,7 +137,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn flush(&self) {
-        stats::flush(self.node(), Unlist::Many);
+        stats::flush(self.first(), Unlist::Many);
     }
 
     /// Does what [`flush`](Self::flush) does where more than [`read`](Self::read) allows may be missing, and only while
@@ -153,7 +153,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn flush_ratelimited(&self) -> bool {
-        stats::flush_ratelimited(self.node())
+        stats::flush_ratelimited(self.first())
     }
 }
 

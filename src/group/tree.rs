@@ -47,7 +47,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn create(&self, name: &str, limits: Limits) -> Result<Group, CreateError> {
-        let (group, parent) = (self.node(), || self.clone());
+        let (group, parent) = (self.first(), || self.clone());
         let fault = |fault| CreateError::Name { parent: parent(), name: name.into(), fault };
         if let Some(length) = fault_of_length(name) {
             return Err(fault(length));
@@ -107,7 +107,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn name(&self) -> &str {
-        self.node().name()
+        self.first().name()
     }
 
     /// Returns the names from the root to here, as in `/acme/q17`; the root is `/`. It works on a group that is
@@ -120,7 +120,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn path(&self) -> String {
-        self.node().path()
+        self.first().path()
     }
 
     /// Returns the group above, `None` for the root. It works on a group that is offline, too.
@@ -132,7 +132,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn parent(&self) -> Option<Group> {
-        self.node().incarnation().parent.map(Group::pinned)
+        self.first().incarnation().parent.map(Group::pinned)
     }
 
     /// Returns the groups above, nearest first.
@@ -157,7 +157,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn children(&self) -> Vec<Group> {
-        slow_path(|_, _| self.node().tree().hierarchy.snapshot().children(self.node()).map(Group::pinned).collect())
+        slow_path(|_, _| self.first().tree().hierarchy.snapshot().children(self.first()).map(Group::pinned).collect())
     }
 
     /// Returns the groups below that are online, parents first. Groups may be created and go offline meanwhile: the
@@ -206,11 +206,11 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn offline(&self) -> Result<(), OfflineError> {
-        let gone = slow_path(|_, _| offline::offline(self.node().tree(), self.node()));
+        let gone = slow_path(|_, _| offline::offline(self.first().tree(), self.first()));
         gone.map_err(|HasChildren(children)| OfflineError { group: self.clone(), children })?;
         // What threads write from here on goes up with a later flush, or with the release.
-        stats::flush(self.node(), Unlist::Never);
-        self.node().tree().own_has_gone_offline(self.node());
+        stats::flush(self.first(), Unlist::Never);
+        self.first().tree().own_has_gone_offline(self.first());
         Ok(())
     }
 
@@ -225,9 +225,9 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn offline_tree(&self) {
-        slow_path(|_, _| offline::offline_tree(self.node().tree(), self.node()));
-        stats::flush(self.node(), Unlist::Never);
-        self.node().tree().own_has_changed();
+        slow_path(|_, _| offline::offline_tree(self.first().tree(), self.first()));
+        stats::flush(self.first(), Unlist::Never);
+        self.first().tree().own_has_changed();
     }
 
     /// Returns whether the group is offline. One load.
@@ -240,7 +240,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn is_offline(&self) -> bool {
-        self.node().state().is_offline()
+        self.first().state().is_offline()
     }
 }
 

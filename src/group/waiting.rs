@@ -56,9 +56,9 @@ impl Group {
             Consume::Hit => {}
             missed => {
                 let until = Instant::now().checked_add(time);
-                let charged = plain::charge(self.node(), bytes, missed, Patience::Until(until));
-                charged.map_err(|failure| ChargeError::new(failure, self.node(), bytes))?;
-                throttle::sleep_after(self.node());
+                let charged = plain::charge(self.first(), bytes, missed, Patience::Until(until));
+                charged.map_err(|failure| ChargeError::new(failure, self.first(), bytes))?;
+                throttle::sleep_after(self.first());
             }
         }
         Ok(Charge::new(self.header, bytes))
@@ -95,10 +95,10 @@ impl Group {
     fn charge_over(&self, bytes: u64) -> Result<Charge, ChargeError> {
         match self.header.consume_open(bytes) {
             Consume::Hit => {}
-            missed => match plain::charge_without_victims(self.node(), bytes, missed) {
-                Ok(()) => throttle::sleep_after(self.node()),
+            missed => match plain::charge_without_victims(self.first(), bytes, missed) {
+                Ok(()) => throttle::sleep_after(self.first()),
                 Err(ChargeFailure::Offline) => {
-                    return Err(ChargeError::new(ChargeFailure::Offline, self.node(), bytes));
+                    return Err(ChargeError::new(ChargeFailure::Offline, self.first(), bytes));
                 }
                 Err(_) => return Ok(self.charge(bytes)),
             },
@@ -160,6 +160,6 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn waiting(&self) -> usize {
-        line::length(self.node())
+        line::length(self.first())
     }
 }

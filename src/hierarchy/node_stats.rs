@@ -67,7 +67,7 @@ pub(crate) fn account_at_hand(header: &Header, scope: StatScope, stat: Stat, del
 /// Announces what [`account_at_hand`] has added, where it returned that this is due.
 #[cold]
 pub(crate) fn announce(header: &Header, scope: StatScope) {
-    let group = header.node().first();
+    let group = header.counter().first();
     if let Some(coordinator) = stats::coordinator_of(group) {
         stats::list_and_announce(group, coordinator, scope);
     }
@@ -88,7 +88,7 @@ fn add_to(header: &Header, scope: StatScope, stat: Stat, delta: i64) -> Added {
 #[cold]
 #[inline(never)]
 fn account_slow(header: &Header, scope: StatScope, stat: Stat, delta: i64, added: Added) -> Option<Above> {
-    let group = header.node().first();
+    let group = header.counter().first();
     let coordinator = stats::coordinator_of(group)?;
     if added == Added::Due {
         stats::list_and_announce(group, coordinator, scope);
@@ -109,7 +109,7 @@ fn account_slow(header: &Header, scope: StatScope, stat: Stat, delta: i64, added
 
 #[cold]
 fn unaccount_above(header: &Header, scope: StatScope, above: Above, stat: Stat, delta: i64) {
-    let group = header.node().first();
+    let group = header.counter().first();
     let level = if above == ROOT { group.path_to_root().last() } else { group.path_to_root().nth(above.into()) };
     if let (Some(coordinator), Some(level)) = (stats::coordinator_of(group), level) {
         stats::add_without_cells(level, coordinator, Addition { scope, stat, delta });

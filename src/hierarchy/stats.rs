@@ -132,7 +132,7 @@ pub(crate) fn add(header: &Header, stat: Stat, delta: i64) {
 #[cold]
 #[inline(never)]
 fn add_slow(header: &Header, stat: Stat, delta: i64, added: Added) {
-    let group = header.node().first();
+    let group = header.counter().first();
     let Some(stats) = coordinator_of(group) else { return };
     if added == Added::Due {
         // An addition of zero changes no figure, so it makes no writer. The addition that made the announcement due has

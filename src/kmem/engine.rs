@@ -9,34 +9,34 @@ use crate::thread::directory::Header;
 /// What a group's runtime knows of nodes.
 #[inline]
 pub(super) fn numa(group: &Group) -> &Numa {
-    group.node().tree().numa()
+    group.first().tree().numa()
 }
 
 /// What the runtime of the counter behind a header knows of nodes. A charge keeps the counter, and so the runtime.
 #[inline]
 pub(super) fn numa_behind(header: &Header) -> &Numa {
-    header.node().tree().numa()
+    header.counter().tree().numa()
 }
 
 /// Whether two groups belong to one runtime.
 pub(super) fn are_of_one_runtime(one: &Group, other: &Group) -> bool {
-    std::ptr::eq(one.node().tree(), other.node().tree())
+    std::ptr::eq(one.first().tree(), other.first().tree())
 }
 
 /// The header of a further counter of the group behind a header.
 pub(super) fn further_header(header: &'static Header, counter: usize) -> Option<&'static Header> {
-    header.node().group().nth(counter).map(|counter| counter.header)
+    header.counter().group().nth(counter).map(|counter| counter.header)
 }
 
 /// Whether the group of a charge has statistics in a scope, or may get them.
 pub(super) fn has_or_gets_statistics(charge: &Charge, scope: StatScope) -> bool {
-    has_statistics(charge, scope) || !charge.header().node().state().is_offline()
+    has_statistics(charge, scope) || !charge.header().counter().state().is_offline()
 }
 
 /// Whether the group of a charge has statistics in a scope.
 pub(super) fn has_statistics(charge: &Charge, scope: StatScope) -> bool {
     match scope {
         StatScope::Group => true,
-        StatScope::On(_) => stats::published(charge.header().node(), scope).is_some(),
+        StatScope::On(_) => stats::published(charge.header().counter(), scope).is_some(),
     }
 }

@@ -287,7 +287,7 @@ mod tests {
     /// Which parts of a group exist, each made on first use: statistics, those on nodes, counts of events, a place in
     /// the rings.
     fn made(group: &crate::Group) -> [bool; 4] {
-        let counter = group.node();
+        let counter = group.first();
         [
             stats::published(counter, StatScope::Group).is_some(),
             [0, 1].iter().any(|&at| stats::published(counter, StatScope::On(at)).is_some()),
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(query.events_local().get(Event::Max), 1);
         let held = query.precharge(100).unwrap().account(&Placement::on(NodeId::new(1), 100));
         assert_eq!(made(&query), [true, true, true, false]);
-        let nodes = [0, 1].map(|node| stats::published(query.node(), StatScope::On(node)).is_some());
+        let nodes = [0, 1].map(|node| stats::published(query.first(), StatScope::On(node)).is_some());
         assert_eq!(nodes, [false, true], "on the node where there is memory");
         drop(held);
         query.set_soft(Limit::Bytes(0)).unwrap();
@@ -344,7 +344,7 @@ mod tests {
         refused("first");
         refused("second");
         assert_eq!(runtime.root().events().get(Event::Max), 2);
-        let with_counts = &runtime.root().node().tree().counts.event_counts;
+        let with_counts = &runtime.root().first().tree().counts.event_counts;
         assert_eq!(with_counts.load(Ordering::Relaxed), 1, "the root alone has any");
     }
 }

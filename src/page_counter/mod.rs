@@ -54,7 +54,7 @@ pub struct PageCounter {
 
 /// Keeps a counter and its ancestors in the tree.
 struct Keep {
-    node: &'static Counter,
+    counter: &'static Counter,
     parent: Option<Arc<Keep>>,
 }
 
@@ -63,7 +63,7 @@ impl Drop for Keep {
         if model_failed() {
             return;
         }
-        slow_path(|_, _| retire::retire(self.node));
+        slow_path(|_, _| retire::retire(self.counter));
         // A loop in the place of a recursion, because a tree may be deeper than a stack. Each ancestor drops without a
         // parent to go on to.
         let mut parent = self.parent.take();
@@ -136,7 +136,7 @@ impl PageCounter {
 
     pub(crate) fn child_with_stock(&self, stock: bool) -> PageCounter {
         slow_path(|_, _| {
-            let child = join::child(self.node().tree(), self.node(), stock);
+            let child = join::child(self.counter().tree(), self.counter(), stock);
             PageCounter::keep(child, Some(Arc::clone(&self.keep)))
         })
     }
@@ -152,7 +152,7 @@ impl PageCounter {
     /// ```
     pub fn parent(&self) -> Option<PageCounter> {
         let keep = self.keep.parent.as_ref()?;
-        Some(PageCounter { header: keep.node.header, keep: Arc::clone(keep) })
+        Some(PageCounter { header: keep.counter.header, keep: Arc::clone(keep) })
     }
 
     /// Returns the counter's name in errors and verdicts.
@@ -165,7 +165,7 @@ impl PageCounter {
     /// assert_eq!(refused.level, machine.id(), "who was full");
     /// ```
     pub fn id(&self) -> CounterId {
-        self.node().id()
+        self.counter().id()
     }
 
     pub(crate) fn keep_root(root: &'static Counter) -> PageCounter {
@@ -173,12 +173,12 @@ impl PageCounter {
     }
 
     fn keep(counter: &'static Counter, parent: Option<Arc<Keep>>) -> PageCounter {
-        PageCounter { header: counter.header, keep: Arc::new(Keep { node: counter, parent }) }
+        PageCounter { header: counter.header, keep: Arc::new(Keep { counter, parent }) }
     }
 
     #[inline(always)]
-    pub(crate) fn node(&self) -> &'static Counter {
-        self.keep.node
+    pub(crate) fn counter(&self) -> &'static Counter {
+        self.keep.counter
     }
 }
 
@@ -219,7 +219,7 @@ impl PageCounter {
     #[cold]
     #[inline(never)]
     fn try_charge_slow(&self, n: u64, missed: Consume) -> Result<(), Refused> {
-        self.node().try_charge_slow(n, missed).map_err(|refusal| refusal.refused(self.node(), n))
+        self.counter().try_charge_slow(n, missed).map_err(|refusal| refusal.refused(self.counter(), n))
     }
 
     /// Charges `n` units here and at all ancestors, whatever the limits say. Use it for memory that exists already.
@@ -240,7 +240,7 @@ impl PageCounter {
     pub fn charge(&self, n: u64) {
         match self.header.consume(n) {
             Consume::Hit => {}
-            missed => drop(self.node().force_slow(n, missed)),
+            missed => drop(self.counter().force_slow(n, missed)),
         }
     }
 
@@ -285,7 +285,7 @@ impl PageCounter {
     /// assert_eq!((job.usage(), machine.usage()), (6, 10));
     /// ```
     pub fn cancel(&self, n: u64) {
-        self.node().subtract(n.min(USAGE_MAX));
+        self.counter().subtract(n.min(USAGE_MAX));
     }
 }
 
@@ -315,7 +315,7 @@ impl PageCounter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_max(&self, max: u64) -> Result<(), Busy> {
-        slow_path(|_, _| self.node().tree().set_max(self.node(), max)).map_err(|usage| Busy {
+        slow_path(|_, _| self.counter().tree().set_max(self.counter(), max)).map_err(|usage| Busy {
             level: self.id(),
             usage,
             max,
@@ -333,7 +333,7 @@ impl PageCounter {
     /// assert_eq!(tenant.max(), 100, "busy changes nothing");
     /// ```
     pub fn max(&self) -> u64 {
-        self.node().max()
+        self.counter().max()
     }
 
     /// Sets the units that reclaim never touches. The parent sums what its children protect
@@ -349,7 +349,7 @@ impl PageCounter {
     /// assert_eq!(machine.children_min_usage(), 30, "what is not used needs no protection");
     /// ```
     pub fn set_min(&self, units: u64) {
-        self.node().set_protection(Protection::Min, units);
+        self.counter().set_protection(Protection::Min, units);
     }
 
     /// Returns the units that reclaim never touches, 0 by default. One load.
@@ -362,7 +362,7 @@ impl PageCounter {
     /// assert_eq!((index.min(), index.usage()), (100, 0), "a promise charges nothing");
     /// ```
     pub fn min(&self) -> u64 {
-        self.node().setting(Protection::Min)
+        self.counter().setting(Protection::Min)
     }
 
     /// Sets the units that reclaim touches last. The parent sums what its children protect
@@ -378,7 +378,7 @@ impl PageCounter {
     /// assert_eq!(machine.children_low_usage(), 50);
     /// ```
     pub fn set_low(&self, units: u64) {
-        self.node().set_protection(Protection::Low, units);
+        self.counter().set_protection(Protection::Low, units);
     }
 
     /// Returns the units that reclaim touches last, 0 by default. One load.
@@ -391,7 +391,7 @@ impl PageCounter {
     /// assert_eq!((tenant.low(), tenant.child().low()), (50, 0), "children have their own");
     /// ```
     pub fn low(&self) -> u64 {
-        self.node().setting(Protection::Low)
+        self.counter().setting(Protection::Low)
     }
 
     /// Changes the batch of this counter and all below it to `units`, at most 2^40. 0 switches their stock off.
@@ -410,7 +410,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn set_batch(&self, units: u64) {
-        slow_path(|_, _| self.node().tree().set_batch(self.node(), units.min(BATCH_MAX)));
+        slow_path(|_, _| self.counter().tree().set_batch(self.counter(), units.min(BATCH_MAX)));
     }
 
     /// Returns the units that a thread charges in advance. One load.
@@ -424,7 +424,7 @@ impl PageCounter {
     /// assert_eq!(job.batch(), 16);
     /// ```
     pub fn batch(&self) -> u64 {
-        self.node().batch()
+        self.counter().batch()
     }
 
     /// Takes back all credit of this counter and all below it. Returns its units.
@@ -445,7 +445,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn drain(&self) -> u64 {
-        slow_path(|_, _| self.node().tree().drain(self.node()))
+        slow_path(|_, _| self.counter().tree().drain(self.counter()))
     }
 }
 
@@ -466,7 +466,7 @@ impl Eq for PageCounter {}
 impl fmt::Debug for PageCounter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PageCounter")
-            .field("id", &self.node().id().0)
+            .field("id", &self.counter().id().0)
             .field("usage", &self.usage())
             .field("max", &self.max())
             .finish_non_exhaustive()

@@ -29,7 +29,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn usage(&self) -> u64 {
-        self.node().usage()
+        self.counter().usage()
     }
 
     /// Returns [`usage`](Self::usage) minus [`stocked`](Self::stocked): the units that users hold.
@@ -67,7 +67,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn stocked(&self) -> u64 {
-        slow_path(|_, _| credit::stocked(self.node().tree(), self.node()))
+        slow_path(|_, _| credit::stocked(self.counter().tree(), self.counter()))
     }
 
     /// Returns the published bound on [`stocked`](Self::stocked), in units. It is the sum over the open stocks of the
@@ -83,7 +83,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn stocked_bound(&self) -> u64 {
-        self.node().bound.load(Ordering::Relaxed)
+        self.counter().bound.load(Ordering::Relaxed)
     }
 
     /// Returns the units above max that forced charges put here. One load.
@@ -99,7 +99,7 @@ impl PageCounter {
     /// assert_eq!((job.usage(), job.forced()), (110, 10));
     /// ```
     pub fn forced(&self) -> u64 {
-        self.node().forced()
+        self.counter().forced()
     }
 
     /// Returns the units that forced charges have ever put above max. One load. It may be a little more where such
@@ -114,7 +114,7 @@ impl PageCounter {
     /// assert_eq!((job.forced(), job.forced_total()), (0, 30));
     /// ```
     pub fn forced_total(&self) -> u64 {
-        self.node().forced_total()
+        self.counter().forced_total()
     }
 
     /// Returns the sum over the children of min(usage, min), in units. One load.
@@ -132,7 +132,7 @@ impl PageCounter {
     /// assert_eq!(machine.children_min_usage(), 4 + 10);
     /// ```
     pub fn children_min_usage(&self) -> u64 {
-        self.node().children_protected(Protection::Min)
+        self.counter().children_protected(Protection::Min)
     }
 
     /// Returns the sum over the children of min(usage, low), in units. One load.
@@ -151,7 +151,7 @@ impl PageCounter {
     /// assert_eq!(machine.children_low_usage(), 5);
     /// ```
     pub fn children_low_usage(&self) -> u64 {
-        self.node().children_protected(Protection::Low)
+        self.counter().children_protected(Protection::Low)
     }
 }
 
@@ -173,7 +173,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn peak(&self) -> u64 {
-        self.node().peaks().ever()
+        self.counter().peaks().ever()
     }
 
     /// Opens a peak of the caller's own: the highest usage from now on, or from its last reset.
@@ -192,7 +192,7 @@ impl PageCounter {
     /// assert_eq!((window.peak(), job.peak()), (15, 80));
     /// ```
     pub fn peak_window(&self) -> PeakWindow {
-        PeakWindow::open(self.node(), Box::new(self.clone()))
+        PeakWindow::open(self.counter(), Box::new(self.clone()))
     }
 
     /// Returns the units of usage that min protects against pressure on `root`: this counter's share of what the levels
@@ -215,7 +215,7 @@ impl PageCounter {
     /// assert_eq!(jobs[0].effective_min(&machine), 25, "the tenant has 50 for both");
     /// ```
     pub fn effective_min(&self, root: &PageCounter) -> u64 {
-        effective::protected(self.node(), Protection::Min, root.node())
+        effective::protected(self.counter(), Protection::Min, root.counter())
     }
 
     /// Returns the units of usage that low protects against pressure on `root`, as
@@ -231,7 +231,7 @@ impl PageCounter {
     /// assert_eq!((job.effective_low(&machine), job.effective_low(&job)), (10, 0));
     /// ```
     pub fn effective_low(&self, root: &PageCounter) -> u64 {
-        effective::protected(self.node(), Protection::Low, root.node())
+        effective::protected(self.counter(), Protection::Low, root.counter())
     }
 
     /// Returns the number of charges that were refused at this level. Forced charges are never among them. One load.
@@ -246,7 +246,7 @@ impl PageCounter {
     /// assert_eq!((machine.failcnt(), job.failcnt()), (1, 0));
     /// ```
     pub fn failcnt(&self) -> u64 {
-        self.node().refusals()
+        self.counter().refusals()
     }
 
     /// Returns the barrier pair that the tree runs on. Export it as a metric: `Degraded` does not go away.
@@ -258,7 +258,7 @@ impl PageCounter {
     /// assert_eq!(machine.child().barrier(), BarrierState::Fence);
     /// ```
     pub fn barrier(&self) -> BarrierState {
-        self.node().tree().barrier.state()
+        self.counter().tree().barrier.state()
     }
 
     /// Returns the event counts of the whole tree. One load for each, so they are not all of the same instant.
@@ -274,7 +274,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn counts(&self) -> Counts {
-        counts(self.node().tree())
+        counts(self.counter().tree())
     }
 
     /// Compares the counts of the subtree with each other, and with the second count where
@@ -293,7 +293,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn verify(&self) -> Verdict {
-        slow_path(|_, _| verify(self.node().tree(), self.node(), &Known::NOTHING))
+        slow_path(|_, _| verify(self.counter().tree(), self.counter(), &Known::NOTHING))
     }
 }
 
@@ -358,9 +358,9 @@ pub struct Counts {
 /// assert_eq!((minute.peak(), hour.peak()), (0, 80));
 /// ```
 pub struct PeakWindow {
-    node: &'static Counter,
+    counter: &'static Counter,
     value: Arc<AtomicU64>,
-    /// A handle that keeps `node`.
+    /// A handle that keeps `counter`.
     _keep: Box<dyn Send + Sync>,
 }
 
@@ -369,7 +369,7 @@ impl PeakWindow {
     pub(crate) fn open(counter: &'static Counter, keep: Box<dyn Send + Sync>) -> PeakWindow {
         let open = || counter.tree().windows.lock().open(counter.key(), counter.peaks(), || counter.usage());
         let value = slow_path(|_, _| open());
-        PeakWindow { node: counter, value, _keep: keep }
+        PeakWindow { counter, value, _keep: keep }
     }
 
     /// Returns the highest usage since the window was opened or last reset, in units, credit included. Two loads.
@@ -384,7 +384,7 @@ impl PeakWindow {
     /// assert_eq!(window.peak(), 30, "a window starts from the usage it finds");
     /// ```
     pub fn peak(&self) -> u64 {
-        self.node.peaks().read(&self.value)
+        self.counter.peaks().read(&self.value)
     }
 
     /// Starts over from the present usage. The call locks the windows of the tree and visits those of this counter.
@@ -400,7 +400,7 @@ impl PeakWindow {
     /// assert_eq!(window.peak(), 10);
     /// ```
     pub fn reset(&self) {
-        let PeakWindow { node: counter, value, .. } = self;
+        let PeakWindow { counter, value, .. } = self;
         let reset = || counter.tree().windows.lock().reset(counter.key(), counter.peaks(), value, || counter.usage());
         slow_path(|_, _| reset());
     }
@@ -408,13 +408,13 @@ impl PeakWindow {
 
 impl Drop for PeakWindow {
     fn drop(&mut self) {
-        slow_path(|_, _| self.node.tree().windows.lock().close(self.node.key(), &self.value));
+        slow_path(|_, _| self.counter.tree().windows.lock().close(self.counter.key(), &self.value));
     }
 }
 
 impl fmt::Debug for PeakWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PeakWindow").field("counter", &self.node.id()).field("peak", &self.peak()).finish()
+        f.debug_struct("PeakWindow").field("counter", &self.counter.id()).field("peak", &self.peak()).finish()
     }
 }
 

@@ -75,7 +75,7 @@ struct Front {
 
 /// Keeps the front in its tree. It drops before the counters whose credit it holds.
 struct KeepFront {
-    node: &'static Counter,
+    counter: &'static Counter,
 }
 
 impl Drop for KeepFront {
@@ -83,7 +83,7 @@ impl Drop for KeepFront {
         if model_failed() {
             return;
         }
-        slow_path(|_, _| retire::retire(self.node));
+        slow_path(|_, _| retire::retire(self.counter));
     }
 }
 
@@ -126,15 +126,15 @@ impl CounterSet {
         slow_path(|_, _| {
             let own = self.stock == SetStock::Independent;
             let counters = self.counters.iter().map(|parent| parent.child_with_stock(own));
-            CounterSet::new(&first.node().incarnation().tree.counted(), self.stock, counters.collect())
+            CounterSet::new(&first.counter().incarnation().tree.counted(), self.stock, counters.collect())
         })
     }
 
     fn new(tree: &Arc<Tree>, stock: SetStock, counters: Arc<[PageCounter]>) -> CounterSet {
         let front = (stock == SetStock::Shared).then(|| {
-            let members = counters.iter().map(PageCounter::node).collect();
+            let members = counters.iter().map(PageCounter::counter).collect();
             let counter = join::front(tree, members, counters[0].batch());
-            Front { header: counter.header, keep: Arc::new(KeepFront { node: counter }) }
+            Front { header: counter.header, keep: Arc::new(KeepFront { counter }) }
         });
         CounterSet { stock, front, counters }
     }
@@ -341,12 +341,13 @@ impl CounterSet {
     #[cold]
     #[inline(never)]
     fn try_charge_shared_slow(&self, front: &Front, n: u64, missed: Consume) -> Result<(), SetRefused> {
-        front.keep.node.try_charge_slow(n, missed).map_err(|refusal| {
+        front.keep.counter.try_charge_slow(n, missed).map_err(|refusal| {
             // The level that refused is on the path of exactly one of the counters: the one that did not fit.
-            let below =
-                |counter: &PageCounter| counter.node().path_to_root().any(|level| std::ptr::eq(level, refusal.level));
+            let below = |counter: &PageCounter| {
+                counter.counter().path_to_root().any(|level| std::ptr::eq(level, refusal.level))
+            };
             let counter = self.counters.iter().position(below).unwrap_or(0);
-            SetRefused { counter, refused: refusal.refused(self.counters[counter].node(), n) }
+            SetRefused { counter, refused: refusal.refused(self.counters[counter].counter(), n) }
         })
     }
 

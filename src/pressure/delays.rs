@@ -215,7 +215,7 @@ mod tests {
     fn table(group: &Group, begun: Instant) -> Delays {
         let mut delays = Delays { thread: Some((std::process::id(), this_thread())), ..Delays::default() };
         let delay = Delay {
-            group: Some(group.node()),
+            group: Some(group.first()),
             begun,
             until: begun + TIME,
             look: begun + LOOK,

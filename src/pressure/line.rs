@@ -301,7 +301,7 @@ impl Waiting {
             }
             Err(refusal) if ptr::eq(refusal.level, level) => return false,
             Err(refusal) => {
-                let other = refusal.level.header.node();
+                let other = refusal.level.header.counter();
                 self.leave_line(ticket, level);
                 if let Some(waiter) = self.waiters.get_mut(&ticket) {
                     waiter.level = other;

@@ -186,7 +186,7 @@ fn is_below(group: &Counter, top: &Counter) -> bool {
 /// group itself.
 fn unit(group: &'static Counter, domain: &'static Counter) -> &'static Counter {
     let inside = group.path_below(Some(domain)).chain([domain]);
-    inside.filter(|level| has_mark(level, TOGETHER)).last().map_or(group, |level| level.header.node())
+    inside.filter(|level| has_mark(level, TOGETHER)).last().map_or(group, |level| level.header.counter())
 }
 
 /// How far usage is above what low protects against `domain`, or the soft limit.

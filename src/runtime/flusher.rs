@@ -46,8 +46,8 @@ impl Flusher {
         let (stop, stopped) = channel();
         let flush = move || {
             while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
-                stats::flush_periodic(root.node());
-                root.node().tree().own_has_changed();
+                stats::flush_periodic(root.first());
+                root.first().tree().own_has_changed();
             }
         };
         let thread = Builder::new().name("memcg-flusher".into()).spawn(flush)?;

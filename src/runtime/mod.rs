@@ -69,7 +69,7 @@ impl Runtime {
     }
 
     fn new(root: Group) -> Runtime {
-        let tree = root.node().incarnation().tree.counted();
+        let tree = root.first().incarnation().tree.counted();
         Runtime { root, tree, flusher: Lock::new(Rank::Bookkeeping, None) }
     }
 
@@ -99,8 +99,9 @@ impl Runtime {
         if names.is_empty() {
             return Some(self.root());
         }
-        let child =
-            |group: Group, name| slow_path(|_, _| self.tree.hierarchy.find(group.node(), name)).map(Group::from_handle);
+        let child = |group: Group, name| {
+            slow_path(|_, _| self.tree.hierarchy.find(group.first(), name)).map(Group::from_handle)
+        };
         names.split('/').try_fold(self.root(), child)
     }
 
@@ -116,7 +117,7 @@ impl Runtime {
     /// ```
     pub fn find(&self, id: GroupId) -> Option<Group> {
         let group = slow_path(|_, _| id.pin()).map(Group::from_handle)?;
-        std::ptr::eq(group.node().tree(), &*self.tree).then_some(group)
+        std::ptr::eq(group.first().tree(), &*self.tree).then_some(group)
     }
 
     /// Compares the counts of all groups with each other, and with the second count where
@@ -137,7 +138,7 @@ impl Runtime {
             children_in_excess: &|counter| excess::count_below(counter),
         };
         slow_path(|_, _| {
-            let verdicts = self.root.node().group().map(|counter| verify(&self.tree, counter, &known));
+            let verdicts = self.root.first().group().map(|counter| verify(&self.tree, counter, &known));
             verdicts.reduce(Verdict::merge).unwrap_or_default()
         })
     }
@@ -158,7 +159,7 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn tree(&self) -> TreeTable {
-        TreeTable::of(&self.tree, self.root.node())
+        TreeTable::of(&self.tree, self.root.first())
     }
 
     /// Takes back the credit of groups that went offline. It costs one barrier, however many groups there are, and none
@@ -220,7 +221,7 @@ impl Runtime {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn items(&self) -> impl Iterator<Item = Item<'_>> {
-        stats::coordinator(self.root.node()).items.iter()
+        stats::coordinator(self.root.first()).items.iter()
     }
 
     /// Starts a thread that flushes the statistics of all groups every `period`: the flusher. The call may block: in
@@ -247,7 +248,7 @@ impl Runtime {
     pub fn start_flusher(&self, period: Duration) -> Result<(), FlusherError> {
         let new = Flusher::start(self.root(), period)?;
         let mut flusher = self.flusher.lock();
-        stats::coordinator(self.root.node()).set_period(period);
+        stats::coordinator(self.root.first()).set_period(period);
         let old = flusher.replace(new);
         drop(flusher);
         // The drop joins the old flusher's thread, so it comes after the lock.
@@ -269,7 +270,7 @@ impl Runtime {
     /// ```
     pub fn stop_flusher(&self) {
         let mut flusher = self.flusher.lock();
-        stats::coordinator(self.root.node()).set_period(PERIOD);
+        stats::coordinator(self.root.first()).set_period(PERIOD);
         let old = flusher.take();
         drop(flusher);
         drop(old);
@@ -343,7 +344,7 @@ mod tests {
         let runtime = builder.build().unwrap();
         let acme = runtime.root().create("acme", Limits::new()).unwrap();
         let held = acme.try_charge_set(&[(crate::Counter::MEMORY, 10), (spill, 20)]).unwrap();
-        let counters: Vec<_> = acme.node().group().collect();
+        let counters: Vec<_> = acme.first().group().collect();
         counters[0].subtract(3);
         counters[1].subtract(4);
         let verdict = runtime.verify();
@@ -353,7 +354,7 @@ mod tests {
         // The test puts the levels right again, so that the charge gives back what they hold.
         counters[0].force(3);
         counters[1].force(4);
-        runtime.root().node().group().zip([3, 4]).for_each(|(root, bytes)| assert_eq!(root.subtract(bytes), bytes));
+        runtime.root().first().group().zip([3, 4]).for_each(|(root, bytes)| assert_eq!(root.subtract(bytes), bytes));
         drop(held);
         assert!(runtime.verify().is_ok());
     }

@@ -47,7 +47,7 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn charge_own(&self, group: &Group) -> Result<(), ChargeError> {
-        let counter = group.node();
+        let counter = group.first();
         if !std::ptr::eq(counter.tree(), &*self.tree) {
             return Err(ChargeError::OtherRuntime { from: self.root(), to: group.clone() });
         }

@@ -365,7 +365,7 @@ fn loom_own_bytes_vs_offline() {
         runtime.charge_own(&books).unwrap();
         let charged = books.usage();
         assert!(charged > 0);
-        let other = beside(runtime.root(), |root| root.node().tree().own_has_changed());
+        let other = beside(runtime.root(), |root| root.first().tree().own_has_changed());
         books.offline().unwrap();
         other.join().unwrap();
         assert_eq!((books.usage(), runtime.root().usage()), (0, charged));

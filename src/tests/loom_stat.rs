@@ -22,7 +22,7 @@ fn exact(group: &Group) -> i64 {
 
 /// Flush as the flusher does, which unlists idle cells.
 fn tidy(root: &Group) {
-    stats::flush_periodic(root.node());
+    stats::flush_periodic(root.first());
 }
 
 /// E42. A reader that finds the first figures of a group finds them made.
@@ -135,7 +135,7 @@ fn loom_parent_never_below_child() {
         child.stat_add(EVENT, 1);
         let flusher = beside(child.clone(), |child| child.flush());
         let published = |group: &Group| {
-            stats::published(group.node(), StatScope::Group).expect("written").figures(EVENT.number())[0]
+            stats::published(group.first(), StatScope::Group).expect("written").figures(EVENT.number())[0]
         };
         let below = published(&child);
         let above = published(&runtime.root());
@@ -175,7 +175,7 @@ fn loom_counted_vs_published() {
         root.flush();
         root.stat_add(EVENT, 1);
         let flusher = beside(root.clone(), |root| root.flush());
-        let published = stats::published(root.node(), StatScope::Group).expect("written");
+        let published = stats::published(root.first(), StatScope::Group).expect("written");
         let counted = published.counted();
         let [figure, _] = published.figures(EVENT.number());
         assert!(figure.cast_unsigned() >= counted, "{counted} counted, {figure} published");
@@ -244,7 +244,7 @@ fn loom_bound_vs_announcement() {
         let runtime = Runtime::builder().batch(Bytes(0)).stat_batch(0).build().unwrap();
         let root = runtime.root();
         // Figures are there: another model explores how they are made (E42).
-        stats::published_or_make(root.node(), stats::coordinator(root.node()), StatScope::Group);
+        stats::published_or_make(root.first(), stats::coordinator(root.first()), StatScope::Group);
         let flusher = beside(root.clone(), |root| root.flush());
         let reader = beside(root.clone(), |root| {
             root.stat_add(OTHER, 2);

@@ -274,7 +274,7 @@ fn loom_first_events_vs_read() {
     model_without_pair(|| {
         let runtime = bare(1);
         let query = group(&runtime.root(), "query");
-        let observed = |group: &Group| events::count(group.node(), Event::Panic);
+        let observed = |group: &Group| events::count(group.first(), Event::Panic);
         let other = beside(query.clone(), move |query| observed(&query));
         assert!(query.events().get(Event::Panic) <= 1);
         observed(&query);

@@ -36,8 +36,8 @@ fn shuttle_readers_find_what_they_have_written() {
         }
         let root = runtime.root();
         work.push(Box::new(move || {
-            stats::flush_periodic(root.node());
-            stats::flush_periodic(root.node());
+            stats::flush_periodic(root.first());
+            stats::flush_periodic(root.first());
         }));
         side_by_side(work);
         assert_eq!([exact(&runtime.root()), exact(&tenants[0]), exact(&tenants[1])], [6, 4, 2]);
@@ -77,7 +77,7 @@ fn shuttle_figures_outlive_their_groups() {
             }
         }));
         let root = runtime.root();
-        work.push(Box::new(move || stats::flush_periodic(root.node())));
+        work.push(Box::new(move || stats::flush_periodic(root.first())));
         side_by_side(work);
         assert_eq!([exact(&runtime.root()), exact(&tenant)], [12, 12]);
         assert_eq!((runtime.groups(), runtime.dying()), (2, 0));
@@ -114,7 +114,7 @@ fn shuttle_accounts_on_nodes_add_up() {
                 assert!((4_096..=8_192).contains(&read.get(far)), "{}", read.get(far));
                 assert!((0..=20_480).contains(&read.get(near)), "{}", read.get(near));
             }
-            stats::flush_periodic(root.node());
+            stats::flush_periodic(root.first());
         }));
         side_by_side(work);
         for group in [&tenant, &runtime.root()] {

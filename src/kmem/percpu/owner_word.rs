@@ -14,7 +14,7 @@ impl OwnerWord {
 
     #[inline]
     pub(super) fn of(group: &Group) -> OwnerWord {
-        OwnerWord(std::ptr::from_ref(group.node()))
+        OwnerWord(std::ptr::from_ref(group.first()))
     }
 
     #[inline]
