@@ -37,7 +37,7 @@
 //! | E30 | a chunk of a pool, and the page of the directory that it is in, are published | an object is looked up by number | release/acquire | `loom_chunk_vs_look_up` |
 //! | E31 | a max is set: exchange the ceiling, read usage | a charge inside reclaim admits: exchange usage, read the ceiling | store buffering | `loom_imposed_max_vs_charge_in_reclaim` |
 //! | E35 | open: count the stock, then read whether its group is barred | offline: bar the group, then read the count | store buffering | `loom_offline_vs_opening` |
-//! | E36 | a closing is done with a stock: uncount it | release: read that, then recycle the counter | release/acquire | `loom_settle_vs_burial` |
+//! | E36 | a closing is done with a stock: uncount it | release: read that, then recycle the counter | release/acquire | `loom_settle_vs_release` |
 //! | E37 | a child comes: one more in its parent's word | the parent goes offline: bar the word | the exchanges of one word | `loom_offline_vs_create_child` |
 //! | E38 | a thread changes the runtime's own bytes, or the group that has their charge: one more request | the thread that updates the charge: read all of it, then see that there is no new request | the exchanges of one word | `loom_own_bytes_vs_offline` |
 //! | E39 | a forced charge sets units above max apart, then usage shows them; an uncharge takes them off usage, then off those set apart | a thread reads usage and then what is forced, or the other way round | release/acquire | `loom_forced_vs_look_at_usage`, `loom_forced_vs_uncharge` |

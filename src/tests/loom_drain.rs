@@ -2,7 +2,7 @@
 
 use std::panic::catch_unwind;
 
-use super::{assert_settled, beside, model, model_without_pair, stocked};
+use super::{assert_settled, model, model_without_pair, race, stocked};
 use crate::PageCounter;
 use crate::sync::checker::loads_are_exchanges;
 
@@ -10,9 +10,7 @@ use crate::sync::checker::loads_are_exchanges;
 fn consume_vs_drain() {
     let counter = PageCounter::root(stocked());
     counter.try_charge(1).unwrap();
-    let drainer = beside(&counter, |counter| counter.drain());
-    counter.try_charge(1).unwrap();
-    drainer.join().unwrap();
+    race(counter.clone(), |counter| counter.drain(), || counter.try_charge(1).unwrap());
     assert_settled(&counter, 2);
 }
 
@@ -39,9 +37,7 @@ fn loom_put_vs_drain() {
     model(|| {
         let counter = PageCounter::root(stocked());
         counter.try_charge(1).unwrap();
-        let drainer = beside(&counter, |counter| counter.drain());
-        counter.uncharge(1);
-        drainer.join().unwrap();
+        race(counter.clone(), |counter| counter.drain(), || counter.uncharge(1));
         assert_settled(&counter, 0);
     });
 }
@@ -52,9 +48,7 @@ fn loom_put_vs_close() {
     model(|| {
         let counter = PageCounter::root(stocked());
         counter.try_charge(2).unwrap();
-        let closer = beside(&counter, |counter| counter.set_batch(0));
-        counter.uncharge(2);
-        closer.join().unwrap();
+        race(counter.clone(), |counter| counter.set_batch(0), || counter.uncharge(2));
         assert_eq!(counter.usage(), 0, "no credit survives the switch");
     });
 }
@@ -65,9 +59,7 @@ fn loom_put_vs_smaller_batch() {
     model(|| {
         let counter = PageCounter::root(stocked().batch(4));
         counter.try_charge(3).unwrap();
-        let switch = beside(&counter, |counter| counter.set_batch(1));
-        counter.uncharge(3);
-        switch.join().unwrap();
+        race(counter.clone(), |counter| counter.set_batch(1), || counter.uncharge(3));
         assert!(counter.stocked() <= counter.stocked_bound(), "{} stocked", counter.stocked());
         assert_settled(&counter, 0);
     });
@@ -79,9 +71,7 @@ fn loom_undone_consume_vs_close() {
     model(|| {
         let counter = PageCounter::root(stocked());
         counter.try_charge(1).unwrap();
-        let closer = beside(&counter, |counter| counter.set_batch(0));
-        counter.try_charge(1).unwrap();
-        closer.join().unwrap();
+        race(counter.clone(), |counter| counter.set_batch(0), || counter.try_charge(1).unwrap());
         assert_eq!(counter.usage(), 2, "no credit survives the switch");
     });
 }
@@ -96,9 +86,7 @@ fn loom_two_drainers() {
             counter.drain();
             assert_eq!(counter.usage(), 1, "a drain is complete on return");
         };
-        let drainer = beside(&counter, drain);
-        drain(counter.clone());
-        drainer.join().unwrap();
+        race(counter.clone(), drain, || drain(counter.clone()));
         assert_settled(&counter, 1);
     });
 }
@@ -108,9 +96,7 @@ fn loom_two_drainers() {
 fn loom_switch_off_vs_charge() {
     model(|| {
         let counter = PageCounter::root(stocked());
-        let charger = beside(&counter, |counter| counter.try_charge(1).unwrap());
-        counter.set_batch(0);
-        charger.join().unwrap();
+        race(counter.clone(), |counter| counter.try_charge(1).unwrap(), || counter.set_batch(0));
         assert_eq!(counter.usage(), 1);
     });
 }

@@ -1,17 +1,18 @@
 //! Memory on nodes. No other thread takes what a thread has precharged. A read counts what is accounted once, while
 //! other threads flush, end accounts or release the group. A moved thread ends in the group that it was moved to last.
 
-use super::loom_lifecycle::{beside, group};
-use super::{model, model_without_pair};
+use super::common::{end, group};
+use super::loom_stat::bare;
+use super::{beside, build, model, model_without_pair, race};
 use crate::group::Group;
-use crate::{Bytes, Limit, NodeId, Placement, Runtime, RuntimeBuilder, Stat};
+use crate::{Bytes, Kmem, Limit, NodeId, Placement, Runtime, Stat};
 
 const NEAR: NodeId = NodeId::new(0);
 const FAR: NodeId = NodeId::new(1);
 
-/// Without stock.
-fn bare() -> RuntimeBuilder {
-    Runtime::builder().batch(Bytes(0)).stat_batch(4)
+/// Accounts bytes on the far node.
+fn account(group: &Group, bytes: u64) -> Kmem {
+    group.precharge(bytes).unwrap().account(&Placement::on(FAR, bytes))
 }
 
 fn on(group: &Group, node: NodeId) -> i64 {
@@ -23,8 +24,7 @@ fn on(group: &Group, node: NodeId) -> i64 {
 #[test]
 fn loom_precharge_vs_drain() {
     model(|| {
-        let runtime = Runtime::builder().batch(Bytes(4)).adaptive(false).max(Limit::Bytes(64)).build().unwrap();
-        let root = runtime.root();
+        let (_runtime, root) = build(Runtime::builder().batch(Bytes(4)).adaptive(false).max(Limit::Bytes(64)));
         let held = root.try_charge(60).unwrap();
         let other = beside(root.clone(), |root| {
             root.drain();
@@ -48,13 +48,10 @@ fn loom_precharge_vs_drain() {
 #[test]
 fn loom_account_vs_flush() {
     model(|| {
-        let runtime = bare().nodes(2).build().unwrap();
-        let root = runtime.root();
+        let (_runtime, root) = build(bare().nodes(2));
         let query = group(&root, "q");
-        let first = query.precharge(4_096).unwrap().account(&Placement::on(FAR, 4_096));
-        let reader = beside(root.clone(), |root| on(&root, FAR));
-        let second = query.precharge(8_192).unwrap().account(&Placement::on(FAR, 8_192));
-        let read = reader.join().unwrap();
+        let first = account(&query, 4_096);
+        let (read, second) = race(root.clone(), |root| on(&root, FAR), || account(&query, 8_192));
         assert!(read == 4_096 || read == 12_288, "{read}");
         assert_eq!([on(&query, FAR), on(&root, FAR), on(&root, NEAR)], [12_288, 12_288, 0]);
         drop((first, second));
@@ -66,11 +63,10 @@ fn loom_account_vs_flush() {
 #[test]
 fn loom_account_moves_vs_flush() {
     model(|| {
-        let runtime = bare().nodes(2).build().unwrap();
-        let root = runtime.root();
-        let kmem = root.precharge(4_096).unwrap().account(&Placement::on(FAR, 4_096));
+        let (_runtime, root) = build(bare().nodes(2));
+        let kmem = account(&root, 4_096);
         let other = beside(root.clone(), move |root| {
-            let stays = root.precharge(8_192).unwrap().account(&Placement::on(FAR, 8_192));
+            let stays = account(&root, 8_192);
             drop(kmem);
             stays
         });
@@ -88,17 +84,14 @@ fn loom_account_moves_vs_flush() {
 #[test]
 fn loom_account_vs_release() {
     model(|| {
-        let runtime = bare().nodes(2).build().unwrap();
-        let root = runtime.root();
+        let (_runtime, root) = build(bare().nodes(2));
         let query = group(&root, "q");
-        let account = |_| query.precharge(4_096).unwrap().account(&Placement::on(FAR, 4_096));
-        let [here, there] = [0, 1].map(account);
-        query.offline().unwrap();
-        drop(query);
-        let other = loom::thread::spawn(move || drop(there));
+        let [here, there] = [4_096; 2].map(|bytes| account(&query, bytes));
+        end(query);
+        let other = beside(there, drop);
         drop(here);
         let next = group(&root, "next");
-        let more = next.precharge(8_192).unwrap().account(&Placement::on(FAR, 8_192));
+        let more = account(&next, 8_192);
         other.join().unwrap();
         assert_eq!([on(&next, FAR), on(&root, FAR)], [8_192, 8_192]);
         drop(more);
@@ -111,18 +104,13 @@ fn loom_account_vs_release() {
 #[test]
 fn loom_move_vs_refresh() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let root = runtime.root();
-        let (first, second) = (group(&root, "first"), group(&root, "second"));
+        let (_runtime, root) = build(bare());
+        let [first, second] = ["first", "second"].map(|name| group(&root, name));
         let mut member = root.join();
         let mover = member.mover();
         mover.move_to(&first).unwrap();
-        let other = loom::thread::spawn({
-            let second = second.clone();
-            move || mover.move_to(&second).unwrap()
-        });
-        drop(member.group().try_charge(1));
-        other.join().unwrap();
+        let to = second.clone();
+        race(mover, move |mover| mover.move_to(&to).unwrap(), || drop(member.group().try_charge(1)));
         assert_eq!(*member.group(), second);
     });
 }
@@ -132,15 +120,10 @@ fn loom_move_vs_refresh() {
 #[test]
 fn loom_nested_account_vs_flush() {
     model_without_pair(|| {
-        let runtime = bare().nodes(2).build().unwrap();
-        let root = runtime.root();
+        let (runtime, root) = build(bare().nodes(2));
         let query = group(&root, "q");
-        let first = query.precharge(4_096).unwrap().account(&Placement::on(FAR, 4_096));
-        let other = beside(query.clone(), |query| {
-            crate::counter::slow_path::slow_path(|_, _| {
-                query.precharge(8_192).unwrap().account(&Placement::on(FAR, 8_192))
-            })
-        });
+        let first = account(&query, 4_096);
+        let other = beside(query.clone(), |query| crate::counter::slow_path::slow_path(|_, _| account(&query, 8_192)));
         let below = query.numa_stat_stale(Stat::KERNEL).get(FAR);
         let above = root.numa_stat_stale(Stat::KERNEL).get(FAR);
         assert!(below <= above, "{below} {above}");

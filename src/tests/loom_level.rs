@@ -1,7 +1,7 @@
 //! One level: limits, protection, sets.
 
 use super::loom_lifecycle::bare;
-use super::{beside, model, model_without_pair, stocked};
+use super::{beside, build, model, model_without_pair, race, stocked};
 use crate::thread::context::in_hook;
 use crate::{Charge, ChargeError, CounterConfig, CounterSet, Group, Limit, PageCounter, SetStock};
 
@@ -14,9 +14,8 @@ fn unstocked() -> CounterConfig {
 fn loom_charge_vs_set_max() {
     model_without_pair(|| {
         let counter = PageCounter::root(unstocked());
-        let charger = beside(&counter, |counter| counter.try_charge(2).is_ok());
-        let lowered = counter.set_max(1).is_ok();
-        let charged = charger.join().unwrap();
+        let (charged, lowered) =
+            race(counter.clone(), |counter| counter.try_charge(2).is_ok(), || counter.set_max(1).is_ok());
         assert!(!(lowered && charged), "usage {} of max {}", counter.usage(), counter.max());
         assert_eq!(counter.usage(), if charged { 2 } else { 0 });
     });
@@ -27,8 +26,8 @@ fn loom_charge_vs_set_max() {
 fn loom_walk_vs_set_max() {
     model(|| {
         let counter = PageCounter::root(unstocked().max(4));
-        let charger = beside(&counter, |counter| counter.try_charge(2).is_ok());
-        let setter = beside(&counter, |counter| {
+        let charger = beside(counter.clone(), |counter| counter.try_charge(2).is_ok());
+        let setter = beside(counter.clone(), |counter| {
             let set = counter.set_max(1);
             assert!(set.is_err() || counter.usage() <= 1, "usage {} of max 1", counter.usage());
         });
@@ -41,35 +40,26 @@ fn loom_walk_vs_set_max() {
 #[test]
 fn loom_walk_vs_imposed_max() {
     model(|| {
-        let runtime = bare().max(Limit::Bytes(4)).build().unwrap();
-        let root = runtime.root();
-        let charger = loom::thread::spawn({
-            let root = root.clone();
-            move || root.try_charge(2).ok()
-        });
-        root.set_max(Limit::Bytes(1)).unwrap();
-        let charge = charger.join().unwrap();
+        let (_runtime, root) = build(bare().max(Limit::Bytes(4)));
+        let set = || root.set_max(Limit::Bytes(1)).unwrap();
+        let charge = race(root.clone(), |root| root.try_charge(2).ok(), set).0;
         assert_eq!(root.forced(), root.usage().saturating_sub(1), "usage {}", root.usage());
         drop(charge);
     });
 }
 
-/// A charge of `bytes` inside reclaim, on another thread.
-fn charge_in_reclaim(root: &Group, bytes: u64) -> loom::thread::JoinHandle<Option<Charge>> {
-    let root = root.clone();
-    loom::thread::spawn(move || in_hook(|| root.try_charge(bytes).ok()).flatten())
+/// A charge of three bytes inside reclaim.
+fn charge_in_reclaim(root: Group) -> Option<Charge> {
+    in_hook(|| root.try_charge(3).ok()).flatten()
 }
 
 /// A charge inside reclaim goes by one max, however often the reserved share of it changes meanwhile.
 #[test]
 fn loom_reserve_vs_charge_in_reclaim() {
     model_without_pair(|| {
-        let runtime = bare().max(Limit::Bytes(2)).build().unwrap();
-        let root = runtime.root();
-        let charger = charge_in_reclaim(&root, 3);
-        root.set_reserve(1);
-        root.set_reserve(2);
-        assert!(charger.join().unwrap().is_none(), "three of two");
+        let (_runtime, root) = build(bare().max(Limit::Bytes(2)));
+        let charged = race(root.clone(), charge_in_reclaim, || [1, 2].map(|reserve| root.set_reserve(reserve))).0;
+        assert!(charged.is_none(), "three of two");
     });
 }
 
@@ -77,11 +67,9 @@ fn loom_reserve_vs_charge_in_reclaim() {
 #[test]
 fn loom_refusal_vs_raised_max() {
     model_without_pair(|| {
-        let runtime = bare().max(Limit::Bytes(1)).build().unwrap();
-        let root = runtime.root();
-        let charger = beside(&root, |root: Group| root.try_charge(2));
-        root.set_max(Limit::Bytes(4)).unwrap();
-        match charger.join().unwrap() {
+        let (_runtime, root) = build(bare().max(Limit::Bytes(1)));
+        let set = || root.set_max(Limit::Bytes(4)).unwrap();
+        match race(root.clone(), |root| root.try_charge(2), set).0 {
             Err(ChargeError::Limit(refusal)) => assert_eq!((refusal.max(), refusal.usage()), (1, 0), "{refusal}"),
             charged => drop(charged.unwrap()),
         }
@@ -92,12 +80,9 @@ fn loom_refusal_vs_raised_max() {
 #[test]
 fn loom_imposed_max_vs_charge_in_reclaim() {
     model_without_pair(|| {
-        let runtime = bare().max(Limit::Bytes(4)).build().unwrap();
-        let root = runtime.root();
+        let (_runtime, root) = build(bare().max(Limit::Bytes(4)));
         root.set_reserve(2);
-        let charger = charge_in_reclaim(&root, 3);
-        root.set_max(Limit::Bytes(1)).unwrap();
-        let charge = charger.join().unwrap();
+        let charge = race(root.clone(), charge_in_reclaim, || root.set_max(Limit::Bytes(1)).unwrap()).0;
         assert!(root.usage() <= 1 + root.forced(), "usage {}, forced {}", root.usage(), root.forced());
         drop(charge);
     });
@@ -108,13 +93,12 @@ fn loom_imposed_max_vs_charge_in_reclaim() {
 fn loom_forced_vs_look_at_usage() {
     model_without_pair(|| {
         let counter = PageCounter::root(unstocked().max(1));
-        let reader = beside(&counter, |counter| {
+        let read = |counter: PageCounter| {
             let usage = counter.usage();
             let forced = counter.forced();
             assert!(usage <= 1 + forced, "usage {usage}, forced {forced}");
-        });
-        counter.charge(3);
-        reader.join().unwrap();
+        };
+        race(counter.clone(), read, || counter.charge(3));
         assert_eq!((counter.usage(), counter.forced()), (3, 2));
     });
 }
@@ -125,13 +109,12 @@ fn loom_forced_vs_uncharge() {
     model_without_pair(|| {
         let counter = PageCounter::root(unstocked().max(1));
         counter.charge(3);
-        let reader = beside(&counter, |counter| {
+        let read = |counter: PageCounter| {
             let forced = counter.forced();
             let usage = counter.usage();
             assert!(usage <= 1 + forced, "usage {usage}, forced {forced}");
-        });
-        counter.uncharge(2);
-        reader.join().unwrap();
+        };
+        race(counter.clone(), read, || counter.uncharge(2));
         assert_eq!((counter.usage(), counter.forced()), (1, 0));
     });
 }
@@ -143,9 +126,7 @@ fn loom_min_propagation() {
         let parent = PageCounter::root(unstocked());
         let child = parent.child();
         child.set_min(2);
-        let charger = beside(&child, |child| child.try_charge(1).unwrap());
-        child.try_charge(1).unwrap();
-        charger.join().unwrap();
+        race(child.clone(), |child| child.try_charge(1).unwrap(), || child.try_charge(1).unwrap());
         assert_eq!(parent.children_min_usage(), 2);
     });
 }
@@ -156,9 +137,7 @@ fn loom_min_setting_vs_charge() {
     model_without_pair(|| {
         let parent = PageCounter::root(unstocked());
         let child = parent.child();
-        let charger = beside(&child, |child| child.try_charge(1).unwrap());
-        child.set_min(2);
-        charger.join().unwrap();
+        race(child.clone(), |child| child.try_charge(1).unwrap(), || child.set_min(2));
         assert_eq!(parent.children_min_usage(), 1);
     });
 }
@@ -168,9 +147,7 @@ fn loom_min_setting_vs_charge() {
 fn loom_set_vs_refusal() {
     model(|| {
         let set = CounterSet::root(vec![stocked().max(1), stocked()], SetStock::Shared);
-        let charger = beside(&set, |set| set.try_charge(1).is_ok());
-        let here = set.try_charge(1).is_ok();
-        let there = charger.join().unwrap();
+        let (there, here) = race(set.clone(), |set| set.try_charge(1).is_ok(), || set.try_charge(1).is_ok());
         assert!(here ^ there, "one unit of room, one winner");
         for counter in [0, 1].map(|index| set.counter(index).unwrap()) {
             assert_eq!(counter.usage(), 1);
@@ -186,9 +163,7 @@ fn loom_peak_window_vs_charge() {
         counter.charge(3);
         counter.uncharge(3);
         let window = counter.peak_window();
-        let charger = beside(&counter, |counter| counter.try_charge(2).unwrap());
-        window.reset();
-        charger.join().unwrap();
+        race(counter.clone(), |counter| counter.try_charge(2).unwrap(), || window.reset());
         assert!(window.peak() >= counter.usage(), "peak {} below usage", window.peak());
     });
 }

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 
-use super::{large_model_without_pair, model, model_without_pair};
+use super::common::{end, group};
+use super::{beside, large_model_without_pair, model, model_without_pair, race, with_group};
 use crate::counter::incarnation::State;
-use crate::{Bytes, Counter, Group, Limit, Limits, Runtime, RuntimeBuilder};
+use crate::{Bytes, Charge, Counter, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 /// Units go up the tree one by one: these models explore the end of a group, not its stock.
 pub(super) fn bare() -> RuntimeBuilder {
@@ -17,22 +18,10 @@ pub(super) fn stocked() -> RuntimeBuilder {
     Runtime::builder().batch(Bytes(2)).budget(Bytes(64)).adaptive(false)
 }
 
-/// Runs `work` on another thread of the model, with what it is given.
-pub(super) fn beside<T: Send + 'static, R: 'static>(
-    owned: T,
-    work: impl FnOnce(T) -> R + Send + 'static,
-) -> loom::thread::JoinHandle<R> {
-    loom::thread::spawn(move || work(owned))
-}
-
-pub(super) fn group(parent: &Group, name: &str) -> Group {
-    parent.create(name, Limits::new()).unwrap()
-}
-
 /// No unit is charged, no group is dying, and every object that the pool has is there once: the next groups have one
 /// each.
 #[track_caller]
-pub(super) fn assert_buried_once(runtime: &Runtime) {
+pub(super) fn assert_released_once(runtime: &Runtime) {
     assert_eq!((runtime.root().usage(), runtime.dying()), (0, 0));
     let [first, second] = ["first", "second"].map(|name| group(&runtime.root(), name));
     assert_ne!(first, second, "an object released twice is two groups'");
@@ -42,14 +31,11 @@ pub(super) fn assert_buried_once(runtime: &Runtime) {
 #[test]
 fn loom_last_uncharge_vs_handle_drop() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let gone = group(&runtime.root(), "gone");
+        let (runtime, gone) = with_group(bare(), "gone");
         let charge = gone.try_charge(1).unwrap();
         gone.offline().unwrap();
-        let dropper = beside(charge, drop);
-        drop(gone);
-        dropper.join().unwrap();
-        assert_buried_once(&runtime);
+        race(charge, drop, || drop(gone));
+        assert_released_once(&runtime);
     });
 }
 
@@ -57,16 +43,11 @@ fn loom_last_uncharge_vs_handle_drop() {
 #[test]
 fn loom_last_uncharge_vs_last_uncharge() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let gone = group(&runtime.root(), "gone");
-        let charges = [1, 1].map(|bytes| gone.try_charge(bytes).unwrap());
-        gone.offline().unwrap();
-        drop(gone);
-        let [here, there] = charges;
-        let dropper = beside(there, drop);
-        drop(here);
-        dropper.join().unwrap();
-        assert_buried_once(&runtime);
+        let (runtime, gone) = with_group(bare(), "gone");
+        let [here, there] = [1, 1].map(|bytes| gone.try_charge(bytes).unwrap());
+        end(gone);
+        race(there, drop, || drop(here));
+        assert_released_once(&runtime);
     });
 }
 
@@ -74,8 +55,7 @@ fn loom_last_uncharge_vs_last_uncharge() {
 #[test]
 fn loom_usage_touches_zero_vs_handle_drop() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let gone = group(&runtime.root(), "gone");
+        let (runtime, gone) = with_group(bare(), "gone");
         let early = gone.try_charge(1).unwrap();
         gone.offline().unwrap();
         let dropper = beside(early, drop);
@@ -85,7 +65,7 @@ fn loom_usage_touches_zero_vs_handle_drop() {
         let late = charger.join().unwrap();
         assert_eq!((runtime.root().usage(), runtime.dying()), (1, 1), "the late charge keeps the group");
         drop(late);
-        assert_buried_once(&runtime);
+        assert_released_once(&runtime);
     });
 }
 
@@ -94,18 +74,14 @@ fn loom_usage_touches_zero_vs_handle_drop() {
 #[test]
 fn loom_zero_guard_grows_vs_last_uncharge() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let gone = group(&runtime.root(), "gone");
+        let (runtime, gone) = with_group(bare(), "gone");
         let mut empty = gone.try_charge(1).unwrap();
         let full = empty.take();
-        gone.offline().unwrap();
-        drop(gone);
-        let dropper = beside(full, drop);
-        empty.grow(1);
-        dropper.join().unwrap();
+        end(gone);
+        race(full, drop, || empty.grow(1));
         assert_eq!((runtime.root().usage(), runtime.dying()), (1, 1), "the guard that grew keeps the group");
         drop(empty);
-        assert_buried_once(&runtime);
+        assert_released_once(&runtime);
     });
 }
 
@@ -113,20 +89,16 @@ fn loom_zero_guard_grows_vs_last_uncharge() {
 #[test]
 fn loom_zero_guard_shrinks_vs_last_uncharge() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let gone = group(&runtime.root(), "gone");
+        let (runtime, gone) = with_group(bare(), "gone");
         let mut guard = gone.try_charge(1).unwrap();
         let other = gone.try_charge(1).unwrap();
-        gone.offline().unwrap();
-        drop(gone);
-        let dropper = beside(other, drop);
-        guard.shrink(1);
-        dropper.join().unwrap();
+        end(gone);
+        race(other, drop, || guard.shrink(1));
         assert_eq!(runtime.dying(), 1, "the empty guard keeps the group");
         guard.grow(1);
         assert_eq!(runtime.root().usage(), 1);
         drop(guard);
-        assert_buried_once(&runtime);
+        assert_released_once(&runtime);
     });
 }
 
@@ -136,20 +108,18 @@ fn loom_zero_guard_shrinks_vs_last_uncharge() {
 #[test]
 fn loom_guard_turns_over_vs_last_handle() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let gone = group(&runtime.root(), "gone");
+        let (runtime, gone) = with_group(bare(), "gone");
         let guard = gone.try_charge(1).unwrap();
         gone.offline().unwrap();
-        let turner = beside(guard, |mut guard| {
+        let turn_over = |mut guard: Charge| {
             guard.shrink(1);
             guard.grow(1);
             guard
-        });
-        drop(gone);
-        let guard = turner.join().unwrap();
+        };
+        let guard = race(guard, turn_over, || drop(gone)).0;
         assert_eq!((runtime.root().usage(), runtime.dying()), (1, 1), "the guard keeps the group");
         drop(guard);
-        assert_buried_once(&runtime);
+        assert_released_once(&runtime);
     });
 }
 
@@ -163,12 +133,9 @@ fn loom_last_of_two_counters() {
         let gone = group(&runtime.root(), "gone");
         let mut set = gone.try_charge_set(&[(Counter::MEMORY, 1), (spill, 1)]).unwrap().into_charges();
         let [memory, spilt] = [(); 2].map(|()| set.next().unwrap().1);
-        gone.offline().unwrap();
-        drop(gone);
-        let dropper = beside(spilt, drop);
-        drop(memory);
-        dropper.join().unwrap();
-        assert_buried_once(&runtime);
+        end(gone);
+        race(spilt, drop, || drop(memory));
+        assert_released_once(&runtime);
     });
 }
 
@@ -179,15 +146,13 @@ fn loom_protection_vs_last_uncharge() {
     model_without_pair(|| {
         let runtime = bare().build().unwrap();
         let gone = runtime.root().create("gone", Limits::new().min(Limit::Bytes(2))).unwrap();
-        let charges = [1, 1].map(|bytes| gone.try_charge(bytes).unwrap());
-        let [here, there] = charges;
+        let [here, there] = [1, 1].map(|bytes| gone.try_charge(bytes).unwrap());
         let dropper = beside(there, drop);
         drop(here);
-        gone.offline().unwrap();
-        drop(gone);
+        end(gone);
         dropper.join().unwrap();
         assert_eq!(runtime.root().children_min_usage(), 0);
-        assert_buried_once(&runtime);
+        assert_released_once(&runtime);
     });
 }
 
@@ -198,9 +163,7 @@ fn loom_protection_vs_uncharge() {
         let runtime = bare().build().unwrap();
         let group = runtime.root().create("index", Limits::new().min(Limit::Bytes(2))).unwrap();
         let [here, there] = [1, 1].map(|bytes| group.try_charge(bytes).unwrap());
-        let dropper = beside(there, drop);
-        drop(here);
-        dropper.join().unwrap();
+        race(there, drop, || drop(here));
         assert_eq!(runtime.root().children_min_usage(), 0);
     });
 }
@@ -210,20 +173,17 @@ fn loom_protection_vs_uncharge() {
 #[test]
 fn loom_offline_vs_charge() {
     model(|| {
-        let runtime = stocked().build().unwrap();
-        let gone = group(&runtime.root(), "gone");
-        let charger = beside(gone.clone(), |gone| {
+        let (runtime, gone) = with_group(stocked(), "gone");
+        let charge = |gone: Group| {
             let first = gone.try_charge(1);
             if gone.is_offline() {
                 gone.try_charge(1).expect_err("the group is offline");
             }
             drop(first);
-        });
-        gone.offline().unwrap();
-        drop(gone);
-        charger.join().unwrap();
+        };
+        race(gone.clone(), charge, || end(gone));
         runtime.settle();
-        assert_buried_once(&runtime);
+        assert_released_once(&runtime);
     });
 }
 
@@ -231,15 +191,11 @@ fn loom_offline_vs_charge() {
 #[test]
 fn loom_offline_vs_second_charger() {
     model_without_pair(|| {
-        let runtime = stocked().build().unwrap();
-        let gone = group(&runtime.root(), "gone");
+        let (runtime, gone) = with_group(stocked(), "gone");
         drop(gone.try_charge(1).unwrap());
-        let charger = beside(gone.clone(), |gone| drop(gone.try_charge(1)));
-        gone.offline().unwrap();
-        drop(gone);
-        charger.join().unwrap();
+        race(gone.clone(), |gone| drop(gone.try_charge(1)), || end(gone));
         runtime.settle();
-        assert_buried_once(&runtime);
+        assert_released_once(&runtime);
     });
 }
 
@@ -248,8 +204,7 @@ fn loom_offline_vs_second_charger() {
 #[test]
 fn loom_offline_vs_third_charger() {
     large_model_without_pair(|| {
-        let runtime = stocked().build().unwrap();
-        let gone = group(&runtime.root(), "gone");
+        let (runtime, gone) = with_group(stocked(), "gone");
         drop(gone.try_charge(1).unwrap());
         let chargers = [(); 2].map(|()| beside(gone.clone(), |gone| gone.try_charge(1)));
         gone.offline().unwrap();
@@ -258,7 +213,7 @@ fn loom_offline_vs_third_charger() {
         assert_eq!((gone.stocked(), gone.stocked_bound()), (0, 0));
         assert_eq!(runtime.root().stocked_bound(), 0, "the bound goes with the stock");
         drop(gone);
-        assert_buried_once(&runtime);
+        assert_released_once(&runtime);
     });
 }
 
@@ -267,16 +222,18 @@ fn loom_offline_vs_third_charger() {
 #[test]
 fn loom_offline_vs_put() {
     model(|| {
-        let runtime = stocked().build().unwrap();
-        let gone = group(&runtime.root(), "gone");
+        let (runtime, gone) = with_group(stocked(), "gone");
         // Here first: the other thread's charge makes two chargers.
         drop(gone.try_charge(1).unwrap());
-        let user = beside(gone.clone(), |gone| drop(gone.try_charge(1)));
-        gone.offline().unwrap();
-        drop(gone);
-        runtime.settle();
-        user.join().unwrap();
-        assert_buried_once(&runtime);
+        race(
+            gone.clone(),
+            |gone| drop(gone.try_charge(1)),
+            || {
+                end(gone);
+                runtime.settle();
+            },
+        );
+        assert_released_once(&runtime);
     });
 }
 
@@ -284,7 +241,7 @@ fn loom_offline_vs_put() {
 #[test]
 fn loom_id_reuse() {
     model_without_pair(|| {
-        let runtime = std::sync::Arc::new(bare().build().unwrap());
+        let runtime = Arc::new(bare().build().unwrap());
         let old = group(&runtime.root(), "old");
         let id = old.id();
         let finder = beside(runtime.clone(), move |runtime| {
@@ -292,8 +249,7 @@ fn loom_id_reuse() {
                 assert_eq!((found.id(), found.name()), (id, "old"));
             }
         });
-        old.offline().unwrap();
-        drop(old);
+        end(old);
         let next = group(&runtime.root(), "next");
         finder.join().unwrap();
         assert_ne!(next.id(), id);
@@ -303,25 +259,18 @@ fn loom_id_reuse() {
 
 /// E12. The next group in an object finds its slots vacant and its figures clean, on every thread.
 fn object_reuse() {
-    let runtime = stocked().build().unwrap();
-    let old = group(&runtime.root(), "old");
-    let charger = beside(old.clone(), |old| drop(old.try_charge(1)));
-    drop(old.try_charge(1));
-    charger.join().unwrap();
-    old.offline().unwrap();
-    drop(old);
+    let (runtime, old) = with_group(stocked(), "old");
+    race(old.clone(), |old| drop(old.try_charge(1)), || drop(old.try_charge(1)));
+    end(old);
     runtime.settle();
     let next = group(&runtime.root(), "next");
-    let charger = beside(next.clone(), |next| next.try_charge(1).unwrap());
-    let here = next.try_charge(1).unwrap();
-    let there = charger.join().unwrap();
+    let (there, here) = race(next.clone(), |next| next.try_charge(1).unwrap(), || next.try_charge(1).unwrap());
     assert_eq!(next.usage(), 2 + next.stocked());
     assert!(next.stocked() <= next.stocked_bound(), "each thread has set its share aside");
     drop((here, there));
-    next.offline().unwrap();
-    drop(next);
+    end(next);
     runtime.settle();
-    assert_buried_once(&runtime);
+    assert_released_once(&runtime);
 }
 
 /// [`object_reuse`] with the pair, to the depth of the other models.
@@ -341,13 +290,10 @@ fn loom_object_reuse_without_pair() {
 #[test]
 fn loom_runtime_drop_vs_last_charge() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let query = group(&runtime.root(), "query");
+        let (runtime, query) = with_group(bare(), "query");
         let charge = query.try_charge(1).unwrap();
         drop(query);
-        let dropper = beside(charge, drop);
-        drop(runtime);
-        dropper.join().unwrap();
+        race(charge, drop, || drop(runtime));
         let next = bare().build().unwrap();
         let query = group(&next.root(), "query");
         assert_eq!(next.pools().rows()[0].live, 2, "no group of the first runtime is left");
@@ -360,14 +306,11 @@ fn loom_runtime_drop_vs_last_charge() {
 #[test]
 fn loom_own_bytes_vs_offline() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let books = group(&runtime.root(), "books");
+        let (runtime, books) = with_group(bare(), "books");
         runtime.charge_own(&books).unwrap();
         let charged = books.usage();
         assert!(charged > 0);
-        let other = beside(runtime.root(), |root| root.first().tree().own_has_changed());
-        books.offline().unwrap();
-        other.join().unwrap();
+        race(runtime.root(), |root| root.first().tree().own_has_changed(), || books.offline().unwrap());
         assert_eq!((books.usage(), runtime.root().usage()), (0, charged));
     });
 }
@@ -377,13 +320,10 @@ fn loom_own_bytes_vs_offline() {
 #[test]
 fn loom_transfer_vs_charge() {
     model(|| {
-        let runtime = bare().build().unwrap();
-        let from = group(&runtime.root(), "from");
+        let (runtime, from) = with_group(bare(), "from");
         let to = runtime.root().create("to", Limits::new().max(Limit::Bytes(1))).unwrap();
         let mut moved = from.try_charge(1).unwrap();
-        let charger = beside(to.clone(), |to| to.try_charge(1).ok());
-        let transferred = moved.transfer(&to).is_ok();
-        let charged = charger.join().unwrap();
+        let (charged, transferred) = race(to.clone(), |to| to.try_charge(1).ok(), || moved.transfer(&to).is_ok());
         assert_ne!(transferred, charged.is_some());
         assert_eq!(to.usage(), 1);
         assert_eq!(from.usage(), u64::from(!transferred));
@@ -395,13 +335,15 @@ fn loom_transfer_vs_charge() {
 #[test]
 fn loom_transfer_vs_stranded_credit() {
     model(|| {
-        let runtime = stocked().build().unwrap();
-        let from = group(&runtime.root(), "from");
+        let (runtime, from) = with_group(stocked(), "from");
         let to = runtime.root().create("to", Limits::new().max(Limit::Bytes(2))).unwrap();
         let mut moved = from.try_charge(1).unwrap();
-        let charger = beside(to.clone(), |to| to.try_charge(1).expect("one of two"));
-        moved.transfer(&to).expect("the other of two");
-        let charged = charger.join().unwrap();
+        let charged = race(
+            to.clone(),
+            |to| to.try_charge(1).expect("one of two"),
+            || moved.transfer(&to).expect("the other of two"),
+        )
+        .0;
         assert_eq!(to.usage(), moved.bytes() + charged.bytes());
     });
 }
@@ -414,13 +356,11 @@ fn loom_transfer_vs_last_handle() {
         let [from, to] = ["from", "to"].map(|name| group(&runtime.root(), name));
         let mut moved = from.try_charge(1).unwrap();
         from.offline().unwrap();
-        let dropper = beside(from, drop);
-        moved.transfer(&to).unwrap();
-        dropper.join().unwrap();
+        race(from, drop, || moved.transfer(&to).unwrap());
         assert_eq!((to.usage(), runtime.root().usage(), runtime.dying()), (1, 1, 0));
         drop(moved);
         drop(to);
-        assert_buried_once(&runtime);
+        assert_released_once(&runtime);
     });
 }
 
@@ -429,9 +369,7 @@ fn loom_transfer_vs_last_handle() {
 fn loom_stuck_handles() {
     model(|| {
         let state = Arc::new(State::before_it_sticks(0));
-        let other = beside(Arc::clone(&state), |state| {
-            state.unpin();
-        });
+        let other = beside(Arc::clone(&state), |state| _ = state.unpin());
         state.unpin();
         state.pin();
         state.unpin();

@@ -42,7 +42,7 @@ fn migrate(cache: &Cache, node: u32) {
 fn loom_cache_fill_vs_invalidate() {
     model_without_pair(|| {
         let cache = cache();
-        let asking = beside(&cache, |cache| ask(&cache));
+        let asking = beside(cache.clone(), |cache| ask(&cache));
         migrate(&cache, 1);
         assert_eq!(ask(&cache), 1, "the old node was stored after the invalidation");
         assert!(asking.join().unwrap() <= 1);
@@ -56,8 +56,8 @@ fn loom_cache_fill_vs_invalidate() {
 fn loom_cache_two_fills_vs_two_invalidates() {
     model_without_pair(|| {
         let cache = cache();
-        let first = beside(&cache, |cache| ask(&cache));
-        let second = beside(&cache, |cache| ask(&cache));
+        let first = beside(cache.clone(), |cache| ask(&cache));
+        let second = beside(cache.clone(), |cache| ask(&cache));
         migrate(&cache, 1);
         migrate(&cache, 2);
         first.join().unwrap();
@@ -74,7 +74,7 @@ fn loom_cache_fill_vs_second_fill() {
     model_without_pair(|| {
         let cache = cache();
         let moved = Arc::new(AtomicU32::new(0));
-        let mover = beside(&cache, {
+        let mover = beside(cache.clone(), {
             let moved = Arc::clone(&moved);
             move |cache| {
                 migrate(&cache, 1);

@@ -2,40 +2,11 @@
 //! account, with no lock held. A thread that publishes or removes the object meanwhile neither loses the account nor
 //! takes it twice.
 
-use std::sync::atomic::{AtomicU16, Ordering};
-
-use super::loom_lifecycle::beside;
-use super::model;
+use super::common::{Everything, machine};
+use super::{beside, model, race};
 use crate::group::Group;
 use crate::sync::Arc;
-use crate::{Bytes, KmemSlab, KmemStore, NodeId, NodeOf, PageNode, Runtime, Stat, StoreKey};
-
-/// Every page lies where the model has put it last.
-#[derive(Clone, Default)]
-struct Everything(Arc<AtomicU16>);
-
-impl Everything {
-    fn lies_on(&self, node: u16) {
-        self.0.store(node, Ordering::Relaxed);
-    }
-}
-
-impl NodeOf for Everything {
-    fn page_size(&self) -> usize {
-        4_096
-    }
-
-    fn look_up(&self, _: &[usize], found: &mut [PageNode]) {
-        found.fill(PageNode::On(NodeId::new(self.0.load(Ordering::Relaxed))));
-    }
-}
-
-/// Two nodes, and every page on the first.
-fn machine() -> (Everything, Runtime) {
-    let nodes = Everything::default();
-    let runtime = Runtime::builder().batch(Bytes(0)).stat_batch(4).nodes(2).node_of(nodes.clone()).build().unwrap();
-    (nodes, runtime)
-}
+use crate::{KmemSlab, KmemStore, NodeId, Stat, StoreKey};
 
 /// A store with a page on each node. To compact moves the small string of the first, which this key names, to the
 /// second.
@@ -61,9 +32,7 @@ fn loom_slab_move_vs_drop() {
         let slab = KmemSlab::new_in(&root);
         let object = slab.insert(&root, 7_u64).unwrap();
         nodes.lies_on(1);
-        let other = beside(object, drop);
-        slab.relocate();
-        other.join().unwrap();
+        race(object, drop, || slab.relocate());
         assert_eq!((root.live(), on(&root, Stat::SLAB)), (0, [0, 0]));
         let next = slab.insert(&root, 8).unwrap();
         assert_eq!(on(&root, Stat::SLAB), [0, slab.object_bytes() as i64], "its slot is free");
@@ -80,9 +49,9 @@ fn loom_slab_move_vs_insert() {
         let slab = Arc::new(KmemSlab::new_in(&root));
         let first = slab.insert(&root, 7_u64).unwrap();
         nodes.lies_on(1);
-        let other = beside((Arc::clone(&slab), root.clone()), |(slab, root)| slab.insert(&root, 8).unwrap());
-        slab.relocate();
-        let second = other.join().unwrap();
+        let second =
+            race((Arc::clone(&slab), root.clone()), |(slab, root)| slab.insert(&root, 8).unwrap(), || slab.relocate())
+                .0;
         assert_eq!(on(&root, Stat::SLAB), [0, 2 * slab.object_bytes() as i64]);
         drop((first, second));
         assert_eq!((root.live(), on(&root, Stat::SLAB)), (0, [0, 0]));
@@ -96,9 +65,7 @@ fn loom_store_compact_vs_remove() {
         let (nodes, runtime) = machine();
         let root = runtime.root();
         let (store, key) = two_pages(&nodes, &root);
-        let other = beside((Arc::clone(&store), key), |(store, key)| assert!(store.remove(key)));
-        store.compact();
-        other.join().unwrap();
+        race((Arc::clone(&store), key), |(store, key)| assert!(store.remove(key)), || store.compact());
         let left = KmemStore::object_bytes(64);
         assert_eq!((store.len(), root.live(), on(&root, Stat::KERNEL)), (1, left, [0, left as i64]));
     });

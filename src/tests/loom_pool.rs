@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::{model, model_without_pair};
+use super::{beside, model, model_without_pair, race};
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
 use crate::sync::{AtomicU64, Ordering, POOL_OBJECTS, POOL_PAGE, POOL_PAGES};
@@ -68,20 +68,12 @@ fn words() -> Arc<Cache> {
 fn loom_take_vs_put() {
     model_without_pair(|| {
         let cache = words();
-        let other = {
-            let cache = Arc::clone(&cache);
-            loom::thread::spawn(move || {
-                let taken = take(&cache).unwrap();
-                taken.use_it();
-                taken.put(&cache);
-            })
-        };
-        for _ in 0..2 {
-            let taken = take(&cache).unwrap();
+        let turn = |cache: &Arc<Cache>| {
+            let taken = take(cache).unwrap();
             taken.use_it();
-            taken.put(&cache);
-        }
-        other.join().unwrap();
+            taken.put(cache);
+        };
+        race(Arc::clone(&cache), move |cache| turn(&cache), || (0..2).for_each(|_| turn(&cache)));
         let left: Vec<_> = (0..3).map(|_| take(&cache).unwrap()).collect();
         left.iter().for_each(Taken::use_it);
         assert!(left.iter().all(|one| left.iter().filter(|other| other.number == one.number).count() == 1));
@@ -94,16 +86,13 @@ fn loom_put_vs_take_elsewhere() {
     model_without_pair(|| {
         let cache = words();
         let all: Vec<_> = (0..3).map(|_| take(&cache).unwrap()).collect();
-        let other = {
-            let cache = Arc::clone(&cache);
-            loom::thread::spawn(move || {
-                all.into_iter().for_each(|taken| {
-                    taken.use_it();
-                    taken.put(&cache);
-                });
-                [(); 2].map(|()| take(&cache).unwrap())
-            })
-        };
+        let other = beside((Arc::clone(&cache), all), |(cache, all)| {
+            for taken in all {
+                taken.use_it();
+                taken.put(&cache);
+            }
+            [(); 2].map(|()| take(&cache).unwrap())
+        });
         let mine = [(); 2].map(|()| take(&cache).unwrap());
         mine.iter().for_each(Taken::use_it);
         let theirs = other.join().unwrap();
@@ -120,12 +109,7 @@ fn loom_refused_chunk_vs_put() {
         let mut all: Vec<_> = (0..POOL_PAGES * POOL_PAGE * POOL_OBJECTS).map(|_| take(&cache).unwrap()).collect();
         assert!(take(&cache).is_err(), "there are no numbers for more chunks");
         let last = all.pop().unwrap();
-        let other = {
-            let cache = Arc::clone(&cache);
-            loom::thread::spawn(move || last.put(&cache))
-        };
-        let early = take(&cache);
-        other.join().unwrap();
+        let early = race((Arc::clone(&cache), last), |(cache, last)| last.put(&cache), || take(&cache)).1;
         let late = take(&cache);
         assert!(early.is_ok() ^ late.is_ok(), "one thread takes the object that is back");
     });
@@ -136,9 +120,9 @@ fn loom_refused_chunk_vs_put() {
 fn loom_chunk_vs_look_up() {
     model_without_pair(|| {
         let cache = words();
-        let other = loom::thread::spawn(|| [0, 1].map(|number| directory().object(number)));
-        let taken = [(); POOL_OBJECTS].map(|()| take(&cache).unwrap());
-        for (found, taken) in other.join().unwrap().into_iter().zip(taken) {
+        let look_up = |_| [0, 1].map(|number| directory().object(number));
+        let (found, taken) = race((), look_up, || [(); POOL_OBJECTS].map(|()| take(&cache).unwrap()));
+        for (found, taken) in found.into_iter().zip(taken) {
             assert!(found.is_none_or(|start| start == taken.word.cast()));
         }
     });

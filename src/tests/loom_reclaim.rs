@@ -1,34 +1,34 @@
 //! Excess, registrations and reclaim: marks that agree with usage, calls that end before a registration is dropped,
 //! bytes that reach the charge that waits for them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
-use super::loom_lifecycle::{beside, group};
-use super::{model, model_without_pair};
+use super::common::{end, group};
+use super::loom_lifecycle::bare;
+use super::{beside, build, model, model_without_pair, race};
 use crate::sync::AtomicU64;
-use crate::{Bytes, Charge, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime, RuntimeBuilder};
-
-/// Units go up the tree one by one.
-fn bare() -> RuntimeBuilder {
-    Runtime::builder().batch(Bytes(0))
-}
+use crate::{Bytes, Charge, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
 
 fn soft(bytes: u64) -> Limits {
     Limits::new().soft(Limit::Bytes(bytes))
+}
+
+/// A runtime with its root and a group that has a soft limit.
+fn with_soft(name: &str, bytes: u64) -> (Runtime, Group, Group) {
+    let (runtime, root) = build(bare());
+    let group = root.create(name, soft(bytes)).unwrap();
+    (runtime, root, group)
 }
 
 /// E23. Up by one, down by another: the mark ends where usage does.
 #[test]
 fn loom_crossing_vs_crossing() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let group = runtime.root().create("group", soft(1)).unwrap();
+        let (_runtime, root, group) = with_soft("group", 1);
         let first = group.try_charge(1).unwrap();
-        let other = beside(first, drop);
-        let second = group.try_charge(1).unwrap();
-        other.join().unwrap();
-        assert_eq!((group.is_in_excess(), runtime.root().children_in_excess()), (false, 0));
+        let second = race(first, drop, || group.try_charge(1).unwrap()).1;
+        assert_eq!((group.is_in_excess(), root.children_in_excess()), (false, 0));
         drop(second);
     });
 }
@@ -37,14 +37,12 @@ fn loom_crossing_vs_crossing() {
 #[test]
 fn loom_crossing_vs_soft_limit() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let group = runtime.root().create("group", soft(4)).unwrap();
-        let other = beside(group.clone(), |group| group.set_soft(Limit::Bytes(1)).unwrap());
-        let held = group.try_charge(2).unwrap();
-        other.join().unwrap();
-        assert_eq!((group.is_in_excess(), runtime.root().children_in_excess()), (true, 1));
+        let (_runtime, root, group) = with_soft("group", 4);
+        let held =
+            race(group.clone(), |group| group.set_soft(Limit::Bytes(1)).unwrap(), || group.try_charge(2).unwrap()).1;
+        assert_eq!((group.is_in_excess(), root.children_in_excess()), (true, 1));
         drop(held);
-        assert_eq!(runtime.root().children_in_excess(), 0);
+        assert_eq!(root.children_in_excess(), 0);
     });
 }
 
@@ -52,14 +50,11 @@ fn loom_crossing_vs_soft_limit() {
 #[test]
 fn loom_crossing_vs_offline() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let gone = runtime.root().create("gone", soft(0)).unwrap();
-        let charger = beside(gone.clone(), |gone| gone.charge(1));
-        gone.offline().unwrap();
-        let held = charger.join().unwrap();
-        assert_eq!(runtime.root().children_in_excess(), 0);
+        let (_runtime, root, gone) = with_soft("gone", 0);
+        let held = race(gone.clone(), |gone| gone.charge(1), || gone.offline().unwrap()).0;
+        assert_eq!(root.children_in_excess(), 0);
         drop(held);
-        assert_eq!(runtime.root().children_in_excess(), 0);
+        assert_eq!(root.children_in_excess(), 0);
     });
 }
 
@@ -67,17 +62,15 @@ fn loom_crossing_vs_offline() {
 #[test]
 fn loom_crossing_vs_last_uncharge() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let gone = runtime.root().create("gone", soft(0)).unwrap();
+        let (runtime, root, gone) = with_soft("gone", 0);
         let held = gone.try_charge(1).unwrap();
         let dropper = beside(held, drop);
-        gone.offline().unwrap();
-        drop(gone);
+        end(gone);
         let next = runtime.root().create("next", soft(0)).unwrap();
         dropper.join().unwrap();
-        assert_eq!((next.is_in_excess(), runtime.root().children_in_excess()), (false, 0));
+        assert_eq!((next.is_in_excess(), root.children_in_excess()), (false, 0));
         let held = next.try_charge(1).unwrap();
-        assert_eq!((next.is_in_excess(), runtime.root().children_in_excess()), (true, 1));
+        assert_eq!((next.is_in_excess(), root.children_in_excess()), (true, 1));
         drop(held);
     });
 }
@@ -105,8 +98,7 @@ impl Reclaim for Watched {
 #[test]
 fn loom_registration_vs_walk() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let root = runtime.root();
+        let (_runtime, root) = build(bare());
         let held = root.try_charge(1).unwrap();
         let watched = Arc::new(Watched::default());
         let registration = root.register_reclaimer(watched.clone(), Priority::NORMAL);
@@ -124,25 +116,33 @@ fn loom_registration_vs_walk() {
 #[test]
 fn loom_registration_vs_offline() {
     model(|| {
-        let runtime = bare().build().unwrap();
-        let root = runtime.root();
+        let (_runtime, root) = build(bare());
         let held = root.try_charge(1).unwrap();
         let gone = group(&root, "gone");
-        let other = beside(gone.clone(), |gone| gone.offline().unwrap());
-        let registration = gone.register_reclaimer(Arc::new(Watched::default()), Priority::NORMAL);
-        other.join().unwrap();
+        let registration = race(
+            gone.clone(),
+            |gone| gone.offline().unwrap(),
+            || gone.register_reclaimer(Arc::new(Watched::default()), Priority::NORMAL),
+        )
+        .1;
         drop(gone);
         assert!(root.reclaim(1).unwrap().visited > 0, "the parent has it");
         drop((registration, held));
     });
 }
 
-/// A cache with one charge to give.
-struct One(std::sync::Mutex<Option<Charge>>);
+/// A cache that gives one charge back for each call, as long as it has any.
+pub(super) struct Cache(Mutex<Vec<Charge>>);
 
-impl Reclaim for One {
+impl Cache {
+    pub(super) fn of(charges: impl IntoIterator<Item = Charge>) -> Arc<Cache> {
+        Arc::new(Cache(Mutex::new(charges.into_iter().collect())))
+    }
+}
+
+impl Reclaim for Cache {
     fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
-        let given = self.0.lock().unwrap().take();
+        let given = self.0.lock().unwrap().pop();
         given.map_or(0, |charge| charge.bytes())
     }
 }
@@ -152,11 +152,10 @@ impl Reclaim for One {
 fn loom_reclaim_vs_uncharge() {
     model(|| {
         let builder = Runtime::builder().batch(Bytes(1)).budget(Bytes(3)).adaptive(false);
-        let runtime = builder.max(Limit::Bytes(3)).build().unwrap();
-        let root = runtime.root();
+        let (_runtime, root) = build(builder.max(Limit::Bytes(3)));
         let [cache, busy] = ["cache", "busy"].map(|name| group(&root, name));
-        let one = Arc::new(One(std::sync::Mutex::new(Some(cache.try_charge(2).unwrap()))));
-        let _registration = cache.register_reclaimer(one, Priority::NORMAL);
+        let kept = Cache::of([cache.try_charge(2).unwrap()]);
+        let _registration = cache.register_reclaimer(kept, Priority::NORMAL);
         let other = beside(busy, |busy| drop(busy.try_charge(1)));
         let held = root.try_charge(2);
         assert!(held.is_ok(), "2 for it, and 1 for the other thread");
@@ -165,27 +164,15 @@ fn loom_reclaim_vs_uncharge() {
     });
 }
 
-/// A cache with several charges to give.
-struct Many(std::sync::Mutex<Vec<Charge>>);
-
-impl Reclaim for Many {
-    fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
-        let given = self.0.lock().unwrap().pop();
-        given.map_or(0, |charge| charge.bytes())
-    }
-}
-
 /// Two rounds at once, and enough for both: a round that finds all turns taken by the other round still makes room.
 #[test]
 fn loom_reclaim_vs_reclaim() {
     model(|| {
-        let runtime = bare().build().unwrap();
-        let root = runtime.root();
-        let entries = (0..8).map(|_| root.try_charge(1).unwrap()).collect();
-        let registration = root.register_reclaimer(Arc::new(Many(std::sync::Mutex::new(entries))), Priority::NORMAL);
-        let other = beside(root.clone(), |root| root.reclaim(3).unwrap().freed);
-        let ours = root.reclaim(1).unwrap().freed;
-        let theirs = other.join().unwrap();
+        let (_runtime, root) = build(bare());
+        let entries = Cache::of((0..8).map(|_| root.try_charge(1).unwrap()));
+        let registration = root.register_reclaimer(entries, Priority::NORMAL);
+        let (theirs, ours) =
+            race(root.clone(), |root| root.reclaim(3).unwrap().freed, || root.reclaim(1).unwrap().freed);
         drop(registration);
         assert_eq!((ours, theirs), (1, 3));
     });

@@ -1,7 +1,8 @@
 //! Groups that come and go at the same time, each under the lock of its shard alone.
 
-use super::loom_lifecycle::{assert_buried_once, bare, beside, group, stocked};
-use super::{model, model_without_pair};
+use super::common::{end, group};
+use super::loom_lifecycle::{assert_released_once, bare, stocked};
+use super::{beside, model, model_without_pair, race, with_group};
 use crate::{Bytes, Group, Limits, Runtime};
 
 /// E35. A stock opens while its group goes offline: one of the two closes it, and its credit comes back.
@@ -9,15 +10,14 @@ use crate::{Bytes, Group, Limits, Runtime};
 fn loom_offline_vs_opening() {
     model_without_pair(|| {
         // Opens by margin, with the first charge that walks.
-        let runtime = Runtime::builder().batch(Bytes(2)).budget(Bytes(64)).build().unwrap();
-        let gone = group(&runtime.root(), "gone");
+        let (runtime, gone) = with_group(Runtime::builder().batch(Bytes(2)).budget(Bytes(64)), "gone");
         let charger = beside(gone.clone(), |gone| drop(gone.try_charge(1)));
         gone.offline().unwrap();
         gone.try_charge(1).expect_err("the group is offline");
         charger.join().unwrap();
         drop(gone);
         runtime.settle();
-        assert_buried_once(&runtime);
+        assert_released_once(&runtime);
         assert_eq!(runtime.root().stocked_bound(), 0);
     });
 }
@@ -25,18 +25,15 @@ fn loom_offline_vs_opening() {
 /// E36. A barrier closes the stocks of dying groups while the last handle goes: once the closer has uncounted a stock,
 /// it does not touch it again.
 #[test]
-fn loom_settle_vs_burial() {
+fn loom_settle_vs_release() {
     model_without_pair(|| {
-        let runtime = stocked().build().unwrap();
-        let gone = group(&runtime.root(), "gone");
+        let (runtime, gone) = with_group(stocked(), "gone");
         drop(gone.try_charge(1).unwrap());
         // A second thread has charged here: the stock waits for a barrier.
         beside(gone.clone(), |gone| drop(gone.try_charge(1).unwrap())).join().unwrap();
         gone.offline().unwrap();
-        let dropper = beside(gone, drop);
-        runtime.settle();
-        dropper.join().unwrap();
-        assert_buried_once(&runtime);
+        race(gone, drop, || runtime.settle());
+        assert_released_once(&runtime);
         assert_eq!(runtime.root().stocked_bound(), 0);
     });
 }
@@ -46,15 +43,16 @@ fn loom_settle_vs_burial() {
 fn loom_offline_vs_create_child() {
     for name in ["child", "kid", "son", "nearest_live_ancestor"] {
         model_without_pair(move || {
-            let runtime = bare().build().unwrap();
-            let parent = group(&runtime.root(), "parent");
-            let creator = beside(parent.clone(), move |parent| parent.create(name, Limits::new()).is_ok());
-            let gone = parent.offline().is_ok();
-            let created = creator.join().unwrap();
+            let (runtime, parent) = with_group(bare(), "parent");
+            let (created, gone) = race(
+                parent.clone(),
+                move |parent| parent.create(name, Limits::new()).is_ok(),
+                || parent.offline().is_ok(),
+            );
             assert_ne!(gone, created);
             parent.offline_tree();
             drop(parent);
-            assert_buried_once(&runtime);
+            assert_released_once(&runtime);
         });
     }
 }
@@ -63,19 +61,16 @@ fn loom_offline_vs_create_child() {
 #[test]
 fn loom_offline_vs_offline() {
     model(|| {
-        let runtime = stocked().build().unwrap();
-        let gone = group(&runtime.root(), "gone");
+        let (runtime, gone) = with_group(stocked(), "gone");
         drop(gone.try_charge(1).unwrap());
         let off = |gone: Group| {
             gone.offline().unwrap();
             assert!(gone.is_offline());
         };
-        let other = beside(gone.clone(), off);
-        off(gone);
-        other.join().unwrap();
+        race(gone.clone(), off, || off(gone));
         runtime.settle();
         assert_eq!((runtime.groups(), runtime.dying()), (1, 0));
-        assert_buried_once(&runtime);
+        assert_released_once(&runtime);
     });
 }
 
@@ -84,9 +79,11 @@ fn loom_offline_vs_offline() {
 fn loom_create_vs_create() {
     model(|| {
         let runtime = bare().build().unwrap();
-        let other = beside(runtime.root(), |root| root.create("name", Limits::new()).ok());
-        let mine = runtime.root().create("name", Limits::new()).ok();
-        let theirs = other.join().unwrap();
+        let (theirs, mine) = race(
+            runtime.root(),
+            |root| root.create("name", Limits::new()).ok(),
+            || runtime.root().create("name", Limits::new()).ok(),
+        );
         assert_ne!(mine.is_some(), theirs.is_some());
         assert_eq!(runtime.root().children().len(), 1);
     });
@@ -95,7 +92,7 @@ fn loom_create_vs_create() {
 /// A thread looks a path up while the group goes and another group comes in its object: it finds the first group or
 /// none.
 #[test]
-fn loom_path_vs_burial() {
+fn loom_path_vs_release() {
     model(|| {
         let runtime = std::sync::Arc::new(bare().build().unwrap());
         let old = group(&runtime.root(), "old");
@@ -105,8 +102,7 @@ fn loom_path_vs_burial() {
                 assert_eq!((found.id(), found.name()), (id, "old"));
             }
         });
-        old.offline().unwrap();
-        drop(old);
+        end(old);
         let next = group(&runtime.root(), "next");
         finder.join().unwrap();
         assert_eq!(runtime.group("/next"), Some(next));
@@ -118,18 +114,16 @@ fn loom_path_vs_burial() {
 #[test]
 fn loom_walk_vs_going() {
     model(|| {
-        let runtime = bare().build().unwrap();
-        let stays = group(&runtime.root(), "stays");
+        let (runtime, stays) = with_group(bare(), "stays");
         let goes = group(&runtime.root(), "goes");
         let walker = beside(runtime.root(), |root| {
             let names: Vec<String> = root.descendants().map(|group| group.name().to_string()).collect();
             assert_eq!(names.iter().filter(|name| *name == "stays").count(), 1);
             assert!(names.len() <= 2, "{names:?}");
         });
-        goes.offline().unwrap();
-        drop(goes);
+        end(goes);
         walker.join().unwrap();
         drop(stays);
-        assert_buried_once(&runtime);
+        assert_released_once(&runtime);
     });
 }

@@ -1,19 +1,34 @@
 //! Statistics: no addition is lost or counted twice while other threads list, flush, unlist or release; and
 //! what a read claims about its error holds.
 
-use super::loom_lifecycle::{beside, group};
-use super::{large_model_without_pair, model, model_without_pair};
+use super::common::{end, group};
+use super::{beside, build, large_model_without_pair, model, model_without_pair, race, with_group};
 use crate::group::Group;
 use crate::hierarchy::stats;
 use crate::stat::published::StatScope;
-use crate::{Bytes, Runtime, RuntimeBuilder, Stat};
+use crate::{Runtime, RuntimeBuilder, Stat};
 
 /// Counted one by one.
 const EVENT: Stat = Stat::WORKINGSET_REFAULT;
 
 /// No stock; a thread may write two grains without announcing them.
-fn bare() -> RuntimeBuilder {
-    Runtime::builder().batch(Bytes(0)).stat_batch(4)
+pub(super) fn bare() -> RuntimeBuilder {
+    super::loom_lifecycle::bare().stat_batch(4)
+}
+
+/// A runtime whose root has one addition, which is published.
+fn published() -> (Runtime, Group) {
+    let (runtime, root) = build(bare());
+    root.stat_add(EVENT, 1);
+    root.flush();
+    (runtime, root)
+}
+
+/// A stale read is no further off than it says, of two additions.
+fn assert_bounded(root: &Group, stat: Stat) {
+    let read = root.read_stale();
+    let missing = 2_i64.abs_diff(read.get(stat));
+    assert!(missing <= read.max_error(), "{missing} missing, at most {}", read.max_error());
 }
 
 fn exact(group: &Group) -> i64 {
@@ -29,11 +44,12 @@ fn tidy(root: &Group) {
 #[test]
 fn loom_first_write_vs_read() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let root = runtime.root();
-        let reader = beside(root.clone(), |root| assert_eq!(root.read_stale().get(EVENT), 0, "no thread has flushed"));
-        root.stat_add(EVENT, 1);
-        reader.join().unwrap();
+        let (_runtime, root) = build(bare());
+        race(
+            root.clone(),
+            |root| assert_eq!(root.read_stale().get(EVENT), 0, "no thread has flushed"),
+            || root.stat_add(EVENT, 1),
+        );
         assert_eq!(exact(&root), 1);
     });
 }
@@ -43,13 +59,8 @@ fn loom_first_write_vs_read() {
 #[test]
 fn loom_add_vs_unlist() {
     model(|| {
-        let runtime = bare().build().unwrap();
-        let root = runtime.root();
-        root.stat_add(EVENT, 1);
-        root.flush();
-        let flusher = beside(root.clone(), |root| tidy(&root));
-        root.stat_add(EVENT, 1);
-        flusher.join().unwrap();
+        let (_runtime, root) = published();
+        race(root.clone(), |root| tidy(&root), || root.stat_add(EVENT, 1));
         assert_eq!(exact(&root), 2, "what was written is read");
         root.stat_add(EVENT, 1);
         assert_eq!(exact(&root), 3, "and what is written from here on");
@@ -60,10 +71,7 @@ fn loom_add_vs_unlist() {
 #[test]
 fn loom_add_vs_unlist_vs_flush() {
     model(|| {
-        let runtime = bare().build().unwrap();
-        let root = runtime.root();
-        root.stat_add(EVENT, 1);
-        root.flush();
+        let (_runtime, root) = published();
         let flusher = beside(root.clone(), |root| tidy(&root));
         root.stat_add(EVENT, 1);
         root.flush();
@@ -77,17 +85,13 @@ fn loom_add_vs_unlist_vs_flush() {
 #[test]
 fn loom_listing_vs_unlist() {
     model(|| {
-        let runtime = bare().build().unwrap();
-        let root = runtime.root();
-        root.stat_add(EVENT, 1);
-        root.flush();
+        let (_runtime, root) = published();
         tidy(&root);
-        let flusher = beside(root.clone(), |root| {
+        let flush = |root: Group| {
             root.flush();
             tidy(&root);
-        });
-        root.stat_add(EVENT, 1);
-        flusher.join().unwrap();
+        };
+        race(root.clone(), flush, || root.stat_add(EVENT, 1));
         root.stat_add(EVENT, 1);
         assert_eq!(exact(&root), 3);
     });
@@ -97,13 +101,10 @@ fn loom_listing_vs_unlist() {
 #[test]
 fn loom_listing_vs_take_over() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let root = runtime.root();
+        let (_runtime, root) = build(bare());
         let writers = [(); 2].map(|()| beside(root.clone(), |root| root.stat_add(EVENT, 1)));
         root.flush();
-        for writer in writers {
-            writer.join().unwrap();
-        }
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
         assert_eq!(exact(&root), 2);
     });
 }
@@ -112,8 +113,7 @@ fn loom_listing_vs_take_over() {
 #[test]
 fn loom_add_vs_flush_of_parent_and_child() {
     model(|| {
-        let runtime = bare().build().unwrap();
-        let child = group(&runtime.root(), "child");
+        let (runtime, child) = with_group(bare(), "child");
         child.stat_add(EVENT, 1);
         let above = beside(runtime.root(), |root| root.flush());
         let below = beside(child.clone(), |child| child.flush());
@@ -128,8 +128,7 @@ fn loom_add_vs_flush_of_parent_and_child() {
 #[test]
 fn loom_parent_never_below_child() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let child = group(&runtime.root(), "child");
+        let (runtime, child) = with_group(bare(), "child");
         child.stat_add(EVENT, 1);
         child.flush();
         child.stat_add(EVENT, 1);
@@ -149,8 +148,7 @@ fn loom_parent_never_below_child() {
 #[test]
 fn loom_exact_read_vs_gauge() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let child = group(&runtime.root(), "child");
+        let (runtime, child) = with_group(bare(), "child");
         child.stat_add(EVENT, 1);
         runtime.root().stat_add(EVENT, 1);
         runtime.root().flush();
@@ -169,10 +167,7 @@ fn loom_exact_read_vs_gauge() {
 #[test]
 fn loom_counted_vs_published() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let root = runtime.root();
-        root.stat_add(EVENT, 1);
-        root.flush();
+        let (_runtime, root) = published();
         root.stat_add(EVENT, 1);
         let flusher = beside(root.clone(), |root| root.flush());
         let published = stats::published(root.first(), StatScope::Group).expect("written");
@@ -187,8 +182,7 @@ fn loom_counted_vs_published() {
 #[test]
 fn loom_two_readers_share_a_flush() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let root = runtime.root();
+        let (_runtime, root) = build(bare());
         root.stat_add(EVENT, 1);
         let reader = beside(root.clone(), |root| {
             root.stat_add(EVENT, 1);
@@ -206,11 +200,8 @@ fn loom_two_readers_share_a_flush() {
 #[test]
 fn loom_listing_vs_shared_flush() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let root = runtime.root();
         // Cells that are there and unlisted: to list them takes no lock.
-        root.stat_add(EVENT, 1);
-        root.flush();
+        let (_runtime, root) = published();
         tidy(&root);
         let flusher = beside(root.clone(), |root| root.flush());
         root.stat_add(EVENT, 1);
@@ -223,14 +214,11 @@ fn loom_listing_vs_shared_flush() {
 #[test]
 fn loom_bound_vs_flush() {
     model_without_pair(|| {
-        let runtime = Runtime::builder().batch(Bytes(0)).stat_batch(0).build().unwrap();
-        let root = runtime.root();
+        let (_runtime, root) = build(bare().stat_batch(0));
         root.stat_add(EVENT, 1);
         let flusher = beside(root.clone(), |root| root.flush());
         root.stat_add(EVENT, 1);
-        let read = root.read_stale();
-        let missing = 2_i64.abs_diff(read.get(EVENT));
-        assert!(missing <= read.max_error(), "{missing} missing, at most {}", read.max_error());
+        assert_bounded(&root, EVENT);
         flusher.join().unwrap();
     });
 }
@@ -241,16 +229,13 @@ fn loom_bound_vs_flush() {
 fn loom_bound_vs_announcement() {
     const OTHER: Stat = Stat::STOCK_REFILL;
     large_model_without_pair(|| {
-        let runtime = Runtime::builder().batch(Bytes(0)).stat_batch(0).build().unwrap();
-        let root = runtime.root();
+        let (_runtime, root) = build(bare().stat_batch(0));
         // Figures are there: another model explores how they are made (E42).
         stats::published_or_make(root.first(), stats::coordinator(root.first()), StatScope::Group);
         let flusher = beside(root.clone(), |root| root.flush());
         let reader = beside(root.clone(), |root| {
             root.stat_add(OTHER, 2);
-            let read = root.read_stale();
-            let missing = 2_i64.abs_diff(read.get(OTHER));
-            assert!(missing <= read.max_error(), "{missing} missing, at most {}", read.max_error());
+            assert_bounded(&root, OTHER);
         });
         root.stat_add(EVENT, 1);
         reader.join().unwrap();
@@ -262,15 +247,10 @@ fn loom_bound_vs_announcement() {
 #[test]
 fn loom_bound_vs_unlist() {
     model(|| {
-        let runtime = bare().build().unwrap();
-        let root = runtime.root();
-        root.stat_add(EVENT, 1);
-        root.flush();
+        let (_runtime, root) = published();
         let flusher = beside(root.clone(), |root| tidy(&root));
         root.stat_add(EVENT, 1);
-        let read = root.read_stale();
-        let missing = 2_i64.abs_diff(read.get(EVENT));
-        assert!(missing <= read.max_error(), "{missing} missing, at most {}", read.max_error());
+        assert_bounded(&root, EVENT);
         flusher.join().unwrap();
     });
 }
@@ -279,13 +259,11 @@ fn loom_bound_vs_unlist() {
 #[test]
 fn loom_unlist_vs_release() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let gone = group(&runtime.root(), "gone");
+        let (runtime, gone) = with_group(bare(), "gone");
         gone.stat_add(EVENT, 1);
         gone.flush();
         let flusher = beside(runtime.root(), |root| tidy(&root));
-        gone.offline().unwrap();
-        drop(gone);
+        end(gone);
         let next = group(&runtime.root(), "next");
         next.stat_add(EVENT, 1);
         next.flush();
@@ -299,12 +277,8 @@ fn loom_unlist_vs_release() {
 #[test]
 fn loom_add_vs_offline() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let gone = group(&runtime.root(), "gone");
-        let writer = beside(gone.clone(), |gone| gone.stat_add(EVENT, 1));
-        gone.offline().unwrap();
-        drop(gone);
-        writer.join().unwrap();
+        let (runtime, gone) = with_group(bare(), "gone");
+        race(gone.clone(), |gone| gone.stat_add(EVENT, 1), || end(gone));
         assert_eq!(runtime.dying(), 0);
         assert_eq!(exact(&runtime.root()), 1);
     });
@@ -315,17 +289,11 @@ fn loom_add_vs_offline() {
 #[test]
 fn loom_stats_of_last_uncharge() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let gone = group(&runtime.root(), "gone");
+        let (runtime, gone) = with_group(bare(), "gone");
         gone.stat_add(EVENT, 1);
         let charge = gone.try_charge(1).unwrap();
         gone.offline().unwrap();
-        let dropper = beside(charge, |charge| {
-            charge.stat_add(EVENT, 1);
-            drop(charge);
-        });
-        drop(gone);
-        dropper.join().unwrap();
+        race(charge, |charge| charge.stat_add(EVENT, 1), || drop(gone));
         let next = group(&runtime.root(), "next");
         next.stat_add(EVENT, 1);
         assert_eq!((exact(&next), exact(&runtime.root())), (1, 3));
@@ -336,16 +304,11 @@ fn loom_stats_of_last_uncharge() {
 #[test]
 fn loom_stats_of_thread_handed_over() {
     model_without_pair(|| {
-        let runtime = bare().build().unwrap();
-        let root = runtime.root();
+        let (_runtime, root) = build(bare());
         let threads = [(); 2].map(|()| beside(root.clone(), |root| root.stat_add(EVENT, 1)));
         root.flush();
-        for thread in threads {
-            thread.join().unwrap();
-        }
-        let next = beside(root.clone(), |root| root.stat_add(EVENT, 1));
-        root.flush();
-        next.join().unwrap();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        race(root.clone(), |root| root.stat_add(EVENT, 1), || root.flush());
         assert_eq!(exact(&root), 3);
     });
 }

@@ -1,6 +1,6 @@
 //! Threads that come and go.
 
-use super::{assert_settled, beside, model, model_without_pair, stocked};
+use super::{assert_settled, beside, model, model_without_pair, race, stocked};
 use crate::PageCounter;
 
 /// E8. Credit of an ended thread is drained once, or the next thread has it with the block.
@@ -8,11 +8,9 @@ use crate::PageCounter;
 fn loom_thread_exit_vs_drain() {
     model_without_pair(|| {
         let counter = PageCounter::root(stocked());
-        let threads = [(); 2].map(|()| beside(&counter, |counter| counter.try_charge(1).unwrap()));
+        let threads = [(); 2].map(|()| beside(counter.clone(), |counter| counter.try_charge(1).unwrap()));
         counter.drain();
-        for thread in threads {
-            thread.join().unwrap();
-        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_settled(&counter, 2);
     });
 }
@@ -22,12 +20,11 @@ fn loom_thread_exit_vs_drain() {
 fn loom_first_touch_vs_close() {
     model(|| {
         let counter = PageCounter::root(stocked());
-        let toucher = beside(&counter, |counter| {
+        let touch = |counter: PageCounter| {
             counter.try_charge(1).unwrap();
             counter.uncharge(1);
-        });
-        counter.set_batch(0);
-        toucher.join().unwrap();
+        };
+        race(counter.clone(), touch, || counter.set_batch(0));
         assert_eq!(counter.usage(), 0);
     });
 }
@@ -38,14 +35,11 @@ fn loom_index_reuse() {
     model_without_pair(|| {
         let root = PageCounter::root(stocked().budget(64));
         let first = root.child();
-        let user = beside(&first, |first| first.try_charge(1).unwrap());
-        user.join().unwrap();
+        beside(first.clone(), |first| first.try_charge(1).unwrap()).join().unwrap();
         drop(first);
         assert_eq!(root.usage(), 0, "a retired counter takes its charges and its credit along");
         let second = root.child();
-        let user = beside(&second, |second| second.try_charge(1).unwrap());
-        second.try_charge(1).unwrap();
-        user.join().unwrap();
+        race(second.clone(), |second| second.try_charge(1).unwrap(), || second.try_charge(1).unwrap());
         assert_settled(&root, 2);
     });
 }

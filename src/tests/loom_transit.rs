@@ -1,6 +1,6 @@
 //! Refusals: no charge is refused while credit is stranded, in a slot or in transit.
 
-use super::{beside, model, model_without_pair, stocked};
+use super::{beside, model, model_without_pair, race, stocked};
 use crate::PageCounter;
 
 /// E5, E6. Once the stock is off, room for a charge is room: a refill in flight has brought its surplus back. The
@@ -10,8 +10,8 @@ fn loom_refill_vs_close() {
     model(|| {
         let counter = PageCounter::root(stocked().max(4).budget(64));
         // The next thread has this one's block, and with it the mark.
-        beside(&counter, |counter| counter.try_charge(2).unwrap()).join().unwrap();
-        let charger = beside(&counter, |counter| counter.try_charge(1).unwrap());
+        beside(counter.clone(), |counter| counter.try_charge(2).unwrap()).join().unwrap();
+        let charger = beside(counter.clone(), |counter| counter.try_charge(1).unwrap());
         counter.set_batch(0);
         counter.try_charge(1).expect("two units of room, two charges of one");
         charger.join().unwrap();
@@ -24,9 +24,7 @@ fn loom_refill_vs_close() {
 fn loom_refusal_vs_refill_in_transit() {
     model(|| {
         let counter = PageCounter::root(stocked().max(2).budget(64));
-        let charger = beside(&counter, |counter| counter.try_charge(1).unwrap());
-        counter.try_charge(1).unwrap();
-        charger.join().unwrap();
+        race(counter.clone(), |counter| counter.try_charge(1).unwrap(), || counter.try_charge(1).unwrap());
         assert_eq!(counter.usage(), 2);
     });
 }
@@ -38,7 +36,7 @@ fn loom_refusal_vs_adaptive() {
         let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
         // Room for a batch of one more charge opens the stock; the limit comes down on it.
         counter.try_charge(1).unwrap();
-        let charger = beside(&counter, |counter| counter.try_charge(1).unwrap());
+        let charger = beside(counter.clone(), |counter| counter.try_charge(1).unwrap());
         counter.set_max(3).unwrap();
         counter.try_charge(1).unwrap();
         charger.join().unwrap();
@@ -54,11 +52,13 @@ fn loom_refusal_vs_put() {
         // Exactly, which opens the stock; then for a batch, which leaves credit.
         counter.try_charge(1).unwrap();
         counter.try_charge(1).unwrap();
-        let charger = beside(&counter, |counter| counter.try_charge(38).expect("fits once the credit is drained"));
-        counter.uncharge(1);
-        charger.join().unwrap();
+        race(
+            counter.clone(),
+            |counter| counter.try_charge(38).expect("fits once the credit is drained"),
+            || counter.uncharge(1),
+        );
         // By a third thread: this thread's own slot would pay with what is stranded in it.
-        beside(&counter, |counter| counter.try_charge(1).expect("the freed unit is stranded")).join().unwrap();
+        beside(counter.clone(), |counter| counter.try_charge(1).expect("the freed unit is stranded")).join().unwrap();
     });
 }
 
@@ -68,8 +68,8 @@ fn loom_refusal_vs_closing() {
     model_without_pair(|| {
         let counter = PageCounter::root(stocked().max(2).budget(64));
         counter.try_charge(1).unwrap();
-        let closer = beside(&counter, |counter| counter.set_batch(0));
-        let charger = beside(&counter, |counter| counter.try_charge(1).unwrap());
+        let closer = beside(counter.clone(), |counter| counter.set_batch(0));
+        let charger = beside(counter.clone(), |counter| counter.try_charge(1).unwrap());
         charger.join().unwrap();
         closer.join().unwrap();
         assert_eq!(counter.usage(), 2);
@@ -83,9 +83,11 @@ fn loom_refusal_vs_opening() {
     model_without_pair(|| {
         let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
         // The first charge leaves room enough to open the stock, the second takes a batch.
-        let charger = beside(&counter, |counter| [1, 1].map(|n| counter.try_charge(n).unwrap()));
-        counter.try_charge(38).expect("38 and 2 fit into 40");
-        charger.join().unwrap();
+        race(
+            counter.clone(),
+            |counter| [1, 1].map(|n| counter.try_charge(n).unwrap()),
+            || counter.try_charge(38).expect("38 and 2 fit into 40"),
+        );
         assert_eq!(counter.usage(), 40 + counter.stocked());
     });
 }
@@ -96,9 +98,7 @@ fn loom_forced_vs_opening() {
     model_without_pair(|| {
         let counter = PageCounter::root(stocked().adaptive(true).max(40).budget(64));
         // Exactly, which opens the stock.
-        let charger = beside(&counter, |counter| counter.try_charge(1).is_ok());
-        counter.charge(60);
-        charger.join().unwrap();
+        race(counter.clone(), |counter| counter.try_charge(1).is_ok(), || counter.charge(60));
         counter.uncharge(1);
         counter.try_charge(1).expect_err("above max");
     });
@@ -113,9 +113,7 @@ fn loom_refusal_vs_retire() {
         stays.set_batch(0);
         gone.try_charge(1).unwrap();
         gone.uncharge(1);
-        let owner = loom::thread::spawn(move || drop(gone));
-        stays.try_charge(2).expect("no charge is left");
-        owner.join().unwrap();
+        race(gone, drop, || stays.try_charge(2).expect("no charge is left"));
         assert_eq!(root.usage(), 2);
     });
 }

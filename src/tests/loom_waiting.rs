@@ -2,29 +2,26 @@
 //! events wake their listeners, and a victim's memory reaches the charge that it was chosen for. A wake-up that is lost
 //! is a deadlock, which loom reports.
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Wake, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
 use loom::sync::{Condvar, Mutex};
 
-use super::loom_lifecycle::{assert_buried_once, beside, group};
-use super::{large_model_without_pair, model, model_of_exchanges, model_without_pair};
+use super::common::{block_on, end, group, waiting, waker};
+use super::loom_lifecycle::{self, assert_released_once};
+use super::loom_reclaim::Cache;
+use super::{beside, build, large_model_without_pair, model, model_of_exchanges, model_without_pair, race};
 use crate::hierarchy::events;
-use crate::sync::{AtomicU64, Ordering, Thread, park, this_thread};
-use crate::{
-    Bytes, Charge, ChargeError, Event, Group, Limit, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime,
-    RuntimeBuilder,
-};
+use crate::sync::{AtomicU64, Ordering};
+use crate::{Bytes, ChargeError, Event, Group, Limit, Limits, OomPolicy, Priority, Runtime, RuntimeBuilder};
 
 /// Time stands still in a model.
 const EVER: Duration = Duration::from_secs(1);
 
 /// Units go up the tree one by one, up to `max`.
-fn bare(max: u64) -> Runtime {
-    Runtime::builder().batch(Bytes(0)).max(Limit::Bytes(max)).build().unwrap()
+fn bare(max: u64) -> (Runtime, Group) {
+    build(loom_lifecycle::bare().max(Limit::Bytes(max)))
 }
 
 /// A stock that has credit to lose.
@@ -32,35 +29,13 @@ fn stocked(max: u64) -> RuntimeBuilder {
     Runtime::builder().batch(Bytes(1)).budget(Bytes(max)).adaptive(false).max(Limit::Bytes(max))
 }
 
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(this_thread())));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            std::task::Poll::Ready(output) => return output,
-            std::task::Poll::Pending => park(None),
-        }
-    }
-}
-
 /// E25. Bytes go up the tree while a charge goes into line.
 #[test]
 fn loom_waiter_vs_uncharge() {
     model_without_pair(|| {
-        let runtime = bare(1);
-        let root = runtime.root();
+        let (_runtime, root) = bare(1);
         let held = root.try_charge(1).unwrap();
-        let other = beside(held, drop);
-        let charge = root.charge_timeout(1, EVER).unwrap();
-        other.join().unwrap();
+        let charge = race(held, drop, || root.charge_timeout(1, EVER).unwrap()).1;
         assert_eq!((root.usage(), root.waiting()), (1, 0));
         drop(charge);
     });
@@ -70,12 +45,10 @@ fn loom_waiter_vs_uncharge() {
 #[test]
 fn loom_waiter_vs_put() {
     model(|| {
-        let runtime = stocked(4).build().unwrap();
-        let tenant = runtime.root().create("tenant", Limits::new().max(Limit::Bytes(2))).unwrap();
+        let (_runtime, root) = build(stocked(4));
+        let tenant = root.create("tenant", Limits::new().max(Limit::Bytes(2))).unwrap();
         let [waits, busy] = ["waits", "busy"].map(|name| group(&tenant, name));
-        let other = beside(busy, |busy| drop(busy.try_charge(1)));
-        let charge = waits.charge_timeout(2, EVER).unwrap();
-        other.join().unwrap();
+        let charge = race(busy, |busy| drop(busy.try_charge(1)), || waits.charge_timeout(2, EVER).unwrap()).1;
         assert_eq!((tenant.usage(), tenant.waiting()), (2, 0));
         drop(charge);
     });
@@ -85,18 +58,12 @@ fn loom_waiter_vs_put() {
 #[test]
 fn loom_waiter_vs_two_uncharges() {
     large_model_without_pair(|| {
-        let runtime = bare(2);
-        let root = runtime.root();
-        let held = [root.try_charge(1).unwrap(), root.try_charge(1).unwrap()];
-        let mut future = pin!(root.charge_async(2));
-        let waker = Waker::from(Arc::new(Unpark(this_thread())));
-        assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-        let [first, second] = held;
-        let others = [beside(first, drop), beside(second, drop)];
+        let (_runtime, root) = bare(2);
+        let held = [1, 1].map(|bytes| root.try_charge(bytes).unwrap());
+        let future = waiting(&root, 2, &waker());
+        let others = held.map(|held| beside(held, drop));
         let charge = block_on(future).unwrap();
-        for other in others {
-            other.join().unwrap();
-        }
+        others.into_iter().for_each(|other| other.join().unwrap());
         assert_eq!(root.usage(), 2);
         drop(charge);
     });
@@ -106,14 +73,10 @@ fn loom_waiter_vs_two_uncharges() {
 #[test]
 fn loom_wake_vs_cancel() {
     model(|| {
-        let runtime = bare(1);
-        let root = runtime.root();
+        let (_runtime, root) = bare(1);
         let held = root.try_charge(1).unwrap();
-        let waker = Waker::from(Arc::new(Unpark(this_thread())));
-        let mut first = Box::pin(root.charge_async(1));
-        let mut second = Box::pin(root.charge_async(1));
-        assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-        assert!(second.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let waker = waker();
+        let [first, second] = [(); 2].map(|()| waiting(&root, 1, &waker));
         let other = beside(held, drop);
         drop(first);
         let charge = block_on(second).unwrap();
@@ -128,18 +91,13 @@ fn loom_wake_vs_cancel() {
 #[test]
 fn loom_next_vs_cancel() {
     model(|| {
-        let runtime = bare(2);
-        let root = runtime.root();
+        let (_runtime, root) = bare(2);
         let held = root.try_charge(1).unwrap();
-        let waker = Waker::from(Arc::new(Unpark(this_thread())));
-        let mut first = Box::pin(root.charge_async(2));
-        assert!(first.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        let first = waiting(&root, 2, &waker());
         for _ in 0..2 {
             drop(root.try_charge(1).unwrap());
         }
-        let other = beside(first, drop);
-        let charge = root.charge_timeout(1, EVER).unwrap();
-        other.join().unwrap();
+        let charge = race(first, drop, || root.charge_timeout(1, EVER).unwrap()).1;
         assert_eq!((root.usage(), root.waiting()), (2, 0));
         drop((held, charge));
     });
@@ -150,51 +108,35 @@ fn loom_next_vs_cancel() {
 #[test]
 fn loom_last_waiter_vs_last_uncharge() {
     model_of_exchanges(|| {
-        let runtime = Runtime::builder().batch(Bytes(0)).build().unwrap();
-        let gone = runtime.root().create("gone", Limits::new().max(Limit::Bytes(1))).unwrap();
+        let (runtime, root) = build(loom_lifecycle::bare());
+        let gone = root.create("gone", Limits::new().max(Limit::Bytes(1))).unwrap();
         let held = gone.try_charge(1).unwrap();
-        let mut future = Box::pin(gone.charge_async(1));
-        assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let future = waiting(&gone, 1, Waker::noop());
         let other = beside(held, drop);
         drop(future);
         // In one go: the model explores where the other thread is by then.
         loom::stop_exploring();
-        gone.offline().unwrap();
-        drop(gone);
+        end(gone);
         loom::explore();
         other.join().unwrap();
-        assert_buried_once(&runtime);
+        assert_released_once(&runtime);
     });
-}
-
-/// A cache with one charge to give.
-struct One(std::sync::Mutex<Option<Charge>>);
-
-impl Reclaim for One {
-    fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
-        let given = self.0.lock().unwrap().take();
-        given.map_or(0, |charge| charge.bytes())
-    }
 }
 
 /// A waiter moves to the line of a level above, where a cache has what it needs: it is woken to ask there.
 #[test]
 fn loom_waiter_moves_to_a_cache() {
     model(|| {
-        let runtime = bare(2);
-        let root = runtime.root();
+        let (_runtime, root) = bare(2);
         let cache = group(&root, "cache");
         let tenant = root.create("tenant", Limits::new().max(Limit::Bytes(1))).unwrap();
         let held = tenant.try_charge(1).unwrap();
-        let kept = One(std::sync::Mutex::new(Some(cache.try_charge(1).unwrap())));
-        let _registration = cache.register_reclaimer(Arc::new(kept), Priority::NORMAL);
-        let mut future = Box::pin(tenant.charge_async(1));
-        assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        let kept = Cache::of([cache.try_charge(1).unwrap()]);
+        let _registration = cache.register_reclaimer(kept, Priority::NORMAL);
+        let future = waiting(&tenant, 1, Waker::noop());
         // The tenant has room once the other thread is done, the root has none.
         let more = root.charge(1);
-        let other = beside(held, drop);
-        let charge = block_on(future).unwrap();
-        other.join().unwrap();
+        let charge = race(held, drop, || block_on(future).unwrap()).1;
         assert_eq!((tenant.usage(), root.usage(), root.waiting()), (1, 2, 0));
         drop((charge, more));
     });
@@ -204,14 +146,10 @@ fn loom_waiter_moves_to_a_cache() {
 #[test]
 fn loom_wake_vs_poll() {
     model(|| {
-        let runtime = bare(1);
-        let root = runtime.root();
+        let (_runtime, root) = bare(1);
         let held = root.try_charge(1).unwrap();
-        let mut future = Box::pin(root.charge_async(1));
-        assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        let other = beside(held, drop);
-        let charge = block_on(future).unwrap();
-        other.join().unwrap();
+        let future = waiting(&root, 1, Waker::noop());
+        let charge = race(held, drop, || block_on(future).unwrap()).1;
         drop(charge);
     });
 }
@@ -220,16 +158,11 @@ fn loom_wake_vs_poll() {
 #[test]
 fn loom_waiter_vs_set_max() {
     large_model_without_pair(|| {
-        let runtime = bare(1);
-        let root = runtime.root();
+        let (_runtime, root) = bare(1);
         let held = root.try_charge(1).unwrap();
-        let other = beside(root.clone(), |root| root.set_max(Limit::Bytes(2)).unwrap());
         // What can never fit is refused at once: then it came first.
-        match root.charge_timeout(1, EVER) {
-            Ok(charge) => drop(charge),
-            Err(error) => panic!("{error}"),
-        }
-        other.join().unwrap();
+        let set = |root: Group| root.set_max(Limit::Bytes(2)).unwrap();
+        race(root.clone(), set, || drop(root.charge_timeout(1, EVER).unwrap_or_else(|error| panic!("{error}"))));
         drop(held);
     });
 }
@@ -238,14 +171,11 @@ fn loom_waiter_vs_set_max() {
 #[test]
 fn loom_waiter_vs_offline() {
     model_without_pair(|| {
-        let runtime = bare(1);
-        let root = runtime.root();
+        let (runtime, root) = bare(1);
         let held = root.try_charge(1).unwrap();
         let gone = group(&root, "gone");
         let other = beside(gone.clone(), |gone| gone.offline().unwrap());
-        let refused = gone.charge_timeout(1, EVER).map(drop);
-        assert!(matches!(&refused, Err(ChargeError::Offline { .. })));
-        drop(refused);
+        assert!(matches!(gone.charge_timeout(1, EVER), Err(ChargeError::Offline { .. })));
         other.join().unwrap();
         assert_eq!(root.waiting(), 0);
         drop((held, gone));
@@ -257,12 +187,13 @@ fn loom_waiter_vs_offline() {
 #[test]
 fn loom_event_vs_waiter() {
     model_without_pair(|| {
-        let runtime = bare(1);
-        let root = runtime.root();
+        let (_runtime, root) = bare(1);
         let events = root.events();
-        let other = beside(root.clone(), |root: Group| assert!(root.try_charge(2).is_err()));
-        assert!(events.wait(Event::Oom, EVER));
-        other.join().unwrap();
+        race(
+            root.clone(),
+            |root: Group| assert!(root.try_charge(2).is_err()),
+            || assert!(events.wait(Event::Oom, EVER)),
+        );
         assert_eq!(root.events().get(Event::Oom), 1);
     });
 }
@@ -272,8 +203,8 @@ fn loom_event_vs_waiter() {
 #[test]
 fn loom_first_events_vs_read() {
     model_without_pair(|| {
-        let runtime = bare(1);
-        let query = group(&runtime.root(), "query");
+        let (_runtime, root) = bare(1);
+        let query = group(&root, "query");
         let observed = |group: &Group| events::count(group.first(), Event::Panic);
         let other = beside(query.clone(), move |query| observed(&query));
         assert!(query.events().get(Event::Panic) <= 1);
@@ -287,8 +218,7 @@ fn loom_first_events_vs_read() {
 #[test]
 fn loom_event_vs_listener_dropped() {
     model_without_pair(|| {
-        let runtime = bare(1);
-        let root = runtime.root();
+        let (_runtime, root) = bare(1);
         let at_work = Arc::new(AtomicU64::new(0));
         let subscription = root.on_event(Event::Oom, {
             let at_work = Arc::clone(&at_work);
@@ -308,8 +238,7 @@ fn loom_event_vs_listener_dropped() {
 #[test]
 fn loom_victim_vs_charger() {
     model(|| {
-        let runtime = bare(1);
-        let root = runtime.root();
+        let (_runtime, root) = bare(1);
         root.set_oom_policy(OomPolicy::Choose);
         let [hog, asks] = ["hog", "asks"].map(|name| group(&root, name));
         let held = hog.try_charge(1).unwrap();
@@ -339,8 +268,7 @@ fn loom_victim_vs_charger() {
 #[test]
 fn loom_one_victim_for_two() {
     large_model_without_pair(|| {
-        let runtime = bare(3);
-        let root = runtime.root();
+        let (_runtime, root) = bare(3);
         root.set_oom_policy(OomPolicy::Choose);
         let [hog, asks, small] = ["hog", "asks", "small"].map(|name| group(&root, name));
         let spared = small.try_charge(1).unwrap();
@@ -353,9 +281,7 @@ fn loom_one_victim_for_two() {
                 drop(given);
             }
         });
-        let other = beside(asks.clone(), |asks| asks.try_charge(1).unwrap());
-        let ours = asks.try_charge(1).unwrap();
-        let theirs = other.join().unwrap();
+        let (theirs, ours) = race(asks.clone(), |asks| asks.try_charge(1).unwrap(), || asks.try_charge(1).unwrap());
         assert_eq!((asks.usage(), root.events().get(Event::OomKill)), (2, 1));
         drop((ours, theirs, hook, other_hook, spared));
     });

@@ -5,6 +5,7 @@
 //! RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS=2 cargo test --profile loom --lib loom_
 //! ```
 
+mod common;
 mod loom_drain;
 mod loom_kmem;
 mod loom_level;
@@ -23,10 +24,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use loom::model::Builder;
+use loom::thread::JoinHandle;
 
+use self::common::group;
 use crate::sync::checker::loads_are_exchanges;
 use crate::sync::set_paired;
-use crate::{CounterConfig, PageCounter};
+use crate::{CounterConfig, Group, PageCounter, Runtime, RuntimeBuilder};
 
 /// Every schedule of `f`, up to the preemption bound of the environment. Prints how many there were.
 fn model(f: impl Fn() + Sync + Send + 'static) {
@@ -69,13 +72,33 @@ fn model_of_exchanges(f: impl Fn() + Sync + Send + 'static) {
     }
 }
 
-/// Runs `work` on another thread of the model, with a handle of its own.
-fn beside<C: Clone + Send + 'static, R: 'static>(
-    counter: &C,
-    work: impl FnOnce(C) -> R + Send + 'static,
-) -> loom::thread::JoinHandle<R> {
-    let counter = counter.clone();
-    loom::thread::spawn(move || work(counter))
+/// Runs `work` on another thread of the model, with what it is given.
+fn beside<T: Send + 'static, R: 'static>(given: T, work: impl FnOnce(T) -> R + Send + 'static) -> JoinHandle<R> {
+    loom::thread::spawn(move || work(given))
+}
+
+/// Runs `there` on another thread of the model, with what it is given, and `here` on this one. Returns what both return.
+fn race<T: Send + 'static, R: 'static, S>(
+    given: T,
+    there: impl FnOnce(T) -> R + Send + 'static,
+    here: impl FnOnce() -> S,
+) -> (R, S) {
+    let other = beside(given, there);
+    let ours = here();
+    (other.join().unwrap(), ours)
+}
+
+/// A runtime and its root.
+fn build(builder: RuntimeBuilder) -> (Runtime, Group) {
+    let runtime = builder.build().unwrap();
+    let root = runtime.root();
+    (runtime, root)
+}
+
+/// A runtime with a group below its root.
+fn with_group(builder: RuntimeBuilder, name: &str) -> (Runtime, Group) {
+    let (runtime, root) = build(builder);
+    (runtime, group(&root, name))
 }
 
 /// A batch of two units, never closed by margin: the smallest stock that has credit to lose.

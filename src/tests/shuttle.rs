@@ -8,6 +8,7 @@
 //! SHUTTLE_REPLAY=FILE .ci/shuttle NAME     one schedule, as a failure has printed it
 //! ```
 
+mod common;
 mod shuttle_bursts;
 mod shuttle_groups;
 mod shuttle_kmem;

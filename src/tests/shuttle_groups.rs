@@ -1,5 +1,6 @@
 //! Groups that come and go while other threads charge them, look them up and walk past them.
 
+use super::common::{end, group};
 use super::{assert_adds_up, check, side_by_side};
 use crate::{Bytes, Charge, Group, GroupId, Limit, Limits, Runtime};
 
@@ -11,10 +12,6 @@ fn bare() -> Runtime {
 /// A batch of two units; a margin closes stocks and opens them.
 fn stocked(max: u64) -> Runtime {
     Runtime::builder().batch(Bytes(2)).budget(Bytes(16)).max(Limit::Bytes(max)).build().unwrap()
-}
-
-fn group(parent: &Group, name: &str) -> Group {
-    parent.create(name, Limits::new()).unwrap()
 }
 
 /// No unit is charged and no group is dying: every object is the pool's again, once.
@@ -77,8 +74,7 @@ fn shuttle_groups_come_and_go() {
                     let query = group(&tenants[(thread + round) % 2], &format!("q{thread}-{round}"));
                     let mut charge = query.try_charge(2).unwrap();
                     let split = charge.split(1).unwrap();
-                    query.offline().unwrap();
-                    drop(query);
+                    end(query);
                     handed.lock().push(split);
                     let mut taken = handed.lock().pop();
                     if let Some(taken) = &mut taken {

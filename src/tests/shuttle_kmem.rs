@@ -1,32 +1,10 @@
 //! Owners of memory on nodes, with many threads. Objects come and go while pages move, threads move between groups, and
 //! groups go before their objects.
 
-use std::sync::atomic::{AtomicU16, Ordering};
-
+use super::common::{end, machine};
 use super::{assert_adds_up, check, side_by_side};
 use crate::sync::Arc;
-use crate::{Bytes, Group, KmemSlab, KmemStore, Limits, NodeId, NodeOf, PageNode, Runtime, Stat};
-
-/// Every page lies where the scenario has put it last.
-#[derive(Clone, Default)]
-struct Everything(Arc<AtomicU16>);
-
-impl NodeOf for Everything {
-    fn page_size(&self) -> usize {
-        4_096
-    }
-
-    fn look_up(&self, _: &[usize], found: &mut [PageNode]) {
-        found.fill(PageNode::On(NodeId::new(self.0.load(Ordering::Relaxed))));
-    }
-}
-
-/// Two nodes, and every page on the first.
-fn machine() -> (Everything, Runtime) {
-    let nodes = Everything::default();
-    let runtime = Runtime::builder().batch(Bytes(0)).stat_batch(4).nodes(2).node_of(nodes.clone()).build().unwrap();
-    (nodes, runtime)
-}
+use crate::{Group, KmemSlab, KmemStore, Limits, NodeId, Stat};
 
 fn sum(group: &Group, stat: Stat) -> i64 {
     let stats = group.numa_stat(stat);
@@ -48,15 +26,14 @@ fn shuttle_objects_of_a_slab() {
             work.push(Box::new(move || {
                 let late = slab.insert(&group, thread + 10).unwrap();
                 assert_eq!((*early, *late), (thread, thread + 10));
-                group.offline().unwrap();
-                drop(group);
+                end(group);
                 drop(early);
                 assert_eq!(*late, thread + 10);
             }));
         }
         let moves = slab.clone();
         work.push(Box::new(move || {
-            nodes.0.store(1, Ordering::Relaxed);
+            nodes.lies_on(1);
             moves.relocate();
         }));
         side_by_side(work);
@@ -87,7 +64,7 @@ fn shuttle_strings_of_a_store() {
         }
         let compacts = store.clone();
         work.push(Box::new(move || {
-            nodes.0.store(1, Ordering::Relaxed);
+            nodes.lies_on(1);
             compacts.compact();
         }));
         side_by_side(work);

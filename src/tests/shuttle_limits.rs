@@ -77,7 +77,7 @@ fn shuttle_an_imposed_max_sets_apart_what_is_above() {
 /// As many threads as there is room for, each with its share: no charge is refused, wherever the credit of the other
 /// threads is.
 #[test]
-fn shuttle_nobody_is_refused_beside_credit() {
+fn shuttle_no_charge_is_refused_beside_credit() {
     check(300, || {
         let builder = Runtime::builder().batch(Bytes(2)).budget(Bytes(6)).adaptive(false).max(Limit::Bytes(6));
         let runtime = builder.build().unwrap();

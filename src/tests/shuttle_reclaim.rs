@@ -10,13 +10,16 @@ use crate::sync::park;
 use crate::{Bytes, Charge, Event, Group, Limit, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
 
 /// A cache that gives one byte back for each call, as long as it has any.
-struct Cache(Lock<Vec<Charge>>);
+pub(super) struct Cache(pub(super) Lock<Vec<Charge>>);
 
 impl Cache {
+    pub(super) fn of(held: Vec<Charge>) -> Arc<Cache> {
+        Arc::new(Cache(Lock::new(Rank::Stocks, held)))
+    }
+
     /// A cache of the group that holds so many bytes.
     fn full(group: &Group, bytes: u64) -> Arc<Cache> {
-        let held = (0..bytes).map(|_| group.try_charge(1).unwrap()).collect();
-        Arc::new(Cache(Lock::new(Rank::Stocks, held)))
+        Cache::of((0..bytes).map(|_| group.try_charge(1).unwrap()).collect())
     }
 }
 

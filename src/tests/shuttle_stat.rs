@@ -1,5 +1,6 @@
 //! Statistics of many writers: no addition is lost or counted twice while other threads list, flush, unlist or release.
 
+use super::common::end;
 use super::{assert_adds_up, check, side_by_side};
 use crate::hierarchy::stats;
 use crate::{Bytes, Group, Limits, NodeId, Placement, Runtime, Stat};
@@ -102,8 +103,7 @@ fn shuttle_accounts_on_nodes_add_up() {
             let query = tenant.create(&format!("q{thread}"), Limits::new()).unwrap();
             work.push(Box::new(move || {
                 let kmem = query.precharge(8_192).unwrap().account(&Placement::on(near, 8_192));
-                query.offline().unwrap();
-                drop(query);
+                end(query);
                 drop(kmem);
             }));
         }

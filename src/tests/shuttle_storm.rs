@@ -9,23 +9,13 @@ use std::task::{Context, Waker};
 
 use shuttle::rand::{Rng as _, thread_rng};
 
+use super::shuttle_reclaim::Cache;
 use super::{assert_adds_up, check, side_by_side};
-use crate::sync::lock::{Lock, Rank};
-use crate::{Bytes, Charge, ChargeFuture, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime, Stat};
+use crate::{Bytes, Charge, ChargeFuture, Group, Limit, Limits, Priority, Runtime, Stat};
 
 const THREADS: usize = 5;
 const OPS: usize = 10;
 const EVENT: Stat = Stat::WORKINGSET_REFAULT;
-
-/// A cache that gives one charge back for each call, as long as it has any.
-struct Cache(Lock<Vec<Charge>>);
-
-impl Reclaim for Cache {
-    fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
-        let given = self.0.lock().pop();
-        given.map_or(0, |charge| charge.bytes())
-    }
-}
 
 /// What all threads see.
 struct World {
@@ -105,7 +95,7 @@ fn storm(batch: u64) {
     let runtime = if batch > 0 { builder.budget(Bytes(16)) } else { builder }.build().unwrap();
     let tenants =
         ["acme", "blue"].map(|name| runtime.root().create(name, Limits::new().max(Limit::Bytes(12))).unwrap());
-    let cache = Arc::new(Cache(Lock::new(Rank::Stocks, Vec::new())));
+    let cache = Cache::of(Vec::new());
     let registration = runtime.root().register_reclaimer(cache.clone(), Priority::NORMAL);
     let world = Arc::new(World { runtime, tenants, cache, written: AtomicI64::new(0) });
     let mut work: Vec<Box<dyn FnOnce() -> Hand + Send>> = Vec::new();

@@ -1,19 +1,19 @@
 //! Many waiters: each is served, whichever charge is given back, leaves or moves to another line, and whichever group
 //! goes offline meanwhile. A thread that is not woken is a deadlock, which shuttle reports.
 
-use std::future::Future;
+use std::future::Future as _;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use shuttle::rand::{Rng as _, thread_rng};
 
+use super::common::{block_on, waiting};
+use super::shuttle_reclaim::Cache;
 use super::{assert_adds_up, check, side_by_side};
-use crate::sync::lock::{Lock, Rank};
-use crate::sync::{Thread, park, this_thread};
-use crate::{Bytes, Charge, ChargeError, Event, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+use crate::{Bytes, ChargeError, Event, Group, Limit, Limits, Priority, Runtime};
 
 /// Time stands still in a run.
 const EVER: Duration = Duration::from_secs(60);
@@ -25,29 +25,6 @@ fn runtime(max: u64, batch: u64) -> Runtime {
 
 fn below(parent: &Group, name: &str, max: u64) -> Group {
     parent.create(name, Limits::new().max(Limit::Bytes(max))).unwrap()
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn waker() -> Waker {
-    Waker::from(Arc::new(Unpark(this_thread())))
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = waker();
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => park(None),
-        }
-    }
 }
 
 /// Six threads, two tenants, less room than they ask for together: blocking waits, futures, futures that are given up.
@@ -78,36 +55,26 @@ fn crowd(batch: u64) {
 }
 
 #[test]
-fn shuttle_everybody_in_line_is_served() {
+fn shuttle_each_waiter_in_line_is_served() {
     check(300, || crowd(0));
 }
 
 #[test]
-fn shuttle_everybody_in_line_is_served_with_stock() {
+fn shuttle_each_waiter_in_line_is_served_with_stock() {
     check(300, || crowd(1));
-}
-
-/// A cache that gives one byte back for each call, as long as it has any.
-struct Cache(Lock<Vec<Charge>>);
-
-impl Reclaim for Cache {
-    fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
-        let given = self.0.lock().pop();
-        given.map_or(0, |charge| charge.bytes())
-    }
 }
 
 /// Charges that wait at a tenant are refused at the root once the tenant has room: they move to the line there, and ask
 /// the cache there, which alone has what they wait for.
 #[test]
-fn shuttle_who_moves_to_another_line_asks_there() {
+fn shuttle_a_charge_that_moves_to_another_line_asks_there() {
     check(80, || {
         let runtime = runtime(4, 0);
         let tenant = below(&runtime.root(), "tenant", 2);
         let other = runtime.root().create("other", Limits::new()).unwrap();
         let held = tenant.try_charge(2).unwrap();
         let kept = [1, 1].map(|bytes| other.try_charge(bytes).unwrap());
-        let cache = Arc::new(Cache(Lock::new(Rank::Stocks, kept.into())));
+        let cache = Cache::of(kept.into());
         let registration = other.register_reclaimer(cache.clone(), Priority::NORMAL);
         let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
         for _ in 0..3 {
@@ -127,15 +94,14 @@ fn shuttle_who_moves_to_another_line_asks_there() {
 /// The last bytes come back while their waiter leaves, and with it the group: no thread serves the next group in its
 /// object, and no object is released twice.
 #[test]
-fn shuttle_who_waits_leaves_with_the_group() {
+fn shuttle_a_waiter_leaves_with_the_group() {
     check(2500, || {
         let runtime = runtime(64, 0);
         let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
         for name in ["first", "second"] {
             let gone = below(&runtime.root(), name, 1);
             let held = gone.try_charge(1).unwrap();
-            let mut future = Box::pin(gone.charge_async(1));
-            assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            let future = waiting(&gone, 1, Waker::noop());
             work.push(Box::new(move || drop(held)));
             work.push(Box::new(move || {
                 drop(future);
