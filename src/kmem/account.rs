@@ -292,8 +292,8 @@ impl Kmem {
         }
         want(StatScope::Group, left);
         // What goes is taken off first, so that the sum never exceeds what is held.
-        let spines: SmallVec<[StatScope; 4]> = self.lines.iter().map(|account| account.scope).collect();
-        for scope in spines {
+        let scopes: SmallVec<[StatScope; 4]> = self.lines.iter().map(|account| account.scope).collect();
+        for scope in scopes {
             let keeps = wanted.iter().find(|(of, _)| *of == scope).map_or(0, |(_, bytes)| *bytes);
             self.unaccount(scope, self.on(scope).saturating_sub(keeps));
         }

@@ -2,11 +2,12 @@
 //!
 //! A test fails for what is not in the list, and for a line of the list that holds no more. `TIDY_BLESS=1` writes the
 //! list anew if no kind of fault has become more frequent: a file may be renamed, a fault may not be added.
-//! `TIDY_BLESS=grow` writes whatever there is.
+//! `TIDY_BLESS=grow` writes whatever there is. `TIDY_SHOW=1` shows each fault that is left, with its reason.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
 use std::sync::OnceLock;
 
 use crate::names::Crate;
@@ -112,8 +113,18 @@ fn findings() -> &'static [Finding] {
         findings.extend(parts::findings(&of));
         findings.extend(types::findings(&of));
         findings.extend(words::findings(&sources_and_pages()));
+        if std::env::var_os("TIDY_SHOW").is_some() {
+            show(&findings);
+        }
         findings
     })
+}
+
+/// Writes all faults with their reasons, past the capture of the test's output.
+fn show(findings: &[Finding]) {
+    for Finding { kind, key, count, why } in findings {
+        writeln!(std::io::stderr(), "{kind} {key} {count}: {why}").expect("a standard error");
+    }
 }
 
 /// The list as it is, or as it is written now.
@@ -140,15 +151,6 @@ fn listed() -> &'static List {
 /// Fails where `kind` is broken beyond the list.
 pub(crate) fn hold(kind: &str, rule: &str) {
     crate::reader::fail_if_any(rule, &differences(kind, listed(), findings()));
-}
-
-/// All that is in the list, each with its reason: `cargo test --test tidy what_is_left -- --ignored --nocapture`.
-#[test]
-#[ignore = "prints"]
-fn what_is_left() {
-    for Finding { kind, key, count, why } in findings() {
-        println!("{kind} {key} {count}: {why}");
-    }
 }
 
 // === the ratchet itself ===
