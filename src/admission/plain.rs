@@ -1,5 +1,6 @@
 //! The attempt to charge plain bytes to one group.
 
+use crate::counter::handle::Handle;
 use std::cell::Cell;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -166,7 +167,7 @@ pub(super) fn try_once(group: &'static Counter, bytes: u64, missed: Consume) -> 
         return Err(ChargeFailure::Offline);
     }
     if bytes == 0 {
-        group.first().state().pin();
+        Handle::pin(group).into_raw();
         return Ok(());
     }
     group.try_charge_once_slow(bytes, missed).map(Charged::note).map_err(ChargeFailure::refused)

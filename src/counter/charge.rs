@@ -229,7 +229,7 @@ impl Counter {
     /// Begin a transit, as one of this counter's chargers.
     pub(crate) fn enter(&self, block: &Block) {
         let me = block.charger();
-        // SeqCst (E14), here and below: pairs with `Tree::close_dying`. Either the closer sees two chargers, or this
+        // SeqCst (E14), here and below: pairs with `retire::close_for_good`. Either the closer sees two chargers, or this
         // thread reads capacity 0. Another thread's mark orders nothing here: a thread that finds the mark reads
         // capacity after it.
         let before = self.charger.load(Ordering::SeqCst);

@@ -10,7 +10,8 @@ use crate::thread::block::Block;
 /// What charging asks a tree's policies and reports to them: one object for each tree.
 ///
 /// The caller keeps each counter that it passes. It may hold the tree's lock; so no method calls foreign code, and none
-/// takes a lock that ranks before the tree's.
+/// takes a lock that ranks before the tree's. The exceptions are [`before_soft`](Self::before_soft), which allocates,
+/// [`serve`](Self::serve), which calls foreign code, and [`release`](Self::release): their caller holds no lock.
 pub(crate) trait Policies: Sync {
     /// A walk has added `n` units at `counter`, where charges wait for room. Whether the units may stay.
     fn may_barge(&self, counter: &Counter, n: u64) -> bool;
@@ -34,8 +35,9 @@ pub(crate) trait Policies: Sync {
     /// no slow path.
     fn serve(&self, scheduled: *const ());
 
-    /// Releases the object of a group that this thread has claimed.
-    fn release(&self, group: &'static Counter) -> Released;
+    /// Releases the object of a group that this thread has claimed, and then the handle on its parent. The caller drops
+    /// the result outside of any slow path: with the root's incarnation the tree ends.
+    fn release(&self, group: &'static Counter) -> Option<Incarnation>;
 
     /// A charge has moved a batch between the stock of `counter` and the counters.
     fn stock_moved(&self, counter: &Counter, block: &Block, moved: StockMove);
@@ -49,14 +51,6 @@ pub(crate) enum Crossing<'a> {
     ObservedMax(&'a Counter),
     /// A forced charge went above max.
     Forced(&'a Counter),
-}
-
-/// What is left of a group once its object is back in the pool.
-pub(crate) struct Released {
-    /// The caller drops it outside of any slow path: with the root's incarnation the tree ends.
-    pub(crate) incarnation: Option<Incarnation>,
-    /// The caller drops its handle: the parent may be what keeps the tree.
-    pub(crate) parent: Option<&'static Counter>,
 }
 
 /// Which way a batch went.

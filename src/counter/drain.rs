@@ -15,6 +15,7 @@
 //! Edges: E2 and E3 (slots), E4 (forced charge/opening), E5 and E6 (transit), E10 (open count), E35 (opening/offline),
 //! E36 (closing/release). The protocol stands in `README.md` beside this file.
 
+use crate::counter::marks;
 use crate::counter::object::tree::Tree;
 use crate::counter::object::{CLOSED, Counter, OPENED};
 use crate::counter::refusal::Refusal;
@@ -175,7 +176,7 @@ impl Tree {
         }
         self.reopen(stocks, level);
         // A charge that waits here may fit now, or never again.
-        level.limit_moved();
+        marks::limit_moved(level);
         level.usage().saturating_sub(max)
     }
 

@@ -27,11 +27,7 @@
 //!
 //! Edges: E15 (last uncharge/last handle), E16 (an id/the next generation).
 
-use std::ptr;
-
-use crate::counter::object::Counter;
-use crate::sync::{AtomicU64, Ordering, fence_after_exchange, pause_point};
-use crate::thread::deferred;
+use crate::sync::{AtomicU64, Ordering};
 
 const OFFLINE: u64 = 1 << 31;
 /// A thread checks whether the object can be released.
@@ -54,6 +50,10 @@ pub(crate) struct State(AtomicU64);
 /// A generation that a thread read while the object was alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Generation(pub(crate) u32);
+
+/// A word without references: offline, no handles, not claimed.
+#[derive(Clone, Copy)]
+pub(crate) struct Unreferenced(u64);
 
 fn generation(word: u64) -> Generation {
     Generation((word >> GENERATION) as u32)
@@ -87,7 +87,7 @@ impl State {
         // generation.
         let word = self.0.load(Ordering::Relaxed);
         self.0.store(next_life(word), Ordering::Release);
-        has_next(word)
+        !self.is_spent()
     }
 
     #[inline]
@@ -126,12 +126,20 @@ impl State {
         self.0.fetch_update(Ordering::AcqRel, Ordering::Relaxed, pinned).is_ok()
     }
 
-    /// Drop a handle. Returns the word left.
-    pub(crate) fn unpin(&self) -> u64 {
+    /// Drop a handle. Where it may have been the last reference, returns the generation that the caller passes to
+    /// [`try_release_last`](crate::counter::claim::try_release_last).
+    #[inline]
+    pub(crate) fn unpin(&self) -> Option<Generation> {
+        let left = self.take_handle();
+        is_last(left).then(|| generation(left))
+    }
+
+    /// Returns the word left.
+    fn take_handle(&self) -> u64 {
         // No thread claims an object that has a handle. Where this load comes before the claim, it sees none, and no
         // thread claims before the handle goes.
         if self.0.load(Ordering::Relaxed) & CLAIMED != 0 {
-            return self.unpin_claimed();
+            return self.take_handle_claimed();
         }
         // SeqCst (E15): a step that may be the last.
         let word = self.0.fetch_sub(1, Ordering::SeqCst);
@@ -151,11 +159,45 @@ impl State {
     }
 
     #[cold]
-    fn unpin_claimed(&self) -> u64 {
+    fn take_handle_claimed(&self) -> u64 {
         let less = |word: u64| (word - 1) | if word & CLAIMED != 0 { MOVED } else { 0 };
-        // SeqCst (E15): as in `unpin`.
+        // SeqCst (E15): as in `take_handle`.
         let left = self.0.fetch_update(Ordering::SeqCst, Ordering::Relaxed, |word| Some(less(word)));
         left.map_or_else(less, less)
+    }
+
+    // === The claim: see `claim` ===
+
+    /// The word, where the object is in generation `of` and may be claimed.
+    #[inline]
+    pub(crate) fn unreferenced(&self, of: Generation) -> Option<Unreferenced> {
+        // SeqCst (E15): pairs with itself on another thread: of two threads with last steps one sees the other's.
+        let word = self.0.load(Ordering::SeqCst);
+        (is_last(word) && generation(word) == of).then_some(Unreferenced(word))
+    }
+
+    /// Claim the object. A handle from now on leaves its mark.
+    pub(crate) fn claim(&self, Unreferenced(word): Unreferenced) -> bool {
+        // SeqCst (E15): before usage, and after what the last handle saw.
+        self.0.compare_exchange(word, word | CLAIMED, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    }
+
+    /// Move a claimed object to the next generation, where the word is exactly as claimed.
+    pub(crate) fn end_claimed(&self, Unreferenced(word): Unreferenced) -> bool {
+        // AcqRel (E15): after usage; a thread that finds the next generation comes after all of this incarnation.
+        self.0.compare_exchange(word | CLAIMED, next_life(word), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Undo the claim.
+    pub(crate) fn unclaim(&self) {
+        // SeqCst (E15): a thread that took a last step meanwhile has seen the claim gone and checks the usage itself,
+        // or the claimer, which checks again after this, sees that step.
+        self.0.fetch_and(!(CLAIMED | MOVED), Ordering::SeqCst);
+    }
+
+    /// No generation is left: the object is never used again. The caller owns the object.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.generation() == Generation(u32::MAX)
     }
 }
 
@@ -163,10 +205,6 @@ impl State {
 fn next_life(word: u64) -> u64 {
     let next = u64::from(generation(word).0.saturating_add(1));
     next << GENERATION | OFFLINE
-}
-
-fn has_next(word: u64) -> bool {
-    generation(word).0 < u32::MAX - 1
 }
 
 /// For tests and models, which cannot create so many handles.
@@ -180,67 +218,6 @@ impl State {
 
     pub(crate) fn has_stuck(&self) -> bool {
         is_stuck(self.0.load(Ordering::Relaxed))
-    }
-}
-
-// === impl Counter ===
-
-impl Counter {
-    /// Drop a handle. Where it may have been the last reference, returns the generation that the caller passes to
-    /// [`Counter::part`].
-    #[inline]
-    pub(crate) fn unpin(&self) -> Option<Generation> {
-        let left = self.state().unpin();
-        is_last(left).then(|| generation(left))
-    }
-
-    /// Queue the object's release if the caller's step was the last. Called after that step and a fence; the caller
-    /// read `of` before the step.
-    #[inline]
-    pub(crate) fn part(&self, of: Generation) {
-        // SeqCst (E15): pairs with itself on another thread: of two threads with last steps one sees the other's.
-        let word = self.state().0.load(Ordering::SeqCst);
-        if is_last(word) && generation(word) == of {
-            self.claim_slow(word);
-        }
-    }
-
-    #[cold]
-    fn claim_slow(&self, mut word: u64) {
-        let (of, state) = (generation(word), &self.state().0);
-        // SeqCst (E15): before usage, and after what the last handle saw. A handle from now on leaves its mark.
-        while is_last(word)
-            && generation(word) == of
-            && state.compare_exchange(word, word | CLAIMED, Ordering::SeqCst, Ordering::Relaxed).is_ok()
-        {
-            pause_point("claimed");
-            // No other thread releases the object now: the list of its counters is there.
-            let used = self.first().group().find(|counter| !counter.usage_is_zero());
-            pause_point("usage read");
-            // AcqRel (E15): after usage; a thread that finds the next generation comes after all of this incarnation.
-            if used.is_none()
-                && state.compare_exchange(word | CLAIMED, next_life(word), Ordering::AcqRel, Ordering::Relaxed).is_ok()
-            {
-                // Relaxed: from here on the object belongs to this thread; the pool's locks hand it on.
-                self.usage.spent.store(!has_next(word), Ordering::Relaxed);
-                let after = deferred::exchange_release_queue(ptr::from_ref(self).cast());
-                self.usage.next_to_release.store(after.cast_mut().cast(), Ordering::Relaxed);
-                return;
-            }
-            // SeqCst (E15): a thread that took a last step meanwhile has seen the claim gone and checks the usage
-            // itself, or this thread sees that step.
-            state.fetch_and(!(CLAIMED | MOVED), Ordering::SeqCst);
-            fence_after_exchange();
-            if used.is_some_and(|counter| !counter.usage_is_zero()) {
-                return;
-            }
-            word = state.load(Ordering::SeqCst);
-        }
-    }
-
-    fn usage_is_zero(&self) -> bool {
-        // SeqCst (E15): after the state word.
-        self.usage.units.load(Ordering::SeqCst) == 0
     }
 }
 
@@ -269,7 +246,7 @@ mod tests {
                 state.pin();
             }
             for _ in 0..20 {
-                assert!(!is_last(state.unpin()) && state.try_pin(of));
+                assert!(state.unpin().is_none() && state.try_pin(of));
                 state.unpin();
             }
             assert!(state.has_stuck(), "for ever");

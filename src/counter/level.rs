@@ -6,7 +6,8 @@
 use crate::counter::object::{Counter, USAGE_MAX};
 use crate::counter::peak::Peaks;
 use crate::counter::refusal::Refusal;
-use crate::counter::watch::WAITING;
+use crate::counter::watch::{OBSERVED, WAITING};
+use crate::counter::{claim, marks};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::context;
 
@@ -85,18 +86,40 @@ impl Counter {
             self.take_off(n);
             return Err(max);
         }
-        let watched = self.is_watched();
+        let watched = self.limits.watched.bits() != 0;
         let max = if watched { self.admit_watched_slow(n, max).ok_or(max)? } else { max };
         let room = max.min(USAGE_MAX).saturating_sub(new.max(0).cast_unsigned());
         self.loosen(room);
         Ok(Admitted { usage: new, room, watched })
     }
 
+    /// Admit a walk that has added `n` at a watched level, within `max`. Returns the max by which room is judged.
+    /// `None`: the walk may not barge, and this function has subtracted `n` again.
+    #[cold]
+    #[inline(never)]
+    fn admit_watched_slow(&self, n: u64, max: u64) -> Option<u64> {
+        let watched = self.limits.watched.bits();
+        if watched & WAITING != 0 && self.tree().policies.is_some_and(|policies| !policies.may_barge(self, n)) {
+            self.take_off(n);
+            return None;
+        }
+        Some(if watched & OBSERVED != 0 { self.max() } else { max })
+    }
+
+    /// Give back the barging budget of a walk that has passed this level and subtracts `n` from it.
+    pub(crate) fn undo_barge(&self, n: u64) {
+        if self.limits.watched.is_for(WAITING)
+            && let Some(policies) = self.tree().policies
+        {
+            policies.barge_undone(self, n);
+        }
+    }
+
     fn refusal(&self, open: u64, usage: i64, max: u64) -> Refusal<'_> {
         // The ceiling may be of a later setting than `max`, so the reserve is at most what that setting wants.
         let kept = self.limits.ceiling.load(Ordering::Relaxed).saturating_sub(max);
         let reserve = kept.min(self.limits.reserve_wanted.load(Ordering::Relaxed));
-        let ahead = if self.is_watched_for(WAITING) { self.first.load(Ordering::Relaxed) } else { 0 };
+        let ahead = if self.limits.watched.is_for(WAITING) { self.first.load(Ordering::Relaxed) } else { 0 };
         let usage = usage.max(0).cast_unsigned();
         Refusal { level: self, open, usage, max: max.saturating_add(reserve), reserve, ahead }
     }
@@ -126,7 +149,7 @@ impl Counter {
 
     #[cold]
     fn loosen_slow(&self, room: u64) {
-        if room.min(self.room(self.high_mark())) >= self.tree().open_margin(self.batch()) {
+        if room.min(self.room(marks::high(self))) >= self.tree().open_margin(self.batch()) {
             self.limits.tight.store(false, Ordering::Relaxed);
         }
     }
@@ -178,9 +201,9 @@ impl Counter {
             taken
         };
         fence_after_exchange();
-        self.fell_if(first, of);
+        marks::fell_if(self, first, of);
         // E15: these may have been the last units.
-        first.part(of);
+        claim::try_release_last(first, of);
         taken
     }
 
@@ -226,7 +249,7 @@ impl Counter {
     pub(crate) fn take_off(&self, n: u64) {
         self.subtract_usage(n);
         fence_after_exchange();
-        self.fell();
+        marks::fell(self);
     }
 
     /// Store a max. Where usage is above it, this restores the old max and returns the usage. The caller holds the
@@ -272,7 +295,7 @@ impl Counter {
     pub(crate) fn set_reserve(&self, units: u64) {
         self.limits.reserve_wanted.store(units, Ordering::Relaxed);
         self.store_admitted(self.max(), units);
-        self.limit_moved();
+        marks::limit_moved(self);
     }
 
     /// Store what charges inside reclaim are admitted to, and what other charges are. A level that is only observed
@@ -292,6 +315,16 @@ impl Counter {
     pub(crate) fn begin_max(&self, max: u64) {
         self.limits.ceiling.store(max, Ordering::Relaxed);
         self.limits.max.store(max, Ordering::Relaxed);
+    }
+
+    /// A charge was refused here lately, or a charge waits for room: no stock below opens.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.limits.tight.load(Ordering::Relaxed) || self.limits.watched.is_for(WAITING)
+    }
+
+    /// The counter's limits refuse and delay no charge.
+    pub(crate) fn is_observed(&self) -> bool {
+        self.limits.watched.is_for(OBSERVED)
     }
 
     /// The usage that charges outside of reclaim are admitted to.

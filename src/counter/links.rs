@@ -217,39 +217,9 @@ impl Hierarchy {
         HierarchySnapshot(LockGuards::lock(self.shards.iter().map(|place| &place.shard)))
     }
 
-    /// The groups below `top` that are online, parents first, `top` itself first of all; for a further counter, the
-    /// same counter of each group. With handles: what the caller does to them may need their shards.
-    pub(crate) fn pinned_below(&self, top: &'static Counter) -> Pinned {
-        let pin = |counter: &'static Counter| {
-            counter.first().state().pin();
-            counter
-        };
-        Pinned(self.snapshot().subtree(top).map(pin).collect())
-    }
-
     /// The whole hierarchy, unless another thread holds a shard just now.
     pub(crate) fn try_snapshot(&self) -> Option<HierarchySnapshot<'_>> {
         LockGuards::try_lock(self.shards.iter().map(|place| &place.shard)).map(HierarchySnapshot)
-    }
-}
-
-/// Counters that are kept, each with a handle on its group.
-pub(crate) struct Pinned(Vec<&'static Counter>);
-
-impl Pinned {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &'static Counter> + '_ {
-        self.0.iter().copied()
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        for counter in self.0.drain(..) {
-            let first = counter.first();
-            if let Some(of) = first.unpin() {
-                first.part(of);
-            }
-        }
     }
 }
 

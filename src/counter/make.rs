@@ -22,7 +22,7 @@ use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
 use crate::stat::coordinator::Coordinator;
 use crate::stat::published::PublishedPlace;
-use crate::sync::{Ordering, Shared};
+use crate::sync::Shared;
 use crate::thread::directory::Header;
 use crate::thread::objects;
 use crate::thread::registry::registry;
@@ -149,7 +149,7 @@ impl Tree {
             drop(counter.end());
             counter.state().end();
         }
-        if !group.usage.spent.load(Ordering::Relaxed) {
+        if !group.state().is_spent() {
             objects::put(cache_of(&self.pool), group.number);
         }
         incarnation

@@ -10,10 +10,11 @@
 //! ```
 //!
 //! `charge` holds the whole path of a charge and of an uncharge. One level is in `level`, the walk over all in `walk`,
-//! what moves credit in `drain`, what keeps an object in `incarnation`. Charging notifies the policies through `door`
-//! alone. The protocol, its races and their answers are in `README.md`.
+//! what moves credit in `drain`, what keeps an object in `incarnation`, `claim` and `handle`. Charging notifies the
+//! policies through `door` alone. The protocol, its races and their answers are in `README.md`.
 
 pub(crate) mod charge;
+pub(crate) mod claim;
 pub(crate) mod config;
 pub(crate) mod credit;
 pub(crate) mod door;
@@ -25,6 +26,7 @@ pub(crate) mod join;
 pub(crate) mod level;
 pub(crate) mod links;
 pub(crate) mod make;
+pub(crate) mod marks;
 pub(crate) mod object;
 pub(crate) mod peak;
 pub(crate) mod protection;

@@ -13,7 +13,8 @@ use crate::counter::incarnation::State;
 use crate::counter::links::Sibling;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::peak::Peaks;
-use crate::counter::protection::Propagated;
+use crate::counter::protection::Protected;
+use crate::counter::watch::Watched;
 use crate::error::CounterId;
 use crate::hierarchy::limits::LIMIT_KINDS;
 use crate::hierarchy::name::Name;
@@ -184,8 +185,6 @@ pub(crate) struct Usage {
     pub(crate) settled: StatU64,
     /// The counter's number in a walk over a `HierarchySnapshot`.
     pub(crate) mark: StatU32,
-    /// No generation is left: the object is never used again.
-    pub(crate) spent: AtomicBool,
 }
 
 /// The place of a counter: its object and its position in the group.
@@ -203,8 +202,6 @@ pub(crate) struct Limits {
     /// The max as it was set, to which charges inside reclaim are admitted (E31). It is one word: the sum of two words
     /// may mix two settings.
     pub(crate) ceiling: AtomicU64,
-    pub(crate) min: AtomicU64,
-    pub(crate) low: AtomicU64,
     /// Open stocks below this level in the low half, transitions in the high half (E10). A thread counts an opening
     /// before the first batch, and uncounts a close after the last drain. A level that reads zero twice with the same
     /// number had no credit below it in between.
@@ -216,15 +213,15 @@ pub(crate) struct Limits {
     pub(crate) forced_total: StatU64,
     pub(crate) forcing: Lock<()>,
     /// What changes of usage are watched for: see `watch`.
-    pub(crate) watched: AtomicU64,
-    pub(crate) min_propagated: Propagated,
-    pub(crate) low_propagated: Propagated,
+    pub(crate) watched: Watched,
     /// Usage above this is in excess; `u64::MAX`: never.
     pub(crate) soft: AtomicU64,
     /// The excess that this level last reported to the levels above (E23).
     pub(crate) in_excess: AtomicU64,
     /// Units of the ceiling that only charges inside reclaim may use, where the ceiling is large enough.
     pub(crate) reserve_wanted: StatU64,
+    pub(crate) min: Protected,
+    pub(crate) low: Protected,
 }
 
 // === impl Counter: its incarnations ===
@@ -249,24 +246,21 @@ impl Counter {
                 next_served: StatPtr::new(ptr::null_mut()),
                 settled: StatU64::new(0),
                 mark: StatU32::new(0),
-                spent: AtomicBool::new(false),
             }),
             limits: Limits {
                 max: AtomicU64::new(u64::MAX),
                 ceiling: AtomicU64::new(u64::MAX),
-                min: AtomicU64::new(0),
-                low: AtomicU64::new(0),
                 open: AtomicU64::new(0),
                 tight: AtomicBool::new(false),
                 forced: AtomicU64::new(0),
                 forced_total: StatU64::new(0),
                 forcing: Lock::new(Rank::Forcing, ()),
-                watched: AtomicU64::new(0),
-                min_propagated: Propagated::default(),
-                low_propagated: Propagated::default(),
+                watched: Watched::default(),
                 soft: AtomicU64::new(u64::MAX),
                 in_excess: AtomicU64::new(0),
                 reserve_wanted: StatU64::new(0),
+                min: Protected::default(),
+                low: Protected::default(),
             },
             header,
             index,
@@ -313,7 +307,10 @@ impl Counter {
     /// Nothing of an earlier incarnation is left, and no late thread has written to the object.
     fn is_clean(&self) -> bool {
         let Limits { min, low, open, watched, in_excess, .. } = &self.limits;
-        [min, low, open, watched, in_excess, &self.charger].into_iter().all(|word| word.load(Ordering::Relaxed) == 0)
+        [open, in_excess, &self.charger].into_iter().all(|word| word.load(Ordering::Relaxed) == 0)
+            && min.is_clean()
+            && low.is_clean()
+            && watched.bits() == 0
             && self.usage() == 0
             && [&self.touched, &self.bound].into_iter().all(|figure| figure.load(Ordering::Relaxed) == 0)
             && [&self.children, &self.opened].into_iter().all(|word| word.load(Ordering::Relaxed) == 0)
@@ -330,15 +327,17 @@ impl Counter {
         self.usage.units.store(0, Ordering::Relaxed);
         self.usage.peaks.forget();
         let Limits { min, low, open, watched, in_excess, .. } = &self.limits;
-        for word in [min, low, open, watched, in_excess, &self.charger] {
+        for word in [open, in_excess, &self.charger] {
             word.store(0, Ordering::Relaxed);
         }
+        for protected in [min, low] {
+            protected.reset();
+        }
+        watched.reset();
         self.limits.soft.store(u64::MAX, Ordering::Relaxed);
         self.high.store(u64::MAX, Ordering::Relaxed);
         self.oom.store(0, Ordering::Relaxed);
         self.dumped.store(0, Ordering::Relaxed);
-        self.limits.min_propagated.forget();
-        self.limits.low_propagated.forget();
         self.limits.tight.store(false, Ordering::Relaxed);
         self.poisoned.store(false, Ordering::Relaxed);
         self.children.store(0, Ordering::Relaxed);

@@ -7,6 +7,8 @@
 //! Edges: E12 (vacated slots/the next counter with the object), E14 (a second charger/offline).
 
 use crate::counter::drain::Stuck;
+use crate::counter::handle::Handle;
+use crate::counter::marks;
 use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, Incarnation, SHARED};
 use crate::counter::protection::Protection;
@@ -29,8 +31,8 @@ pub(crate) fn retire(counter: &'static Counter) {
     // Units charged through a set's stock stay charged to the counters of the set.
     let live = tree.audited_live(counter);
     let credit = vacate(&tree, counter);
-    counter.set_protection(Protection::Min, 0);
-    counter.set_protection(Protection::Low, 0);
+    marks::set_protection(counter, Protection::Min, 0);
+    marks::set_protection(counter, Protection::Low, 0);
     let Incarnation { parent, members, .. } = counter.incarnation();
     for member in members {
         member.uncharge_levels(credit.min(member.usage()));
@@ -40,7 +42,7 @@ pub(crate) fn retire(counter: &'static Counter) {
     if let Some(parent) = parent {
         // The credit is part of the usage.
         parent.uncharge_levels(counter.usage());
-        parent.unpin();
+        drop(Handle::adopt(parent));
     }
     if counter.is_open() {
         // E10: uncounted after its credit is back, as in `Tree::close`.

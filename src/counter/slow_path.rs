@@ -3,7 +3,6 @@
 
 use std::ptr;
 
-use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::sync::Ordering;
 use crate::thread::block::Block;
@@ -24,22 +23,6 @@ pub(crate) fn slow_path<R>(work: impl FnOnce(Option<&Block>, bool) -> R) -> R {
     result
 }
 
-impl Counter {
-    /// Drop a handle on a group. Afterwards the group may be gone.
-    #[inline]
-    pub(crate) fn release(&self) {
-        if let Some(of) = self.unpin() {
-            self.release_last(of);
-        }
-    }
-
-    /// The handle may have been the last.
-    #[cold]
-    fn release_last(&self, of: Generation) {
-        slow_path(|_, _| self.part(of));
-    }
-}
-
 /// Release what this thread has claimed. The thread holds no lock and runs no slow path.
 #[inline]
 pub(crate) fn release_all_claimed() {
@@ -56,20 +39,12 @@ pub(crate) fn release_all_claimed() {
 #[allow(unsafe_code)]
 fn release_claimed_slow(first: *const ()) {
     let mut next = first.cast::<Counter>();
-    // SAFETY: `Counter::claim_slow` queued it, and its exchange gave the object to this thread; objects are never
+    // SAFETY: `claim` queued it, and its exchange gave the object to this thread; objects are never
     // freed.
     while let Some(group) = unsafe { next.as_ref::<'static>() } {
         next = group.usage.next_to_release.load(Ordering::Relaxed);
-        let gone = crate::thread::slow_path::run(|_, _| {
-            let released = group.tree().policies?.release(group);
-            // The parent may follow, and with the root the tree: the queue starts anew with it.
-            if let Some(parent) = released.parent
-                && let Some(of) = parent.unpin()
-            {
-                parent.part(of);
-            }
-            released.incarnation
-        });
+        // The parent may follow, and with the root the tree: the queue starts anew with it.
+        let gone = crate::thread::slow_path::run(|_, _| group.tree().policies?.release(group));
         // With the last group goes its tree, and foreign values of the tree: outside of any slow path.
         drop(Foreign::new(gone));
     }
@@ -80,7 +55,7 @@ fn release_claimed_slow(first: *const ()) {
 #[allow(unsafe_code)]
 fn serve_slow() {
     let scheduled = deferred::exchange_served(ptr::null());
-    // SAFETY: `Counter::schedule_service` took a handle, which the policies give up; objects are never freed.
+    // SAFETY: `state::service::schedule` took a handle, which the policies give up; objects are never freed.
     let first = unsafe { scheduled.cast::<Counter>().as_ref::<'static>() };
     if let Some(policies) = first.and_then(|first| first.tree().policies) {
         policies.serve(scheduled);

@@ -3,6 +3,7 @@
 //! With audit it checks at every level that usage = audited live charge of the subtree + credit in its slots. Without
 //! audit it checks what the counters alone show, which is less. The verdict says which of the two it was.
 
+use crate::counter::marks;
 use std::fmt;
 
 use crate::counter::credit::{credit_at, number, numbered, stocks_at};
@@ -248,9 +249,9 @@ pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
             above.live = above.live.wrapping_add(sum.live);
             above.credit = above.credit.saturating_add(sum.credit);
             above.children = above.children.saturating_add(usage);
-            above.min = above.min.saturating_add(usage.min(counter.setting(Protection::Min)));
-            above.low = above.low.saturating_add(usage.min(counter.setting(Protection::Low)));
-            above.excess += sum.excess + u64::from(usage > counter.soft_mark());
+            above.min = above.min.saturating_add(usage.min(marks::protection(counter, Protection::Min)));
+            above.low = above.low.saturating_add(usage.min(marks::protection(counter, Protection::Low)));
+            above.excess += sum.excess + u64::from(usage > marks::soft(counter));
         }
     }
     faults.reverse();
@@ -278,7 +279,7 @@ fn judge(tree: &Tree, counter: &'static Counter, sum: &Sums, known: &Known<'_>, 
         fault(FaultKind::StockBound, bound, sum.credit);
     }
     for (kind, expected) in [(Protection::Min, sum.min), (Protection::Low, sum.low)] {
-        let found = counter.children_protected(kind);
+        let found = marks::children_protected(counter, kind);
         if found != expected {
             fault(FaultKind::Protection, expected, found);
         }

@@ -8,6 +8,7 @@ use std::ptr;
 use smallvec::SmallVec;
 
 use crate::counter::door::Crossing;
+use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal;
 use crate::counter::watch::{HIGH, OBSERVED};
@@ -17,7 +18,7 @@ use crate::sync::Ordering;
 const RISEN_COMMON: usize = 8;
 
 /// Watched levels that a walk keeps on its own stack.
-const WATCHED_COMMON: usize = 4;
+const WATCHED_COMMON: usize = 8;
 
 /// The levels of a charge: from a counter to its root. For the front of a set, the paths of all its members, the last
 /// first. An uncharge goes from the first, so that a later counter never reads lower than an earlier one because of it.
@@ -154,17 +155,17 @@ impl Counter {
     fn look_at_marks_slow(&self, n: u64, amount: Amount, passed: &Passed<'_>, mut walked: Walked) -> Walked {
         let mut crossings = Crossings::new();
         for &(level, usage) in &passed.watched {
-            level.tell_protected();
-            if level.is_watched_for(OBSERVED) && usage > level.max() {
+            marks::report_protected(level);
+            if level.limits.watched.is_for(OBSERVED) && usage > level.max() {
                 walked.above_observed = true;
                 if amount == Amount::Needed {
                     crossings.push(Crossing::ObservedMax(level));
                 }
             }
-            if level.is_watched_for(HIGH) && usage > level.high_mark() {
+            if level.limits.watched.is_for(HIGH) && usage > marks::high(level) {
                 walked.over_high = n;
             }
-            if level.is_excess_wrong() {
+            if marks::is_excess_wrong(level) {
                 crossings.push(Crossing::Soft(level));
             }
         }
@@ -185,7 +186,7 @@ impl Counter {
         let mut crossed = false;
         for level in self.path_to_root() {
             let (usage, above) = level.add_forced(n);
-            passed.note(level, usage, level.is_watched());
+            passed.note(level, usage, level.limits.watched.bits() != 0);
             crossed |= above;
             if above {
                 crossings.push(Crossing::Forced(level));
@@ -193,8 +194,8 @@ impl Counter {
         }
         passed.record_peaks();
         for &(level, _) in &passed.watched {
-            level.tell_protected();
-            if level.is_excess_wrong() {
+            marks::report_protected(level);
+            if marks::is_excess_wrong(level) {
                 crossings.push(Crossing::Soft(level));
             }
         }

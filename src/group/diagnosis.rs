@@ -1,5 +1,6 @@
 //! Where a group's memory is: its largest children, and a table of all groups below.
 
+use crate::counter::marks;
 use std::fmt;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -147,7 +148,7 @@ impl Row {
             path: group.path(),
             usage: group.usage(),
             max: group.max(),
-            high: group.high_mark(),
+            high: marks::high(group),
             waiting,
             first: if waiting > 0 { line::first_bytes(group) } else { 0 },
             events: SHOWN.map(|event| events::read(group, event, true)),

@@ -1,5 +1,6 @@
 //! Charges above high: reclaim first, then a delay.
 
+use crate::counter::marks;
 use std::time::Duration;
 
 use super::error::{ChargeError, LimitError};
@@ -53,7 +54,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn high(&self) -> u64 {
-        self.first().high_mark()
+        marks::high(self.first())
     }
 
     /// Returns how long a charge of `bytes` that walks the tree would be delayed now: the greatest delay among this

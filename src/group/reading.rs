@@ -3,6 +3,7 @@
 
 use super::{Group, LimitError, Limits};
 use crate::counter::credit;
+use crate::counter::marks;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::limits;
 use crate::hierarchy::limits::LimitKind;
@@ -200,7 +201,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn children_min_usage(&self) -> u64 {
-        self.first().children_protected(crate::counter::protection::Protection::Min)
+        marks::children_protected(self.first(), crate::counter::protection::Protection::Min)
     }
 
     /// Returns the sum over the children of min(usage, low), in bytes. One load. Exact at every quiescent point.
@@ -211,7 +212,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn children_low_usage(&self) -> u64 {
-        self.first().children_protected(crate::counter::protection::Protection::Low)
+        marks::children_protected(self.first(), crate::counter::protection::Protection::Low)
     }
 
     /// Changes the batch of this group and all groups below it to `bytes`, at most 1 TiB. 0 switches their stock off,

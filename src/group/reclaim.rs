@@ -1,5 +1,6 @@
 //! Reclaim as users call it: registrations, reclaim before memory is needed, and what protects a group from it.
 
+use crate::counter::marks;
 use std::fmt;
 
 use super::Group;
@@ -171,7 +172,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn is_in_excess(&self) -> bool {
-        self.first().is_in_excess()
+        marks::is_in_excess(self.first())
     }
 
     /// Returns the number of groups below, at any depth, that are above their soft limits. The call takes the lock of

@@ -5,12 +5,12 @@
 //!
 //! Edges: E26 (an event/a listener), E40 (counts are made/read).
 
+use crate::state::service::{self, LISTENS};
 use std::ptr::{self, NonNull};
 
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::slow_path;
-use crate::counter::watch::LISTENS;
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, PoolAlign, cache};
 use crate::state::events::{Event, EventCounts};
@@ -50,8 +50,8 @@ pub(crate) fn count(group: &Counter, event: Event) {
             counts.subtree.count(event);
         }
         fence_after_exchange();
-        if level.is_watched_for(LISTENS) {
-            level.schedule_service();
+        if level.limits.watched.is_for(LISTENS) {
+            service::schedule(level);
         }
     }
 }

@@ -4,6 +4,8 @@
 //! does this holds the tree's lock. For limits that a group loses when it goes offline it also holds the lock of the
 //! group's shard.
 
+use crate::counter::handle;
+use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::stocks::Stocks;
@@ -44,10 +46,10 @@ pub(crate) fn set_to(counter: &Counter, kind: LimitKind) -> Limit {
 pub(crate) fn value(counter: &Counter, kind: LimitKind) -> u64 {
     match kind {
         LimitKind::Max => counter.max(),
-        LimitKind::Min => counter.setting(Protection::Min),
-        LimitKind::Low => counter.setting(Protection::Low),
-        LimitKind::Soft => counter.soft_mark(),
-        LimitKind::High => counter.high_mark(),
+        LimitKind::Min => marks::protection(counter, Protection::Min),
+        LimitKind::Low => marks::protection(counter, Protection::Low),
+        LimitKind::Soft => marks::soft(counter),
+        LimitKind::High => marks::high(counter),
     }
 }
 
@@ -77,10 +79,10 @@ pub(crate) fn set_unlinked(counter: &Counter, kind: LimitKind, limit: Limit) -> 
     note_percent(counter, kind, limit);
     match kind {
         LimitKind::Max => counter.begin_max(bytes),
-        LimitKind::Min => counter.begin_protection(Protection::Min, bytes),
-        LimitKind::Low => counter.begin_protection(Protection::Low, bytes),
-        LimitKind::Soft => counter.begin_soft_mark(bytes),
-        LimitKind::High => counter.set_high_mark(bytes),
+        LimitKind::Min => marks::begin_protection(counter, Protection::Min, bytes),
+        LimitKind::Low => marks::begin_protection(counter, Protection::Low, bytes),
+        LimitKind::Soft => marks::begin_soft(counter, bytes),
+        LimitKind::High => marks::set_high(counter, bytes),
     }
     Ok(())
 }
@@ -111,15 +113,15 @@ fn apply(stocks: &mut Stocks, counter: &'static Counter, kind: LimitKind, bytes:
     // A group that is offline protects no usage any more, and its usage is no excess.
     match kind {
         _ if counter.state().is_offline() => {}
-        LimitKind::Min => counter.set_protection(Protection::Min, bytes),
-        LimitKind::Low => counter.set_protection(Protection::Low, bytes),
+        LimitKind::Min => marks::set_protection(counter, Protection::Min, bytes),
+        LimitKind::Low => marks::set_protection(counter, Protection::Low, bytes),
         LimitKind::Soft => {
             if let Some(policies) = tree.policies {
                 policies.before_soft(counter, bytes).unwrap_or_else(|refused| refused.abort());
             }
-            counter.set_soft_mark(bytes);
+            marks::set_soft(counter, bytes);
         }
-        LimitKind::High => counter.set_high_mark(bytes),
+        LimitKind::High => marks::set_high(counter, bytes),
         LimitKind::Max => {}
     }
     0
@@ -128,7 +130,8 @@ fn apply(stocks: &mut Stocks, counter: &'static Counter, kind: LimitKind, bytes:
 /// Resolves the percentages below a max that has moved. A percentage that has no limited ancestor any more keeps the
 /// bytes it had.
 fn follow(stocks: &mut Stocks, top: &'static Counter) {
-    for counter in top.tree().hierarchy.pinned_below(top).iter().skip(1) {
+    for kept in handle::pin_below(top).iter().skip(1) {
+        let counter = kept.counter();
         for kind in [LimitKind::Max, LimitKind::Min, LimitKind::Low, LimitKind::Soft, LimitKind::High] {
             let as_set = set_to(counter, kind);
             if let Limit::Percent(_) = as_set

@@ -1,5 +1,6 @@
 //! A group is created: an object, its settings, its name and its place below its parent.
 
+use crate::counter::marks;
 use crate::hierarchy::events;
 use crate::lifecycle::offline;
 use crate::reclaim::{excess, rings};
@@ -107,7 +108,7 @@ fn link<E>(
     }
     set(group).map_err(NotCreated::Settings)?;
     observe::follow_unlinked(group);
-    excess::prepare(group, group.soft_mark())?;
+    excess::prepare(group, marks::soft(group))?;
     if !admit_group(tree) {
         return Err(NotCreated::Full(tree.groups_max));
     }

@@ -1,7 +1,9 @@
 //! What charging asks and reports to the policies of a tree of groups, passed on to each of them.
 
-use crate::counter::door::{Crossing, Policies, Released, StockMove};
-use crate::counter::object::Counter;
+use crate::counter::door::{Crossing, Policies, StockMove};
+use crate::counter::handle::Handle;
+use crate::counter::marks;
+use crate::counter::object::{Counter, Incarnation};
 use crate::counter::watch::WAITING;
 use crate::hierarchy::{events, stats};
 use crate::lifecycle::release;
@@ -9,6 +11,7 @@ use crate::pool::NoMemory;
 use crate::pressure::{line, service};
 use crate::reclaim::excess;
 use crate::stat::Stat;
+use crate::state;
 use crate::state::events::Event;
 use crate::thread::block::Block;
 
@@ -46,10 +49,10 @@ impl Policies for GroupPolicies {
     }
 
     fn fell(&self, counter: &Counter) {
-        if counter.is_watched_for(WAITING) {
-            counter.schedule_service();
+        if counter.limits.watched.is_for(WAITING) {
+            state::service::schedule(counter);
         }
-        if counter.is_excess_wrong() {
+        if marks::is_excess_wrong(counter) {
             excess::cross(counter);
         }
     }
@@ -58,8 +61,12 @@ impl Policies for GroupPolicies {
         service::serve(scheduled);
     }
 
-    fn release(&self, group: &'static Counter) -> Released {
-        release::release(group.tree(), group)
+    fn release(&self, group: &'static Counter) -> Option<Incarnation> {
+        let parent = group.incarnation().parent.map(Handle::adopt);
+        let incarnation = release::release(group.tree(), group);
+        // The parent may be what keeps the tree.
+        drop(parent);
+        incarnation
     }
 
     fn stock_moved(&self, counter: &Counter, block: &Block, moved: StockMove) {

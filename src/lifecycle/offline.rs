@@ -1,14 +1,16 @@
 //! A group goes offline: its stocks close, it leaves its parent's children, and each policy is notified, in their
 //! order.
 
+use crate::counter::handle::Handle;
 use crate::counter::links::{HasChildren, Shard};
+use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::retire;
 use crate::counter::stocks::Stocks;
-use crate::counter::watch::WAITS;
 use crate::reclaim::registrations;
+use crate::state::service::{self, WAITS};
 use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
 
 /// Take `group` offline: it admits no charge, leaves its parent's children, and its name is free. The caller has a
@@ -40,12 +42,9 @@ pub(crate) fn offline_tree(tree: &Tree, top: &'static Counter) {
         debug_assert!(barred.is_ok());
         // Going offline may be the last step, because no other handle need exist: this thread takes the step with a
         // handle.
-        group.state().pin();
+        let _handle = Handle::pin(group);
         close_barred(tree, &mut stocks, group);
         leave(hierarchy.shard_of(group), group);
-        if let Some(of) = group.unpin() {
-            group.part(of);
-        }
     }
     drop(hierarchy);
     let _ = retire::close_all_pending(tree, &mut stocks);
@@ -67,15 +66,15 @@ fn leave(shard: &mut Shard, group: &'static Counter) {
     }
     shard.leave(group);
     for counter in group.group() {
-        counter.set_protection(Protection::Min, 0);
-        counter.set_protection(Protection::Low, 0);
-        counter.set_soft_mark(u64::MAX);
+        marks::set_protection(counter, Protection::Min, 0);
+        marks::set_protection(counter, Protection::Low, 0);
+        marks::set_soft(counter, u64::MAX);
         // After all this: a thread that sees the bit finds the stock closed.
         counter.state().set_offline();
         // E27: offline, then a check whether a charge waits.
         fence_after_exchange();
-        if counter.is_watched_for(WAITS) {
-            counter.schedule_service();
+        if counter.limits.watched.is_for(WAITS) {
+            service::schedule(counter);
         }
     }
     registrations::hand_to_parent(group);

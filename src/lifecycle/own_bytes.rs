@@ -6,6 +6,7 @@
 //!
 //! Edge: E38 (a thread that updates/a thread that comes meanwhile).
 
+use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::slow_path;
@@ -91,7 +92,7 @@ impl Own {
 impl Own {
     /// Whether `group` may have the charge. True while a thread updates the charge, which has taken the entry out.
     fn may_be_with(&self, group: &Counter) -> bool {
-        self.books.lock().home.as_ref().is_none_or(|home| std::ptr::eq(home.group.0, group))
+        self.books.lock().home.as_ref().is_none_or(|home| std::ptr::eq(home.group.counter(), group))
     }
 }
 
@@ -100,28 +101,12 @@ struct Books {
     /// The group that has the charge, and how much. A thread that updates the charge takes it out.
     home: Option<Home>,
     /// The group that is to have the charge from now on, if it is to change: a group, or none.
-    next: Option<Option<Pinned>>,
+    next: Option<Option<Handle>>,
 }
 
 struct Home {
-    group: Pinned,
+    group: Handle,
     bytes: u64,
-}
-
-/// A group, with a handle on it.
-struct Pinned(&'static Counter);
-
-impl Pinned {
-    fn new(group: &'static Counter) -> Pinned {
-        group.state().pin();
-        Pinned(group)
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        self.0.release();
-    }
 }
 
 // === impl Tree: the figure ===
@@ -156,7 +141,7 @@ impl Tree {
     /// Charge the figure to `group` from here on, or to no group.
     pub(crate) fn charge_own(&self, group: Option<&'static Counter>) {
         self.own.on.store(group.is_some(), Ordering::Relaxed);
-        let before = self.own.books.lock().next.replace(group.map(Pinned::new));
+        let before = self.own.books.lock().next.replace(group.map(Handle::pin));
         // Dropped without the lock: it may be the last handle.
         drop(before);
         self.look();
@@ -226,7 +211,7 @@ impl Tree {
 
     /// Charge or uncharge what the figure has moved by, where that is enough.
     fn follow_own(&self, home: Home) -> Home {
-        let Home { group: Pinned(group), bytes } = home;
+        let Home { group, bytes } = home;
         let now = self.own_bytes().total();
         let bytes = if now >= bytes.saturating_add(STEP) || bytes == 0 {
             bytes + group.force_own(now - bytes)
@@ -236,22 +221,22 @@ impl Tree {
         } else {
             bytes
         };
-        Home { bytes, ..home }
+        Home { group, bytes }
     }
 }
 
 impl Home {
     /// Move the charge to another group: charge that group first. Returns the bytes charged.
-    fn move_to(self, next: Option<&Pinned>) -> u64 {
-        let bytes = next.map_or(0, |Pinned(group)| group.force_own(self.bytes));
-        self.group.0.give_back(self.bytes);
+    fn move_to(self, next: Option<&Handle>) -> u64 {
+        let bytes = next.map_or(0, |group| group.force_own(self.bytes));
+        self.group.give_back(self.bytes);
         bytes
     }
 
     /// Move the charge of a group that went offline to its nearest live ancestor, which has been charged for it
     /// already. The root keeps the charge.
     fn into_online(self) -> Home {
-        let Home { group: Pinned(counter), bytes } = self;
+        let counter = self.group.counter();
         let online = |level: &&'static Counter| !level.state().is_offline() || level.incarnation().parent.is_none();
         let Some(above) = std::iter::successors(Some(counter), |level| level.incarnation().parent).find(online) else {
             return self;
@@ -259,11 +244,11 @@ impl Home {
         if std::ptr::eq(above, counter) {
             return self;
         }
-        let group = Pinned::new(above);
+        let group = Handle::pin(above);
         // No level lies between: this call only notes that the bytes are the ancestor's own from now on.
-        let _ = above.charge_below_slow(bytes, above);
-        counter.uncharge_below_slow(bytes, above);
-        Home { group, bytes }
+        let _ = above.charge_below_slow(self.bytes, above);
+        counter.uncharge_below_slow(self.bytes, above);
+        Home { group, ..self }
     }
 }
 

@@ -1,15 +1,14 @@
 //! A group object is released: no thread can charge, uncharge or name the group any more.
 
-use crate::counter::door::Released;
-use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
+use crate::counter::object::{Counter, Incarnation};
 use crate::counter::retire;
 use crate::hierarchy::{events, stats};
 use crate::lifecycle::create;
 use crate::reclaim::rings;
 
 /// Release a group object, which the caller has claimed (E15).
-pub(crate) fn release(tree: &Tree, group: &'static Counter) -> Released {
+pub(crate) fn release(tree: &Tree, group: &'static Counter) -> Option<Incarnation> {
     // Acquire (E36): where no stock is counted as open, no thread accesses one any more.
     if group.group().any(Counter::is_open) {
         retire::forget_open(tree, &mut tree.stocks.lock(), group);
@@ -21,8 +20,7 @@ pub(crate) fn release(tree: &Tree, group: &'static Counter) -> Released {
     }
     create::count_name(tree, group, u64::wrapping_sub);
     rings::release(group);
-    let parent = group.incarnation().parent;
     stats::release(group);
     group.group().for_each(events::forget);
-    Released { incarnation: tree.recycle(group), parent }
+    tree.recycle(group)
 }

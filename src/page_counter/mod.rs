@@ -1,5 +1,6 @@
 //! `PageCounter`: the handle that users hold.
 
+use crate::counter::marks;
 use std::fmt;
 
 use crate::counter::config::{BATCH_MAX, CounterConfig};
@@ -349,7 +350,7 @@ impl PageCounter {
     /// assert_eq!(machine.children_min_usage(), 30, "what is not used needs no protection");
     /// ```
     pub fn set_min(&self, units: u64) {
-        self.counter().set_protection(Protection::Min, units);
+        marks::set_protection(self.counter(), Protection::Min, units);
     }
 
     /// Returns the units that reclaim never touches, 0 by default. One load.
@@ -362,7 +363,7 @@ impl PageCounter {
     /// assert_eq!((index.min(), index.usage()), (100, 0), "a promise charges nothing");
     /// ```
     pub fn min(&self) -> u64 {
-        self.counter().setting(Protection::Min)
+        marks::protection(self.counter(), Protection::Min)
     }
 
     /// Sets the units that reclaim touches last. The parent sums what its children protect
@@ -378,7 +379,7 @@ impl PageCounter {
     /// assert_eq!(machine.children_low_usage(), 50);
     /// ```
     pub fn set_low(&self, units: u64) {
-        self.counter().set_protection(Protection::Low, units);
+        marks::set_protection(self.counter(), Protection::Low, units);
     }
 
     /// Returns the units that reclaim touches last, 0 by default. One load.
@@ -391,7 +392,7 @@ impl PageCounter {
     /// assert_eq!((tenant.low(), tenant.child().low()), (50, 0), "children have their own");
     /// ```
     pub fn low(&self) -> u64 {
-        self.counter().setting(Protection::Low)
+        marks::protection(self.counter(), Protection::Low)
     }
 
     /// Changes the batch of this counter and all below it to `units`, at most 2^40. 0 switches their stock off.

@@ -1,5 +1,6 @@
 //! A counter's figures: usage, history, event counts, peak windows.
 
+use crate::counter::marks;
 use std::fmt;
 
 use crate::counter::credit;
@@ -132,7 +133,7 @@ impl PageCounter {
     /// assert_eq!(machine.children_min_usage(), 4 + 10);
     /// ```
     pub fn children_min_usage(&self) -> u64 {
-        self.counter().children_protected(Protection::Min)
+        marks::children_protected(self.counter(), Protection::Min)
     }
 
     /// Returns the sum over the children of min(usage, low), in units. One load.
@@ -151,7 +152,7 @@ impl PageCounter {
     /// assert_eq!(machine.children_low_usage(), 5);
     /// ```
     pub fn children_low_usage(&self) -> u64 {
-        self.counter().children_protected(Protection::Low)
+        marks::children_protected(self.counter(), Protection::Low)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Levels above their high, and how long that delays a charge.
 
+use crate::counter::marks;
 use std::time::Duration;
 
 use crate::counter::object::Counter;
@@ -8,7 +9,7 @@ use crate::pressure::delay::delay;
 
 /// Usage above high.
 pub(crate) fn above(level: &Counter) -> u64 {
-    if level.is_watched_for(HIGH) { level.usage().saturating_sub(level.high_mark()) } else { 0 }
+    if level.limits.watched.is_for(HIGH) { level.usage().saturating_sub(marks::high(level)) } else { 0 }
 }
 
 /// Levels above their high, the group first.
@@ -23,6 +24,6 @@ pub(crate) fn levels_that_delay(group: &'static Counter) -> impl Iterator<Item =
 
 /// The delay of a charge of `bytes`: that of the level which is furthest above its high.
 pub(crate) fn delay_of(group: &'static Counter, bytes: u64) -> Duration {
-    let delays = levels_that_delay(group).map(|level| delay(level.usage(), level.high_mark(), bytes));
+    let delays = levels_that_delay(group).map(|level| delay(level.usage(), marks::high(level), bytes));
     delays.max().unwrap_or_default().min(group.tree().reclaim.delay_max)
 }

@@ -7,6 +7,7 @@
 //!
 //! One lock for each tree protects all of it. Edges: E25 (a waiter/freed bytes), E27 (a waiter/offline).
 
+use crate::state::service::{self, WAITS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr;
 use std::task::Waker;
@@ -19,7 +20,7 @@ use crate::counter::object::tree::Tree;
 use crate::counter::refusal::Refusal;
 use crate::counter::slow_path::slow_path;
 use crate::counter::walk::{Amount, Walked};
-use crate::counter::watch::{WAITING, WAITS};
+use crate::counter::watch::WAITING;
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::registrations;
 use crate::sync::lock::Lock;
@@ -150,7 +151,7 @@ fn is_before_the_first(level: &Counter) -> bool {
 /// barge past that one, but never more than it asks for at a time.
 pub(crate) fn undo_barge(level: &Counter, n: u64) {
     let barged = !is_before_the_first(level) && !context::in_reclaim();
-    if barged && level.is_watched_for(WAITING) {
+    if barged && level.limits.watched.is_for(WAITING) {
         let most = first_bytes(level);
         change_budget(level, |left| Some(left.saturating_add(n).min(most)));
     }
@@ -158,7 +159,7 @@ pub(crate) fn undo_barge(level: &Counter, n: u64) {
 
 /// Charges that wait in line here.
 pub(crate) fn length(level: &Counter) -> usize {
-    if !level.is_watched_for(WAITING) {
+    if !level.limits.watched.is_for(WAITING) {
         return 0;
     }
     slow_path(|_, _| table(level.tree()).lock().lines.get(&level.key()).map_or(0, |line| line.tickets.len()))
@@ -196,7 +197,7 @@ impl Waiting {
         }
         self.show_first(level);
         // E25: in line, then the mark, then a look at usage.
-        level.watch(WAITING);
+        level.limits.watched.set(WAITING);
     }
 
     fn leave_line(&mut self, ticket: u64, level: &'static Counter) {
@@ -223,7 +224,7 @@ impl Waiting {
         }
         if ticket == 0 {
             self.lines.remove(&level.key());
-            level.unwatch(WAITING);
+            level.limits.watched.clear(WAITING);
         }
     }
 
@@ -242,7 +243,7 @@ impl Waiting {
             *waits -= 1;
             if *waits == 0 {
                 self.groups.remove(&group.key());
-                group.unwatch(WAITS);
+                group.limits.watched.clear(WAITS);
             }
         }
     }
@@ -331,10 +332,10 @@ struct Service<'a> {
 /// Serve the waiters at `level`. The caller keeps the level and holds no lock.
 pub(crate) fn serve(level: &'static Counter, block: Option<&Block>, wakers: &mut Wakers) {
     let tree = level.tree();
-    if level.is_watched_for(WAITS) && level.state().is_offline() {
+    if level.limits.watched.is_for(WAITS) && level.state().is_offline() {
         expel(tree, Decision::Offline, |group| ptr::eq(group, level), wakers);
     }
-    if !level.is_watched_for(WAITING) {
+    if !level.limits.watched.is_for(WAITING) {
         return;
     }
     let mut service = Service { block, wakers, moved: SmallVec::new() };
@@ -342,7 +343,7 @@ pub(crate) fn serve(level: &'static Counter, block: Option<&Block>, wakers: &mut
     for other in service.moved {
         // What hides in stocks below it comes up, and it is served in its turn.
         tree.close_below(other);
-        other.schedule_service();
+        service::schedule(other);
     }
 }
 
@@ -356,7 +357,7 @@ pub(crate) fn expel(tree: &Tree, decision: Decision, is_meant: impl Fn(&Counter)
         let level = waiting.waiters[&ticket].level;
         waiting.decide(ticket, decision, wakers);
         // The next waiter may be first now.
-        level.schedule_service();
+        service::schedule(level);
     }
 }
 
@@ -374,17 +375,17 @@ pub(crate) fn enqueue(group: &'static Counter, bytes: u64, level: &'static Count
         waiting.waiters.insert(number, waiter);
         *waiting.groups.entry(group.key()).or_default() += 1;
         // E27: marked, then a look whether the group is offline.
-        group.watch(WAITS);
+        group.limits.watched.set(WAITS);
         waiting.enter_line(number, level);
         drop(waiting);
         // From here on what is given back below goes up the tree.
         tree.close_below(level);
         fence_after_exchange();
         if group.state().is_offline() {
-            group.schedule_service();
+            service::schedule(group);
         }
         // Served at the end of this slow path: no thread scheduled it for what came back before the mark (E25).
-        level.schedule_service();
+        service::schedule(level);
         number
     });
     Ticket { bytes, number, over: false, group: kept }
@@ -442,7 +443,7 @@ impl Ticket {
                 waiting.leave_line(self.number, waiter.level);
                 waiting.forget_one_of(&self.group);
                 // The next waiter may be first now, or fit.
-                waiter.level.schedule_service();
+                service::schedule(waiter.level);
             }
             Some(waiter)
         });

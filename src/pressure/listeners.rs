@@ -11,10 +11,10 @@ use smallvec::SmallVec;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::slow_path;
-use crate::counter::watch::LISTENS;
 use crate::hierarchy::events;
 use crate::pressure::wakers::Wakers;
 use crate::state::events::Event;
+use crate::state::service::LISTENS;
 use crate::sync::lock::Lock;
 use crate::sync::{Arc, fence_after_exchange, model_failed};
 use crate::thread::context;
@@ -175,7 +175,7 @@ fn insert(group: &'static Counter, listener: Listener, callback: Option<Arc<Call
         let number = listeners.numbers;
         listeners.counters.entry(group.key()).or_default().insert(number, listener);
         // E26: in the table, then the mark, then a look at the counts.
-        group.watch(LISTENS);
+        group.limits.watched.set(LISTENS);
         number
     });
     ListenerGuard { number, callback, group }
@@ -215,7 +215,7 @@ impl Drop for ListenerGuard {
             let removed = here.remove(&self.number);
             if here.is_empty() {
                 listeners.counters.remove(&self.group.key());
-                self.group.unwatch(LISTENS);
+                self.group.limits.watched.clear(LISTENS);
             }
             removed
         });
@@ -232,7 +232,7 @@ impl Drop for ListenerGuard {
 
 /// Collect what is due at `level`, whose events were counted: wakers to wake, callbacks to call.
 pub(crate) fn collect(level: &Counter, wakers: &mut Wakers, notifications: &mut Notifications) {
-    if !level.is_watched_for(LISTENS) {
+    if !level.limits.watched.is_for(LISTENS) {
         return;
     }
     let mut listeners = table(level).lock();

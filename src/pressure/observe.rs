@@ -1,5 +1,6 @@
 //! Observe-only: the limits of a subtree refuse and delay no charge, as if they were not there, and count.
 
+use crate::counter::handle;
 use crate::counter::object::Counter;
 use crate::counter::stocks::Stocks;
 use crate::counter::watch::OBSERVED;
@@ -27,9 +28,9 @@ fn switch(counter: &Counter) -> Option<u64> {
     if observed {
         // The max is kept apart before the mark says where to look for it.
         observed_max(counter).store(max, Ordering::Relaxed);
-        counter.watch(OBSERVED);
+        counter.limits.watched.set(OBSERVED);
     } else {
-        counter.unwatch(OBSERVED);
+        counter.limits.watched.clear(OBSERVED);
     }
     Some(max)
 }
@@ -50,7 +51,7 @@ pub(crate) fn set(top: &'static Counter, observed: bool) {
     let mut stocks = tree.stocks.lock();
     set_mark(top, OBSERVES, observed);
     // A group that is made meanwhile is in the hierarchy already, or finds the mark: see `follow_unlinked`.
-    for group in tree.hierarchy.pinned_below(top).iter() {
+    for group in &handle::pin_below(top) {
         for counter in group.group() {
             follow(&mut stocks, counter);
         }

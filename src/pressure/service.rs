@@ -7,12 +7,11 @@
 
 use std::ptr;
 
-use crate::counter::object::Counter;
 use crate::counter::slow_path::release_all_claimed;
 use crate::pressure::line;
 use crate::pressure::listeners::{self, Notification, Notifications};
 use crate::pressure::wakers::Wakers;
-use crate::sync::Ordering;
+use crate::state::service::{self, Scheduled};
 use crate::thread::{deferred, slow_path};
 
 /// Serve the levels that this thread has scheduled, and those that it schedules meanwhile. It holds no lock, and none of its
@@ -22,17 +21,10 @@ pub(crate) fn serve(scheduled: *const ()) {
     let (mut wakers, mut notifications) = (Wakers::default(), Notifications::new());
     while !first.is_null() {
         slow_path::run(|block, _| {
-            let mut next = first.cast::<Counter>();
-            // SAFETY: scheduled with a handle by `Counter::schedule_service`; objects are never freed.
-            #[allow(unsafe_code)]
-            while let Some(level) = unsafe { next.as_ref::<'static>() } {
-                next = level.usage.next_served.load(Ordering::Relaxed);
-                level.unschedule_service();
-                line::serve(level, block, &mut wakers);
-                listeners::collect(level, &mut wakers, &mut notifications);
-                if let Some(of) = level.first().unpin() {
-                    level.first().part(of);
-                }
+            for level in Scheduled::new(first) {
+                service::unschedule(&level);
+                line::serve(level.counter(), block, &mut wakers);
+                listeners::collect(&level, &mut wakers, &mut notifications);
             }
         });
         release_all_claimed();

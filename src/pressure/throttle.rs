@@ -1,5 +1,6 @@
 //! Charges above high: reclaim first, then a delay.
 
+use crate::counter::marks;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
@@ -68,7 +69,7 @@ fn throttle(group: &'static Counter, bytes: u64, waits: bool) -> Duration {
             // What is freed is to show in usage, and not in a stock.
             drain(level);
             let above = above(level);
-            let want = above.min(bytes.max(RECLAIM_MIN)) + spare(level, level.high_mark());
+            let want = above.min(bytes.max(RECLAIM_MIN)) + spare(level, marks::high(level));
             if above > 0
                 && let Some(round) = round::run(level, want, &mut request)
             {

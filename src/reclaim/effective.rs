@@ -1,5 +1,6 @@
 //! Effective protection of a group as the counters are now: what a round works with, and what the figures tell.
 
+use crate::counter::marks;
 use std::ptr;
 
 use smallvec::SmallVec;
@@ -51,8 +52,12 @@ pub(crate) fn views(group: &Counter, root: &Counter) -> Option<Views> {
         }
         let kinds = [Protection::Min, Protection::Low];
         let figures =
-            ParentFigures { usage: level.usage(), children: kinds.map(|kind| level.children_protected(kind)) };
-        levels.push(View { ring: rings::number(level), settings: kinds.map(|kind| level.setting(kind)), figures });
+            ParentFigures { usage: level.usage(), children: kinds.map(|kind| marks::children_protected(level, kind)) };
+        levels.push(View {
+            ring: rings::number(level),
+            settings: kinds.map(|kind| marks::protection(level, kind)),
+            figures,
+        });
     }
     None
 }

@@ -7,6 +7,7 @@
 //!
 //! Edge: E23 (usage/mark).
 
+use crate::counter::marks;
 use std::ptr;
 
 use crate::counter::object::Counter;
@@ -30,9 +31,9 @@ fn mark(of: &Counter) -> &AtomicU64 {
 pub(crate) fn cross(group: &Counter) {
     let mut rings = rings::lock(group.tree());
     loop {
-        // SeqCst (E23): after the mark of the turn before; pairs with the exchange in `Counter::set_soft_mark`.
+        // SeqCst (E23): after the mark of the turn before; pairs with the exchange in `marks::set_soft`.
         let excess = group.usage() > soft(group).load(Ordering::SeqCst);
-        if excess == group.is_in_excess() {
+        if excess == marks::is_in_excess(group) {
             return;
         }
         // SeqCst (E23): the mark, then usage again; pairs with the exchange on usage before `is_excess_wrong`. Either the
@@ -58,7 +59,7 @@ pub(crate) fn soft_moved(group: &Counter) {
 /// Whether pressure on `root` asks this group first: the group itself or one above it is in excess, up to and including
 /// `root`.
 pub(crate) fn is_soft_eligible(group: &Counter, root: &Counter) -> bool {
-    group.path_below(Some(root)).chain([root]).any(Counter::is_in_excess)
+    group.path_below(Some(root)).chain([root]).any(marks::is_in_excess)
         && group.path_to_root().any(|level| ptr::eq(level, root))
 }
 

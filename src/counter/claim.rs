@@ -1,0 +1,48 @@
+//! A thread whose step may have been the last claims the object, and queues its release for the end of its slow path.
+//!
+//! The steps are those of `incarnation`. Edge: E15 (last uncharge/last handle).
+
+use std::ptr;
+
+use crate::counter::incarnation::{Generation, Unreferenced};
+use crate::counter::object::Counter;
+use crate::sync::{Ordering, fence_after_exchange, pause_point};
+use crate::thread::deferred;
+
+/// Queue the release of an object, given by its first counter, if the caller's step was the last. Called in a slow path,
+/// after that step and a fence; the caller read `of` before the step.
+#[inline]
+pub(crate) fn try_release_last(first: &Counter, of: Generation) {
+    if let Some(word) = first.state().unreferenced(of) {
+        claim_slow(first, of, word);
+    }
+}
+
+#[cold]
+fn claim_slow(first: &Counter, of: Generation, word: Unreferenced) {
+    let state = first.state();
+    let mut unreferenced = Some(word);
+    while let Some(word) = unreferenced.filter(|&word| state.claim(word)) {
+        pause_point("claimed");
+        // No other thread releases the object now: the list of its counters is there.
+        let used = first.group().find(|counter| !usage_is_zero(counter));
+        pause_point("usage read");
+        if used.is_none() && state.end_claimed(word) {
+            // Relaxed: from here on the object belongs to this thread.
+            let after = deferred::exchange_release_queue(ptr::from_ref(first).cast());
+            first.usage.next_to_release.store(after.cast_mut().cast(), Ordering::Relaxed);
+            return;
+        }
+        state.unclaim();
+        fence_after_exchange();
+        if used.is_some_and(|counter| !usage_is_zero(counter)) {
+            return;
+        }
+        unreferenced = state.unreferenced(of);
+    }
+}
+
+fn usage_is_zero(counter: &Counter) -> bool {
+    // SeqCst (E15): after the state word.
+    counter.usage.units.load(Ordering::SeqCst) == 0
+}
