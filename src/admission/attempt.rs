@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::counter::object::{Counter, USAGE_MAX};
+use crate::counter::config::USAGE_MAX;
+use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal;
 use crate::hierarchy::events;
 use crate::pressure::victims::Excluded;

@@ -6,6 +6,7 @@ use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progre
 use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal;
 use crate::hierarchy::events;
+use crate::hierarchy::group_tree;
 use crate::pressure::policy;
 use crate::pressure::victims::{self, Choice, Excluded};
 use crate::reclaim::repeat::may_call_out;
@@ -35,7 +36,7 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: Refusal<'static>, effo
             // Others may be in line for the room that there is: this one is behind them, and that is no reason to
             // refuse it.
             Choice::Room => {
-                let time = tree.reclaim.oom_time.min(TIME_MAX);
+                let time = group_tree::shared(tree).reclaim.oom_time.min(TIME_MAX);
                 let turn = *turn.get_or_insert_with(|| Instant::now() + time);
                 if is_over(turn) {
                     break;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::admission::attempt::{ChargeFailure, fits_ever};
 use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal;
+use crate::hierarchy::group_tree;
 use crate::pressure::line::{Decision, Ticket};
 use crate::pressure::parking::{park_until, parked_waker};
 use crate::reclaim::repeat::{deadline, may_call_out};
@@ -91,5 +92,5 @@ pub(super) fn ask_reclaimers(level: &'static Counter, bytes: u64, until: Option<
 
 /// When a charge in line has reclaimers asked again.
 pub(super) fn ask_again_after(level: &Counter) -> Duration {
-    level.tree().reclaim.time.clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)
+    group_tree::of(level).reclaim.time.clamp(ASK_AGAIN_MIN, ASK_AGAIN_MAX)
 }

@@ -1,10 +1,11 @@
 //! The whole path of a charge and of an uncharge.
 
-use crate::counter::config::Pressure;
-use crate::counter::door::StockMove;
-use crate::counter::object::{Counter, SHARED, USAGE_MAX};
+use crate::counter::config::{Pressure, USAGE_MAX};
+use crate::counter::object::tree::StockMove;
+use crate::counter::object::{Counter, SHARED};
 use crate::counter::refusal::Refusal;
 use crate::counter::slow_path::slow_path;
+use crate::counter::stocks;
 use crate::counter::walk::{Amount, Walked};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
@@ -38,7 +39,6 @@ impl Charged {
     /// The walk left no level above its high.
     const QUIETLY: Charged = Charged { over_high: 0 };
 
-    /// Note the units for the thread's next delay.
     pub(crate) fn note(self) {
         if self.over_high > 0 {
             context::note_over_high(self.over_high);
@@ -162,7 +162,7 @@ impl Counter {
     fn charge_missed(&self, block: Option<&Block>, nested: bool, n: u64, ask: Ask) -> Result<Charged, Refusal<'_>> {
         let mut refusal = match self.refill(block.filter(|_| !nested), n) {
             Ok(Refilled { walked, open, stocked }) => {
-                if let (Some(block), Some(policies)) = (block.filter(|_| stocked), self.tree().policies) {
+                if let (Some(block), Some(policies)) = (block.filter(|_| stocked), self.tree().policies()) {
                     policies.stock_moved(self, block, StockMove::Refill);
                 }
                 if !nested {
@@ -266,7 +266,7 @@ impl Counter {
         }
         let slot = block.slot_or_page(self.index)?;
         if slot.is_vacant() {
-            if !self.reserve(capacity) {
+            if !stocks::reserve(self, capacity) {
                 return None;
             }
             self.touched.fetch_add(1, Ordering::Relaxed);
@@ -348,7 +348,7 @@ impl Counter {
             return;
         }
         slow_path(|block, nested| {
-            let (incarnation, tree) = (self.incarnation(), self.tree().number);
+            let (incarnation, tree) = (self.incarnation(), self.tree());
             let alone = block.filter(|_| !nested);
             // The audit counts first: once the credit is put back the object may be another counter's.
             self.count_uncharged(alone, n);
@@ -356,13 +356,13 @@ impl Counter {
                 let (fenced, slot) = (incarnation.fenced, self.slot_of(block));
                 match slot.map_or(Put::Full, |(_, slot)| slot.put(n, &self.header.capacity, fenced)) {
                     Put::Kept => return,
-                    Put::Closed => return self.header.take_back(slot, tree, fenced),
+                    Put::Closed => return self.header.take_back(slot, tree.number, fenced),
                     Put::Full => {}
                 }
             }
             // Statistics count first for the same reason. A stock that this thread has not used yet does not overflow.
             if let Some(block) = alone.filter(|block| self.is_full_for(block, n))
-                && let Some(policies) = self.tree().policies
+                && let Some(policies) = tree.policies()
             {
                 policies.stock_moved(self, block, StockMove::Return);
             }

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
-use crate::counter::object::USAGE_MAX;
 use crate::error::{CounterId, Refused};
 use crate::sync::Arc;
 use crate::sync::barrier::BarrierMode;
+
+/// The most units that a counter may hold.
+pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
 
 /// Units that a thread charges in advance, unless configured otherwise: the kernel's MEMCG_CHARGE_BATCH.
 pub(crate) const BATCH: u64 = 64;

@@ -1,8 +1,8 @@
 //! How much credit lies where: in the stocks of a subtree, in those of one counter.
 
 use crate::counter::object::Counter;
+use crate::counter::object::tree::Stocks;
 use crate::counter::object::tree::Tree;
-use crate::counter::stocks::Stocks;
 use crate::sync::Ordering;
 
 /// Credit below `top`, fronts of counter sets included.

@@ -17,10 +17,11 @@
 
 use crate::counter::marks;
 use crate::counter::object::tree::Tree;
+use crate::counter::object::tree::{Claim, List, Stocks};
 use crate::counter::object::{CLOSED, Counter, OPENED};
 use crate::counter::refusal::Refusal;
 use crate::counter::retire;
-use crate::counter::stocks::{Claim, List, Scope, Stocks};
+use crate::counter::stocks::{self, Scope};
 use crate::counter::walk::{Amount, Walked};
 use crate::sync::barrier::BarrierFailed;
 use crate::sync::{Ordering, fence_after_exchange};
@@ -151,7 +152,7 @@ impl Tree {
             // until it is undone. Walks are in transit (E5).
             let _ = self.wait_transits();
         }
-        if level.incarnation().parent.is_none() && level.bound.load(Ordering::Relaxed) > level.budget() {
+        if level.incarnation().parent.is_none() && level.bound.load(Ordering::Relaxed) > stocks::budget(level) {
             let _ = self.close(&mut stocks, level, Scope::Subtree);
         }
         self.reopen(&mut stocks, level);
@@ -171,7 +172,7 @@ impl Tree {
             let _ = self.wait_transits();
         }
         level.trim_forced();
-        if level.incarnation().parent.is_none() && level.bound.load(Ordering::Relaxed) > level.budget() {
+        if level.incarnation().parent.is_none() && level.bound.load(Ordering::Relaxed) > stocks::budget(level) {
             let _ = self.close(stocks, level, Scope::Subtree);
         }
         self.reopen(stocks, level);
@@ -224,7 +225,7 @@ impl Tree {
         }
         let closes = self.adaptive && open && margin < self.close_margin(batch);
         let tight = || counter.path_to_root().any(Counter::is_tight);
-        let opens = !open && margin >= self.open_margin(batch) && !tight() && counter.may_open();
+        let opens = !open && margin >= self.open_margin(batch) && !tight() && stocks::may_open(counter);
         if (closes || opens)
             && let Some(mut stocks) = self.stocks.try_lock()
         {
@@ -238,13 +239,13 @@ impl Tree {
 
     /// Open one stock, if nothing forbids it.
     fn open(&self, stocks: &mut Stocks, counter: &'static Counter) {
-        if !counter.may_open() {
+        if !stocks::may_open(counter) {
             return;
         }
         let capacity = 2 * counter.batch();
         if !counter.is_open() {
             // Without memory the counter goes without stock.
-            if !stocks.has_room() || !counter.reserve(counter.touched.load(Ordering::Relaxed) * capacity) {
+            if !stocks.has_room() || !stocks::reserve(counter, counter.touched.load(Ordering::Relaxed) * capacity) {
                 return;
             }
             stocks.set_open(counter, true);
@@ -258,7 +259,7 @@ impl Tree {
         // E35: the same for a group that goes offline.
         fence_after_exchange();
         let forbids = |level: &Counter| level.is_tight() || level.usage() > level.max();
-        if counter.first().is_barred() || counter.path_to_root().any(forbids) {
+        if counter.links().is_barred() || counter.path_to_root().any(forbids) {
             // A stock that has had no capacity holds no credit.
             if counter.header.capacity.load(Ordering::Relaxed) == 0 && !counter.stuck.load(Ordering::Relaxed) {
                 self.uncount(counter);
@@ -272,7 +273,7 @@ impl Tree {
 
     /// Uncount a stock that holds no credit any more.
     pub(crate) fn uncount(&self, counter: &Counter) {
-        counter.unreserve(counter.touched.load(Ordering::Relaxed) * 2 * counter.batch());
+        stocks::unreserve(counter, counter.touched.load(Ordering::Relaxed) * 2 * counter.batch());
         for level in counter.path_to_root() {
             // AcqRel (E10): uncounted after the drain; pairs with `Refusal::without_credit`.
             level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);

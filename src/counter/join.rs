@@ -1,10 +1,11 @@
 //! A counter joins a tree: an object of the pool begins an incarnation and is linked below its parent.
 
 use crate::counter::config::CounterConfig;
+use crate::counter::links::Hash;
+use crate::counter::make;
 use crate::counter::object::tree::{OfTree, Tree};
-use crate::counter::object::{Counter, Incarnation};
+use crate::counter::object::{Counter, Incarnation, SHARE_OF_MAX};
 use crate::error::CounterId;
-use crate::hierarchy::name::Name;
 use crate::sync::Arc;
 use crate::thread::ids::next_id;
 
@@ -13,8 +14,6 @@ pub(crate) struct Init {
     pub(crate) tree: OfTree,
     pub(crate) parent: Option<&'static Counter>,
     pub(crate) members: Box<[&'static Counter]>,
-    /// The name of a group, in its first counter; empty in the others.
-    pub(crate) name: Name,
     pub(crate) batch: u64,
     pub(crate) max: u64,
     pub(crate) budget: Option<u64>,
@@ -31,7 +30,6 @@ impl Init {
             tree,
             parent: None,
             members: Box::default(),
-            name: Name::NONE,
             batch: config.batch,
             max: config.max,
             budget: config.budget,
@@ -43,6 +41,11 @@ impl Init {
         let config = CounterConfig { batch: parent.batch(), max: u64::MAX, budget: None, ..CounterConfig::new() };
         Init { parent: Some(parent), ..Init::of(parent.incarnation().tree.below(), &config) }
     }
+}
+
+/// A tree of bare counters.
+pub(crate) fn bare_tree(config: CounterConfig) -> Arc<Tree> {
+    Tree::new(config, make::counter_cache(), None)
 }
 
 /// A root of this tree; a counter set has one for each member.
@@ -62,9 +65,9 @@ pub(crate) fn front(tree: &Arc<Tree>, members: Box<[&'static Counter]>, batch: u
 }
 
 fn join(tree: &Tree, init: Init) -> &'static Counter {
-    let counter = tree.take_object().unwrap_or_else(|refused| refused.abort());
+    let counter = make::take(tree).unwrap_or_else(|refused| refused.abort());
     start(tree, counter, init);
-    let first = tree.hierarchy.lock_for(counter).link(counter);
+    let first = tree.hierarchy.lock_for(counter, Hash::of_unnamed(counter)).link(counter, false);
     finish_join(tree, counter, first == Some(true));
     counter
 }
@@ -77,11 +80,10 @@ pub(crate) fn start(tree: &Tree, counter: &'static Counter, init: Init) {
         tree: init.tree,
         parent: init.parent,
         members: init.members,
-        name: init.name,
         stock: init.stock,
         careful: fenced || tree.audited,
         fenced,
-        budget: init.budget,
+        budget: init.budget.map_or(SHARE_OF_MAX, |budget| budget.min(SHARE_OF_MAX - 1)),
     };
     counter.begin(incarnation, init.batch, init.max);
 }

@@ -3,7 +3,8 @@
 //! Edges: E1 (charge/set_max), E4 (forced charge/opening), E15 (the last uncharge), E39 (usage/its forced units). The
 //! walk over all levels is in `walk`.
 
-use crate::counter::object::{Counter, USAGE_MAX};
+use crate::counter::config::USAGE_MAX;
+use crate::counter::object::Counter;
 use crate::counter::peak::Peaks;
 use crate::counter::refusal::Refusal;
 use crate::counter::watch::{OBSERVED, WAITING};
@@ -99,7 +100,7 @@ impl Counter {
     #[inline(never)]
     fn admit_watched_slow(&self, n: u64, max: u64) -> Option<u64> {
         let watched = self.limits.watched.bits();
-        if watched & WAITING != 0 && self.tree().policies.is_some_and(|policies| !policies.may_barge(self, n)) {
+        if watched & WAITING != 0 && self.tree().policies().is_some_and(|policies| !policies.may_barge(self, n)) {
             self.take_off(n);
             return None;
         }
@@ -109,7 +110,7 @@ impl Counter {
     /// Give back the barging budget of a walk that has passed this level and subtracts `n` from it.
     pub(crate) fn undo_barge(&self, n: u64) {
         if self.limits.watched.is_for(WAITING)
-            && let Some(policies) = self.tree().policies
+            && let Some(policies) = self.tree().policies()
         {
             policies.barge_undone(self, n);
         }

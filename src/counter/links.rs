@@ -13,59 +13,22 @@
 
 use std::hash::BuildHasher;
 
-use hashbrown::{HashTable, TryReserveError};
+use hashbrown::TryReserveError;
 
-use crate::counter::index::{Hint, Names, Refused};
+use crate::counter::index::{Hint, Refused};
 use crate::counter::make::group;
-use crate::counter::object::Counter;
-use crate::sync::lock::{Lock, LockGuard, LockGuards, Rank};
+use crate::counter::object::tree::{Children, Hierarchy, Place, Shard};
+use crate::counter::object::{Counter, Links};
+use crate::sync::lock::{LockGuard, LockGuards};
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
-use crate::sync::{CachePadded, NameHasher, Ordering, SHARDS};
+use crate::sync::{AtomicU32, Ordering, SHARDS};
 
 /// The parent takes no more children; the rest of the word is their number.
 const BARRED: u32 = 1 << 31;
 
-/// All groups of a tree by name, and by parent.
-pub(crate) struct Hierarchy {
-    shards: [CachePadded<Place>; SHARDS],
-    hasher: NameHasher,
-}
-
-struct Place {
-    shard: Lock<Shard>,
-    /// Where the shard has its names.
-    hint: Hint,
-}
-
 /// The hash of a group's name below its parent, which decides its shard.
 #[derive(Clone, Copy)]
 pub(crate) struct Hash(u64);
-
-/// The groups linked in one shard.
-#[derive(Default)]
-pub(crate) struct Shard {
-    /// Groups by parent and name.
-    names: Names,
-    /// Parents that have children here, and the youngest of these.
-    parents: HashTable<Children>,
-    /// Groups that went offline and still hold something, the youngest first.
-    dying: Option<&'static Counter>,
-    /// The number of groups that are online, and of those that are dying.
-    online: u32,
-    pub(crate) dead: u32,
-}
-
-struct Children {
-    of: &'static Counter,
-    first: &'static Counter,
-}
-
-/// A group's neighbours among its siblings; written under the lock of its shard.
-pub(crate) struct Sibling {
-    hash: StatU64,
-    next: StatPtr<Counter>,
-    prev: StatPtr<Counter>,
-}
 
 /// The allocator refused memory for an entry: so many bytes.
 pub(crate) struct NoRoom(pub(crate) usize);
@@ -74,14 +37,7 @@ pub(crate) struct NoRoom(pub(crate) usize);
 #[derive(Debug)]
 pub(crate) struct HasChildren(pub(crate) usize);
 
-// === impl Counter: its place in the hierarchy ===
-
-impl Sibling {
-    pub(crate) fn new() -> Sibling {
-        let unlinked = || StatPtr::new(std::ptr::null_mut());
-        Sibling { hash: StatU64::new(0), next: unlinked(), prev: unlinked() }
-    }
-}
+// === impl Links ===
 
 fn set(link: &StatPtr<Counter>, counter: Option<&'static Counter>) {
     link.store(counter.map_or(std::ptr::null(), std::ptr::from_ref).cast_mut(), Ordering::Relaxed);
@@ -93,9 +49,14 @@ fn get(link: &StatPtr<Counter>) -> Option<&'static Counter> {
     unsafe { link.load(Ordering::Relaxed).as_ref() }
 }
 
-impl Counter {
+impl Links {
+    pub(crate) fn new() -> Links {
+        let unlinked = || StatPtr::new(std::ptr::null_mut());
+        Links { children: AtomicU32::new(0), hash: StatU64::new(0), next: unlinked(), prev: unlinked() }
+    }
+
     fn hash(&self) -> u64 {
-        self.sibling.hash.load(Ordering::Relaxed)
+        self.hash.load(Ordering::Relaxed)
     }
 
     /// Children that are online.
@@ -109,14 +70,6 @@ impl Counter {
         let more = |children: u32| (children & BARRED == 0).then_some(children + 1);
         // AcqRel (E37): pairs with `bar`.
         self.children.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).ok().map(|before| before == 0)
-    }
-
-    /// Take the group out of its parent's count: the last step of leaving it. The parent may go offline then.
-    pub(crate) fn leave_parent(&self) {
-        if let Some(parent) = self.incarnation().parent {
-            // Release (E37): pairs with `bar`: nothing of the child is linked then, and it is offline.
-            parent.first().children.fetch_sub(1, Ordering::Release);
-        }
     }
 
     /// Refuse every further child and every opening of a stock: the group goes offline. Fails where it has children.
@@ -134,21 +87,25 @@ impl Counter {
     }
 }
 
+/// The hash of a group that is linked, or was.
+pub(crate) fn hash_of(group: &Counter) -> Hash {
+    Hash(group.links().hash())
+}
+
+/// Take the group out of its parent's count: the last step of leaving it. The parent may go offline then.
+pub(crate) fn leave_parent(group: &Counter) {
+    if let Some(parent) = group.incarnation().parent {
+        // Release (E37): pairs with `bar`: nothing of the child is linked then, and it is offline.
+        parent.links().children.fetch_sub(1, Ordering::Release);
+    }
+}
+
 // === impl Hierarchy ===
 
 impl Hierarchy {
-    pub(crate) fn new() -> Hierarchy {
-        let shard = || Lock::new(Rank::Hierarchy, Shard::default());
-        let place = |_| CachePadded::new(Place { shard: shard(), hint: Hint::new() });
-        Hierarchy { shards: std::array::from_fn(place), hasher: NameHasher::default() }
-    }
-
-    /// The hash of a name below `parent`, or of a counter without a name, which no thread looks up.
-    fn hash_of(&self, parent: Option<&Counter>, name: &str, number: u32) -> u64 {
-        match parent {
-            Some(parent) if !name.is_empty() => self.hasher.hash_one((parent.number, name)),
-            _ => spread(number),
-        }
+    /// The hash of a child of that name.
+    pub(crate) fn hash_name(&self, parent: &Counter, name: &str) -> Hash {
+        Hash(self.hasher.hash_one((parent.number, name)))
     }
 
     fn place(&self, hash: u64) -> &Place {
@@ -159,45 +116,31 @@ impl Hierarchy {
         self.place(hash).shard.lock()
     }
 
-    /// The hash of a child to be created. Prefetches the bucket that the search for its name reads. Takes no lock.
-    pub(crate) fn expect(&self, parent: &Counter, name: &str) -> Hash {
-        let hash = self.hash_of(Some(parent), name, 0);
+    /// Prefetch the bucket that the search for a name reads. Takes no lock.
+    pub(crate) fn expect(&self, Hash(hash): Hash) {
         self.place(hash).hint.fetch(hash);
-        Hash(hash)
     }
 
-    /// Prefetch the bucket of a group that is about to leave.
-    pub(crate) fn expect_leave(&self, group: &Counter) {
-        self.place(group.hash()).hint.fetch(group.hash());
-    }
-
-    /// The shard of a group that is in its incarnation but not linked yet.
-    pub(crate) fn lock_for(&self, group: &Counter) -> LockGuard<'_, Shard> {
-        let incarnation = group.incarnation();
-        self.lock_expected(group, Hash(self.hash_of(incarnation.parent, &incarnation.name, group.number)))
-    }
-
-    /// The same for a group that was [expected](Self::expect).
-    pub(crate) fn lock_expected(&self, group: &Counter, Hash(hash): Hash) -> LockGuard<'_, Shard> {
-        group.sibling.hash.store(hash, Ordering::Relaxed);
+    /// The shard of a group that is in its incarnation but not linked yet, by the hash of its name.
+    pub(crate) fn lock_for(&self, group: &Counter, Hash(hash): Hash) -> LockGuard<'_, Shard> {
+        group.links().hash.store(hash, Ordering::Relaxed);
         self.lock_shard(hash)
     }
 
     /// Reserve room for one more in the shard of a group, which the caller has locked; no step after this allocates.
     pub(crate) fn reserve(&self, shard: &mut Shard, group: &Counter) -> Result<(), NoRoom> {
-        shard.reserve(&self.place(group.hash()).hint)
+        shard.reserve(&self.place(group.links().hash()).hint)
     }
 
     /// The shard of a group that is linked, or was.
     pub(crate) fn lock_of(&self, group: &Counter) -> LockGuard<'_, Shard> {
-        self.lock_shard(group.first().hash())
+        self.lock_shard(group.links().hash())
     }
 
-    /// The child of that name, with a handle for the caller. The caller keeps the parent.
-    pub(crate) fn find(&self, parent: &Counter, name: &str) -> Option<&'static Counter> {
-        let hash = self.hash_of(Some(parent), name, 0);
+    /// The child of that hash that is `the_one`, with a handle for the caller. The caller keeps the parent.
+    pub(crate) fn find(&self, Hash(hash): Hash, the_one: impl Fn(&Counter) -> bool) -> Option<&'static Counter> {
         let shard = self.lock_shard(hash);
-        let child = shard.child(hash, parent, name)?;
+        let child = shard.child(hash, the_one)?;
         child.state().pin();
         Some(child)
     }
@@ -228,6 +171,13 @@ fn shard_of(hash: u64) -> usize {
     (hash >> 40) as usize % SHARDS
 }
 
+impl Hash {
+    /// The hash of a counter without a name, which no thread looks up.
+    pub(crate) fn of_unnamed(counter: &Counter) -> Hash {
+        Hash(spread(counter.number))
+    }
+}
+
 /// A hash of a number that no user chooses (Fibonacci hashing).
 fn spread(number: u32) -> u64 {
     u64::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15)
@@ -236,18 +186,13 @@ fn spread(number: u32) -> u64 {
 // === impl Shard ===
 
 impl Shard {
-    fn child(&self, hash: u64, parent: &Counter, name: &str) -> Option<&'static Counter> {
-        let same = |child: &'static Counter| {
-            let incarnation = child.incarnation();
-            *incarnation.name == *name && incarnation.parent.is_some_and(|of| std::ptr::eq(of, parent))
-        };
-        self.names.find(hash, |number| group(number).is_some_and(same)).and_then(group)
+    fn child(&self, hash: u64, the_one: impl Fn(&Counter) -> bool) -> Option<&'static Counter> {
+        self.names.find(hash, |number| group(number).is_some_and(&the_one)).and_then(group)
     }
 
-    /// Whether the parent of a new group has a child of its name.
-    pub(crate) fn is_taken(&self, group: &Counter) -> bool {
-        let incarnation = group.incarnation();
-        incarnation.parent.is_some_and(|parent| self.child(group.hash(), parent, &incarnation.name).is_some())
+    /// Whether the shard of a new group has a group of its hash that is `the_one`.
+    pub(crate) fn has(&self, new: &Counter, the_one: impl Fn(&Counter) -> bool) -> bool {
+        self.child(new.links().hash(), the_one).is_some()
     }
 
     fn reserve(&mut self, hint: &Hint) -> Result<(), NoRoom> {
@@ -259,17 +204,16 @@ impl Shard {
         })
     }
 
-    /// Link a group into its parent's children, if the parent may have any; a root is only counted. Returns whether the
-    /// group is the first child.
-    pub(crate) fn link(&mut self, group: &'static Counter) -> Option<bool> {
-        let incarnation = group.incarnation();
+    /// Link a group into its parent's children, if the parent may have any; a root is only counted. A search finds the
+    /// group where it is `named`. Returns whether the group is the first child.
+    pub(crate) fn link(&mut self, group: &'static Counter, named: bool) -> Option<bool> {
         let mut first = false;
-        if let Some(parent) = incarnation.parent {
+        if let Some(parent) = group.incarnation().parent {
             // This is the last step that may refuse (E37).
-            first = parent.first().add_child()?;
+            first = parent.links().add_child()?;
             self.push(group, parent.first());
-            if !incarnation.name.is_empty() {
-                self.names.insert(group.hash(), group.number);
+            if named {
+                self.names.insert(group.links().hash(), group.number);
             }
         }
         self.online += 1;
@@ -293,7 +237,7 @@ impl Shard {
     fn pull(&mut self, group: &'static Counter) {
         let Some(parent) = group.incarnation().parent else { return };
         let parent = parent.first();
-        self.names.remove(group.hash(), group.number);
+        self.names.remove(group.links().hash(), group.number);
         if let Some(next) = unlink(group)
             && let Ok(mut children) =
                 self.parents.find_entry(spread(parent.number), |children| std::ptr::eq(children.of, parent))
@@ -316,7 +260,7 @@ impl Shard {
     /// Unlink a group that ends without going offline.
     pub(crate) fn retire(&mut self, group: &'static Counter) {
         self.pull(group);
-        group.leave_parent();
+        leave_parent(group);
         self.online -= 1;
     }
 
@@ -331,23 +275,23 @@ impl Shard {
 
 /// Link in front of a list.
 fn link_before(group: &'static Counter, next: Option<&'static Counter>) {
-    set(&group.sibling.prev, None);
-    set(&group.sibling.next, next);
+    set(&group.links().prev, None);
+    set(&group.links().next, next);
     if let Some(next) = next {
-        set(&next.sibling.prev, Some(group));
+        set(&next.links().prev, Some(group));
     }
 }
 
 /// Unlink from the list. Returns the new front of the list, where the group was the front.
 fn unlink(group: &'static Counter) -> Option<Option<&'static Counter>> {
-    let Sibling { next, prev, .. } = &group.sibling;
+    let Links { next, prev, .. } = group.links();
     let (next, prev) = (get(next), get(prev));
     if let Some(next) = next {
-        set(&next.sibling.prev, prev);
+        set(&next.links().prev, prev);
     }
     match prev {
         Some(prev) => {
-            set(&prev.sibling.next, next);
+            set(&prev.links().next, next);
             None
         }
         None => Some(next),
@@ -361,12 +305,12 @@ pub(crate) struct HierarchySnapshot<'a>(LockGuards<'a, Shard>);
 
 impl HierarchySnapshot<'_> {
     pub(crate) fn shard_of(&mut self, group: &Counter) -> &mut Shard {
-        &mut self.0[shard_of(group.hash())]
+        &mut self.0[shard_of(group.links().hash())]
     }
 
     /// The youngest child of `parent` in the shards from `from` on.
     fn first_child(&self, parent: &Counter, from: usize) -> Option<&'static Counter> {
-        if parent.children() == 0 {
+        if parent.links().children() == 0 {
             return None;
         }
         let same = |children: &Children| std::ptr::eq(children.of, parent);
@@ -376,7 +320,7 @@ impl HierarchySnapshot<'_> {
 
     fn next_sibling(&self, group: &Counter) -> Option<&'static Counter> {
         let parent = group.incarnation().parent?.first();
-        get(&group.sibling.next).or_else(|| self.first_child(parent, shard_of(group.hash()) + 1))
+        get(&group.links().next).or_else(|| self.first_child(parent, shard_of(group.links().hash()) + 1))
     }
 
     /// The group after `group` in a walk over all below `top`, parents first.
@@ -407,7 +351,7 @@ impl HierarchySnapshot<'_> {
     pub(crate) fn dying_below(&self, top: &'static Counter) -> Vec<&'static Counter> {
         let number = top.number_in_group();
         let lists = self.0.iter().filter_map(|shard| shard.dying);
-        let groups = lists.flat_map(|first| std::iter::successors(Some(first), |group| get(&group.sibling.next)));
+        let groups = lists.flat_map(|first| std::iter::successors(Some(first), |group| get(&group.links().next)));
         let below = |counter: &&'static Counter| counter.path_to_root().skip(1).any(|level| std::ptr::eq(level, top));
         let mut dying: Vec<_> = groups.filter_map(|group| group.group().nth(number)).filter(below).collect();
         dying.sort_by_key(|counter| counter.path_to_root().count());

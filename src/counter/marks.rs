@@ -82,7 +82,7 @@ pub(crate) fn set_soft(counter: &Counter, soft: u64) {
         counter.limits.watched.set(REPORTED);
     }
     fence_after_exchange();
-    if let Some(policies) = counter.tree().policies {
+    if let Some(policies) = counter.tree().policies() {
         policies.soft_moved(counter);
     }
 }
@@ -136,7 +136,7 @@ fn fell_watched_slow(counter: &Counter) {
 }
 
 fn notify(counter: &Counter) {
-    if let Some(policies) = counter.tree().policies {
+    if let Some(policies) = counter.tree().policies() {
         policies.fell(counter);
     }
 }

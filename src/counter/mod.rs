@@ -17,7 +17,6 @@ pub(crate) mod charge;
 pub(crate) mod claim;
 pub(crate) mod config;
 pub(crate) mod credit;
-pub(crate) mod door;
 pub(crate) mod drain;
 pub(crate) mod handle;
 pub(crate) mod incarnation;

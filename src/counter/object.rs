@@ -7,20 +7,18 @@ pub(crate) mod tree;
 
 use std::cell::UnsafeCell;
 use std::ops::Deref;
-use std::ptr;
+use std::ptr::{self, NonNull};
 
+use crate::counter::config::USAGE_MAX;
 use crate::counter::incarnation::State;
-use crate::counter::links::Sibling;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::peak::Peaks;
 use crate::counter::protection::Protected;
 use crate::counter::watch::Watched;
 use crate::error::CounterId;
 use crate::hierarchy::limits::LIMIT_KINDS;
-use crate::hierarchy::name::Name;
 use crate::pool::PoolAlign;
 use crate::reclaim::turns::NO_RING;
-use crate::stat::published::PublishedPlace;
 use crate::state::events::EventCounts;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{
@@ -29,9 +27,6 @@ use crate::sync::stat_atomic::{
 use crate::sync::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::thread::audit::Cell as AuditCell;
 use crate::thread::directory::{Header, SlotIndex};
-
-/// The most units that a counter may hold.
-pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
 
 /// The steps of `Limits::open`: one open stock more or less below a level, and one transition.
 pub(crate) const OPENED: u64 = (1 << 32) | 1;
@@ -55,19 +50,17 @@ pub(crate) struct Counter {
     pub(crate) header: &'static Header,
     /// The index of its slot in each thread's block.
     pub(crate) index: SlotIndex,
-    /// The object that this counter is in, and so the first counter of its group: see `pool`.
-    pub(crate) object: *const Counter,
-    /// The number of that object.
+    /// The object that this counter is in: see `pool`.
+    object: *const CounterObject,
+    /// The number of the object.
     pub(crate) number: u32,
     /// The counter's position among the counters of its group.
     pub(crate) position: u16,
-    /// How many counters the group has.
-    pub(crate) counters: u16,
+    /// Where in the object the next counter of the group lies, in words; 0 in the last one.
+    next: u16,
     incarnation: UnsafeCell<Option<Incarnation>>,
 
     // Slow paths.
-    /// The number of children that are online, and whether there may be more: see `links`.
-    pub(crate) children: AtomicU32,
     /// The counter's index in `Stocks::opened`, plus 1; 0 while its stock is not counted as open.
     pub(crate) opened: AtomicU32,
     /// Of the first counter of a group: its index in the rings of reclaim.
@@ -82,7 +75,6 @@ pub(crate) struct Counter {
     pub(crate) oom: AtomicU8,
     /// The percentages that limits were set to, plus 1; 0 where a limit was set to a number.
     pub(crate) percents: [AtomicU8; LIMIT_KINDS],
-    pub(crate) sibling: Sibling,
     /// The thread that has charged here, or [`SHARED`]: see [`Counter::enter`].
     pub(crate) charger: AtomicU64,
     /// Units per refill while the stock is open; 0: the stock is off.
@@ -93,8 +85,6 @@ pub(crate) struct Counter {
     pub(crate) bound: StatU64,
     /// Usage above this delays charges; `u64::MAX`: never.
     pub(crate) high: StatU64,
-    /// Of the first counter of a group: the group's statistics, null until a thread writes to it or to a group below.
-    pub(crate) stats: PublishedPlace,
     /// The first waiter here: its ticket, 0 for none, its bytes, and what other threads may still charge before it.
     pub(crate) first_ticket: StatU64,
     pub(crate) first: StatU64,
@@ -104,12 +94,29 @@ pub(crate) struct Counter {
 }
 
 // SAFETY: only `begin` and `end` write `incarnation`. Their caller took the object from the pool and has shown it to no
-// other thread, or has won its release. `object` never changes; all else is atomic.
+// other thread, or has won its release. `object` and `next` never change; all else is atomic.
 #[allow(unsafe_code)]
 unsafe impl Sync for Counter {}
 // SAFETY: nothing in it is tied to a thread.
 #[allow(unsafe_code)]
 unsafe impl Send for Counter {}
+
+/// What an object of the pool begins with: a counter alone, or the first one of a group, and its place in the tree.
+#[repr(C)]
+pub(crate) struct CounterObject {
+    pub(crate) counter: Counter,
+    pub(crate) links: Links,
+}
+
+/// A group's place among its siblings, and its children: see `links`.
+pub(crate) struct Links {
+    /// The number of children that are online, and whether there may be more.
+    pub(super) children: AtomicU32,
+    /// The hash that decides the group's shard. The lock of that shard protects this and its neighbours.
+    pub(super) hash: StatU64,
+    pub(super) next: StatPtr<Counter>,
+    pub(super) prev: StatPtr<Counter>,
+}
 
 /// What does not change during one incarnation of a counter.
 pub(crate) struct Incarnation {
@@ -118,16 +125,17 @@ pub(crate) struct Incarnation {
     pub(crate) parent: Option<&'static Counter>,
     /// The front of a counter set with shared stock charges these and is no level itself. Empty otherwise.
     pub(crate) members: Box<[&'static Counter]>,
-    /// The group's name among its siblings, in its first counter; empty where counters have no names.
-    pub(crate) name: Name,
     /// Whether the counter has a stock of its own.
     pub(crate) stock: bool,
     /// Audited, or with a real fence: the hit path does not serve it.
     pub(crate) careful: bool,
     pub(crate) fenced: bool,
-    /// Root only: the most that `bound` may become; `None`: a share of max.
-    pub(crate) budget: Option<u64>,
+    /// Root only: the most that `bound` may become; [`SHARE_OF_MAX`]: a share of max.
+    pub(crate) budget: u64,
 }
+
+/// The budget of a root is not configured: it is a share of max.
+pub(crate) const SHARE_OF_MAX: u64 = u64::MAX;
 
 /// More than one thread has charged here.
 pub(crate) const SHARED: u64 = u64::MAX;
@@ -187,13 +195,13 @@ pub(crate) struct Usage {
     pub(crate) mark: StatU32,
 }
 
-/// The place of a counter: its object and its position in the group.
+/// The place of a counter: its object, its position in the group, and where the next counter lies, in words.
 #[derive(Clone, Copy)]
 pub(crate) struct InGroup {
-    pub(crate) object: *const Counter,
+    pub(crate) object: *const CounterObject,
     pub(crate) number: u32,
     pub(crate) position: u16,
-    pub(crate) counters: u16,
+    pub(crate) next: u16,
 }
 
 pub(crate) struct Limits {
@@ -229,7 +237,7 @@ pub(crate) struct Limits {
 impl Counter {
     /// An object of the pool, without an incarnation.
     pub(crate) fn new(place: InGroup, index: SlotIndex, header: &'static Header) -> Counter {
-        let InGroup { object, number, position, counters } = place;
+        let InGroup { object, number, position, next } = place;
         Counter {
             usage: Line::new(Usage {
                 state: State::new(),
@@ -267,9 +275,8 @@ impl Counter {
             object,
             number,
             position,
-            counters,
+            next,
             incarnation: UnsafeCell::new(None),
-            children: AtomicU32::new(0),
             opened: AtomicU32::new(0),
             ring: StatU32::new(NO_RING),
             queued: AtomicBool::new(false),
@@ -277,13 +284,11 @@ impl Counter {
             poisoned: AtomicBool::new(false),
             oom: AtomicU8::new(0),
             percents: [const { AtomicU8::new(0) }; LIMIT_KINDS],
-            sibling: Sibling::new(),
             charger: AtomicU64::new(0),
             batch: StatU64::new(0),
             touched: StatU64::new(0),
             bound: StatU64::new(0),
             high: StatU64::new(u64::MAX),
-            stats: PublishedPlace::empty(),
             first_ticket: StatU64::new(0),
             first: StatU64::new(0),
             pass: AtomicU64::new(0),
@@ -313,7 +318,7 @@ impl Counter {
             && watched.bits() == 0
             && self.usage() == 0
             && [&self.touched, &self.bound].into_iter().all(|figure| figure.load(Ordering::Relaxed) == 0)
-            && [&self.children, &self.opened].into_iter().all(|word| word.load(Ordering::Relaxed) == 0)
+            && !self.is_open()
     }
 
     /// End the incarnation: the object is as new, ready for the pool. No thread uses it any more. The caller may drop
@@ -340,7 +345,7 @@ impl Counter {
         self.dumped.store(0, Ordering::Relaxed);
         self.limits.tight.store(false, Ordering::Relaxed);
         self.poisoned.store(false, Ordering::Relaxed);
-        self.children.store(0, Ordering::Relaxed);
+        self.links().children.store(0, Ordering::Relaxed);
         self.stuck.store(false, Ordering::Relaxed);
         self.set_front(None);
         for percent in &self.percents {
@@ -382,26 +387,44 @@ impl Counter {
         self.incarnation().id
     }
 
-    /// The name of this counter's group.
-    pub(crate) fn name(&self) -> &str {
-        &self.first().incarnation().name
-    }
-
-    /// The names from the root to here. They do not change, and a counter keeps its ancestors, so this takes no lock.
-    pub(crate) fn path(&self) -> String {
-        let names: Vec<&str> = self.path_to_root().map(Counter::name).collect();
-        match names.len() {
-            0 | 1 => "/".to_string(),
-            _ => names.into_iter().rev().collect::<Vec<_>>().join("/"),
-        }
-    }
-
     /// The first counter of this counter's group. It stays that, whichever group uses the object.
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) fn first(&self) -> &'static Counter {
-        // SAFETY: the pool initialised it before this one, in the same object; objects are never freed.
-        unsafe { &*self.object }
+        // SAFETY: the pool initialises all counters of an object before it shows the first one to a thread; objects are
+        // never freed.
+        unsafe { &(*self.object).counter }
+    }
+
+    /// The place of this counter's group among its siblings.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) fn links(&self) -> &'static Links {
+        // SAFETY: as in `first`.
+        unsafe { &(*self.object).links }
+    }
+
+    /// The next counter of the group.
+    pub(crate) fn next(&self) -> Option<NonNull<Counter>> {
+        let next = self.object.wrapping_byte_add(usize::from(self.next) * PoolAlign::WORD);
+        NonNull::new(next.cast_mut().cast()).filter(|_| self.next > 0)
+    }
+
+    /// The object that this counter is in, for the layer that knows what else the object has.
+    pub(crate) fn object(&self) -> *const CounterObject {
+        self.object
+    }
+
+    /// The counters of this counter's group, the first one first.
+    #[allow(unsafe_code)]
+    pub(crate) fn group(&self) -> impl Iterator<Item = &'static Counter> + use<> {
+        // SAFETY: as in `first`.
+        std::iter::successors(Some(self.first()), |counter| counter.next().map(|next| unsafe { next.as_ref() }))
+    }
+
+    /// The counter's position in its group; 0 for a counter alone.
+    pub(crate) fn number_in_group(&self) -> usize {
+        self.position.into()
     }
 
     /// Whether it is the first counter of its group.
@@ -412,5 +435,61 @@ impl Counter {
     /// The counter's key among all counters in use.
     pub(crate) fn key(&self) -> u64 {
         u64::from(self.number) << u16::BITS | u64::from(self.position)
+    }
+
+    pub(crate) fn batch(&self) -> u64 {
+        self.batch.load(Ordering::Relaxed)
+    }
+
+    /// The published bound on the credit below this level.
+    pub(crate) fn bound(&self) -> u64 {
+        self.bound.load(Ordering::Relaxed)
+    }
+
+    /// Charges refused at this level.
+    pub(crate) fn refusals(&self) -> u64 {
+        self.usage.failcnt.load(Ordering::Relaxed)
+    }
+
+    /// Count one refused charge.
+    pub(crate) fn count_refusal(&self) {
+        self.usage.failcnt.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Room below `max`.
+    pub(crate) fn room(&self, max: u64) -> u64 {
+        max.min(USAGE_MAX).saturating_sub(self.usage())
+    }
+
+    pub(crate) fn max(&self) -> u64 {
+        if self.is_observed() {
+            return self.usage.observed_max.load(Ordering::Relaxed);
+        }
+        // Acquire (E1): as in `admit`.
+        self.limits.ceiling.load(Ordering::Acquire)
+    }
+
+    /// The stock is counted as open. Its capacity may already be 0: a close has begun.
+    pub(crate) fn is_open(&self) -> bool {
+        // SeqCst (E35): after `Links::bar`, pairs with `set_open`. Acquire (E36): a thread that finds it closed comes
+        // after every access to the stock.
+        self.opened.load(Ordering::SeqCst) != 0
+    }
+
+    /// The stock is in the queue of pending closes.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    /// The front of the counter set that this counter is a member of.
+    #[allow(unsafe_code)]
+    pub(crate) fn front(&self) -> Option<&'static Counter> {
+        // SAFETY: the front itself sets and clears it under the tree's lock; objects are never freed.
+        unsafe { self.usage.front.load(Ordering::Relaxed).as_ref() }
+    }
+
+    pub(crate) fn set_front(&self, front: Option<&'static Counter>) {
+        let front = front.map_or(ptr::null(), ptr::from_ref);
+        self.usage.front.store(front.cast_mut(), Ordering::Relaxed);
     }
 }

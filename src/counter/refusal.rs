@@ -2,7 +2,8 @@
 //!
 //! Edge: E10 (open count).
 
-use crate::counter::object::{Counter, USAGE_MAX};
+use crate::counter::config::USAGE_MAX;
+use crate::counter::object::Counter;
 use crate::error::Refused;
 use crate::sync::Ordering;
 

@@ -8,11 +8,12 @@
 
 use crate::counter::drain::Stuck;
 use crate::counter::handle::Handle;
+use crate::counter::make;
 use crate::counter::marks;
 use crate::counter::object::tree::Tree;
+use crate::counter::object::tree::{List, Stocks};
 use crate::counter::object::{Counter, Incarnation, SHARED};
 use crate::counter::protection::Protection;
-use crate::counter::stocks::{List, Stocks};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
 use crate::thread::local;
@@ -25,7 +26,7 @@ pub(crate) fn retire(counter: &'static Counter) {
     let tree = counter.incarnation().tree.counted();
     let mut stocks = tree.stocks.lock();
     // No thread opens its stock from here on. It has no children: they would keep it.
-    let barred = counter.bar();
+    let barred = counter.links().bar();
     debug_assert!(barred.is_ok(), "a counter outlives its children");
     tree.hierarchy.lock_of(counter).retire(counter);
     // Units charged through a set's stock stay charged to the counters of the set.
@@ -51,7 +52,7 @@ pub(crate) fn retire(counter: &'static Counter) {
         stocks.set_open(counter, false);
     }
     drop(stocks);
-    tree.give_back(counter);
+    make::give_back(&tree, counter);
 }
 
 /// Make all slots of a counter vacant, which no thread uses any more. Returns the credit that was in them.

@@ -4,6 +4,7 @@
 use std::ptr;
 
 use crate::counter::object::Counter;
+use crate::counter::object::tree::Policies;
 use crate::sync::Ordering;
 use crate::thread::block::Block;
 use crate::thread::foreign::Foreign;
@@ -44,7 +45,7 @@ fn release_claimed_slow(first: *const ()) {
     while let Some(group) = unsafe { next.as_ref::<'static>() } {
         next = group.usage.next_to_release.load(Ordering::Relaxed);
         // The parent may follow, and with the root the tree: the queue starts anew with it.
-        let gone = crate::thread::slow_path::run(|_, _| group.tree().policies?.release(group));
+        let gone = crate::thread::slow_path::run(|_, _| group.tree().policies()?.release(group));
         // With the last group goes its tree, and foreign values of the tree: outside of any slow path.
         drop(Foreign::new(gone));
     }
@@ -57,7 +58,7 @@ fn serve_slow() {
     let scheduled = deferred::exchange_served(ptr::null());
     // SAFETY: `state::service::schedule` took a handle, which the policies give up; objects are never freed.
     let first = unsafe { scheduled.cast::<Counter>().as_ref::<'static>() };
-    if let Some(policies) = first.and_then(|first| first.tree().policies) {
-        policies.serve(scheduled);
+    if let Some(serve) = first.and_then(|first| first.tree().policies()).map(Policies::server) {
+        serve(scheduled);
     }
 }

@@ -6,45 +6,15 @@
 //!
 //! Edges: E35 (a stock opens/its group goes offline), E36 (a stock closes/its group is released).
 
-use smallvec::SmallVec;
-
-use crate::counter::links::Hierarchy;
-use crate::counter::object::Counter;
+use crate::counter::config::BUDGET_SHARE;
+use crate::counter::object::tree::{Claim, Hierarchy, List, Stocks};
+use crate::counter::object::{Counter, SHARE_OF_MAX};
 use crate::sync::Ordering;
-use crate::thread::slot::Slot;
+use crate::sync::barrier::BarrierState;
+use crate::thread::directory::SlotIndex;
 
 /// How many open stocks a search passes over for each one of a subtree, before it walks the subtree instead.
 const OPENED_COMMON: usize = 64;
-
-/// A few counters; the list of a group that is created allocates nothing.
-pub(crate) type List = SmallVec<[&'static Counter; 8]>;
-
-/// Open stocks, and scratch for drains so that they allocate only when they grow.
-#[derive(Default)]
-pub(crate) struct Stocks {
-    /// The counters whose stocks are counted as open, each at the index that it stores.
-    opened: Vec<&'static Counter>,
-    pub(crate) scratch: List,
-    pub(crate) claims: SmallVec<[Claim; 8]>,
-    /// A limit of the tree has been set to a percentage.
-    pub(crate) percents: bool,
-    /// The stocks of groups that went offline, which no barrier has closed yet.
-    pub(crate) pending_close: Vec<&'static Counter>,
-    /// The number of groups with a stock in that queue.
-    pub(crate) unsettled: usize,
-}
-
-/// Credit claimed in one slot.
-pub(crate) struct Claim {
-    pub(crate) stock: &'static Counter,
-    pub(crate) slot: *const Slot,
-    pub(crate) units: u64,
-}
-
-// SAFETY: a thread uses the pointers within one drain, while the registry keeps its blocks; between drains the list is
-// empty.
-#[allow(unsafe_code)]
-unsafe impl Send for Claim {}
 
 /// Which stocks a close reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +53,7 @@ impl Stocks {
         match counter.opened.load(Ordering::Relaxed).checked_sub(1) {
             None if open => {
                 self.opened.push(counter);
-                // SeqCst (E35): counted, then a check whether the group is going offline; pairs with `Counter::bar`.
+                // SeqCst (E35): counted, then a check whether the group is going offline; pairs with `Links::bar`.
                 counter.opened.swap(self.opened.len() as u32, Ordering::SeqCst);
             }
             Some(at) if !open => {
@@ -132,30 +102,56 @@ impl Stocks {
     }
 }
 
-// === impl Counter: what the tree keeps about its stock ===
+// === What may be stranded ===
 
-impl Counter {
-    /// The stock is counted as open. Its capacity may already be 0: a close has begun.
-    pub(crate) fn is_open(&self) -> bool {
-        // SeqCst (E35): after `Counter::bar`, pairs with `set_open`. Acquire (E36): a thread that finds it closed comes
-        // after every access to the stock.
-        self.opened.load(Ordering::SeqCst) != 0
+/// Whether nothing about the counter itself keeps its stock closed.
+pub(crate) fn may_open(counter: &Counter) -> bool {
+    let bare_root = |counter: &Counter| counter.incarnation().parent.is_some() || counter.links().children() == 0;
+    let members = &counter.incarnation().members;
+    counter.index != SlotIndex::NONE
+        && counter.incarnation().stock
+        && counter.batch() > 0
+        && !counter.links().is_barred()
+        && !counter.poisoned.load(Ordering::Relaxed)
+        && counter.tree().barrier.state() != BarrierState::Degraded
+        && if members.is_empty() { bare_root(counter) } else { members.iter().all(|member| bare_root(member)) }
+        && may_reserve(counter, counter.touched.load(Ordering::Relaxed).max(1) * 2 * counter.batch())
+}
+
+/// The most credit that may be stranded below this root.
+pub(crate) fn budget(root: &Counter) -> u64 {
+    let budget = root.incarnation().budget;
+    if budget == SHARE_OF_MAX { root.max() / BUDGET_SHARE } else { budget }
+}
+
+fn roots(counter: &Counter) -> impl Iterator<Item = &Counter> {
+    counter.path_to_root().filter(|level| level.incarnation().parent.is_none())
+}
+
+fn may_reserve(counter: &Counter, units: u64) -> bool {
+    roots(counter).all(|root| root.bound().saturating_add(units) <= budget(root))
+}
+
+/// Add to the published bound of every level, if the budgets of the roots allow it.
+pub(crate) fn reserve(counter: &Counter, units: u64) -> bool {
+    for (passed, root) in roots(counter).enumerate() {
+        let most = budget(root);
+        let more = |bound: u64| bound.checked_add(units).filter(|&bound| bound <= most);
+        if root.bound.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+            for root in roots(counter).take(passed) {
+                root.bound.fetch_sub(units, Ordering::Relaxed);
+            }
+            return false;
+        }
     }
-
-    /// The stock is in the queue of pending closes.
-    pub(crate) fn is_queued(&self) -> bool {
-        self.queued.load(Ordering::Relaxed)
+    for level in counter.path_to_root().filter(|level| level.incarnation().parent.is_some()) {
+        level.bound.fetch_add(units, Ordering::Relaxed);
     }
+    true
+}
 
-    /// The front of the counter set that this counter is a member of.
-    #[allow(unsafe_code)]
-    pub(crate) fn front(&self) -> Option<&'static Counter> {
-        // SAFETY: the front itself sets and clears it under the tree's lock; objects are never freed.
-        unsafe { self.usage.front.load(Ordering::Relaxed).as_ref() }
-    }
-
-    pub(crate) fn set_front(&self, front: Option<&'static Counter>) {
-        let front = front.map_or(std::ptr::null(), std::ptr::from_ref);
-        self.usage.front.store(front.cast_mut(), Ordering::Relaxed);
+pub(crate) fn unreserve(counter: &Counter, units: u64) {
+    for level in counter.path_to_root() {
+        level.bound.fetch_sub(units, Ordering::Relaxed);
     }
 }

@@ -7,9 +7,9 @@ use std::ptr;
 
 use smallvec::SmallVec;
 
-use crate::counter::door::Crossing;
 use crate::counter::marks;
 use crate::counter::object::Counter;
+use crate::counter::object::tree::Crossing;
 use crate::counter::refusal::Refusal;
 use crate::counter::watch::{HIGH, OBSERVED};
 use crate::sync::Ordering;
@@ -174,7 +174,7 @@ impl Counter {
     }
 
     fn tell_crossings(&self, crossings: &[Crossing<'_>]) {
-        if let Some(policies) = self.tree().policies.filter(|_| !crossings.is_empty()) {
+        if let Some(policies) = self.tree().policies().filter(|_| !crossings.is_empty()) {
             policies.crossed(crossings);
         }
     }

@@ -7,6 +7,7 @@ use super::{Charge, ChargeError, Events, Group, LimitError, try_charge_slow};
 use crate::counter::credit;
 use crate::counter::object;
 use crate::counter::slow_path::slow_path;
+use crate::hierarchy::group_tree;
 use crate::hierarchy::limits;
 use crate::hierarchy::limits::LimitKind;
 use crate::page_counter::PeakWindow;
@@ -143,7 +144,7 @@ impl Group {
     /// ```
     pub fn counter(&self, counter: Counter) -> Result<GroupCounter<'_>, ChargeError> {
         let unknown = || ChargeError::UnknownCounter { group: self.clone(), counter: counter.number };
-        let declared = counter.number.checked_sub(1).and_then(|at| self.first().tree().further.get(at));
+        let declared = counter.number.checked_sub(1).and_then(|at| group_tree::of(self.first()).further.get(at));
         let known = counter.number == 0 || declared.is_some_and(|further| further.builder == counter.of);
         let found = self.first().group().nth(counter.number).filter(|_| known).ok_or_else(unknown)?;
         Ok(GroupCounter { group: self, counter: found })
@@ -192,7 +193,7 @@ pub struct GroupCounter<'a> {
 impl GroupCounter<'_> {
     /// Returns `memory`, or the name that the builder gave the counter.
     pub fn name(&self) -> &str {
-        self.counter.further_name().unwrap_or("memory")
+        group_tree::further_name(self.counter).unwrap_or("memory")
     }
 
     /// Returns live charge and credit, in bytes.

@@ -10,6 +10,7 @@ use crate::counter::credit;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::events;
+use crate::hierarchy::name;
 use crate::pressure::line;
 use crate::state::events::Event;
 use crate::sync::Ordering;
@@ -32,7 +33,7 @@ pub(crate) type Holders = [Option<(Group, u64)>; HOLDERS];
 /// another slow path it names none.
 pub(crate) fn holders(level: &'static Counter) -> Holders {
     let mut most: [Option<(&'static Counter, u64)>; HOLDERS] = [None; HOLDERS];
-    if !level.is_memory() || !(1..=LOOKED_AT_MAX).contains(&level.children()) || slow_path::is_running() {
+    if !level.is_memory() || !(1..=LOOKED_AT_MAX).contains(&level.links().children()) || slow_path::is_running() {
         return [const { None }; HOLDERS];
     }
     slow_path(|_, _| {
@@ -145,7 +146,7 @@ impl Row {
     fn of(group: &Counter, _credit: u64) -> Row {
         let waiting = line::length(group);
         Row {
-            path: group.path(),
+            path: name::path(group),
             usage: group.usage(),
             max: group.max(),
             high: marks::high(group),

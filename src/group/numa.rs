@@ -5,6 +5,7 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use super::Group;
+use crate::hierarchy::group_tree;
 use crate::hierarchy::{node_stats, stats};
 use crate::numa::NodeId;
 use crate::stat::reading::Freshness;
@@ -186,7 +187,7 @@ impl Group {
 
     fn node_stats(&self, stat: Stat, freshness: Freshness) -> NodeStats {
         let read = node_stats::read(self.first(), stat, freshness);
-        let nodes = self.first().tree().numa().topology.nodes().zip(read.nodes).collect();
+        let nodes = group_tree::of(self.first()).numa.topology.nodes().zip(read.nodes).collect();
         NodeStats { nodes, unplaced: read.unplaced, max_error: read.max_error }
     }
 

@@ -6,6 +6,7 @@ use super::Group;
 use super::diagnosis::{Holders, holders};
 use crate::counter::object::Counter;
 use crate::counter::refusal;
+use crate::hierarchy::group_tree;
 use crate::units::{Bytes, Limit};
 
 /// A charge that did not fit below a max.
@@ -93,7 +94,7 @@ impl Refusal {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn counter(&self) -> Option<&str> {
-        self.group.first().group().nth(self.counter.into())?.further_name()
+        group_tree::further_name(self.group.first().group().nth(self.counter.into())?)
     }
 
     /// Returns the bytes asked for.

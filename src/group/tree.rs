@@ -8,6 +8,7 @@ use crate::counter::retire;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::limits;
 use crate::hierarchy::limits::{LimitKind, NoLimitedAncestor};
+use crate::hierarchy::name;
 use crate::hierarchy::stats;
 use crate::lifecycle::create;
 use crate::lifecycle::create::NotCreated;
@@ -53,7 +54,7 @@ impl Group {
             return Err(fault(length));
         }
         // First, because it prefetches the name's bucket: in a table of a million groups that takes a while.
-        let hash = group.tree().hierarchy.expect(group, name);
+        let hash = name::expect(group, name);
         if let Some(char) = fault_of_chars(name) {
             return Err(fault(char));
         }
@@ -107,7 +108,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn name(&self) -> &str {
-        self.first().name()
+        name::of(self.first())
     }
 
     /// Returns the names from the root to here, as in `/acme/q17`; the root is `/`. It works on a group that is
@@ -120,7 +121,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn path(&self) -> String {
-        self.first().path()
+        name::path(self.first())
     }
 
     /// Returns the group above, `None` for the root. It works on a group that is offline, too.

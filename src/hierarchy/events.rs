@@ -11,6 +11,7 @@ use std::ptr::{self, NonNull};
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::slow_path;
+use crate::hierarchy::group_tree;
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, PoolAlign, cache};
 use crate::state::events::{Event, EventCounts};
@@ -31,7 +32,7 @@ fn pointer(group: &Counter) -> &AtomicPtr<EventCounts> {
 
 /// `None` in a tree of counters that are no groups: they have no events.
 fn event_cache_of(tree: &Tree) -> Option<&Shared<Cache>> {
-    tree.events.as_ref()
+    group_tree::if_groups(tree).map(|groups| &groups.events)
 }
 
 /// Counts an event of this group, inside a slow path. It takes no lock that another thread holds for long. The thread
@@ -95,7 +96,7 @@ fn make_counts<'a>(group: &'a Counter, cache: &Cache) -> Option<&'a EventCounts>
         // SeqCst (E26): before the count; pairs with `counts`. Release (E40): after all is made.
         let first = pointer(group).compare_exchange(ptr::null_mut(), made.as_ptr(), Ordering::SeqCst, Ordering::SeqCst);
         if first.is_ok() {
-            group.tree().counts.event_counts.fetch_add(1, Ordering::Relaxed);
+            group_tree::of(group).event_counts.fetch_add(1, Ordering::Relaxed);
         } else {
             put_back(cache, made);
         }
@@ -124,6 +125,6 @@ pub(crate) fn forget(group: &Counter) {
         let counts = NonNull::from(counts);
         pointer(group).store(ptr::null_mut(), Ordering::Relaxed);
         put_back(cache, counts);
-        group.tree().counts.event_counts.fetch_sub(1, Ordering::Relaxed);
+        group_tree::of(group).event_counts.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -7,8 +7,8 @@
 use crate::counter::handle;
 use crate::counter::marks;
 use crate::counter::object::Counter;
+use crate::counter::object::tree::Stocks;
 use crate::counter::protection::Protection;
-use crate::counter::stocks::Stocks;
 use crate::sync::Ordering;
 use crate::units::{Limit, Percent};
 
@@ -116,7 +116,7 @@ fn apply(stocks: &mut Stocks, counter: &'static Counter, kind: LimitKind, bytes:
         LimitKind::Min => marks::set_protection(counter, Protection::Min, bytes),
         LimitKind::Low => marks::set_protection(counter, Protection::Low, bytes),
         LimitKind::Soft => {
-            if let Some(policies) = tree.policies {
+            if let Some(policies) = tree.policies() {
                 policies.before_soft(counter, bytes).unwrap_or_else(|refused| refused.abort());
             }
             marks::set_soft(counter, bytes);

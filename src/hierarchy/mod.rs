@@ -1,6 +1,8 @@
 //! Groups as a tree: names, limits by name, events, statistics of each.
 
 pub(crate) mod events;
+pub(crate) mod group_object;
+pub(crate) mod group_tree;
 pub(crate) mod limits;
 pub(crate) mod name;
 pub(crate) mod node_stats;

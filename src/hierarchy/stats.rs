@@ -4,6 +4,7 @@
 
 use crate::counter::object::Counter;
 use crate::counter::slow_path::slow_path;
+use crate::hierarchy::{group_object, group_tree};
 use crate::stat::coordinator::Coordinator;
 use crate::stat::published::{ErrorBound, PublishedPlace, PublishedStats, StatScope};
 use crate::stat::reading::Freshness;
@@ -21,7 +22,7 @@ use crate::thread::local::{Local, with_local};
 
 /// The coordinator of the group's tree. `None` for a counter that is no group's: it has no statistics.
 pub(super) fn coordinator_of(group: &Counter) -> Option<&Coordinator> {
-    group.tree().stats.as_ref()
+    group_tree::if_groups(group.tree()).map(|groups| &groups.stats)
 }
 
 /// The coordinator of the tree, for a group.
@@ -31,12 +32,12 @@ pub(crate) fn coordinator(group: &Counter) -> &Coordinator {
 
 /// Where the group's own published statistics are found.
 fn own_place(group: &Counter) -> &PublishedPlace {
-    &group.stats
+    &group_object::of(group).stats
 }
 
 /// Where the published statistics of its memory on each node are found. Empty in a tree with one node.
 fn node_places(group: &Counter) -> &[PublishedPlace] {
-    group.parts()
+    group_object::of(group).node_places()
 }
 
 fn place(group: &Counter, scope: StatScope) -> Option<&PublishedPlace> {

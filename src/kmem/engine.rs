@@ -1,7 +1,7 @@
 //! What owners of memory take from the engine below, beside the public face of groups and charges.
 
 use crate::group::{Charge, Group};
-use crate::hierarchy::stats;
+use crate::hierarchy::{group_tree, stats};
 use crate::numa::config::Numa;
 use crate::stat::published::StatScope;
 use crate::thread::directory::Header;
@@ -9,13 +9,13 @@ use crate::thread::directory::Header;
 /// What a group's runtime knows of nodes.
 #[inline]
 pub(super) fn numa(group: &Group) -> &Numa {
-    group.first().tree().numa()
+    &group_tree::of(group.first()).numa
 }
 
 /// What the runtime of the counter behind a header knows of nodes. A charge keeps the counter, and so the runtime.
 #[inline]
 pub(super) fn numa_behind(header: &Header) -> &Numa {
-    header.counter().tree().numa()
+    &group_tree::of(header.counter()).numa
 }
 
 /// Whether two groups belong to one runtime.

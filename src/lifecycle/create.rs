@@ -4,14 +4,17 @@ use crate::counter::marks;
 use crate::hierarchy::events;
 use crate::lifecycle::offline;
 use crate::reclaim::{excess, rings};
-use std::mem;
 
 use crate::counter::config::CounterConfig;
 use crate::counter::join::{self, Init};
-use crate::counter::links::{Hash, NoRoom, Shard};
+use crate::counter::links::{Hash, NoRoom};
+use crate::counter::make;
 use crate::counter::object::Counter;
+use crate::counter::object::tree::Shard;
 use crate::counter::object::tree::Tree;
-use crate::hierarchy::name::Name;
+use crate::hierarchy::group_object;
+use crate::hierarchy::group_tree::{self, GroupTree};
+use crate::hierarchy::name::{self, Name};
 use crate::pool::NoMemory;
 use crate::pressure::observe;
 use crate::sync::{Arc, Ordering};
@@ -39,17 +42,18 @@ impl<E> From<NoMemory> for NotCreated<E> {
 
 /// Create the root group: one counter for each configuration, the first of which has the caller's handle.
 pub(crate) fn root_group(tree: &Arc<Tree>, configs: &[CounterConfig]) -> Result<&'static Counter, NoMemory> {
-    let group = start_group(tree, configs.iter().map(|config| Init::root(tree, config, true)))?;
+    let groups = group_tree::shared(tree);
+    let group = start_group(tree, groups, Name::NONE, configs.iter().map(|config| Init::root(tree, config, true)))?;
     // The root counts the events for which other groups have no memory.
     group.group().for_each(events::prepare_root);
-    tree.groups.fetch_add(1, Ordering::Relaxed);
-    tree.hierarchy.lock_for(group).link(group);
+    groups.groups.fetch_add(1, Ordering::Relaxed);
+    tree.hierarchy.lock_for(group, Hash::of_unnamed(group)).link(group, false);
     join::finish_join(tree, group, false);
     Ok(group)
 }
 
 /// Create a group below `parent`, with a handle for the caller. The caller `sets` its counters up, and has
-/// [expected](crate::counter::links::Hierarchy::expect) its name.
+/// [expected](crate::hierarchy::name::expect) its name.
 pub(crate) fn create<E>(
     tree: &Tree,
     parent: &'static Counter,
@@ -58,25 +62,24 @@ pub(crate) fn create<E>(
     percents: bool,
     set: impl FnOnce(&Counter) -> Result<(), E>,
 ) -> Result<&'static Counter, NotCreated<E>> {
-    let mut named = Name::new(name)?;
-    let inits =
-        parent.group().map(|counter| Init { name: mem::replace(&mut named, Name::NONE), ..Init::below(counter) });
-    let group = start_group(tree, inits)?;
+    let groups = group_tree::shared(tree);
+    let group = start_group(tree, groups, Name::new(name)?, parent.group().map(Init::below))?;
     // A thread that moves a max finds the group linked, or this thread finds the max moved.
     let stocks = percents.then(|| tree.stocks.lock());
-    let linked = link(tree, &mut tree.hierarchy.lock_expected(group, hash), group, set);
+    let linked = link(tree, groups, &mut tree.hierarchy.lock_for(group, hash), group, set);
     if let Some(mut stocks) = stocks {
         stocks.percents |= linked.is_ok();
     }
     match linked {
         Ok(first) => {
-            count_name(tree, group, u64::wrapping_add);
+            count_name(groups, group, u64::wrapping_add);
             join::finish_join(tree, group, first);
             Ok(group)
         }
         Err(refused) => {
             rings::release(group);
-            tree.give_back(group);
+            group_object::of(group).end();
+            make::give_back(tree, group);
             if let NotCreated::Offline = refused {
                 // The thread that barred the parent may not be done: a caller that gets `Offline` must find the parent
                 // offline.
@@ -90,14 +93,15 @@ pub(crate) fn create<E>(
 /// Link a group into the tree, as the caller `sets` its counters up. Returns whether it is its parent's first child.
 fn link<E>(
     tree: &Tree,
+    groups: &GroupTree,
     shard: &mut Shard,
     group: &'static Counter,
     set: impl FnOnce(&Counter) -> Result<(), E>,
 ) -> Result<bool, NotCreated<E>> {
-    if group.incarnation().parent.is_some_and(|parent| parent.is_barred()) {
+    if group.incarnation().parent.is_some_and(|parent| parent.links().is_barred()) {
         return Err(NotCreated::Offline);
     }
-    if shard.is_taken(group) {
+    if name::is_taken(shard, group) {
         return Err(NotCreated::Taken);
     }
     tree.hierarchy.reserve(shard, group).map_err(|NoRoom(bytes)| NotCreated::Memory(bytes))?;
@@ -109,39 +113,44 @@ fn link<E>(
     set(group).map_err(NotCreated::Settings)?;
     observe::follow_unlinked(group);
     excess::prepare(group, marks::soft(group))?;
-    if !admit_group(tree) {
-        return Err(NotCreated::Full(tree.groups_max));
+    if !admit_group(groups) {
+        return Err(NotCreated::Full(groups.groups_max));
     }
-    shard.link(group).ok_or_else(|| {
-        dismiss_group(tree);
+    shard.link(group, true).ok_or_else(|| {
+        dismiss_group(groups);
         NotCreated::Offline
     })
 }
 
 /// Count one more group, unless the tree has the most already.
-fn admit_group(tree: &Tree) -> bool {
+fn admit_group(tree: &GroupTree) -> bool {
     let more = |groups: u32| (groups < tree.groups_max).then_some(groups + 1);
     tree.groups_max == u32::MAX || tree.groups.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
 }
 
-pub(crate) fn dismiss_group(tree: &Tree) {
+pub(crate) fn dismiss_group(tree: &GroupTree) {
     if tree.groups_max < u32::MAX {
         tree.groups.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Count the bytes of a name that takes memory of its own.
-pub(crate) fn count_name(tree: &Tree, group: &Counter, change: fn(u64, u64) -> u64) {
-    let bytes = group.incarnation().name.bytes_outside();
+pub(crate) fn count_name(tree: &GroupTree, group: &Counter, change: fn(u64, u64) -> u64) {
+    let bytes = group_object::of(group).name().bytes_outside();
     if bytes > 0 {
-        let _ =
-            tree.counts.name_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| Some(change(all, bytes)));
+        let _ = tree.name_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| Some(change(all, bytes)));
     }
 }
 
 /// Start an incarnation of each counter of a group.
-fn start_group(tree: &Tree, inits: impl Iterator<Item = Init>) -> Result<&'static Counter, NoMemory> {
-    let group = tree.take_object()?;
+fn start_group(
+    tree: &Tree,
+    groups: &GroupTree,
+    name: Name,
+    inits: impl Iterator<Item = Init>,
+) -> Result<&'static Counter, NoMemory> {
+    let group = group_object::take(tree, groups)?;
     group.group().zip(inits).for_each(|(counter, init)| join::start(tree, counter, init));
+    group_object::of(group).set_name(name);
     Ok(group)
 }

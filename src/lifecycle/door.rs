@@ -1,10 +1,11 @@
 //! What charging asks and reports to the policies of a tree of groups, passed on to each of them.
 
-use crate::counter::door::{Crossing, Policies, StockMove};
 use crate::counter::handle::Handle;
 use crate::counter::marks;
+use crate::counter::object::tree::{Crossing, Policies, StockMove};
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::watch::WAITING;
+use crate::hierarchy::group_tree::GroupTree;
 use crate::hierarchy::{events, stats};
 use crate::lifecycle::release;
 use crate::pool::NoMemory;
@@ -15,10 +16,7 @@ use crate::state;
 use crate::state::events::Event;
 use crate::thread::block::Block;
 
-/// The policies of every tree of groups. Their state lies in the tree and in the group.
-pub(crate) struct GroupPolicies;
-
-impl Policies for GroupPolicies {
+impl Policies for GroupTree {
     fn may_barge(&self, counter: &Counter, n: u64) -> bool {
         line::may_barge(counter, n)
     }
@@ -57,13 +55,13 @@ impl Policies for GroupPolicies {
         }
     }
 
-    fn serve(&self, scheduled: *const ()) {
-        service::serve(scheduled);
+    fn server(&self) -> fn(*const ()) {
+        service::serve
     }
 
     fn release(&self, group: &'static Counter) -> Option<Incarnation> {
         let parent = group.incarnation().parent.map(Handle::adopt);
-        let incarnation = release::release(group.tree(), group);
+        let incarnation = release::release(group.tree(), self, group);
         // The parent may be what keeps the tree.
         drop(parent);
         incarnation

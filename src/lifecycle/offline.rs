@@ -2,13 +2,14 @@
 //! order.
 
 use crate::counter::handle::Handle;
-use crate::counter::links::{HasChildren, Shard};
+use crate::counter::links::{self, HasChildren};
 use crate::counter::marks;
 use crate::counter::object::Counter;
+use crate::counter::object::tree::Shard;
+use crate::counter::object::tree::Stocks;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::retire;
-use crate::counter::stocks::Stocks;
 use crate::reclaim::registrations;
 use crate::state::service::{self, WAITS};
 use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
@@ -16,8 +17,8 @@ use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
 /// Take `group` offline: it admits no charge, leaves its parent's children, and its name is free. The caller has a
 /// handle. Takes the tree's lock only where the group has an open stock.
 pub(crate) fn offline(tree: &Tree, group: &'static Counter) -> Result<(), HasChildren> {
-    tree.hierarchy.expect_leave(group);
-    group.bar()?;
+    tree.hierarchy.expect(links::hash_of(group));
+    group.links().bar()?;
     // E35: barred, then a check whether a stock is open; a thread that opens one now sees the bar.
     fence_after_exchange();
     if group.group().any(|counter| counter.is_open() && !counter.is_queued()) {
@@ -38,7 +39,7 @@ pub(crate) fn offline_tree(tree: &Tree, top: &'static Counter) {
     let below: Vec<_> = hierarchy.subtree(top).collect();
     for group in below.into_iter().rev() {
         // No child comes between: this thread has all locks of the hierarchy.
-        let barred = group.bar();
+        let barred = group.links().bar();
         debug_assert!(barred.is_ok());
         // Going offline may be the last step, because no other handle need exist: this thread takes the step with a
         // handle.
@@ -78,5 +79,5 @@ fn leave(shard: &mut Shard, group: &'static Counter) {
         }
     }
     registrations::hand_to_parent(group);
-    group.leave_parent();
+    links::leave_parent(group);
 }

@@ -10,8 +10,8 @@ use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::slow_path;
+use crate::hierarchy::group_tree;
 use crate::reclaim::rings;
-use crate::stat::coordinator::Coordinator;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicBool, AtomicU64 as StatU64};
 use crate::sync::{AtomicU64, Ordering};
@@ -109,6 +109,10 @@ struct Home {
     bytes: u64,
 }
 
+fn own(tree: &Tree) -> &Own {
+    &group_tree::shared(tree).own
+}
+
 // === impl Tree: the figure ===
 
 impl Tree {
@@ -120,18 +124,19 @@ impl Tree {
             OwnBytes {
                 pools: self.pool_bytes(groups),
                 slots: self.registry.bytes(),
-                cells: self.stats.as_ref().map_or(0, Coordinator::bytes),
+                cells: group_tree::shared(self).stats.bytes(),
                 tables: tables + self.stocks.lock().bytes() + rings::lock(self).bytes(),
             }
         })
     }
 
     fn pool_bytes(&self, groups: u64) -> u64 {
-        let headers = (groups + self.pool.free()) * (1 + self.further.len() as u64) * size_of::<Header>() as u64;
-        let with_events = self.counts.event_counts.load(Ordering::Relaxed);
-        let events = self.events.as_ref().map_or(0, |cache| cache.bytes(with_events));
-        let parts = self.stats.as_ref().map_or(0, Coordinator::published_bytes);
-        self.pool.bytes(groups) + headers + events + parts + self.counts.name_bytes.load(Ordering::Relaxed)
+        let shared = group_tree::shared(self);
+        let counters = 1 + shared.further.len() as u64;
+        let headers = (groups + self.pool.free()) * counters * size_of::<Header>() as u64;
+        let events = shared.events.bytes(shared.event_counts.load(Ordering::Relaxed));
+        let names = shared.name_bytes.load(Ordering::Relaxed);
+        self.pool.bytes(groups) + headers + events + shared.stats.published_bytes() + names
     }
 }
 
@@ -140,8 +145,8 @@ impl Tree {
 impl Tree {
     /// Charge the figure to `group` from here on, or to no group.
     pub(crate) fn charge_own(&self, group: Option<&'static Counter>) {
-        self.own.on.store(group.is_some(), Ordering::Relaxed);
-        let before = self.own.books.lock().next.replace(group.map(Handle::pin));
+        own(self).on.store(group.is_some(), Ordering::Relaxed);
+        let before = own(self).books.lock().next.replace(group.map(Handle::pin));
         // Dropped without the lock: it may be the last handle.
         drop(before);
         self.look();
@@ -150,7 +155,8 @@ impl Tree {
     /// Check the figure now and then: a group has been created or released.
     #[inline]
     pub(crate) fn own_may_have_changed(&self) {
-        if self.own.on.load(Ordering::Relaxed) && self.own.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(CALLS) {
+        if own(self).on.load(Ordering::Relaxed) && own(self).calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(CALLS)
+        {
             self.look();
         }
     }
@@ -159,7 +165,7 @@ impl Tree {
     /// once.
     #[inline]
     pub(crate) fn own_has_gone_offline(&self, group: &Counter) {
-        if self.own.on.load(Ordering::Relaxed) && self.own.may_be_with(group) {
+        if own(self).on.load(Ordering::Relaxed) && own(self).may_be_with(group) {
             self.look();
         } else {
             self.own_may_have_changed();
@@ -169,7 +175,7 @@ impl Tree {
     /// Bring the charge up to date: much may have changed, the group that has the charge among it.
     #[inline]
     pub(crate) fn own_has_changed(&self) {
-        if self.own.on.load(Ordering::Relaxed) {
+        if own(self).on.load(Ordering::Relaxed) {
             self.look();
         }
     }
@@ -180,7 +186,7 @@ impl Tree {
         // An allocator may charge, or a listener run, inside a slow path: the caller outside of it updates the charge.
         // AcqRel (E38): pairs with itself and with the exchange below. A thread that is not the first leaves all before
         // this to the first one.
-        if slow_path::is_running() || self.own.asked.fetch_add(1, Ordering::AcqRel) > 0 {
+        if slow_path::is_running() || own(self).asked.fetch_add(1, Ordering::AcqRel) > 0 {
             return;
         }
         let mut asked = 1;
@@ -188,7 +194,7 @@ impl Tree {
             self.bring_up_to_date();
             // AcqRel (E38): another thread has asked meanwhile: again. A thread that asks after this updates the charge
             // itself.
-            match self.own.asked.compare_exchange(asked, 0, Ordering::AcqRel, Ordering::Acquire) {
+            match own(self).asked.compare_exchange(asked, 0, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return,
                 Err(now) => asked = now,
             }
@@ -197,14 +203,14 @@ impl Tree {
 
     /// The update itself, by one thread at a time, which holds no lock.
     fn bring_up_to_date(&self) {
-        let Books { home, next } = std::mem::take(&mut *self.own.books.lock());
+        let Books { home, next } = std::mem::take(&mut *own(self).books.lock());
         let mut home = home;
         if let Some(next) = next {
             let bytes = home.take().map_or(0, |home| home.move_to(next.as_ref()));
             home = next.map(|group| Home { group, bytes });
         }
         let home = home.map(|home| self.follow_own(home.into_online()));
-        let mut books = self.own.books.lock();
+        let mut books = own(self).books.lock();
         debug_assert!(books.home.is_none(), "one thread looks at a time");
         books.home = home;
     }
@@ -329,7 +335,7 @@ mod tests {
         refused("first");
         refused("second");
         assert_eq!(runtime.root().events().get(Event::Max), 2);
-        let with_counts = &runtime.root().first().tree().counts.event_counts;
+        let with_counts = &group_tree::of(runtime.root().first()).event_counts;
         assert_eq!(with_counts.load(Ordering::Relaxed), 1, "the root alone has any");
     }
 }

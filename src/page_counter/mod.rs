@@ -3,10 +3,10 @@
 use crate::counter::marks;
 use std::fmt;
 
+use crate::counter::config::USAGE_MAX;
 use crate::counter::config::{BATCH_MAX, CounterConfig};
 use crate::counter::join;
-use crate::counter::object::tree::Tree;
-use crate::counter::object::{Counter, USAGE_MAX};
+use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::retire;
 use crate::counter::slow_path::slow_path;
@@ -112,7 +112,7 @@ impl PageCounter {
     /// assert_eq!(machine.max(), 8_192);
     /// ```
     pub fn root(config: CounterConfig) -> PageCounter {
-        slow_path(|_, _| PageCounter::keep_root(join::root(&Tree::new(config.clone()), &config, true)))
+        slow_path(|_, _| PageCounter::keep_root(join::root(&join::bare_tree(config.clone()), &config, true)))
     }
 
     /// Creates a counter below this one, with the batch of this one and without limits.

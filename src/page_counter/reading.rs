@@ -9,6 +9,7 @@ use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::slow_path;
 use crate::counter::verify::{Known, Verdict, verify};
+use crate::hierarchy::group_tree;
 use crate::page_counter::PageCounter;
 use crate::reclaim::effective;
 use crate::stat::coordinator::StatCounts;
@@ -422,7 +423,9 @@ impl fmt::Debug for PeakWindow {
 /// Reads the counts of a tree, with one load for each.
 pub(crate) fn counts(tree: &Tree) -> Counts {
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    let stat = |count: fn(&StatCounts) -> &AtomicU64| tree.stats.as_ref().map_or(0, |stats| read(count(&stats.counts)));
+    let stat = |count: fn(&StatCounts) -> &AtomicU64| {
+        group_tree::if_groups(tree).map_or(0, |groups| read(count(&groups.stats.counts)))
+    };
     Counts {
         drains: read(&tree.counts.drains),
         drained: read(&tree.counts.drained),

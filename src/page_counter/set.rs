@@ -104,7 +104,7 @@ impl CounterSet {
             return CounterSet { stock, front: None, counters: Arc::from([]) };
         };
         slow_path(|_, _| {
-            let tree = Tree::new(first.clone());
+            let tree = join::bare_tree(first.clone());
             let own = stock == SetStock::Independent;
             let counters = configs.iter().map(|config| PageCounter::keep_root(join::root(&tree, config, own)));
             CounterSet::new(&tree, stock, counters.collect())

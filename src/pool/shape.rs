@@ -44,6 +44,8 @@ impl PoolAlign {
 /// What the objects are. Two layouts of one size are two kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
+    /// Counters that are no group's.
+    Counter,
     /// Groups of so many counters, with places for the statistics on so many nodes.
     Group { counters: usize, nodes: usize },
     /// Counts of events.
@@ -55,6 +57,7 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) const fn name(self) -> &'static str {
         match self {
+            Kind::Counter => "counter",
             Kind::Group { .. } => "group",
             Kind::Events => "events",
             Kind::Part { .. } => "part",

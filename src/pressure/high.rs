@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::counter::object::Counter;
 use crate::counter::watch::HIGH;
+use crate::hierarchy::group_tree;
 use crate::pressure::delay::delay;
 
 /// Usage above high.
@@ -25,5 +26,5 @@ pub(crate) fn levels_that_delay(group: &'static Counter) -> impl Iterator<Item =
 /// The delay of a charge of `bytes`: that of the level which is furthest above its high.
 pub(crate) fn delay_of(group: &'static Counter, bytes: u64) -> Duration {
     let delays = levels_that_delay(group).map(|level| delay(level.usage(), marks::high(level), bytes));
-    delays.max().unwrap_or_default().min(group.tree().reclaim.delay_max)
+    delays.max().unwrap_or_default().min(group_tree::of(group).reclaim.delay_max)
 }

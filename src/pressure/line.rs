@@ -21,6 +21,7 @@ use crate::counter::refusal::Refusal;
 use crate::counter::slow_path::slow_path;
 use crate::counter::walk::{Amount, Walked};
 use crate::counter::watch::WAITING;
+use crate::hierarchy::group_tree;
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::registrations;
 use crate::sync::lock::Lock;
@@ -103,7 +104,7 @@ impl Waiter {
 // === A level's own words ===
 
 fn table(of: &Tree) -> &Lock<Waiting> {
-    &of.waiting
+    &group_tree::shared(of).waiting
 }
 
 // What a level shows of its line, for walks that take no lock. Relaxed, all of it: nothing but the sum depends on it.

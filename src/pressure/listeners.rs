@@ -12,6 +12,7 @@ use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::events;
+use crate::hierarchy::group_tree;
 use crate::pressure::wakers::Wakers;
 use crate::state::events::Event;
 use crate::state::service::LISTENS;
@@ -150,7 +151,7 @@ pub(crate) struct ListenerGuard {
 }
 
 fn table(of: &Counter) -> &Lock<Listeners> {
-    &of.tree().listeners
+    &group_tree::of(of).listeners
 }
 
 /// Listen for `event` at `group` to be counted beyond `seen`: see [`ListenerGuard::poll`].

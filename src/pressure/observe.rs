@@ -2,7 +2,7 @@
 
 use crate::counter::handle;
 use crate::counter::object::Counter;
-use crate::counter::stocks::Stocks;
+use crate::counter::object::tree::Stocks;
 use crate::counter::watch::OBSERVED;
 use crate::pressure::policy::{OBSERVES, has_mark, set_mark};
 use crate::sync::Ordering;

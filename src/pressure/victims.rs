@@ -17,6 +17,7 @@ use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::events;
+use crate::hierarchy::group_tree;
 use crate::pressure::cancel::Cancel;
 use crate::pressure::line::{Decision, expel};
 use crate::pressure::policy::{TOGETHER, has_mark, is_spared};
@@ -38,7 +39,7 @@ pub(crate) struct Oom {
 }
 
 fn table(of: &Tree) -> &Lock<Oom> {
-    &of.oom
+    &group_tree::shared(of).oom
 }
 
 /// What a user gives the crate to call.
@@ -287,7 +288,7 @@ impl Oom {
         let hooks = self.hooks.iter().filter(is_hit).cloned().collect();
         let spared = Spared::default();
         excluded.0.push((name(unit), Arc::clone(&spared)));
-        let until = Instant::now() + domain.tree().reclaim.oom_time.min(TIME_MAX);
+        let until = Instant::now() + group_tree::of(domain).reclaim.oom_time.min(TIME_MAX);
         // What candidates below it hold they are asked for themselves.
         let share = unit.usage().saturating_sub(overrun.saturating_sub(below));
         let is_inner =

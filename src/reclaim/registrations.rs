@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::slow_path;
+use crate::hierarchy::group_tree;
 use crate::reclaim::reclaimer::Reclaimer;
 use crate::reclaim::rings;
 use crate::reclaim::turns::{NO_RING, RingReason};
@@ -15,7 +16,7 @@ use crate::sync::{Arc, Ordering};
 type Lists = Vec<Vec<Arc<Reclaimer>>>;
 
 fn lists(tree: &Tree) -> LockGuard<'_, Lists> {
-    tree.reclaim_shared.reclaimers.lock()
+    group_tree::shared(tree).reclaim_shared.reclaimers.lock()
 }
 
 /// The reclaimers of the group with that ring, lowest priority first.

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use crate::counter::object::Counter;
 use crate::counter::slow_path::slow_path;
+use crate::hierarchy::group_tree;
 use crate::reclaim::context::ReclaimCause;
 use crate::reclaim::report::ReclaimReport;
 use crate::reclaim::round::{self, Request, TIME_MAX};
@@ -28,7 +29,7 @@ pub(crate) fn may_call_out() -> bool {
 
 /// When reclaim for one charge ends, if it begins now.
 pub(crate) fn deadline(level: &Counter) -> Instant {
-    Instant::now() + level.tree().reclaim.time.min(TIME_MAX)
+    Instant::now() + group_tree::of(level).reclaim.time.min(TIME_MAX)
 }
 
 /// Rounds of reclaim for what is in excess, while anything comes.

@@ -5,6 +5,7 @@
 use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
+use crate::hierarchy::group_tree;
 use crate::pool::NoMemory;
 use crate::reclaim::turns::{NO_RING, RingMember, Rings};
 use crate::sync::Ordering;
@@ -36,7 +37,7 @@ pub(crate) fn number(of: &Counter) -> u32 {
 
 /// Under this lock nothing is allocated or freed.
 pub(crate) fn lock(tree: &Tree) -> LockGuard<'_, Rings<GroupInLife>> {
-    tree.reclaim_shared.rings.lock()
+    group_tree::shared(tree).reclaim_shared.rings.lock()
 }
 
 /// Makes a ring for a group and for each above it. Allocates, outside of the lock of the rings.

@@ -20,6 +20,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::slow_path;
+use crate::hierarchy::group_tree;
 use crate::hierarchy::{events, stats};
 use crate::reclaim::context::{ReclaimCause, ReclaimContext, ReclaimPass};
 use crate::reclaim::effective::views;
@@ -153,7 +154,7 @@ struct Round<'a> {
 }
 
 fn config(of: &Counter) -> ReclaimConfig {
-    of.tree().reclaim
+    group_tree::of(of).reclaim
 }
 
 /// One round for `want` bytes of the subtree of `target`. `None` inside a reclaimer: reclaim does not nest.

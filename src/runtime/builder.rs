@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use super::Runtime;
 use crate::counter::config::{BATCH_MAX, CounterConfig};
-use crate::counter::object::tree::{CounterDecl, OfGroups, Tree};
+use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::slow_path;
 use crate::group::{Counter, Group};
+use crate::hierarchy::group_object::group_cache;
+use crate::hierarchy::group_tree::{CounterDecl, GroupConfig, GroupTree};
 use crate::lifecycle::create;
-use crate::lifecycle::door::GroupPolicies;
 use crate::numa::config::NumaConfig;
 use crate::numa::{NodeId, TopologyError};
 use crate::pool::{NoMemory, PoolAlign};
@@ -411,16 +412,16 @@ impl RuntimeBuilder {
             if self.reclaim.weight.is_some_and(|stat| !stats.items.knows(stat)) {
                 return Err(BuildError::ForeignStat);
             }
-            let groups = OfGroups {
-                policies: &GroupPolicies,
+            let groups = GroupTree::new(GroupConfig {
                 pool_align: self.pool_align,
                 further: self.counters.into(),
                 groups_max: self.groups_max,
                 stats,
                 reclaim: self.reclaim,
                 numa,
-            };
-            let tree = Tree::of_groups(configs[0].clone(), groups);
+            });
+            let pool = group_cache(configs.len(), nodes.len(), self.pool_align);
+            let tree = Tree::new(configs[0].clone(), pool, Some(Box::new(groups)));
             create::root_group(&tree, &configs).map_err(|NoMemory { bytes }| BuildError::Memory(Bytes(bytes as u64)))
         })?;
         Ok(Runtime::new(Group::from_handle(root)))

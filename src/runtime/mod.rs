@@ -22,6 +22,7 @@ use crate::counter::slow_path::slow_path;
 use crate::counter::verify::{Known, Verdict, verify};
 use crate::group::{Group, GroupId};
 use crate::hierarchy::stats;
+use crate::hierarchy::{group_tree, name};
 use crate::page_counter::Counts;
 use crate::page_counter::reading::counts;
 use crate::reclaim::excess;
@@ -99,9 +100,8 @@ impl Runtime {
         if names.is_empty() {
             return Some(self.root());
         }
-        let child = |group: Group, name| {
-            slow_path(|_, _| self.tree.hierarchy.find(group.first(), name)).map(Group::from_handle)
-        };
+        let child =
+            |group: Group, name| slow_path(|_, _| name::find(&self.tree, group.first(), name)).map(Group::from_handle);
         names.split('/').try_fold(self.root(), child)
     }
 
@@ -324,9 +324,9 @@ impl fmt::Debug for Runtime {
 
 /// The path of a counter's group, after the counter's name where it is a further one.
 fn path_of(counter: &'static Counter) -> String {
-    match counter.further_name() {
-        Some(name) => format!("{name} of {}", counter.path()),
-        None => counter.path(),
+    match group_tree::further_name(counter) {
+        Some(name) => format!("{name} of {}", name::path(counter)),
+        None => name::path(counter),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{BuildError, Runtime, RuntimeBuilder};
 use crate::group::Counter;
+use crate::hierarchy::group_tree;
 use crate::numa::{NodeId, NodeOf, Topology};
 
 impl RuntimeBuilder {
@@ -98,7 +99,7 @@ impl Runtime {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn topology(&self) -> &Topology {
-        &self.tree.numa().topology
+        &group_tree::shared(&self.tree).numa.topology
     }
 
     /// Returns what finds the nodes of pages: as configured, else the one node for every page where there is one node,
@@ -111,6 +112,6 @@ impl Runtime {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn node_of(&self) -> &dyn NodeOf {
-        &*self.tree.numa().node_of
+        &*group_tree::shared(&self.tree).numa.node_of
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Runtime, RuntimeBuilder};
 use crate::counter::slow_path::slow_path;
+use crate::hierarchy::group_tree::caches;
 use crate::pool::{PoolAlign, PoolTable};
 
 impl RuntimeBuilder {
@@ -35,7 +36,7 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn pools(&self) -> PoolTable {
-        slow_path(|_, _| PoolTable::of(self.tree.caches()))
+        slow_path(|_, _| PoolTable::of(caches(&self.tree)))
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn unschedule(level: &Counter) {
 pub(crate) struct Scheduled(*const Counter);
 
 impl Scheduled {
-    /// The list that the thread has handed to [`Policies::serve`](crate::counter::door::Policies::serve).
+    /// The list that the thread has handed to [`Policies::serve`](crate::counter::object::tree::Policies::serve).
     pub(crate) fn new(first: *const ()) -> Scheduled {
         Scheduled(first.cast())
     }

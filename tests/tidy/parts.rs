@@ -28,6 +28,7 @@ const PARTS: &[(&[&str], &[&str])] = &[
             "lifecycle",
             "pressure",
             "reclaim",
+            "hierarchy",
             "state",
             "stat",
             "counter",

@@ -1,30 +1,24 @@
-//! What all counters of a tree share, and what the tree keeps about each.
+//! What all counters of a tree share, and the one way in which charging speaks to the policies above it.
+//!
+//! Charging knows marks: numbers and bits in a counter. Where a counter has a mark, a slow function calls the policies;
+//! where it has none, charging calls no policy. A tree of bare counters has no policies at all.
 
 use std::ptr::NonNull;
 
-use crate::counter::config::{BUDGET_SHARE, CounterConfig};
-use crate::counter::door::Policies;
-use crate::counter::incarnation::Generation;
-use crate::counter::links::Hierarchy;
-use crate::counter::make::group_cache;
-use crate::counter::object::{Counter, USAGE_MAX};
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+
+use crate::counter::config::CounterConfig;
+use crate::counter::index::{Hint, Names};
+use crate::counter::object::{Counter, Incarnation};
 use crate::counter::peak::Windows;
-use crate::counter::stocks::Stocks;
-use crate::hierarchy::events::event_cache;
-use crate::lifecycle::own_bytes::Own;
-use crate::numa::config::Numa;
-use crate::pool::{Cache, PoolAlign};
-use crate::pressure::line::Waiting;
-use crate::pressure::listeners::Listeners;
-use crate::pressure::victims::Oom;
-use crate::reclaim::shared::{ReclaimConfig, ReclaimShared};
-use crate::stat::coordinator::Coordinator;
-use crate::sync::barrier::{Barrier, BarrierState};
+use crate::pool::{Cache, NoMemory};
+use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
-use crate::sync::{Arc, Ordering, Shared};
+use crate::sync::{Arc, CachePadded, NameHasher, Ordering, SHARDS, Shared};
 use crate::thread::audit::Cell as AuditCell;
-use crate::thread::directory::SlotIndex;
+use crate::thread::block::Block;
 use crate::thread::registry::{Registrar, registry};
 use crate::thread::slot::Slot;
 
@@ -37,48 +31,64 @@ pub(crate) struct Tree {
     pub(crate) adaptive: bool,
     pub(crate) audited: bool,
     pub(crate) config: CounterConfig,
-    /// The policies that charges ask and notify; none for bare counters.
-    pub(crate) policies: Option<&'static dyn Policies>,
-    /// The cache that its groups come from.
+    policies: Option<Box<dyn Policies>>,
+    /// The cache that its objects come from.
     pub(crate) pool: Shared<Cache>,
-    /// The cache that their counts of events come from. Of a tree of groups.
-    pub(crate) events: Option<Shared<Cache>>,
-    /// The counters that each of its groups has beside memory.
-    pub(crate) further: Box<[CounterDecl]>,
-    /// The most groups at a time.
-    pub(crate) groups_max: u32,
-    /// Of a tree of groups.
-    pub(crate) stats: Option<Coordinator>,
     pub(crate) counts: TreeCounts,
     /// The tree's lock.
     pub(crate) stocks: Lock<Stocks>,
     pub(crate) hierarchy: Hierarchy,
-    /// The number of groups, dying ones included, where it is limited.
-    pub(crate) groups: AtomicU32,
-    pub(crate) reclaim: ReclaimConfig,
-    /// Of a tree of groups.
-    numa: Option<Numa>,
-    pub(crate) reclaim_shared: ReclaimShared<(&'static Counter, Generation)>,
-    /// Charges that wait for room.
-    pub(crate) waiting: Lock<Waiting>,
-    /// Threads that wait for events, and listeners.
-    pub(crate) listeners: Lock<Listeners>,
-    /// Victims that can be cancelled, and those that have been.
-    pub(crate) oom: Lock<Oom>,
     /// Readers with peaks of their own.
     pub(crate) windows: Lock<Windows>,
-    pub(crate) own: Own,
 }
 
-/// What a tree of groups has beside its counters.
-pub(crate) struct OfGroups {
-    pub(crate) policies: &'static dyn Policies,
-    pub(crate) pool_align: PoolAlign,
-    pub(crate) further: Box<[CounterDecl]>,
-    pub(crate) groups_max: u32,
-    pub(crate) stats: Coordinator,
-    pub(crate) reclaim: ReclaimConfig,
-    pub(crate) numa: Numa,
+/// Event counts of a tree; nothing depends on them.
+#[derive(Default)]
+pub(crate) struct TreeCounts {
+    pub(crate) drains: AtomicU64,
+    pub(crate) drained: AtomicU64,
+    pub(crate) refused_in_transit: AtomicU64,
+    pub(crate) underflows: AtomicU64,
+    pub(crate) overflows: AtomicU64,
+    pub(crate) discarded: AtomicU64,
+}
+
+impl Tree {
+    pub(crate) fn new(config: CounterConfig, pool: Shared<Cache>, policies: Option<Box<dyn Policies>>) -> Arc<Tree> {
+        static NUMBERS: AtomicU32 = AtomicU32::new(1);
+        Arc::new(Tree {
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+            registry: registry(),
+            barrier: Barrier::new(config.barrier),
+            adaptive: config.adaptive,
+            audited: config.audit,
+            config,
+            policies,
+            pool,
+            counts: TreeCounts::default(),
+            stocks: Lock::new(Rank::Stocks, Stocks::default()),
+            hierarchy: Hierarchy::new(),
+            windows: Lock::new(Rank::Bookkeeping, Windows::default()),
+        })
+    }
+
+    /// The policies that charges ask and notify; none for bare counters.
+    #[inline]
+    pub(crate) fn policies(&self) -> Option<&dyn Policies> {
+        self.policies.as_deref()
+    }
+
+    /// Audited live charge of one counter, over all threads.
+    pub(crate) fn audited_live(&self, counter: &Counter) -> i64 {
+        let cells = self.registry.blocks().filter_map(|block| block.audit(counter.index)).map(AuditCell::live);
+        // Cumulative counts wrap, and so do their sums: the difference is right.
+        cells.fold(counter.usage.audit_shared.live(), i64::wrapping_add)
+    }
+
+    /// Credit of one counter, over all threads.
+    pub(crate) fn credit(&self, counter: &Counter) -> u64 {
+        self.registry.blocks().filter_map(|block| block.slot(counter.index)).map(Slot::available).sum()
+    }
 }
 
 /// The tree of a counter. Its roots hold counted references; all other counters keep their parents, and so the tree. If
@@ -127,191 +137,132 @@ impl Drop for OfTree {
     }
 }
 
-/// A counter that every group has beside memory.
-#[derive(Clone, Debug)]
-pub(crate) struct CounterDecl {
-    pub(crate) name: Box<str>,
-    /// The builder that declared it.
-    pub(crate) builder: u64,
+// === The policies, as charging knows them ===
+
+/// What charging asks a tree's policies and reports to them: one object for each tree.
+///
+/// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone`, `crossed`, `fell` and
+/// `soft_moved` may hold the tree's lock or be in transit: these call no foreign code and take only locks that rank
+/// after the tree's. The caller of the others holds no lock.
+pub(crate) trait Policies: Send + Sync {
+    /// A walk has added `n` units at `counter`, where charges wait for room. Whether the units may stay.
+    fn may_barge(&self, counter: &Counter, n: u64) -> bool;
+
+    /// A walk subtracts `n` units that [`may_barge`](Self::may_barge) let stay: a level above has refused.
+    fn barge_undone(&self, counter: &Counter, n: u64);
+
+    /// A walk has got through and reports the marks that it crossed, once, at its end.
+    fn crossed(&self, crossings: &[Crossing<'_>]);
+
+    /// A counter is to have the soft limit `soft`. Allocates what the policies need for it.
+    fn before_soft(&self, counter: &'static Counter, soft: u64) -> Result<(), NoMemory>;
+
+    /// The soft limit of a counter has moved.
+    fn soft_moved(&self, counter: &Counter);
+
+    /// Usage has fallen, or a max has moved, at a counter where charges wait for room or whose mark of excess is wrong.
+    fn fell(&self, counter: &Counter);
+
+    /// What serves the counters that a thread has scheduled: a list, each with a handle. It calls foreign code. A
+    /// function, because the policies may go with the last of those counters.
+    fn server(&self) -> fn(*const ());
+
+    /// Releases the object of a group that this thread has claimed, and then the handle on its parent. The caller drops
+    /// the result outside of any slow path: with the root's incarnation the tree ends.
+    fn release(&self, group: &'static Counter) -> Option<Incarnation>;
+
+    /// A charge has moved a batch between the stock of `counter` and the counters.
+    fn stock_moved(&self, counter: &Counter, block: &Block, moved: StockMove);
 }
 
-/// Event counts of a tree; nothing depends on them.
+/// What a walk has found at one counter.
+pub(crate) enum Crossing<'a> {
+    /// Usage is on the other side of the soft limit than the mark of excess says.
+    Soft(&'a Counter),
+    /// Usage is above a max that is only observed.
+    ObservedMax(&'a Counter),
+    /// A forced charge went above max.
+    Forced(&'a Counter),
+}
+
+/// Which way a batch went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StockMove {
+    /// From the counters into the stock.
+    Refill,
+    /// From the stock, which was full, to the counters.
+    Return,
+}
+
+// === Stocks, as `stocks` keeps them ===
+
+/// A few counters; the list of a group that is created allocates nothing.
+pub(crate) type List = SmallVec<[&'static Counter; 8]>;
+
+/// Open stocks, and scratch for drains so that they allocate only when they grow.
 #[derive(Default)]
-pub(crate) struct TreeCounts {
-    pub(crate) drains: AtomicU64,
-    pub(crate) drained: AtomicU64,
-    pub(crate) refused_in_transit: AtomicU64,
-    pub(crate) underflows: AtomicU64,
-    pub(crate) overflows: AtomicU64,
-    pub(crate) discarded: AtomicU64,
-    /// Counters that have counts of events.
-    pub(crate) event_counts: AtomicU64,
-    /// Bytes of names that lie outside of their counters.
-    pub(crate) name_bytes: AtomicU64,
+pub(crate) struct Stocks {
+    /// The counters whose stocks are counted as open, each at the index that it stores.
+    pub(in crate::counter) opened: Vec<&'static Counter>,
+    pub(crate) scratch: List,
+    pub(crate) claims: SmallVec<[Claim; 8]>,
+    /// A limit of the tree has been set to a percentage.
+    pub(crate) percents: bool,
+    /// The stocks of groups that went offline, which no barrier has closed yet.
+    pub(crate) pending_close: Vec<&'static Counter>,
+    /// The number of groups with a stock in that queue.
+    pub(crate) unsettled: usize,
 }
 
-// === impl Tree ===
+/// Credit claimed in one slot.
+pub(crate) struct Claim {
+    pub(crate) stock: &'static Counter,
+    pub(crate) slot: *const Slot,
+    pub(crate) units: u64,
+}
 
-impl Tree {
-    pub(crate) fn new(config: CounterConfig) -> Arc<Tree> {
-        Tree::make(config, group_cache(1, 1, PoolAlign::default()), None)
-    }
+// SAFETY: a thread uses the pointers within one drain, while the registry keeps its blocks; between drains the list is
+// empty.
+#[allow(unsafe_code)]
+unsafe impl Send for Claim {}
 
-    pub(crate) fn of_groups(config: CounterConfig, groups: OfGroups) -> Arc<Tree> {
-        let pool = group_cache(1 + groups.further.len(), groups.stats.nodes, groups.pool_align);
-        Tree::make(config, pool, Some(groups))
-    }
+// === The hierarchy, as `links` keeps it ===
 
-    fn make(config: CounterConfig, pool: Shared<Cache>, groups: Option<OfGroups>) -> Arc<Tree> {
-        static NUMBERS: AtomicU32 = AtomicU32::new(1);
-        let events = groups.as_ref().map(|groups| event_cache(groups.pool_align));
-        let policies = groups.as_ref().map(|groups| groups.policies);
-        let (further, groups_max, reclaim, stats, numa) = match groups {
-            Some(OfGroups { further, groups_max, reclaim, stats, numa, .. }) => {
-                (further, groups_max, reclaim, Some(stats), Some(numa))
-            }
-            None => (Box::default(), u32::MAX, ReclaimConfig::default(), None, None),
-        };
-        Arc::new(Tree {
-            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
-            registry: registry(),
-            barrier: Barrier::new(config.barrier),
-            adaptive: config.adaptive,
-            audited: config.audit,
-            config,
-            policies,
-            pool,
-            events,
-            further,
-            groups_max,
-            stats,
-            counts: TreeCounts::default(),
-            stocks: Lock::new(Rank::Stocks, Stocks::default()),
-            hierarchy: Hierarchy::new(),
-            groups: AtomicU32::new(0),
-            reclaim,
-            numa,
-            reclaim_shared: ReclaimShared::new(),
-            waiting: Lock::new(Rank::Waiting, Waiting::default()),
-            listeners: Lock::new(Rank::Bookkeeping, Listeners::default()),
-            oom: Lock::new(Rank::Bookkeeping, Oom::default()),
-            windows: Lock::new(Rank::Bookkeeping, Windows::default()),
-            own: Own::new(),
-        })
-    }
+/// All groups of a tree by name, and by parent.
+pub(crate) struct Hierarchy {
+    pub(in crate::counter) shards: [CachePadded<Place>; SHARDS],
+    pub(in crate::counter) hasher: NameHasher,
+}
 
-    /// What the tree's runtime knows of memory nodes.
-    #[inline]
-    pub(crate) fn numa(&self) -> &Numa {
-        self.numa.as_ref().expect("a tree of groups knows its nodes")
-    }
-
-    /// Audited live charge of one counter, over all threads.
-    pub(crate) fn audited_live(&self, counter: &Counter) -> i64 {
-        let cells = self.registry.blocks().filter_map(|block| block.audit(counter.index)).map(AuditCell::live);
-        // Cumulative counts wrap, and so do their sums: the difference is right.
-        cells.fold(counter.usage.audit_shared.live(), i64::wrapping_add)
-    }
-
-    /// Credit of one counter, over all threads.
-    pub(crate) fn credit(&self, counter: &Counter) -> u64 {
-        self.registry.blocks().filter_map(|block| block.slot(counter.index)).map(Slot::available).sum()
+impl Hierarchy {
+    fn new() -> Hierarchy {
+        let shard = || Lock::new(Rank::Hierarchy, Shard::default());
+        let place = |_| CachePadded::new(Place { shard: shard(), hint: Hint::new() });
+        Hierarchy { shards: std::array::from_fn(place), hasher: NameHasher::default() }
     }
 }
 
-// === impl Counter: what the tree keeps about it ===
+pub(in crate::counter) struct Place {
+    pub(in crate::counter) shard: Lock<Shard>,
+    /// Where the shard has its names.
+    pub(in crate::counter) hint: Hint,
+}
 
-impl Counter {
-    /// The counter's position in its group; 0 for a counter alone.
-    pub(crate) fn number_in_group(&self) -> usize {
-        self.position.into()
-    }
+/// The groups linked in one shard.
+#[derive(Default)]
+pub(crate) struct Shard {
+    /// Groups by parent and name.
+    pub(in crate::counter) names: Names,
+    /// Parents that have children here, and the youngest of these.
+    pub(in crate::counter) parents: HashTable<Children>,
+    /// Groups that went offline and still hold something, the youngest first.
+    pub(in crate::counter) dying: Option<&'static Counter>,
+    /// The number of groups that are online, and of those that are dying.
+    pub(in crate::counter) online: u32,
+    pub(crate) dead: u32,
+}
 
-    /// The name of a further counter of a group; `None` for its first, and for a counter alone.
-    pub(crate) fn further_name(&'static self) -> Option<&'static str> {
-        Some(&self.tree().further.get(self.number_in_group().checked_sub(1)?)?.name)
-    }
-
-    pub(crate) fn batch(&self) -> u64 {
-        self.batch.load(Ordering::Relaxed)
-    }
-
-    /// The published bound on the credit below this level.
-    pub(crate) fn bound(&self) -> u64 {
-        self.bound.load(Ordering::Relaxed)
-    }
-
-    /// Charges refused at this level.
-    pub(crate) fn refusals(&self) -> u64 {
-        self.usage.failcnt.load(Ordering::Relaxed)
-    }
-
-    /// Count one refused charge.
-    pub(crate) fn count_refusal(&self) {
-        self.usage.failcnt.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Room below `max`.
-    pub(crate) fn room(&self, max: u64) -> u64 {
-        max.min(USAGE_MAX).saturating_sub(self.usage())
-    }
-
-    pub(crate) fn max(&self) -> u64 {
-        if self.is_observed() {
-            return self.usage.observed_max.load(Ordering::Relaxed);
-        }
-        // Acquire (E1): as in `admit`.
-        self.limits.ceiling.load(Ordering::Acquire)
-    }
-
-    /// Whether nothing about the counter itself keeps its stock closed.
-    pub(crate) fn may_open(&self) -> bool {
-        let bare_root = |counter: &Counter| counter.incarnation().parent.is_some() || counter.first().children() == 0;
-        let members = &self.incarnation().members;
-        self.index != SlotIndex::NONE
-            && self.incarnation().stock
-            && self.batch() > 0
-            && !self.first().is_barred()
-            && !self.poisoned.load(Ordering::Relaxed)
-            && self.tree().barrier.state() != BarrierState::Degraded
-            && if members.is_empty() { bare_root(self) } else { members.iter().all(|member| bare_root(member)) }
-            && self.may_reserve(self.touched.load(Ordering::Relaxed).max(1) * 2 * self.batch())
-    }
-
-    /// The most credit that may be stranded below this root.
-    pub(crate) fn budget(&self) -> u64 {
-        self.incarnation().budget.unwrap_or_else(|| self.max() / BUDGET_SHARE)
-    }
-
-    fn may_reserve(&self, units: u64) -> bool {
-        self.path_to_root()
-            .filter(|level| level.incarnation().parent.is_none())
-            .all(|root| root.bound.load(Ordering::Relaxed).saturating_add(units) <= root.budget())
-    }
-
-    /// Add to the published bound of every level, if the budgets of the roots allow it.
-    pub(crate) fn reserve(&self, units: u64) -> bool {
-        for (passed, root) in self.path_to_root().filter(|level| level.incarnation().parent.is_none()).enumerate() {
-            let budget = root.budget();
-            let reserved = root.bound.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |bound| {
-                bound.checked_add(units).filter(|&bound| bound <= budget)
-            });
-            if reserved.is_err() {
-                for root in self.path_to_root().filter(|level| level.incarnation().parent.is_none()).take(passed) {
-                    root.bound.fetch_sub(units, Ordering::Relaxed);
-                }
-                return false;
-            }
-        }
-        for level in self.path_to_root().filter(|level| level.incarnation().parent.is_some()) {
-            level.bound.fetch_add(units, Ordering::Relaxed);
-        }
-        true
-    }
-
-    pub(crate) fn unreserve(&self, units: u64) {
-        for level in self.path_to_root() {
-            level.bound.fetch_sub(units, Ordering::Relaxed);
-        }
-    }
+pub(in crate::counter) struct Children {
+    pub(in crate::counter) of: &'static Counter,
+    pub(in crate::counter) first: &'static Counter,
 }

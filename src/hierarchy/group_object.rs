@@ -1,0 +1,205 @@
+//! The object of a group: its counters, and what each policy keeps about it.
+//!
+//! ```text
+//! memory | what only groups have | further counter 1 | … | a place for published statistics on each node
+//! ```
+//!
+//! A group is one object of its tree's cache (`crate::pool`), and begins with its first counter. The further counters
+//! lie behind it, each from a line on. Where the tree has more memory nodes than one, places for the group's published
+//! statistics on them follow. The place of a counter tells its group.
+
+use std::cell::UnsafeCell;
+use std::ptr::NonNull;
+
+use crate::counter::make::{is_made, made, new_counter};
+use crate::counter::object::tree::Tree;
+use crate::counter::object::{Counter, CounterObject, InGroup, Links};
+use crate::hierarchy::group_tree::{self, GroupTree};
+use crate::hierarchy::name::Name;
+use crate::pool::shape::{Kind, Shape};
+use crate::pool::{Cache, NoMemory, PoolAlign, cache};
+use crate::stat::published::PublishedPlace;
+use crate::sync::Shared;
+use crate::thread::objects;
+
+/// A group: its first counter, which counts memory, and what only groups have.
+#[repr(C)]
+pub(crate) struct GroupObject {
+    object: CounterObject,
+    /// The group's statistics; empty until a thread writes to it or to a group below.
+    pub(crate) stats: PublishedPlace,
+    name: UnsafeCell<Name>,
+}
+
+// SAFETY: only `set_name` and `end` write `name`. Their caller took the object from the pool and has shown it to no other
+// thread, or has won its release; all else is atomic.
+#[allow(unsafe_code)]
+unsafe impl Sync for GroupObject {}
+
+/// Bytes from one further counter to the next.
+const STRIDE: usize = size_of::<Counter>().next_multiple_of(PoolAlign::LINE);
+
+/// The offset of the first further counter.
+const FURTHER_AT: usize = size_of::<GroupObject>().next_multiple_of(PoolAlign::LINE);
+
+// The places for published statistics lie behind the counters.
+const _: () = assert!(
+    size_of::<Counter>().is_multiple_of(PoolAlign::WORD)
+        && size_of::<GroupObject>().is_multiple_of(PoolAlign::WORD)
+        && align_of::<GroupObject>() <= PoolAlign::WORD
+        && align_of::<PublishedPlace>() <= PoolAlign::WORD
+);
+
+/// The group of a counter, which is one of a tree of groups: the one cast from a counter to its group.
+#[inline]
+#[allow(unsafe_code)]
+pub(crate) fn of(counter: &Counter) -> &'static GroupObject {
+    assert!(counter.tree().policies().is_some(), "the counter of a group");
+    // SAFETY: the counters of a tree with policies lie in objects that `take` has made; objects are never freed.
+    unsafe { &*counter.object().cast::<GroupObject>() }
+}
+
+// === The memory ===
+
+/// The cache of groups of so many counters. Where there is more than one node, each object has a place for published
+/// statistics on each.
+pub(crate) fn group_cache(counters: usize, nodes: usize, align: PoolAlign) -> Shared<Cache> {
+    let nodes = places_for(nodes);
+    let asked = places_at(counters) + nodes * size_of::<PublishedPlace>();
+    cache(Shape { kind: Kind::Group { counters, nodes }, asked, align, node: None }, unmake)
+}
+
+/// With one node the group's own place has all statistics.
+fn places_for(nodes: usize) -> usize {
+    if nodes > 1 { nodes } else { 0 }
+}
+
+/// The offset in an object of the counter at that position.
+fn counter_at(position: usize) -> usize {
+    position.checked_sub(1).map_or(0, |further| FURTHER_AT + further * STRIDE)
+}
+
+/// The offset in an object of the places for published statistics.
+fn places_at(counters: usize) -> usize {
+    if counters > 1 { counter_at(counters - 1) + size_of::<Counter>() } else { size_of::<GroupObject>() }
+}
+
+/// Drop what has been made of an object.
+#[allow(unsafe_code)]
+unsafe fn unmake(object: NonNull<u8>) {
+    let mut counter = object.cast::<Counter>();
+    // SAFETY: the caller has the object, and no other thread uses it; a counter, once initialised, has the place of the
+    // next one.
+    unsafe {
+        while is_made(counter) {
+            let next = counter.as_ref().next();
+            if counter == object.cast() {
+                object.cast::<GroupObject>().drop_in_place();
+            } else {
+                counter.drop_in_place();
+            }
+            let Some(next) = next else { return };
+            counter = next;
+        }
+    }
+}
+
+/// A clean group object that no other thread has.
+#[allow(unsafe_code)]
+pub(crate) fn take(tree: &Tree, groups: &GroupTree) -> Result<&'static Counter, NoMemory> {
+    let object = objects::take(&tree.pool)?;
+    let (first, number) = (object.first::<GroupObject>(), object.number);
+    let counters = 1 + groups.further.len();
+    for position in 0..counters {
+        // SAFETY: an object of `group_cache` for so many counters and nodes, zeroed or made, that no other thread has.
+        unsafe {
+            let at = |position| first.cast::<Counter>().byte_add(counter_at(position));
+            if is_made(at(position)) {
+                continue;
+            }
+            let next = if position + 1 < counters { counter_at(position + 1) / PoolAlign::WORD } else { 0 };
+            let (position_in_group, next) = (position as u16, next as u16);
+            let place = InGroup { object: first.as_ptr().cast(), number, position: position_in_group, next };
+            match new_counter(at(position), place) {
+                Ok(memory) if position == 0 => {
+                    first.write(GroupObject::new(memory));
+                    let places = first.byte_add(places_at(counters)).cast::<PublishedPlace>();
+                    (0..places_for(groups.stats.nodes)).for_each(|at| places.add(at).write(PublishedPlace::empty()));
+                }
+                Ok(further) => at(position).write(further),
+                Err(refused) => {
+                    // The next thread that takes the object initialises the rest.
+                    objects::put(&tree.pool, number);
+                    return Err(refused);
+                }
+            }
+        }
+    }
+    Ok(made(first.cast()))
+}
+
+impl GroupObject {
+    fn new(memory: Counter) -> GroupObject {
+        GroupObject {
+            object: CounterObject { counter: memory, links: Links::new() },
+            stats: PublishedPlace::empty(),
+            name: UnsafeCell::new(Name::NONE),
+        }
+    }
+
+    /// Give the group its name. The caller has taken the object from the pool, and no other thread has seen it.
+    #[allow(unsafe_code)]
+    pub(crate) fn set_name(&self, name: Name) {
+        // SAFETY: see `Sync`.
+        unsafe { *self.name.get() = name };
+    }
+
+    /// The group's name among its siblings; empty for the root.
+    #[allow(unsafe_code)]
+    pub(crate) fn name(&self) -> &Name {
+        // SAFETY: no thread writes it while another one may have the group.
+        unsafe { &*self.name.get() }
+    }
+
+    /// The group's places for published statistics on the nodes, null where a node has none; empty where the tree has
+    /// one node.
+    #[allow(unsafe_code)]
+    pub(crate) fn node_places(&self) -> &'static [PublishedPlace] {
+        let memory = &self.object.counter;
+        let groups = group_tree::of(memory);
+        // SAFETY: `group_cache` asked for an object with so many places behind its counters, and `take` initialised
+        // them; the pointer is that of the whole object.
+        unsafe {
+            let places = memory.object().byte_add(places_at(1 + groups.further.len()));
+            std::slice::from_raw_parts(places.cast(), places_for(groups.stats.nodes))
+        }
+    }
+
+    /// The policies have nothing of the group any more: its object goes back to the pool. No thread uses it.
+    pub(crate) fn end(&self) {
+        self.set_name(Name::NONE);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::mem::offset_of;
+
+    use super::*;
+
+    #[test]
+    fn a_group_has_four_lines() {
+        assert!(size_of::<GroupObject>() <= 4 * PoolAlign::LINE, "{} bytes", size_of::<GroupObject>());
+        assert_eq!(offset_of!(GroupObject, object), 0);
+        assert_eq!(offset_of!(Counter, usage), 0);
+        assert_eq!(offset_of!(Counter, limits) % PoolAlign::LINE, 0, "usage has a line of its own");
+    }
+
+    #[test]
+    fn counters_of_a_group_follow_each_other() {
+        let cache = group_cache(3, 8, PoolAlign::Packed);
+        let further = FURTHER_AT + STRIDE + size_of::<Counter>();
+        assert_eq!(cache.shape.asked, further + 8 * size_of::<PublishedPlace>());
+        assert_eq!(group_cache(1, 1, PoolAlign::Packed).shape.asked, size_of::<GroupObject>());
+    }
+}

@@ -1,0 +1,117 @@
+//! What the policies of a tree of groups share, and the one cast that leads from a tree to it.
+
+use std::ptr;
+
+use crate::counter::incarnation::Generation;
+use crate::counter::object::Counter;
+use crate::counter::object::tree::Tree;
+use crate::hierarchy::events::event_cache;
+use crate::lifecycle::own_bytes::Own;
+use crate::numa::config::Numa;
+use crate::pool::{Cache, PoolAlign};
+use crate::pressure::line::Waiting;
+use crate::pressure::listeners::Listeners;
+use crate::pressure::victims::Oom;
+use crate::reclaim::shared::{ReclaimConfig, ReclaimShared};
+use crate::stat::coordinator::Coordinator;
+use crate::sync::Shared;
+use crate::sync::lock::{Lock, Rank};
+use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
+
+/// What all groups of a tree share: behind `Tree::policies`.
+pub(crate) struct GroupTree {
+    /// The counters that each group has beside memory.
+    pub(crate) further: Box<[CounterDecl]>,
+    /// The most groups at a time.
+    pub(crate) groups_max: u32,
+    /// The number of groups, dying ones included, where it is limited.
+    pub(crate) groups: AtomicU32,
+    /// Bytes of names that lie outside of their groups.
+    pub(crate) name_bytes: AtomicU64,
+    pub(crate) stats: Coordinator,
+    pub(crate) numa: Numa,
+    /// The cache that counts of events come from.
+    pub(crate) events: Shared<Cache>,
+    /// Counters that have counts of events.
+    pub(crate) event_counts: AtomicU64,
+    pub(crate) reclaim: ReclaimConfig,
+    pub(crate) reclaim_shared: ReclaimShared<(&'static Counter, Generation)>,
+    /// Charges that wait for room.
+    pub(crate) waiting: Lock<Waiting>,
+    /// Threads that wait for events, and listeners.
+    pub(crate) listeners: Lock<Listeners>,
+    /// Victims that can be cancelled, and those that have been.
+    pub(crate) oom: Lock<Oom>,
+    pub(crate) own: Own,
+}
+
+/// What the builder decides for a tree of groups.
+pub(crate) struct GroupConfig {
+    pub(crate) pool_align: PoolAlign,
+    pub(crate) further: Box<[CounterDecl]>,
+    pub(crate) groups_max: u32,
+    pub(crate) stats: Coordinator,
+    pub(crate) reclaim: ReclaimConfig,
+    pub(crate) numa: Numa,
+}
+
+/// A counter that every group has beside memory.
+#[derive(Clone, Debug)]
+pub(crate) struct CounterDecl {
+    pub(crate) name: Box<str>,
+    /// The builder that declared it.
+    pub(crate) builder: u64,
+}
+
+impl GroupTree {
+    pub(crate) fn new(config: GroupConfig) -> GroupTree {
+        let GroupConfig { pool_align, further, groups_max, stats, reclaim, numa } = config;
+        GroupTree {
+            further,
+            groups_max,
+            groups: AtomicU32::new(0),
+            name_bytes: AtomicU64::new(0),
+            stats,
+            numa,
+            events: event_cache(pool_align),
+            event_counts: AtomicU64::new(0),
+            reclaim,
+            reclaim_shared: ReclaimShared::new(),
+            waiting: Lock::new(Rank::Waiting, Waiting::default()),
+            listeners: Lock::new(Rank::Bookkeeping, Listeners::default()),
+            oom: Lock::new(Rank::Bookkeeping, Oom::default()),
+            own: Own::new(),
+        }
+    }
+}
+
+/// What the groups of a tree share; `None` for a tree of bare counters.
+#[inline]
+#[allow(unsafe_code)]
+pub(crate) fn if_groups(tree: &Tree) -> Option<&GroupTree> {
+    // SAFETY: `GroupTree` is the only type that implements `Policies`.
+    tree.policies().map(|policies| unsafe { &*ptr::from_ref(policies).cast::<GroupTree>() })
+}
+
+/// What the groups of a tree share.
+#[inline]
+pub(crate) fn shared(tree: &Tree) -> &GroupTree {
+    if_groups(tree).expect("a tree of groups")
+}
+
+/// What the groups of a group's tree share.
+#[inline]
+pub(crate) fn of(group: &Counter) -> &GroupTree {
+    shared(group.tree())
+}
+
+/// The name of a further counter of a group; `None` for its first.
+pub(crate) fn further_name(counter: &Counter) -> Option<&str> {
+    Some(&of(counter).further.get(counter.number_in_group().checked_sub(1)?)?.name)
+}
+
+/// The caches of a tree's objects; that of groups first.
+pub(crate) fn caches(tree: &Tree) -> impl Iterator<Item = &Cache> {
+    let groups = shared(tree);
+    [&tree.pool, &groups.events].into_iter().map(|cache| &**cache).chain(groups.stats.caches())
+}
