@@ -96,7 +96,7 @@ pub(crate) fn recycle(tree: &Tree, group: &'static Counter) -> Option<Incarnatio
 }
 
 /// A process shares its caches by reference, a model by counted references.
-fn cache_of(shared: &Shared<Cache>) -> &Cache {
+pub(crate) fn cache_of(shared: &Shared<Cache>) -> &Cache {
     shared
 }
 

@@ -11,7 +11,7 @@
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
 
-use crate::counter::make::{is_made, made, new_counter};
+use crate::counter::make::{cache_of, is_made, made, new_counter};
 use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, CounterObject, InGroup, Links};
 use crate::hierarchy::group_tree::{self, GroupTree};
@@ -107,7 +107,7 @@ unsafe fn unmake(object: NonNull<u8>) {
 /// A clean group object that no other thread has.
 #[allow(unsafe_code)]
 pub(crate) fn take(tree: &Tree, groups: &GroupTree) -> Result<&'static Counter, NoMemory> {
-    let object = objects::take(&tree.pool)?;
+    let object = objects::take(cache_of(&tree.pool))?;
     let (first, number) = (object.first::<GroupObject>(), object.number);
     let counters = 1 + groups.further.len();
     for position in 0..counters {
@@ -129,7 +129,7 @@ pub(crate) fn take(tree: &Tree, groups: &GroupTree) -> Result<&'static Counter, 
                 Ok(further) => at(position).write(further),
                 Err(refused) => {
                     // The next thread that takes the object initialises the rest.
-                    objects::put(&tree.pool, number);
+                    objects::put(cache_of(&tree.pool), number);
                     return Err(refused);
                 }
             }
