@@ -7,9 +7,13 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 
-use super::error::{ChargeError, MergeError, SplitError};
-use super::{Group, zero};
+use super::error::{ChargeError, SplitError};
+use super::handle::Group;
+use crate::admission::plain::{self, Patience};
 use crate::admission::transfer::{TransferFailure, transfer};
+use crate::counter::handle::Handle;
+use crate::counter::object::Counter;
+use crate::pressure::throttle;
 use crate::sync::model_failed;
 use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
@@ -52,7 +56,7 @@ impl Charge {
             missed => header.counter().force_slow(bytes, missed),
         };
         if charged == 0 {
-            zero::hold(header.counter());
+            hold(header.counter());
         }
         Charge::new(header, charged)
     }
@@ -124,7 +128,7 @@ impl Charge {
     pub fn try_grow(&mut self, bytes: u64) -> Result<(), ChargeError> {
         match self.header.consume_open(bytes) {
             Consume::Hit => {}
-            missed if bytes > 0 => super::try_charge_slow(self.header, bytes, missed)?,
+            missed if bytes > 0 => try_charge_slow(self.header, bytes, missed)?,
             // To grow by 0 bytes needs no admission, and the charge has its handle or its bytes already.
             _ => {}
         }
@@ -139,7 +143,7 @@ impl Charge {
         // This does not overflow: usage ends at 2^63, and a charge is a part of usage.
         self.bytes = held + bytes;
         if held == 0 && bytes > 0 {
-            zero::release(self.header.counter());
+            release(self.header.counter());
         }
     }
 
@@ -159,15 +163,15 @@ impl Charge {
             return 0;
         }
         if bytes == self.bytes {
-            zero::hold(self.header.counter());
+            hold(self.header.counter());
         }
         self.bytes -= bytes;
         uncharge(self.header, bytes);
         bytes
     }
 
-    /// Grows or shrinks to exactly `bytes`, by [`try_grow`](Self::try_grow) or [`shrink`](Self::shrink). Growing may
-    /// block: in async code [`merge`](Self::merge) what [`Group::charge_async`] gives.
+    /// Grows or shrinks to exactly `bytes`. To grow may block, as [`try_grow`](Self::try_grow): in async code
+    /// [`merge`](Self::merge) what [`Group::charge_async`] gives.
     ///
     /// # Errors
     ///
@@ -211,7 +215,7 @@ impl Charge {
         };
         // One charge becomes two. Where one of them has no bytes, that one needs a handle more.
         if bytes == 0 || left == 0 {
-            zero::hold(self.header.counter());
+            hold(self.header.counter());
         }
         self.bytes = left;
         Ok(Charge { header: self.header, bytes })
@@ -228,7 +232,7 @@ impl Charge {
     /// ```
     pub fn take(&mut self) -> Charge {
         // The charge that stays has no bytes, so it needs a handle, also where the charge taken has none.
-        zero::hold(self.header.counter());
+        hold(self.header.counter());
         Charge { header: self.header, bytes: std::mem::take(&mut self.bytes) }
     }
 
@@ -288,8 +292,8 @@ impl Charge {
             TransferFailure::NotCharged { counter, failure } => ChargeError::new(failure, counter, self.bytes),
         })?;
         if self.bytes == 0 && !std::ptr::eq(from, to) {
-            zero::hold(to);
-            zero::release(from);
+            hold(to);
+            release(from);
         }
         self.header = to.header;
         Ok(())
@@ -309,6 +313,93 @@ impl Charge {
     }
 }
 
+// === impl Group: charges ===
+
+impl Group {
+    /// Charges `bytes` here and at all ancestors, or nowhere. Call it before you allocate the memory. It may block: in
+    /// async code use [`charge_async`](Self::charge_async) or [`try_charge_undelayed`](Self::try_charge_undelayed).
+    ///
+    /// Before a refusal the charge drains all credit below the refusing level. It also asks the reclaimers there to
+    /// give memory back ([`Reclaim`](crate::Reclaim)): foreign code runs on this thread, for at most
+    /// [`reclaim_time`](crate::RuntimeBuilder::reclaim_time). Above a [`high`](Self::set_high) the charge sleeps, and
+    /// where the [policy](crate::OomPolicy) chooses victims it waits for each of them. Both times are bounded. 0 bytes
+    /// always fit and hold the group's object.
+    ///
+    /// A charge costs about 1 ns where this thread has credit, else two or three read-modify-write instructions a
+    /// level. It is exact as [`PageCounter::try_charge`](crate::PageCounter::try_charge): from a success on usage is
+    /// within max at every level.
+    ///
+    /// Source: `try_charge_memcg` in `mm/memcontrol.c`.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError::Limit`] says which ancestor is full. [`ChargeError::InReclaim`] says the same to a reclaimer, for
+    /// which no reclaimer is asked. [`ChargeError::Offline`]: the group takes no charges any more.
+    /// [`ChargeError::Cancelled`]: the group was chosen to give its memory back.
+    ///
+    /// ```
+    /// # use memcg::{Limit, Limits};
+    /// # let runtime = memcg::Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let acme = runtime.root().create("acme", Limits::new())?;
+    /// let charge = acme.try_charge(80)?;
+    /// let refused = acme.try_charge(21).unwrap_err();
+    /// assert_eq!(refused.to_string(), "/ refused 21 B for /acme: 80 B live of max 100 B, at most 0 B stocked; most in /acme 80 B");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn try_charge(&self, bytes: u64) -> Result<Charge, ChargeError> {
+        match self.header.consume_open(bytes) {
+            Consume::Hit => {}
+            missed => try_charge_slow(self.header, bytes, missed)?,
+        }
+        Ok(Charge::new(self.header, bytes))
+    }
+
+    /// Charges `bytes` here and at all ancestors, whatever the limits say. It also charges a group that is offline. Use
+    /// it for memory that exists already.
+    ///
+    /// The charge drains stranded credit first. What still does not fit goes above max, and [`forced`](Self::forced)
+    /// counts it. The charge is smaller than `bytes` only where usage would pass 2^63.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// let root = runtime.root();
+    /// let charge = root.charge(130); // a library has allocated it already
+    /// assert_eq!((root.usage(), root.forced()), (130, 30));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    #[inline]
+    pub fn charge(&self, bytes: u64) -> Charge {
+        Charge::by_force(self.header, bytes)
+    }
+}
+
+/// Makes a charge that did not hit, and sleeps where it is above a high. A charge of 0 bytes takes a handle.
+#[cold]
+#[inline(never)]
+pub(super) fn try_charge_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
+    let counter = header.counter();
+    let charged = plain::charge(counter, bytes, missed, Patience::Others);
+    charged.map_err(|failure| ChargeError::new(failure, counter, bytes))?;
+    // The charge keeps the group.
+    throttle::sleep_after(counter);
+    Ok(())
+}
+
+// === The handles of charges of zero bytes ===
+
+/// Takes a handle on the group. The caller keeps the group meanwhile.
+#[cold]
+fn hold(counter: &'static Counter) {
+    Handle::pin(counter).into_raw();
+}
+
+/// Gives a handle on the group up. Afterwards the group may be gone.
+#[inline]
+fn release(counter: &'static Counter) {
+    drop(Handle::adopt(counter));
+}
+
 #[inline(always)]
 fn uncharge(header: &Header, bytes: u64) {
     match header.put(bytes) {
@@ -323,7 +414,7 @@ fn drop_slow(header: &Header, bytes: u64, missed: Put) {
     if bytes > 0 {
         header.uncharge_slow(bytes, missed);
     } else {
-        zero::release(header.counter());
+        release(header.counter());
     }
 }
 
@@ -343,5 +434,39 @@ impl Drop for Charge {
 impl fmt::Debug for Charge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Charge").field("group", &self.group().path()).field("bytes", &self.bytes).finish()
+    }
+}
+
+/// The two charges are of different groups, or of different counters of one group. Both are as they were.
+///
+/// ```
+/// # let runtime = memcg::Runtime::builder().build()?;
+/// # let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, memcg::Limits::new()).unwrap());
+/// let (mut ours, theirs) = (a.try_charge(10)?, b.try_charge(5)?);
+/// let refused = ours.merge(theirs).unwrap_err();
+/// assert_eq!(refused.to_string(), "a charge of /b does not merge into one of /a");
+/// assert_eq!(refused.into_charge().bytes(), 5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[error("a charge of {} does not merge into one of {}", .charge.group().path(), .into.path())]
+pub struct MergeError {
+    charge: Charge,
+    into: Group,
+}
+
+impl MergeError {
+    /// Returns the charge that was to be merged.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, memcg::Limits::new()).unwrap());
+    /// let refused = a.try_charge(10)?.merge(b.try_charge(5)?).unwrap_err();
+    /// drop(refused.into_charge());
+    /// assert_eq!(b.live(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn into_charge(self) -> Charge {
+        self.charge
     }
 }

@@ -3,7 +3,10 @@
 
 use smallvec::SmallVec;
 
-use super::{Charge, ChargeError, Events, Group, LimitError, try_charge_slow};
+use super::charge::{Charge, try_charge_slow};
+use super::error::{ChargeError, LimitError};
+use super::events::Events;
+use super::handle::Group;
 use crate::counter::credit;
 use crate::counter::object;
 use crate::counter::slow_path::slow_path;
@@ -95,8 +98,8 @@ impl ChargeSet {
 }
 
 impl Group {
-    /// Charges bytes to several counters as one: to all of them, or to none. It charges the last counter first. It may
-    /// block: in async code call it on a thread for blocking work.
+    /// Charges bytes to several counters, the last one first: to all or to none. It may block: in async code call it on
+    /// a thread for blocking work.
     ///
     /// # Errors
     ///

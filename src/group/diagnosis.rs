@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use super::Group;
+use super::handle::Group;
 use crate::counter::credit;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::slow_path;

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use super::{Charge, Group, Refusal};
+use super::handle::Group;
+use super::refusal::Refusal;
 use crate::admission::attempt::ChargeFailure;
 use crate::counter::object::Counter;
 use crate::thread::context;
@@ -290,38 +291,4 @@ pub struct SplitError {
     pub requested: u64,
     /// Bytes that the charge holds.
     pub bytes: u64,
-}
-
-/// The two charges are of different groups, or of different counters of one group. Both are as they were.
-///
-/// ```
-/// # let runtime = memcg::Runtime::builder().build()?;
-/// # let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, memcg::Limits::new()).unwrap());
-/// let (mut ours, theirs) = (a.try_charge(10)?, b.try_charge(5)?);
-/// let refused = ours.merge(theirs).unwrap_err();
-/// assert_eq!(refused.to_string(), "a charge of /b does not merge into one of /a");
-/// assert_eq!(refused.into_charge().bytes(), 5);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug, thiserror::Error)]
-#[error("a charge of {} does not merge into one of {}", .charge.group().path(), .into.path())]
-pub struct MergeError {
-    pub(crate) charge: Charge,
-    pub(crate) into: Group,
-}
-
-impl MergeError {
-    /// Returns the charge that was to be merged.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// # let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, memcg::Limits::new()).unwrap());
-    /// let refused = a.try_charge(10)?.merge(b.try_charge(5)?).unwrap_err();
-    /// drop(refused.into_charge());
-    /// assert_eq!(b.live(), 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn into_charge(self) -> Charge {
-        self.charge
-    }
 }

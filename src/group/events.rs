@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use super::Group;
+use super::handle::Group;
 use crate::counter::object::Counter;
 use crate::hierarchy::events;
 use crate::pressure::listeners::{self, Happened, ListenerGuard};
@@ -53,8 +53,8 @@ impl Events {
         Event::ALL.into_iter().zip(self.counts)
     }
 
-    /// Waits until `event` has happened more often than this count says. Returns true then, false if it has not within
-    /// `time`. It blocks: in async code use [`changed`](Self::changed).
+    /// Blocks until `event` has happened more often than this count says, or for `time`. Returns whether it has. In
+    /// async code use [`changed`](Self::changed).
     ///
     /// Where the event has happened since these counts were read, the call returns at once. So it misses nothing
     /// between the reading and the wait. A group that goes offline wakes no listener. The call takes one lock.

@@ -6,8 +6,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use super::charge::Charge;
 use super::error::ChargeError;
-use super::{Charge, Group};
+use super::handle::Group;
 use crate::admission::polled::{Begun, InLine, begin};
 use crate::pressure::delays::Alarm;
 use crate::pressure::throttle;

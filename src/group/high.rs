@@ -3,8 +3,9 @@
 use crate::counter::marks;
 use std::time::Duration;
 
+use super::charge::Charge;
 use super::error::{ChargeError, LimitError};
-use super::{Charge, Group};
+use super::handle::Group;
 use crate::admission::plain::{self, Patience};
 use crate::hierarchy::limits::LimitKind;
 use crate::pressure::{high, throttle};
@@ -12,8 +13,8 @@ use crate::thread::slot::Consume;
 use crate::units::Limit;
 
 impl Group {
-    /// Sets the usage in bytes above which charges slow down. [`Limit::Max`], the default, slows down none. It may
-    /// block: in async code call it on a thread for blocking work.
+    /// Sets the usage in bytes above which charges slow down. It may block: in async code call it on a thread for
+    /// blocking work. The default is [`Limit::Max`]: no charge slows down.
     ///
     /// The call is never refused for usage, and does nothing on a group that is offline. It drains and reclaims at once
     /// what is above the limit, as far as reclaimers give it. Returns the bytes that are still above.

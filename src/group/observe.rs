@@ -1,12 +1,12 @@
 //! Limits that only count: an operator tries them out before they act.
 
-use super::Group;
+use super::handle::Group;
 use crate::counter::slow_path::slow_path;
 use crate::pressure::observe;
 
 impl Group {
-    /// Sets whether the limits of this group and of all groups below it only count, and refuse and delay no charge. It
-    /// may block: in async code call it on a thread for blocking work.
+    /// Sets whether the limits here and below only count. It may block: in async code call it on a thread for blocking
+    /// work.
     ///
     /// A charge that the max or high there would have refused or delayed is let through. For a max, the group whose max
     /// it was counts [`Event::Max`](crate::Event::Max) and [`Event::Observed`](crate::Event::Observed). No group is

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::Group;
+use super::handle::Group;
 use crate::pressure::cancel::{Cancel, OomPolicy};
 use crate::pressure::policy::{self, EXEMPT, TOGETHER};
 use crate::pressure::victims::{self, HookGuard};

@@ -1,7 +1,9 @@
 //! A group's figures and limits. Names without a suffix are of the subtree. Names that end in `_local` are of what no
 //! child that is online accounts for.
 
-use super::{Group, LimitError, Limits};
+use super::error::LimitError;
+use super::handle::Group;
+use super::limits::Limits;
 use crate::counter::credit;
 use crate::counter::marks;
 use crate::counter::slow_path::slow_path;
@@ -13,8 +15,8 @@ use crate::units::Limit;
 // === impl Group: limits ===
 
 impl Group {
-    /// Sets the most bytes that charges may bring usage to. Returns the bytes that are above it now, 0 where usage
-    /// fits. It may block: in async code use [`set_max_now`](Self::set_max_now).
+    /// Sets the most bytes that charges may bring usage to. It may block: in async code use
+    /// [`set_max_now`](Self::set_max_now). Returns the bytes that are above it now, 0 where usage fits.
     ///
     /// The call stores the max whatever usage is. Then it drains the credit below and asks reclaimers for what is above
     /// the max ([`Reclaim`](crate::Reclaim): foreign code runs, for at most

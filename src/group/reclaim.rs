@@ -3,8 +3,8 @@
 use crate::counter::marks;
 use std::fmt;
 
-use super::Group;
 use super::error::ReclaimError;
+use super::handle::Group;
 use crate::admission::cancelling;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;

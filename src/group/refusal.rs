@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use super::Group;
 use super::diagnosis::{Holders, holders};
+use super::handle::Group;
 use crate::counter::object::Counter;
 use crate::counter::refusal;
 use crate::hierarchy::group_tree;

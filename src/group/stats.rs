@@ -1,6 +1,7 @@
 //! Statistics of a group: any thread writes them, and a reader chooses how fresh they must be.
 
-use super::{Charge, Group};
+use super::charge::Charge;
+use super::handle::Group;
 use crate::hierarchy::stats;
 use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;

@@ -1,7 +1,8 @@
 //! Groups as a tree: to create a group, to find its relatives, to take it offline.
 
 use super::error::{CreateError, LimitError, NameFault, OfflineError};
-use super::{Group, Limits};
+use super::handle::Group;
+use super::limits::Limits;
 use crate::counter::links::HasChildren;
 use crate::counter::object::Counter;
 use crate::counter::retire;

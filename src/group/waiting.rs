@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use super::charge::Charge;
 use super::error::ChargeError;
-use super::{Charge, ChargeFuture, Group};
+use super::future::ChargeFuture;
+use super::handle::Group;
 use crate::admission::attempt::ChargeFailure;
 use crate::admission::plain::{self, Patience};
 use crate::pressure::OnExhausted;
@@ -11,7 +13,7 @@ use crate::pressure::{line, throttle};
 use crate::thread::slot::Consume;
 
 impl Group {
-    /// Charges `bytes`, and where they do not fit waits in line for at most `time`. It blocks: in async code use
+    /// Charges `bytes`. Blocks for at most `time`, in line, where they do not fit: in async code use
     /// [`charge_async`](Self::charge_async) with a time limit around it.
     ///
     /// The call first does all that [`try_charge`](Self::try_charge) does. Then the charge waits in line at the group
@@ -64,8 +66,8 @@ impl Group {
         Ok(Charge::new(self.header, bytes))
     }
 
-    /// Charges `bytes`, and where they do not fit does what `exhausted` says. `exhausted` parses from text, for
-    /// configuration files. It may block: in async code use [`charge_async`](Self::charge_async).
+    /// Charges `bytes`, or does what `exhausted` says. It may block: in async code use
+    /// [`charge_async`](Self::charge_async). `exhausted` parses from text, for configuration files.
     ///
     /// # Errors
     ///

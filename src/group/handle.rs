@@ -1,0 +1,133 @@
+//! The handle on a group, which keeps it, and its id.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+
+use crate::counter::handle::Handle;
+use crate::counter::incarnation::Generation;
+use crate::counter::object;
+use crate::thread::directory::Header;
+
+/// A handle on a group, the unit that is charged. A handle is cheap to clone, send and share. Clones name the same
+/// group, and comparison is by identity.
+///
+/// A group is in its parent from [`create`](Self::create) to [`offline`](Self::offline), whether or not a handle
+/// exists. [`Runtime::group`](crate::Runtime::group) finds it by its path. An offline group takes no charges, and it is
+/// gone with its last handle and its last [`Charge`].
+///
+/// ```
+/// use memcg::{Limits, Runtime};
+///
+/// let runtime = Runtime::builder().max("2GiB".parse::<memcg::Limit>()?).build()?;
+/// let acme = runtime.root().create("acme", Limits::new().max("512MiB".parse()?))?;
+/// let query = acme.create("q17", Limits::new())?;
+/// let charge = query.try_charge(64 * 1024)?;
+/// assert_eq!((query.live(), acme.live(), runtime.root().live()), (65_536, 65_536, 65_536));
+/// drop(charge);
+/// query.offline()?;
+/// assert!(runtime.group("/acme/q17").is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Group {
+    /// The header of the group's first counter. This value owns a handle on it.
+    pub(super) header: &'static Header,
+}
+
+/// Names a group for as long as the process runs. No other group ever has the same id.
+///
+/// ```
+/// use memcg::{Limits, Runtime};
+///
+/// let runtime = Runtime::builder().build()?;
+/// let first = runtime.root().create("q", Limits::new())?;
+/// let id = first.id();
+/// assert_eq!(runtime.find(id), Some(first.clone()));
+/// first.offline()?;
+/// drop(first);
+/// let second = runtime.root().create("q", Limits::new())?;
+/// assert_ne!(second.id(), id);
+/// assert_eq!(runtime.find(id), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId {
+    number: u32,
+    generation: Generation,
+}
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "group {}.{}", self.number, self.generation.0)
+    }
+}
+
+impl GroupId {
+    /// Takes a handle on the group's first counter for the caller, if the group still exists.
+    pub(crate) fn pin(self) -> Option<&'static object::Counter> {
+        crate::counter::make::pin(self.number, self.generation)
+    }
+}
+
+// === impl Group: the handle ===
+
+impl Group {
+    /// Takes over the caller's handle on the first counter of a group.
+    pub(crate) fn from_handle(counter: &'static object::Counter) -> Group {
+        Group { header: counter.header }
+    }
+
+    /// Takes a handle of its own. The caller keeps the group meanwhile.
+    pub(crate) fn pinned(counter: &'static object::Counter) -> Group {
+        Group::from_handle(Handle::pin(counter).into_raw())
+    }
+
+    #[inline(always)]
+    pub(crate) fn first(&self) -> &'static object::Counter {
+        self.header.counter()
+    }
+
+    /// Returns the group's id, which names it for as long as the process runs.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let id = runtime.root().id();
+    /// assert_eq!(runtime.find(id).map(|group| group.path()), Some("/".to_string()));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn id(&self) -> GroupId {
+        GroupId { number: self.first().number, generation: self.first().state().generation() }
+    }
+}
+
+impl Clone for Group {
+    fn clone(&self) -> Self {
+        Group::pinned(self.first())
+    }
+}
+
+impl Drop for Group {
+    #[inline]
+    fn drop(&mut self) {
+        drop(Handle::adopt(self.first()));
+    }
+}
+
+impl PartialEq for Group {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self.header, other.header)
+    }
+}
+
+impl Eq for Group {}
+
+impl Hash for Group {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        std::ptr::from_ref(self.header).hash(state);
+    }
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group").field("path", &self.path()).field("usage", &self.usage()).finish_non_exhaustive()
+    }
+}
