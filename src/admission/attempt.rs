@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::counter::charge::Charged;
 use crate::counter::config::USAGE_MAX;
 use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal;
@@ -17,24 +18,19 @@ pub(crate) trait Attempt {
 
     fn bytes(&self) -> u64;
 
-    fn charge(&self) -> Result<(), Refusal<'static>>;
+    fn charge(&self) -> Result<Charged, Refusal<'static>>;
 
     /// Waits until it fits at `level`, until then at most, and as long as there is more to come. `None`: it has not,
     /// and may have a place in line yet.
-    fn wait(
-        &self,
-        level: &'static Counter,
-        until: Instant,
-        more: &dyn Fn() -> bool,
-    ) -> Option<Result<(), ChargeFailure>>;
+    fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<Outcome>;
 
     /// Gives its place in line up. What was decided in time holds.
-    fn leave(&self) -> Option<Result<(), ChargeFailure>> {
+    fn leave(&self) -> Option<Outcome> {
         None
     }
 
     /// How it ended, if it has a place in line and was decided.
-    fn ended(&self) -> Option<Result<(), ChargeFailure>> {
+    fn ended(&self) -> Option<Outcome> {
         None
     }
 
@@ -53,6 +49,9 @@ pub(crate) trait Attempt {
         true
     }
 }
+
+/// How a charge ended.
+pub(crate) type Outcome = Result<Charged, ChargeFailure>;
 
 /// Why a charge is not made.
 pub(crate) enum ChargeFailure {
@@ -87,25 +86,25 @@ pub(crate) enum Pending {
 
 /// Where a step has left an attempt.
 pub(crate) enum Progress {
-    Charged,
+    Charged(Charged),
     Failed(ChargeFailure),
     /// This is the refusal to go on with.
     Refused(Refusal<'static>),
 }
 
-impl From<Result<(), ChargeFailure>> for Progress {
-    fn from(ended: Result<(), ChargeFailure>) -> Self {
+impl From<Outcome> for Progress {
+    fn from(ended: Outcome) -> Self {
         match ended {
-            Ok(()) => Progress::Charged,
+            Ok(charged) => Progress::Charged(charged),
             Err(failure) => Progress::Failed(failure),
         }
     }
 }
 
-impl From<Result<(), Refusal<'static>>> for Progress {
-    fn from(charged: Result<(), Refusal<'static>>) -> Self {
+impl From<Result<Charged, Refusal<'static>>> for Progress {
+    fn from(charged: Result<Charged, Refusal<'static>>) -> Self {
         match charged {
-            Ok(()) => Progress::Charged,
+            Ok(charged) => Progress::Charged(charged),
             Err(refusal) => Progress::Refused(refusal),
         }
     }

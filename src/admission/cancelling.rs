@@ -1,18 +1,17 @@
-//! One victim after another: for a charge that does not fit, and for usage above a max that was lowered.
+//! One victim after another, for a charge that does not fit.
 
 use std::time::Instant;
 
 use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progress, fits_ever};
-use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal;
 use crate::hierarchy::events;
 use crate::hierarchy::group_tree;
 use crate::pressure::policy;
-use crate::pressure::victims::{self, Choice, Excluded};
+use crate::pressure::victims::{self, Choice};
 use crate::reclaim::repeat::may_call_out;
 use crate::reclaim::round::TIME_MAX;
 use crate::state::events::Event;
-use crate::sync::{is_over, pause};
+use crate::sync::is_over;
 
 /// Where the refusing level chooses: one victim after another, until the charge fits or no candidate is left.
 pub(super) fn cancel_for(attempt: &impl Attempt, refusal: Refusal<'static>, efforts: &mut Efforts) -> Progress {
@@ -74,30 +73,4 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: Refusal<'static>, effo
     }
     // Perhaps it is another level by now, where nothing has been asked for yet.
     attempt.charge().into()
-}
-
-/// Usage is above the max of `level`: one victim after another, until it is not or no candidate is left.
-pub(crate) fn cancel_excess(level: &'static Counter, excess: impl Fn() -> u64) {
-    if !policy::chooses(level) {
-        return;
-    }
-    events::count_and_notify(level, Event::Oom);
-    let mut excluded = Excluded::default();
-    while excess() > 0 && may_call_out() {
-        let awaited = match victims::choose(level, None, excess(), &mut excluded) {
-            Choice::Unsettled => {
-                victims::settle(level.tree());
-                continue;
-            }
-            Choice::NoCandidate | Choice::Asker | Choice::Room => break,
-            Choice::Awaited(awaited) => awaited,
-            Choice::Victim(mut victim) => {
-                victim.cancel();
-                victim.awaited
-            }
-        };
-        while excess() > 0 && victims::is_awaited(level.tree(), awaited) {
-            pause();
-        }
-    }
 }

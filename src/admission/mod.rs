@@ -6,7 +6,8 @@
 //! ```
 
 pub(crate) mod attempt;
-pub(crate) mod cancelling;
+mod cancelling;
+pub(crate) mod lowered;
 pub(crate) mod plain;
 pub(crate) mod polled;
 mod retry;

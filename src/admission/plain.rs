@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::admission::attempt::{Attempt, ChargeFailure};
+use crate::admission::attempt::{Attempt, ChargeFailure, Outcome};
 use crate::admission::retry::reclaim_and_retry;
 use crate::admission::wait::{decided, may_wait, wait_for_victim, wait_in_line};
 use crate::counter::charge::Charged;
@@ -44,7 +44,7 @@ impl Plain {
     }
 
     /// What is done for a charge that did not fit, before it waits.
-    pub(super) fn go_on(&self, failure: ChargeFailure) -> Result<(), ChargeFailure> {
+    pub(super) fn go_on(&self, failure: ChargeFailure) -> Outcome {
         match failure {
             ChargeFailure::Refused { refusal, .. } => reclaim_and_retry(self, refusal),
             failure => Err(failure),
@@ -61,16 +61,11 @@ impl Attempt for Plain {
         self.bytes
     }
 
-    fn charge(&self) -> Result<(), Refusal<'static>> {
-        self.group.try_charge_once_slow(self.bytes, Consume::Miss).map(Charged::note)
+    fn charge(&self) -> Result<Charged, Refusal<'static>> {
+        self.group.try_charge_once_slow(self.bytes, Consume::Miss)
     }
 
-    fn wait(
-        &self,
-        level: &'static Counter,
-        until: Instant,
-        more: &dyn Fn() -> bool,
-    ) -> Option<Result<(), ChargeFailure>> {
+    fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<Outcome> {
         // In line from the first victim on: a charge that comes later does not get what is freed for this one.
         let mut ticket = self.line.take().unwrap_or_else(|| line::enqueue(self.group, self.bytes, level));
         let decision = wait_for_victim(&mut ticket, until, || self.may_cancel() && more());
@@ -80,14 +75,14 @@ impl Attempt for Plain {
         decision.map(|decision| decided(decision, true))
     }
 
-    fn leave(&self) -> Option<Result<(), ChargeFailure>> {
+    fn leave(&self) -> Option<Outcome> {
         if let Patience::Until(_) = self.patience {
             return None;
         }
         self.line.take()?.leave().map(|decision| decided(decision, true))
     }
 
-    fn ended(&self) -> Option<Result<(), ChargeFailure>> {
+    fn ended(&self) -> Option<Outcome> {
         let mut ticket = self.line.take()?;
         let decision = ticket.poll(Waker::noop());
         if decision.is_none() {
@@ -114,27 +109,14 @@ impl Attempt for Plain {
 
 /// A charge that did not hit the stock; of 0 bytes a handle. The delay for high is not slept yet.
 #[inline]
-pub(crate) fn charge(
-    group: &'static Counter,
-    bytes: u64,
-    missed: Consume,
-    patience: Patience,
-) -> Result<(), ChargeFailure> {
-    match try_once(group, bytes, missed) {
-        Ok(()) => Ok(()),
-        Err(failure) => charge_refused(group, bytes, patience, failure),
-    }
+pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, patience: Patience) -> Outcome {
+    try_once(group, bytes, missed).or_else(|failure| charge_refused(group, bytes, patience, failure))
 }
 
 /// A charge that did not fit: reclaim, victims, the line.
 #[cold]
 #[inline(never)]
-fn charge_refused(
-    group: &'static Counter,
-    bytes: u64,
-    patience: Patience,
-    failure: ChargeFailure,
-) -> Result<(), ChargeFailure> {
+fn charge_refused(group: &'static Counter, bytes: u64, patience: Patience, failure: ChargeFailure) -> Outcome {
     let begun = matches!(patience, Patience::Until(_)).then(Instant::now);
     let plain = Plain::new(group, bytes, patience);
     let (refusal, counted, until) = match (plain.go_on(failure), patience) {
@@ -157,10 +139,10 @@ fn charge_refused(
 
 /// The first try, which is mostly all.
 #[inline]
-pub(super) fn try_once(group: &'static Counter, bytes: u64, missed: Consume) -> Result<(), ChargeFailure> {
-    // What a charge that is not delayed has noted is not for this one. An allocator's inside another one leaves it.
+pub(super) fn try_once(group: &'static Counter, bytes: u64, missed: Consume) -> Outcome {
+    // What allocators have left to a slow path that was no charge, or a refused one, is not this charge's.
     if !slow_path::is_running() {
-        context::take_over_high();
+        context::take_nested_over_high();
     }
     if group.state().is_offline() {
         group.undo_slow(bytes, missed);
@@ -168,18 +150,14 @@ pub(super) fn try_once(group: &'static Counter, bytes: u64, missed: Consume) -> 
     }
     if bytes == 0 {
         Handle::pin(group).into_raw();
-        return Ok(());
+        return Ok(Charged::QUIETLY);
     }
-    group.try_charge_once_slow(bytes, missed).map(Charged::note).map_err(ChargeFailure::refused)
+    group.try_charge_once_slow(bytes, missed).map_err(ChargeFailure::refused)
 }
 
 /// A charge whose caller goes above the limit where it does not fit: reclaimers are asked, no group is cancelled, and no
 /// refusal is counted.
-pub(crate) fn charge_without_victims(
-    group: &'static Counter,
-    bytes: u64,
-    missed: Consume,
-) -> Result<(), ChargeFailure> {
+pub(crate) fn charge_without_victims(group: &'static Counter, bytes: u64, missed: Consume) -> Outcome {
     let plain = Plain { cancels: false, ..Plain::new(group, bytes, Patience::Others) };
     try_once(group, bytes, missed).or_else(|failure| plain.go_on(failure))
 }

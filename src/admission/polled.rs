@@ -3,7 +3,7 @@
 use std::ptr;
 use std::task::Waker;
 
-use crate::admission::attempt::{ChargeFailure, Pending};
+use crate::admission::attempt::{ChargeFailure, Outcome, Pending};
 use crate::admission::plain::{Patience, Plain, try_once};
 use crate::admission::wait::{ask_again_after, ask_reclaimers, decided, may_wait};
 use crate::counter::object::Counter;
@@ -14,7 +14,7 @@ use crate::thread::slot::Consume;
 
 /// What the first poll came to.
 pub(crate) enum Begun {
-    Ended(Result<(), ChargeFailure>),
+    Ended(Outcome),
     InLine(InLine),
 }
 
@@ -50,7 +50,7 @@ impl InLine {
     }
 
     /// How it ended, if it did.
-    pub(crate) fn poll(&mut self, waker: &Waker) -> Option<Result<(), ChargeFailure>> {
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Option<Outcome> {
         let decision = self.poll_line(waker)?;
         Some(decided(decision, false).map_err(ChargeFailure::count))
     }

@@ -2,7 +2,7 @@
 
 use std::ptr;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Progress};
+use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Outcome, Progress};
 use crate::admission::cancelling::cancel_for;
 use crate::admission::rounds::reclaim_for;
 use crate::counter::refusal::Refusal;
@@ -12,18 +12,18 @@ use crate::reclaim::repeat::ROUNDS_MAX;
 /// free anything; then the groups that can be cancelled there. The same at another level, where that one refuses then.
 /// Foreign code runs, on this thread, which holds no lock of ours.
 #[cold]
-pub(super) fn reclaim_and_retry(attempt: &impl Attempt, mut refusal: Refusal<'static>) -> Result<(), ChargeFailure> {
+pub(super) fn reclaim_and_retry(attempt: &impl Attempt, mut refusal: Refusal<'static>) -> Outcome {
     let mut efforts = Efforts::default();
     for _ in 0..ROUNDS_MAX {
         efforts.pending = None;
         refusal = match reclaim_for(attempt, refusal, &mut efforts) {
-            Progress::Charged => return Ok(()),
+            Progress::Charged(charged) => return Ok(charged),
             Progress::Failed(failure) => return Err(failure),
             Progress::Refused(refusal) => refusal,
         };
         let level = refusal.level;
         refusal = match cancel_for(attempt, refusal, &mut efforts) {
-            Progress::Charged => return Ok(()),
+            Progress::Charged(charged) => return Ok(charged),
             Progress::Failed(failure) => return Err(failure),
             Progress::Refused(refusal) => refusal,
         };

@@ -42,7 +42,7 @@ pub(super) fn reclaim_for(attempt: &impl Attempt, mut refusal: Refusal<'static>,
             return Progress::Failed(ChargeFailure::Offline);
         }
         refusal = match attempt.charge() {
-            Ok(()) => return Progress::Charged,
+            Ok(charged) => return Progress::Charged(charged),
             Err(again) => again,
         };
     }

@@ -3,8 +3,9 @@
 use std::ptr;
 use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, ChargeFailure};
+use crate::admission::attempt::{Attempt, ChargeFailure, Outcome};
 use crate::admission::retry::reclaim_and_retry;
+use crate::counter::charge::Charged;
 use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal;
 use crate::sync::{is_over, pause};
@@ -35,20 +36,16 @@ impl Attempt for Below {
         self.bytes
     }
 
-    fn charge(&self) -> Result<(), Refusal<'static>> {
-        self.counter.charge_below_slow(self.bytes, self.common)
+    /// A transfer is not delayed.
+    fn charge(&self) -> Result<Charged, Refusal<'static>> {
+        self.counter.charge_below_slow(self.bytes, self.common).map(|()| Charged::QUIETLY)
     }
 
     /// Not in line, where whole charges are made.
-    fn wait(
-        &self,
-        level: &'static Counter,
-        until: Instant,
-        more: &dyn Fn() -> bool,
-    ) -> Option<Result<(), ChargeFailure>> {
+    fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<Outcome> {
         while !is_over(until) && more() {
             if level.room(level.admits()) >= self.bytes && self.charge().is_ok() {
-                return Some(Ok(()));
+                return Some(Ok(Charged::QUIETLY));
             }
             pause();
         }
@@ -73,10 +70,9 @@ pub(crate) fn transfer(
     let common = new.path_to_root().find(|&level| is_above(level)).ok_or(TransferFailure::OtherTree)?;
     if bytes > 0 {
         let attempt = Below { counter: new, bytes, common };
-        attempt
-            .charge()
-            .or_else(|refusal| reclaim_and_retry(&attempt, refusal))
-            .map_err(|failure| TransferFailure::NotCharged { counter: new, failure: failure.count() })?;
+        if let Err(failure) = attempt.charge().or_else(|refusal| reclaim_and_retry(&attempt, refusal)) {
+            return Err(TransferFailure::NotCharged { counter: new, failure: failure.count() });
+        }
         from.uncharge_below_slow(bytes, common);
     }
     Ok(new)

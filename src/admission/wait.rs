@@ -3,7 +3,7 @@
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use crate::admission::attempt::{ChargeFailure, fits_ever};
+use crate::admission::attempt::{ChargeFailure, Outcome, fits_ever};
 use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal;
 use crate::hierarchy::group_tree;
@@ -27,9 +27,9 @@ pub(super) fn may_wait(bytes: u64, refusal: &Refusal<'_>) -> bool {
 }
 
 /// The decision as the attempt's result. `counted`: its failure has been.
-pub(super) fn decided(decision: Decision, counted: bool) -> Result<(), ChargeFailure> {
+pub(super) fn decided(decision: Decision, counted: bool) -> Outcome {
     match decision {
-        Decision::Granted => Ok(()),
+        Decision::Granted(charged) => Ok(charged),
         Decision::Full(level) => Err(ChargeFailure::Refused { refusal: level.refusal_now(), counted, pending: None }),
         Decision::Offline => Err(ChargeFailure::Offline),
         Decision::Cancelled => Err(ChargeFailure::Cancelled),

@@ -37,13 +37,7 @@ pub(crate) struct Charged {
 
 impl Charged {
     /// The walk left no level above its high.
-    const QUIETLY: Charged = Charged { over_high: 0 };
-
-    pub(crate) fn note(self) {
-        if self.over_high > 0 {
-            context::note_over_high(self.over_high);
-        }
-    }
+    pub(crate) const QUIETLY: Charged = Charged { over_high: 0 };
 }
 
 /// Whether a refusal calls the pressure hook first.

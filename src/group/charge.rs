@@ -11,6 +11,7 @@ use super::error::{ChargeError, SplitError};
 use super::handle::Group;
 use crate::admission::plain::{self, Patience};
 use crate::admission::transfer::{TransferFailure, transfer};
+use crate::counter::charge::Charged;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::pressure::throttle;
@@ -378,12 +379,21 @@ impl Group {
 #[cold]
 #[inline(never)]
 pub(super) fn try_charge_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
-    let counter = header.counter();
-    let charged = plain::charge(counter, bytes, missed, Patience::Others);
-    charged.map_err(|failure| ChargeError::new(failure, counter, bytes))?;
+    let charged = charge_slow(header, bytes, missed, Patience::Others)?;
     // The charge keeps the group.
-    throttle::sleep_after(counter);
+    throttle::sleep_after(header.counter(), charged);
     Ok(())
+}
+
+/// Makes a charge that did not hit. The caller delays the thread.
+pub(super) fn charge_slow(
+    header: &'static Header,
+    bytes: u64,
+    missed: Consume,
+    patience: Patience,
+) -> Result<Charged, ChargeError> {
+    let counter = header.counter();
+    plain::charge(counter, bytes, missed, patience).map_err(|failure| ChargeError::new(failure, counter, bytes))
 }
 
 // === The handles of charges of zero bytes ===

@@ -7,6 +7,7 @@ use super::charge::{Charge, try_charge_slow};
 use super::error::{ChargeError, LimitError};
 use super::events::Events;
 use super::handle::Group;
+use crate::admission::lowered;
 use crate::counter::credit;
 use crate::counter::object;
 use crate::counter::slow_path::slow_path;
@@ -254,7 +255,7 @@ impl GroupCounter<'_> {
     pub fn set_max(&self, limit: Limit) -> Result<u64, LimitError> {
         let excess = self.set_max_now(limit)?;
         // Reclaimers and victims give memory back and no other resource.
-        Ok(if self.counter.is_memory() { self.group.shrink_to_max() } else { excess })
+        Ok(if self.counter.is_memory() { lowered::shrink_to_max(self.group.first()) } else { excess })
     }
 
     /// Does what [`Group::set_max_now`] does.

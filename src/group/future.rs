@@ -10,6 +10,7 @@ use super::charge::Charge;
 use super::error::ChargeError;
 use super::handle::Group;
 use crate::admission::polled::{Begun, InLine, begin};
+use crate::counter::charge::Charged;
 use crate::pressure::delays::Alarm;
 use crate::pressure::throttle;
 use crate::reclaim::round::TIME_MAX;
@@ -72,9 +73,9 @@ impl ChargeFuture {
     }
 
     /// A walk has charged it. A delay may follow.
-    fn charged(&mut self) {
+    fn charged(&mut self, charged: Charged) {
         let charge = Charge::new(self.group.header, self.bytes);
-        let until = Instant::now() + throttle::delay_after(self.group.first(), false).min(TIME_MAX);
+        let until = Instant::now() + throttle::delay_after(self.group.first(), charged, false).min(TIME_MAX);
         self.state = State::Delayed { until, alarm: None, charge };
     }
 
@@ -119,7 +120,7 @@ impl Future for ChargeFuture {
             ended = in_line.poll(waker);
         }
         match ended {
-            Some(Ok(())) => self.charged(),
+            Some(Ok(charged)) => self.charged(charged),
             Some(Err(failure)) => {
                 self.state = State::Done;
                 return Poll::Ready(Err(ChargeError::new(failure, counter, bytes)));

@@ -3,10 +3,10 @@
 use crate::counter::marks;
 use std::time::Duration;
 
-use super::charge::Charge;
+use super::charge::{Charge, charge_slow};
 use super::error::{ChargeError, LimitError};
 use super::handle::Group;
-use crate::admission::plain::{self, Patience};
+use crate::admission::plain::Patience;
 use crate::hierarchy::limits::LimitKind;
 use crate::pressure::{high, throttle};
 use crate::thread::slot::Consume;
@@ -109,9 +109,8 @@ impl Group {
         let delay = match self.header.consume_open(bytes) {
             Consume::Hit => Duration::ZERO,
             missed => {
-                let charged = plain::charge(self.first(), bytes, missed, Patience::None);
-                charged.map_err(|failure| ChargeError::new(failure, self.first(), bytes))?;
-                throttle::delay_after(self.first(), false)
+                let charged = charge_slow(self.header, bytes, missed, Patience::None)?;
+                throttle::delay_after(self.first(), charged, false)
             }
         };
         Ok((Charge::new(self.header, bytes), delay))

@@ -1,6 +1,7 @@
 //! Limits that only count: an operator tries them out before they act.
 
 use super::handle::Group;
+use crate::admission::lowered;
 use crate::counter::slow_path::slow_path;
 use crate::pressure::observe;
 
@@ -31,7 +32,7 @@ impl Group {
     pub fn set_observe_only(&self, observe: bool) {
         slow_path(|_, _| observe::set(self.first(), observe));
         if !observe && !self.is_observe_only() {
-            self.shrink_all();
+            lowered::shrink_all(self.first());
         }
     }
 

@@ -5,23 +5,15 @@ use std::fmt;
 
 use super::error::ReclaimError;
 use super::handle::Group;
-use crate::admission::cancelling;
-use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::limits;
-use crate::hierarchy::limits::LimitKind;
-use crate::pressure::throttle;
 use crate::reclaim::reclaimer::Reclaimer;
-use crate::reclaim::repeat::{self, deadline, may_call_out};
-use crate::reclaim::round::Request;
-use crate::reclaim::{
-    Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimReport, effective, excess, registrations,
-};
+use crate::reclaim::repeat;
+use crate::reclaim::{Priority, Reclaim, ReclaimContext, ReclaimReport, effective, excess, registrations};
 use crate::sync::{Arc, model_failed};
 use crate::thread::context;
-use crate::units::Limit;
 
 /// The registration of a reclaimer with its group. The drop ends it, and may block: in async code drop it on another
 /// thread.
@@ -143,10 +135,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_reserve(&self, bytes: u64) {
-        slow_path(|_, _| {
-            let _limits = self.first().tree().stocks.lock();
-            self.first().set_reserve(bytes);
-        });
+        slow_path(|_, _| limits::set_reserve(self.first(), bytes));
     }
 
     /// Returns the bytes of [`set_reserve`](Self::set_reserve).
@@ -243,54 +232,4 @@ impl Group {
     pub fn effective_low(&self, root: &Group) -> u64 {
         effective::protected(self.first(), Protection::Low, root.first())
     }
-
-    /// Reclaims from each group whose max has moved and that is above it, and then cancels. Returns the bytes that this
-    /// group is above its own max afterwards.
-    pub(crate) fn shrink_to_max(&self) -> u64 {
-        let own = self.first();
-        let mut request = Request::new(ReclaimCause::Lowered, deadline(own));
-        let percents = slow_path(|_, _| own.tree().stocks.lock().percents);
-        if percents {
-            // A percentage of this max has moved with it.
-            let follows = |group: &Counter, kind| matches!(limits::set_to(group, kind), Limit::Percent(_));
-            for descendant in self.descendants() {
-                let group = descendant.first();
-                if follows(group, LimitKind::Max) {
-                    shrink(group, &mut request);
-                    cancel_excess(group);
-                }
-                if follows(group, LimitKind::High) {
-                    throttle::shrink_to_high(group);
-                }
-            }
-        }
-        shrink(own, &mut request);
-        cancel_excess(own)
-    }
-
-    /// Reclaims what is above a max, here and below, as far as reclaimers give it: limits that were only observed act
-    /// again.
-    pub(crate) fn shrink_all(&self) {
-        let mut request = Request::new(ReclaimCause::Lowered, deadline(self.first()));
-        for group in self.descendants().chain([self.clone()]) {
-            shrink(group.first(), &mut request);
-        }
-    }
-}
-
-/// Reclaims what is above a max, as long as reclaimers free something. For a max that is only observed it asks no
-/// group.
-fn shrink(group: &'static Counter, request: &mut Request) {
-    if !group.is_observed() {
-        repeat::shrink(group, request, || group.usage().saturating_sub(group.max()));
-    }
-}
-
-/// Cancels groups, where the policy chooses, while usage is above a max. Returns the bytes that remain above it.
-fn cancel_excess(group: &'static Counter) -> u64 {
-    let excess = || group.usage().saturating_sub(group.max());
-    if excess() > 0 && !group.is_observed() && may_call_out() {
-        cancelling::cancel_excess(group, excess);
-    }
-    excess()
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::charge::Charge;
+use super::charge::{Charge, charge_slow};
 use super::error::ChargeError;
 use super::future::ChargeFuture;
 use super::handle::Group;
@@ -58,9 +58,8 @@ impl Group {
             Consume::Hit => {}
             missed => {
                 let until = Instant::now().checked_add(time);
-                let charged = plain::charge(self.first(), bytes, missed, Patience::Until(until));
-                charged.map_err(|failure| ChargeError::new(failure, self.first(), bytes))?;
-                throttle::sleep_after(self.first());
+                let charged = charge_slow(self.header, bytes, missed, Patience::Until(until))?;
+                throttle::sleep_after(self.first(), charged);
             }
         }
         Ok(Charge::new(self.header, bytes))
@@ -98,7 +97,7 @@ impl Group {
         match self.header.consume_open(bytes) {
             Consume::Hit => {}
             missed => match plain::charge_without_victims(self.first(), bytes, missed) {
-                Ok(()) => throttle::sleep_after(self.first()),
+                Ok(charged) => throttle::sleep_after(self.first(), charged),
                 Err(ChargeFailure::Offline) => {
                     return Err(ChargeError::new(ChargeFailure::Offline, self.first(), bytes));
                 }

@@ -8,6 +8,7 @@ use crate::counter::handle;
 use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Stocks;
+use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::sync::Ordering;
 use crate::units::{Limit, Percent};
@@ -51,6 +52,17 @@ pub(crate) fn value(counter: &Counter, kind: LimitKind) -> u64 {
         LimitKind::Soft => marks::soft(counter),
         LimitKind::High => marks::high(counter),
     }
+}
+
+/// Whether a limit of the tree has been set to a percentage.
+pub(crate) fn any_percent(tree: &Tree) -> bool {
+    tree.stocks.lock().percents
+}
+
+/// Sets what a max keeps for charges that are made inside reclaim.
+pub(crate) fn set_reserve(counter: &Counter, bytes: u64) {
+    let _limits = counter.tree().stocks.lock();
+    counter.set_reserve(bytes);
 }
 
 /// The bytes that `limit` stands for at this counter now.

@@ -17,7 +17,7 @@ use crate::sync::stat_atomic::{AtomicBool, AtomicU64 as StatU64};
 use crate::sync::{AtomicU64, Ordering};
 use crate::thread::directory::Header;
 use crate::thread::slot::Consume;
-use crate::thread::{context, slow_path};
+use crate::thread::slow_path;
 
 /// The charge follows the figure once they are so many bytes apart.
 const STEP: u64 = 64 << 10;
@@ -220,7 +220,7 @@ impl Tree {
         let Home { group, bytes } = home;
         let now = self.own_bytes().total();
         let bytes = if now >= bytes.saturating_add(STEP) || bytes == 0 {
-            bytes + group.force_own(now - bytes)
+            bytes + group.force_slow(now - bytes, Consume::Miss)
         } else if bytes >= now.saturating_add(STEP) {
             group.give_back(bytes - now);
             now
@@ -234,7 +234,7 @@ impl Tree {
 impl Home {
     /// Move the charge to another group: charge that group first. Returns the bytes charged.
     fn move_to(self, next: Option<&Handle>) -> u64 {
-        let bytes = next.map_or(0, |group| group.force_own(self.bytes));
+        let bytes = next.map_or(0, |group| group.force_slow(self.bytes, Consume::Miss));
         self.group.give_back(self.bytes);
         bytes
     }
@@ -255,15 +255,6 @@ impl Home {
         let _ = above.charge_below_slow(self.bytes, above);
         counter.uncharge_below_slow(self.bytes, above);
         Home { group, ..self }
-    }
-}
-
-impl Counter {
-    /// A forced charge that delays no thread. Returns the bytes charged.
-    fn force_own(&self, bytes: u64) -> u64 {
-        let charged = self.force_slow(bytes, Consume::Miss);
-        context::take_over_high();
-        charged
     }
 }
 

@@ -14,6 +14,7 @@ use std::task::Waker;
 
 use smallvec::SmallVec;
 
+use crate::counter::charge::Charged;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
@@ -64,16 +65,14 @@ struct Waiter {
     budget: u64,
     /// What was decided. Then it is in no line.
     decided: Option<Decision>,
-    /// Units of the walk, where it left a level above its high: the waiter's thread is delayed for them.
-    over_high: u64,
     waker: Option<Foreign<Waker>>,
 }
 
 /// How a wait ends.
 #[derive(Clone, Copy)]
 pub(crate) enum Decision {
-    /// The bytes are charged.
-    Granted,
+    /// The bytes are charged. A delay above a high is the waiter's.
+    Granted(Charged),
     /// They can never fit below this level.
     Full(&'static Counter),
     /// The group went offline.
@@ -89,16 +88,6 @@ pub(crate) struct Ticket {
     /// The decision was returned.
     over: bool,
     group: Handle,
-}
-
-impl Waiter {
-    /// The waiter's thread takes the decision, and what comes with it.
-    fn into_decision(self) -> Option<Decision> {
-        if let Some(Decision::Granted) = self.decided {
-            context::note_over_high(self.over_high);
-        }
-        self.decided
-    }
 }
 
 // === A level's own words ===
@@ -166,9 +155,8 @@ pub(crate) fn length(level: &Counter) -> usize {
     slow_path(|_, _| table(level.tree()).lock().lines.get(&level.key()).map_or(0, |line| line.tickets.len()))
 }
 
-/// Charge `n` for a waiter. Never from a stock: none is open below. Returns the units of the walk where it left a level
-/// above its high.
-fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, ticket: u64) -> Result<u64, Refusal<'a>> {
+/// Charge `n` for a waiter. Never from a stock: none is open below.
+fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, ticket: u64) -> Result<Charged, Refusal<'a>> {
     // In transit, so that a thread that lowers a max waits for the walk (E5).
     let block = block.filter(|block| block.transit.is_over());
     if let Some(block) = block {
@@ -183,7 +171,7 @@ fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, ticket: u64
     if group.tree().audited {
         group.usage.audit_shared.charged_shared(n);
     }
-    Ok(over_high)
+    Ok(Charged { over_high })
 }
 
 // === impl Waiting: under the lock ===
@@ -295,12 +283,7 @@ impl Waiting {
             return true;
         }
         match charge_for(group, service.block, bytes, ticket) {
-            Ok(over_high) => {
-                if let Some(waiter) = self.waiters.get_mut(&ticket) {
-                    waiter.over_high = over_high;
-                }
-                self.decide(ticket, Decision::Granted, service.wakers);
-            }
+            Ok(charged) => self.decide(ticket, Decision::Granted(charged), service.wakers),
             Err(refusal) if ptr::eq(refusal.level, level) => return false,
             Err(refusal) => {
                 let other = refusal.level.header.counter();
@@ -372,7 +355,7 @@ pub(crate) fn enqueue(group: &'static Counter, bytes: u64, level: &'static Count
         let mut waiting = table(tree).lock();
         waiting.tickets += 1;
         let number = waiting.tickets;
-        let waiter = Waiter { group, bytes, level, budget: bytes, decided: None, over_high: 0, waker: None };
+        let waiter = Waiter { group, bytes, level, budget: bytes, decided: None, waker: None };
         waiting.waiters.insert(number, waiter);
         *waiting.groups.entry(group.key()).or_default() += 1;
         // E27: marked, then a look whether the group is offline.
@@ -408,7 +391,7 @@ impl Ticket {
                 std::mem::swap(&mut waiter.waker, &mut old);
                 return None;
             }
-            waiting.waiters.remove(&self.number)?.into_decision()
+            waiting.waiters.remove(&self.number)?.decided
         });
         self.over = decided.is_some();
         decided
@@ -448,7 +431,7 @@ impl Ticket {
             }
             Some(waiter)
         });
-        left.and_then(Waiter::into_decision)
+        left.and_then(|waiter| waiter.decided)
     }
 }
 
@@ -457,7 +440,7 @@ impl Drop for Ticket {
         if model_failed() {
             return;
         }
-        if let Some(Decision::Granted) = self.give_up() {
+        if let Some(Decision::Granted(_)) = self.give_up() {
             self.group.give_back(self.bytes);
         }
     }

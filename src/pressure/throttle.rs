@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
+use crate::counter::charge::Charged;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::events;
@@ -23,11 +24,11 @@ const RECLAIM_MIN: u64 = 32 * 4096;
 /// How often a thread that is delayed looks whether there is still reason for it.
 pub(crate) const LOOK: Duration = Duration::from_millis(10);
 
-/// After a charge that walked: reclaim where it left a level above high, which waits for the rounds of other threads
-/// or does not. Returns the delay that remains.
+/// After a charge that walked: reclaim where it, or an allocator's charge inside it, left a level above high. The
+/// reclaim waits for the rounds of other threads or does not. Returns the delay that remains.
 #[inline]
-pub(crate) fn delay_after(group: &'static Counter, waits: bool) -> Duration {
-    match context::take_over_high() {
+pub(crate) fn delay_after(group: &'static Counter, charged: Charged, waits: bool) -> Duration {
+    match charged.over_high.saturating_add(context::take_nested_over_high()) {
         0 => Duration::ZERO,
         bytes => throttle(group, bytes, waits),
     }
@@ -35,8 +36,8 @@ pub(crate) fn delay_after(group: &'static Counter, waits: bool) -> Duration {
 
 /// [`delay_after`], and sleep the delay.
 #[inline]
-pub(crate) fn sleep_after(group: &'static Counter) {
-    let delay = delay_after(group, true);
+pub(crate) fn sleep_after(group: &'static Counter, charged: Charged) {
+    let delay = delay_after(group, charged, true);
     if !delay.is_zero() {
         sleep_slow(group, delay);
     }
@@ -52,7 +53,7 @@ fn throttle(group: &'static Counter, bytes: u64, waits: bool) -> Duration {
     levels_above(group).for_each(|level| events::count_and_notify(level, Event::High));
     if slow_path::is_running() {
         // An allocator's charge: the one that it is part of is delayed.
-        context::note_over_high(bytes);
+        context::leave_over_high(bytes);
     }
     if !may_call_out() {
         return Duration::ZERO;

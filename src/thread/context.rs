@@ -17,15 +17,20 @@ struct Notes {
     hook: Cell<bool>,
     /// The ticket of the waiting charge that this thread makes; [`NEWCOMER`] where it charges for itself.
     ticket: Cell<u64>,
-    /// Units of a walk that has left a level above its high; 0 where no walk has.
-    over_high: Cell<u64>,
+    /// Units that an allocator inside a slow path has charged above a high: the delay is that of the outer charge.
+    nested_over_high: Cell<u64>,
     /// Depth of listeners and of wakers on this thread's stack.
     telling: Cell<u32>,
 }
 
 impl Notes {
     const fn new() -> Self {
-        Notes { hook: Cell::new(false), ticket: Cell::new(NEWCOMER), over_high: Cell::new(0), telling: Cell::new(0) }
+        Notes {
+            hook: Cell::new(false),
+            ticket: Cell::new(NEWCOMER),
+            nested_over_high: Cell::new(0),
+            telling: Cell::new(0),
+        }
     }
 }
 
@@ -70,17 +75,17 @@ pub(crate) fn is_no_later_than(ticket: u64) -> bool {
     with_notes(|notes| notes.ticket.get() <= ticket)
 }
 
-/// Notes that a walk of `units` has left a level above its high.
-pub(crate) fn note_over_high(units: u64) {
-    with_notes(|notes| notes.over_high.set(units));
+/// Leaves units that were charged above a high inside a slow path to the charge that the slow path is part of.
+pub(crate) fn leave_over_high(units: u64) {
+    with_notes(|notes| notes.nested_over_high.set(notes.nested_over_high.get().saturating_add(units)));
 }
 
-/// Takes the units that were noted: a second call returns 0.
+/// Takes the units that were left: a second call returns 0.
 #[inline]
-pub(crate) fn take_over_high() -> u64 {
-    with_notes(|notes| match notes.over_high.get() {
+pub(crate) fn take_nested_over_high() -> u64 {
+    with_notes(|notes| match notes.nested_over_high.get() {
         0 => 0,
-        _ => notes.over_high.replace(0),
+        _ => notes.nested_over_high.replace(0),
     })
 }
 

@@ -1,0 +1,81 @@
+//! Usage above a max that was lowered, or that acts again: reclaim, then victims.
+
+use crate::counter::handle::{Handle, pin_below};
+use crate::counter::object::Counter;
+use crate::counter::slow_path::slow_path;
+use crate::hierarchy::events;
+use crate::hierarchy::limits::{self, LimitKind};
+use crate::pressure::victims::{self, Choice, Excluded};
+use crate::pressure::{policy, throttle};
+use crate::reclaim::ReclaimCause;
+use crate::reclaim::repeat::{self, deadline, may_call_out};
+use crate::reclaim::round::Request;
+use crate::state::events::Event;
+use crate::sync::pause;
+use crate::units::Limit;
+
+/// The max of `group` was set, and percentages below have followed. Returns the bytes that it is above its max
+/// afterwards.
+pub(crate) fn shrink_to_max(group: &'static Counter) -> u64 {
+    let mut request = Request::new(ReclaimCause::Lowered, deadline(group));
+    if slow_path(|_, _| limits::any_percent(group.tree())) {
+        let follows = |below: &Counter, kind| matches!(limits::set_to(below, kind), Limit::Percent(_));
+        for below in slow_path(|_, _| pin_below(group)).iter().skip(1).map(Handle::counter) {
+            if follows(below, LimitKind::Max) {
+                shrink(below, &mut request);
+                cancel_excess(below);
+            }
+            if follows(below, LimitKind::High) {
+                throttle::shrink_to_high(below);
+            }
+        }
+    }
+    shrink(group, &mut request);
+    cancel_excess(group)
+}
+
+/// The limits of `group` and of all groups below act again after they were only observed.
+pub(crate) fn shrink_all(group: &'static Counter) {
+    let mut request = Request::new(ReclaimCause::Lowered, deadline(group));
+    let groups = slow_path(|_, _| pin_below(group));
+    groups.iter().skip(1).map(Handle::counter).chain([group]).for_each(|group| shrink(group, &mut request));
+}
+
+fn excess(group: &Counter) -> u64 {
+    group.usage().saturating_sub(group.max())
+}
+
+/// Reclaims what is above a max, as long as reclaimers free something. A max that is only observed asks no group.
+fn shrink(group: &'static Counter, request: &mut Request) {
+    if !group.is_observed() {
+        repeat::shrink(group, request, || excess(group));
+    }
+}
+
+/// Cancels one victim after another while usage is above a max. Returns the bytes that remain above it.
+fn cancel_excess(group: &'static Counter) -> u64 {
+    let goes_on = || excess(group) > 0 && may_call_out();
+    if group.is_observed() || !goes_on() || !policy::chooses(group) {
+        return excess(group);
+    }
+    events::count_and_notify(group, Event::Oom);
+    let mut excluded = Excluded::default();
+    while goes_on() {
+        let awaited = match victims::choose(group, None, excess(group), &mut excluded) {
+            Choice::Unsettled => {
+                victims::settle(group.tree());
+                continue;
+            }
+            Choice::NoCandidate | Choice::Asker | Choice::Room => break,
+            Choice::Awaited(awaited) => awaited,
+            Choice::Victim(mut victim) => {
+                victim.cancel();
+                victim.awaited
+            }
+        };
+        while excess(group) > 0 && victims::is_awaited(group.tree(), awaited) {
+            pause();
+        }
+    }
+    excess(group)
+}
