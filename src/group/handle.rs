@@ -13,7 +13,7 @@ use crate::thread::directory::Header;
 ///
 /// A group is in its parent from [`create`](Self::create) to [`offline`](Self::offline), whether or not a handle
 /// exists. [`Runtime::group`](crate::Runtime::group) finds it by its path. An offline group takes no charges, and it is
-/// gone with its last handle and its last [`Charge`].
+/// gone with its last handle and its last [`Charge`](crate::Charge).
 ///
 /// ```
 /// use memcg::{Limits, Runtime};
