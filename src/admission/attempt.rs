@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use crate::counter::charge::Charged;
 use crate::counter::config::USAGE_MAX;
 use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal;
+use crate::counter::walk::Charged;
 use crate::hierarchy::events;
 use crate::pressure::victims::Excluded;
 use crate::state::events::Event;

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use crate::admission::attempt::{Attempt, ChargeFailure, Outcome};
 use crate::admission::retry::reclaim_and_retry;
-use crate::counter::charge::Charged;
 use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal;
+use crate::counter::walk::Charged;
 use crate::sync::{is_over, pause};
 
 /// Why a charge is not moved.

@@ -6,7 +6,7 @@ use crate::counter::object::{Counter, SHARED};
 use crate::counter::refusal::Refusal;
 use crate::counter::slow_path::slow_path;
 use crate::counter::stocks;
-use crate::counter::walk::{Amount, Walked};
+use crate::counter::walk::{Amount, Charged, Walked};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
 use crate::thread::directory::Header;
@@ -25,19 +25,6 @@ struct Refilled {
     open: bool,
     /// Whether the walk was for a batch.
     stocked: bool,
-}
-
-/// What a charge that did not hit leaves to its caller.
-#[derive(Clone, Copy, Debug)]
-#[must_use]
-pub(crate) struct Charged {
-    /// Units of the walk where it left a level above its high; else 0.
-    pub(crate) over_high: u64,
-}
-
-impl Charged {
-    /// The walk left no level above its high.
-    pub(crate) const QUIETLY: Charged = Charged { over_high: 0 };
 }
 
 /// Whether a refusal calls the pressure hook first.

@@ -57,6 +57,19 @@ impl Walked {
     const FREE: Walked = Walked { margin: u64::MAX, over_high: 0, above_observed: false };
 }
 
+/// What a charge that did not hit leaves to its caller.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub(crate) struct Charged {
+    /// Units of the walk where it left a level above its high; else 0.
+    pub(crate) over_high: u64,
+}
+
+impl Charged {
+    /// The walk left no level above its high.
+    pub(crate) const QUIETLY: Charged = Charged { over_high: 0 };
+}
+
 /// Whether the charge needs all that a walk asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Amount {

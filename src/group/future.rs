@@ -10,7 +10,7 @@ use super::charge::Charge;
 use super::error::ChargeError;
 use super::handle::Group;
 use crate::admission::polled::{Begun, InLine, begin};
-use crate::counter::charge::Charged;
+use crate::counter::walk::Charged;
 use crate::pressure::delays::Alarm;
 use crate::pressure::throttle;
 use crate::reclaim::round::TIME_MAX;

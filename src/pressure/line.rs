@@ -14,13 +14,12 @@ use std::task::Waker;
 
 use smallvec::SmallVec;
 
-use crate::counter::charge::Charged;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::refusal::Refusal;
 use crate::counter::slow_path::slow_path;
-use crate::counter::walk::{Amount, Walked};
+use crate::counter::walk::{Amount, Charged, Walked};
 use crate::counter::watch::WAITING;
 use crate::hierarchy::group_tree;
 use crate::pressure::wakers::Wakers;

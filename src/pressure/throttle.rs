@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use crate::counter::charge::Charged;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::slow_path;
+use crate::counter::walk::Charged;
 use crate::hierarchy::events;
 use crate::pressure::delay::DELAY_MIN;
 use crate::pressure::high::{above, delay_of, levels_above, levels_that_delay};
