@@ -4,8 +4,8 @@ use std::fmt;
 
 use smallvec::SmallVec;
 
-use crate::hierarchy::group_tree;
 use super::handle::Group;
+use crate::hierarchy::group_tree;
 use crate::hierarchy::{node_stats, stats};
 use crate::numa::NodeId;
 use crate::stat::reading::Freshness;
