@@ -216,6 +216,11 @@ impl State {
         State(AtomicU64::new(HANDLES_STUCK - handles))
     }
 
+    /// Set the count as if so many handles had been forgotten.
+    pub(crate) fn forget_handles(&self) {
+        self.0.fetch_add(HANDLES_STUCK, Ordering::Relaxed);
+    }
+
     pub(crate) fn has_stuck(&self) -> bool {
         is_stuck(self.0.load(Ordering::Relaxed))
     }
@@ -223,26 +228,16 @@ impl State {
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
-    use std::sync::Arc;
-    use std::task::{Context, Poll, Waker};
-    use std::time::Duration;
-
     use super::*;
-    use crate::{Bytes, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
-
-    /// Set the count as if so many handles had been forgotten.
-    fn forget_handles(group: &Group) {
-        group.first().state().0.fetch_add(HANDLES_STUCK, Ordering::Relaxed);
-    }
 
     #[test]
-    fn a_count_that_sticks_is_that_of_a_living_object() {
+    fn a_count_that_sticks_is_that_of_an_object_in_use() {
         for handles in 0..3 {
             let state = State::before_it_sticks(handles);
             let of = state.generation();
             for _ in 0..5 {
                 assert!(state.try_pin(of), "alive");
-                assert!(!state.try_pin(Generation(of.0 + 1)), "of another life");
+                assert!(!state.try_pin(Generation(of.0 + 1)), "of another incarnation");
                 state.pin();
             }
             for _ in 0..20 {
@@ -251,46 +246,6 @@ mod tests {
             }
             assert!(state.has_stuck(), "for ever");
             assert_eq!((state.generation(), state.is_offline()), (of, false));
-        }
-    }
-
-    struct Gives(std::sync::Mutex<Option<crate::Charge>>);
-
-    impl Reclaim for Gives {
-        fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
-            self.0.lock().unwrap().take().map_or(0, |held| held.bytes())
-        }
-    }
-
-    #[test]
-    fn a_group_with_forgotten_handles_is_like_any_other() {
-        for batch in [0, 4_096] {
-            let runtime = Runtime::builder().batch(Bytes(batch)).build().unwrap();
-            let group = runtime.root().create("q", Limits::new().max(Limit::Bytes(100))).unwrap();
-            forget_handles(&group);
-            assert_eq!(runtime.find(group.id()), Some(group.clone()), "by its id");
-            // A thread that waits is served.
-            let held = group.try_charge(100).unwrap();
-            let mut waits = Box::pin(group.charge_async(60));
-            assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-            drop(held);
-            let Poll::Ready(Ok(charge)) = waits.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
-                panic!("nobody has served it");
-            };
-            // A reclaimer that can give is called.
-            let gives = Arc::new(Gives(std::sync::Mutex::new(Some(charge))));
-            let registration = group.register_reclaimer(gives, Priority::NORMAL);
-            assert_eq!(group.reclaim(60).unwrap().freed, 60);
-            let held = group.try_charge(100).unwrap();
-            assert!(group.charge_timeout(1, Duration::from_millis(1)).is_err());
-            drop((registration, waits, held));
-            assert_eq!(group.live(), 0);
-            // The object stays: dying, and it blocks no other group.
-            group.offline().unwrap();
-            drop(group);
-            assert_eq!(runtime.dying(), 1);
-            runtime.root().create("q", Limits::new()).unwrap();
-            assert!(runtime.verify().is_ok());
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::counter::credit;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::events;
-use crate::hierarchy::name;
+use crate::hierarchy::names;
 use crate::pressure::line;
 use crate::state::events::Event;
 use crate::sync::Ordering;
@@ -146,7 +146,7 @@ impl Row {
     fn of(group: &Counter, _credit: u64) -> Row {
         let waiting = line::length(group);
         Row {
-            path: name::path(group),
+            path: names::path(group),
             usage: group.usage(),
             max: group.max(),
             high: marks::high(group),

@@ -9,7 +9,7 @@ use crate::counter::retire;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::limits;
 use crate::hierarchy::limits::{LimitKind, NoLimitedAncestor};
-use crate::hierarchy::name;
+use crate::hierarchy::names;
 use crate::hierarchy::stats;
 use crate::lifecycle::create;
 use crate::lifecycle::create::NotCreated;
@@ -55,7 +55,7 @@ impl Group {
             return Err(fault(length));
         }
         // First, because it prefetches the name's bucket: in a table of a million groups that takes a while.
-        let hash = name::expect(group, name);
+        let hash = names::expect(group, name);
         if let Some(char) = fault_of_chars(name) {
             return Err(fault(char));
         }
@@ -109,7 +109,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn name(&self) -> &str {
-        name::of(self.first())
+        names::of(self.first())
     }
 
     /// Returns the names from the root to here, as in `/acme/q17`; the root is `/`. It works on a group that is
@@ -122,7 +122,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn path(&self) -> String {
-        name::path(self.first())
+        names::path(self.first())
     }
 
     /// Returns the group above, `None` for the root. It works on a group that is offline, too.

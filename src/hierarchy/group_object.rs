@@ -15,10 +15,10 @@ use crate::counter::make::{cache_of, is_made, made, new_counter};
 use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, CounterObject, InGroup, Links};
 use crate::hierarchy::group_tree::{self, GroupTree};
-use crate::hierarchy::name::Name;
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::stat::published::PublishedPlace;
+use crate::state::name::Name;
 use crate::sync::Shared;
 use crate::thread::objects;
 

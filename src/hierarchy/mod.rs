@@ -4,6 +4,6 @@ pub(crate) mod events;
 pub(crate) mod group_object;
 pub(crate) mod group_tree;
 pub(crate) mod limits;
-pub(crate) mod name;
+pub(crate) mod names;
 pub(crate) mod node_stats;
 pub(crate) mod stats;

@@ -14,9 +14,10 @@ use crate::counter::object::tree::Shard;
 use crate::counter::object::tree::Tree;
 use crate::hierarchy::group_object;
 use crate::hierarchy::group_tree::{self, GroupTree};
-use crate::hierarchy::name::{self, Name};
+use crate::hierarchy::names;
 use crate::pool::NoMemory;
 use crate::pressure::observe;
+use crate::state::name::Name;
 use crate::sync::{Arc, Ordering};
 
 /// Why a group was not created.
@@ -53,7 +54,7 @@ pub(crate) fn root_group(tree: &Arc<Tree>, configs: &[CounterConfig]) -> Result<
 }
 
 /// Create a group below `parent`, with a handle for the caller. The caller `sets` its counters up, and has
-/// [expected](crate::hierarchy::name::expect) its name.
+/// [expected](crate::hierarchy::names::expect) its name.
 pub(crate) fn create<E>(
     tree: &Tree,
     parent: &'static Counter,
@@ -101,7 +102,7 @@ fn link<E>(
     if group.incarnation().parent.is_some_and(|parent| parent.links().is_barred()) {
         return Err(NotCreated::Offline);
     }
-    if name::is_taken(shard, group) {
+    if names::is_taken(shard, group) {
         return Err(NotCreated::Taken);
     }
     tree.hierarchy.reserve(shard, group).map_err(|NoRoom(bytes)| NotCreated::Memory(bytes))?;

@@ -9,10 +9,8 @@ use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::slow_path;
 use crate::counter::verify::{Known, Verdict, verify};
-use crate::hierarchy::group_tree;
 use crate::page_counter::PageCounter;
 use crate::reclaim::effective;
-use crate::stat::coordinator::StatCounts;
 use crate::sync::barrier::BarrierState;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering};
@@ -420,12 +418,9 @@ impl fmt::Debug for PeakWindow {
     }
 }
 
-/// Reads the counts of a tree, with one load for each.
+/// Reads the counts of a tree, with one load for each. Those of statistics are zero: they are of groups.
 pub(crate) fn counts(tree: &Tree) -> Counts {
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-    let stat = |count: fn(&StatCounts) -> &AtomicU64| {
-        group_tree::if_groups(tree).map_or(0, |groups| read(count(&groups.stats.counts)))
-    };
     Counts {
         drains: read(&tree.counts.drains),
         drained: read(&tree.counts.drained),
@@ -434,11 +429,6 @@ pub(crate) fn counts(tree: &Tree) -> Counts {
         underflows: read(&tree.counts.underflows),
         overflows: read(&tree.counts.overflows),
         discarded: read(&tree.counts.discarded),
-        flushes: stat(|counts| &counts.flushes),
-        flush_visits: stat(|counts| &counts.visits),
-        stat_lists: stat(|counts| &counts.lists),
-        stat_unlists: stat(|counts| &counts.unlists),
-        foreign_stats: stat(|counts| &counts.foreign),
-        nested_stats: stat(|counts| &counts.nested),
+        ..Counts::default()
     }
 }

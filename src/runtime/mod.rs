@@ -22,15 +22,15 @@ use crate::counter::slow_path::slow_path;
 use crate::counter::verify::{Known, Verdict, verify};
 use crate::group::{Group, GroupId};
 use crate::hierarchy::stats;
-use crate::hierarchy::{group_tree, name};
+use crate::hierarchy::{group_tree, names};
 use crate::page_counter::Counts;
 use crate::page_counter::reading::counts;
 use crate::reclaim::excess;
 use crate::stat::Item;
 use crate::stat::coordinator::PERIOD;
-use crate::sync::Arc;
 use crate::sync::barrier::BarrierState;
 use crate::sync::lock::{Lock, Rank};
+use crate::sync::{Arc, Ordering};
 use flusher::Flusher;
 
 /// Owns a tree of groups and its configuration. Share it by reference or in an `Arc`. The drop may block: in async code
@@ -101,7 +101,7 @@ impl Runtime {
             return Some(self.root());
         }
         let child =
-            |group: Group, name| slow_path(|_, _| name::find(&self.tree, group.first(), name)).map(Group::from_handle);
+            |group: Group, name| slow_path(|_, _| names::find(&self.tree, group.first(), name)).map(Group::from_handle);
         names.split('/').try_fold(self.root(), child)
     }
 
@@ -284,7 +284,16 @@ impl Runtime {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn counts(&self) -> Counts {
-        counts(&self.tree)
+        let stats = &group_tree::shared(&self.tree).stats.counts;
+        Counts {
+            flushes: stats.flushes.load(Ordering::Relaxed),
+            flush_visits: stats.visits.load(Ordering::Relaxed),
+            stat_lists: stats.lists.load(Ordering::Relaxed),
+            stat_unlists: stats.unlists.load(Ordering::Relaxed),
+            foreign_stats: stats.foreign.load(Ordering::Relaxed),
+            nested_stats: stats.nested.load(Ordering::Relaxed),
+            ..counts(&self.tree)
+        }
     }
 
     /// Returns the barrier pair of charges and drains. Export it as a metric: [`BarrierState::Degraded`] does not go
@@ -325,8 +334,8 @@ impl fmt::Debug for Runtime {
 /// The path of a counter's group, after the counter's name where it is a further one.
 fn path_of(counter: &'static Counter) -> String {
     match group_tree::further_name(counter) {
-        Some(name) => format!("{name} of {}", name::path(counter)),
-        None => name::path(counter),
+        Some(name) => format!("{name} of {}", names::path(counter)),
+        None => names::path(counter),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::counter::credit;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::slow_path;
-use crate::hierarchy::name;
+use crate::hierarchy::names;
 use crate::hierarchy::stats;
 use crate::stat::Unit;
 use crate::stat::reading::Freshness;
@@ -71,7 +71,7 @@ impl TreeTable {
             let now = stats::read(group, Freshness::Stale);
             let written = all.iter().filter(|item| now.get(item.stat) != 0);
             TreeRow {
-                path: name::path(group),
+                path: names::path(group),
                 live: group.usage().saturating_sub(stocked),
                 stocked,
                 peak: group.peaks().ever(),

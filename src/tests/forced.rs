@@ -1,11 +1,15 @@
-//! Schedules that are forced by pause points, with real threads: each fails at once where its rule is broken.
+//! Schedules that pause points force, with real threads, and states that no test reaches from outside: each test fails
+//! at once where its rule is broken.
 
 use std::mem::ManuallyDrop;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
 use std::thread;
+use std::time::Duration;
 
 use crate::sync::at;
-use crate::{Bytes, Limits, Runtime};
+use crate::{Bytes, Charge, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
 
 /// E15. A guard loses its last byte before the claimer of its group reads usage, and takes a byte again after that. Its
 /// handle has come and gone: the mark *moved* tells the claimer, and the group stays.
@@ -43,4 +47,44 @@ fn a_guard_turns_over_while_its_group_is_claimed() {
     assert_eq!((runtime.root().usage(), runtime.dying()), (1, 1), "the guard keeps its group");
     drop(ManuallyDrop::into_inner(guard));
     assert_eq!((runtime.root().usage(), runtime.dying()), (0, 0));
+}
+
+struct Gives(Mutex<Option<Charge>>);
+
+impl Reclaim for Gives {
+    fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
+        self.0.lock().unwrap().take().map_or(0, |held| held.bytes())
+    }
+}
+
+#[test]
+fn a_group_with_forgotten_handles_is_like_any_other() {
+    for batch in [0, 4_096] {
+        let runtime = Runtime::builder().batch(Bytes(batch)).build().unwrap();
+        let group = runtime.root().create("q", Limits::new().max(Limit::Bytes(100))).unwrap();
+        group.first().state().forget_handles();
+        assert_eq!(runtime.find(group.id()), Some(group.clone()), "by its id");
+        // A thread that waits is served.
+        let held = group.try_charge(100).unwrap();
+        let mut waits = Box::pin(group.charge_async(60));
+        assert!(waits.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(held);
+        let Poll::Ready(Ok(charge)) = waits.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+            panic!("no thread has served it");
+        };
+        // A reclaimer that can give is called.
+        let gives = Arc::new(Gives(Mutex::new(Some(charge))));
+        let registration = group.register_reclaimer(gives, Priority::NORMAL);
+        assert_eq!(group.reclaim(60).unwrap().freed, 60);
+        let held = group.try_charge(100).unwrap();
+        assert!(group.charge_timeout(1, Duration::from_millis(1)).is_err());
+        drop((registration, waits, held));
+        assert_eq!(group.live(), 0);
+        // The object stays: dying, and it blocks no other group.
+        group.offline().unwrap();
+        drop(group);
+        assert_eq!(runtime.dying(), 1);
+        runtime.root().create("q", Limits::new()).unwrap();
+        assert!(runtime.verify().is_ok());
+    }
 }

@@ -1,12 +1,7 @@
 //! The name of a group among its siblings. A short name is in the group's own object.
 
 use std::ops::Deref;
-use std::ptr;
 
-use crate::counter::links::Hash;
-use crate::counter::object::Counter;
-use crate::counter::object::tree::{Shard, Tree};
-use crate::hierarchy::group_object;
 use crate::pool::NoMemory;
 
 /// The most bytes of a name that needs no memory of its own. With a length and a tag the whole has 24.
@@ -62,43 +57,6 @@ impl Deref for Name {
 }
 
 const _: () = assert!(size_of::<Name>() <= 24);
-
-/// The name of a counter's group.
-pub(crate) fn of(counter: &Counter) -> &str {
-    group_object::of(counter).name()
-}
-
-/// The names from the root to a group. They do not change, and a counter keeps its ancestors, so this takes no lock.
-pub(crate) fn path(counter: &Counter) -> String {
-    let names: Vec<&str> = counter.path_to_root().map(of).collect();
-    match names.len() {
-        0 | 1 => "/".to_string(),
-        _ => names.into_iter().rev().collect::<Vec<_>>().join("/"),
-    }
-}
-
-/// The hash of a child to be created. Prefetches the bucket that the search for its name reads. Takes no lock.
-pub(crate) fn expect(parent: &Counter, name: &str) -> Hash {
-    let hierarchy = &parent.tree().hierarchy;
-    let hash = hierarchy.hash_name(parent.first(), name);
-    hierarchy.expect(hash);
-    hash
-}
-
-/// The child of that name, with a handle for the caller. The caller keeps the parent.
-pub(crate) fn find(tree: &Tree, parent: &Counter, name: &str) -> Option<&'static Counter> {
-    tree.hierarchy.find(tree.hierarchy.hash_name(parent, name), |child| is_child(child, parent, name))
-}
-
-/// Whether the parent of a new group has a child of its name. The caller has locked the group's shard.
-pub(crate) fn is_taken(shard: &Shard, group: &Counter) -> bool {
-    let parent = group.incarnation().parent;
-    parent.is_some_and(|parent| shard.has(group, |child| is_child(child, parent, of(group))))
-}
-
-fn is_child(group: &Counter, parent: &Counter, name: &str) -> bool {
-    of(group) == name && group.incarnation().parent.is_some_and(|above| ptr::eq(above, parent))
-}
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
