@@ -75,12 +75,15 @@ pub use numa::{
 pub use page_counter::set::{CounterSet, SetStock};
 pub use page_counter::{Counts, PageCounter, PeakWindow};
 pub use pool::{PoolAlign, PoolRow, PoolTable};
-pub use pressure::listeners::Happened;
-pub use pressure::{Cancel, OnExhausted, OomPolicy, ParseOnExhaustedError};
-pub use reclaim::{Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass, ReclaimReport};
+pub use pressure::exhausted::{OnExhausted, ParseOnExhaustedError};
+pub use reclaim::report::ReclaimReport;
 pub use runtime::{BuildError, FlusherError, Runtime, RuntimeBuilder, TreeRow, TreeTable};
 pub use stat::{Item, Stat, Stats, Unit};
+pub use state::cancel::{Cancel, OomPolicy};
 pub use state::events::Event;
+pub use state::listeners::Happened;
+pub use state::reclaim_context::{Later, ReclaimCause, ReclaimContext, ReclaimPass};
+pub use state::reclaimer::{Priority, Reclaim};
 pub use sync::barrier::{BarrierMode, BarrierState};
 pub use units::{Bytes, Limit, ParseLimitError, ParseLimitErrorKind, Percent};
 

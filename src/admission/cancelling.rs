@@ -35,7 +35,7 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: Refusal<'static>, effo
             // Others may be in line for the room that there is: this one is behind them, and that is no reason to
             // refuse it.
             Choice::Room => {
-                let time = group_tree::shared(tree).reclaim.oom_time.min(TIME_MAX);
+                let time = group_tree::shared(tree).pressure.oom_time.min(TIME_MAX);
                 let turn = *turn.get_or_insert_with(|| Instant::now() + time);
                 if is_over(turn) {
                     break;

@@ -4,13 +4,14 @@ use crate::counter::handle::{Handle, pin_below};
 use crate::counter::object::Counter;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::events;
-use crate::hierarchy::limits::{self, LimitKind};
+use crate::hierarchy::limits;
 use crate::pressure::victims::{self, Choice, Excluded};
 use crate::pressure::{policy, throttle};
-use crate::reclaim::ReclaimCause;
 use crate::reclaim::repeat::{self, deadline, may_call_out};
 use crate::reclaim::round::Request;
 use crate::state::events::Event;
+use crate::state::limits::LimitKind;
+use crate::state::reclaim_context::ReclaimCause;
 use crate::sync::pause;
 use crate::units::Limit;
 

@@ -8,8 +8,9 @@ use crate::admission::plain::{Patience, Plain, try_once};
 use crate::admission::wait::{ask_again_after, ask_reclaimers, decided, may_wait};
 use crate::counter::object::Counter;
 use crate::pressure::delays::Alarm;
-use crate::pressure::line::{self, Decision, Ticket};
+use crate::pressure::line::{self, Ticket};
 use crate::reclaim::repeat::may_call_out;
+use crate::state::waiting::Decision;
 use crate::thread::slot::Consume;
 
 /// What the first poll came to.

@@ -6,8 +6,9 @@ use crate::counter::refusal::Refusal;
 use crate::hierarchy::events;
 use crate::reclaim::repeat::{ROUNDS_MAX, deadline, may_call_out, spare};
 use crate::reclaim::round::{Promises, Request};
-use crate::reclaim::{ReclaimCause, registrations, round};
+use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
+use crate::state::reclaim_context::ReclaimCause;
 use crate::sync::{is_over, pause};
 
 /// A round that frees this part of what is wanted counts this part: what came may have gone to others.

@@ -7,11 +7,13 @@ use crate::admission::attempt::{ChargeFailure, Outcome, fits_ever};
 use crate::counter::object::Counter;
 use crate::counter::refusal::Refusal;
 use crate::hierarchy::group_tree;
-use crate::pressure::line::{Decision, Ticket};
+use crate::pressure::line::Ticket;
 use crate::pressure::parking::{park_until, parked_waker};
 use crate::reclaim::repeat::{deadline, may_call_out};
 use crate::reclaim::round::Request;
-use crate::reclaim::{ReclaimCause, registrations, round};
+use crate::reclaim::{registrations, round};
+use crate::state::reclaim_context::ReclaimCause;
+use crate::state::waiting::Decision;
 use crate::sync::is_over;
 
 /// How often a charge looks whether a victim has more to give.

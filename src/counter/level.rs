@@ -120,7 +120,7 @@ impl Counter {
         // The ceiling may be of a later setting than `max`, so the reserve is at most what that setting wants.
         let kept = self.limits.ceiling.load(Ordering::Relaxed).saturating_sub(max);
         let reserve = kept.min(self.limits.reserve_wanted.load(Ordering::Relaxed));
-        let ahead = if self.limits.watched.is_for(WAITING) { self.first.load(Ordering::Relaxed) } else { 0 };
+        let ahead = if self.limits.watched.is_for(WAITING) { self.first_in_line.bytes() } else { 0 };
         let usage = usage.max(0).cast_unsigned();
         Refusal { level: self, open, usage, max: max.saturating_add(reserve), reserve, ahead }
     }

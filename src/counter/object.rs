@@ -16,15 +16,16 @@ use crate::counter::peak::Peaks;
 use crate::counter::protection::Protected;
 use crate::counter::watch::Watched;
 use crate::error::CounterId;
-use crate::hierarchy::limits::LIMIT_KINDS;
 use crate::pool::PoolAlign;
-use crate::reclaim::turns::NO_RING;
-use crate::state::events::EventCounts;
+use crate::state::events::EventsPlace;
+use crate::state::limits::Percents;
+use crate::state::oom::{LastDump, OomMarks};
+use crate::state::reclaim::RingPlace;
+use crate::state::service::NextServed;
+use crate::state::waiting::FirstInLine;
 use crate::sync::lock::{Lock, Rank};
-use crate::sync::stat_atomic::{
-    AtomicBool, AtomicPtr as StatPtr, AtomicU8, AtomicU32 as StatU32, AtomicU64 as StatU64,
-};
-use crate::sync::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU32 as StatU32, AtomicU64 as StatU64};
+use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::thread::audit::Cell as AuditCell;
 use crate::thread::directory::{Header, SlotIndex};
 
@@ -63,18 +64,15 @@ pub(crate) struct Counter {
     // Slow paths.
     /// The counter's index in `Stocks::opened`, plus 1; 0 while its stock is not counted as open.
     pub(crate) opened: AtomicU32,
-    /// Of the first counter of a group: its index in the rings of reclaim.
-    pub(crate) ring: StatU32,
+    pub(crate) ring: RingPlace,
     /// The stock is in the queue of pending closes.
     pub(crate) queued: AtomicBool,
     /// The last close could not finish: credit may be in transit.
     pub(crate) stuck: AtomicBool,
     /// More was uncharged than charged here: the stock stays closed.
     pub(crate) poisoned: AtomicBool,
-    /// What a charge that does not fit does: see `oom`.
-    pub(crate) oom: AtomicU8,
-    /// The percentages that limits were set to, plus 1; 0 where a limit was set to a number.
-    pub(crate) percents: [AtomicU8; LIMIT_KINDS],
+    pub(crate) oom: OomMarks,
+    pub(crate) percents: Percents,
     /// The thread that has charged here, or [`SHARED`]: see [`Counter::enter`].
     pub(crate) charger: AtomicU64,
     /// Units per refill while the stock is open; 0: the stock is off.
@@ -85,12 +83,8 @@ pub(crate) struct Counter {
     pub(crate) bound: StatU64,
     /// Usage above this delays charges; `u64::MAX`: never.
     pub(crate) high: StatU64,
-    /// The first waiter here: its ticket, 0 for none, its bytes, and what other threads may still charge before it.
-    pub(crate) first_ticket: StatU64,
-    pub(crate) first: StatU64,
-    pub(crate) pass: AtomicU64,
-    /// The time of the last rate-limited dump; 0: never.
-    pub(crate) dumped: StatU64,
+    pub(crate) first_in_line: FirstInLine,
+    pub(crate) dumped: LastDump,
 }
 
 // SAFETY: only `begin` and `end` write `incarnation`. Their caller took the object from the pool and has shown it to no
@@ -179,16 +173,14 @@ pub(crate) struct Usage {
     pub(crate) underflowed: StatU64,
     /// Audit cell of threads that have no block.
     pub(crate) audit_shared: AuditCell,
-    /// What happened to this group's limits and in its subtree; null before the first event. See `events`.
-    pub(crate) events: AtomicPtr<EventCounts>,
+    pub(crate) events: EventsPlace,
     /// The max as it was set, while the level is only observed and `limits.max` admits every charge.
     pub(crate) observed_max: StatU64,
     /// The front of the counter set that this counter is a member of.
     pub(crate) front: StatPtr<Counter>,
     /// The next counter that the same thread has to release.
     pub(crate) next_to_release: StatPtr<Counter>,
-    /// The next counter that the same thread has to serve.
-    pub(crate) next_served: StatPtr<Counter>,
+    pub(crate) next_served: NextServed,
     /// Units drained and not yet uncharged, within one drain.
     pub(crate) settled: StatU64,
     /// The counter's number in a walk over a `HierarchySnapshot`.
@@ -247,11 +239,11 @@ impl Counter {
                 underflows: StatU64::new(0),
                 underflowed: StatU64::new(0),
                 audit_shared: AuditCell::new(),
-                events: AtomicPtr::new(ptr::null_mut()),
+                events: EventsPlace::new(),
                 observed_max: StatU64::new(u64::MAX),
                 front: StatPtr::new(ptr::null_mut()),
                 next_to_release: StatPtr::new(ptr::null_mut()),
-                next_served: StatPtr::new(ptr::null_mut()),
+                next_served: NextServed::new(),
                 settled: StatU64::new(0),
                 mark: StatU32::new(0),
             }),
@@ -278,21 +270,19 @@ impl Counter {
             next,
             incarnation: UnsafeCell::new(None),
             opened: AtomicU32::new(0),
-            ring: StatU32::new(NO_RING),
+            ring: RingPlace::new(),
             queued: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
-            oom: AtomicU8::new(0),
-            percents: [const { AtomicU8::new(0) }; LIMIT_KINDS],
+            oom: OomMarks::new(),
+            percents: Percents::new(),
             charger: AtomicU64::new(0),
             batch: StatU64::new(0),
             touched: StatU64::new(0),
             bound: StatU64::new(0),
             high: StatU64::new(u64::MAX),
-            first_ticket: StatU64::new(0),
-            first: StatU64::new(0),
-            pass: AtomicU64::new(0),
-            dumped: StatU64::new(0),
+            first_in_line: FirstInLine::new(),
+            dumped: LastDump::new(),
         }
     }
 
@@ -319,6 +309,12 @@ impl Counter {
             && self.usage() == 0
             && [&self.touched, &self.bound].into_iter().all(|figure| figure.load(Ordering::Relaxed) == 0)
             && !self.is_open()
+            && self.ring.is_clean()
+            && self.oom.is_clean()
+            && self.dumped.is_clean()
+            && self.percents.is_clean()
+            && self.first_in_line.is_clean()
+            && self.usage.events.is_clean()
     }
 
     /// End the incarnation: the object is as new, ready for the pool. No thread uses it any more. The caller may drop
@@ -341,16 +337,15 @@ impl Counter {
         watched.reset();
         self.limits.soft.store(u64::MAX, Ordering::Relaxed);
         self.high.store(u64::MAX, Ordering::Relaxed);
-        self.oom.store(0, Ordering::Relaxed);
-        self.dumped.store(0, Ordering::Relaxed);
+        self.oom.reset();
+        self.dumped.reset();
+        self.percents.reset();
+        self.ring.reset();
         self.limits.tight.store(false, Ordering::Relaxed);
         self.poisoned.store(false, Ordering::Relaxed);
         self.links().children.store(0, Ordering::Relaxed);
         self.stuck.store(false, Ordering::Relaxed);
         self.set_front(None);
-        for percent in &self.percents {
-            percent.store(0, Ordering::Relaxed);
-        }
         let figures =
             [&self.touched, &self.bound, &self.usage.failcnt, &self.usage.underflows, &self.usage.underflowed];
         let Limits { forced_total, reserve_wanted, .. } = &self.limits;
@@ -358,7 +353,6 @@ impl Counter {
             figure.store(0, Ordering::Relaxed);
         }
         self.usage.audit_shared.reset();
-        self.ring.store(NO_RING, Ordering::Relaxed);
         // SAFETY: see `Sync`.
         unsafe { (*self.incarnation.get()).take() }
     }

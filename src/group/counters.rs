@@ -13,8 +13,8 @@ use crate::counter::object;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::group_tree;
 use crate::hierarchy::limits;
-use crate::hierarchy::limits::LimitKind;
 use crate::page_counter::PeakWindow;
+use crate::state::limits::LimitKind;
 use crate::thread::slot::Consume;
 use crate::units::Limit;
 

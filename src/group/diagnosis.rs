@@ -13,7 +13,6 @@ use crate::hierarchy::events;
 use crate::hierarchy::names;
 use crate::pressure::line;
 use crate::state::events::Event;
-use crate::sync::Ordering;
 use crate::thread::slow_path;
 use crate::units::{Bytes, Limit};
 
@@ -113,10 +112,7 @@ impl Group {
         static BEGUN: OnceLock<Instant> = OnceLock::new();
         let now = u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX);
         let every = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
-        // 0: never.
-        let due = |last: u64| (last == 0 || now - last.min(now) >= every).then_some(now.max(1));
-        self.first().dumped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due).ok()?;
-        Some(self.diagnose())
+        self.first().dumped.is_due(now, every).then(|| self.diagnose())
     }
 }
 

@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use super::handle::Group;
 use crate::counter::object::Counter;
 use crate::hierarchy::events;
-use crate::pressure::listeners::{self, Happened, ListenerGuard};
+use crate::pressure::listeners::{self, ListenerGuard};
 use crate::pressure::parking::{park_until, parked_waker};
 use crate::state::events::Event;
+use crate::state::listeners::Happened;
 
 /// How often each event had happened when these counts were read. From there on a caller can wait for the next one.
 ///

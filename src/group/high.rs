@@ -7,8 +7,8 @@ use super::charge::{Charge, charge_slow};
 use super::error::{ChargeError, LimitError};
 use super::handle::Group;
 use crate::admission::plain::Patience;
-use crate::hierarchy::limits::LimitKind;
 use crate::pressure::{high, throttle};
+use crate::state::limits::LimitKind;
 use crate::thread::slot::Consume;
 use crate::units::Limit;
 

@@ -3,9 +3,10 @@
 use std::fmt;
 
 use super::handle::Group;
-use crate::pressure::cancel::{Cancel, OomPolicy};
-use crate::pressure::policy::{self, EXEMPT, TOGETHER};
+use crate::pressure::policy::marks;
 use crate::pressure::victims::{self, HookGuard};
+use crate::state::cancel::{Cancel, OomPolicy};
+use crate::state::oom::{EXEMPT, TOGETHER};
 
 /// The registration of a cancel hook with its group. The drop ends it, and may block: in async code drop it on another
 /// thread.
@@ -56,7 +57,7 @@ impl Group {
     ///
     /// See [`OomPolicy`] for an example.
     pub fn set_oom_policy(&self, policy: OomPolicy) {
-        policy::set_own(self.first(), policy);
+        marks(self.first()).set_policy(policy);
     }
 
     /// Returns the group's own policy, as it was set.
@@ -66,7 +67,7 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn oom_policy(&self) -> OomPolicy {
-        policy::own(self.first())
+        marks(self.first()).policy()
     }
 
     /// Registers `hook`, to be called when this group is chosen to give its memory back. The hook tells the work in
@@ -97,12 +98,12 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn set_oom_group(&self, together: bool) {
-        policy::set_mark(self.first(), TOGETHER, together);
+        marks(self.first()).set(TOGETHER, together);
     }
 
     /// Returns the setting of [`set_oom_group`](Self::set_oom_group).
     pub fn oom_group(&self) -> bool {
-        policy::has_mark(self.first(), TOGETHER)
+        marks(self.first()).has(TOGETHER)
     }
 
     /// Sets whether this group and all groups below it are never cancelled, not even with the subtree that they are in.
@@ -116,11 +117,11 @@ impl Group {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn set_oom_exempt(&self, exempt: bool) {
-        policy::set_mark(self.first(), EXEMPT, exempt);
+        marks(self.first()).set(EXEMPT, exempt);
     }
 
     /// Returns the group's own setting of [`set_oom_exempt`](Self::set_oom_exempt).
     pub fn oom_exempt(&self) -> bool {
-        policy::has_mark(self.first(), EXEMPT)
+        marks(self.first()).has(EXEMPT)
     }
 }

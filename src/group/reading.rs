@@ -8,8 +8,8 @@ use crate::counter::credit;
 use crate::counter::marks;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::limits;
-use crate::hierarchy::limits::LimitKind;
 use crate::page_counter::PeakWindow;
+use crate::state::limits::LimitKind;
 use crate::units::Limit;
 
 // === impl Group: limits ===

@@ -9,9 +9,11 @@ use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::limits;
-use crate::reclaim::reclaimer::Reclaimer;
 use crate::reclaim::repeat;
-use crate::reclaim::{Priority, Reclaim, ReclaimContext, ReclaimReport, effective, excess, registrations};
+use crate::reclaim::report::ReclaimReport;
+use crate::reclaim::{effective, excess, registrations};
+use crate::state::reclaim_context::ReclaimContext;
+use crate::state::reclaimer::{Priority, Reclaim, Reclaimer};
 use crate::sync::{Arc, model_failed};
 use crate::thread::context;
 

@@ -8,13 +8,15 @@ use crate::counter::object::Counter;
 use crate::counter::retire;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::limits;
-use crate::hierarchy::limits::{LimitKind, NoLimitedAncestor};
+use crate::hierarchy::limits::NoLimitedAncestor;
 use crate::hierarchy::names;
 use crate::hierarchy::stats;
 use crate::lifecycle::create;
 use crate::lifecycle::create::NotCreated;
 use crate::lifecycle::offline;
+use crate::lifecycle::own_bytes;
 use crate::stat::visits::Unlist;
+use crate::state::limits::LimitKind;
 use crate::units::Limit;
 
 impl Group {
@@ -80,7 +82,7 @@ impl Group {
             slow_path(|_, _| retire::settle(group.tree()));
             created = create();
         }
-        group.tree().own_may_have_changed();
+        own_bytes::may_have_changed(group.tree());
         created.map(Group::from_handle).map_err(|why| match why {
             NotCreated::Offline => CreateError::Offline { parent: parent(), name: name.into() },
             NotCreated::Taken => CreateError::Taken { parent: parent(), name: name.into() },
@@ -212,7 +214,7 @@ impl Group {
         gone.map_err(|HasChildren(children)| OfflineError { group: self.clone(), children })?;
         // What threads write from here on goes up with a later flush, or with the release.
         stats::flush(self.first(), Unlist::Never);
-        self.first().tree().own_has_gone_offline(self.first());
+        own_bytes::group_went_offline(self.first());
         Ok(())
     }
 
@@ -229,7 +231,7 @@ impl Group {
     pub fn offline_tree(&self) {
         slow_path(|_, _| offline::offline_tree(self.first().tree(), self.first()));
         stats::flush(self.first(), Unlist::Never);
-        self.first().tree().own_has_changed();
+        own_bytes::has_changed(self.first().tree());
     }
 
     /// Returns whether the group is offline. One load.

@@ -8,7 +8,7 @@ use super::future::ChargeFuture;
 use super::handle::Group;
 use crate::admission::attempt::ChargeFailure;
 use crate::admission::plain::{self, Patience};
-use crate::pressure::OnExhausted;
+use crate::pressure::exhausted::OnExhausted;
 use crate::pressure::{line, throttle};
 use crate::thread::slot::Consume;
 

@@ -3,31 +3,22 @@
 //! Most groups never have an event. The counts are an object of a pool. A thread takes it with the first event of the
 //! group or of a group below. So counting does not enter the process's allocator, which may be the code that charges.
 //!
-//! Edges: E26 (an event/a listener), E40 (counts are made/read).
+//! Edge: E26 (an event/a listener).
 
-use crate::state::service::{self, LISTENS};
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::group_tree;
-use crate::pool::shape::{Kind, Shape};
-use crate::pool::{Cache, PoolAlign, cache};
-use crate::state::events::{Event, EventCounts};
-use crate::sync::{AtomicPtr, Ordering, Shared, fence_after_exchange};
+use crate::pool::Cache;
+use crate::state::events::{Event, EventCounts, EventsPlace};
+use crate::state::service::{self, LISTENS};
+use crate::sync::{Ordering, Shared, fence_after_exchange};
 use crate::thread::{objects, slow_path};
 
-/// The cache that counts of events are taken from.
-pub(crate) fn event_cache(align: PoolAlign) -> Shared<Cache> {
-    #[allow(unsafe_code)]
-    unsafe fn unmake(_: NonNull<u8>) {}
-    cache(Shape { kind: Kind::Events, asked: size_of::<EventCounts>(), align, node: None }, unmake)
-}
-
-/// The group's counts; null before its first event.
-fn pointer(group: &Counter) -> &AtomicPtr<EventCounts> {
-    &group.usage.events
+fn place(of: &Counter) -> &EventsPlace {
+    &of.usage.events
 }
 
 /// `None` in a tree of counters that are no groups: they have no events.
@@ -68,13 +59,8 @@ pub(crate) fn read(group: &Counter, event: Event, local: bool) -> u64 {
     counts(group).map_or(0, of)
 }
 
-#[allow(unsafe_code)]
 pub(crate) fn counts(group: &Counter) -> Option<&EventCounts> {
-    // SeqCst (E26): as for the counts themselves. Acquire (E40): a thread that finds the counts finds them made. Both
-    // pair with `make_counts`.
-    let counts = pointer(group).load(Ordering::SeqCst);
-    // SAFETY: an object of the pool, which never goes; the group has it until `forget`, and the caller keeps the group.
-    unsafe { counts.as_ref() }
+    place(group).get()
 }
 
 fn counts_or_make<'a>(group: &'a Counter, cache: &Cache) -> Option<&'a EventCounts> {
@@ -93,9 +79,7 @@ fn make_counts<'a>(group: &'a Counter, cache: &Cache) -> Option<&'a EventCounts>
         let made = object.first::<EventCounts>();
         // SAFETY: of that size and alignment, and this thread's alone.
         unsafe { made.write(EventCounts::new(object.number)) };
-        // SeqCst (E26): before the count; pairs with `counts`. Release (E40): after all is made.
-        let first = pointer(group).compare_exchange(ptr::null_mut(), made.as_ptr(), Ordering::SeqCst, Ordering::SeqCst);
-        if first.is_ok() {
+        if place(group).set_first(made) {
             group_tree::of(group).event_counts.fetch_add(1, Ordering::Relaxed);
         } else {
             put_back(cache, made);
@@ -121,9 +105,7 @@ pub(crate) fn prepare_root(root: &Counter) {
 
 /// Gives the counts of a group that is gone back to the pool.
 pub(crate) fn forget(group: &Counter) {
-    if let (Some(cache), Some(counts)) = (event_cache_of(group.tree()), counts(group)) {
-        let counts = NonNull::from(counts);
-        pointer(group).store(ptr::null_mut(), Ordering::Relaxed);
+    if let (Some(cache), Some(counts)) = (event_cache_of(group.tree()), place(group).take()) {
         put_back(cache, counts);
         group_tree::of(group).event_counts.fetch_sub(1, Ordering::Relaxed);
     }

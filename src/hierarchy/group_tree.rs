@@ -2,18 +2,18 @@
 
 use std::ptr;
 
-use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
-use crate::hierarchy::events::event_cache;
-use crate::lifecycle::own_bytes::Own;
 use crate::numa::config::Numa;
 use crate::pool::{Cache, PoolAlign};
-use crate::pressure::line::Waiting;
-use crate::pressure::listeners::Listeners;
-use crate::pressure::victims::Oom;
-use crate::reclaim::shared::{ReclaimConfig, ReclaimShared};
 use crate::stat::coordinator::Coordinator;
+use crate::state::events::event_cache;
+use crate::state::listeners::Listeners;
+use crate::state::oom::Oom;
+use crate::state::own_bytes::Own;
+use crate::state::pressure::PressureConfig;
+use crate::state::reclaim::{ReclaimConfig, ReclaimShared};
+use crate::state::waiting::Waiting;
 use crate::sync::Shared;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
@@ -35,7 +35,8 @@ pub(crate) struct GroupTree {
     /// Counters that have counts of events.
     pub(crate) event_counts: AtomicU64,
     pub(crate) reclaim: ReclaimConfig,
-    pub(crate) reclaim_shared: ReclaimShared<(&'static Counter, Generation)>,
+    pub(crate) pressure: PressureConfig,
+    pub(crate) reclaim_shared: ReclaimShared,
     /// Charges that wait for room.
     pub(crate) waiting: Lock<Waiting>,
     /// Threads that wait for events, and listeners.
@@ -52,6 +53,7 @@ pub(crate) struct GroupConfig {
     pub(crate) groups_max: u32,
     pub(crate) stats: Coordinator,
     pub(crate) reclaim: ReclaimConfig,
+    pub(crate) pressure: PressureConfig,
     pub(crate) numa: Numa,
 }
 
@@ -65,7 +67,7 @@ pub(crate) struct CounterDecl {
 
 impl GroupTree {
     pub(crate) fn new(config: GroupConfig) -> GroupTree {
-        let GroupConfig { pool_align, further, groups_max, stats, reclaim, numa } = config;
+        let GroupConfig { pool_align, further, groups_max, stats, reclaim, pressure, numa } = config;
         GroupTree {
             further,
             groups_max,
@@ -76,6 +78,7 @@ impl GroupTree {
             events: event_cache(pool_align),
             event_counts: AtomicU64::new(0),
             reclaim,
+            pressure,
             reclaim_shared: ReclaimShared::new(),
             waiting: Lock::new(Rank::Waiting, Waiting::default()),
             listeners: Lock::new(Rank::Bookkeeping, Listeners::default()),

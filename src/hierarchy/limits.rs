@@ -10,36 +10,23 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::Stocks;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
-use crate::sync::Ordering;
+use crate::state::limits::{LimitKind, Percents};
 use crate::units::{Limit, Percent};
-
-/// The limits that can be set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LimitKind {
-    Max,
-    Min,
-    Low,
-    Soft,
-    High,
-}
-
-/// The number of limits.
-pub(crate) const LIMIT_KINDS: usize = 5;
 
 /// The limit is this percentage, and no ancestor has a max.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoLimitedAncestor(pub(crate) Percent);
 
+fn percents(of: &Counter) -> &Percents {
+    &of.percents
+}
+
 /// A limit as it was set.
 pub(crate) fn set_to(counter: &Counter, kind: LimitKind) -> Limit {
-    // `percents` has 0 for a number, else the percentage plus 1.
-    if let Some(percent) = counter.percents[kind as usize].load(Ordering::Relaxed).checked_sub(1).and_then(Percent::new)
-    {
-        return Limit::Percent(percent);
-    }
-    match value(counter, kind) {
-        u64::MAX => Limit::Max,
-        bytes => Limit::Bytes(bytes),
+    match (percents(counter).get(kind), value(counter, kind)) {
+        (Some(percent), _) => Limit::Percent(percent),
+        (None, u64::MAX) => Limit::Max,
+        (None, bytes) => Limit::Bytes(bytes),
     }
 }
 
@@ -78,11 +65,8 @@ fn resolve(counter: &Counter, limit: Limit) -> Result<u64, NoLimitedAncestor> {
 }
 
 fn note_percent(counter: &Counter, kind: LimitKind, limit: Limit) {
-    let percent = match limit {
-        Limit::Percent(percent) => percent.get() + 1,
-        Limit::Bytes(_) | Limit::Max => 0,
-    };
-    counter.percents[kind as usize].store(percent, Ordering::Relaxed);
+    let percent = if let Limit::Percent(percent) = limit { Some(percent) } else { None };
+    percents(counter).set(kind, percent);
 }
 
 /// Sets a limit of a counter that is not linked yet: no thread charges it.
@@ -144,7 +128,7 @@ fn apply(stocks: &mut Stocks, counter: &'static Counter, kind: LimitKind, bytes:
 fn follow(stocks: &mut Stocks, top: &'static Counter) {
     for kept in handle::pin_below(top).iter().skip(1) {
         let counter = kept.counter();
-        for kind in [LimitKind::Max, LimitKind::Min, LimitKind::Low, LimitKind::Soft, LimitKind::High] {
+        for kind in LimitKind::ALL {
             let as_set = set_to(counter, kind);
             if let Limit::Percent(_) = as_set
                 && let Ok(bytes) = resolve(counter, as_set)

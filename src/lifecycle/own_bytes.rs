@@ -6,15 +6,16 @@
 //!
 //! Edge: E38 (a thread that updates/a thread that comes meanwhile).
 
+use std::{iter, ptr};
+
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::group_tree;
 use crate::reclaim::rings;
-use crate::sync::lock::{Lock, Rank};
-use crate::sync::stat_atomic::{AtomicBool, AtomicU64 as StatU64};
-use crate::sync::{AtomicU64, Ordering};
+use crate::state::own_bytes::{Books, Home, Own};
+use crate::sync::Ordering;
 use crate::thread::directory::Header;
 use crate::thread::slot::Consume;
 use crate::thread::slow_path;
@@ -67,203 +68,151 @@ impl OwnBytes {
     }
 }
 
-/// The group that a tree's own bytes are charged to, and the thread that updates the charge.
-pub(crate) struct Own {
-    /// Whether a group has the charge.
-    on: AtomicBool,
-    /// Updates asked for since a thread began one; 0: no thread updates the charge.
-    asked: AtomicU64,
-    /// Groups that have been created or released.
-    calls: StatU64,
-    books: Lock<Books>,
+fn own(of: &Tree) -> &Own {
+    &group_tree::shared(of).own
 }
 
-impl Own {
-    pub(crate) fn new() -> Own {
-        Own {
-            on: AtomicBool::new(false),
-            asked: AtomicU64::new(0),
-            calls: StatU64::new(0),
-            books: Lock::new(Rank::Bookkeeping, Books::default()),
+// === The figure ===
+
+/// The bytes that the tree and its threads take. Takes the tree's lock, those of its shards and others in turn; visits
+/// each thread's block once.
+pub(crate) fn figure(tree: &Tree) -> OwnBytes {
+    slow_path(|_, _| {
+        let (groups, tables) = tree.hierarchy.sizes();
+        OwnBytes {
+            pools: pool_bytes(tree, groups),
+            slots: tree.registry.bytes(),
+            cells: group_tree::shared(tree).stats.bytes(),
+            tables: tables + tree.stocks.lock().bytes() + rings::lock(tree).bytes(),
+        }
+    })
+}
+
+fn pool_bytes(tree: &Tree, groups: u64) -> u64 {
+    let shared = group_tree::shared(tree);
+    let counters = 1 + shared.further.len() as u64;
+    let headers = (groups + tree.pool.free()) * counters * size_of::<Header>() as u64;
+    let events = shared.events.bytes(shared.event_counts.load(Ordering::Relaxed));
+    let names = shared.name_bytes.load(Ordering::Relaxed);
+    tree.pool.bytes(groups) + headers + events + shared.stats.published_bytes() + names
+}
+
+// === The charge ===
+
+/// Charge the figure to `group` from here on, or to no group.
+pub(crate) fn charge_to(tree: &Tree, group: Option<&'static Counter>) {
+    own(tree).on.store(group.is_some(), Ordering::Relaxed);
+    let before = own(tree).books.lock().next.replace(group.map(Handle::pin));
+    // Dropped without the lock: it may be the last handle.
+    drop(before);
+    update(tree);
+}
+
+/// Check the figure now and then: a group has been created or released.
+#[inline]
+pub(crate) fn may_have_changed(tree: &Tree) {
+    let own = own(tree);
+    if own.on.load(Ordering::Relaxed) && own.calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(CALLS) {
+        update(tree);
+    }
+}
+
+/// Bring the charge up to date where `group`, which went offline, may have it: its ancestor gets the charge at once.
+#[inline]
+pub(crate) fn group_went_offline(group: &Counter) {
+    let tree = group.tree();
+    // While a thread updates the charge, that thread has taken the entry out.
+    let may_have_it = |own: &Own| own.books.lock().home.as_ref().is_none_or(|home| ptr::eq(&*home.group, group));
+    if own(tree).on.load(Ordering::Relaxed) && may_have_it(own(tree)) {
+        update(tree);
+    } else {
+        may_have_changed(tree);
+    }
+}
+
+/// Bring the charge up to date: much may have changed, the group that has the charge among it.
+#[inline]
+pub(crate) fn has_changed(tree: &Tree) {
+    if own(tree).on.load(Ordering::Relaxed) {
+        update(tree);
+    }
+}
+
+/// Bring the charge up to date, or leave that to the thread that is about to.
+#[cold]
+fn update(tree: &Tree) {
+    let asked_for = &own(tree).asked;
+    // An allocator may charge, or a listener run, inside a slow path: the caller outside of it updates the charge.
+    // AcqRel (E38): pairs with itself and with the exchange below. A thread that is not the first leaves all before
+    // this to the first one.
+    if slow_path::is_running() || asked_for.fetch_add(1, Ordering::AcqRel) > 0 {
+        return;
+    }
+    let mut asked = 1;
+    loop {
+        update_alone(tree);
+        // AcqRel (E38): another thread has asked meanwhile: again. A thread that asks after this updates the charge
+        // itself.
+        match asked_for.compare_exchange(asked, 0, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return,
+            Err(now) => asked = now,
         }
     }
 }
 
-impl Own {
-    /// Whether `group` may have the charge. True while a thread updates the charge, which has taken the entry out.
-    fn may_be_with(&self, group: &Counter) -> bool {
-        self.books.lock().home.as_ref().is_none_or(|home| std::ptr::eq(home.group.counter(), group))
+/// The update itself, by one thread at a time, which holds no lock.
+fn update_alone(tree: &Tree) {
+    let Books { mut home, next } = std::mem::take(&mut *own(tree).books.lock());
+    if let Some(next) = next {
+        let bytes = home.take().map_or(0, |home| move_to(home, next.as_deref()));
+        home = next.map(|group| Home { group, bytes });
     }
+    let home = home.map(|home| follow_figure(tree, into_online(home)));
+    let mut books = own(tree).books.lock();
+    debug_assert!(books.home.is_none(), "one thread updates the charge at a time");
+    books.home = home;
 }
 
-#[derive(Default)]
-struct Books {
-    /// The group that has the charge, and how much. A thread that updates the charge takes it out.
-    home: Option<Home>,
-    /// The group that is to have the charge from now on, if it is to change: a group, or none.
-    next: Option<Option<Handle>>,
+/// Charge or uncharge what the figure has moved by, where that is enough.
+fn follow_figure(tree: &Tree, mut home: Home) -> Home {
+    let now = figure(tree).total();
+    let Home { group, bytes } = &mut home;
+    if now >= bytes.saturating_add(STEP) || *bytes == 0 {
+        *bytes += group.force_slow(now - *bytes, Consume::Miss);
+    } else if *bytes >= now.saturating_add(STEP) {
+        group.give_back(*bytes - now);
+        *bytes = now;
+    }
+    home
 }
 
-struct Home {
-    group: Handle,
-    bytes: u64,
+/// Move the charge to another group: charge that group first. Returns the bytes charged.
+fn move_to(home: Home, next: Option<&Counter>) -> u64 {
+    let bytes = next.map_or(0, |group| group.force_slow(home.bytes, Consume::Miss));
+    home.group.give_back(home.bytes);
+    bytes
 }
 
-fn own(tree: &Tree) -> &Own {
-    &group_tree::shared(tree).own
-}
-
-// === impl Tree: the figure ===
-
-impl Tree {
-    /// The bytes that the tree and its threads take. Takes the tree's lock, those of its shards and others in turn;
-    /// visits each thread's block once.
-    pub(crate) fn own_bytes(&self) -> OwnBytes {
-        slow_path(|_, _| {
-            let (groups, tables) = self.hierarchy.sizes();
-            OwnBytes {
-                pools: self.pool_bytes(groups),
-                slots: self.registry.bytes(),
-                cells: group_tree::shared(self).stats.bytes(),
-                tables: tables + self.stocks.lock().bytes() + rings::lock(self).bytes(),
-            }
-        })
-    }
-
-    fn pool_bytes(&self, groups: u64) -> u64 {
-        let shared = group_tree::shared(self);
-        let counters = 1 + shared.further.len() as u64;
-        let headers = (groups + self.pool.free()) * counters * size_of::<Header>() as u64;
-        let events = shared.events.bytes(shared.event_counts.load(Ordering::Relaxed));
-        let names = shared.name_bytes.load(Ordering::Relaxed);
-        self.pool.bytes(groups) + headers + events + shared.stats.published_bytes() + names
-    }
-}
-
-// === impl Tree: the charge ===
-
-impl Tree {
-    /// Charge the figure to `group` from here on, or to no group.
-    pub(crate) fn charge_own(&self, group: Option<&'static Counter>) {
-        own(self).on.store(group.is_some(), Ordering::Relaxed);
-        let before = own(self).books.lock().next.replace(group.map(Handle::pin));
-        // Dropped without the lock: it may be the last handle.
-        drop(before);
-        self.look();
-    }
-
-    /// Check the figure now and then: a group has been created or released.
-    #[inline]
-    pub(crate) fn own_may_have_changed(&self) {
-        if own(self).on.load(Ordering::Relaxed) && own(self).calls.fetch_add(1, Ordering::Relaxed).is_multiple_of(CALLS)
-        {
-            self.look();
-        }
-    }
-
-    /// Bring the charge up to date where `group`, which went offline, may have it: its ancestor gets the charge at
-    /// once.
-    #[inline]
-    pub(crate) fn own_has_gone_offline(&self, group: &Counter) {
-        if own(self).on.load(Ordering::Relaxed) && own(self).may_be_with(group) {
-            self.look();
-        } else {
-            self.own_may_have_changed();
-        }
-    }
-
-    /// Bring the charge up to date: much may have changed, the group that has the charge among it.
-    #[inline]
-    pub(crate) fn own_has_changed(&self) {
-        if own(self).on.load(Ordering::Relaxed) {
-            self.look();
-        }
-    }
-
-    /// Bring the charge up to date, or leave that to the thread that is about to.
-    #[cold]
-    fn look(&self) {
-        // An allocator may charge, or a listener run, inside a slow path: the caller outside of it updates the charge.
-        // AcqRel (E38): pairs with itself and with the exchange below. A thread that is not the first leaves all before
-        // this to the first one.
-        if slow_path::is_running() || own(self).asked.fetch_add(1, Ordering::AcqRel) > 0 {
-            return;
-        }
-        let mut asked = 1;
-        loop {
-            self.bring_up_to_date();
-            // AcqRel (E38): another thread has asked meanwhile: again. A thread that asks after this updates the charge
-            // itself.
-            match own(self).asked.compare_exchange(asked, 0, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return,
-                Err(now) => asked = now,
-            }
-        }
-    }
-
-    /// The update itself, by one thread at a time, which holds no lock.
-    fn bring_up_to_date(&self) {
-        let Books { home, next } = std::mem::take(&mut *own(self).books.lock());
-        let mut home = home;
-        if let Some(next) = next {
-            let bytes = home.take().map_or(0, |home| home.move_to(next.as_ref()));
-            home = next.map(|group| Home { group, bytes });
-        }
-        let home = home.map(|home| self.follow_own(home.into_online()));
-        let mut books = own(self).books.lock();
-        debug_assert!(books.home.is_none(), "one thread looks at a time");
-        books.home = home;
-    }
-
-    /// Charge or uncharge what the figure has moved by, where that is enough.
-    fn follow_own(&self, home: Home) -> Home {
-        let Home { group, bytes } = home;
-        let now = self.own_bytes().total();
-        let bytes = if now >= bytes.saturating_add(STEP) || bytes == 0 {
-            bytes + group.force_slow(now - bytes, Consume::Miss)
-        } else if bytes >= now.saturating_add(STEP) {
-            group.give_back(bytes - now);
-            now
-        } else {
-            bytes
-        };
-        Home { group, bytes }
-    }
-}
-
-impl Home {
-    /// Move the charge to another group: charge that group first. Returns the bytes charged.
-    fn move_to(self, next: Option<&Handle>) -> u64 {
-        let bytes = next.map_or(0, |group| group.force_slow(self.bytes, Consume::Miss));
-        self.group.give_back(self.bytes);
-        bytes
-    }
-
-    /// Move the charge of a group that went offline to its nearest live ancestor, which has been charged for it
-    /// already. The root keeps the charge.
-    fn into_online(self) -> Home {
-        let counter = self.group.counter();
-        let online = |level: &&'static Counter| !level.state().is_offline() || level.incarnation().parent.is_none();
-        let Some(above) = std::iter::successors(Some(counter), |level| level.incarnation().parent).find(online) else {
-            return self;
-        };
-        if std::ptr::eq(above, counter) {
-            return self;
-        }
-        let group = Handle::pin(above);
-        // No level lies between: this call only notes that the bytes are the ancestor's own from now on.
-        let _ = above.charge_below_slow(self.bytes, above);
-        counter.uncharge_below_slow(self.bytes, above);
-        Home { group, ..self }
-    }
+/// Move the charge of a group that went offline to its nearest live ancestor, which has been charged for it already.
+/// The root keeps the charge.
+fn into_online(home: Home) -> Home {
+    let Home { group, bytes } = &home;
+    let online = |level: &&'static Counter| !level.state().is_offline() || level.incarnation().parent.is_none();
+    let above = iter::successors(Some(group.counter()), |level| level.incarnation().parent).find(online);
+    let Some(above) = above.filter(|above| !ptr::eq(*above, &**group)) else { return home };
+    let online = Handle::pin(above);
+    // No level lies between: this call only notes that the bytes are the ancestor's own from now on.
+    let _ = above.charge_below_slow(*bytes, above);
+    group.uncharge_below_slow(*bytes, above);
+    Home { group: online, bytes: *bytes }
 }
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
     use crate::hierarchy::stats;
-    use crate::reclaim::turns::NO_RING;
     use crate::stat::published::StatScope;
+    use crate::state::reclaim::NO_RING;
     use crate::{Event, Limit, Limits, NodeId, Placement, Runtime, Stat};
 
     /// Which parts of a group exist, each made on first use: statistics, those on nodes, counts of events, a place in

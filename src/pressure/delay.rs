@@ -34,7 +34,9 @@ pub(crate) fn delay(usage: u64, high: u64, bytes: u64) -> Duration {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::reclaim::shared::DELAY_MAX;
+    use crate::state::pressure::PressureConfig;
+
+    const DELAY_MAX: Duration = PressureConfig::DEFAULT.delay_max;
 
     /// The table of the kernel's comment, in milliseconds for one batch at a high of 100 MiB.
     #[test]

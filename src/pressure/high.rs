@@ -26,5 +26,5 @@ pub(crate) fn levels_that_delay(group: &'static Counter) -> impl Iterator<Item =
 /// The delay of a charge of `bytes`: that of the level which is furthest above its high.
 pub(crate) fn delay_of(group: &'static Counter, bytes: u64) -> Duration {
     let delays = levels_that_delay(group).map(|level| delay(level.usage(), marks::high(level), bytes));
-    delays.max().unwrap_or_default().min(group_tree::of(group).reclaim.delay_max)
+    delays.max().unwrap_or_default().min(group_tree::of(group).pressure.delay_max)
 }

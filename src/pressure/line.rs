@@ -7,8 +7,6 @@
 //!
 //! One lock for each tree protects all of it. Edges: E25 (a waiter/freed bytes), E27 (a waiter/offline).
 
-use crate::state::service::{self, WAITS};
-use std::collections::{BTreeMap, BTreeSet};
 use std::ptr;
 use std::task::Waker;
 
@@ -24,61 +22,16 @@ use crate::counter::watch::WAITING;
 use crate::hierarchy::group_tree;
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::registrations;
+use crate::state::service::{self, WAITS};
+use crate::state::waiting::{Decision, FirstInLine, Waiter, Waiting};
 use crate::sync::lock::Lock;
-use crate::sync::{Ordering, fence_after_exchange, model_failed};
+use crate::sync::{fence_after_exchange, model_failed};
 use crate::thread::block::Block;
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
 
 /// How far behind the first a waiter may be that barges.
 const WINDOW: usize = 64;
-
-/// All that wait in a tree.
-#[derive(Default)]
-pub(crate) struct Waiting {
-    /// Tickets given out so far.
-    tickets: u64,
-    waiters: BTreeMap<u64, Waiter>,
-    /// By the key of the level.
-    lines: BTreeMap<u64, Line>,
-    /// Charges that each group waits with, by its key.
-    groups: BTreeMap<u64, usize>,
-}
-
-#[derive(Default)]
-struct Line {
-    tickets: BTreeSet<u64>,
-    /// The waiter whose bytes and barging budget the level shows.
-    first: u64,
-    /// What the level admitted when all waiters in it were last compared with that.
-    admits: u64,
-}
-
-/// One charge that waits.
-struct Waiter {
-    group: &'static Counter,
-    bytes: u64,
-    /// The level in whose line it is; its group keeps it.
-    level: &'static Counter,
-    /// What may yet barge past it, as long as it is not first: one budget for the whole wait.
-    budget: u64,
-    /// What was decided. Then it is in no line.
-    decided: Option<Decision>,
-    waker: Option<Foreign<Waker>>,
-}
-
-/// How a wait ends.
-#[derive(Clone, Copy)]
-pub(crate) enum Decision {
-    /// The bytes are charged. A delay above a high is the waiter's.
-    Granted(Charged),
-    /// They can never fit below this level.
-    Full(&'static Counter),
-    /// The group went offline.
-    Offline,
-    /// The group was chosen to give its memory back.
-    Cancelled,
-}
 
 /// A waiter's place in line. Dropped, it is given up, and so is what was charged for it.
 pub(crate) struct Ticket {
@@ -95,45 +48,25 @@ fn table(of: &Tree) -> &Lock<Waiting> {
     &group_tree::shared(of).waiting
 }
 
-// What a level shows of its line, for walks that take no lock. Relaxed, all of it: nothing but the sum depends on it.
-
-/// The ticket of the first in line, 0 for none.
-fn first_ticket(level: &Counter) -> u64 {
-    level.first_ticket.load(Ordering::Relaxed)
+fn first(of: &Counter) -> &FirstInLine {
+    &of.first_in_line
 }
 
 /// Bytes that the first in line asks for.
 pub(crate) fn first_bytes(level: &Counter) -> u64 {
-    level.first.load(Ordering::Relaxed)
-}
-
-/// What other charges may take before the first in line has its bytes.
-fn budget(level: &Counter) -> u64 {
-    level.pass.load(Ordering::Relaxed)
-}
-
-/// Change the budget, where `change` says so. False: it does not.
-fn change_budget(level: &Counter, change: impl Fn(u64) -> Option<u64>) -> bool {
-    level.pass.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).is_ok()
-}
-
-/// Another waiter is first. Returns what was left of the budget.
-fn show(level: &Counter, ticket: u64, bytes: u64, budget: u64) -> u64 {
-    level.first_ticket.store(ticket, Ordering::Relaxed);
-    level.first.store(bytes, Ordering::Relaxed);
-    level.pass.swap(budget, Ordering::Relaxed)
+    first(level).bytes()
 }
 
 /// Whether a charge of `n` may be admitted here before the first in line. A waiter that came before the first one barges
 /// past none, in whatever line it is: else two of them could send it to and fro. All other charges together may take as
 /// many bytes as the first one asks for. Inside reclaim always: what it frees may be what the first waits for.
 pub(crate) fn may_barge(level: &Counter, n: u64) -> bool {
-    is_before_the_first(level) || context::in_reclaim() || change_budget(level, |left| left.checked_sub(n))
+    is_before_the_first(level) || context::in_reclaim() || first(level).change_budget(|left| left.checked_sub(n))
 }
 
 /// This thread charges for a waiter that came no later than the first in line here. Under the lock, if so.
 fn is_before_the_first(level: &Counter) -> bool {
-    context::is_no_later_than(first_ticket(level))
+    context::is_no_later_than(first(level).ticket())
 }
 
 /// A charge of `n` that may have barged here was refused further up. If another waiter is first by now, so much more may
@@ -141,8 +74,8 @@ fn is_before_the_first(level: &Counter) -> bool {
 pub(crate) fn undo_barge(level: &Counter, n: u64) {
     let barged = !is_before_the_first(level) && !context::in_reclaim();
     if barged && level.limits.watched.is_for(WAITING) {
-        let most = first_bytes(level);
-        change_budget(level, |left| Some(left.saturating_add(n).min(most)));
+        let first = first(level);
+        first.change_budget(|left| Some(left.saturating_add(n).min(first.bytes())));
     }
 }
 
@@ -199,14 +132,14 @@ impl Waiting {
     /// to its next turn.
     fn show_first(&mut self, level: &'static Counter) {
         let Some(line) = self.lines.get_mut(&level.key()) else { return };
-        let first = line.tickets.first().and_then(|first| Some((*first, self.waiters.get(first)?)));
-        if first.is_some_and(|(ticket, _)| ticket == line.first) {
+        let now = line.tickets.first().and_then(|ticket| Some((*ticket, self.waiters.get(ticket)?)));
+        if now.is_some_and(|(ticket, _)| ticket == line.first) {
             return;
         }
         // A walk that has seen the mark and finds an empty line is admitted.
         let (ticket, bytes, budget) =
-            first.map_or((0, 0, u64::MAX), |(ticket, waiter)| (ticket, waiter.bytes, waiter.budget));
-        let left = show(level, ticket, bytes, budget);
+            now.map_or((0, 0, u64::MAX), |(ticket, waiter)| (ticket, waiter.bytes, waiter.budget));
+        let left = first(level).show(ticket, bytes, budget);
         if let Some(was) = self.waiters.get_mut(&std::mem::replace(&mut line.first, ticket)) {
             was.budget = left;
         }
@@ -249,7 +182,7 @@ impl Waiting {
         let behind: SmallVec<[u64; WINDOW]> = line.tickets.iter().skip(1).take(WINDOW).copied().collect();
         for ticket in behind {
             let bytes = self.waiters.get(&ticket).map_or(u64::MAX, |waiter| waiter.bytes);
-            let (room, budget) = (level.room(level.admits()), budget(level));
+            let (room, budget) = (level.room(level.admits()), first(level).budget());
             if room == 0 || budget == 0 {
                 break;
             }

@@ -14,109 +14,21 @@ use crate::counter::slow_path::slow_path;
 use crate::hierarchy::events;
 use crate::hierarchy::group_tree;
 use crate::pressure::wakers::Wakers;
+use crate::state::callback::{Callback, Function};
 use crate::state::events::Event;
+use crate::state::listeners::{Happened, Listener, Listeners, Target};
 use crate::state::service::LISTENS;
 use crate::sync::lock::Lock;
 use crate::sync::{Arc, fence_after_exchange, model_failed};
 use crate::thread::context;
-use crate::thread::directory::Header;
-use crate::thread::foreign::{Calls, Foreign};
+use crate::thread::foreign::Foreign;
 
 /// Callbacks inside callbacks: deeper ones are called with the next event.
 const DEPTH_MAX: u32 = 4;
 
-/// What a listener is called with: see [`Group::on_event`](crate::Group::on_event).
-///
-/// ```
-/// use memcg::{Event, Limit, Limits, Runtime};
-///
-/// let runtime = Runtime::builder().build()?;
-/// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(100)))?;
-/// let _subscription = runtime.root().on_event(Event::Overcharge, |happened| {
-///     assert_eq!((happened.group().path(), happened.event()), ("/".to_string(), Event::Overcharge));
-///     assert_eq!((happened.count(), happened.times()), (1, 1));
-/// });
-/// let _held = acme.charge(130);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub struct Happened {
-    pub(crate) group: &'static Header,
-    pub(crate) event: Event,
-    pub(crate) count: u64,
-    pub(crate) times: u64,
-}
-
-impl Happened {
-    /// What happened.
-    pub fn event(&self) -> Event {
-        self.event
-    }
-
-    /// How often it has happened by now: as [`Events::get`](crate::Events::get).
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// How often since the listener's last call: at least once.
-    pub fn times(&self) -> u64 {
-        self.times
-    }
-}
-
-impl std::fmt::Debug for Happened {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Happened { event, count, times, .. } = self;
-        f.debug_struct("Happened")
-            .field("event", event)
-            .field("count", count)
-            .field("times", times)
-            .finish_non_exhaustive()
-    }
-}
-
-/// The listeners of a tree, by the key of their counter.
-#[derive(Default)]
-pub(crate) struct Listeners {
-    numbers: u64,
-    counters: BTreeMap<u64, BTreeMap<u64, Listener>>,
-}
-
-struct Listener {
-    event: Event,
-    /// Of the group alone, not of its subtree.
-    local: bool,
-    /// The count that the listener knows.
-    seen: u64,
-    target: Target,
-}
-
-/// What a notification goes to.
-enum Target {
-    Waker(Option<Foreign<Waker>>),
-    Callback(Arc<Callback>),
-}
-
-/// What a user gives the crate to call.
-type OnEvent = Box<dyn Fn(&Happened) + Send + Sync>;
-
-/// Foreign code that is called for an event. Keeps its group: a call may outlive its guard.
-struct Callback {
-    group: Handle,
-    calls: Calls,
-    function: Foreign<OnEvent>,
-}
-
-impl Drop for Callback {
-    fn drop(&mut self) {
-        if !model_failed() && self.function.end().is_err() {
-            events::count_and_notify(&self.group, Event::Panic);
-        }
-    }
-}
-
 /// A call that is due.
 pub(crate) struct Notification {
-    callback: Arc<Callback>,
+    callback: Arc<Callback<Happened>>,
     event: Event,
     count: u64,
     times: u64,
@@ -131,11 +43,8 @@ impl Notification {
     pub(crate) fn dispatch(self) {
         let Notification { callback, event, count, times } = self;
         context::tell(|| {
-            let group = &callback.group;
-            let happened = Happened { group: group.header, event, count, times };
-            let called = callback.calls.begin().map(|_call| callback.function.call(|function| function(&happened)));
-            if let Some(Err(_)) = called {
-                events::count_and_notify(group, Event::Panic);
+            if !callback.call(&Happened { group: callback.group.header, event, count, times }) {
+                callback.count_panic();
             }
             // The guard may be gone by now, and this the last reference: the drop runs foreign code, too.
             drop(callback);
@@ -146,7 +55,7 @@ impl Notification {
 /// A listener in the table. Dropped, it is removed.
 pub(crate) struct ListenerGuard {
     number: u64,
-    callback: Option<Arc<Callback>>,
+    callback: Option<Arc<Callback<Happened>>>,
     group: Handle,
 }
 
@@ -160,15 +69,14 @@ pub(crate) fn wait(group: &'static Counter, event: Event, local: bool, seen: u64
 }
 
 /// From here on `function` is called for `event` in the subtree.
-pub(crate) fn call(group: &'static Counter, event: Event, function: OnEvent) -> ListenerGuard {
-    let callback = Callback { group: Handle::pin(group), calls: Calls::new(), function: Foreign::new(function) };
-    let callback = Arc::new(callback);
+pub(crate) fn call(group: &'static Counter, event: Event, function: Function<Happened>) -> ListenerGuard {
+    let callback = Callback::new(group, function);
     let seen = events::read(group, event, false);
     let target = Target::Callback(Arc::clone(&callback));
     insert(group, Listener { event, local: false, seen, target }, Some(callback))
 }
 
-fn insert(group: &'static Counter, listener: Listener, callback: Option<Arc<Callback>>) -> ListenerGuard {
+fn insert(group: &'static Counter, listener: Listener, callback: Option<Arc<Callback<Happened>>>) -> ListenerGuard {
     let group = Handle::pin(group);
     let number = slow_path(|_, _| {
         let mut listeners = table(&group).lock();
@@ -220,11 +128,8 @@ impl Drop for ListenerGuard {
             }
             removed
         });
-        // Inside a callback no thread waits for calls: two callbacks that drop each other would wait for each other.
-        if let Some(callback) = self.callback.take()
-            && !context::in_foreign()
-        {
-            callback.calls.wait();
+        if let Some(callback) = self.callback.take() {
+            callback.wait();
         }
         // Foreign code may be dropped with it: this thread holds no lock here.
         drop(removed);

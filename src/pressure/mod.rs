@@ -11,10 +11,10 @@
 //!
 //! `README.md` holds the protocol and its races; `admission/` conducts the attempt.
 
-pub(crate) mod cancel;
+pub(crate) mod callbacks;
 pub(crate) mod delay;
 pub(crate) mod delays;
-mod exhausted;
+pub(crate) mod exhausted;
 pub(crate) mod high;
 pub(crate) mod line;
 pub(crate) mod listeners;
@@ -25,6 +25,3 @@ pub(crate) mod service;
 pub(crate) mod throttle;
 pub(crate) mod victims;
 pub(crate) mod wakers;
-
-pub use cancel::{Cancel, OomPolicy};
-pub use exhausted::{OnExhausted, ParseOnExhaustedError};

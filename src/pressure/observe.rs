@@ -4,7 +4,8 @@ use crate::counter::handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Stocks;
 use crate::counter::watch::OBSERVED;
-use crate::pressure::policy::{OBSERVES, has_mark, set_mark};
+use crate::pressure::policy::marks;
+use crate::state::oom::OBSERVES;
 use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicU64;
 
@@ -15,7 +16,7 @@ fn observed_max(of: &Counter) -> &AtomicU64 {
 
 /// Only observed, by its own group or by one above.
 fn is_to_be_observed(counter: &Counter) -> bool {
-    counter.first().path_to_root().any(|level| has_mark(level, OBSERVES))
+    counter.first().path_to_root().any(|level| marks(level).has(OBSERVES))
 }
 
 /// Mark the counter as observed, or not any more. Returns its max where that changes: to be stored anew.
@@ -49,7 +50,7 @@ pub(crate) fn follow_unlinked(group: &Counter) {
 pub(crate) fn set(top: &'static Counter, observed: bool) {
     let tree = top.tree();
     let mut stocks = tree.stocks.lock();
-    set_mark(top, OBSERVES, observed);
+    marks(top).set(OBSERVES, observed);
     // A group that is made meanwhile is in the hierarchy already, or finds the mark: see `follow_unlinked`.
     for group in &handle::pin_below(top) {
         for counter in group.group() {

@@ -13,8 +13,9 @@ use crate::pressure::delay::DELAY_MIN;
 use crate::pressure::high::{above, delay_of, levels_above, levels_that_delay};
 use crate::reclaim::repeat::{ROUNDS_MAX, deadline, may_call_out, shrink, spare};
 use crate::reclaim::round::{Request, TIME_MAX};
-use crate::reclaim::{ReclaimCause, registrations, round};
+use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
+use crate::state::reclaim_context::ReclaimCause;
 use crate::sync::{is_over, sleep};
 use crate::thread::{context, slow_path};
 

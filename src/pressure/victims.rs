@@ -11,75 +11,29 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
-use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::events;
 use crate::hierarchy::group_tree;
-use crate::pressure::cancel::Cancel;
-use crate::pressure::line::{Decision, expel};
-use crate::pressure::policy::{TOGETHER, has_mark, is_spared};
+use crate::pressure::line::expel;
+use crate::pressure::policy::{is_spared, marks};
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::effective;
 use crate::reclaim::round::TIME_MAX;
+use crate::state::callback::{Callback, Function};
+use crate::state::cancel::Cancel;
 use crate::state::events::Event;
+use crate::state::oom::{Inner, Name, Oom, Spared, TOGETHER, Victim};
+use crate::state::waiting::Decision;
 use crate::sync::lock::Lock;
-use crate::sync::stat_atomic::AtomicBool;
 use crate::sync::{Arc, Ordering, is_over, model_failed};
 use crate::thread::context;
-use crate::thread::foreign::{Calls, Foreign};
-
-/// What a tree knows of hooks and victims.
-#[derive(Default)]
-pub(crate) struct Oom {
-    hooks: Vec<Arc<Hook>>,
-    victims: Vec<Victim>,
-}
 
 fn table(of: &Tree) -> &Lock<Oom> {
     &group_tree::shared(of).oom
 }
-
-/// What a user gives the crate to call.
-type OnCancel = Box<dyn Fn(&Cancel) + Send + Sync>;
-
-/// Foreign code that makes a group give its memory back. Keeps the group: a call may outlive its guard.
-struct Hook {
-    group: Handle,
-    calls: Calls,
-    function: Foreign<OnCancel>,
-}
-
-impl Drop for Hook {
-    fn drop(&mut self) {
-        if !model_failed() && self.function.end().is_err() {
-            events::count_and_notify(&self.group, Event::Panic);
-        }
-    }
-}
-
-/// A group whose memory is being waited for. It may be gone: nothing but its generation and its usage is read.
-struct Victim {
-    group: &'static Counter,
-    /// Itself and all above it.
-    levels: SmallVec<[Name; 8]>,
-    until: Instant,
-    /// What its usage is once it has no more to give.
-    share: u64,
-    inner: Inner,
-    spared: Spared,
-}
-
-/// Whether the thread that chose a victim has spared it, and called no hook of it. Read and written under the lock.
-type Spared = Arc<AtomicBool>;
-
-/// Groups below a victim that have hooks of their own, and answer for themselves.
-type Inner = SmallVec<[Name; 4]>;
-
-/// Names a group for as long as the process runs.
-pub(crate) type Name = (u32, Generation);
 
 fn name(group: &Counter) -> Name {
     (group.number, group.state().generation())
@@ -142,7 +96,7 @@ pub(crate) struct Awaited {
 pub(crate) struct Chosen {
     unit: Handle,
     domain: &'static Counter,
-    hooks: SmallVec<[Arc<Hook>; 2]>,
+    hooks: SmallVec<[Arc<Callback<Cancel>>; 2]>,
     together: bool,
     wanted: u64,
     overrun: u64,
@@ -152,7 +106,7 @@ pub(crate) struct Chosen {
 }
 
 /// A hook in the list. Dropped, it is removed.
-pub(crate) struct HookGuard(Arc<Hook>);
+pub(crate) struct HookGuard(Arc<Callback<Cancel>>);
 
 impl Drop for HookGuard {
     fn drop(&mut self) {
@@ -162,17 +116,13 @@ impl Drop for HookGuard {
         let HookGuard(hook) = self;
         hook.calls.retire();
         slow_path(|_, _| table(hook.group.tree()).lock().hooks.retain(|other| !Arc::ptr_eq(other, hook)));
-        // Inside foreign code no thread waits for calls: two hooks that drop each other would wait for each other.
-        if !context::in_foreign() {
-            hook.calls.wait();
-        }
+        hook.wait();
     }
 }
 
 /// From here on this group can be chosen. The caller keeps it meanwhile.
-pub(crate) fn hook(group: &'static Counter, function: OnCancel) -> HookGuard {
-    let hook = Hook { group: Handle::pin(group), calls: Calls::new(), function: Foreign::new(function) };
-    let hook = Arc::new(hook);
+pub(crate) fn hook(group: &'static Counter, function: Function<Cancel>) -> HookGuard {
+    let hook = Callback::new(group, function);
     slow_path(|_, _| table(group.tree()).lock().hooks.push(Arc::clone(&hook)));
     HookGuard(hook)
 }
@@ -187,7 +137,7 @@ fn is_below(group: &Counter, top: &Counter) -> bool {
 /// group itself.
 fn unit(group: &'static Counter, domain: &'static Counter) -> &'static Counter {
     let inside = group.path_below(Some(domain)).chain([domain]);
-    inside.filter(|level| has_mark(level, TOGETHER)).last().map_or(group, |level| level.header.counter())
+    inside.filter(|level| marks(level).has(TOGETHER)).last().map_or(group, |level| level.header.counter())
 }
 
 /// How far usage is above what low protects against `domain`, or the soft limit.
@@ -280,19 +230,20 @@ impl Oom {
         excluded: &mut Excluded,
     ) -> Chosen {
         let Candidate { unit, overrun, below } = candidate;
-        let together = has_mark(unit, TOGETHER);
-        let is_hit = |hook: &&Arc<Hook>| {
+        let together = marks(unit).has(TOGETHER);
+        let is_hit = |hook: &&Arc<Callback<Cancel>>| {
             let inside = if together { is_below(&hook.group, unit) } else { ptr::eq(hook.group.counter(), unit) };
             inside && !is_spared(&hook.group)
         };
         let hooks = self.hooks.iter().filter(is_hit).cloned().collect();
         let spared = Spared::default();
         excluded.0.push((name(unit), Arc::clone(&spared)));
-        let until = Instant::now() + group_tree::of(domain).reclaim.oom_time.min(TIME_MAX);
+        let until = Instant::now() + group_tree::of(domain).pressure.oom_time.min(TIME_MAX);
         // What candidates below it hold they are asked for themselves.
         let share = unit.usage().saturating_sub(overrun.saturating_sub(below));
-        let is_inner =
-            |hook: &&Arc<Hook>| !together && is_below(&hook.group, unit) && !ptr::eq(hook.group.counter(), unit);
+        let is_inner = |hook: &&Arc<Callback<Cancel>>| {
+            !together && is_below(&hook.group, unit) && !ptr::eq(hook.group.counter(), unit)
+        };
         let inner: Inner = self.hooks.iter().filter(is_inner).map(|hook| name(&hook.group)).collect();
         let levels = unit.path_to_root().map(name).collect();
         let victim = Victim { group: unit, levels, until, share, inner: inner.clone(), spared: Arc::clone(&spared) };
@@ -348,9 +299,8 @@ impl Chosen {
             events::count_and_notify(&hook.group, Event::OomKill);
             let (group, domain) = (hook.group.header, self.domain.header);
             let why = Cancel { group, domain, wanted: self.wanted, overrun: self.overrun };
-            let call = || hook.calls.begin().map(|_call| hook.function.call(|function| function(&why)));
-            if let Some(Some(Err(_))) = context::in_hook(call) {
-                events::count_and_notify(&hook.group, Event::Panic);
+            if context::in_hook(|| hook.call(&why)) == Some(false) {
+                hook.count_panic();
             }
         }
         self.end_waits();

@@ -7,8 +7,9 @@ use smallvec::SmallVec;
 
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
-use crate::reclaim::protection::{ParentFigures, ProtectedLevel, effective};
+use crate::reclaim::protection::{ProtectedLevel, effective};
 use crate::reclaim::rings;
+use crate::state::reclaim::ParentFigures;
 
 /// A level as it was when it was looked at.
 struct View {

@@ -13,7 +13,7 @@ use std::ptr;
 use crate::counter::object::Counter;
 use crate::pool::NoMemory;
 use crate::reclaim::rings;
-use crate::reclaim::turns::{NO_RING, RingReason};
+use crate::state::reclaim::{NO_RING, RingReason};
 use crate::sync::{AtomicU64, Ordering, fence_after_exchange};
 
 /// The soft limit, above which usage is in excess. `u64::MAX`: there is none.

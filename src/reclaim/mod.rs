@@ -14,26 +14,20 @@
 //! | `repeat` | round after round: how many, for how long |
 //! | `registrations`, `excess`, `effective` | what a round knows of groups: their reclaimers, their excess, their protection |
 //! | `rings` | which group has which ring |
-//! | `shared` | what the groups of a tree share: lists of reclaimers, rings, configuration |
-//! | `turns`, `protection` | the rings and the arithmetic of protection, without any group |
-//! | `reclaimer`, `context`, `history`, `report` | what foreign code implements and is told, and what is remembered of it |
+//! | `turns`, `protection` | the turns in the rings and the arithmetic of protection, without any group |
+//! | `report` | what a caller gets |
+//!
+//! `state::reclaim` has the rings and lists as data; `state::{reclaimer, reclaim_context, history}` what foreign code
+//! implements, what it is called with, and what is remembered of it.
 //!
 //! The protocol and its races are in `README.md`.
 
-pub(crate) mod context;
 pub(crate) mod effective;
 pub(crate) mod excess;
-mod history;
 mod protection;
-pub(crate) mod reclaimer;
 pub(crate) mod registrations;
 pub(crate) mod repeat;
 pub(crate) mod report;
 pub(crate) mod rings;
 pub(crate) mod round;
-pub(crate) mod shared;
 pub(crate) mod turns;
-
-pub use context::{Later, ReclaimCause, ReclaimContext, ReclaimPass};
-pub use reclaimer::{Priority, Reclaim};
-pub use report::ReclaimReport;

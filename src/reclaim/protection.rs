@@ -2,6 +2,8 @@
 //!
 //! After `effective_protection` in `mm/page_counter.c`, with products of 128 bits.
 
+use crate::state::reclaim::{Moment, ParentFigures};
+
 /// One level below the group under pressure. That group itself is protected by nothing and caps nothing: its children are
 /// protected as they are set.
 #[derive(Clone, Copy, Debug)]
@@ -58,23 +60,7 @@ pub(crate) fn unprotected(weight: u64, usage: u64, protection: u64) -> u64 {
     weight - u64::try_from(spared).unwrap_or(weight)
 }
 
-/// What the protection of a parent's children follows from.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct ParentFigures {
-    pub(crate) usage: u64,
-    /// Sums of what the children told, of each kind of protection.
-    pub(crate) children: [u64; 2],
-}
-
-/// A parent's figures at the first turn of one of its children in a lap.
-pub(crate) struct Moment {
-    lap: (u8, u64),
-    figures: ParentFigures,
-}
-
 impl Moment {
-    pub(crate) const NONE: Moment = Moment { lap: (0, 0), figures: ParentFigures { usage: 0, children: [0; 2] } };
-
     /// Takes `figures` back to the beginning of `lap`, which is now unless the lap is known: what other groups have given
     /// since protects no group in this lap. What has been charged meanwhile is seen.
     pub(crate) fn recall(&mut self, lap: (u8, u64), figures: &mut ParentFigures) {

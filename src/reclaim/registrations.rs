@@ -6,14 +6,11 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::group_tree;
-use crate::reclaim::reclaimer::Reclaimer;
 use crate::reclaim::rings;
-use crate::reclaim::turns::{NO_RING, RingReason};
+use crate::state::reclaim::{Lists, NO_RING, RingReason};
+use crate::state::reclaimer::Reclaimer;
 use crate::sync::lock::LockGuard;
 use crate::sync::{Arc, Ordering};
-
-/// Registrations by ring.
-type Lists = Vec<Vec<Arc<Reclaimer>>>;
 
 fn lists(tree: &Tree) -> LockGuard<'_, Lists> {
     group_tree::shared(tree).reclaim_shared.reclaimers.lock()

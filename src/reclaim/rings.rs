@@ -2,20 +2,15 @@
 //!
 //! Which group stands in which ring, and whose turn it is: see `turns`.
 
-use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::hierarchy::group_tree;
 use crate::pool::NoMemory;
-use crate::reclaim::turns::{NO_RING, RingMember, Rings};
-use crate::sync::Ordering;
+use crate::reclaim::turns::RingMember;
+use crate::state::reclaim::{NO_RING, RingGroup, RingPlace, Rings};
 use crate::sync::lock::LockGuard;
-use crate::sync::stat_atomic::AtomicU32;
 
-/// A group, in one of the lives of its object.
-pub(crate) type GroupInLife = (&'static Counter, Generation);
-
-impl RingMember for GroupInLife {
+impl RingMember for RingGroup {
     fn usage(self) -> u64 {
         self.0.usage()
     }
@@ -25,18 +20,17 @@ impl RingMember for GroupInLife {
     }
 }
 
-/// The number of a group's ring, or [`NO_RING`]. Written under the lock of the rings.
-fn place(of: &Counter) -> &AtomicU32 {
+fn place(of: &Counter) -> &RingPlace {
     &of.ring
 }
 
 /// The number of a group's ring, or [`NO_RING`].
 pub(crate) fn number(of: &Counter) -> u32 {
-    place(of).load(Ordering::Relaxed)
+    place(of).number()
 }
 
 /// Under this lock nothing is allocated or freed.
-pub(crate) fn lock(tree: &Tree) -> LockGuard<'_, Rings<GroupInLife>> {
+pub(crate) fn lock(tree: &Tree) -> LockGuard<'_, Rings<RingGroup>> {
     group_tree::shared(tree).reclaim_shared.rings.lock()
 }
 
@@ -65,7 +59,7 @@ pub(crate) fn make(group: &'static Counter) -> Result<(), NoMemory> {
         for &level in levels.iter().rev().filter(|&&level| without(level)) {
             let parent = level.incarnation().parent.map_or(NO_RING, number);
             let ring = rings.add((level, level.state().generation()), parent);
-            place(level).store(ring, Ordering::Relaxed);
+            place(level).set(ring);
         }
         return Ok(());
     }

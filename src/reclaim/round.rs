@@ -22,19 +22,19 @@ use crate::counter::protection::Protection;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::group_tree;
 use crate::hierarchy::{events, stats};
-use crate::reclaim::context::{ReclaimCause, ReclaimContext, ReclaimPass};
 use crate::reclaim::effective::views;
-use crate::reclaim::history::{History, Standing};
 use crate::reclaim::protection::{proportion, unprotected};
-use crate::reclaim::reclaimer::Reclaimer;
 use crate::reclaim::registrations;
 use crate::reclaim::report::ReclaimReport;
-use crate::reclaim::rings::{self, GroupInLife};
-use crate::reclaim::shared::ReclaimConfig;
-use crate::reclaim::turns::{GroupTurn, RingReason, Rings, WHOLE, WalkStep};
+use crate::reclaim::rings;
+use crate::reclaim::turns::{GroupTurn, WalkStep};
 use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
 use crate::state::events::Event;
+use crate::state::history::{History, Standing};
+use crate::state::reclaim::{ReclaimConfig, RingGroup, RingReason, Rings, WHOLE};
+use crate::state::reclaim_context::{ReclaimCause, ReclaimContext, ReclaimPass};
+use crate::state::reclaimer::Reclaimer;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering, is_over, pause};
 use crate::thread::{context, freed};
@@ -241,7 +241,7 @@ impl Round<'_> {
         // A round that waits is not under way, so two do not wait for each other.
         self.set_under_way(false);
         let undecided =
-            |rings: &mut Rings<GroupInLife>, ring| rings.fruitful(ring) == before && rings.overlapping(ring) > 0;
+            |rings: &mut Rings<RingGroup>, ring| rings.fruitful(ring) == before && rings.overlapping(ring) > 0;
         while self.rings(undecided) && !is_over(self.request.deadline) {
             if !self.request.waits {
                 // It stays uncounted, so the last of several that do not wait finds no other round and goes on.
@@ -261,7 +261,7 @@ impl Round<'_> {
     }
 
     /// Works with the rings, and the number of the target's.
-    fn rings<R>(&self, work: impl FnOnce(&mut Rings<GroupInLife>, u32) -> R) -> R {
+    fn rings<R>(&self, work: impl FnOnce(&mut Rings<RingGroup>, u32) -> R) -> R {
         slow_path(|_, _| work(&mut rings::lock(self.tree()), self.ring))
     }
 

@@ -18,21 +18,12 @@
 //! Links are numbers into one vector under a lock of the lowest rank, which a charge that crosses a soft limit takes in
 //! the middle of its walk. So nothing is allocated under it: `rings` makes room outside.
 
-use crate::reclaim::context::ReclaimPass;
-use crate::reclaim::protection::{Moment, ParentFigures, proportion};
+use crate::reclaim::protection::proportion;
+use crate::state::reclaim::{Links, NO_RING, ParentFigures, ReasonCount, Ring, RingReason, Rings, SMALL, WHOLE};
+use crate::state::reclaim_context::ReclaimPass;
 
 /// Bytes that a group is asked for at least, where so many are wanted.
 const CLUSTER: u64 = 4 * 4096;
-
-/// All that a group has, in the unit in which laps say what part of it they ask for.
-pub(crate) const WHOLE: u64 = 1 << 40;
-
-/// What a lap asks for unless it was begun with another part. The kernel starts at a 4096th (DEF_PRIORITY), for its
-/// groups are of the size of a machine.
-const SMALL: u64 = WHOLE >> 6;
-
-/// No ring.
-pub(crate) const NO_RING: u32 = u32::MAX;
 
 /// A group as the rings have it.
 pub(crate) trait RingMember: Copy {
@@ -40,15 +31,6 @@ pub(crate) trait RingMember: Copy {
 
     /// Takes a handle for the caller. Fails where the group's object is released, or another group's by now.
     fn try_pin(self) -> bool;
-}
-
-/// Why a group stands in a ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RingReason {
-    /// It is in excess of a soft limit.
-    Excess = 0,
-    /// It has reclaimers.
-    Reclaimers = 1,
 }
 
 /// Which ring: one for each pass.
@@ -74,33 +56,6 @@ impl Lane {
     }
 }
 
-/// All rings of a tree, by number. Each group that has ever had a soft limit or a reclaimer has one, and so have all
-/// groups above it.
-pub(crate) struct Rings<M> {
-    all: Vec<Ring<M>>,
-    /// The first of the free ones, which are linked by `parent`.
-    free: Option<u32>,
-}
-
-pub(crate) struct Ring<M> {
-    member: Option<M>,
-    parent: u32,
-    counts: [ReasonCount; 2],
-    links: [Links; 3],
-    /// What the present lap of each pass with this group as its target asks each group for. Kept until that lap is over:
-    /// the round that goes on with it asks the groups that are left for as much as the others gave.
-    parts: [u64; 3],
-    /// The group as it was at the first turn of one of its children in the present lap.
-    moment: Moment,
-    /// Bytes that the group is being asked for.
-    asked: u64,
-    /// Calls here and below that freed something.
-    fruitful: u64,
-    /// Rounds under way for this group, and for groups below.
-    rounds: i32,
-    rounds_below: i32,
-}
-
 /// What a round knows of a group whose turn it is.
 pub(crate) struct GroupTurn {
     pub(crate) pass: ReclaimPass,
@@ -118,63 +73,6 @@ pub(crate) struct GroupTurn {
     pub(crate) all: bool,
 }
 
-impl<M> Ring<M> {
-    const EMPTY: Ring<M> = Ring {
-        member: None,
-        parent: NO_RING,
-        counts: [ReasonCount { own: false, below: 0 }; 2],
-        links: [UNLINKED; 3],
-        parts: [SMALL; 3],
-        moment: Moment::NONE,
-        asked: 0,
-        fruitful: 0,
-        rounds: 0,
-        rounds_below: 0,
-    };
-}
-
-/// How often one reason holds for a group.
-#[derive(Clone, Copy)]
-struct ReasonCount {
-    /// It holds for the group itself.
-    own: bool,
-    /// Groups below for which it holds.
-    below: u64,
-}
-
-/// A group in the rings of one lane: as a member of its parent's, and as the owner of its own.
-#[derive(Clone, Copy)]
-struct Links {
-    linked: bool,
-    next: u32,
-    prev: u32,
-    /// The lap of the ring above in which it was served last.
-    served: u64,
-
-    first: u32,
-    last: u32,
-    lap: u64,
-    /// The lap in which the owner itself was served.
-    own_served: u64,
-    /// Bytes that the owner may be asked for before another group's turn comes. Below zero it has given too much.
-    balance: i64,
-    /// The owner's present turn began in an earlier call.
-    kept: bool,
-}
-
-const UNLINKED: Links = Links {
-    linked: false,
-    next: NO_RING,
-    prev: NO_RING,
-    served: 0,
-    first: NO_RING,
-    last: NO_RING,
-    lap: 1,
-    own_served: 0,
-    balance: 0,
-    kept: false,
-};
-
 /// What a walk comes to.
 pub(crate) enum WalkStep<M> {
     /// A group with reclaimers, with a handle for the caller, and its ring.
@@ -187,12 +85,6 @@ pub(crate) enum WalkStep<M> {
 
 /// How many groups that hold nothing a walk passes over under one hold of the lock.
 const IDLE_MAX: u32 = 64;
-
-impl<M> Default for Rings<M> {
-    fn default() -> Self {
-        Rings { all: Vec::new(), free: None }
-    }
-}
 
 impl<M: RingMember> Rings<M> {
     /// Bytes of the rings that have ever been in use.

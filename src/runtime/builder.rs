@@ -13,10 +13,11 @@ use crate::lifecycle::create;
 use crate::numa::config::NumaConfig;
 use crate::numa::{NodeId, TopologyError};
 use crate::pool::{NoMemory, PoolAlign};
-use crate::reclaim::shared::ReclaimConfig;
 use crate::stat::Stat;
 use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
 use crate::stat::item::{ITEMS_MAX, Items};
+use crate::state::pressure::PressureConfig;
+use crate::state::reclaim::ReclaimConfig;
 use crate::sync::Ordering;
 use crate::sync::barrier::BarrierMode;
 use crate::sync::stat_atomic::{AtomicBool, AtomicU64};
@@ -60,6 +61,7 @@ pub struct RuntimeBuilder {
     pub(super) numa: NumaConfig,
     recursive: bool,
     reclaim: ReclaimConfig,
+    pressure: PressureConfig,
 }
 
 /// Why a configuration makes no runtime.
@@ -172,7 +174,8 @@ impl RuntimeBuilder {
             stat_batch: STAT_BATCH,
             numa: NumaConfig::default(),
             recursive: true,
-            reclaim: ReclaimConfig::default(),
+            reclaim: ReclaimConfig::DEFAULT,
+            pressure: PressureConfig::DEFAULT,
         }
     }
 
@@ -352,7 +355,7 @@ impl RuntimeBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn delay_max(mut self, time: Duration) -> Self {
-        self.reclaim.delay_max = time;
+        self.pressure.delay_max = time;
         self
     }
 
@@ -365,7 +368,7 @@ impl RuntimeBuilder {
     /// assert!(memcg::Runtime::builder().oom_time(Duration::from_secs(5)).build().is_ok());
     /// ```
     pub fn oom_time(mut self, time: Duration) -> Self {
-        self.reclaim.oom_time = time;
+        self.pressure.oom_time = time;
         self
     }
 
@@ -418,6 +421,7 @@ impl RuntimeBuilder {
                 groups_max: self.groups_max,
                 stats,
                 reclaim: self.reclaim,
+                pressure: self.pressure,
                 numa,
             });
             let pool = group_cache(configs.len(), nodes.len(), self.pool_align);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::group::Group;
 use crate::hierarchy::stats;
+use crate::lifecycle::own_bytes;
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
 
@@ -47,7 +48,7 @@ impl Flusher {
         let flush = move || {
             while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
                 stats::flush_periodic(root.first());
-                root.first().tree().own_has_changed();
+                own_bytes::has_changed(root.first().tree());
             }
         };
         let thread = Builder::new().name("memcg-flusher".into()).spawn(flush)?;

@@ -23,6 +23,7 @@ use crate::counter::verify::{Known, Verdict, verify};
 use crate::group::{Group, GroupId};
 use crate::hierarchy::stats;
 use crate::hierarchy::{group_tree, names};
+use crate::lifecycle::own_bytes;
 use crate::page_counter::Counts;
 use crate::page_counter::reading::counts;
 use crate::reclaim::excess;
@@ -176,7 +177,7 @@ impl Runtime {
     /// ```
     pub fn settle(&self) {
         slow_path(|_, _| retire::settle(&self.tree));
-        self.tree.own_has_changed();
+        own_bytes::has_changed(&self.tree);
     }
 
     /// Returns the number of groups that are online, the root included.
@@ -315,7 +316,7 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         if !crate::sync::model_failed() {
             self.stop_flusher();
-            self.tree.charge_own(None);
+            own_bytes::charge_to(&self.tree, None);
             self.root.offline_tree();
         }
     }

@@ -2,7 +2,7 @@
 
 use super::Runtime;
 use crate::group::{ChargeError, Group};
-use crate::lifecycle::own_bytes::OwnBytes;
+use crate::lifecycle::own_bytes::{self, OwnBytes};
 
 impl Runtime {
     /// Returns the bytes that the accounting itself takes: for objects of groups, slots of threads, statistics, tables.
@@ -21,7 +21,7 @@ impl Runtime {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn own_bytes(&self) -> OwnBytes {
-        self.tree.own_bytes()
+        own_bytes::figure(&self.tree)
     }
 
     /// Charges [`own_bytes`](Self::own_bytes) to a group of this runtime from now on, and no longer to the group
@@ -54,7 +54,7 @@ impl Runtime {
         if group.is_offline() {
             return Err(ChargeError::Offline { group: group.clone(), requested: self.own_bytes().total() });
         }
-        self.tree.charge_own(Some(counter));
+        own_bytes::charge_to(&self.tree, Some(counter));
         Ok(())
     }
 }

@@ -1,8 +1,12 @@
 //! The events of a group's limits, and their counts. A group has counts from its first event on.
 //!
-//! Edge: E26 (an event/a listener).
+//! Edges: E26 (an event/a listener), E40 (counts are made/read).
 
-use crate::sync::{AtomicU64, Ordering};
+use std::ptr::{self, NonNull};
+
+use crate::pool::shape::{Kind, Shape};
+use crate::pool::{Cache, PoolAlign, cache};
+use crate::sync::{AtomicPtr, AtomicU64, Ordering, Shared};
 
 /// What can happen at a group's limits. The counts only grow.
 ///
@@ -111,5 +115,49 @@ impl EventCounts {
     pub(crate) fn new(number: u32) -> EventCounts {
         let none = || Counts(std::array::from_fn(|_| AtomicU64::new(0)));
         EventCounts { local: none(), subtree: none(), number }
+    }
+}
+
+/// The cache that counts of events are taken from.
+pub(crate) fn event_cache(align: PoolAlign) -> Shared<Cache> {
+    #[allow(unsafe_code)]
+    unsafe fn unmake(_: NonNull<u8>) {}
+    cache(Shape { kind: Kind::Events, asked: size_of::<EventCounts>(), align, node: None }, unmake)
+}
+
+/// A group's counts; none before the first event of the group or of a group below.
+pub(crate) struct EventsPlace(AtomicPtr<EventCounts>);
+
+impl EventsPlace {
+    pub(crate) fn new() -> Self {
+        EventsPlace(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        self.0.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Removes the counts, for a caller that gives them back to the pool. No other thread uses the group.
+    pub(crate) fn take(&self) -> Option<NonNull<EventCounts>> {
+        let counts = NonNull::from(self.get()?);
+        self.0.store(ptr::null_mut(), Ordering::Relaxed);
+        Some(counts)
+    }
+
+    #[allow(unsafe_code)]
+    pub(crate) fn get(&self) -> Option<&EventCounts> {
+        // SeqCst (E26): as for the counts themselves. Acquire (E40): a thread that finds the counts finds them made.
+        // Both pair with `set_first`.
+        let counts = self.0.load(Ordering::SeqCst);
+        // SAFETY: an object of the pool, which never goes; the group has it until `take`, and the caller keeps the
+        // group.
+        unsafe { counts.as_ref() }
+    }
+
+    /// Shows counts to all threads. False: another thread has shown its own, and these are the caller's still.
+    pub(crate) fn set_first(&self, made: NonNull<EventCounts>) -> bool {
+        // SeqCst (E26): before the count; pairs with `get`. Release (E40): after all is made.
+        let first = self.0.compare_exchange(ptr::null_mut(), made.as_ptr(), Ordering::SeqCst, Ordering::SeqCst);
+        first.is_ok()
     }
 }

@@ -1,5 +1,17 @@
-//! What each policy embeds in a group: one leaf file for each policy.
+//! What each policy keeps for a counter, a group or a tree: one leaf file for each, without the policy's algorithm.
 
+pub(crate) mod callback;
+pub(crate) mod cancel;
 pub(crate) mod events;
+pub(crate) mod history;
+pub(crate) mod limits;
+pub(crate) mod listeners;
 pub(crate) mod name;
+pub(crate) mod oom;
+pub(crate) mod own_bytes;
+pub(crate) mod pressure;
+pub(crate) mod reclaim;
+pub(crate) mod reclaim_context;
+pub(crate) mod reclaimer;
 pub(crate) mod service;
+pub(crate) mod waiting;

@@ -8,6 +8,7 @@ use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::watch::FIRST_OF_POLICIES;
 use crate::sync::Ordering;
+use crate::sync::stat_atomic::AtomicPtr;
 use crate::thread::deferred;
 
 /// A thread waits for an event, or a listener is registered.
@@ -17,6 +18,19 @@ pub(crate) const WAITS: u64 = 1 << (FIRST_OF_POLICIES + 1);
 /// The level is in the list of a thread that serves it.
 const LISTED: u64 = 1 << (FIRST_OF_POLICIES + 2);
 
+/// The next level in the list of the thread that serves this one; what it was, where the level is in no list.
+pub(crate) struct NextServed(AtomicPtr<()>);
+
+impl NextServed {
+    pub(crate) fn new() -> Self {
+        NextServed(AtomicPtr::new(ptr::null_mut()))
+    }
+}
+
+fn next(of: &Counter) -> &AtomicPtr<()> {
+    &of.usage.next_served.0
+}
+
 /// Have this thread serve the level at the end of its slow path, unless another thread has scheduled that. The caller
 /// keeps the counter; from here on a handle of the list does.
 pub(crate) fn schedule(level: &Counter) {
@@ -25,7 +39,7 @@ pub(crate) fn schedule(level: &Counter) {
     if level.limits.watched.set(LISTED) & LISTED == 0 {
         let level = Handle::pin(level.header.counter()).into_raw();
         let after = deferred::exchange_served(ptr::from_ref(level).cast());
-        level.usage.next_served.store(after.cast_mut().cast(), Ordering::Relaxed);
+        next(level).store(after.cast_mut(), Ordering::Relaxed);
     }
 }
 
@@ -52,7 +66,7 @@ impl Iterator for Scheduled {
     fn next(&mut self) -> Option<Handle> {
         // SAFETY: `schedule` has listed it with a handle; objects are never freed.
         let level = unsafe { self.0.as_ref::<'static>() }?;
-        self.0 = level.usage.next_served.load(Ordering::Relaxed);
+        self.0 = next(level).load(Ordering::Relaxed).cast();
         Some(Handle::adopt(level))
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::common::{end, group};
 use super::{beside, large_model_without_pair, model, model_without_pair, race, with_group};
 use crate::counter::incarnation::State;
+use crate::lifecycle::own_bytes;
 use crate::{Bytes, Charge, Counter, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 /// Units go up the tree one by one: these models explore the end of a group, not its stock.
@@ -310,7 +311,7 @@ fn loom_own_bytes_vs_offline() {
         runtime.charge_own(&books).unwrap();
         let charged = books.usage();
         assert!(charged > 0);
-        race(runtime.root(), |root| root.first().tree().own_has_changed(), || books.offline().unwrap());
+        race(runtime.root(), |root| own_bytes::has_changed(root.first().tree()), || books.offline().unwrap());
         assert_eq!((books.usage(), runtime.root().usage()), (0, charged));
     });
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::reclaim::history::History;
+use crate::state::history::History;
 use crate::sync::Arc;
 use crate::thread::directory::Header;
 

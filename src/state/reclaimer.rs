@@ -2,8 +2,8 @@
 //!
 //! Where a registration is dropped, a call under way is waited for, and none begins: see `thread::foreign`.
 
-use crate::reclaim::context::ReclaimContext;
-use crate::reclaim::history::History;
+use crate::state::history::History;
+use crate::state::reclaim_context::ReclaimContext;
 use crate::sync::Arc;
 use crate::sync::stat_atomic::AtomicU32;
 use crate::thread::foreign::{Calls, Foreign, Panicked};

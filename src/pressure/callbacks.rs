@@ -1,0 +1,42 @@
+//! Functions that users register with a group: how they are called, and how they end.
+
+use crate::counter::handle::Handle;
+use crate::counter::object::Counter;
+use crate::hierarchy::events;
+use crate::state::callback::{Callback, Function};
+use crate::state::events::Event;
+use crate::sync::{Arc, model_failed};
+use crate::thread::context;
+use crate::thread::foreign::{Calls, Foreign};
+
+impl<A> Callback<A> {
+    pub(crate) fn new(group: &'static Counter, function: Function<A>) -> Arc<Self> {
+        Arc::new(Callback { group: Handle::pin(group), calls: Calls::new(), function: Foreign::new(function) })
+    }
+
+    /// Calls the function, unless its guard is dropped by now. False: it panicked, which the caller counts.
+    pub(crate) fn call(&self, with: &A) -> bool {
+        let called = self.calls.begin().map(|_call| self.function.call(|function| function(with)));
+        called.is_none_or(|result| result.is_ok())
+    }
+
+    pub(crate) fn count_panic(&self) {
+        events::count_and_notify(&self.group, Event::Panic);
+    }
+
+    /// Waits until no call is under way. None begins, for the caller has retired the calls. Inside foreign code no
+    /// thread waits: two functions that drop each other's guard would wait for each other.
+    pub(crate) fn wait(&self) {
+        if !context::in_foreign() {
+            self.calls.wait();
+        }
+    }
+}
+
+impl<A> Drop for Callback<A> {
+    fn drop(&mut self) {
+        if !model_failed() && self.function.end().is_err() {
+            self.count_panic();
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Threads and futures that wait for an event of a tree's groups, and functions that are called for one.
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+use crate::state::callback::Callback;
+use crate::state::events::Event;
+use crate::sync::Arc;
+use crate::thread::directory::Header;
+use crate::thread::foreign::Foreign;
+
+/// What a listener is called with: see [`Group::on_event`](crate::Group::on_event).
+///
+/// ```
+/// use memcg::{Event, Limit, Limits, Runtime};
+///
+/// let runtime = Runtime::builder().build()?;
+/// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(100)))?;
+/// let _subscription = runtime.root().on_event(Event::Overcharge, |happened| {
+///     assert_eq!((happened.group().path(), happened.event()), ("/".to_string(), Event::Overcharge));
+///     assert_eq!((happened.count(), happened.times()), (1, 1));
+/// });
+/// let _held = acme.charge(130);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Happened {
+    pub(crate) group: &'static Header,
+    pub(crate) event: Event,
+    pub(crate) count: u64,
+    pub(crate) times: u64,
+}
+
+impl Happened {
+    /// What happened.
+    pub fn event(&self) -> Event {
+        self.event
+    }
+
+    /// How often it has happened by now: as [`Events::get`](crate::Events::get).
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// How often since the listener's last call: at least once.
+    pub fn times(&self) -> u64 {
+        self.times
+    }
+}
+
+impl std::fmt::Debug for Happened {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Happened { event, count, times, .. } = self;
+        f.debug_struct("Happened")
+            .field("event", event)
+            .field("count", count)
+            .field("times", times)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The listeners of a tree, by the key of their counter.
+#[derive(Default)]
+pub(crate) struct Listeners {
+    pub(crate) numbers: u64,
+    pub(crate) counters: BTreeMap<u64, BTreeMap<u64, Listener>>,
+}
+
+pub(crate) struct Listener {
+    pub(crate) event: Event,
+    /// Of the group alone, not of its subtree.
+    pub(crate) local: bool,
+    /// The count that the listener knows.
+    pub(crate) seen: u64,
+    pub(crate) target: Target,
+}
+
+/// What a listener's event goes to.
+pub(crate) enum Target {
+    Waker(Option<Foreign<Waker>>),
+    Callback(Arc<Callback<Happened>>),
+}

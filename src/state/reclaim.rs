@@ -1,0 +1,199 @@
+//! What reclaim keeps: for each group the number of its ring, for a tree its reclaimers and the rings as data.
+
+use std::time::Duration;
+
+use crate::counter::incarnation::Generation;
+use crate::counter::object::Counter;
+use crate::stat::Stat;
+use crate::state::reclaimer::Reclaimer;
+use crate::sync::lock::{Lock, Rank};
+use crate::sync::stat_atomic::AtomicU32;
+use crate::sync::{Arc, Ordering};
+
+/// All that a group has, in the unit in which laps say what part of it they ask for.
+pub(crate) const WHOLE: u64 = 1 << 40;
+
+/// What a lap asks for unless it was begun with another part. The kernel starts at a 4096th (DEF_PRIORITY), for its
+/// groups are of the size of a machine.
+pub(crate) const SMALL: u64 = WHOLE >> 6;
+
+/// No ring.
+pub(crate) const NO_RING: u32 = u32::MAX;
+
+/// How a tree reclaims.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReclaimConfig {
+    /// What one charge may spend in reclaim.
+    pub(crate) time: Duration,
+    /// Weighs groups, in place of what reclaimers say.
+    pub(crate) weight: Option<Stat>,
+}
+
+impl ReclaimConfig {
+    /// Unless configured otherwise.
+    pub(crate) const DEFAULT: ReclaimConfig = ReclaimConfig { time: Duration::from_millis(100), weight: None };
+}
+
+/// The number of a group's ring. Written under the lock of the rings.
+pub(crate) struct RingPlace(AtomicU32);
+
+impl RingPlace {
+    pub(crate) fn new() -> Self {
+        RingPlace(AtomicU32::new(NO_RING))
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        self.number() == NO_RING
+    }
+
+    pub(crate) fn reset(&self) {
+        self.set(NO_RING);
+    }
+
+    /// The number, or [`NO_RING`].
+    pub(crate) fn number(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set(&self, ring: u32) {
+        self.0.store(ring, Ordering::Relaxed);
+    }
+}
+
+/// A group, in one incarnation of its object.
+pub(crate) type RingGroup = (&'static Counter, Generation);
+
+/// The reclaimers of each group, by the number of its ring, lowest priority first.
+pub(crate) type Lists = Vec<Vec<Arc<Reclaimer>>>;
+
+/// What the groups of a tree share for reclaim.
+pub(crate) struct ReclaimShared {
+    pub(crate) reclaimers: Lock<Lists>,
+    pub(crate) rings: Lock<Rings<RingGroup>>,
+}
+
+impl ReclaimShared {
+    pub(crate) fn new() -> Self {
+        ReclaimShared {
+            reclaimers: Lock::new(Rank::Bookkeeping, Vec::new()),
+            rings: Lock::new(Rank::Rings, Rings::default()),
+        }
+    }
+}
+
+/// All rings of a tree, by number. Each group that has ever had a soft limit or a reclaimer has one, and so have all
+/// groups above it. `M` is a group.
+pub(crate) struct Rings<M> {
+    pub(crate) all: Vec<Ring<M>>,
+    /// The first of the free ones, which are linked by `parent`.
+    pub(crate) free: Option<u32>,
+}
+
+impl<M> Default for Rings<M> {
+    fn default() -> Self {
+        Rings { all: Vec::new(), free: None }
+    }
+}
+
+/// Why a group stands in a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RingReason {
+    /// It is in excess of a soft limit.
+    Excess = 0,
+    /// It has reclaimers.
+    Reclaimers = 1,
+}
+
+pub(crate) struct Ring<M> {
+    pub(crate) member: Option<M>,
+    pub(crate) parent: u32,
+    pub(crate) counts: [ReasonCount; 2],
+    pub(crate) links: [Links; 3],
+    /// What the present lap of each pass with this group as its target asks each group for. Kept until that lap is over:
+    /// the round that goes on with it asks the groups that are left for as much as the others gave.
+    pub(crate) parts: [u64; 3],
+    /// The group as it was at the first turn of one of its children in the present lap.
+    pub(crate) moment: Moment,
+    /// Bytes that the group is being asked for.
+    pub(crate) asked: u64,
+    /// Calls here and below that freed something.
+    pub(crate) fruitful: u64,
+    /// Rounds under way for this group, and for groups below.
+    pub(crate) rounds: i32,
+    pub(crate) rounds_below: i32,
+}
+
+impl<M> Ring<M> {
+    pub(crate) const EMPTY: Ring<M> = Ring {
+        member: None,
+        parent: NO_RING,
+        counts: [ReasonCount { own: false, below: 0 }; 2],
+        links: [UNLINKED; 3],
+        parts: [SMALL; 3],
+        moment: Moment::NONE,
+        asked: 0,
+        fruitful: 0,
+        rounds: 0,
+        rounds_below: 0,
+    };
+}
+
+/// How often one reason holds for a group.
+#[derive(Clone, Copy)]
+pub(crate) struct ReasonCount {
+    /// It holds for the group itself.
+    pub(crate) own: bool,
+    /// Groups below for which it holds.
+    pub(crate) below: u64,
+}
+
+/// A group in the rings of one lane: as a member of its parent's, and as the owner of its own.
+#[derive(Clone, Copy)]
+pub(crate) struct Links {
+    pub(crate) linked: bool,
+    pub(crate) next: u32,
+    pub(crate) prev: u32,
+    /// The lap of the ring above in which it was served last.
+    pub(crate) served: u64,
+
+    pub(crate) first: u32,
+    pub(crate) last: u32,
+    pub(crate) lap: u64,
+    /// The lap in which the owner itself was served.
+    pub(crate) own_served: u64,
+    /// Bytes that the owner may be asked for before another group's turn comes. Below zero it has given too much.
+    pub(crate) balance: i64,
+    /// The owner's present turn began in an earlier call.
+    pub(crate) kept: bool,
+}
+
+const UNLINKED: Links = Links {
+    linked: false,
+    next: NO_RING,
+    prev: NO_RING,
+    served: 0,
+    first: NO_RING,
+    last: NO_RING,
+    lap: 1,
+    own_served: 0,
+    balance: 0,
+    kept: false,
+};
+
+/// What the protection of a parent's children follows from.
+#[derive(Clone, Copy)]
+pub(crate) struct ParentFigures {
+    pub(crate) usage: u64,
+    /// The sum of what the children report, for each kind of protection.
+    pub(crate) children: [u64; 2],
+}
+
+/// A parent's figures at the first turn of one of its children in a lap.
+pub(crate) struct Moment {
+    pub(crate) lap: (u8, u64),
+    pub(crate) figures: ParentFigures,
+}
+
+impl Moment {
+    pub(crate) const NONE: Moment = Moment { lap: (0, 0), figures: ParentFigures { usage: 0, children: [0; 2] } };
+}

@@ -1,0 +1,102 @@
+//! Charges that wait for room: for a counter the first of its line, for a tree all lines.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::task::Waker;
+
+use crate::counter::object::Counter;
+use crate::counter::walk::Charged;
+use crate::sync::Ordering;
+use crate::sync::stat_atomic::AtomicU64;
+use crate::thread::foreign::Foreign;
+
+/// What a level shows of its line, for walks that take no lock. Relaxed, all of it: nothing but the sum depends on it.
+pub(crate) struct FirstInLine {
+    ticket: AtomicU64,
+    bytes: AtomicU64,
+    budget: AtomicU64,
+}
+
+impl FirstInLine {
+    pub(crate) fn new() -> Self {
+        FirstInLine { ticket: AtomicU64::new(0), bytes: AtomicU64::new(0), budget: AtomicU64::new(0) }
+    }
+
+    /// Nothing resets it: the last waiter that leaves the line shows that it is empty.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.ticket() == 0 && self.bytes() == 0
+    }
+
+    /// The ticket of the first in line, 0 for none.
+    pub(crate) fn ticket(&self) -> u64 {
+        self.ticket.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that the first in line asks for.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// What other charges may take before the first in line has its bytes.
+    pub(crate) fn budget(&self) -> u64 {
+        self.budget.load(Ordering::Relaxed)
+    }
+
+    /// Changes the budget, where `change` says so. False: it does not.
+    pub(crate) fn change_budget(&self, change: impl Fn(u64) -> Option<u64>) -> bool {
+        self.budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).is_ok()
+    }
+
+    /// Another waiter is first. Returns what was left of the budget.
+    pub(crate) fn show(&self, ticket: u64, bytes: u64, budget: u64) -> u64 {
+        self.ticket.store(ticket, Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.budget.swap(budget, Ordering::Relaxed)
+    }
+}
+
+/// All charges that wait in a tree.
+#[derive(Default)]
+pub(crate) struct Waiting {
+    /// Tickets given out so far.
+    pub(crate) tickets: u64,
+    pub(crate) waiters: BTreeMap<u64, Waiter>,
+    /// By the key of the level.
+    pub(crate) lines: BTreeMap<u64, Line>,
+    /// Charges that each group waits with, by its key.
+    pub(crate) groups: BTreeMap<u64, usize>,
+}
+
+#[derive(Default)]
+pub(crate) struct Line {
+    pub(crate) tickets: BTreeSet<u64>,
+    /// The waiter whose bytes and barging budget the level shows.
+    pub(crate) first: u64,
+    /// What the level admitted when all waiters in it were last compared with that.
+    pub(crate) admits: u64,
+}
+
+/// One charge that waits.
+pub(crate) struct Waiter {
+    pub(crate) group: &'static Counter,
+    pub(crate) bytes: u64,
+    /// The level in whose line it is; its group keeps it.
+    pub(crate) level: &'static Counter,
+    /// What may yet barge past it, as long as it is not first: one budget for the whole wait.
+    pub(crate) budget: u64,
+    /// What was decided. Then it is in no line.
+    pub(crate) decided: Option<Decision>,
+    pub(crate) waker: Option<Foreign<Waker>>,
+}
+
+/// How a wait ends.
+#[derive(Clone, Copy)]
+pub(crate) enum Decision {
+    /// The bytes are charged. A delay above a high is the waiter's.
+    Granted(Charged),
+    /// They can never fit below this level.
+    Full(&'static Counter),
+    /// The group went offline.
+    Offline,
+    /// The group was chosen to give its memory back.
+    Cancelled,
+}
