@@ -1,10 +1,11 @@
 //! The whole path of a charge and of an uncharge.
 
+use crate::counter::at_limit;
 use crate::counter::config::{Pressure, USAGE_MAX};
 use crate::counter::object::tree::StockMove;
 use crate::counter::object::{Counter, SHARED};
 use crate::counter::refusal::Refusal;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks;
 use crate::counter::walk::{Amount, Charged, Walked};
 use crate::sync::{Ordering, fence_after_exchange};
@@ -12,6 +13,7 @@ use crate::thread::block::Block;
 use crate::thread::directory::Header;
 use crate::thread::local::with_local;
 use crate::thread::slot::{Consume, Put, Slot};
+use crate::thread::slow_path::{Entered, Outermost};
 use crate::thread::transit::ANY;
 use crate::thread::{context, freed};
 
@@ -27,11 +29,11 @@ struct Refilled {
     stocked: bool,
 }
 
-/// Whether a refusal calls the pressure hook first.
+/// What follows a refusal after a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ask {
-    Hook,
-    Nobody,
+enum OnRefusal {
+    CallHook,
+    Return,
 }
 
 // === The hit path ===
@@ -84,14 +86,14 @@ impl Counter {
     #[cold]
     #[inline(never)]
     pub(crate) fn try_charge_slow(&self, n: u64, missed: Consume) -> Result<(), Refusal<'_>> {
-        self.charge_slow(n, missed, Ask::Hook).map(drop)
+        self.charge_slow(n, missed, OnRefusal::CallHook).map(drop)
     }
 
     /// The same for groups: the group asks for reclaim itself, outside of any slow path.
     #[cold]
     #[inline(never)]
     pub(crate) fn try_charge_once_slow(&self, n: u64, missed: Consume) -> Result<Charged, Refusal<'_>> {
-        self.charge_slow(n, missed, Ask::Nobody)
+        self.charge_slow(n, missed, OnRefusal::Return)
     }
 
     /// Charge without refusal: this forces what does not fit, after it has drained stranded credit. Returns the units
@@ -99,76 +101,73 @@ impl Counter {
     #[cold]
     #[inline(never)]
     pub(crate) fn force_slow(&self, n: u64, missed: Consume) -> u64 {
-        if self.charge_slow(n, missed, Ask::Nobody).is_ok() {
+        if self.charge_slow(n, missed, OnRefusal::Return).is_ok() {
             return n;
         }
-        slow_path(|block, nested| {
-            let charged = n.min(self.countable());
-            if charged < n {
-                self.tree().counts.overflows.fetch_add(1, Ordering::Relaxed);
-            }
-            let crossed = self.force(charged);
-            self.count_charged(block.filter(|_| !nested), charged);
-            if crossed && !nested {
-                self.tree().close_crossed(self);
-            }
-            charged
-        })
+        let path = SlowPath::enter();
+        let charged = n.min(self.countable());
+        if charged < n {
+            self.tree().counts.overflows.fetch_add(1, Ordering::Relaxed);
+        }
+        let crossed = self.force(charged);
+        self.count_charged(own_block(&path), charged);
+        if let Some(outermost) = path.outermost().filter(|_| crossed) {
+            at_limit::close_crossed(self, outermost);
+        }
+        charged
     }
 
     /// Undo what a hit has begun, for a charge that is given up.
     #[cold]
     pub(crate) fn undo_slow(&self, n: u64, missed: Consume) {
         if missed == Consume::Undone {
-            slow_path(|block, _| self.undo(block, n));
+            let path = SlowPath::enter();
+            self.undo(path.block(), n);
         }
     }
 
-    fn charge_slow(&self, n: u64, missed: Consume, ask: Ask) -> Result<Charged, Refusal<'_>> {
+    fn charge_slow(&self, n: u64, missed: Consume, refused: OnRefusal) -> Result<Charged, Refusal<'_>> {
         if n == 0 {
             return Ok(Charged::QUIETLY);
         }
-        slow_path(|block, nested| {
-            let missed = if self.incarnation().careful { self.consume_careful(block, n) } else { missed };
-            if missed == Consume::Undone {
-                self.undo(block, n);
-            }
-            let charged =
-                if missed == Consume::Hit { Charged::QUIETLY } else { self.charge_missed(block, nested, n, ask)? };
-            self.count_charged(block.filter(|_| !nested), n);
-            Ok(charged)
-        })
+        let path = SlowPath::enter();
+        let missed = if self.incarnation().careful { self.consume_careful(path.block(), n) } else { missed };
+        if missed == Consume::Undone {
+            self.undo(path.block(), n);
+        }
+        let charged = if missed == Consume::Hit { Charged::QUIETLY } else { self.charge_missed(&path, n, refused)? };
+        self.count_charged(own_block(&path), n);
+        Ok(charged)
     }
 
-    fn charge_missed(&self, block: Option<&Block>, nested: bool, n: u64, ask: Ask) -> Result<Charged, Refusal<'_>> {
-        let mut refusal = match self.refill(block.filter(|_| !nested), n) {
+    fn charge_missed(&self, path: &Entered, n: u64, refused: OnRefusal) -> Result<Charged, Refusal<'_>> {
+        let mut refusal = match self.refill(own_block(path), n) {
             Ok(Refilled { walked, open, stocked }) => {
-                if let (Some(block), Some(policies)) = (block.filter(|_| stocked), self.tree().policies()) {
+                if let (Some(block), Some(policies)) = (path.block().filter(|_| stocked), self.tree().policies()) {
                     policies.stock_moved(self, block, StockMove::Refill);
                 }
-                if !nested {
-                    self.tree().adapt(self, open, walked.margin);
+                if let Some(outermost) = path.outermost() {
+                    at_limit::adapt(self, open, walked.margin, outermost);
                 }
                 return Ok(Charged { over_high: walked.over_high });
             }
             Err(refusal) => refusal,
         };
-        if nested {
-            // Inside another slow path of this thread: it must take no lock and wait for no thread.
-            self.tree().counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
-        } else {
-            refusal = match self.tree().charge_at_limit(self, n, None, refusal) {
+        if let Some(outermost) = path.outermost() {
+            refusal = match at_limit::drain_and_retry(self, n, None, refusal, outermost) {
                 Ok(walked) => return Ok(Charged { over_high: walked.over_high }),
                 Err(refusal) => refusal,
             };
-            if ask == Ask::Hook {
-                refusal = match self.ask_hook(block, n, refusal) {
+            if refused == OnRefusal::CallHook {
+                refusal = match self.call_hook(outermost, n, refusal) {
                     Ok(()) => return Ok(Charged::QUIETLY),
                     Err(refusal) => refusal,
                 };
             }
+        } else {
+            self.tree().counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
         }
-        if ask == Ask::Hook {
+        if refused == OnRefusal::CallHook {
             refusal.level.count_refusal();
         }
         Err(refusal)
@@ -257,7 +256,7 @@ impl Counter {
     }
 
     /// Call the pressure hook and charge again, for as long as the hook frees something.
-    fn ask_hook<'a>(&'a self, block: Option<&Block>, n: u64, mut refusal: Refusal<'a>) -> Result<(), Refusal<'a>> {
+    fn call_hook<'a>(&'a self, thread: &Outermost, n: u64, mut refusal: Refusal<'a>) -> Result<(), Refusal<'a>> {
         let Some(hook) = &self.tree().config.hook else { return Err(refusal) };
         for _ in 0..RECLAIM_RETRIES_MAX {
             let refused = refusal.refused(self, n);
@@ -265,9 +264,9 @@ impl Counter {
             if freed.unwrap_or(0) == 0 {
                 break;
             }
-            refusal = match self.refill(block, n) {
+            refusal = match self.refill(thread.block(), n) {
                 Ok(_) => return Ok(()),
-                Err(refusal) => match self.tree().charge_at_limit(self, n, None, refusal) {
+                Err(refusal) => match at_limit::drain_and_retry(self, n, None, refusal, thread) {
                     Ok(_) => return Ok(()),
                     Err(refusal) => refusal,
                 },
@@ -288,10 +287,11 @@ impl Header {
             Put::Kept => {}
             Put::Full => self.counter().uncharge_slow(n),
             // The slot has the units, and the stock has closed meanwhile: a drainer may have taken them already.
-            Put::Closed => slow_path(|block, _| {
-                let slot = block.and_then(|block| block.slot_behind(self));
-                self.take_back(block.zip(slot), ANY, false);
-            }),
+            Put::Closed => {
+                let path = SlowPath::enter();
+                let slot = path.block().and_then(|block| Some((block, block.slot_behind(self)?)));
+                self.take_back(slot, ANY, false);
+            }
         }
     }
 
@@ -328,40 +328,42 @@ impl Counter {
         if n == 0 {
             return;
         }
-        slow_path(|block, nested| {
-            let (incarnation, tree) = (self.incarnation(), self.tree());
-            let alone = block.filter(|_| !nested);
-            // The audit counts first: once the credit is put back the object may be another counter's.
-            self.count_uncharged(alone, n);
-            if incarnation.careful {
-                let (fenced, slot) = (incarnation.fenced, self.slot_of(block));
-                match slot.map_or(Put::Full, |(_, slot)| slot.put(n, &self.header.capacity, fenced)) {
-                    Put::Kept => return,
-                    Put::Closed => return self.header.take_back(slot, tree.number, fenced),
-                    Put::Full => {}
-                }
+        let path = SlowPath::enter();
+        let (incarnation, tree) = (self.incarnation(), self.tree().number);
+        let alone = own_block(&path);
+        // The audit counts first: once the credit is put back the object may be another counter's.
+        self.count_uncharged(alone, n);
+        if incarnation.careful {
+            let (fenced, slot) = (incarnation.fenced, self.slot_of(path.block()));
+            match slot.map_or(Put::Full, |(_, slot)| slot.put(n, &self.header.capacity, fenced)) {
+                Put::Kept => return,
+                Put::Closed => return self.header.take_back(slot, tree, fenced),
+                Put::Full => {}
             }
-            // Statistics count first for the same reason. A stock that this thread has not used yet does not overflow.
-            if let Some(block) = alone.filter(|block| self.is_full_for(block, n))
-                && let Some(policies) = tree.policies()
-            {
-                policies.stock_moved(self, block, StockMove::Return);
+        }
+        // Statistics count first for the same reason. A stock that this thread has not used yet does not overflow.
+        if let Some(block) = alone.filter(|block| self.is_full_for(block, n))
+            && let Some(policies) = self.tree().policies()
+        {
+            policies.stock_moved(self, block, StockMove::Return);
+        }
+        let poisoned = self.poisoned.load(Ordering::Relaxed);
+        let whole = match alone {
+            Some(block) => {
+                self.enter(block);
+                let whole = self.cut(block, n);
+                block.transit.end();
+                whole
             }
-            let poisoned = self.poisoned.load(Ordering::Relaxed);
-            let whole = match alone {
-                Some(block) => {
-                    self.enter(block);
-                    let whole = self.cut(block, n);
-                    block.transit.end();
-                    whole
-                }
-                None => self.uncharge_levels(n),
-            };
-            // Only the holder of a handle can uncharge more than was charged, so the counter is alive here.
-            if (poisoned || !whole) && !nested && self.header.capacity.load(Ordering::Relaxed) > 0 {
-                self.tree().close_poisoned(self);
-            }
-        });
+            None => self.uncharge_levels(n),
+        };
+        // Only the holder of a handle can uncharge more than was charged, so the counter is alive here.
+        if (poisoned || !whole)
+            && let Some(outermost) = path.outermost()
+            && self.header.capacity.load(Ordering::Relaxed) > 0
+        {
+            at_limit::close_poisoned(self, outermost);
+        }
     }
 
     /// The stock is open, and this thread's credit leaves no room for `n`.
@@ -444,38 +446,40 @@ impl Counter {
     /// Charge `n` to this counter and its ancestors below `top`, which holds it already: exactly, or not at all.
     #[cold]
     pub(crate) fn charge_below_slow(&self, n: u64, top: &Counter) -> Result<(), Refusal<'_>> {
-        slow_path(|block, nested| {
-            let alone = block.filter(|_| !nested);
-            if let Some(block) = alone {
-                self.enter(block);
-            }
-            let walked = self.walk_below(n, Amount::Needed, Some(top));
-            if let Some(block) = alone {
-                block.transit.end();
-            }
-            let walked = match walked {
-                Err(refusal) if !nested => self.tree().charge_at_limit(self, n, Some(top), refusal),
-                walked => walked,
-            };
-            walked.map(|_| self.count_charged(alone, n))
-        })
+        let path = SlowPath::enter();
+        let alone = own_block(&path);
+        if let Some(block) = alone {
+            self.enter(block);
+        }
+        let mut walked = self.walk_below(n, Amount::Needed, Some(top));
+        if let Some(block) = alone {
+            block.transit.end();
+        }
+        if let Some(outermost) = path.outermost() {
+            walked = walked.or_else(|refusal| at_limit::drain_and_retry(self, n, Some(top), refusal, outermost));
+        }
+        walked.map(|_| self.count_charged(alone, n))
     }
 
     /// Uncharge `n` from this counter and its ancestors below `top`, which keeps it. Afterwards the counter may be
     /// gone.
     #[cold]
     pub(crate) fn uncharge_below_slow(&self, n: u64, top: &Counter) {
-        slow_path(|block, nested| {
-            let alone = block.filter(|_| !nested);
-            self.count_uncharged(alone, n);
-            // In transit: a thread that lowers max meanwhile waits for this one before it notifies the levels above.
-            if let Some(block) = alone {
-                self.enter(block);
-            }
-            self.uncharge_below(n, top);
-            if let Some(block) = alone {
-                block.transit.end();
-            }
-        });
+        let path = SlowPath::enter();
+        let alone = own_block(&path);
+        self.count_uncharged(alone, n);
+        // In transit: a thread that lowers max meanwhile waits for this one before it notifies the levels above.
+        if let Some(block) = alone {
+            self.enter(block);
+        }
+        self.uncharge_below(n, top);
+        if let Some(block) = alone {
+            block.transit.end();
+        }
     }
+}
+
+/// The thread's block where its slow path is the outermost: a nested one puts nothing into slots and counts elsewhere.
+fn own_block(path: &Entered) -> Option<&Block> {
+    path.outermost().and_then(Outermost::block)
 }

@@ -15,14 +15,10 @@
 //! Edges: E2 and E3 (slots), E4 (forced charge/opening), E5 and E6 (transit), E10 (open count), E35 (opening/offline),
 //! E36 (closing/release). The protocol stands in `README.md` beside this file.
 
-use crate::counter::marks;
 use crate::counter::object::tree::Tree;
 use crate::counter::object::tree::{Claim, List, Stocks};
 use crate::counter::object::{CLOSED, Counter, OPENED};
-use crate::counter::refusal::Refusal;
-use crate::counter::retire;
 use crate::counter::stocks::{self, Scope};
-use crate::counter::walk::{Amount, Walked};
 use crate::sync::barrier::BarrierFailed;
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
@@ -34,13 +30,6 @@ const OPEN_ABOVE: u64 = 8;
 /// Passes over the stocks in a drain that leaves them open. Further passes would find only what running threads put
 /// meanwhile.
 const OPEN_PASSES: usize = 4;
-
-/// The most levels that one charge closes in turn before it returns its refusal. A tree has fewer in practice, so only
-/// limits that move all the time can reach it.
-const TURNS_MAX: usize = 4_096;
-
-/// How often a limit waits a millisecond for a thread in transit before it counts that thread's credit as live charge.
-const PATIENCE_MAX: usize = 64;
 
 /// Why a close could not take all credit out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,121 +55,7 @@ enum Pass {
     Closing,
 }
 
-// === impl Tree: the failure path ===
-
 impl Tree {
-    /// Drain stranded credit below the level that refused a charge of `n` to `counter`, and try again. A refusal after
-    /// that is for lack of room. The charge leaves out the levels from `top` on. The caller is not in transit.
-    #[cold]
-    pub(crate) fn charge_at_limit<'a>(
-        &self,
-        counter: &'a Counter,
-        n: u64,
-        top: Option<&Counter>,
-        mut refusal: Refusal<'a>,
-    ) -> Result<Walked, Refusal<'a>> {
-        for _ in 0..TURNS_MAX {
-            if refusal.without_credit() {
-                return Err(refusal);
-            }
-            let mut stocks = self.stocks.lock();
-            // The thread that held the lock before has drained: this thread tries again before it drains itself.
-            refusal = match counter.walk_below(n, Amount::Needed, top) {
-                Ok(walked) => return Ok(walked),
-                Err(refusal) => refusal,
-            };
-            let level = refusal.level;
-            level.limits.tight.store(true, Ordering::Relaxed);
-            let closed = self.close(&mut stocks, level, Scope::Subtree);
-            let retried = counter.walk_below(n, Amount::Needed, top);
-            self.reopen(&mut stocks, level);
-            match (retried, closed) {
-                (Ok(walked), _) => return Ok(walked),
-                (Err(again), Ok(())) if std::ptr::eq(again.level, level) => return Err(again),
-                // Another level refuses now: it has credit of its own to drain.
-                (Err(again), Ok(())) => refusal = again,
-                (Err(again), Err(_)) => {
-                    refusal = again;
-                    break;
-                }
-            }
-        }
-        self.counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
-        Err(refusal)
-    }
-
-    /// Close the stocks below the levels that forced charges have put above max: no hit below them may succeed from
-    /// here on.
-    #[cold]
-    pub(crate) fn close_crossed(&self, counter: &Counter) {
-        for level in counter.path_to_root() {
-            // SeqCst (E4): after the exchange on usage; pairs with `open`.
-            if level.usage() <= level.max() || level.limits.open.load(Ordering::SeqCst) as u32 == 0 {
-                continue;
-            }
-            let mut stocks = self.stocks.lock();
-            level.limits.tight.store(true, Ordering::Relaxed);
-            let _ = self.close(&mut stocks, level, Scope::Subtree);
-            self.reopen(&mut stocks, level);
-        }
-    }
-
-    /// Set a max. It drains credit first, so that only live charge makes it fail.
-    pub(crate) fn set_max(&self, level: &Counter, max: u64) -> Result<(), u64> {
-        let mut stocks = self.stocks.lock();
-        let lowers = max < level.max();
-        let mut near = self.adaptive && lowers && level.room(max) < self.close_margin(level.batch());
-        let mut closed = false;
-        let mut set = Err(level.usage());
-        // A charge between the read of usage and the store undoes the max: the charge had room under the old one.
-        for turn in 0..TURNS_MAX {
-            let usage = level.usage();
-            if near || (usage > max && !closed) {
-                level.limits.tight.store(true, Ordering::Relaxed);
-                let stuck = self.close(&mut stocks, level, Scope::Subtree) == Err(Stuck::Transit);
-                // Unlike a charge, this may wait until a thread that was preempted in transit runs again.
-                (near, closed) = (false, !stuck || turn >= PATIENCE_MAX);
-                continue;
-            }
-            set = if usage > max { Err(usage) } else { level.store_max(max) };
-            if set.is_ok() || usage > max {
-                break;
-            }
-        }
-        if set.is_ok() && lowers {
-            // A walk may have passed this level under the old max without a second read. It shows more than the new one
-            // until it is undone. Walks are in transit (E5).
-            let _ = self.wait_transits();
-        }
-        if level.incarnation().parent.is_none() && level.bound.load(Ordering::Relaxed) > stocks::budget(level) {
-            let _ = self.close(&mut stocks, level, Scope::Subtree);
-        }
-        self.reopen(&mut stocks, level);
-        set
-    }
-
-    /// Set a max, whatever usage is. Drains credit where usage comes near it. Returns the usage above it.
-    pub(crate) fn impose_max(&self, stocks: &mut Stocks, level: &Counter, max: u64) -> u64 {
-        let lowers = max < level.max();
-        level.impose_max(max);
-        let near = self.adaptive && level.room(max) < self.close_margin(level.batch());
-        if lowers && (near || level.usage() > max) {
-            level.limits.tight.store(true, Ordering::Relaxed);
-            let _ = self.close(stocks, level, Scope::Subtree);
-        }
-        if lowers {
-            let _ = self.wait_transits();
-        }
-        level.trim_forced();
-        if level.incarnation().parent.is_none() && level.bound.load(Ordering::Relaxed) > stocks::budget(level) {
-            let _ = self.close(stocks, level, Scope::Subtree);
-        }
-        self.reopen(stocks, level);
-        // A charge that waits here may fit now, or never again.
-        marks::limit_moved(level);
-        level.usage().saturating_sub(max)
-    }
-
     /// Wait for the walks that are under way: what has left a lower level has then left those above it. The caller is
     /// not in transit.
     pub(crate) fn wait_for_walks(&self) {
@@ -189,7 +64,7 @@ impl Tree {
     }
 
     /// A heavy barrier (E5), and a wait for every transit of this tree that this thread finds.
-    fn wait_transits(&self) -> Result<(), Stuck> {
+    pub(crate) fn wait_transits(&self) -> Result<(), Stuck> {
         self.barrier.heavy()?;
         let over = self.registry.blocks().all(|block| block.transit.wait(self.number));
         if over { Ok(()) } else { Err(Stuck::Transit) }
@@ -215,30 +90,8 @@ impl Tree {
         u64::from(self.registry.threads()).max(2)
     }
 
-    /// Open or close the stock after a walk that left `margin`: near a limit credit does more harm than good. Skipped
-    /// while a drain runs.
-    #[inline]
-    pub(crate) fn adapt(&self, counter: &Counter, open: bool, margin: u64) {
-        let batch = counter.batch();
-        if batch == 0 {
-            return;
-        }
-        let closes = self.adaptive && open && margin < self.close_margin(batch);
-        let tight = || counter.path_to_root().any(Counter::is_tight);
-        let opens = !open && margin >= self.open_margin(batch) && !tight() && stocks::may_open(counter);
-        if (closes || opens)
-            && let Some(mut stocks) = self.stocks.try_lock()
-        {
-            if opens {
-                self.open(&mut stocks, counter.header.counter());
-            } else {
-                let _ = self.close(&mut stocks, counter, Scope::Own);
-            }
-        }
-    }
-
     /// Open one stock, if nothing forbids it.
-    fn open(&self, stocks: &mut Stocks, counter: &'static Counter) {
+    pub(crate) fn open(&self, stocks: &mut Stocks, counter: &'static Counter) {
         if !stocks::may_open(counter) {
             return;
         }
@@ -281,7 +134,7 @@ impl Tree {
     }
 
     /// Open everything below `level` again, where stocks never close by margin.
-    fn reopen(&self, stocks: &mut Stocks, level: &Counter) {
+    pub(crate) fn reopen(&self, stocks: &mut Stocks, level: &Counter) {
         if self.adaptive {
             return;
         }
@@ -298,7 +151,7 @@ impl Tree {
 
     /// Close every open stock in `scope` and take all its credit out, at the price of one barrier. On an error some
     /// stocks stay counted as open, with capacity 0; the next close finds them.
-    fn close(&self, stocks: &mut Stocks, top: &Counter, scope: Scope) -> Result<(), Stuck> {
+    pub(crate) fn close(&self, stocks: &mut Stocks, top: &Counter, scope: Scope) -> Result<(), Stuck> {
         let closing = stocks.open_in(&self.hierarchy, top, scope);
         // Stocks in the queue of pending closes may hold what a limit above them lacks.
         if closing.is_empty() && (scope == Scope::Own || stocks.pending_close.is_empty()) {
@@ -309,7 +162,7 @@ impl Tree {
     }
 
     /// Close these stocks, and with them those in the queue of pending closes.
-    pub(crate) fn close_all(&self, stocks: &mut Stocks, mut closing: List) -> Result<(), Stuck> {
+    fn close_all(&self, stocks: &mut Stocks, mut closing: List) -> Result<(), Stuck> {
         stocks.take_pending_close(&mut closing);
         if closing.is_empty() {
             return Ok(());
@@ -334,6 +187,16 @@ impl Tree {
         closing.clear();
         stocks.scratch = closing;
         taken
+    }
+
+    /// Close all stocks that wait for a barrier, with one barrier.
+    pub(crate) fn close_all_pending(&self, stocks: &mut Stocks) -> Result<(), Stuck> {
+        if stocks.pending_close.is_empty() { Ok(()) } else { self.close_all(stocks, List::new()) }
+    }
+
+    /// Take the credit of all offline groups out of their stocks.
+    pub(crate) fn settle(&self) {
+        let _ = self.close_all_pending(&mut self.stocks.lock());
     }
 
     /// Claim, barrier, settle, uncharge: until no slot shows credit.
@@ -400,7 +263,7 @@ impl Tree {
     /// Take all credit below `level` out and leave the stocks open.
     pub(crate) fn drain(&self, level: &Counter) -> u64 {
         let mut stocks = self.stocks.lock();
-        let _ = retire::close_all_pending(self, &mut stocks);
+        let _ = self.close_all_pending(&mut stocks);
         let before = self.counts.drained.load(Ordering::Relaxed);
         let mut open = stocks.open_in(&self.hierarchy, level, Scope::Subtree);
         let _ = self.take_out(&mut stocks, &open, Pass::Open);
@@ -424,13 +287,6 @@ impl Tree {
         level.limits.tight.store(true, Ordering::Relaxed);
         let _ = self.close(&mut stocks, level, Scope::Subtree);
         self.reopen(&mut stocks, level);
-    }
-
-    /// Close a stock after more was uncharged than charged: a hit must not consume credit that has no usage behind it.
-    #[cold]
-    pub(crate) fn close_poisoned(&self, counter: &Counter) {
-        let mut stocks = self.stocks.lock();
-        let _ = self.close(&mut stocks, counter, Scope::Own);
     }
 
     /// Change the batch of `level` and all below: capacity 0, barrier, drain, then the new batch. Never drain first: a

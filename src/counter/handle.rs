@@ -6,7 +6,7 @@ use std::ops::Deref;
 use crate::counter::claim;
 use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::sync::model_failed;
 
 /// Keeps a counter and the group it belongs to. Its drop gives the count up; afterwards the group may be gone.
@@ -73,5 +73,6 @@ pub(crate) fn pin_below(top: &'static Counter) -> Vec<Handle> {
 /// The handle may have been the last.
 #[cold]
 fn release_slow(first: &Counter, of: Generation) {
-    slow_path(|_, _| claim::try_release_last(first, of));
+    let _path = SlowPath::enter();
+    claim::try_release_last(first, of);
 }

@@ -172,7 +172,7 @@ impl Counter {
             self.limits.forced.fetch_add(excess.wrapping_sub(set_apart), Ordering::Relaxed);
             self.limits.forced_total.fetch_add(excess.saturating_sub(set_apart), Ordering::Relaxed);
             set_apart = excess;
-            // SeqCst (E4, E39): pairs with the read of usage in `Tree::open`, see `Tree::close_crossed`; and with
+            // SeqCst (E4, E39): pairs with the read of usage in `Tree::open`, see `at_limit::close_crossed`; and with
             // `usage`.
             match self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => {

@@ -13,6 +13,7 @@
 //! what moves credit in `drain`, what keeps an object in `incarnation`, `claim` and `handle`. Charging notifies the
 //! policies through `door` alone. The protocol, its races and their answers are in `README.md`.
 
+pub(crate) mod at_limit;
 pub(crate) mod charge;
 pub(crate) mod claim;
 pub(crate) mod config;

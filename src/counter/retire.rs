@@ -6,12 +6,11 @@
 //!
 //! Edges: E12 (vacated slots/the next counter with the object), E14 (a second charger/offline).
 
-use crate::counter::drain::Stuck;
 use crate::counter::handle::Handle;
 use crate::counter::make;
 use crate::counter::marks;
+use crate::counter::object::tree::Stocks;
 use crate::counter::object::tree::Tree;
-use crate::counter::object::tree::{List, Stocks};
 use crate::counter::object::{Counter, Incarnation, SHARED};
 use crate::counter::protection::Protection;
 use crate::sync::{Ordering, fence_after_exchange};
@@ -96,16 +95,6 @@ pub(crate) fn close_for_good(tree: &Tree, stocks: &mut Stocks, counter: &'static
     // The credit waits for the barrier and pays for no charge: a thread that finds the group offline reads capacity 0.
     counter.queued.store(true, Ordering::Relaxed);
     stocks.pending_close.push(counter);
-}
-
-/// Close all stocks that wait for a barrier, with one barrier.
-pub(crate) fn close_all_pending(tree: &Tree, stocks: &mut Stocks) -> Result<(), Stuck> {
-    if stocks.pending_close.is_empty() { Ok(()) } else { tree.close_all(stocks, List::new()) }
-}
-
-/// Take the credit of all offline groups out of their stocks.
-pub(crate) fn settle(tree: &Tree) {
-    let _ = close_all_pending(tree, &mut tree.stocks.lock());
 }
 
 /// Uncount the stocks of a group whose usage is zero: neither a slot nor a thread in transit has credit of them.

@@ -1,27 +1,62 @@
 //! A slow path of a thread, and what the thread does at its end, when it holds no lock: it releases the objects that it
 //! has claimed, and serves the counters that it has scheduled.
 
-use std::ptr;
+use std::ops::Deref;
+use std::{ptr, thread};
 
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Policies;
 use crate::sync::Ordering;
 use crate::thread::block::Block;
 use crate::thread::foreign::Foreign;
+use crate::thread::slow_path::Entered;
 use crate::thread::{deferred, objects};
 
-/// Run `work` as a slow path of this thread, with its block, and whether the slow path is nested in another one.
-#[inline]
-pub(crate) fn slow_path<R>(work: impl FnOnce(Option<&Block>, bool) -> R) -> R {
-    let (result, nested) = crate::thread::slow_path::run(|block, nested| (work(block, nested), nested));
-    if !nested {
-        release_all_claimed();
-        if deferred::has_to_serve() {
-            serve_slow();
-        }
-        objects::tell();
+/// A slow path of this thread, until the value is dropped.
+#[must_use]
+pub(crate) struct SlowPath {
+    entered: Entered,
+    /// Dropped after the field above: the thread is out of the path then.
+    _end: End,
+}
+
+/// What the thread does at the end of its outermost slow path.
+struct End {
+    outermost: bool,
+    /// The thread unwinds from a panic already, and the path is in a destructor.
+    unwinding: bool,
+}
+
+impl SlowPath {
+    #[inline]
+    pub(crate) fn enter() -> SlowPath {
+        let entered = Entered::enter();
+        let end = End { outermost: entered.outermost().is_some(), unwinding: thread::panicking() };
+        SlowPath { entered, _end: end }
     }
-    result
+}
+
+impl Deref for SlowPath {
+    type Target = Entered;
+
+    #[inline]
+    fn deref(&self) -> &Entered {
+        &self.entered
+    }
+}
+
+impl Drop for End {
+    #[inline]
+    fn drop(&mut self) {
+        // A panic that leaves the path leaves the work to the thread's next slow path.
+        if self.outermost && thread::panicking() == self.unwinding {
+            release_all_claimed();
+            if deferred::has_to_serve() {
+                serve_slow();
+            }
+            objects::tell();
+        }
+    }
 }
 
 /// Release what this thread has claimed. The thread holds no lock and runs no slow path.
@@ -40,12 +75,13 @@ pub(crate) fn release_all_claimed() {
 #[allow(unsafe_code)]
 fn release_claimed_slow(first: *const ()) {
     let mut next = first.cast::<Counter>();
-    // SAFETY: `claim` queued it, and its exchange gave the object to this thread; objects are never
-    // freed.
+    // SAFETY: `claim` queued it, and its exchange gave the object to this thread; objects are never freed.
     while let Some(group) = unsafe { next.as_ref::<'static>() } {
         next = group.usage.next_to_release.load(Ordering::Relaxed);
         // The parent may follow, and with the root the tree: the queue starts anew with it.
-        let gone = crate::thread::slow_path::run(|_, _| group.tree().policies()?.release(group));
+        let entered = Entered::enter();
+        let gone = group.tree().policies().and_then(|policies| policies.release(group));
+        drop(entered);
         // With the last group goes its tree, and foreign values of the tree: outside of any slow path.
         drop(Foreign::new(gone));
     }
@@ -61,4 +97,11 @@ fn serve_slow() {
     if let Some(serve) = first.and_then(|first| first.tree().policies()).map(Policies::server) {
         serve(scheduled);
     }
+}
+
+/// Run `work` as a slow path of this thread, with its block, and whether the slow path is nested in another one.
+#[inline]
+pub(crate) fn slow_path<R>(work: impl FnOnce(Option<&Block>, bool) -> R) -> R {
+    let path = SlowPath::enter();
+    work(path.block(), path.outermost().is_none())
 }

@@ -5,7 +5,6 @@ use super::handle::Group;
 use super::limits::Limits;
 use crate::counter::links::HasChildren;
 use crate::counter::object::Counter;
-use crate::counter::retire;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::limits;
 use crate::hierarchy::limits::NoLimitedAncestor;
@@ -79,7 +78,7 @@ impl Group {
         if let Err(NotCreated::Full(_)) = created {
             // The groups that are in the way may hold nothing but credit. Then they are released at the end of this
             // slow path.
-            slow_path(|_, _| retire::settle(group.tree()));
+            slow_path(|_, _| group.tree().settle());
             created = create();
         }
         own_bytes::may_have_changed(group.tree());

@@ -4,6 +4,7 @@
 //! does this holds the tree's lock. For limits that a group loses when it goes offline it also holds the lock of the
 //! group's shard.
 
+use crate::counter::at_limit;
 use crate::counter::handle;
 use crate::counter::marks;
 use crate::counter::object::Counter;
@@ -102,7 +103,7 @@ pub(crate) fn set(counter: &'static Counter, kind: LimitKind, limit: Limit) -> R
 fn apply(stocks: &mut Stocks, counter: &'static Counter, kind: LimitKind, bytes: u64) -> u64 {
     let tree = counter.tree();
     if kind == LimitKind::Max {
-        return tree.impose_max(stocks, counter, bytes);
+        return at_limit::impose_max(stocks, counter, bytes);
     }
     // Under the lock of its shard the group does not go offline.
     let _shard = tree.hierarchy.lock_of(counter);

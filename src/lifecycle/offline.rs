@@ -25,7 +25,7 @@ pub(crate) fn offline(tree: &Tree, group: &'static Counter) -> Result<(), HasChi
         let mut stocks = tree.stocks.lock();
         close_barred(tree, &mut stocks, group);
         if stocks.unsettled >= PENDING_CLOSE_MAX {
-            let _ = retire::close_all_pending(tree, &mut stocks);
+            let _ = tree.close_all_pending(&mut stocks);
         }
     }
     leave(&mut tree.hierarchy.lock_of(group), group);
@@ -48,7 +48,7 @@ pub(crate) fn offline_tree(tree: &Tree, top: &'static Counter) {
         leave(hierarchy.shard_of(group), group);
     }
     drop(hierarchy);
-    let _ = retire::close_all_pending(tree, &mut stocks);
+    let _ = tree.close_all_pending(&mut stocks);
 }
 
 /// Close the stocks of a barred group: no thread opens them again.

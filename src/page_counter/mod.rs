@@ -1,5 +1,6 @@
 //! `PageCounter`: the handle that users hold.
 
+use crate::counter::at_limit;
 use crate::counter::marks;
 use std::fmt;
 
@@ -316,11 +317,7 @@ impl PageCounter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_max(&self, max: u64) -> Result<(), Busy> {
-        slow_path(|_, _| self.counter().tree().set_max(self.counter(), max)).map_err(|usage| Busy {
-            level: self.id(),
-            usage,
-            max,
-        })
+        slow_path(|_, _| at_limit::set_max(self.counter(), max)).map_err(|usage| Busy { level: self.id(), usage, max })
     }
 
     /// Returns the most units, [`UNLIMITED`](Self::UNLIMITED) by default. One load.

@@ -1,5 +1,6 @@
 //! Observe-only: the limits of a subtree refuse and delay no charge, as if they were not there, and count.
 
+use crate::counter::at_limit;
 use crate::counter::handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Stocks;
@@ -62,6 +63,6 @@ pub(crate) fn set(top: &'static Counter, observed: bool) {
 fn follow(stocks: &mut Stocks, counter: &'static Counter) {
     if let Some(max) = switch(counter) {
         // What is above a max that acts again is set apart as if it had been forced.
-        counter.tree().impose_max(stocks, counter, max);
+        at_limit::impose_max(stocks, counter, max);
     }
 }

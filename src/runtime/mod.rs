@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
-use crate::counter::retire;
 use crate::counter::slow_path::slow_path;
 use crate::counter::verify::{Known, Verdict, verify};
 use crate::group::{Group, GroupId};
@@ -176,7 +175,7 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn settle(&self) {
-        slow_path(|_, _| retire::settle(&self.tree));
+        slow_path(|_, _| self.tree.settle());
         own_bytes::has_changed(&self.tree);
     }
 

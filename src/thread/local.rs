@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ptr;
 
-use crate::sync::{follow, per_thread};
+use crate::sync::{follow, model_failed, per_thread};
 use crate::thread::block::{Block, no_block};
 
 /// The words of one thread.
@@ -35,21 +35,29 @@ impl Local {
         // releases the block to another thread.
         unsafe { follow(self.block.get()) }
     }
+}
 
-    /// Counts one more slow path on the thread's stack, until the value is dropped.
+/// One more slow path on the thread's stack, until the value is dropped. It stays on its thread, and such values drop in
+/// the reverse order of their making.
+pub(super) struct Deeper {
+    /// The depth outside of it.
+    pub(super) outside: u32,
+}
+
+impl Deeper {
     #[inline]
-    pub(super) fn deeper(&self) -> Deeper<'_> {
-        self.slow.set(self.slow.get() + 1);
-        Deeper(self)
+    pub(super) fn enter() -> Deeper {
+        Deeper { outside: with_local(|local| local.slow.replace(local.slow.get() + 1)) }
     }
 }
 
-/// A slow path on the thread's stack.
-pub(super) struct Deeper<'a>(&'a Local);
-
-impl Drop for Deeper<'_> {
+impl Drop for Deeper {
+    #[inline]
     fn drop(&mut self) {
-        self.0.slow.set(self.0.slow.get() - 1);
+        // A model that has failed is past its thread-locals.
+        if !model_failed() {
+            with_local(|local| local.slow.set(self.outside));
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::sync::stat_atomic::AtomicU32;
 use crate::sync::{AtomicPtr, Ordering, PAGE_SLOTS, Shared, model_failed, process_wide, until_thread_exit};
 use crate::thread::block::{Block, no_block};
 use crate::thread::directory::{Header, SlotIndex};
-use crate::thread::local::with_local;
+use crate::thread::local::{Deeper, with_local};
 
 pub(crate) type Registrar = Shared<Registry>;
 
@@ -45,13 +45,11 @@ impl Drop for Owner {
         if model_failed() {
             return;
         }
-        with_local(|local| {
-            // The pointer first: a charge in a later destructor must not find a block that is another thread's.
-            local.block.set(no_block());
-            // No lock is taken below this one by an allocator that charges.
-            let _deeper = local.deeper();
-            self.registry.release(self.block);
-        });
+        // The pointer first: a charge in a later destructor must not find a block that is another thread's.
+        with_local(|local| local.block.set(no_block()));
+        // No lock is taken below this one by an allocator that charges.
+        let _deeper = Deeper::enter();
+        self.registry.release(self.block);
     }
 }
 

@@ -1,22 +1,62 @@
 //! The slow paths of a thread: what takes locks, waits or allocates. They nest where an allocator charges inside one.
 
+use std::ptr;
+
 use crate::thread::block::Block;
-use crate::thread::local::with_local;
+use crate::thread::local::{Deeper, Local, with_local};
 use crate::thread::registry::register;
 
-/// Runs `work` as a slow path of this thread. `nested` tells that it runs inside another one.
-#[inline]
-pub(crate) fn run<R>(work: impl FnOnce(Option<&Block>, bool) -> R) -> R {
-    with_local(|local| {
-        let nested = local.slow.get() > 0;
-        let _deeper = local.deeper();
-        let mut block = local.block();
+/// A slow path on the thread's stack, until the value is dropped.
+#[must_use]
+pub(crate) struct Entered {
+    depth: Deeper,
+    thread: Outermost,
+}
+
+/// Shows that no other slow path of this thread is under way: its holder may take locks and wait.
+pub(crate) struct Outermost {
+    /// Null where the thread has no block.
+    block: *const Block,
+}
+
+impl Entered {
+    #[inline]
+    pub(crate) fn enter() -> Entered {
+        let depth = Deeper::enter();
+        let mut block = with_local(block_of);
         // Registration allocates and locks: never inside another slow path.
-        if block.is_none() && !nested && register() {
-            block = local.block();
+        if block.is_null() && depth.outside == 0 && register() {
+            block = with_local(block_of);
         }
-        work(block, nested)
-    })
+        Entered { depth, thread: Outermost { block } }
+    }
+
+    /// The thread's block.
+    #[inline]
+    pub(crate) fn block(&self) -> Option<&Block> {
+        self.thread.block()
+    }
+
+    /// `None`: this slow path runs inside another one of the thread, and may take no lock and wait for no thread.
+    #[inline]
+    pub(crate) fn outermost(&self) -> Option<&Outermost> {
+        (self.depth.outside == 0).then_some(&self.thread)
+    }
+}
+
+impl Outermost {
+    /// The thread's block.
+    #[inline]
+    #[allow(unsafe_code)]
+    pub(crate) fn block(&self) -> Option<&Block> {
+        // SAFETY: null, or a block of the registry, which is never freed. It stays this thread's until a destructor at the
+        // thread's exit gives it up; by then no value on the thread's stack is left, and a pointer keeps this one there.
+        unsafe { self.block.as_ref() }
+    }
+}
+
+fn block_of(local: &Local) -> *const Block {
+    local.block().map_or(ptr::null(), ptr::from_ref)
 }
 
 /// Whether this thread is in a slow path: it is an allocator that charges inside one.
@@ -28,4 +68,11 @@ pub(crate) fn is_running() -> bool {
 /// again.
 pub(crate) fn is_nested() -> bool {
     with_local(|local| local.slow.get() > 1)
+}
+
+/// Runs `work` as a slow path of this thread. `nested` tells that it runs inside another one.
+#[inline]
+pub(crate) fn run<R>(work: impl FnOnce(Option<&Block>, bool) -> R) -> R {
+    let entered = Entered::enter();
+    work(entered.block(), entered.outermost().is_none())
 }

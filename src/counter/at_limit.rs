@@ -1,0 +1,165 @@
+//! What a charge and a limit do with credit that is stranded in stocks: a refused charge drains it and tries again, a
+//! forced charge and a lower max close the stocks below, a charge near a limit closes its own.
+//!
+//! Edges: E4 (forced charge/opening), E5 (transit), E10 (open count).
+
+use std::ptr;
+
+use crate::counter::drain::Stuck;
+use crate::counter::marks;
+use crate::counter::object::Counter;
+use crate::counter::object::tree::Stocks;
+use crate::counter::object::tree::Tree;
+use crate::counter::refusal::Refusal;
+use crate::counter::stocks::{self, Scope};
+use crate::counter::walk::{Amount, Walked};
+use crate::sync::Ordering;
+use crate::thread::slow_path::Outermost;
+
+/// The most levels that one charge closes in turn before it returns its refusal. A tree has fewer in practice, so only
+/// limits that move all the time can reach it.
+const TURNS_MAX: usize = 4_096;
+
+/// How often a limit waits a millisecond for a thread in transit before it counts that thread's credit as live charge.
+const PATIENCE_MAX: usize = 64;
+
+/// Drain stranded credit below the level that refused a charge of `n` to `counter`, and try again. A refusal after
+/// that is for lack of room. The charge leaves out the levels from `top` on. The caller is not in transit.
+#[cold]
+pub(crate) fn drain_and_retry<'a>(
+    counter: &'a Counter,
+    n: u64,
+    top: Option<&Counter>,
+    mut refusal: Refusal<'a>,
+    _: &Outermost,
+) -> Result<Walked, Refusal<'a>> {
+    let tree = counter.tree();
+    for _ in 0..TURNS_MAX {
+        if refusal.without_credit() {
+            return Err(refusal);
+        }
+        let mut stocks = tree.stocks.lock();
+        // The thread that held the lock before has drained: this thread tries again before it drains ittree.
+        refusal = match counter.walk_below(n, Amount::Needed, top) {
+            Ok(walked) => return Ok(walked),
+            Err(refusal) => refusal,
+        };
+        let level = refusal.level;
+        level.limits.tight.store(true, Ordering::Relaxed);
+        let closed = tree.close(&mut stocks, level, Scope::Subtree);
+        let retried = counter.walk_below(n, Amount::Needed, top);
+        tree.reopen(&mut stocks, level);
+        match (retried, closed) {
+            (Ok(walked), _) => return Ok(walked),
+            (Err(again), Ok(())) if ptr::eq(again.level, level) => return Err(again),
+            // Another level refuses now: it has credit of its own to drain.
+            (Err(again), Ok(())) => refusal = again,
+            (Err(again), Err(_)) => {
+                refusal = again;
+                break;
+            }
+        }
+    }
+    tree.counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
+    Err(refusal)
+}
+
+/// Close the stocks below the levels that forced charges have put above max: no hit below them may succeed from
+/// here on.
+#[cold]
+pub(crate) fn close_crossed(counter: &Counter, _: &Outermost) {
+    for level in counter.path_to_root() {
+        // SeqCst (E4): after the exchange on usage; pairs with `open`.
+        if level.usage() > level.max() && level.limits.open.load(Ordering::SeqCst) as u32 > 0 {
+            level.tree().close_below(level);
+        }
+    }
+}
+
+/// Set a max. It drains credit first, so that only live charge makes it fail.
+pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
+    let tree = level.tree();
+    let mut stocks = tree.stocks.lock();
+    let lowers = max < level.max();
+    let mut near = tree.adaptive && lowers && level.room(max) < tree.close_margin(level.batch());
+    let mut closed = false;
+    let mut set = Err(level.usage());
+    // A charge between the read of usage and the store undoes the max: the charge had room under the old one.
+    for turn in 0..TURNS_MAX {
+        let usage = level.usage();
+        if near || (usage > max && !closed) {
+            level.limits.tight.store(true, Ordering::Relaxed);
+            let stuck = tree.close(&mut stocks, level, Scope::Subtree) == Err(Stuck::Transit);
+            // Unlike a charge, this may wait until a thread that was preempted in transit runs again.
+            (near, closed) = (false, !stuck || turn >= PATIENCE_MAX);
+            continue;
+        }
+        set = if usage > max { Err(usage) } else { level.store_max(max) };
+        if set.is_ok() || usage > max {
+            break;
+        }
+    }
+    if set.is_ok() && lowers {
+        // A walk may have passed this level under the old max without a second read. It shows more than the new one
+        // until it is undone. Walks are in transit (E5).
+        let _ = tree.wait_transits();
+    }
+    close_beyond_budget(tree, &mut stocks, level);
+    set
+}
+
+/// Set a max, whatever usage is. Drains credit where usage comes near it. Returns the usage above it.
+pub(crate) fn impose_max(stocks: &mut Stocks, level: &Counter, max: u64) -> u64 {
+    let (tree, lowers) = (level.tree(), max < level.max());
+    level.impose_max(max);
+    let near = tree.adaptive && level.room(max) < tree.close_margin(level.batch());
+    if lowers && (near || level.usage() > max) {
+        level.limits.tight.store(true, Ordering::Relaxed);
+        let _ = tree.close(stocks, level, Scope::Subtree);
+    }
+    if lowers {
+        let _ = tree.wait_transits();
+    }
+    level.trim_forced();
+    close_beyond_budget(tree, stocks, level);
+    // A charge that waits here may fit now, or never again.
+    marks::limit_moved(level);
+    level.usage().saturating_sub(max)
+}
+
+/// The budget of a root may follow from its max. The stocks below open again, as far as they may.
+fn close_beyond_budget(tree: &Tree, stocks: &mut Stocks, level: &Counter) {
+    if level.incarnation().parent.is_none() && level.bound.load(Ordering::Relaxed) > stocks::budget(level) {
+        let _ = tree.close(stocks, level, Scope::Subtree);
+    }
+    tree.reopen(stocks, level);
+}
+
+/// Open or close the stock after a walk that left `margin`: near a limit credit does more harm than good. Skipped
+/// while a drain runs.
+#[inline]
+pub(crate) fn adapt(counter: &Counter, open: bool, margin: u64, _: &Outermost) {
+    let (tree, batch) = (counter.tree(), counter.batch());
+    if batch == 0 {
+        return;
+    }
+    let closes = tree.adaptive && open && margin < tree.close_margin(batch);
+    let tight = || counter.path_to_root().any(Counter::is_tight);
+    let opens = !open && margin >= tree.open_margin(batch) && !tight() && stocks::may_open(counter);
+    if (closes || opens)
+        && let Some(mut stocks) = tree.stocks.try_lock()
+    {
+        if opens {
+            tree.open(&mut stocks, counter.header.counter());
+        } else {
+            let _ = tree.close(&mut stocks, counter, Scope::Own);
+        }
+    }
+}
+
+/// Close a stock after more was uncharged than charged: a hit must not consume credit that has no usage behind it.
+#[cold]
+pub(crate) fn close_poisoned(counter: &Counter, _: &Outermost) {
+    let tree = counter.tree();
+    let _ = tree.close(&mut tree.stocks.lock(), counter, Scope::Own);
+}
