@@ -39,7 +39,7 @@ pub(crate) fn drain_and_retry<'a>(
             return Err(refusal);
         }
         let mut stocks = tree.stocks.lock();
-        // The thread that held the lock before has drained: this thread tries again before it drains ittree.
+        // The thread that held the lock before has drained: this thread tries again before it drains itself.
         refusal = match counter.walk_below(n, Amount::Needed, top) {
             Ok(walked) => return Ok(walked),
             Err(refusal) => refusal,
