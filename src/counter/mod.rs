@@ -10,8 +10,9 @@
 //! ```
 //!
 //! `charge` holds the whole path of a charge and of an uncharge. One level is in `level`, the walk over all in `walk`,
-//! what moves credit in `drain`, what keeps an object in `incarnation`, `claim` and `handle`. Charging notifies the
-//! policies through `door` alone. The protocol, its races and their answers are in `README.md`.
+//! what moves credit in `drain` and `at_limit`, what keeps an object in `incarnation`, `claim` and `handle`. Charging
+//! notifies the policies through `object::tree::Policies` alone. The protocol, its races and their answers are in
+//! `README.md`.
 
 pub(crate) mod at_limit;
 pub(crate) mod charge;

@@ -53,7 +53,7 @@ pub(crate) fn unschedule(level: &Counter) {
 pub(crate) struct Scheduled(*const Counter);
 
 impl Scheduled {
-    /// The list that the thread has handed to [`Policies::serve`](crate::counter::object::tree::Policies::serve).
+    /// The list that the thread has handed to [`Policies::server`](crate::counter::object::tree::Policies::server).
     pub(crate) fn new(first: *const ()) -> Scheduled {
         Scheduled(first.cast())
     }
