@@ -243,10 +243,8 @@ impl Percent {
     /// # Examples
     ///
     /// ```
-    /// use memcg::Percent;
-    ///
-    /// assert_eq!(Percent::new(100).map(Percent::get), Some(100));
-    /// assert_eq!(Percent::new(101), None);
+    /// assert_eq!(memcg::Percent::new(100).map(memcg::Percent::get), Some(100));
+    /// assert_eq!(memcg::Percent::new(101), None);
     /// ```
     #[must_use]
     pub const fn new(percent: u8) -> Option<Self> {

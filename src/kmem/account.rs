@@ -8,10 +8,9 @@ use super::engine::numa_behind;
 use super::placement::Placement;
 use super::tiers::Tiers;
 use crate::group::{Charge, ChargeError, Group};
-use crate::hierarchy::node_stats;
-use crate::hierarchy::node_stats::Above;
-use crate::numa::NodeId;
+use crate::hierarchy::node_stats::{self, Above};
 use crate::numa::config::Numa;
+use crate::numa::{NodeId, Topology};
 use crate::stat::Stat;
 use crate::stat::published::StatScope;
 use crate::sync::model_failed;
@@ -104,9 +103,14 @@ impl Kmem {
             return;
         }
         let above = node_stats::account(self.charge.header(), scope, self.stat, bytes.cast_signed());
-        match self.lines.iter_mut().find(|of| of.scope == scope && of.above == above) {
-            Some(account) => account.bytes += bytes,
-            None => self.lines.push(AccountLine { scope, above, bytes }),
+        self.add_line(AccountLine { scope, above, bytes });
+    }
+
+    #[inline]
+    fn add_line(&mut self, line: AccountLine) {
+        match self.lines.iter_mut().find(|of| of.scope == line.scope && of.above == line.above) {
+            Some(of) => of.bytes += line.bytes,
+            None => self.lines.push(line),
         }
     }
 
@@ -197,11 +201,7 @@ impl Kmem {
         let topology = &self.numa().topology;
         let mut placement = Placement::new();
         for account in &self.lines {
-            let node = match account.scope {
-                StatScope::On(index) => Some(topology.node_at(index.into())),
-                StatScope::Group => topology.is_one_node().then(|| topology.node_at(0)),
-            };
-            placement.add(node, account.bytes);
+            placement.add(node_of(account.scope, topology), account.bytes);
         }
         placement
     }
@@ -345,12 +345,7 @@ impl Kmem {
         if !std::ptr::eq(self.charge.header(), other.charge.header()) || self.stat != other.stat {
             return Err(Box::new(other));
         }
-        for account in std::mem::take(&mut other.lines) {
-            match self.lines.iter_mut().find(|of| of.scope == account.scope && of.above == account.above) {
-                Some(of) => of.bytes += account.bytes,
-                None => self.lines.push(account),
-            }
-        }
+        std::mem::take(&mut other.lines).into_iter().for_each(|line| self.add_line(line));
         self.tiers.merge(std::mem::take(&mut other.tiers));
         drop(self.charge.merge(other.charge.take()));
         Ok(())
@@ -394,6 +389,14 @@ impl Kmem {
 
     fn on(&self, scope: StatScope) -> u64 {
         self.lines.iter().filter(|account| account.scope == scope).map(|account| account.bytes).sum()
+    }
+}
+
+/// The node of a scope. With one node the group's own scope is that node.
+pub(super) fn node_of(scope: StatScope, topology: &Topology) -> Option<NodeId> {
+    match scope {
+        StatScope::On(index) => Some(topology.node_at(index.into())),
+        StatScope::Group => topology.is_one_node().then(|| topology.node_at(0)),
     }
 }
 

@@ -1,8 +1,12 @@
 //! What owners of memory take from the engine below, beside the public face of groups and charges.
 
+use smallvec::SmallVec;
+
 use crate::group::{Charge, Group};
 use crate::hierarchy::{group_tree, stats};
+use crate::numa::NodeId;
 use crate::numa::config::Numa;
+use crate::numa::node_of::{BATCH, look_up_each};
 use crate::stat::published::StatScope;
 use crate::thread::directory::Header;
 
@@ -10,6 +14,13 @@ use crate::thread::directory::Header;
 #[inline]
 pub(super) fn numa(group: &Group) -> &Numa {
     &group_tree::of(group.first()).numa
+}
+
+/// The nodes of pages, at most [`BATCH`] of them. Calls foreign code: the thread holds no lock, and the pages stay.
+pub(super) fn look_up(group: &Group, addresses: impl Iterator<Item = usize>) -> SmallVec<[Option<NodeId>; BATCH]> {
+    let mut nodes = SmallVec::new();
+    look_up_each(&*numa(group).node_of, addresses, |found| nodes.push(found.node()));
+    nodes
 }
 
 /// What the runtime of the counter behind a header knows of nodes. A charge keeps the counter, and so the runtime.
@@ -26,11 +37,6 @@ pub(super) fn are_of_one_runtime(one: &Group, other: &Group) -> bool {
 /// The header of a further counter of the group behind a header.
 pub(super) fn further_header(header: &'static Header, counter: usize) -> Option<&'static Header> {
     header.counter().group().nth(counter).map(|counter| counter.header)
-}
-
-/// Whether the group of a charge has statistics in a scope, or may get them.
-pub(super) fn has_or_gets_statistics(charge: &Charge, scope: StatScope) -> bool {
-    has_statistics(charge, scope) || !charge.header().counter().state().is_offline()
 }
 
 /// Whether the group of a charge has statistics in a scope.

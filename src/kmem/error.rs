@@ -75,10 +75,9 @@ impl<T> NotStored<T> {
     /// The reason.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(1)).build()?;
+    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(1)).build().unwrap();
     /// let refused = memcg::KmemVec::new_in(&runtime.root()).push(1_u64).unwrap_err();
     /// assert!(matches!(refused.error(), memcg::KmemError::Charge(_)));
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn error(&self) -> &KmemError {
         &self.error
@@ -87,9 +86,8 @@ impl<T> NotStored<T> {
     /// The value.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(1)).build()?;
+    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(1)).build().unwrap();
     /// assert_eq!(memcg::KmemVec::new_in(&runtime.root()).push(7_u64).unwrap_err().into_value(), 7);
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn into_value(self) -> T {
         self.value
@@ -98,11 +96,10 @@ impl<T> NotStored<T> {
     /// The value and the reason.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(1)).build()?;
+    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(1)).build().unwrap();
     /// let (value, error) = memcg::KmemVec::new_in(&runtime.root()).push(7_u64).unwrap_err().into_parts();
     /// assert_eq!(value, 7);
     /// # drop(error);
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn into_parts(self) -> (T, KmemError) {
         (self.value, *self.error)

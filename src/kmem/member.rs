@@ -56,9 +56,8 @@ impl Group {
     /// Makes a member of this group, for a thread that other threads move from group to group.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// assert_eq!(*runtime.root().join().group(), runtime.root());
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn join(&self) -> Member {
         let shared = Membership { moves: AtomicU64::new(0), group: Lock::new(Rank::Bookkeeping, self.clone()) };
@@ -97,10 +96,9 @@ impl Member {
     /// A handle that moves this member.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// let mover = runtime.root().join().mover();
     /// assert!(mover.move_to(&runtime.root()).is_ok(), "the member is gone");
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn mover(&self) -> Mover {
         Mover(Arc::clone(&self.shared))

@@ -8,8 +8,8 @@ use std::mem::ManuallyDrop;
 
 use smallvec::smallvec;
 
-use super::account::{AccountLine, Kmem};
-use super::engine::{has_or_gets_statistics, has_statistics, numa_behind};
+use super::account::{AccountLine, Kmem, node_of};
+use super::engine::{has_statistics, numa_behind};
 use super::tiers::Tiers;
 use crate::group::Charge;
 use crate::hierarchy::node_stats::Above;
@@ -60,13 +60,9 @@ impl PackedKmem {
     fn tiers(&self, scope: StatScope, bytes: u64) -> Tiers {
         let numa = numa_behind(self.header);
         if numa.tiers.is_empty() {
-            return Tiers::new();
+            return Tiers::default();
         }
-        let node = match scope {
-            StatScope::On(node) => Some(numa.topology.node_at(node.into())),
-            StatScope::Group => numa.topology.is_one_node().then(|| numa.topology.node_at(0)),
-        };
-        Tiers::of_object(self.header, node, bytes)
+        Tiers::of_object(self.header, node_of(scope, &numa.topology), bytes)
     }
 }
 
@@ -80,7 +76,9 @@ impl Kmem {
             return;
         }
         let unplaced = self.unplaced();
-        let to_stays = has_or_gets_statistics(&self.charge, to) || !has_statistics(&self.charge, from);
+        let to_stays = has_statistics(&self.charge, to)
+            || !self.charge.header().counter().state().is_offline()
+            || !has_statistics(&self.charge, from);
         self.gather(if to_stays { to } else { from });
         // The group went offline since.
         if self.lines.iter().any(|account| account.above.is_some_and(|above| above > 0))

@@ -21,7 +21,6 @@ mod bits;
 mod bytes;
 mod chunk;
 mod chunk_pool;
-mod owner_word;
 mod page_nodes;
 mod plan;
 mod records;
@@ -140,7 +139,7 @@ impl<T> PerCpu<T> {
         let bytes = PerCpuBytes::new(&allocator.pool, Layout::new::<T>(), Some(group), false)?;
         let mut made = MadeCopies { bytes: &bytes, made: 0, values: PhantomData::<T> };
         for processor in 0..bytes.processors() {
-            if let Some(unit) = bytes.unit_of(processor) {
+            if let Some(unit) = bytes.plan().unit_of(processor) {
                 let value = make(processor);
                 // SAFETY: the unit's copy has the layout of a `T`, and the object has no other user yet.
                 unsafe { bytes.copy(unit).cast::<T>().write(value) };
@@ -164,7 +163,7 @@ impl<T> PerCpu<T> {
     /// ```
     #[inline]
     pub fn get(&self, processor: usize) -> Option<&T> {
-        Some(self.of_unit(self.bytes.unit_of(processor)?))
+        Some(self.of_unit(self.bytes.plan().unit_of(processor)?))
     }
 
     /// The copy of the processor that the thread runs on; the thread may run elsewhere a moment later. Where the
@@ -182,7 +181,7 @@ impl<T> PerCpu<T> {
     where
         T: Sync,
     {
-        self.of_unit(self.bytes.unit_of_any(processor()))
+        self.of_unit(self.bytes.plan().unit_of_any(processor()))
     }
 
     /// Every copy, by processor.
@@ -194,7 +193,7 @@ impl<T> PerCpu<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &T> {
-        (0..self.bytes.units()).map(|unit| self.of_unit(unit))
+        (0..self.bytes.plan().units.len()).map(|unit| self.of_unit(unit))
     }
 
     /// Every copy, to change it.
@@ -211,7 +210,7 @@ impl<T> PerCpu<T> {
         let bytes = &self.bytes;
         // SAFETY: the copies are values of `T` since the object was made. Each unit has another one, and the borrow is
         // of them all.
-        (0..bytes.units()).map(|unit| unsafe { bytes.copy(unit).cast::<T>().as_mut() })
+        (0..bytes.plan().units.len()).map(|unit| unsafe { bytes.copy(unit).cast::<T>().as_mut() })
     }
 
     /// The memory of the copies: what is charged to which group, and where it lies.
@@ -236,7 +235,7 @@ impl<T> PerCpu<T> {
 
 impl<T> Drop for PerCpu<T> {
     fn drop(&mut self) {
-        drop(MadeCopies { bytes: &self.bytes, made: self.bytes.units(), values: PhantomData::<T> });
+        drop(MadeCopies { bytes: &self.bytes, made: self.bytes.plan().units.len(), values: PhantomData::<T> });
     }
 }
 

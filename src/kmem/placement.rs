@@ -5,13 +5,11 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::numa::{NodeId, NodeOf, PageNode};
+use crate::numa::node_of::look_up_each;
+use crate::numa::{NodeId, NodeOf};
 
 /// Nodes of a placement that need no allocation.
 const NODES_COMMON: usize = 4;
-
-/// Pages in one look-up.
-const BATCH: usize = 64;
 
 /// What a precharge asks for: the most bytes that may have to be accounted, and the nodes where they may come to lie,
 /// if known.
@@ -64,9 +62,7 @@ impl Bound {
     /// list stands for any node.
     ///
     /// ```
-    /// use memcg::{Bound, NodeId};
-    ///
-    /// assert_ne!(Bound::from(64).within(&[NodeId::new(1)]), Bound::from(64));
+    /// assert_ne!(memcg::Bound::from(64).within(&[memcg::NodeId::new(1)]), memcg::Bound::from(64));
     /// ```
     #[must_use]
     pub fn within(mut self, nodes: &[NodeId]) -> Bound {
@@ -120,14 +116,18 @@ impl Placement {
     /// Bytes on one node.
     ///
     /// ```
-    /// use memcg::{NodeId, Placement};
-    ///
-    /// assert_eq!(Placement::on(NodeId::new(3), 10).nodes().collect::<Vec<_>>(), [(NodeId::new(3), 10)]);
+    /// assert_eq!(memcg::Placement::on(memcg::NodeId::new(3), 10).on_node(memcg::NodeId::new(3)), 10);
     /// ```
     #[inline]
     pub fn on(node: NodeId, bytes: u64) -> Placement {
+        Placement::at(Some(node), bytes)
+    }
+
+    /// Bytes on one node, or on none.
+    #[inline]
+    pub(super) fn at(node: Option<NodeId>, bytes: u64) -> Placement {
         let mut placement = Placement::new();
-        placement.add(Some(node), bytes);
+        placement.add(node, bytes);
         placement
     }
 
@@ -136,9 +136,7 @@ impl Placement {
     /// each node.
     ///
     /// ```
-    /// use memcg::Placement;
-    ///
-    /// assert_eq!(Placement::bound(std::alloc::Layout::new::<u64>()).bytes(), 8);
+    /// assert_eq!(memcg::Placement::bound(std::alloc::Layout::new::<u64>()).bytes(), 8);
     /// ```
     #[inline]
     pub fn bound(layout: Layout) -> Bound {
@@ -148,11 +146,10 @@ impl Placement {
     /// Where the bytes of a range of addresses lie. With one node it looks no page up.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// let data = vec![1_u64; 1_000];
     /// let placement = memcg::Placement::of(data.as_ptr_range(), runtime.node_of());
     /// assert_eq!(placement.bytes(), 8_000);
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn of<T>(range: Range<*const T>, node_of: &dyn NodeOf) -> Placement {
         let mut placement = Placement::new();
@@ -186,36 +183,27 @@ impl Placement {
     /// Bytes of a page without a node, as of an untouched one, are on none.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// let data = [1_u8; 100];
     /// let mut placement = memcg::Placement::new();
     /// let start = data.as_ptr().addr();
     /// placement.add_range(start..start + 100, runtime.node_of());
     /// assert_eq!(placement.bytes(), 100);
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn add_range(&mut self, range: Range<usize>, node_of: &dyn NodeOf) {
         if let Some(node) = node_of.only_node() {
             return self.add(Some(node), range.len() as u64);
         }
+        if range.is_empty() {
+            return;
+        }
         let size = node_of.page_size().max(1);
         let mut at = range.start;
-        while at < range.end {
-            let mut pages = [0_usize; BATCH];
-            let mut found = [PageNode::Untouched; BATCH];
-            let first = at - at % size;
-            let many = (range.end - first).div_ceil(size).min(BATCH);
-            for (number, page) in pages[..many].iter_mut().enumerate() {
-                *page = first + number * size;
-            }
-            node_of.look_up(&pages[..many], &mut found[..many]);
-            for (page, found) in pages[..many].iter().zip(&found[..many]) {
-                let end = page.saturating_add(size).min(range.end);
-                let node = if let PageNode::On(node) = found { Some(*node) } else { None };
-                self.add(node, (end - at) as u64);
-                at = end;
-            }
-        }
+        look_up_each(node_of, (at - at % size..range.end).step_by(size), |found| {
+            let end = (at - at % size).saturating_add(size).min(range.end);
+            self.add(found.node(), (end - at) as u64);
+            at = end;
+        });
     }
 
     /// All bytes.
@@ -231,9 +219,7 @@ impl Placement {
     /// The bytes on a node.
     ///
     /// ```
-    /// use memcg::{NodeId, Placement};
-    ///
-    /// assert_eq!(Placement::on(NodeId::new(0), 7).on_node(NodeId::new(1)), 0);
+    /// assert_eq!(memcg::Placement::on(memcg::NodeId::new(0), 7).on_node(memcg::NodeId::new(1)), 0);
     /// ```
     pub fn on_node(&self, node: NodeId) -> u64 {
         self.nodes.iter().find(|(of, _)| *of == node).map_or(0, |(_, bytes)| *bytes)

@@ -23,20 +23,15 @@ struct TierCharge {
 }
 
 impl Tiers {
-    #[inline]
-    pub(super) fn new() -> Tiers {
-        Tiers(Vec::new())
-    }
-
     /// Charges each tier where memory within the bound may come to lie. If one refuses, the others give back.
     #[inline]
     pub(super) fn precharge(group: &Group, bound: &Bound) -> Result<Tiers, ChargeError> {
-        if numa(group).tiers.is_empty() { Ok(Tiers::new()) } else { Tiers::precharge_slow(group, bound) }
+        if numa(group).tiers.is_empty() { Ok(Tiers::default()) } else { Tiers::precharge_slow(group, bound) }
     }
 
     #[cold]
     fn precharge_slow(group: &Group, bound: &Bound) -> Result<Tiers, ChargeError> {
-        let mut tiers = Tiers::new();
+        let mut tiers = Tiers::default();
         for (number, tier) in numa(group).tiers.iter().enumerate() {
             if bound.may_lie_on(|node| tier.has(node)) {
                 let charge = group.try_charge_number(tier.counter, bound.bytes())?;
@@ -81,7 +76,7 @@ impl Tiers {
         to: Option<NodeId>,
         (bytes, are_unplaced): (u64, bool),
     ) -> Result<Tiers, ChargeError> {
-        let mut admitted = Tiers::new();
+        let mut admitted = Tiers::default();
         for (number, tier) in numa(group).tiers.iter().enumerate() {
             let (leaves, enters) = (from.is_some_and(|node| tier.has(node)), to.is_some_and(|node| tier.has(node)));
             let held = self.0.iter().find(|held| held.tier == number);
@@ -149,7 +144,7 @@ impl Tiers {
     /// The guards of the charges that [`forget`](Self::forget) has left, of an object of so many bytes on a node.
     #[inline]
     pub(super) fn of_object(header: &'static Header, node: Option<NodeId>, bytes: u64) -> Tiers {
-        let mut tiers = Tiers::new();
+        let mut tiers = Tiers::default();
         let Some(node) = node else { return tiers };
         for (tier, of) in numa_behind(header).tiers.iter().enumerate().filter(|(_, tier)| tier.has(node)) {
             if let Some(counter) = further_header(header, of.counter) {

@@ -20,7 +20,7 @@ pub(crate) mod config;
 pub(crate) mod mapping;
 mod move_pages;
 mod node_cache;
-mod node_of;
+pub(crate) mod node_of;
 mod node_table;
 mod number_list;
 mod sysfs;

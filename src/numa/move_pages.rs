@@ -31,8 +31,6 @@ const BATCH: usize = 512;
 /// It asks in batches of 512 pages and does not allocate. A call costs about 0.5 µs, and each page in it 0.15 µs more.
 /// Where look-ups are frequent, put a [`NodeCache`](crate::NodeCache) in front.
 ///
-/// # Examples
-///
 /// ```
 /// use memcg::{MovePages, NodeOf, PageNode};
 ///
@@ -51,12 +49,8 @@ pub struct MovePages {
 
 /// Why the kernel cannot be asked for the nodes of pages.
 ///
-/// # Examples
-///
 /// ```
-/// use memcg::MovePagesError;
-///
-/// assert_eq!(MovePagesError::Denied.to_string(), "move_pages(2) is not permitted here");
+/// assert_eq!(memcg::MovePagesError::Denied.to_string(), "move_pages(2) is not permitted here");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -30,7 +30,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::node_of::{NodeOf, PageNode, page_shift, pages_of};
+use super::node_of::{BATCH, NodeOf, PageNode, page_shift, pages_of};
 use super::topology::NodeId;
 use crate::sync::{AtomicU32, Ordering};
 
@@ -41,9 +41,6 @@ const FILLING: u32 = CLAIMED | VALID;
 
 /// The node stands above the two bits.
 const NODE_SHIFT: u32 = 2;
-
-/// Pages in one look-up. The batch lies on the stack.
-const BATCH: usize = 64;
 
 /// The most words of one cache: 256 MiB of them, for 256 GiB in pages of 4 KiB.
 const WORDS_MAX: usize = 1 << 26;
@@ -57,8 +54,6 @@ fn known(word: u32) -> Option<NodeId> {
 /// A remembered page costs a load. The owner of the range tells when an answer no longer holds:
 /// [`invalidate`](Self::invalidate). The cache asks each time for pages outside the range and for pages without a node.
 /// It takes four bytes for each page of the range, for at most 2²⁶ pages; the rest counts as outside.
-///
-/// # Examples
 ///
 /// ```
 /// use memcg::{NodeCache, NodeId, NodeOf, NodeTable, PageNode};

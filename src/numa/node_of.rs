@@ -8,8 +8,6 @@ use crate::sync::Arc;
 
 /// Where a page lies.
 ///
-/// # Examples
-///
 /// ```
 /// use memcg::{NodeId, PageNode};
 ///
@@ -58,8 +56,6 @@ impl From<NodeId> for PageNode {
 /// The crate treats an implementation as foreign code. It calls one with no lock held, on the thread that accounts or
 /// frees, and on several threads at once. The crate accounts what the implementation says, and the account stays whole
 /// in any case.
-///
-/// # Examples
 ///
 /// ```
 /// use memcg::{NodeId, NodeOf, PageNode};
@@ -121,8 +117,6 @@ delegate!(&N, Box<N>, Arc<N>);
 
 /// Says that every page lies on one node, without a call.
 ///
-/// # Examples
-///
 /// ```
 /// use memcg::{NodeId, NodeOf, OneNode, PageNode};
 ///
@@ -137,9 +131,7 @@ impl OneNode {
     /// Puts every page on this node.
     ///
     /// ```
-    /// use memcg::{NodeId, OneNode};
-    ///
-    /// assert_eq!(OneNode::new(NodeId::new(3)).node(), NodeId::new(3));
+    /// assert_eq!(memcg::OneNode::new(memcg::NodeId::new(3)).node().get(), 3);
     /// ```
     #[must_use]
     pub const fn new(node: NodeId) -> Self {
@@ -149,9 +141,7 @@ impl OneNode {
     /// The node of every page.
     ///
     /// ```
-    /// use memcg::{NodeId, OneNode};
-    ///
-    /// assert_eq!(OneNode::new(NodeId::new(0)).node().get(), 0);
+    /// assert_eq!(memcg::OneNode::new(memcg::NodeId::new(0)).node().get(), 0);
     /// ```
     #[must_use]
     pub const fn node(self) -> NodeId {
@@ -172,6 +162,32 @@ impl NodeOf for OneNode {
 
     fn only_node(&self) -> Option<NodeId> {
         Some(self.0)
+    }
+}
+
+/// Pages in one look-up. The batch lies on the stack.
+pub(crate) const BATCH: usize = 64;
+
+/// Looks up the page of each address, in batches, and calls `each` with the answers in turn. Calls foreign code: the
+/// thread holds no lock.
+pub(crate) fn look_up_each(
+    node_of: &dyn NodeOf,
+    mut addresses: impl Iterator<Item = usize>,
+    mut each: impl FnMut(PageNode),
+) {
+    let size = node_of.page_size().max(1);
+    loop {
+        let (mut pages, mut found) = ([0; BATCH], [PageNode::Untouched; BATCH]);
+        let mut many = 0;
+        for (page, address) in pages.iter_mut().zip(&mut addresses) {
+            *page = address - address % size;
+            many += 1;
+        }
+        if many == 0 {
+            return;
+        }
+        node_of.look_up(&pages[..many], &mut found[..many]);
+        found[..many].iter().copied().for_each(&mut each);
     }
 }
 

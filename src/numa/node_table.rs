@@ -19,8 +19,6 @@ const GROWTH_MAX: usize = 2;
 /// The table keeps whole pages: a range stands for every page that it touches. A look-up takes a lock and searches the
 /// ranges; neighbours on one node count as one range. Neither a look-up nor a change allocates under the lock.
 ///
-/// # Examples
-///
 /// ```
 /// use memcg::{NodeId, NodeOf, NodeTable, PageNode};
 ///

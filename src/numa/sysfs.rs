@@ -62,9 +62,7 @@ impl Topology {
     /// the files say together.
     ///
     /// ```
-    /// use memcg::Topology;
-    ///
-    /// assert!(Topology::from_sysfs("/nowhere")?.is_one_node());
+    /// assert!(memcg::Topology::from_sysfs("/nowhere")?.is_one_node());
     /// # Ok::<(), memcg::TopologyError>(())
     /// ```
     pub fn from_sysfs(root: impl AsRef<Path>) -> Result<Topology, TopologyError> {

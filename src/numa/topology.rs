@@ -19,8 +19,6 @@ const NONE: u8 = u8::MAX;
 
 /// Number of a memory node, as the system gives it. Numbers may be sparse.
 ///
-/// # Examples
-///
 /// ```
 /// use memcg::NodeId;
 ///
@@ -69,8 +67,6 @@ impl fmt::Display for NodeId {
 /// A possible processor that no node names (it is offline, or the system does not tell) belongs to the first node that
 /// is online. So does a thread on an unknown processor.
 ///
-/// # Examples
-///
 /// ```
 /// use memcg::{NodeId, Topology};
 ///
@@ -107,8 +103,6 @@ struct Node {
 }
 
 /// Why there is no topology.
-///
-/// # Examples
 ///
 /// ```
 /// use memcg::{NodeId, Topology, TopologyError};
@@ -224,10 +218,8 @@ impl Topology {
     /// Whether the node was online when the topology was read.
     ///
     /// ```
-    /// use memcg::{NodeId, Topology};
-    ///
-    /// assert!(Topology::one_node().is_online(NodeId::new(0)));
-    /// assert!(!Topology::one_node().is_online(NodeId::new(1)));
+    /// assert!(memcg::Topology::one_node().is_online(memcg::NodeId::new(0)));
+    /// assert!(!memcg::Topology::one_node().is_online(memcg::NodeId::new(1)));
     /// ```
     #[must_use]
     pub fn is_online(&self, node: NodeId) -> bool {
@@ -237,9 +229,7 @@ impl Topology {
     /// Whether the node has processors. A node without any has memory alone, slower or larger.
     ///
     /// ```
-    /// use memcg::{NodeId, Topology};
-    ///
-    /// assert!(Topology::one_node().has_processors(NodeId::new(0)));
+    /// assert!(memcg::Topology::one_node().has_processors(memcg::NodeId::new(0)));
     /// ```
     #[must_use]
     pub fn has_processors(&self, node: NodeId) -> bool {

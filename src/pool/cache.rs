@@ -135,7 +135,7 @@ mod tests {
     unsafe fn nothing(_: NonNull<u8>) {}
 
     fn small(asked: usize, align: PoolAlign) -> Cache {
-        Cache::new(Shape { kind: Kind::Part { items: 0 }, asked, align, node: None }, nothing)
+        Cache::new(Shape { kind: Kind::Stats { items: 0 }, asked, align, node: None }, nothing)
     }
 
     /// Writes to all of an object, which must be all zeros or all ones. Returns whether it had a user before.
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_shape_has_one_cache() {
-        let shape = |asked| Shape { kind: Kind::Part { items: 0 }, asked, align: PoolAlign::Packed, node: None };
+        let shape = |asked| Shape { kind: Kind::Stats { items: 0 }, asked, align: PoolAlign::Packed, node: None };
         assert!(std::ptr::eq(cache(shape(24), nothing), cache(shape(24), nothing)));
         assert!(!std::ptr::eq(cache(shape(24), nothing), cache(shape(32), nothing)));
     }

@@ -13,9 +13,7 @@ const OBJECTS_LEAST: usize = 8;
 /// How objects lie in their pool: those of groups, and those of their statistics on memory nodes.
 ///
 /// ```
-/// use memcg::{PoolAlign, Runtime};
-///
-/// let small = Runtime::builder().pool_align(PoolAlign::Packed).build()?;
+/// let small = memcg::Runtime::builder().pool_align(memcg::PoolAlign::Packed).build()?;
 /// assert_eq!(small.groups(), 1);
 /// # Ok::<(), memcg::BuildError>(())
 /// ```
@@ -51,7 +49,7 @@ pub(crate) enum Kind {
     /// Counts of events.
     Events,
     /// Statistics of so many items.
-    Part { items: usize },
+    Stats { items: usize },
 }
 
 impl Kind {
@@ -60,7 +58,7 @@ impl Kind {
             Kind::Counter => "counter",
             Kind::Group { .. } => "group",
             Kind::Events => "events",
-            Kind::Part { .. } => "part",
+            Kind::Stats { .. } => "stats",
         }
     }
 }

@@ -42,7 +42,7 @@ pub struct PoolTable {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct PoolRow {
-    /// What its objects are. `group`: all counters of a group. `events`: a group's counts of events. `part`: a group's
+    /// What its objects are. `group`: all counters of a group. `events`: a group's counts of events. `stats`: a group's
     /// statistics, its own or those of its memory on a node.
     pub name: &'static str,
     /// The node where the memory should lie; `None`: any.
@@ -90,9 +90,8 @@ impl PoolRow {
     /// 64, 96, 128, 192, 256, and powers of two from there on.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// assert!(runtime.pools().rows().iter().all(|row| row.size_class() >= row.asked));
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn size_class(&self) -> usize {
         size_class(self.asked)
@@ -101,11 +100,10 @@ impl PoolRow {
     /// What such an allocator would waste in each object.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// for row in runtime.pools().rows() {
     ///     assert_eq!(row.size_class_waste(), row.size_class() - row.asked);
     /// }
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn size_class_waste(&self) -> usize {
         self.size_class() - self.asked
@@ -133,9 +131,8 @@ impl PoolTable {
     /// The rows, that of groups first.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// assert_eq!(runtime.pools().rows()[0].name, "group");
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn rows(&self) -> &[PoolRow] {
         &self.rows

@@ -330,9 +330,7 @@ impl RuntimeBuilder {
     /// again.
     ///
     /// ```
-    /// use std::time::Duration;
-    ///
-    /// assert!(memcg::Runtime::builder().reclaim_time(Duration::from_millis(5)).build().is_ok());
+    /// assert!(memcg::Runtime::builder().reclaim_time(std::time::Duration::from_millis(5)).build().is_ok());
     /// ```
     pub fn reclaim_time(mut self, time: Duration) -> Self {
         self.reclaim.time = time;
@@ -363,9 +361,7 @@ impl RuntimeBuilder {
     /// second by default. After that time it chooses the next one.
     ///
     /// ```
-    /// use std::time::Duration;
-    ///
-    /// assert!(memcg::Runtime::builder().oom_time(Duration::from_secs(5)).build().is_ok());
+    /// assert!(memcg::Runtime::builder().oom_time(std::time::Duration::from_secs(5)).build().is_ok());
     /// ```
     pub fn oom_time(mut self, time: Duration) -> Self {
         self.pressure.oom_time = time;
@@ -376,9 +372,7 @@ impl RuntimeBuilder {
     /// proportion to it. Reclaim first flushes the statistics of the group under pressure and of all groups below it.
     ///
     /// ```
-    /// use memcg::{Runtime, Stat};
-    ///
-    /// let runtime = Runtime::builder().reclaim_weight(Stat::FILE).build()?;
+    /// let runtime = memcg::Runtime::builder().reclaim_weight(memcg::Stat::FILE).build()?;
     /// assert_eq!(runtime.root().reclaim(4_096)?.freed, 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

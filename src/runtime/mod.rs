@@ -239,10 +239,8 @@ impl Runtime {
     /// [`FlusherError`]; the flusher that ran before goes on.
     ///
     /// ```
-    /// use std::time::Duration;
-    ///
     /// let runtime = memcg::Runtime::builder().build()?;
-    /// runtime.start_flusher(Duration::from_secs(2))?;
+    /// runtime.start_flusher(std::time::Duration::from_secs(2))?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn start_flusher(&self, period: Duration) -> Result<(), FlusherError> {

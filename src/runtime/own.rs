@@ -12,13 +12,12 @@ impl Runtime {
     /// figure is within a few per cent of what the runtime makes resident memory grow by.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// let before = runtime.own_bytes();
     /// let root = runtime.root();
     /// let groups: Vec<_> = (0..1_000).map(|number| root.create(&number.to_string(), memcg::Limits::new())).collect();
     /// assert!(runtime.own_bytes().total() > before.total());
     /// # assert!(groups.iter().all(Result::is_ok));
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn own_bytes(&self) -> OwnBytes {
         own_bytes::figure(&self.tree)

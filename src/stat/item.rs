@@ -7,9 +7,7 @@ use crate::thread::cells::{Added, ThreadStats};
 /// What an item counts, and the grain in which its error is given.
 ///
 /// ```
-/// use memcg::Unit;
-///
-/// assert_eq!((Unit::Bytes.grain(), Unit::Events.grain()), (4_096, 1));
+/// assert_eq!((memcg::Unit::Bytes.grain(), memcg::Unit::Events.grain()), (4_096, 1));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]

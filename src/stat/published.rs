@@ -97,7 +97,7 @@ impl ErrorBound {
 /// The cache of published statistics of so many items, in memory of that node.
 pub(super) fn published_cache(items: usize, align: PoolAlign, node: Option<NodeId>) -> Shared<Cache> {
     let asked = size_of::<Head>() + 2 * items * size_of::<AtomicU64>();
-    cache(Shape { kind: Kind::Part { items }, asked, align, node }, unmake)
+    cache(Shape { kind: Kind::Stats { items }, asked, align, node }, unmake)
 }
 
 /// Drops what has been made of an object.

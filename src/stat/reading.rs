@@ -98,12 +98,11 @@ impl Stats {
     /// fall and not another's rise.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// # let root = runtime.root();
     /// root.stat_add(memcg::Stat::SOCK, 100);
     /// root.stat_add(memcg::Stat::SOCK, -40);
     /// assert_eq!(root.read_exact().get(memcg::Stat::SOCK), 60);
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn get(&self, stat: Stat) -> i64 {
         self.figures(stat).map_or(0, |figures| figures.subtree)
@@ -130,12 +129,11 @@ impl Stats {
     /// call.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// # let root = runtime.root();
     /// root.stat_add(memcg::Stat::WORKINGSET_REFAULT, 10);
     /// assert_eq!(root.read_stale().max_error(), 512, "one thread has written, and may have written half a batch");
     /// assert_eq!(root.read_exact().max_error(), 0);
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn max_error(&self) -> u64 {
         self.max_error
@@ -144,11 +142,10 @@ impl Stats {
     /// Returns [`max_error`](Self::max_error) in the unit of an item.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// # let root = runtime.root();
     /// root.stat_add(memcg::Stat::ANON, 1);
     /// assert_eq!(root.read_stale().max_error_of(memcg::Stat::ANON), 512 * 4_096);
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn max_error_of(&self, stat: Stat) -> u64 {
         self.max_error.saturating_mul(stat.grain())

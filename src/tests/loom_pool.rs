@@ -59,7 +59,8 @@ impl Taken {
 unsafe fn nothing(_: NonNull<u8>) {}
 
 fn words() -> Arc<Cache> {
-    let shape = Shape { kind: Kind::Part { items: 1 }, asked: size_of::<Word>(), align: PoolAlign::Packed, node: None };
+    let shape =
+        Shape { kind: Kind::Stats { items: 1 }, asked: size_of::<Word>(), align: PoolAlign::Packed, node: None };
     cache(shape, nothing)
 }
 

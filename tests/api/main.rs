@@ -2,9 +2,10 @@
 //! Groups, counters and their events, as the programs that embed the library use them.
 //!
 //! * `groups`: groups in a tree, from create to offline; `events`: what is counted, waited for and listened to;
-//! * `observe`: limits that count and refuse nobody; `diagnosis`: what a group at its limit says;
+//! * `observe`: limits that count and refuse no charge; `diagnosis`: what a group at its limit says;
 //! * `drains`: what drains the stock of a counter; `edges`: threads that begin and end, calls of the system that fail;
-//! * `misuse`: wrong use of counters; `bad_input`: names, limits and configurations that do not hold.
+//! * `misuse`: wrong use of counters; `bad_input`: names, limits and configurations that do not hold;
+//! * `pools`: with feature `tracing`, an event for each object that is taken.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -17,3 +18,5 @@ mod events;
 mod groups;
 mod misuse;
 mod observe;
+#[cfg(feature = "tracing")]
+mod pools;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::chunk_pool::{ChunkPool, TakenGranules};
-use super::owner_word::OwnerWord;
+use super::plan::{OwnerWord, Plan};
 use super::small_account::SingleAccount;
 use crate::group::Group;
 use crate::kmem::engine::numa;
@@ -94,32 +94,22 @@ impl PerCpuBytes {
     #[inline(never)]
     #[allow(unsafe_code)]
     fn zero(&self) {
-        for unit in 0..self.units() {
+        for unit in 0..self.plan().units.len() {
             // SAFETY: the granules are this object's own in each unit, and no other thread knows them yet.
             unsafe { self.copy(unit).write_bytes(0, self.size()) };
         }
     }
 
-    pub(super) fn units(&self) -> usize {
-        self.pool.plan.units.len()
+    pub(super) fn plan(&self) -> &Plan {
+        &self.pool.plan
     }
 
-    /// The copy in a unit, below [`units`](Self::units).
+    /// The copy in a unit of the plan.
     #[inline]
     pub(super) fn copy(&self, unit: usize) -> NonNull<u8> {
         let copy = self.first.as_ptr().wrapping_add(unit * self.pool.plan.shape.unit());
         // The address is within the mapping, which does not start at zero.
         NonNull::new(copy).unwrap_or(self.first)
-    }
-
-    #[inline]
-    pub(super) fn unit_of(&self, processor: usize) -> Option<usize> {
-        self.pool.plan.unit_of(processor)
-    }
-
-    #[inline]
-    pub(super) fn unit_of_any(&self, processor: usize) -> usize {
-        self.pool.plan.unit_of_any(processor)
     }
 
     /// The copy of a processor: [`size`](Self::size) bytes, aligned as its layout asks. `None`: the topology has no
@@ -137,7 +127,7 @@ impl PerCpuBytes {
     /// ```
     #[inline]
     pub fn as_ptr(&self, processor: usize) -> Option<NonNull<u8>> {
-        Some(self.copy(self.unit_of(processor)?))
+        Some(self.copy(self.plan().unit_of(processor)?))
     }
 
     /// Processors of the topology. Numbers from here on have no copy.
@@ -179,14 +169,14 @@ impl PerCpuBytes {
         let all = self.pool.plan.full_size(self.granules as usize);
         match self.pool.one_node {
             Some(node) => Placement::on(node, all),
-            None => self.pool.placement(self.chunk, self.at, self.granules).unwrap_or_default(),
+            None => self.pool.found(self.chunk as usize, self.at, self.granules).unwrap_or_default().0,
         }
     }
 
     /// The group that is charged.
     pub fn group(&self) -> Option<Group> {
         match &self.whole {
-            Some(whole) => Some(whole.group()),
+            Some(whole) => Some(whole.charge.group()),
             None => self.pool.owner_of(self.first.addr().get()),
         }
     }

@@ -10,9 +10,8 @@
 use std::ptr::NonNull;
 
 use super::bits::GranuleBits;
-use super::owner_word::OwnerWord;
 use super::page_nodes::{Addresses, FoundCopies, PageNodes};
-use super::plan::Plan;
+use super::plan::{OwnerWord, Plan};
 use super::records::Records;
 use super::small_account::Shares;
 use crate::group::Charge;
@@ -168,11 +167,7 @@ impl Chunk {
         match &self.nodes {
             Some(nodes) => nodes.placement(plan, at, granules),
             // There was no look-up yet.
-            None => {
-                let mut unplaced = Placement::new();
-                unplaced.add(None, plan.full_size(granules));
-                unplaced
-            }
+            None => Placement::at(None, plan.full_size(granules)),
         }
     }
 }

@@ -4,9 +4,8 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::chunk::Chunk;
-use super::owner_word::OwnerWord;
 use super::page_nodes::{Addresses, FoundCopies};
-use super::plan::Plan;
+use super::plan::{OwnerWord, Plan};
 use super::records::{DetachedAccount, EndedAccount, RecordMemory};
 use super::small_account::SmallAccount;
 use crate::counter::slow_path::slow_path;
@@ -85,7 +84,7 @@ impl ChunkPool {
                     SmallAccount::announce(header, &shares);
                 }
                 let slow =
-                    |charge| self.account_slow(&taken, granules as u32, Precharge { charge, tiers: Tiers::new() });
+                    |charge| self.account_slow(&taken, granules as u32, Precharge { charge, tiers: Tiers::default() });
                 let number = accounted.unwrap_or_else(slow);
                 return Ok((taken, number));
             }
@@ -156,7 +155,7 @@ impl ChunkPool {
     }
 
     /// Where an object lies, and since which generation of the chunk.
-    fn found(&self, chunk: usize, at: u32, granules: u32) -> Option<(Placement, u64)> {
+    pub(super) fn found(&self, chunk: usize, at: u32, granules: u32) -> Option<(Placement, u64)> {
         // A placement of many nodes allocates.
         slow_path(|_, _| {
             let mut chunks = self.chunks.lock();
@@ -186,10 +185,6 @@ impl ChunkPool {
             SmallAccount::announce(charge.header(), shares);
         }
         drop(spare);
-    }
-
-    pub(super) fn placement(&self, chunk: u32, at: u32, granules: u32) -> Option<Placement> {
-        Some(self.found(chunk as usize, at, granules)?.0)
     }
 
     /// The addresses of a chunk.

@@ -9,12 +9,11 @@ use smallvec::SmallVec;
 
 use super::plan::Plan;
 use super::small_account::{SHARES_MAX, Shares};
+use crate::kmem::account::node_of;
 use crate::kmem::placement::Placement;
+use crate::numa::node_of::look_up_each;
 use crate::numa::{NodeOf, PageNode, Topology};
 use crate::stat::published::StatScope;
-
-/// Pages in one look-up.
-const BATCH: usize = 64;
 
 /// Copies of one page by node.
 #[derive(Clone, Default)]
@@ -48,11 +47,11 @@ pub(super) struct FoundCopies {
 
 impl PageCopies {
     fn add(&mut self, found: PageNode, topology: &Topology) {
-        let node = if let PageNode::On(node) = found { topology.index_of(node) } else { None };
-        let Some(node) = node.map(|node| node as u16) else {
+        let Some(node) = found.node().and_then(|node| topology.index_of(node)) else {
             self.unplaced += 1;
             return;
         };
+        let node = node as u16;
         match self.nodes.iter_mut().find(|(of, _)| *of == node) {
             Some((_, copies)) => *copies += 1,
             None => self.nodes.push((node, 1)),
@@ -93,7 +92,9 @@ impl FoundCopies {
             for page in 0..pages {
                 let addresses = (0..copies).map(|copy| first + page * plan.page + copy * unit);
                 if addresses.clone().any(has_moved) {
-                    found.push((page, FoundCopies::copies(addresses, (node_of, &plan.topology), asked)));
+                    let mut copies = PageCopies { asked, ..PageCopies::default() };
+                    look_up_each(node_of, addresses, |found| copies.add(found, &plan.topology));
+                    found.push((page, copies));
                 }
             }
             found
@@ -101,29 +102,6 @@ impl FoundCopies {
         FoundCopies {
             data: look_up(unit / plan.page, at.data, plan.units.len()),
             words: look_up(plan.words_len.div_ceil(plan.page), at.words, 1),
-        }
-    }
-
-    fn copies(
-        mut addresses: impl Iterator<Item = usize>,
-        (node_of, topology): (&dyn NodeOf, &Topology),
-        asked: u64,
-    ) -> PageCopies {
-        let size = node_of.page_size().max(1);
-        let mut copies = PageCopies { asked, ..PageCopies::default() };
-        loop {
-            let mut pages = [0; BATCH];
-            let mut found = [PageNode::Untouched; BATCH];
-            let mut many = 0;
-            for (page, address) in pages.iter_mut().zip(&mut addresses) {
-                *page = address - address % size;
-                many += 1;
-            }
-            if many == 0 {
-                return copies;
-            }
-            node_of.look_up(&pages[..many], &mut found[..many]);
-            found[..many].iter().for_each(|found| copies.add(*found, topology));
         }
     }
 
@@ -189,8 +167,7 @@ impl PageNodes {
     pub(super) fn placement(&self, plan: &Plan, at: usize, granules: usize) -> Placement {
         let mut placement = Placement::new();
         self.spread(plan, at, granules).for_each(|(scope, bytes)| {
-            let node = if let StatScope::On(node) = scope { Some(plan.topology.node_at(node.into())) } else { None };
-            placement.add(node, bytes);
+            placement.add(node_of(scope, &plan.topology), bytes);
         });
         placement
     }

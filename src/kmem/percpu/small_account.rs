@@ -1,6 +1,6 @@
 //! Accounts of per-processor memory in one scope or in few: smaller than a [`Kmem`].
 
-use crate::group::{Charge, Group};
+use crate::group::Charge;
 use crate::hierarchy::node_stats;
 use crate::kmem::account::{AccountLine, Kmem};
 use crate::kmem::tiers::Tiers;
@@ -11,7 +11,7 @@ use crate::thread::directory::Header;
 
 /// A charge that is accounted to its group itself, for a runtime of one node. It has a fifth of the size of a [`Kmem`].
 pub(super) struct SingleAccount {
-    charge: Charge,
+    pub(super) charge: Charge,
     /// False where the thread was inside another slow path.
     counted: bool,
 }
@@ -24,10 +24,6 @@ impl SingleAccount {
         let counted =
             node_stats::account(charge.header(), StatScope::Group, STAT, charge.bytes().cast_signed()).is_some();
         SingleAccount { charge, counted }
-    }
-
-    pub(super) fn group(&self) -> Group {
-        self.charge.group()
     }
 }
 
@@ -133,12 +129,11 @@ impl SmallAccount {
     }
 
     /// Makes it an account that can be relocated.
-    pub(super) fn into_kmem(self) -> Kmem {
-        let mut this = self;
-        let shares = std::mem::replace(&mut this.shares, Shares::new());
+    pub(super) fn into_kmem(mut self) -> Kmem {
+        let shares = std::mem::replace(&mut self.shares, Shares::new());
         let of = |share: &Share| AccountLine { bytes: share.bytes, scope: share.scope, above: Some(0) };
         let lines = shares.iter().map(of).collect();
-        Kmem { charge: this.charge.take(), stat: STAT, lines, tiers: Tiers::new() }
+        Kmem { charge: self.charge.take(), stat: STAT, lines, tiers: Tiers::default() }
     }
 }
 

@@ -29,7 +29,7 @@ use std::ptr::NonNull;
 use self::layout::{PageLayout, SlotWord};
 use self::pages::{Lists, SlabCore, SlabPage};
 use self::slots::{PinnedSlabPages, SlabSlot};
-use super::engine::{are_of_one_runtime, numa};
+use super::engine::{are_of_one_runtime, look_up, numa};
 use super::error::{KmemError, NotStored};
 use super::packed::PackedKmem;
 use super::placement::{Bound, Placement};
@@ -104,9 +104,8 @@ impl<T> KmemSlab<T> {
     /// Makes a slab without pages, for the groups of the runtime of `group`.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// assert_eq!(memcg::KmemSlab::<u64>::new_in(&runtime.root()).pages(), 0);
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn new_in(group: &Group) -> Self {
         let root = group.ancestors().last().unwrap_or_else(|| group.clone());
@@ -131,10 +130,9 @@ impl<T> KmemSlab<T> {
     /// Objects that fit into a page.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// let slab = memcg::KmemSlab::<[u8; 100]>::new_in(&runtime.root());
     /// assert!(slab.objects_per_page() as u64 * slab.object_bytes() <= slab.page_bytes() as u64);
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn objects_per_page(&self) -> usize {
         self.shared.layout.slots as usize
@@ -143,9 +141,8 @@ impl<T> KmemSlab<T> {
     /// Bytes of a page: one page of the system, or several where objects are large.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// assert!(memcg::KmemSlab::<[u8; 10_000]>::new_in(&runtime.root()).page_bytes() > 10_000);
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn page_bytes(&self) -> usize {
         self.shared.layout.page
@@ -172,10 +169,9 @@ impl<T> KmemSlab<T> {
     /// Nothing has changed.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(10)).build()?;
+    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(10)).build().unwrap();
     /// let slab = memcg::KmemSlab::new_in(&runtime.root());
     /// assert_eq!(slab.insert(&runtime.root(), "row").unwrap_err().into_value(), "row");
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn insert(&self, group: &Group, value: T) -> Result<KmemBox<T>, NotStored<T>> {
         self.insert_on(group, numa(&self.shared.root).topology.current_node(), value)
@@ -212,11 +208,7 @@ impl<T> KmemSlab<T> {
         let topology = &numa(group).topology;
         let asked = topology.index_of(node).unwrap_or(0);
         let precharge = group.precharge(Bound::from(shared.layout.object).within(&[topology.node_at(asked)]))?;
-        let account = |lies: Option<NodeId>| {
-            let mut placement = Placement::new();
-            placement.add(lies, shared.layout.object);
-            precharge.account_as(Stat::SLAB, &placement)
-        };
+        let account = |lies| precharge.account_as(Stat::SLAB, &Placement::at(lies, shared.layout.object));
         if topology.is_one_node() {
             // With one node it is known where the page will lie, and it never moves.
             let owner = PackedKmem::of(account(Some(topology.node_at(0))));
@@ -245,7 +237,7 @@ impl<T> KmemSlab<T> {
         }
         let mut pinned = PinnedSlabPages::after(&self.shared, None);
         while let Some(last) = pinned.pages().last().copied() {
-            let nodes = self.shared.look_up(pinned.pages());
+            let nodes = look_up(&self.shared.root, pinned.pages().iter().map(|page| page.address()));
             for (&page, node) in pinned.pages().iter().zip(nodes) {
                 page.moved(node);
             }

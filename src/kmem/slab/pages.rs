@@ -13,6 +13,7 @@ use super::layout::{END, PageLayout, SlotWord};
 use crate::group::Group;
 use crate::numa::NodeId;
 use crate::numa::mapping::Mapping;
+use crate::numa::node_of::BATCH;
 use crate::sync::Arc;
 use crate::sync::lock::Lock;
 
@@ -230,8 +231,6 @@ struct OnNode<T> {
 
 /// Pages in one look-up.
 pub(super) type Batch<T> = SmallVec<[PageRef<T>; BATCH]>;
-
-pub(super) const BATCH: usize = 64;
 
 /// One of a page's two links.
 type WhichLinks<T> = fn(&mut PageState<T>) -> &mut PageLinks<T>;

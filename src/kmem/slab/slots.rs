@@ -1,12 +1,12 @@
 //! Slots of a slab: how they get a holder and an account, and lose them, with and without the lock in turn.
 
 use super::super::account::Kmem;
-use super::super::engine::numa;
+use super::super::engine::{look_up, numa};
 use super::super::error::KmemError;
 use super::super::packed::PackedKmem;
 use super::layout::SlotWord;
-use super::pages::{BATCH, Batch, PageRef, SlabCore, SparePage};
-use crate::numa::{NodeId, PageNode};
+use super::pages::{Batch, PageRef, SlabCore, SparePage};
+use crate::numa::NodeId;
 use crate::stat::Stat;
 use crate::sync::Arc;
 use crate::sync::model_failed;
@@ -35,7 +35,7 @@ impl<T> SlabCore<T> {
         let unlisted = Unlisted(page);
         if node.is_some() {
             // No other thread knows the page yet.
-            page.found(self.look_up(&[page])[0]);
+            page.found(look_up(&self.root, std::iter::once(page.address()))[0]);
         }
         let (number, lies) = self.lists.lock().add(self.layout, page, word);
         std::mem::forget(unlisted);
@@ -44,19 +44,6 @@ impl<T> SlabCore<T> {
 
     pub(super) fn kmem(&self, owner: PackedKmem) -> Kmem {
         owner.into_kmem(Stat::SLAB, self.layout.object)
-    }
-
-    /// Looks pages up. Calls foreign code: the thread holds no lock, and the pages stay.
-    pub(super) fn look_up(&self, pages: &[PageRef<T>]) -> [Option<NodeId>; BATCH] {
-        let node_of = &numa(&self.root).node_of;
-        let size = node_of.page_size().max(1);
-        let (mut addresses, mut found) = ([0; BATCH], [PageNode::Untouched; BATCH]);
-        for (address, page) in addresses.iter_mut().zip(pages) {
-            *address = page.address() - page.address() % size;
-        }
-        let many = pages.len().min(BATCH);
-        node_of.look_up(&addresses[..many], &mut found[..many]);
-        found.map(|found| if let PageNode::On(node) = found { Some(node) } else { None })
     }
 }
 

@@ -2,19 +2,18 @@
 
 use smallvec::SmallVec;
 
-use super::super::engine::numa;
+use super::super::engine::{look_up, numa};
 use super::super::packed::PackedKmem;
 use super::arena::{Arena, EntryState, StoreEntry, taken};
-use super::{BATCH, EMPTY_MAX, KmemStore, kmem};
+use super::{EMPTY_MAX, KmemStore, kmem};
 use crate::numa::NodeId;
-use crate::numa::config::Numa;
+use crate::numa::node_of::BATCH;
 
 /// What [`KmemStore::compact`] has done.
 ///
 /// ```
-/// # let runtime = memcg::Runtime::builder().build()?;
+/// # let runtime = memcg::Runtime::builder().build().unwrap();
 /// assert_eq!(memcg::KmemStore::new_in(&runtime.root()).compact(), memcg::Compaction::default());
-/// # Ok::<(), memcg::BuildError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -139,15 +138,15 @@ impl KmemStore {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn relocate(&self) {
-        if self.numa().topology.is_one_node() {
+        if numa(&self.root).topology.is_one_node() {
             return;
         }
         let mut first = 0;
         loop {
             let pinned = PinnedArenaPages::from(self, first);
             let Some(&(last, _)) = pinned.pages.last() else { return };
-            let addresses: SmallVec<[usize; BATCH]> = pinned.pages.iter().map(|(_, address)| *address).collect();
-            for ((page, _), node) in pinned.pages.iter().zip(self.look_up(&addresses)) {
+            let nodes = look_up(&self.root, pinned.pages.iter().map(|(_, address)| *address));
+            for ((page, _), node) in pinned.pages.iter().zip(nodes) {
                 self.page_moved(*page, node);
             }
             first = last + 1;
@@ -173,10 +172,6 @@ impl KmemStore {
                 self.publish(header.entry, account, node);
             }
         }
-    }
-
-    fn numa(&self) -> &Numa {
-        numa(&self.root)
     }
 }
 

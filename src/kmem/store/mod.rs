@@ -39,23 +39,21 @@ use smallvec::SmallVec;
 
 use self::arena::{Arena, EntryState, Reserved, StoreEntry, Wanted, taken};
 use super::account::Kmem;
-use super::engine::{are_of_one_runtime, numa};
+use super::engine::{are_of_one_runtime, look_up, numa};
 use super::error::KmemError;
 use super::packed::PackedKmem;
 use super::placement::{Bound, Placement};
 use crate::group::{ChargeError, Group};
+use crate::numa::NodeId;
 use crate::numa::mapping::Mapping;
+use crate::numa::node_of::BATCH;
 use crate::numa::system::page_size;
-use crate::numa::{NodeId, PageNode};
 use crate::stat::Stat;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::model_failed;
 
 /// Empty pages that the store keeps for each node.
 const EMPTY_MAX: u32 = 1;
-
-/// Pages in one look-up.
-const BATCH: usize = 64;
 
 /// Byte strings, which their owners compress, of any groups of one runtime: in pages of an arena, behind keys.
 ///
@@ -104,9 +102,8 @@ impl KmemStore {
     /// Makes a store without pages, for the groups of the runtime of `group`.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// assert!(memcg::KmemStore::new_in(&runtime.root()).is_empty());
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn new_in(group: &Group) -> Self {
         let root = group.ancestors().last().unwrap_or_else(|| group.clone());
@@ -117,10 +114,8 @@ impl KmemStore {
     /// Bytes charged for a string of `len` bytes: the string and its header, in whole words.
     ///
     /// ```
-    /// use memcg::KmemStore;
-    ///
-    /// assert!(KmemStore::object_bytes(0) > 0);
-    /// assert_eq!(KmemStore::object_bytes(16) - KmemStore::object_bytes(8), 8);
+    /// assert!(memcg::KmemStore::object_bytes(0) > 0);
+    /// assert_eq!(memcg::KmemStore::object_bytes(16) - memcg::KmemStore::object_bytes(8), 8);
     /// ```
     pub const fn object_bytes(len: usize) -> u64 {
         taken(len) as u64
@@ -129,11 +124,10 @@ impl KmemStore {
     /// The longest string that fits: not quite a page.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// let store = memcg::KmemStore::new_in(&runtime.root());
     /// assert!(store.insert(&runtime.root(), &vec![0; store.max_len()]).is_ok());
     /// assert!(store.insert(&runtime.root(), &vec![0; store.max_len() + 1]).is_err());
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn max_len(&self) -> usize {
         self.page_bytes - taken(0)
@@ -148,10 +142,9 @@ impl KmemStore {
     /// than [`max_len`](Self::max_len). Nothing has changed.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(10)).build()?;
+    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(10)).build().unwrap();
     /// let store = memcg::KmemStore::new_in(&runtime.root());
     /// assert!(matches!(store.insert(&runtime.root(), b"compressed"), Err(memcg::KmemError::Charge(_))));
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn insert(&self, group: &Group, bytes: &[u8]) -> Result<StoreKey, KmemError> {
         self.insert_on(group, numa(&self.root).topology.current_node(), bytes)
@@ -188,9 +181,7 @@ impl KmemStore {
         let Reserved { entry, generation, bytes: place, node } = self.reserve(asked, bytes.len())?;
         // SAFETY: the place has room for so many bytes, and is this thread's until it publishes them.
         unsafe { place.copy_from_nonoverlapping(std::ptr::NonNull::from(bytes).cast(), bytes.len()) };
-        let mut placement = Placement::new();
-        placement.add(node, object);
-        self.publish(entry, precharge.account(&placement), node);
+        self.publish(entry, precharge.account(&Placement::at(node, object)), node);
         Ok(StoreKey { entry, generation })
     }
 
@@ -252,9 +243,8 @@ impl KmemStore {
     /// Strings in the store.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// assert_eq!(memcg::KmemStore::new_in(&runtime.root()).len(), 0);
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn len(&self) -> usize {
         self.arena.lock().objects
@@ -263,9 +253,8 @@ impl KmemStore {
     /// Whether the store has no string.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// assert!(memcg::KmemStore::new_in(&runtime.root()).is_empty());
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -302,8 +291,7 @@ impl KmemStore {
             let node = page.node.and_then(|node| topology.index_of(node)).unwrap_or(nodes.len() - 1);
             nodes[node] += page.taken() as u64;
         }
-        let mut placement = Placement::new();
-        placement.add(None, nodes.pop().unwrap_or(0));
+        let mut placement = Placement::at(None, nodes.pop().unwrap_or(0));
         for (node, bytes) in topology.nodes().zip(nodes) {
             placement.add(Some(node), bytes);
         }
@@ -379,25 +367,12 @@ impl KmemStore {
         } else {
             mapping.bind(range.clone(), topology.node_at(asked));
             mapping.touch(range.clone());
-            self.look_up(&[range.start])[0]
+            look_up(&self.root, std::iter::once(range.start))[0]
         };
         // If another thread has taken the last place in the table, this drops the page and the caller makes it anew.
         let refused = self.arena.lock().add_page(mapping, node, asked);
         drop(refused);
         Ok(())
-    }
-
-    /// Looks pages up. Calls foreign code: the thread holds no lock, and the pages stay.
-    fn look_up(&self, pages: &[usize]) -> [Option<NodeId>; BATCH] {
-        let node_of = &numa(&self.root).node_of;
-        let size = node_of.page_size().max(1);
-        let (mut addresses, mut found) = ([0; BATCH], [PageNode::Untouched; BATCH]);
-        for (address, page) in addresses.iter_mut().zip(pages) {
-            *address = page - page % size;
-        }
-        let many = pages.len().min(BATCH);
-        node_of.look_up(&addresses[..many], &mut found[..many]);
-        found.map(|found| if let PageNode::On(node) = found { Some(node) } else { None })
     }
 
     /// Publishes an object that was filled or set aside, and has pinned its page, with an account made for a node. If

@@ -87,14 +87,13 @@ impl<T> KmemVec<T> {
     /// Makes a vector without capacity, which charges nothing.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// assert!(memcg::KmemVec::<u64>::new_in(&runtime.root()).is_empty());
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn new_in(group: &Group) -> Self {
         // Here too, so that a vector without elements compiles for the same types.
         const { assert_page_aligns::<T>() };
-        let nothing = Precharge { charge: group.charge(0), tiers: Tiers::new() };
+        let nothing = Precharge { charge: group.charge(0), tiers: Tiers::default() };
         let mut vec = KmemVec {
             mapping: Mapping::empty(),
             kmem: nothing.account(&Placement::new()),
@@ -131,9 +130,8 @@ impl<T> KmemVec<T> {
     /// Elements that the vector has room for.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// assert_eq!(memcg::KmemVec::<()>::new_in(&runtime.root()).capacity(), usize::MAX);
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     #[inline]
     pub fn capacity(&self) -> usize {
@@ -143,9 +141,8 @@ impl<T> KmemVec<T> {
     /// The group that is charged: a handle of its own.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// assert_eq!(memcg::KmemVec::<u8>::new_in(&runtime.root()).group(), runtime.root());
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn group(&self) -> Group {
         self.kmem.group()
@@ -214,10 +211,9 @@ impl<T> KmemVec<T> {
     /// changed.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build().unwrap();
     /// let mut pages = memcg::KmemVec::new_in(&runtime.root());
     /// assert_eq!(pages.push("row").unwrap_err().into_value(), "row");
-    /// # Ok::<(), memcg::BuildError>(())
     /// ```
     #[inline]
     #[allow(unsafe_code)]
@@ -311,9 +307,7 @@ impl<T> KmemVec<T> {
         if self.mapping.resize(bytes)? == Resized::Copied {
             self.forget_nodes();
         }
-        let mut untouched = Placement::new();
-        untouched.add(None, more);
-        let account = precharge.account(&untouched);
+        let account = precharge.account(&Placement::at(None, more));
         if self.kmem.bytes() == 0 {
             // An account of no bytes has asked no tier.
             self.kmem = account;
@@ -408,9 +402,7 @@ impl<T> KmemVec<T> {
             // The account does not tell apart the pages that are gone, so the vector looks up the rest anew.
             self.relocate();
         }
-        let mut spare = Placement::new();
-        spare.add(None, gone as u64);
-        self.kmem.shrink(&spare);
+        self.kmem.shrink(&Placement::at(None, gone as u64));
         self.set_due();
     }
 }

@@ -8,7 +8,7 @@ use crate::support::crowds::crowd;
 const ROUNDS: u64 = if cfg!(debug_assertions) { 500 } else { 10_000 };
 const THREADS: usize = 4;
 
-/// Groups and parts of a shape that no other test of this program has: their pools are this one's alone.
+/// Groups and statistics of a shape that no other test of this program has: their pools are this one's alone.
 fn of_its_own(counters: usize) -> RuntimeBuilder {
     let mut builder = Runtime::builder();
     for number in 0..counters {
@@ -18,10 +18,10 @@ fn of_its_own(counters: usize) -> RuntimeBuilder {
     builder
 }
 
-/// Objects in use: of groups, and of parts in all their pools.
+/// Objects in use: of groups, and of statistics in all their pools.
 fn objects(runtime: &Runtime) -> [u64; 2] {
     let pools = runtime.pools();
-    ["group", "part"].map(|name| pools.rows().iter().filter(|row| row.name == name).map(|row| row.live).sum())
+    ["group", "stats"].map(|name| pools.rows().iter().filter(|row| row.name == name).map(|row| row.live).sum())
 }
 
 #[test]

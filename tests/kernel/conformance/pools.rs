@@ -95,8 +95,8 @@ fn s101_pools_of_one_two_and_eight_nodes() {
     let asked = tables.each_ref().map(|rows| rows[0].asked);
     assert_eq!((asked[1] - asked[0], asked[2] - asked[1]), (2 * 8, 6 * 8));
     for (rows, nodes) in tables.iter().zip([0_u16, 2, 8]) {
-        let parts = rows.iter().filter(|row| row.name == "part");
-        let on: Vec<_> = parts.map(|row| row.node).collect();
+        let stats = rows.iter().filter(|row| row.name == "stats");
+        let on: Vec<_> = stats.map(|row| row.node).collect();
         let all: Vec<_> = std::iter::once(None).chain((0..nodes).map(|node| Some(NodeId::new(node)))).collect();
         assert_eq!(on, all);
         assert!(rows.iter().all(|row| row.size_class().is_power_of_two() || [96, 192].contains(&row.size_class())));
