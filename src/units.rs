@@ -33,8 +33,6 @@ const PREFIX_BITS: u32 = 10;
 /// `{}` is for readers. It rounds to one decimal of the largest unit that fits, so [`u64::MAX`] is `16 EiB`. `{:#}` is
 /// exact and parses back to the same number.
 ///
-/// # Examples
-///
 /// ```
 /// use memcg::Bytes;
 ///
@@ -56,8 +54,6 @@ pub struct Bytes(
 
 /// A whole percentage from 0 to 100.
 ///
-/// # Examples
-///
 /// ```
 /// use memcg::{Limit, Percent};
 ///
@@ -74,8 +70,6 @@ pub struct Percent(
 /// How much a group may hold: bytes, a share of the nearest limited ancestor's max, or no limit.
 ///
 /// `0` means zero, never "no limit". What `{}` prints is exact and parses back to the same limit.
-///
-/// # Examples
 ///
 /// ```
 /// use memcg::{Limit, ParseLimitErrorKind, Percent};
@@ -103,8 +97,6 @@ pub enum Limit {
 
 /// Why a text is no [`Bytes`] or no [`Limit`], and where.
 ///
-/// # Examples
-///
 /// ```
 /// use memcg::{Bytes, ParseLimitErrorKind};
 ///
@@ -123,8 +115,6 @@ pub struct ParseLimitError {
 }
 
 /// The ways in which a text fails to be a limit.
-///
-/// # Examples
 ///
 /// ```
 /// use memcg::{Limit, ParseLimitErrorKind};
@@ -164,8 +154,6 @@ pub enum ParseLimitErrorKind {
 
 impl Bytes {
     /// Returns the plain number of bytes.
-    ///
-    /// # Examples
     ///
     /// ```
     /// let batch: memcg::Bytes = "256K".parse()?;
@@ -240,8 +228,6 @@ impl FromStr for Bytes {
 impl Percent {
     /// Makes a percentage, or returns `None` above 100.
     ///
-    /// # Examples
-    ///
     /// ```
     /// assert_eq!(memcg::Percent::new(100).map(memcg::Percent::get), Some(100));
     /// assert_eq!(memcg::Percent::new(101), None);
@@ -253,8 +239,6 @@ impl Percent {
 
     /// Returns the plain number, 0 to 100.
     ///
-    /// # Examples
-    ///
     /// ```
     /// assert_eq!(memcg::Percent::new(40).map(|share| share.get()), Some(40));
     /// ```
@@ -264,8 +248,6 @@ impl Percent {
     }
 
     /// Returns this share of `whole`, rounded down. It never overflows.
-    ///
-    /// # Examples
     ///
     /// ```
     /// use memcg::Percent;
@@ -327,7 +309,6 @@ impl FromStr for Limit {
 // === impl ParseLimitErrorKind ===
 
 impl ParseLimitErrorKind {
-    /// The error of this kind at that byte.
     fn at(self, position: usize) -> ParseLimitError {
         ParseLimitError { position, kind: self }
     }
@@ -367,7 +348,6 @@ impl Number {
         }
     }
 
-    /// Appends the digit at `end`.
     fn push(&mut self, digit: u8) {
         if let Ok(value) = self.value {
             self.value =
@@ -375,7 +355,6 @@ impl Number {
         }
     }
 
-    /// The number as a percentage.
     fn percent(self) -> Result<Percent, ParseLimitError> {
         self.value.ok().and_then(|value| u8::try_from(value).ok()).and_then(Percent::new).ok_or(PercentOutOfRange.at(0))
     }

@@ -376,7 +376,7 @@ impl Kmem {
         let left = self.charge.header();
         self.tiers.transfer(&from, to)?;
         if let Err(error) = self.charge.transfer(to) {
-            self.tiers.undo_transfer(&from);
+            self.tiers.take_back(&from, usize::MAX);
             return Err(error);
         }
         // The account moves only now, so that readers see nothing of a refused transfer.

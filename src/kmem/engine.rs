@@ -34,12 +34,10 @@ pub(super) fn are_of_one_runtime(one: &Group, other: &Group) -> bool {
     std::ptr::eq(one.first().tree(), other.first().tree())
 }
 
-/// The header of a further counter of the group behind a header.
 pub(super) fn further_header(header: &'static Header, counter: usize) -> Option<&'static Header> {
     header.counter().group().nth(counter).map(|counter| counter.header)
 }
 
-/// Whether the group of a charge has statistics in a scope.
 pub(super) fn has_statistics(charge: &Charge, scope: StatScope) -> bool {
     match scope {
         StatScope::Group => true,

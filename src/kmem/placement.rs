@@ -123,7 +123,6 @@ impl Placement {
         Placement::at(Some(node), bytes)
     }
 
-    /// Bytes on one node, or on none.
     #[inline]
     pub(super) fn at(node: Option<NodeId>, bytes: u64) -> Placement {
         let mut placement = Placement::new();

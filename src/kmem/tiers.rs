@@ -11,7 +11,6 @@ use crate::thread::directory::Header;
 #[derive(Debug, Default)]
 pub(super) struct Tiers(Vec<TierCharge>);
 
-/// A charge of one tier's counter.
 #[derive(Debug)]
 struct TierCharge {
     /// Place of the tier among those of the runtime.
@@ -116,15 +115,10 @@ impl Tiers {
         Ok(())
     }
 
-    /// Charges all tiers to `from` again.
-    pub(super) fn undo_transfer(&mut self, from: &Group) {
-        self.take_back(from, self.0.len());
-    }
-
-    /// Charges the first `many` tiers to `from` again, where they were a moment ago. If `from` refuses because it is
+    /// Charges the first `many` tiers, or all, to `from` again, where they were a moment ago. If `from` refuses because it is
     /// offline or its room is taken, this charges by force.
-    fn take_back(&mut self, from: &Group, many: usize) {
-        for TierCharge { tier, charge, .. } in &mut self.0[..many] {
+    pub(super) fn take_back(&mut self, from: &Group, many: usize) {
+        for TierCharge { tier, charge, .. } in self.0.iter_mut().take(many) {
             if charge.transfer(from).is_err() {
                 *charge = from.charge_number(numa(from).tiers[*tier].counter, charge.bytes());
             }

@@ -36,10 +36,6 @@ impl Default for NumaConfig {
 }
 
 impl NumaConfig {
-    pub(crate) fn add_tier(&mut self, counter: usize, nodes: Box<[NodeId]>) {
-        self.tiers.push(Tier { counter, nodes });
-    }
-
     pub(crate) fn build(self) -> Result<Numa, TopologyError> {
         let topology = self.topology?;
         let first = topology.node_at(0);
@@ -77,11 +73,5 @@ pub(crate) struct Tier {
 impl Tier {
     pub(crate) fn has(&self, node: NodeId) -> bool {
         self.nodes.contains(&node)
-    }
-}
-
-impl fmt::Debug for Numa {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Numa").field("topology", &self.topology).field("tiers", &self.tiers).finish_non_exhaustive()
     }
 }

@@ -87,7 +87,6 @@ impl Mapping {
         Mapping { start: NonNull::new(start).unwrap_or(NonNull::dangling()), len: 0 }
     }
 
-    /// The first byte.
     pub(crate) fn start(&self) -> NonNull<u8> {
         self.start
     }
@@ -99,12 +98,10 @@ impl Mapping {
         self.start.cast()
     }
 
-    /// Bytes.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// The addresses of the mapping.
     pub(crate) fn range(&self) -> Range<usize> {
         let start = self.start.addr().get();
         start..start + self.len
@@ -160,6 +157,7 @@ impl Drop for Mapping {
 }
 
 #[cfg(all(target_os = "linux", not(miri)))]
+#[allow(unsafe_code, reason = "system calls")]
 mod calls {
     use std::io;
     use std::ops::Range;
@@ -177,7 +175,6 @@ mod calls {
         io::Error::from_raw_os_error(of.raw_os_error())
     }
 
-    #[allow(unsafe_code)]
     pub(super) fn map(len: usize) -> io::Result<NonNull<u8>> {
         // SAFETY: the system chooses new addresses.
         let start = unsafe { mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }
@@ -185,7 +182,6 @@ mod calls {
         NonNull::new(start.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    #[allow(unsafe_code)]
     pub(super) fn bind(pages: Range<usize>, node: NodeId) {
         const WORD: usize = libc::c_ulong::BITS as usize;
         let node = usize::from(node.get());
@@ -207,7 +203,6 @@ mod calls {
         }
     }
 
-    #[allow(unsafe_code)]
     pub(super) fn remap(start: NonNull<u8>, len: usize, new_len: usize) -> io::Result<(NonNull<u8>, Resized)> {
         // SAFETY: the caller owns the mapping and has no reference into it.
         let start = unsafe { mremap(start.as_ptr().cast(), len, new_len, MremapFlags::MAYMOVE) }.map_err(error)?;
@@ -215,7 +210,6 @@ mod calls {
         Ok((start, Resized::Kept))
     }
 
-    #[allow(unsafe_code)]
     pub(super) fn unmap(start: NonNull<u8>, len: usize) {
         // SAFETY: the caller owns the mapping and forgets it. The call fails only for arguments that `map` has not
         // given.
@@ -224,6 +218,7 @@ mod calls {
 }
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
+#[allow(unsafe_code, reason = "the allocator has no safe form")]
 mod calls {
     use std::alloc::{Layout, alloc_zeroed, dealloc};
     use std::io;
@@ -237,7 +232,6 @@ mod calls {
         Layout::from_size_align(len, crate::numa::system::page_size()).map_err(|_| io::ErrorKind::OutOfMemory.into())
     }
 
-    #[allow(unsafe_code)]
     pub(super) fn map(len: usize) -> io::Result<NonNull<u8>> {
         // SAFETY: `Mapping` never maps zero bytes.
         NonNull::new(unsafe { alloc_zeroed(layout(len)?) }).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
@@ -246,7 +240,6 @@ mod calls {
     /// This system does not place memory.
     pub(super) fn bind(_: Range<usize>, _: NodeId) {}
 
-    #[allow(unsafe_code)]
     pub(super) fn remap(start: NonNull<u8>, len: usize, new_len: usize) -> io::Result<(NonNull<u8>, Resized)> {
         let new = map(new_len)?;
         // SAFETY: both allocations have at least so many bytes.
@@ -255,7 +248,6 @@ mod calls {
         Ok((new, Resized::Copied))
     }
 
-    #[allow(unsafe_code)]
     pub(super) fn unmap(start: NonNull<u8>, len: usize) {
         if let Ok(layout) = layout(len) {
             // SAFETY: the memory comes from `map`, with the same layout.

@@ -1,17 +1,5 @@
 //! Memory nodes: which there are, and on which of them a page lies.
 //!
-//! ```text
-//! topology     nodes and their processors; the node of the calling thread
-//! sysfs        reads a topology from the files of sysfs
-//! number_list  the lists of numbers in those files
-//! node_of      the trait that finds the node of a page; one node for all pages
-//! node_table   finds it in a table
-//! move_pages   asks the kernel
-//! node_cache   asks once for each page, and again after an invalidation
-//! system       the system calls behind these, and the size of a page
-//! mapping      whole pages of the system, for an owner that places its memory itself
-//! ```
-//!
 //! The system numbers the nodes, and its numbers may be sparse. Inside the crate a node is its place among the possible
 //! ones ([`Topology::index_of`]). The crate asks where memory lies and never assumes it: what a policy asks for and
 //! what the kernel does are two things (`Documentation/admin-guide/mm/numa_memory_policy.rst`).

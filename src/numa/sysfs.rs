@@ -70,7 +70,6 @@ impl Topology {
     }
 }
 
-/// The topology below a root.
 fn topology(root: &Path) -> Result<Topology, TopologyError> {
     let folder = root.join("devices/system/node");
     let possible_processors = processors(root)?;

@@ -15,19 +15,11 @@ pub(super) enum Residence {
 }
 
 /// Bytes of a base page.
-#[cfg(all(target_os = "linux", not(miri)))]
-pub(crate) use linux::page_size;
-#[cfg(all(target_os = "linux", not(miri)))]
-pub(super) use linux::{EACCES, EFAULT, ENOENT, ENOSYS, EPERM, nodes_of, residence};
-
-/// Bytes of a base page.
-#[cfg(not(all(target_os = "linux", not(miri))))]
-pub(crate) use elsewhere::page_size;
-#[cfg(not(all(target_os = "linux", not(miri))))]
-pub(super) use elsewhere::{EACCES, EFAULT, ENOENT, ENOSYS, EPERM, nodes_of, residence};
+pub(crate) use calls::page_size;
+pub(super) use calls::{EACCES, EFAULT, ENOENT, ENOSYS, EPERM, nodes_of, residence};
 
 #[cfg(all(target_os = "linux", not(miri)))]
-mod linux {
+mod calls {
     use std::io;
     use std::sync::OnceLock;
 
@@ -83,7 +75,7 @@ mod linux {
 }
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
-mod elsewhere {
+mod calls {
     use crate::numa::system::Residence;
 
     pub(crate) const EPERM: i32 = 1;

@@ -276,17 +276,11 @@ impl Topology {
     #[must_use]
     #[inline]
     pub fn current_node(&self) -> NodeId {
-        self.node_at(self.current_index())
-    }
-
-    /// Dense index of [`current_node`](Self::current_node).
-    #[inline]
-    pub(crate) fn current_index(&self) -> usize {
         if self.is_one_node() {
-            return 0;
+            return self.node_at(0);
         }
         let index = self.0.node_of.get(processor()).copied().filter(|&index| index != NONE);
-        usize::from(index.unwrap_or(self.0.home))
+        self.node_at(index.unwrap_or(self.0.home).into())
     }
 
     /// The place of a node among the possible ones.

@@ -36,7 +36,6 @@ impl Depot {
         Depot { shape, chunks: PageVec::new(), back: Lowest::new(), fresh: 0, unmake }
     }
 
-    /// Fills an empty stash.
     pub(super) fn fill(&mut self, stash: &mut Stash) -> Result<(), NoMemory> {
         let objects = self.shape.objects_per_chunk();
         while stash.back.len() < BATCH

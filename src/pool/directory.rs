@@ -49,7 +49,6 @@ struct ObjectPlace {
 
 process_wide!(directory: ChunkDirectory = ChunkDirectory::new);
 
-/// The number of an object in a chunk.
 pub(super) fn number(chunk: u32, index: usize) -> u32 {
     chunk << INDEX | index as u32
 }

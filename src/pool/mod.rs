@@ -13,17 +13,6 @@
 //! runtimes of that shape share it. Its memory never goes back and keeps its type. So a late look at an object finds an
 //! object of the same type (`counter::incarnation`).
 //!
-//! ```text
-//! shape      sizes of objects and chunks: arithmetic
-//! directory  finds the object of a number, without a lock
-//! stash      a few free objects in front of a depot, for the threads of one number
-//! depot      chunks, and the objects of them that lie in no stash
-//! lowest     a set of numbers that gives out the lowest
-//! pages      an array that grows, straight from the system
-//! cache      stashes in front of a depot
-//! table      the pools as a table
-//! ```
-//!
 //! To take or put an object takes constant time: a lock that other threads rarely take, and a few words. This code
 //! never calls the process's allocator, so it never enters one that charges. If the system has no memory, that is an
 //! error: [`NoMemory`]. So a thread may take an object anywhere, under any lock and inside a charge.

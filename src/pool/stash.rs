@@ -31,7 +31,6 @@ pub(super) struct FreeObject {
 }
 
 impl Stash {
-    /// Takes a free object.
     pub(super) fn take(&mut self) -> Option<FreeObject> {
         let recycled = self.back.pop().map(|number| FreeObject { number, recycled: true });
         let free = recycled.or_else(|| self.fresh.next().map(|number| FreeObject { number, recycled: false }))?;

@@ -3,6 +3,7 @@
 use super::{BuildError, Runtime, RuntimeBuilder};
 use crate::group::Counter;
 use crate::hierarchy::group_tree;
+use crate::numa::config::Tier;
 use crate::numa::{NodeId, NodeOf, Topology};
 
 impl RuntimeBuilder {
@@ -74,7 +75,7 @@ impl RuntimeBuilder {
     /// ```
     pub fn tier(&mut self, name: &str, nodes: impl IntoIterator<Item = NodeId>) -> Counter {
         let counter = self.counter(name);
-        self.numa.add_tier(self.counters.len(), nodes.into_iter().collect());
+        self.numa.tiers.push(Tier { counter: self.counters.len(), nodes: nodes.into_iter().collect() });
         counter
     }
 

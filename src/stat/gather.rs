@@ -1,15 +1,18 @@
 //! A slice of a flush, under the coordinator's lock: gathered from the cells upwards, published from the root
-//! downwards.
+//! downwards. And cells that leave the lists: idle ones, and those of a group that is released.
 //!
 //! A flush has a number, and the lists keep with each member the number of the last flush that is done with it. Members
 //! flushed last are behind (`list`). The next thread that gets the lock runs the next slice, which goes on with the
 //! first member that does not have the number.
+//!
+//! Edge: E17 (add/unlist).
 
 use smallvec::SmallVec;
 
 use super::list::NONE;
+use super::published::OwnedStats;
 use super::rows::NO_ROW;
-use super::tables::StatTables;
+use super::tables::{CellsEntry, StatTables};
 use super::visits::Unlist;
 use crate::sync::SLICE;
 
@@ -129,5 +132,89 @@ impl StatTables {
         for (row, local, subtree) in self.rows.changes() {
             self.groups[row.group as usize].published().publish(row, local, subtree);
         }
+    }
+}
+
+// === Cells that leave the lists ===
+
+impl StatTables {
+    /// Unmarks cells that are still idle; false where they are not.
+    pub(super) fn unmark(&mut self, number: u32, unlisting: u64) -> bool {
+        let entry = &mut self.entries[number as usize];
+        let idle = entry.listed && entry.unlisting == 0 && entry.is_idle();
+        if idle {
+            entry.unlisting = unlisting;
+            entry.cells.unmark();
+        }
+        idle
+    }
+
+    /// Unlists cells after the barrier. Returns how many: cells that their owners have marked again, or that a release
+    /// has freed, do not count.
+    pub(super) fn unlist(&mut self, unmarked: &[u32], unlisting: u64) -> u64 {
+        self.rows.reset();
+        let mut gone: SmallVec<[u32; SLICE]> = SmallVec::new();
+        for &number in unmarked {
+            if self.entries[number as usize].unlisting == unlisting {
+                self.gather(number);
+                gone.push(number);
+            }
+        }
+        self.publish();
+        for &number in &gone {
+            let entry = &mut self.entries[number as usize];
+            (entry.listed, entry.unlisting) = (false, 0);
+            let group = entry.group;
+            self.groups[group as usize].listed.remove(&mut self.entries, number);
+            self.groups[group as usize].idle.push_front(&mut self.entries, number);
+            self.remove_writers(group, 1);
+            self.prune(group);
+        }
+        gone.len() as u64
+    }
+
+    /// Takes an unlisting back for which there was no barrier. The unmarked cells stay listed, and a flush must find
+    /// them idle once more before the next try.
+    pub(super) fn keep_listed(&mut self, unmarked: &[u32], unlisting: u64) {
+        for &number in unmarked {
+            let entry = &mut self.entries[number as usize];
+            // Where the owner has marked the cells first it has pushed them. The flush that takes the stack ends the
+            // unlisting.
+            if entry.unlisting == unlisting && entry.cells.mark_listed() {
+                (entry.unlisting, entry.idle_visits) = (0, 0);
+            }
+        }
+    }
+
+    /// Frees the cells of a group that no thread uses any more, at most [`SLICE`] of them, and at last its place. Then
+    /// it returns the group's published statistics.
+    pub(super) fn release(&mut self, number: u32) -> Option<OwnedStats> {
+        self.rows.reset();
+        if !self.enlist_taken() {
+            return None;
+        }
+        let mut gone = 0;
+        let mut freed: SmallVec<[u32; SLICE]> = SmallVec::new();
+        while freed.len() < SLICE
+            && let Some((entry, listed)) = self.first_of(number)
+        {
+            self.gather(entry);
+            let group = &mut self.groups[number as usize];
+            let list = if listed { &mut group.listed } else { &mut group.idle };
+            list.remove(&mut self.entries, entry);
+            let CellsEntry { listed: is_listed, unlisting, group: of, .. } = &mut self.entries[entry as usize];
+            (*is_listed, *unlisting, *of) = (false, 0, NONE);
+            gone += u64::from(listed);
+            freed.push(entry);
+        }
+        self.publish();
+        self.remove_writers(number, gone);
+        self.free_entries.extend(freed);
+        if self.first_of(number).is_some() {
+            return None;
+        }
+        self.prune(number);
+        self.free_groups.push(number);
+        self.groups[number as usize].published.take()
     }
 }

@@ -10,22 +10,7 @@
 //! unlisting      unmark what was idle, one heavy barrier, read it a last time
 //! ```
 //!
-//! The protocol, its races and their answers are in `README.md`. The files, each of which imports only from those above
-//! it:
-//!
-//! | file | holds |
-//! |---|---|
-//! | `item` | what is counted |
-//! | `visits` | what a flush has visited, and what follows from that |
-//! | `list`, `stack` | lists by index; newly listed cells |
-//! | `rows` | what one slice of a flush has gathered |
-//! | `published` | what is published of a group |
-//! | `tables` | behind the lock: groups, cells, and which of them are listed |
-//! | `gather`, `retire` | a slice of a flush; cells that leave the lists |
-//! | `coordinator` | the tree's statistics as their writers use them |
-//! | `flush` | flush, unlist, release |
-//! | `reading` | figures as a reader gets them |
-//!
+//! The protocol, its races and their answers are in `README.md`.
 //! What one thread has counted is in `thread::cells`. This folder knows no groups: `hierarchy` has them.
 
 pub(crate) mod coordinator;
@@ -35,7 +20,6 @@ pub(crate) mod item;
 mod list;
 pub(crate) mod published;
 pub(crate) mod reading;
-mod retire;
 mod rows;
 mod stack;
 mod tables;

@@ -94,7 +94,6 @@ impl ErrorBound {
 
 // === The memory ===
 
-/// The cache of published statistics of so many items, in memory of that node.
 pub(super) fn published_cache(items: usize, align: PoolAlign, node: Option<NodeId>) -> Shared<Cache> {
     let asked = size_of::<Head>() + 2 * items * size_of::<AtomicU64>();
     cache(Shape { kind: Kind::Stats { items }, asked, align, node }, unmake)

@@ -19,7 +19,6 @@ pub(super) struct SliceRows {
     pub(super) visits: Visits,
 }
 
-/// What changes in a group and below it.
 #[derive(Clone, Copy)]
 pub(super) struct ChangedGroup {
     pub(super) group: u32,

@@ -18,27 +18,21 @@ mod model;
 mod real;
 
 #[cfg(any(loom, shuttle))]
+use model as side;
+#[cfg(not(any(loom, shuttle)))]
+use real as side;
+
+#[cfg(any(loom, shuttle))]
 pub(crate) use model::checker;
 #[cfg(all(test, loom))]
 pub(crate) use model::set_paired;
-#[cfg(any(loom, shuttle))]
-pub(crate) use model::{
+pub(crate) use side::{
     AtomicI64, AtomicPtr, AtomicU32, AtomicU64, IDLE_VISITS, NameHasher, PAGE_SLOTS, PAGES_MAX, PENDING_CLOSE_MAX,
     POOL_OBJECTS, POOL_PAGE, POOL_PAGES, POOL_STASH, Patience, SHARDS, SLICE, Shared, Thread, box_zeroed, fence,
     follow, is_over, model_failed, park, pause, per_thread, pool_stashes, prefetch, process_wide, processor, rest,
-    share, sleep, stand_in, start_thread, this_thread, until_thread_exit,
+    share, sleep, stand_in, start_thread, this_thread, thread_local,
 };
-#[cfg(any(loom, shuttle))]
-use model::{Mutex, MutexGuard};
-#[cfg(not(any(loom, shuttle)))]
-pub(crate) use real::{
-    AtomicI64, AtomicPtr, AtomicU32, AtomicU64, IDLE_VISITS, NameHasher, PAGE_SLOTS, PAGES_MAX, PENDING_CLOSE_MAX,
-    POOL_OBJECTS, POOL_PAGE, POOL_PAGES, POOL_STASH, Patience, SHARDS, SLICE, Shared, Thread, box_zeroed, fence,
-    follow, is_over, model_failed, park, pause, per_thread, pool_stashes, prefetch, process_wide, processor, rest,
-    share, sleep, stand_in, start_thread, this_thread, until_thread_exit,
-};
-#[cfg(not(any(loom, shuttle)))]
-use real::{Mutex, MutexGuard};
+use side::{Mutex, MutexGuard};
 
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use pause::at;
@@ -54,6 +48,21 @@ pub(crate) mod stat_atomic {
 
 /// Keeps a value on cache lines of its own (128 bytes where the prefetcher takes lines in pairs).
 pub(crate) use crossbeam::utils::CachePadded;
+
+/// Defines a function that makes a value for the thread on first use, which the thread's exit drops. The function returns
+/// false where the thread has dropped it already.
+macro_rules! until_thread_exit {
+    ($(#[$about:meta])* $visible:vis $name:ident: $type:ty = $make:expr) => {
+        $(#[$about])*
+        $visible fn $name() -> bool {
+            $crate::sync::thread_local! {
+                static VALUE: $type = $make;
+            }
+            VALUE.try_with(|_| ()).is_ok()
+        }
+    };
+}
+pub(crate) use until_thread_exit;
 
 /// Stands between a sequentially consistent exchange, or load, and a sequentially consistent load of another word.
 ///

@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 pub(crate) use checker::{
     AtomicI64, AtomicPtr, AtomicU32, AtomicU64, IDLE_VISITS, MutexGuard, PAGE_SLOTS, PAGES_MAX, PENDING_CLOSE_MAX,
     POOL_OBJECTS, POOL_PAGE, POOL_PAGES, POOL_STASH, SHARDS, SLICE, Thread, current as this_thread, fence, park, rest,
+    thread_local,
 };
 
 /// The checker's mutex with a `lock` that does not poison, as parking_lot's.
@@ -99,21 +100,6 @@ macro_rules! per_thread {
     };
 }
 pub(crate) use per_thread;
-
-/// Defines a function that makes a value for the thread on first use, which the thread's exit drops. The function returns
-/// false where the thread has dropped it already.
-macro_rules! until_thread_exit {
-    ($(#[$about:meta])* $visible:vis $name:ident: $type:ty = $make:expr) => {
-        $(#[$about])*
-        $visible fn $name() -> bool {
-            $crate::sync::checker::thread_local! {
-                static VALUE: $type = $make;
-            }
-            VALUE.try_with(|_| ()).is_ok()
-        }
-    };
-}
-pub(crate) use until_thread_exit;
 
 /// The value that the real one has as zeroes: a checker's atomics are not all zero.
 ///

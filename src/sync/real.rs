@@ -99,21 +99,6 @@ macro_rules! per_thread {
 }
 pub(crate) use per_thread;
 
-/// Defines a function that makes a value for the thread on first use, which the thread's exit drops. The function returns
-/// false where the thread has dropped it already.
-macro_rules! until_thread_exit {
-    ($(#[$about:meta])* $visible:vis $name:ident: $type:ty = $make:expr) => {
-        $(#[$about])*
-        $visible fn $name() -> bool {
-            std::thread_local! {
-                static VALUE: $type = $make;
-            }
-            VALUE.try_with(|_| ()).is_ok()
-        }
-    };
-}
-pub(crate) use until_thread_exit;
-
 /// Makes a value in place on the heap: it may be larger than a small thread's stack. `make` returns the same value, for a
 /// checker. Zeroed memory of this size comes from the system untouched: what is not written takes address space only.
 ///
@@ -188,6 +173,8 @@ impl Patience {
         }
     }
 }
+
+pub(crate) use std::thread_local;
 
 pub(crate) use std::thread::{Thread, current as this_thread};
 

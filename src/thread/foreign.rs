@@ -89,7 +89,6 @@ impl Calls {
     }
 }
 
-/// Foreign code has panicked.
 #[derive(Debug)]
 pub(crate) struct Panicked;
 

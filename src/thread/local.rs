@@ -22,7 +22,6 @@ impl Local {
         Local { block: Cell::new(no_block()), slow: Cell::new(0) }
     }
 
-    /// This thread's block, once it has one.
     pub(crate) fn block(&self) -> Option<&Block> {
         if ptr::eq(self.block.get(), no_block()) { None } else { self.fast_block() }
     }
@@ -61,7 +60,6 @@ impl Drop for Deeper {
     }
 }
 
-/// This thread's block, once it has one.
 pub(crate) fn with_block<R>(read: impl FnOnce(Option<&Block>) -> R) -> R {
     with_local(|local| read(local.block()))
 }

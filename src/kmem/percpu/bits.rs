@@ -88,7 +88,6 @@ impl GranuleBits {
         at
     }
 
-    /// The last taken granule from `at` to `end`.
     fn last_taken(&self, at: usize, end: usize) -> Option<usize> {
         let mut end = end;
         while at < end {

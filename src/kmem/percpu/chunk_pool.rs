@@ -40,7 +40,6 @@ struct Chunks {
     moves: u64,
 }
 
-/// Granules that an object has taken.
 pub(super) struct TakenGranules {
     pub(super) chunk: u32,
     pub(super) at: u32,
@@ -187,7 +186,6 @@ impl ChunkPool {
         drop(spare);
     }
 
-    /// The addresses of a chunk.
     pub(super) fn addresses(&self, chunk: u32) -> Option<Addresses> {
         Some(self.chunks.lock().get(chunk as usize)?.addresses())
     }
@@ -196,7 +194,6 @@ impl ChunkPool {
         self.chunks.lock().chunks.iter().flatten().count()
     }
 
-    /// Unmaps the empty chunks. Returns how many.
     pub(super) fn trim(&self) -> usize {
         let mut trimmed = 0;
         loop {
@@ -208,7 +205,6 @@ impl ChunkPool {
         }
     }
 
-    /// The group that is charged for the object at an address.
     #[allow(unsafe_code)]
     pub(super) fn owner_of(&self, address: usize) -> Option<Group> {
         let chunks = self.chunks.lock();

@@ -15,7 +15,6 @@ use crate::numa::node_of::look_up_each;
 use crate::numa::{NodeOf, PageNode, Topology};
 use crate::stat::published::StatScope;
 
-/// Copies of one page by node.
 #[derive(Clone, Default)]
 pub(super) struct PageCopies {
     /// By place among the topology's nodes.
@@ -163,7 +162,6 @@ impl PageNodes {
         data.chain(words)
     }
 
-    /// Where an object lies, to the byte.
     pub(super) fn placement(&self, plan: &Plan, at: usize, granules: usize) -> Placement {
         let mut placement = Placement::new();
         self.spread(plan, at, granules).for_each(|(scope, bytes)| {

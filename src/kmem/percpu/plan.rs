@@ -118,7 +118,6 @@ impl OwnerWord {
 pub(super) struct Plan {
     pub(super) shape: PerCpuShape,
     pub(super) topology: Topology,
-    /// The node of each unit's processor.
     pub(super) units: Box<[NodeId]>,
     /// The unit of each processor; `NONE` for a number without a processor.
     unit_of: Box<[u32]>,

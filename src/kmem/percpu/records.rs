@@ -211,7 +211,6 @@ impl Record {
     }
 }
 
-/// An account as a thread has taken it out.
 pub(super) struct TakenOut {
     pub(super) number: u32,
     shared: Option<SmallAccount>,
@@ -228,7 +227,6 @@ impl TakenOut {
     }
 }
 
-/// Memory for records.
 pub(super) struct RecordMemory(Vec<Record>);
 
 impl RecordMemory {

@@ -37,7 +37,6 @@ impl Drop for SingleAccount {
     }
 }
 
-/// Bytes in one scope.
 #[derive(Clone, Copy)]
 pub(super) struct Share {
     pub(super) bytes: u64,

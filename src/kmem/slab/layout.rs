@@ -64,7 +64,6 @@ impl PageLayout {
         }
     }
 
-    /// The layout with as many slots as fit.
     fn fit<T>(head: usize, page: usize) -> PageLayout {
         let room = page.saturating_sub(head);
         let most = room / (size_of::<T>() + size_of::<SlotWord>());

@@ -4,6 +4,8 @@
 //! lock alone. A slot belongs to its holder alone. The rest of a page does not change while the page exists. A `&mut
 //! Lists` proves that the thread holds the lock: it may touch the state of any page in the lists.
 
+#![allow(unsafe_code, reason = "pages are linked by address, and the lock alone makes them safe to touch")]
+
 use std::ptr::NonNull;
 
 use smallvec::SmallVec;
@@ -23,17 +25,14 @@ const EMPTY_MAX: u32 = 1;
 /// What a slab and its pages share.
 pub(super) struct SlabCore<T> {
     pub(super) layout: PageLayout,
-    /// The root group of the slab's runtime.
     pub(super) root: Group,
     pub(super) lists: Lock<Lists<T>>,
 }
 
 // SAFETY: the lists hold addresses of pages, which threads reach under the lock alone. Values move in on one thread and
 // are dropped on another.
-#[allow(unsafe_code)]
 unsafe impl<T: Send> Send for SlabCore<T> {}
 // SAFETY: as above.
-#[allow(unsafe_code)]
 unsafe impl<T: Send> Sync for SlabCore<T> {}
 /// The head of a page.
 #[repr(C)]
@@ -90,7 +89,6 @@ impl<T> PageLinks<T> {
 
 impl<T> PageRef<T> {
     /// Makes a page in a mapping, with all slots free, in no list.
-    #[allow(unsafe_code)]
     pub(super) fn make(shared: Arc<SlabCore<T>>, mapping: Mapping, node: Option<NodeId>, asked: usize) -> Self {
         let layout = shared.layout;
         let start = mapping.first::<SlabPage<T>>();
@@ -117,13 +115,11 @@ impl<T> PageRef<T> {
         Ok(mapping)
     }
 
-    /// The page's address.
     pub(super) fn address(self) -> usize {
         self.0.addr().get()
     }
 
     #[inline]
-    #[allow(unsafe_code)]
     pub(super) fn shared(&self) -> &Arc<SlabCore<T>> {
         // SAFETY: the field does not change after the page was made. A thread with the address keeps the page, by a
         // slot or a pin.
@@ -134,7 +130,6 @@ impl<T> PageRef<T> {
     ///
     /// The thread holds the slab's lock, and uses no other reference to this page's state or words meanwhile.
     #[inline]
-    #[allow(unsafe_code)]
     pub(super) unsafe fn state<'a>(self) -> &'a mut PageState<T> {
         // SAFETY: under the lock no other thread has a reference.
         unsafe { &mut (*self.0.as_ptr()).state }
@@ -144,7 +139,6 @@ impl<T> PageRef<T> {
     ///
     /// As [`state`](Self::state), and `slot` is one of this page's.
     #[inline]
-    #[allow(unsafe_code)]
     pub(super) unsafe fn word<'a>(self, layout: PageLayout, slot: u32) -> &'a mut SlotWord {
         // SAFETY: the word is within the page and was written when the page was made. Under the lock no other thread
         // has a reference.
@@ -153,7 +147,6 @@ impl<T> PageRef<T> {
 
     /// The place of an object. `slot` is one of this page's.
     #[inline]
-    #[allow(unsafe_code)]
     pub(super) fn slot(self, layout: PageLayout, slot: u32) -> NonNull<T> {
         // SAFETY: the place is within the page.
         unsafe { self.0.byte_add(layout.first).cast::<T>().add(slot as usize) }
@@ -164,7 +157,6 @@ impl<T> PageRef<T> {
     /// # Safety
     ///
     /// As [`state`](Self::state).
-    #[allow(unsafe_code)]
     pub(super) unsafe fn pop(self, layout: PageLayout, word: SlotWord) -> Option<u32> {
         // SAFETY: the caller keeps the contract. The list holds numbers of slots.
         let state = unsafe { self.state() };
@@ -183,7 +175,6 @@ impl<T> PageRef<T> {
     /// # Safety
     ///
     /// As [`word`](Self::word), and the slot has no holder any more.
-    #[allow(unsafe_code)]
     pub(super) unsafe fn push(self, layout: PageLayout, slot: u32) {
         // SAFETY: the caller keeps the contract.
         let (state, place) = unsafe { (self.state(), self.word(layout, slot)) };
@@ -197,7 +188,6 @@ impl<T> PageRef<T> {
     /// # Safety
     ///
     /// The page is in no list, and no thread has a slot of it or its address.
-    #[allow(unsafe_code)]
     pub(super) unsafe fn unmap(self) {
         // SAFETY: the caller keeps the contract. The head is read out of the page, which goes with its mapping.
         let SlabPage { shared, mapping, .. } = unsafe { self.0.read() };
@@ -225,14 +215,12 @@ pub(super) struct Lists<T> {
 
 struct OnNode<T> {
     open: Option<PageRef<T>>,
-    /// The empty ones among these pages.
     empty: u32,
 }
 
 /// Pages in one look-up.
 pub(super) type Batch<T> = SmallVec<[PageRef<T>; BATCH]>;
 
-/// One of a page's two links.
 type WhichLinks<T> = fn(&mut PageState<T>) -> &mut PageLinks<T>;
 
 /// Puts a page at the front of a list.
@@ -240,7 +228,6 @@ type WhichLinks<T> = fn(&mut PageState<T>) -> &mut PageLinks<T>;
 /// # Safety
 ///
 /// The thread holds the lock; `page` is in no list of this kind.
-#[allow(unsafe_code)]
 unsafe fn link<T>(first: &mut Option<PageRef<T>>, page: PageRef<T>, of: WhichLinks<T>) {
     // SAFETY: the caller keeps the contract; there is one reference at a time.
     unsafe {
@@ -255,7 +242,6 @@ unsafe fn link<T>(first: &mut Option<PageRef<T>>, page: PageRef<T>, of: WhichLin
 /// # Safety
 ///
 /// The thread holds the lock; `page` is in the list.
-#[allow(unsafe_code)]
 unsafe fn unlink<T>(first: &mut Option<PageRef<T>>, page: PageRef<T>, of: WhichLinks<T>) {
     // SAFETY: the caller keeps the contract. Neighbours are in the list; there is one reference at a time.
     unsafe {
@@ -281,7 +267,6 @@ impl<T> Lists<T> {
     }
 
     /// Takes a free slot, where there is one.
-    #[allow(unsafe_code)]
     pub(super) fn take(
         &mut self,
         layout: PageLayout,
@@ -302,8 +287,6 @@ impl<T> Lists<T> {
         }
     }
 
-    /// Adds a new page, and takes a slot of it.
-    #[allow(unsafe_code)]
     pub(super) fn add(&mut self, layout: PageLayout, page: PageRef<T>, word: SlotWord) -> (u32, Option<NodeId>) {
         // SAFETY: the thread holds the lock; the page is the caller's and in no list.
         unsafe {
@@ -320,7 +303,6 @@ impl<T> Lists<T> {
     }
 
     /// Takes a slot back. Returns the page, out of all lists, if it is one empty page too many.
-    #[allow(unsafe_code)]
     pub(super) fn give_back(&mut self, layout: PageLayout, page: PageRef<T>, slot: u32) -> Option<SparePage<T>> {
         // SAFETY: the thread holds the lock, and the caller had the slot.
         unsafe {
@@ -336,7 +318,6 @@ impl<T> Lists<T> {
     }
 
     /// Takes the page out of the lists if it is empty, has no pin, and is one too many.
-    #[allow(unsafe_code)]
     fn spare(&mut self, page: PageRef<T>) -> Option<SparePage<T>> {
         // SAFETY: the thread holds the lock; the page is in the lists, and open if it is empty.
         unsafe {
@@ -372,7 +353,6 @@ impl<T> Lists<T> {
 
     /// Pins the next pages behind `last` in the list of all, or the first ones. A page that joins the list meanwhile
     /// stands before the first.
-    #[allow(unsafe_code)]
     pub(super) fn pin_after(&mut self, last: Option<PageRef<T>>) -> Batch<T> {
         let mut pages = SmallVec::new();
         let mut at = match last {
@@ -389,14 +369,12 @@ impl<T> Lists<T> {
     }
 
     /// Ends a pin of the caller.
-    #[allow(unsafe_code)]
     pub(super) fn unpin(&mut self, page: PageRef<T>) -> Option<SparePage<T>> {
         // SAFETY: the thread holds the lock; the page is pinned.
         unsafe { page.state() }.pins -= 1;
         self.spare(page)
     }
 
-    #[allow(unsafe_code)]
     fn after(&mut self, page: PageRef<T>, of: WhichLinks<T>) -> Option<PageRef<T>> {
         // SAFETY: the thread holds the lock; the page is in the list.
         unsafe { of(page.state()).after }
@@ -408,7 +386,6 @@ pub(super) struct SparePage<T>(pub(super) PageRef<T>);
 
 impl<T> SparePage<T> {
     /// Unmaps the page. The thread holds no lock.
-    #[allow(unsafe_code)]
     pub(super) fn unmap(self) {
         // SAFETY: only empty pages without a pin leave the lists.
         unsafe { self.0.unmap() };

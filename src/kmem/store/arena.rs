@@ -141,7 +141,6 @@ impl ArenaPage {
         unsafe { self.mapping.start().add(at) }
     }
 
-    /// The header at the place of an object.
     #[allow(unsafe_code)]
     pub(super) fn header(&self, at: usize) -> ObjectHeader {
         // SAFETY: an aligned header was written there. A borrow of the arena covers the headers of its pages.
