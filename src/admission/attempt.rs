@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::counter::config::USAGE_MAX;
 use crate::counter::object::Counter;
-use crate::counter::refusal::Refusal;
+use crate::counter::refusal::LevelRefusal;
 use crate::counter::walk::Charged;
 use crate::hierarchy::events;
 use crate::pressure::victims::Excluded;
@@ -18,19 +18,19 @@ pub(crate) trait Attempt {
 
     fn bytes(&self) -> u64;
 
-    fn charge(&self) -> Result<Charged, Refusal<'static>>;
+    fn charge(&self) -> Result<Charged, LevelRefusal<'static>>;
 
     /// Waits until it fits at `level`, until then at most, and as long as there is more to come. `None`: it has not,
     /// and may have a place in line yet.
-    fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<Outcome>;
+    fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult>;
 
     /// Gives its place in line up. What was decided in time holds.
-    fn leave(&self) -> Option<Outcome> {
+    fn leave(&self) -> Option<ChargeResult> {
         None
     }
 
     /// How it ended, if it has a place in line and was decided.
-    fn ended(&self) -> Option<Outcome> {
+    fn ended(&self) -> Option<ChargeResult> {
         None
     }
 
@@ -51,12 +51,12 @@ pub(crate) trait Attempt {
 }
 
 /// How a charge ended.
-pub(crate) type Outcome = Result<Charged, ChargeFailure>;
+pub(crate) type ChargeResult = Result<Charged, ChargeFailure>;
 
 /// Why a charge is not made.
 pub(crate) enum ChargeFailure {
     Refused {
-        refusal: Refusal<'static>,
+        refusal: LevelRefusal<'static>,
         /// [`Event::Oom`] has been counted for it.
         counted: bool,
         /// What is about to give memory back there, where the attempt does not wait for it.
@@ -65,7 +65,7 @@ pub(crate) enum ChargeFailure {
     /// It waited in line as long as it was to, and did not fit.
     TimedOut {
         /// How things stood in the end.
-        refusal: Refusal<'static>,
+        refusal: LevelRefusal<'static>,
         counted: bool,
         waited: Duration,
     },
@@ -89,11 +89,11 @@ pub(crate) enum Progress {
     Charged(Charged),
     Failed(ChargeFailure),
     /// This is the refusal to go on with.
-    Refused(Refusal<'static>),
+    Refused(LevelRefusal<'static>),
 }
 
-impl From<Outcome> for Progress {
-    fn from(ended: Outcome) -> Self {
+impl From<ChargeResult> for Progress {
+    fn from(ended: ChargeResult) -> Self {
         match ended {
             Ok(charged) => Progress::Charged(charged),
             Err(failure) => Progress::Failed(failure),
@@ -101,8 +101,8 @@ impl From<Outcome> for Progress {
     }
 }
 
-impl From<Result<Charged, Refusal<'static>>> for Progress {
-    fn from(charged: Result<Charged, Refusal<'static>>) -> Self {
+impl From<Result<Charged, LevelRefusal<'static>>> for Progress {
+    fn from(charged: Result<Charged, LevelRefusal<'static>>) -> Self {
         match charged {
             Ok(charged) => Progress::Charged(charged),
             Err(refusal) => Progress::Refused(refusal),
@@ -122,7 +122,7 @@ pub(crate) struct Efforts {
 
 impl ChargeFailure {
     /// A first refusal: nothing has been done about it yet.
-    pub(super) fn refused(refusal: Refusal<'static>) -> ChargeFailure {
+    pub(super) fn refused(refusal: LevelRefusal<'static>) -> ChargeFailure {
         ChargeFailure::Refused { refusal, counted: false, pending: None }
     }
 
@@ -143,7 +143,7 @@ impl ChargeFailure {
 }
 
 /// No reclaim makes room for what can never fit, at the level that refused or further up.
-pub(super) fn fits_ever(bytes: u64, refusal: &Refusal<'_>) -> bool {
+pub(super) fn fits_ever(bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
     bytes <= refusal.max.min(USAGE_MAX).saturating_sub(refusal.reserve)
         && refusal.level.path_to_root().all(|level| bytes <= level.admits())
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progress, fits_ever};
-use crate::counter::refusal::Refusal;
+use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::events;
 use crate::hierarchy::group_tree;
 use crate::pressure::policy;
@@ -14,7 +14,7 @@ use crate::state::events::Event;
 use crate::sync::is_over;
 
 /// Where the refusing level chooses: one victim after another, until the charge fits or no candidate is left.
-pub(super) fn cancel_for(attempt: &impl Attempt, refusal: Refusal<'static>, efforts: &mut Efforts) -> Progress {
+pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>, efforts: &mut Efforts) -> Progress {
     let (group, level) = (attempt.group(), refusal.level.header.counter());
     if !fits_ever(attempt.bytes(), &refusal) || !may_call_out() || !attempt.may_cancel() || !policy::chooses(level) {
         return Progress::Refused(refusal);

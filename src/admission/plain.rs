@@ -5,11 +5,11 @@ use std::cell::Cell;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::admission::attempt::{Attempt, ChargeFailure, Outcome};
+use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult};
 use crate::admission::retry::reclaim_and_retry;
 use crate::admission::wait::{decided, may_wait, wait_for_victim, wait_in_line};
 use crate::counter::object::Counter;
-use crate::counter::refusal::Refusal;
+use crate::counter::refusal::LevelRefusal;
 use crate::counter::walk::Charged;
 use crate::pressure::line::{self, Ticket};
 use crate::sync::is_over;
@@ -18,9 +18,9 @@ use crate::thread::{context, slow_path};
 
 /// What a charge may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum WaitFor {
     /// Nothing: its thread drives futures.
-    None,
+    Nothing,
     /// Victims, promises, and rounds of reclaim on other threads.
     Others,
     /// The same, and then room in line, until then; without an end where that is not a point in time.
@@ -33,18 +33,18 @@ pub(super) struct Plain {
     bytes: u64,
     /// Others may be cancelled for it.
     cancels: bool,
-    patience: Patience,
+    wait_for: WaitFor,
     /// Its place in line, once it has one.
     line: Cell<Option<Ticket>>,
 }
 
 impl Plain {
-    pub(super) fn new(group: &'static Counter, bytes: u64, patience: Patience) -> Self {
-        Plain { group, bytes, cancels: true, patience, line: Cell::new(None) }
+    pub(super) fn new(group: &'static Counter, bytes: u64, wait_for: WaitFor) -> Self {
+        Plain { group, bytes, cancels: true, wait_for, line: Cell::new(None) }
     }
 
     /// What is done for a charge that did not fit, before it waits.
-    pub(super) fn go_on(&self, failure: ChargeFailure) -> Outcome {
+    pub(super) fn go_on(&self, failure: ChargeFailure) -> ChargeResult {
         match failure {
             ChargeFailure::Refused { refusal, .. } => reclaim_and_retry(self, refusal),
             failure => Err(failure),
@@ -61,11 +61,11 @@ impl Attempt for Plain {
         self.bytes
     }
 
-    fn charge(&self) -> Result<Charged, Refusal<'static>> {
+    fn charge(&self) -> Result<Charged, LevelRefusal<'static>> {
         self.group.try_charge_once_slow(self.bytes, Consume::Miss)
     }
 
-    fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<Outcome> {
+    fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult> {
         // In line from the first victim on: a charge that comes later does not get what is freed for this one.
         let mut ticket = self.line.take().unwrap_or_else(|| line::enqueue(self.group, self.bytes, level));
         let decision = wait_for_victim(&mut ticket, until, || self.may_cancel() && more());
@@ -75,14 +75,14 @@ impl Attempt for Plain {
         decision.map(|decision| decided(decision, true))
     }
 
-    fn leave(&self) -> Option<Outcome> {
-        if let Patience::Until(_) = self.patience {
+    fn leave(&self) -> Option<ChargeResult> {
+        if let WaitFor::Until(_) = self.wait_for {
             return None;
         }
         self.line.take()?.leave().map(|decision| decided(decision, true))
     }
 
-    fn ended(&self) -> Option<Outcome> {
+    fn ended(&self) -> Option<ChargeResult> {
         let mut ticket = self.line.take()?;
         let decision = ticket.poll(Waker::noop());
         if decision.is_none() {
@@ -99,28 +99,28 @@ impl Attempt for Plain {
     }
 
     fn may_block(&self) -> bool {
-        self.patience != Patience::None
+        self.wait_for != WaitFor::Nothing
     }
 
     fn may_cancel(&self) -> bool {
-        self.cancels && !matches!(self.patience, Patience::Until(Some(until)) if is_over(until))
+        self.cancels && !matches!(self.wait_for, WaitFor::Until(Some(until)) if is_over(until))
     }
 }
 
 /// A charge that did not hit the stock; of 0 bytes a handle. The delay for high is not slept yet.
 #[inline]
-pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, patience: Patience) -> Outcome {
-    try_once(group, bytes, missed).or_else(|failure| charge_refused(group, bytes, patience, failure))
+pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, wait_for: WaitFor) -> ChargeResult {
+    try_once(group, bytes, missed).or_else(|failure| charge_refused(group, bytes, wait_for, failure))
 }
 
 /// A charge that did not fit: reclaim, victims, the line.
 #[cold]
 #[inline(never)]
-fn charge_refused(group: &'static Counter, bytes: u64, patience: Patience, failure: ChargeFailure) -> Outcome {
-    let begun = matches!(patience, Patience::Until(_)).then(Instant::now);
-    let plain = Plain::new(group, bytes, patience);
-    let (refusal, counted, until) = match (plain.go_on(failure), patience) {
-        (Err(ChargeFailure::Refused { refusal, counted, .. }), Patience::Until(until)) if may_wait(bytes, &refusal) => {
+fn charge_refused(group: &'static Counter, bytes: u64, wait_for: WaitFor, failure: ChargeFailure) -> ChargeResult {
+    let begun = matches!(wait_for, WaitFor::Until(_)).then(Instant::now);
+    let plain = Plain::new(group, bytes, wait_for);
+    let (refusal, counted, until) = match (plain.go_on(failure), wait_for) {
+        (Err(ChargeFailure::Refused { refusal, counted, .. }), WaitFor::Until(until)) if may_wait(bytes, &refusal) => {
             (refusal, counted, until)
         }
         (ended, _) => return ended.map_err(ChargeFailure::count),
@@ -139,7 +139,7 @@ fn charge_refused(group: &'static Counter, bytes: u64, patience: Patience, failu
 
 /// The first try, which is mostly all.
 #[inline]
-pub(super) fn try_once(group: &'static Counter, bytes: u64, missed: Consume) -> Outcome {
+pub(super) fn try_once(group: &'static Counter, bytes: u64, missed: Consume) -> ChargeResult {
     // What allocators have left to a slow path that was no charge, or a refused one, is not this charge's.
     if !slow_path::is_running() {
         context::take_nested_over_high();
@@ -157,7 +157,7 @@ pub(super) fn try_once(group: &'static Counter, bytes: u64, missed: Consume) -> 
 
 /// A charge whose caller goes above the limit where it does not fit: reclaimers are asked, no group is cancelled, and no
 /// refusal is counted.
-pub(crate) fn charge_without_victims(group: &'static Counter, bytes: u64, missed: Consume) -> Outcome {
-    let plain = Plain { cancels: false, ..Plain::new(group, bytes, Patience::Others) };
+pub(crate) fn charge_without_victims(group: &'static Counter, bytes: u64, missed: Consume) -> ChargeResult {
+    let plain = Plain { cancels: false, ..Plain::new(group, bytes, WaitFor::Others) };
     try_once(group, bytes, missed).or_else(|failure| plain.go_on(failure))
 }

@@ -3,8 +3,8 @@
 use std::ptr;
 use std::task::Waker;
 
-use crate::admission::attempt::{ChargeFailure, Outcome, Pending};
-use crate::admission::plain::{Patience, Plain, try_once};
+use crate::admission::attempt::{ChargeFailure, ChargeResult, Pending};
+use crate::admission::plain::{Plain, WaitFor, try_once};
 use crate::admission::wait::{ask_again_after, ask_reclaimers, decided, may_wait};
 use crate::counter::object::Counter;
 use crate::pressure::delays::Alarm;
@@ -15,7 +15,7 @@ use crate::thread::slot::Consume;
 
 /// What the first poll came to.
 pub(crate) enum Begun {
-    Ended(Outcome),
+    Ended(ChargeResult),
     InLine(InLine),
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct InLine {
 
 /// The first poll that misses: all that a charge does which waits for no other thread.
 pub(crate) fn begin(group: &'static Counter, bytes: u64, missed: Consume, waker: &Waker) -> Begun {
-    let plain = Plain::new(group, bytes, Patience::None);
+    let plain = Plain::new(group, bytes, WaitFor::Nothing);
     match try_once(group, bytes, missed).or_else(|failure| plain.go_on(failure)) {
         Err(ChargeFailure::Refused { refusal, pending, .. }) if may_wait(bytes, &refusal) => {
             let level = refusal.level.header.counter();
@@ -51,7 +51,7 @@ impl InLine {
     }
 
     /// How it ended, if it did.
-    pub(crate) fn poll(&mut self, waker: &Waker) -> Option<Outcome> {
+    pub(crate) fn poll(&mut self, waker: &Waker) -> Option<ChargeResult> {
         let decision = self.poll_line(waker)?;
         Some(decided(decision, false).map_err(ChargeFailure::count))
     }

@@ -2,17 +2,17 @@
 
 use std::ptr;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Outcome, Progress};
+use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Efforts, Progress};
 use crate::admission::cancelling::cancel_for;
 use crate::admission::rounds::reclaim_for;
-use crate::counter::refusal::Refusal;
+use crate::counter::refusal::LevelRefusal;
 use crate::reclaim::repeat::ROUNDS_MAX;
 
 /// A charge that was refused, after a drain: reclaim below the level that refused, and once more, as long as reclaimers
 /// free anything; then the groups that can be cancelled there. The same at another level, where that one refuses then.
 /// Foreign code runs, on this thread, which holds no lock of ours.
 #[cold]
-pub(super) fn reclaim_and_retry(attempt: &impl Attempt, mut refusal: Refusal<'static>) -> Outcome {
+pub(super) fn reclaim_and_retry(attempt: &impl Attempt, mut refusal: LevelRefusal<'static>) -> ChargeResult {
     let mut efforts = Efforts::default();
     for _ in 0..ROUNDS_MAX {
         efforts.pending = None;

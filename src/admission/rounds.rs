@@ -2,7 +2,7 @@
 
 use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progress, fits_ever};
 use crate::counter::object::Counter;
-use crate::counter::refusal::Refusal;
+use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::events;
 use crate::reclaim::repeat::{ROUNDS_MAX, deadline, may_call_out, spare};
 use crate::reclaim::round::{Promises, Request};
@@ -15,7 +15,11 @@ use crate::sync::{is_over, pause};
 const MUCH: usize = 16;
 
 /// Reclaim and charge again, as long as anything comes.
-pub(super) fn reclaim_for(attempt: &impl Attempt, mut refusal: Refusal<'static>, efforts: &mut Efforts) -> Progress {
+pub(super) fn reclaim_for(
+    attempt: &impl Attempt,
+    mut refusal: LevelRefusal<'static>,
+    efforts: &mut Efforts,
+) -> Progress {
     let (group, bytes) = (attempt.group(), attempt.bytes());
     let mut request: Option<Request> = None;
     let (mut rounds, mut want) = (0, 0);
@@ -51,7 +55,7 @@ pub(super) fn reclaim_for(attempt: &impl Attempt, mut refusal: Refusal<'static>,
 }
 
 /// Further counters have no reclaimers.
-fn may_ask(level: &Counter, bytes: u64, refusal: &Refusal<'_>) -> bool {
+fn may_ask(level: &Counter, bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
     fits_ever(bytes, refusal) && may_call_out() && level.is_memory() && registrations::any_below(level)
 }
 
@@ -74,7 +78,7 @@ fn one_round(
     request: &mut Request,
     level: &'static Counter,
     want: u64,
-    refusal: &Refusal<'_>,
+    refusal: &LevelRefusal<'_>,
 ) -> RoundOutcome {
     let Some(round) = round::run(level, want, request) else { return RoundOutcome::Nothing };
     if round.others || round.report.freed > want / MUCH as u64 {
@@ -105,7 +109,7 @@ fn one_round(
 }
 
 /// What is missing, or somewhat more, so that the next charges need no reclaim.
-fn missing(level: &Counter, bytes: u64, refusal: &Refusal<'_>) -> u64 {
+fn missing(level: &Counter, bytes: u64, refusal: &LevelRefusal<'_>) -> u64 {
     let most = refusal.max.saturating_sub(refusal.reserve);
     let spare = spare(level, refusal.max);
     // The first in line comes before.

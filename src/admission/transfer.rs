@@ -3,10 +3,10 @@
 use std::ptr;
 use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, Outcome};
+use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult};
 use crate::admission::retry::reclaim_and_retry;
 use crate::counter::object::Counter;
-use crate::counter::refusal::Refusal;
+use crate::counter::refusal::LevelRefusal;
 use crate::counter::walk::Charged;
 use crate::sync::{is_over, pause};
 
@@ -37,12 +37,12 @@ impl Attempt for Below {
     }
 
     /// A transfer is not delayed.
-    fn charge(&self) -> Result<Charged, Refusal<'static>> {
+    fn charge(&self) -> Result<Charged, LevelRefusal<'static>> {
         self.counter.charge_below_slow(self.bytes, self.common).map(|()| Charged::QUIETLY)
     }
 
     /// Not in line, where whole charges are made.
-    fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<Outcome> {
+    fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult> {
         while !is_over(until) && more() {
             if level.room(level.admits()) >= self.bytes && self.charge().is_ok() {
                 return Some(Ok(Charged::QUIETLY));

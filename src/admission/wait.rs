@@ -3,9 +3,9 @@
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use crate::admission::attempt::{ChargeFailure, Outcome, fits_ever};
+use crate::admission::attempt::{ChargeFailure, ChargeResult, fits_ever};
 use crate::counter::object::Counter;
-use crate::counter::refusal::Refusal;
+use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::group_tree;
 use crate::pressure::line::Ticket;
 use crate::pressure::parking::{park_until, parked_waker};
@@ -24,12 +24,12 @@ const ASK_AGAIN_MIN: Duration = Duration::from_millis(10);
 const ASK_AGAIN_MAX: Duration = Duration::from_secs(1);
 
 /// In reclaim no charge waits: what it waited for may be what the waiter is to free.
-pub(super) fn may_wait(bytes: u64, refusal: &Refusal<'_>) -> bool {
+pub(super) fn may_wait(bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
     may_call_out() && fits_ever(bytes, refusal) && refusal.level.is_memory()
 }
 
 /// The decision as the attempt's result. `counted`: its failure has been.
-pub(super) fn decided(decision: Decision, counted: bool) -> Outcome {
+pub(super) fn decided(decision: Decision, counted: bool) -> ChargeResult {
     match decision {
         Decision::Granted(charged) => Ok(charged),
         Decision::Full(level) => Err(ChargeFailure::Refused { refusal: level.refusal_now(), counted, pending: None }),

@@ -10,7 +10,7 @@ use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Stocks;
 use crate::counter::object::tree::Tree;
-use crate::counter::refusal::Refusal;
+use crate::counter::refusal::LevelRefusal;
 use crate::counter::stocks::{self, Scope};
 use crate::counter::walk::{Amount, Walked};
 use crate::sync::Ordering;
@@ -30,9 +30,9 @@ pub(crate) fn drain_and_retry<'a>(
     counter: &'a Counter,
     n: u64,
     top: Option<&Counter>,
-    mut refusal: Refusal<'a>,
+    mut refusal: LevelRefusal<'a>,
     _: &Outermost,
-) -> Result<Walked, Refusal<'a>> {
+) -> Result<Walked, LevelRefusal<'a>> {
     let tree = counter.tree();
     for _ in 0..TURNS_MAX {
         if refusal.without_credit() {

@@ -4,7 +4,7 @@ use crate::counter::at_limit;
 use crate::counter::config::{Pressure, USAGE_MAX};
 use crate::counter::object::tree::StockMove;
 use crate::counter::object::{Counter, SHARED};
-use crate::counter::refusal::Refusal;
+use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks;
 use crate::counter::walk::{Amount, Charged, Walked};
@@ -85,14 +85,14 @@ impl Header {
 impl Counter {
     #[cold]
     #[inline(never)]
-    pub(crate) fn try_charge_slow(&self, n: u64, missed: Consume) -> Result<(), Refusal<'_>> {
+    pub(crate) fn try_charge_slow(&self, n: u64, missed: Consume) -> Result<(), LevelRefusal<'_>> {
         self.charge_slow(n, missed, OnRefusal::CallHook).map(drop)
     }
 
     /// The same for groups: the group asks for reclaim itself, outside of any slow path.
     #[cold]
     #[inline(never)]
-    pub(crate) fn try_charge_once_slow(&self, n: u64, missed: Consume) -> Result<Charged, Refusal<'_>> {
+    pub(crate) fn try_charge_once_slow(&self, n: u64, missed: Consume) -> Result<Charged, LevelRefusal<'_>> {
         self.charge_slow(n, missed, OnRefusal::Return)
     }
 
@@ -126,7 +126,7 @@ impl Counter {
         }
     }
 
-    fn charge_slow(&self, n: u64, missed: Consume, refused: OnRefusal) -> Result<Charged, Refusal<'_>> {
+    fn charge_slow(&self, n: u64, missed: Consume, refused: OnRefusal) -> Result<Charged, LevelRefusal<'_>> {
         if n == 0 {
             return Ok(Charged::QUIETLY);
         }
@@ -140,7 +140,7 @@ impl Counter {
         Ok(charged)
     }
 
-    fn charge_missed(&self, path: &Entered, n: u64, refused: OnRefusal) -> Result<Charged, Refusal<'_>> {
+    fn charge_missed(&self, path: &Entered, n: u64, refused: OnRefusal) -> Result<Charged, LevelRefusal<'_>> {
         let mut refusal = match self.refill(own_block(path), n) {
             Ok(Refilled { walked, open, stocked }) => {
                 if let (Some(block), Some(policies)) = (path.block().filter(|_| stocked), self.tree().policies()) {
@@ -174,7 +174,7 @@ impl Counter {
     }
 
     /// Walk for a batch, whose surplus stays in the slot, or for exactly `n`.
-    fn refill(&self, block: Option<&Block>, n: u64) -> Result<Refilled, Refusal<'_>> {
+    fn refill(&self, block: Option<&Block>, n: u64) -> Result<Refilled, LevelRefusal<'_>> {
         let exactly = |open: bool| self.walk(n, Amount::Needed).map(|walked| Refilled { walked, open, stocked: false });
         let Some(block) = block else { return exactly(false) };
         self.enter(block);
@@ -256,7 +256,12 @@ impl Counter {
     }
 
     /// Call the pressure hook and charge again, for as long as the hook frees something.
-    fn call_hook<'a>(&'a self, thread: &Outermost, n: u64, mut refusal: Refusal<'a>) -> Result<(), Refusal<'a>> {
+    fn call_hook<'a>(
+        &'a self,
+        thread: &Outermost,
+        n: u64,
+        mut refusal: LevelRefusal<'a>,
+    ) -> Result<(), LevelRefusal<'a>> {
         let Some(hook) = &self.tree().config.hook else { return Err(refusal) };
         for _ in 0..RECLAIM_RETRIES_MAX {
             let refused = refusal.refused(self, n);
@@ -445,7 +450,7 @@ impl Counter {
 impl Counter {
     /// Charge `n` to this counter and its ancestors below `top`, which holds it already: exactly, or not at all.
     #[cold]
-    pub(crate) fn charge_below_slow(&self, n: u64, top: &Counter) -> Result<(), Refusal<'_>> {
+    pub(crate) fn charge_below_slow(&self, n: u64, top: &Counter) -> Result<(), LevelRefusal<'_>> {
         let path = SlowPath::enter();
         let alone = own_block(&path);
         if let Some(block) = alone {

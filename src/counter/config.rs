@@ -18,7 +18,7 @@ pub(crate) const BATCH_MAX: u64 = 1 << 40;
 /// Share of the root's max that may be stranded as credit, unless configured otherwise.
 pub(crate) const BUDGET_SHARE: u64 = 16;
 
-type Hook = dyn Fn(&Pressure<'_>) -> u64 + Send + Sync;
+type PressureHook = dyn Fn(&Pressure<'_>) -> u64 + Send + Sync;
 
 /// Configuration of a tree of [`PageCounter`](crate::PageCounter)s, fixed at its root.
 ///
@@ -36,7 +36,7 @@ pub struct CounterConfig {
     pub(crate) budget: Option<u64>,
     pub(crate) max: u64,
     pub(crate) barrier: BarrierMode,
-    pub(crate) hook: Option<Arc<Hook>>,
+    pub(crate) hook: Option<Arc<PressureHook>>,
     pub(crate) recursive: bool,
 }
 

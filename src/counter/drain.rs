@@ -16,7 +16,7 @@
 //! E36 (closing/release). The protocol stands in `README.md` beside this file.
 
 use crate::counter::object::tree::Tree;
-use crate::counter::object::tree::{Claim, List, Stocks};
+use crate::counter::object::tree::{Claim, Counters, Stocks};
 use crate::counter::object::{CLOSED, Counter, OPENED};
 use crate::counter::stocks::{self, Scope};
 use crate::sync::barrier::BarrierFailed;
@@ -103,7 +103,7 @@ impl Tree {
             }
             stocks.set_open(counter, true);
             for level in counter.path_to_root() {
-                // SeqCst (E10): counted before the first batch; pairs with `Refusal::without_credit`.
+                // SeqCst (E10): counted before the first batch; pairs with `LevelRefusal::without_credit`.
                 level.limits.open.fetch_add(OPENED, Ordering::SeqCst);
             }
         }
@@ -128,7 +128,7 @@ impl Tree {
     pub(crate) fn uncount(&self, counter: &Counter) {
         stocks::unreserve(counter, counter.touched.load(Ordering::Relaxed) * 2 * counter.batch());
         for level in counter.path_to_root() {
-            // AcqRel (E10): uncounted after the drain; pairs with `Refusal::without_credit`.
+            // AcqRel (E10): uncounted after the drain; pairs with `LevelRefusal::without_credit`.
             level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);
         }
     }
@@ -162,7 +162,7 @@ impl Tree {
     }
 
     /// Close these stocks, and with them those in the queue of pending closes.
-    fn close_all(&self, stocks: &mut Stocks, mut closing: List) -> Result<(), Stuck> {
+    fn close_all(&self, stocks: &mut Stocks, mut closing: Counters) -> Result<(), Stuck> {
         stocks.take_pending_close(&mut closing);
         if closing.is_empty() {
             return Ok(());
@@ -191,7 +191,7 @@ impl Tree {
 
     /// Close all stocks that wait for a barrier, with one barrier.
     pub(crate) fn close_all_pending(&self, stocks: &mut Stocks) -> Result<(), Stuck> {
-        if stocks.pending_close.is_empty() { Ok(()) } else { self.close_all(stocks, List::new()) }
+        if stocks.pending_close.is_empty() { Ok(()) } else { self.close_all(stocks, Counters::new()) }
     }
 
     /// Take the credit of all offline groups out of their stocks.

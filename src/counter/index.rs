@@ -5,6 +5,7 @@
 //! itself in every line that it passes. A search ends at a line that no entry has passed. Among a million groups, a
 //! group's line is in no cache and its page in no table of translations; [`Hint::fetch`] prefetches the line in time.
 
+use crate::pool::NoMemory;
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
 use crate::sync::{Ordering, prefetch};
 
@@ -15,7 +16,7 @@ const ENTRIES: usize = 7;
 const FULL_QUARTERS: usize = 3;
 
 /// No object has this number.
-const NOBODY: u32 = u32::MAX;
+const NO_OBJECT: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
 struct Entry {
@@ -23,11 +24,11 @@ struct Entry {
     number: u32,
 }
 
-const FREE: Entry = Entry { hash: 0, number: NOBODY };
+const FREE: Entry = Entry { hash: 0, number: NO_OBJECT };
 
 /// As large as a line of the cache, and as aligned.
 #[repr(C, align(64))]
-struct Line {
+struct Bucket {
     entries: [Entry; ENTRIES],
     /// The number of entries in later lines that would be here or before this if there had been room.
     past: u32,
@@ -36,19 +37,15 @@ struct Line {
 /// Names of one shard; under its lock.
 #[derive(Default)]
 pub(crate) struct Names {
-    lines: Vec<Line>,
+    lines: Vec<Bucket>,
     len: usize,
 }
 
 /// Where the lines are, for a thread without the lock. They may have moved, so the thread only prefetches.
 pub(crate) struct Hint {
-    start: StatPtr<Line>,
+    start: StatPtr<Bucket>,
     lines: StatU64,
 }
-
-/// The allocator refused memory: so many bytes.
-#[derive(Debug)]
-pub(crate) struct Refused(pub(crate) usize);
 
 impl Hint {
     pub(crate) fn new() -> Hint {
@@ -74,7 +71,7 @@ impl Names {
     pub(crate) fn find(&self, hash: u64, mut same: impl FnMut(u32) -> bool) -> Option<u32> {
         let hash = hash as u32;
         for line in self.from(hash) {
-            let mut of_hash = line.entries.iter().filter(|entry| entry.hash == hash && entry.number != NOBODY);
+            let mut of_hash = line.entries.iter().filter(|entry| entry.hash == hash && entry.number != NO_OBJECT);
             if let Some(entry) = of_hash.find(|entry| same(entry.number)) {
                 return Some(entry.number);
             }
@@ -86,23 +83,23 @@ impl Names {
     }
 
     /// All lines, from the one where the search for a hash begins.
-    fn from(&self, hash: u32) -> impl Iterator<Item = &Line> {
+    fn from(&self, hash: u32) -> impl Iterator<Item = &Bucket> {
         let (before, after) = self.lines.split_at(home(hash, self.lines.len()));
         after.iter().chain(before)
     }
 
     /// Reserve room for one more. The lines may move; then `hint` gets their new place.
-    pub(crate) fn reserve(&mut self, hint: &Hint) -> Result<(), Refused> {
+    pub(crate) fn reserve(&mut self, hint: &Hint) -> Result<(), NoMemory> {
         if (self.len + 1) * 4 <= self.lines.len() * ENTRIES * FULL_QUARTERS {
             return Ok(());
         }
         // The table grows by half.
         let lines = (self.lines.len() * 3 / 2).max(self.lines.len() + 1).next_multiple_of(2);
         let mut larger = Vec::new();
-        larger.try_reserve_exact(lines).map_err(|_| Refused(lines * size_of::<Line>()))?;
-        larger.extend((0..lines).map(|_| Line { entries: [FREE; ENTRIES], past: 0 }));
+        larger.try_reserve_exact(lines).map_err(|_| NoMemory { bytes: lines * size_of::<Bucket>() })?;
+        larger.extend((0..lines).map(|_| Bucket { entries: [FREE; ENTRIES], past: 0 }));
         let smaller = std::mem::replace(&mut self.lines, larger);
-        for entry in smaller.iter().flat_map(|line| &line.entries).filter(|entry| entry.number != NOBODY) {
+        for entry in smaller.iter().flat_map(|line| &line.entries).filter(|entry| entry.number != NO_OBJECT) {
             self.put(*entry);
         }
         hint.start.store(self.lines.as_mut_ptr(), Ordering::Relaxed);
@@ -112,7 +109,7 @@ impl Names {
 
     /// Insert an entry. The caller has [reserved](Self::reserve) room.
     pub(crate) fn insert(&mut self, hash: u64, number: u32) {
-        debug_assert!(number != NOBODY && self.len < self.lines.len() * ENTRIES);
+        debug_assert!(number != NO_OBJECT && self.len < self.lines.len() * ENTRIES);
         self.put(Entry { hash: hash as u32, number });
         self.len += 1;
     }
@@ -122,7 +119,7 @@ impl Names {
         let mut at = home(entry.hash, lines);
         loop {
             let line = &mut self.lines[at];
-            if let Some(free) = line.entries.iter_mut().find(|entry| entry.number == NOBODY) {
+            if let Some(free) = line.entries.iter_mut().find(|entry| entry.number == NO_OBJECT) {
                 *free = entry;
                 return;
             }
@@ -134,7 +131,7 @@ impl Names {
     /// Remove an entry. Returns whether it was there.
     pub(crate) fn remove(&mut self, hash: u64, number: u32) -> bool {
         let hash = hash as u32;
-        let of = |line: &Line| line.entries.iter().position(|entry| entry.number == number);
+        let of = |line: &Bucket| line.entries.iter().position(|entry| entry.number == number);
         let mut passed = 0;
         let mut found = None;
         for line in self.from(hash) {
@@ -156,7 +153,7 @@ impl Names {
 
     /// Bytes of the table.
     pub(crate) fn bytes(&self) -> usize {
-        self.lines.capacity() * size_of::<Line>()
+        self.lines.capacity() * size_of::<Bucket>()
     }
 }
 
@@ -224,6 +221,6 @@ mod tests {
     fn an_empty_one_takes_nothing_and_finds_nobody() {
         let mut names = Names::default();
         assert_eq!((names.find(1, |_| true), names.remove(1, 1), names.bytes()), (None, false, 0));
-        assert_eq!(size_of::<Line>(), 64);
+        assert_eq!(size_of::<Bucket>(), 64);
     }
 }

@@ -6,7 +6,7 @@
 use crate::counter::config::USAGE_MAX;
 use crate::counter::object::Counter;
 use crate::counter::peak::Peaks;
-use crate::counter::refusal::Refusal;
+use crate::counter::refusal::LevelRefusal;
 use crate::counter::watch::{OBSERVED, WAITING};
 use crate::counter::{claim, marks};
 use crate::sync::{Ordering, fence_after_exchange};
@@ -28,7 +28,7 @@ impl Counter {
     /// This tries once, as a charge mostly goes, and keeps nothing for the case that it fails: a spill before a locked
     /// instruction delays the instruction.
     #[inline]
-    pub(crate) fn admit(&self, n: u64) -> Result<Admitted, Refusal<'_>> {
+    pub(crate) fn admit(&self, n: u64) -> Result<Admitted, LevelRefusal<'_>> {
         // Acquire (E1): max is read after usage, as in `admit_slow`.
         let usage = self.usage.units.load(Ordering::Acquire);
         let max = self.limits.max.load(Ordering::Acquire);
@@ -43,7 +43,7 @@ impl Counter {
 
     #[cold]
     #[inline(never)]
-    fn admit_slow(&self, n: u64) -> Result<Admitted, Refusal<'_>> {
+    fn admit_slow(&self, n: u64) -> Result<Admitted, LevelRefusal<'_>> {
         // Acquire (E10): read before usage, compared after the refusal.
         let open = self.limits.open.load(Ordering::Acquire);
         // Acquire, here and where the exchange fails: max is read after usage, so that a refusal never pairs an old max
@@ -116,13 +116,13 @@ impl Counter {
         }
     }
 
-    fn refusal(&self, open: u64, usage: i64, max: u64) -> Refusal<'_> {
+    fn refusal(&self, open: u64, usage: i64, max: u64) -> LevelRefusal<'_> {
         // The ceiling may be of a later setting than `max`, so the reserve is at most what that setting wants.
         let kept = self.limits.ceiling.load(Ordering::Relaxed).saturating_sub(max);
         let reserve = kept.min(self.limits.reserve_wanted.load(Ordering::Relaxed));
         let ahead = if self.limits.watched.is_for(WAITING) { self.first_in_line.bytes() } else { 0 };
         let usage = usage.max(0).cast_unsigned();
-        Refusal { level: self, open, usage, max: max.saturating_add(reserve), reserve, ahead }
+        LevelRefusal { level: self, open, usage, max: max.saturating_add(reserve), reserve, ahead }
     }
 
     /// Whether `new` fits with the reserve, which charges inside reclaim may use.
@@ -134,7 +134,7 @@ impl Counter {
     }
 
     /// A refusal for a charge that has not read usage before.
-    pub(crate) fn refusal_now(&self) -> Refusal<'_> {
+    pub(crate) fn refusal_now(&self) -> LevelRefusal<'_> {
         // Acquire (E10): as in `admit`.
         let open = self.limits.open.load(Ordering::Acquire);
         let usage = self.usage.units.load(Ordering::Acquire);

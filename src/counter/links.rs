@@ -15,10 +15,11 @@ use std::hash::BuildHasher;
 
 use hashbrown::TryReserveError;
 
-use crate::counter::index::{Hint, Refused};
+use crate::counter::index::Hint;
 use crate::counter::make::group;
-use crate::counter::object::tree::{Children, Hierarchy, Place, Shard};
+use crate::counter::object::tree::{Children, Hierarchy, Shard, ShardPlace};
 use crate::counter::object::{Counter, Links};
+use crate::pool::NoMemory;
 use crate::sync::lock::{LockGuard, LockGuards};
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU64 as StatU64};
 use crate::sync::{AtomicU32, Ordering, SHARDS};
@@ -108,7 +109,7 @@ impl Hierarchy {
         Hash(self.hasher.hash_one((parent.number, name)))
     }
 
-    fn place(&self, hash: u64) -> &Place {
+    fn place(&self, hash: u64) -> &ShardPlace {
         &self.shards[shard_of(hash)]
     }
 
@@ -196,7 +197,7 @@ impl Shard {
     }
 
     fn reserve(&mut self, hint: &Hint) -> Result<(), NoRoom> {
-        self.names.reserve(hint).map_err(|Refused(bytes)| NoRoom(bytes))?;
+        self.names.reserve(hint).map_err(|NoMemory { bytes }| NoRoom(bytes))?;
         let parents = self.parents.try_reserve(1, |children| spread(children.of.number));
         parents.map_err(|refused| match refused {
             TryReserveError::AllocError { layout } => NoRoom(layout.size()),

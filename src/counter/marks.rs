@@ -4,7 +4,7 @@
 
 use crate::counter::handle::Handle;
 use crate::counter::incarnation::Generation;
-use crate::counter::object::{Counter, Limits};
+use crate::counter::object::{Counter, LimitWords};
 use crate::counter::protection::{Protected, Protection};
 use crate::counter::watch::{HIGH, REPORTED, WAITING};
 use crate::sync::{Ordering, fence_after_exchange};
@@ -154,7 +154,7 @@ pub(crate) fn fell_if(counter: &Counter, first: &'static Counter, of: Generation
 #[cold]
 #[inline(never)]
 fn fell_unkept_slow(counter: &Counter, first: &'static Counter, of: Generation) {
-    let Limits { watched, min, low, .. } = &counter.limits;
+    let LimitWords { watched, min, low, .. } = &counter.limits;
     let reports = watched.is_for(WAITING) || min.is_set() || low.is_set() || is_excess_wrong(counter);
     if reports && let Some(_handle) = Handle::try_pin(first, of) {
         fell_watched_slow(counter);

@@ -29,7 +29,7 @@ use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::thread::audit::Cell as AuditCell;
 use crate::thread::directory::{Header, SlotIndex};
 
-/// The steps of `Limits::open`: one open stock more or less below a level, and one transition.
+/// The steps of `LimitWords::open`: one open stock more or less below a level, and one transition.
 pub(crate) const OPENED: u64 = (1 << 32) | 1;
 pub(crate) const CLOSED: u64 = (1 << 32) - 1;
 
@@ -43,8 +43,8 @@ pub(crate) const CLOSED: u64 = (1 << 32) - 1;
 /// `incarnation`.
 #[repr(C)]
 pub(crate) struct Counter {
-    pub(crate) usage: Line<Usage, { line_rest(size_of::<Usage>()) }>,
-    pub(crate) limits: Limits,
+    pub(crate) usage: Padded<Usage, { line_rest(size_of::<Usage>()) }>,
+    pub(crate) limits: LimitWords,
 
     // Every walk reads these.
     /// The state of the stock, and what the hit path reads. Not null from the object's first use on.
@@ -136,7 +136,7 @@ pub(crate) const SHARED: u64 = u64::MAX;
 
 /// A value padded to whole lines of the object.
 #[repr(C)]
-pub(crate) struct Line<T, const REST: usize> {
+pub(crate) struct Padded<T, const REST: usize> {
     value: T,
     rest: [u8; REST],
 }
@@ -145,13 +145,13 @@ const fn line_rest(size: usize) -> usize {
     size.next_multiple_of(PoolAlign::LINE) - size
 }
 
-impl<T, const REST: usize> Line<T, REST> {
+impl<T, const REST: usize> Padded<T, REST> {
     fn new(value: T) -> Self {
-        Line { value, rest: [0; REST] }
+        Padded { value, rest: [0; REST] }
     }
 }
 
-impl<T, const REST: usize> Deref for Line<T, REST> {
+impl<T, const REST: usize> Deref for Padded<T, REST> {
     type Target = T;
 
     #[inline(always)]
@@ -196,7 +196,7 @@ pub(crate) struct InGroup {
     pub(crate) next: u16,
 }
 
-pub(crate) struct Limits {
+pub(crate) struct LimitWords {
     /// What charges are admitted to: the ceiling, less the reserve.
     pub(crate) max: AtomicU64,
     /// The max as it was set, to which charges inside reclaim are admitted (E31). It is one word: the sum of two words
@@ -231,7 +231,7 @@ impl Counter {
     pub(crate) fn new(place: InGroup, index: SlotIndex, header: &'static Header) -> Counter {
         let InGroup { object, number, position, next } = place;
         Counter {
-            usage: Line::new(Usage {
+            usage: Padded::new(Usage {
                 state: State::new(),
                 units: AtomicI64::new(0),
                 peaks: Peaks::new(),
@@ -247,7 +247,7 @@ impl Counter {
                 settled: StatU64::new(0),
                 mark: StatU32::new(0),
             }),
-            limits: Limits {
+            limits: LimitWords {
                 max: AtomicU64::new(u64::MAX),
                 ceiling: AtomicU64::new(u64::MAX),
                 open: AtomicU64::new(0),
@@ -301,7 +301,7 @@ impl Counter {
 
     /// Nothing of an earlier incarnation is left, and no late thread has written to the object.
     fn is_clean(&self) -> bool {
-        let Limits { min, low, open, watched, in_excess, .. } = &self.limits;
+        let LimitWords { min, low, open, watched, in_excess, .. } = &self.limits;
         [open, in_excess, &self.charger].into_iter().all(|word| word.load(Ordering::Relaxed) == 0)
             && min.is_clean()
             && low.is_clean()
@@ -327,7 +327,7 @@ impl Counter {
         drop(forcing);
         self.usage.units.store(0, Ordering::Relaxed);
         self.usage.peaks.forget();
-        let Limits { min, low, open, watched, in_excess, .. } = &self.limits;
+        let LimitWords { min, low, open, watched, in_excess, .. } = &self.limits;
         for word in [open, in_excess, &self.charger] {
             word.store(0, Ordering::Relaxed);
         }
@@ -348,7 +348,7 @@ impl Counter {
         self.set_front(None);
         let figures =
             [&self.touched, &self.bound, &self.usage.failcnt, &self.usage.underflows, &self.usage.underflowed];
-        let Limits { forced_total, reserve_wanted, .. } = &self.limits;
+        let LimitWords { forced_total, reserve_wanted, .. } = &self.limits;
         for figure in figures.into_iter().chain([forced_total, reserve_wanted]) {
             figure.store(0, Ordering::Relaxed);
         }

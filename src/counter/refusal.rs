@@ -8,9 +8,9 @@ use crate::error::Refused;
 use crate::sync::Ordering;
 
 /// A level that refused, with the figures that it refused by.
-pub(crate) struct Refusal<'a> {
+pub(crate) struct LevelRefusal<'a> {
     pub(crate) level: &'a Counter,
-    /// `Limits::open` as the thread read it before the usage that it refused by.
+    /// `LimitWords::open` as the thread read it before the usage that it refused by.
     pub(crate) open: u64,
     pub(crate) usage: u64,
     pub(crate) max: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Refusal<'a> {
     pub(crate) ahead: u64,
 }
 
-impl Refusal<'_> {
+impl LevelRefusal<'_> {
     /// Find the max that explains the refusal. A level without a max refuses only what it cannot count; then this is
     /// the nearest max above.
     pub(crate) fn limited(self) -> Self {

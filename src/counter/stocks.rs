@@ -7,7 +7,7 @@
 //! Edges: E35 (a stock opens/its group goes offline), E36 (a stock closes/its group is released).
 
 use crate::counter::config::BUDGET_SHARE;
-use crate::counter::object::tree::{Claim, Hierarchy, List, Stocks};
+use crate::counter::object::tree::{Claim, Counters, Hierarchy, Stocks};
 use crate::counter::object::{Counter, SHARE_OF_MAX};
 use crate::sync::Ordering;
 use crate::sync::barrier::BarrierState;
@@ -41,7 +41,7 @@ impl Stocks {
 
     /// Move the queue of pending closes into `closing`. Where there is no memory for that, the queue waits for the next
     /// close.
-    pub(crate) fn take_pending_close(&mut self, closing: &mut List) {
+    pub(crate) fn take_pending_close(&mut self, closing: &mut Counters) {
         if closing.try_reserve(self.pending_close.len()).is_ok() {
             closing.extend(self.pending_close.drain(..));
         }
@@ -71,7 +71,7 @@ impl Stocks {
 
     /// Stocks in `scope` that are counted as open, fronts of counter sets included, in the scratch list. Leaves out
     /// those in the queue of pending closes.
-    pub(crate) fn open_in(&mut self, hierarchy: &Hierarchy, top: &Counter, scope: Scope) -> List {
+    pub(crate) fn open_in(&mut self, hierarchy: &Hierarchy, top: &Counter, scope: Scope) -> Counters {
         let mut stocks = std::mem::take(&mut self.scratch);
         let is_open = |counter: &&'static Counter| counter.is_open() && !counter.is_queued();
         let mut visit = |counter: &'static Counter| {

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Crossing;
-use crate::counter::refusal::Refusal;
+use crate::counter::refusal::LevelRefusal;
 use crate::counter::watch::{HIGH, OBSERVED};
 use crate::sync::Ordering;
 
@@ -129,12 +129,12 @@ impl Counter {
     /// Charge exactly `n` at every level, or at none.
     ///
     /// A doomed walk is visible below the refusing level until it is undone.
-    pub(crate) fn walk(&self, n: u64, amount: Amount) -> Result<Walked, Refusal<'_>> {
+    pub(crate) fn walk(&self, n: u64, amount: Amount) -> Result<Walked, LevelRefusal<'_>> {
         self.walk_below(n, amount, None)
     }
 
     /// [`walk`](Self::walk) the levels below `top` only.
-    pub(crate) fn walk_below(&self, n: u64, amount: Amount, top: Option<&Counter>) -> Result<Walked, Refusal<'_>> {
+    pub(crate) fn walk_below(&self, n: u64, amount: Amount, top: Option<&Counter>) -> Result<Walked, LevelRefusal<'_>> {
         let mut passed = Passed::new();
         let mut margin = u64::MAX;
         for level in self.path_below(top) {

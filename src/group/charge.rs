@@ -9,7 +9,7 @@ use std::mem::ManuallyDrop;
 
 use super::error::{ChargeError, SplitError};
 use super::handle::Group;
-use crate::admission::plain::{self, Patience};
+use crate::admission::plain::{self, WaitFor};
 use crate::admission::transfer::{TransferFailure, transfer};
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
@@ -379,21 +379,21 @@ impl Group {
 #[cold]
 #[inline(never)]
 pub(super) fn try_charge_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
-    let charged = charge_slow(header, bytes, missed, Patience::Others)?;
+    let charged = charge_undelayed(header, bytes, missed, WaitFor::Others)?;
     // The charge keeps the group.
     throttle::sleep_after(header.counter(), charged);
     Ok(())
 }
 
 /// Makes a charge that did not hit. The caller delays the thread.
-pub(super) fn charge_slow(
+pub(super) fn charge_undelayed(
     header: &'static Header,
     bytes: u64,
     missed: Consume,
-    patience: Patience,
+    wait_for: WaitFor,
 ) -> Result<Charged, ChargeError> {
     let counter = header.counter();
-    plain::charge(counter, bytes, missed, patience).map_err(|failure| ChargeError::new(failure, counter, bytes))
+    plain::charge(counter, bytes, missed, wait_for).map_err(|failure| ChargeError::new(failure, counter, bytes))
 }
 
 // === The handles of charges of zero bytes ===

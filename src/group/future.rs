@@ -24,10 +24,10 @@ pub struct ChargeFuture {
     group: Group,
     bytes: u64,
     undelayed: bool,
-    state: State,
+    state: Stage,
 }
 
-enum State {
+enum Stage {
     New,
     InLine(InLine),
     /// Charged, above a high.
@@ -43,7 +43,7 @@ enum State {
 
 impl ChargeFuture {
     pub(crate) fn new(group: Group, bytes: u64) -> Self {
-        ChargeFuture { group, bytes, undelayed: false, state: State::New }
+        ChargeFuture { group, bytes, undelayed: false, state: Stage::New }
     }
 
     /// Makes the future ready as soon as it is charged, also above a [high](Group::set_high). Use it where the caller
@@ -76,12 +76,12 @@ impl ChargeFuture {
     fn charged(&mut self, charged: Charged) {
         let charge = Charge::new(self.group.header, self.bytes);
         let until = Instant::now() + throttle::delay_after(self.group.first(), charged, false).min(TIME_MAX);
-        self.state = State::Delayed { until, alarm: None, charge };
+        self.state = Stage::Delayed { until, alarm: None, charge };
     }
 
     /// Whether it is not charged yet, or delayed. A wake follows when that is over.
     fn is_held_up(&mut self, waker: &Waker) -> bool {
-        let State::Delayed { until, alarm, .. } = &mut self.state else { return true };
+        let Stage::Delayed { until, alarm, .. } = &mut self.state else { return true };
         let group = self.group.first();
         if self.undelayed || is_over(*until) || !throttle::is_delayed(group) {
             return false;
@@ -104,25 +104,25 @@ impl Future for ChargeFuture {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let (counter, bytes, waker) = (self.group.first(), self.bytes, context.waker());
         let mut ended = None;
-        if let State::New = self.state {
+        if let Stage::New = self.state {
             match self.group.header.consume_open(self.bytes) {
                 Consume::Hit => {
-                    self.state = State::Done;
+                    self.state = Stage::Done;
                     return Poll::Ready(Ok(Charge::new(self.group.header, self.bytes)));
                 }
                 missed => match begin(counter, bytes, missed, waker) {
                     Begun::Ended(begun) => ended = Some(begun),
-                    Begun::InLine(in_line) => self.state = State::InLine(in_line),
+                    Begun::InLine(in_line) => self.state = Stage::InLine(in_line),
                 },
             }
         }
-        if let State::InLine(in_line) = &mut self.state {
+        if let Stage::InLine(in_line) = &mut self.state {
             ended = in_line.poll(waker);
         }
         match ended {
             Some(Ok(charged)) => self.charged(charged),
             Some(Err(failure)) => {
-                self.state = State::Done;
+                self.state = Stage::Done;
                 return Poll::Ready(Err(ChargeError::new(failure, counter, bytes)));
             }
             None => {}
@@ -130,8 +130,8 @@ impl Future for ChargeFuture {
         if self.is_held_up(waker) {
             return Poll::Pending;
         }
-        match std::mem::replace(&mut self.state, State::Done) {
-            State::Delayed { charge, .. } => Poll::Ready(Ok(charge)),
+        match std::mem::replace(&mut self.state, Stage::Done) {
+            Stage::Delayed { charge, .. } => Poll::Ready(Ok(charge)),
             _ => Poll::Pending,
         }
     }

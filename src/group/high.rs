@@ -3,10 +3,10 @@
 use crate::counter::marks;
 use std::time::Duration;
 
-use super::charge::{Charge, charge_slow};
+use super::charge::{Charge, charge_undelayed};
 use super::error::{ChargeError, LimitError};
 use super::handle::Group;
-use crate::admission::plain::Patience;
+use crate::admission::plain::WaitFor;
 use crate::pressure::{high, throttle};
 use crate::state::limits::LimitKind;
 use crate::thread::slot::Consume;
@@ -109,7 +109,7 @@ impl Group {
         let delay = match self.header.consume_open(bytes) {
             Consume::Hit => Duration::ZERO,
             missed => {
-                let charged = charge_slow(self.header, bytes, missed, Patience::None)?;
+                let charged = charge_undelayed(self.header, bytes, missed, WaitFor::Nothing)?;
                 throttle::delay_after(self.first(), charged, false)
             }
         };

@@ -5,7 +5,7 @@ use std::fmt;
 use super::diagnosis::{Holders, holders};
 use super::handle::Group;
 use crate::counter::object::Counter;
-use crate::counter::refusal;
+use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::group_tree;
 use crate::units::{Bytes, Limit};
 
@@ -44,7 +44,7 @@ pub struct Refusal {
 
 impl Refusal {
     /// Takes handles of its own. The requester keeps the levels, and the caller keeps the requester.
-    pub(super) fn new(requester: &'static Counter, requested: u64, refusal: &refusal::Refusal<'_>) -> Refusal {
+    pub(super) fn new(requester: &'static Counter, requested: u64, refusal: &LevelRefusal<'_>) -> Refusal {
         let level = refusal.level.header.counter();
         Refusal {
             group: Group::pinned(level.first()),

@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::charge::{Charge, charge_slow};
+use super::charge::{Charge, charge_undelayed};
 use super::error::ChargeError;
 use super::future::ChargeFuture;
 use super::handle::Group;
 use crate::admission::attempt::ChargeFailure;
-use crate::admission::plain::{self, Patience};
+use crate::admission::plain::{self, WaitFor};
 use crate::pressure::exhausted::OnExhausted;
 use crate::pressure::{line, throttle};
 use crate::thread::slot::Consume;
@@ -58,7 +58,7 @@ impl Group {
             Consume::Hit => {}
             missed => {
                 let until = Instant::now().checked_add(time);
-                let charged = charge_slow(self.header, bytes, missed, Patience::Until(until))?;
+                let charged = charge_undelayed(self.header, bytes, missed, WaitFor::Until(until))?;
                 throttle::sleep_after(self.first(), charged);
             }
         }

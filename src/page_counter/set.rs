@@ -359,7 +359,7 @@ impl CounterSet {
         amount: impl Fn(usize) -> u64 + Copy,
         then: impl FnOnce() -> Result<(), SetRefused>,
     ) -> Result<(), SetRefused> {
-        let mut charged = Charged { counters: &self.counters, from: self.counters.len(), amount };
+        let mut charged = ChargedMembers { counters: &self.counters, from: self.counters.len(), amount };
         for (index, counter) in self.counters.iter().enumerate().rev() {
             if let Err(refused) = counter.try_charge(amount(index)) {
                 return Err(SetRefused { counter: index, refused });
@@ -374,13 +374,13 @@ impl CounterSet {
 
 /// Counters of a set that a charge has passed. A refusal drops this, and so does a panic of the pressure hook. The drop
 /// uncharges them.
-struct Charged<'a, A: Fn(usize) -> u64> {
+struct ChargedMembers<'a, A: Fn(usize) -> u64> {
     counters: &'a [PageCounter],
     from: usize,
     amount: A,
 }
 
-impl<A: Fn(usize) -> u64> Drop for Charged<'_, A> {
+impl<A: Fn(usize) -> u64> Drop for ChargedMembers<'_, A> {
     #[cold]
     fn drop(&mut self) {
         for (index, counter) in self.counters.iter().enumerate().skip(self.from) {

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
-use crate::counter::refusal::Refusal;
+use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::slow_path;
 use crate::counter::walk::{Amount, Charged, Walked};
 use crate::counter::watch::WAITING;
@@ -88,7 +88,7 @@ pub(crate) fn length(level: &Counter) -> usize {
 }
 
 /// Charge `n` for a waiter. Never from a stock: none is open below.
-fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, ticket: u64) -> Result<Charged, Refusal<'a>> {
+fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, ticket: u64) -> Result<Charged, LevelRefusal<'a>> {
     // In transit, so that a thread that lowers a max waits for the walk (E5).
     let block = block.filter(|block| block.transit.is_over());
     if let Some(block) = block {

@@ -25,7 +25,7 @@ use crate::reclaim::round::TIME_MAX;
 use crate::state::callback::{Callback, Function};
 use crate::state::cancel::Cancel;
 use crate::state::events::Event;
-use crate::state::oom::{Inner, Name, Oom, Spared, TOGETHER, Victim};
+use crate::state::oom::{Inner, Oom, Spared, TOGETHER, Victim, VictimName};
 use crate::state::waiting::Decision;
 use crate::sync::lock::Lock;
 use crate::sync::{Arc, Ordering, is_over, model_failed};
@@ -35,12 +35,12 @@ fn table(of: &Tree) -> &Lock<Oom> {
     &group_tree::shared(of).oom
 }
 
-fn name(group: &Counter) -> Name {
+fn name(group: &Counter) -> VictimName {
     (group.number, group.state().generation())
 }
 
 impl Victim {
-    fn name(&self) -> Name {
+    fn name(&self) -> VictimName {
         self.levels[0]
     }
 
@@ -56,10 +56,10 @@ impl Victim {
 
 /// Groups that one charge has chosen or waited for already.
 #[derive(Default)]
-pub(crate) struct Excluded(SmallVec<[(Name, Spared); 4]>);
+pub(crate) struct Excluded(SmallVec<[(VictimName, Spared); 4]>);
 
 impl Excluded {
-    fn contains(&self, group: Name) -> bool {
+    fn contains(&self, group: VictimName) -> bool {
         self.0.iter().any(|(excluded, _)| *excluded == group)
     }
 
@@ -88,7 +88,7 @@ pub(crate) enum Choice {
 /// A victim whose memory is to be waited for.
 #[derive(Clone, Copy)]
 pub(crate) struct Awaited {
-    victim: Name,
+    victim: VictimName,
     pub(crate) until: Instant,
 }
 
@@ -184,7 +184,7 @@ pub(crate) fn choose(
 pub(crate) fn settle(tree: &Tree) {
     slow_path(|_, _| {
         let is_done = |victim: &&Victim| !victim.is_awaited();
-        let done: Vec<Name> = table(tree).lock().victims.iter().filter(is_done).map(Victim::name).collect();
+        let done: Vec<VictimName> = table(tree).lock().victims.iter().filter(is_done).map(Victim::name).collect();
         tree.wait_for_walks();
         table(tree).lock().victims.retain(|victim| !done.contains(&victim.name()));
     });
@@ -321,7 +321,7 @@ impl Chosen {
 }
 
 /// Whether `group` goes with a victim: it is below, it is not spared, and no hook of its own answers for it.
-fn hits(victim: Name, inner: &Inner, group: &Counter) -> bool {
+fn hits(victim: VictimName, inner: &Inner, group: &Counter) -> bool {
     let answers = |level: &&Counter| name(level) == victim || inner.contains(&name(level));
     !is_spared(group) && group.path_to_root().find(answers).is_some_and(|level| name(level) == victim)
 }

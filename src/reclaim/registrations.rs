@@ -7,12 +7,12 @@ use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::group_tree;
 use crate::reclaim::rings;
-use crate::state::reclaim::{Lists, NO_RING, RingReason};
+use crate::state::reclaim::{NO_RING, Registered, RingReason};
 use crate::state::reclaimer::Reclaimer;
 use crate::sync::lock::LockGuard;
 use crate::sync::{Arc, Ordering};
 
-fn lists(tree: &Tree) -> LockGuard<'_, Lists> {
+fn lists(tree: &Tree) -> LockGuard<'_, Registered> {
     group_tree::shared(tree).reclaim_shared.reclaimers.lock()
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn register(group: &'static Counter, reclaimer: &Arc<Reclaimer>) {
     }
 }
 
-fn add(tree: &Tree, lists: &mut Lists, ring: u32, reclaimer: Arc<Reclaimer>) {
+fn add(tree: &Tree, lists: &mut Registered, ring: u32, reclaimer: Arc<Reclaimer>) {
     if lists.len() <= ring as usize {
         lists.resize_with(ring as usize + 1, Vec::new);
     }

@@ -19,7 +19,7 @@
 //! the middle of its walk. So nothing is allocated under it: `rings` makes room outside.
 
 use crate::reclaim::protection::proportion;
-use crate::state::reclaim::{Links, NO_RING, ParentFigures, ReasonCount, Ring, RingReason, Rings, SMALL, WHOLE};
+use crate::state::reclaim::{NO_RING, ParentFigures, ReasonCount, Ring, RingPlace, RingReason, Rings, SMALL, WHOLE};
 use crate::state::reclaim_context::ReclaimPass;
 
 /// Bytes that a group is asked for at least, where so many are wanted.
@@ -104,7 +104,7 @@ impl<M: RingMember> Rings<M> {
         &mut self.all[ring as usize].counts[reason as usize]
     }
 
-    fn links(&mut self, ring: u32, lane: Lane) -> &mut Links {
+    fn links(&mut self, ring: u32, lane: Lane) -> &mut RingPlace {
         &mut self.all[ring as usize].links[lane as usize]
     }
 
@@ -139,7 +139,7 @@ impl<M: RingMember> Rings<M> {
             if wanted {
                 // Where the lap has begun, its turn comes with the next one: a group that goes in and out must not
                 // overtake those that stay.
-                let Links { last, lap, .. } = *self.links(parent, lane);
+                let RingPlace { last, lap, .. } = *self.links(parent, lane);
                 let begun = last != NO_RING && self.links(last, lane).served == lap;
                 self.append(ring, parent, lane, if begun { lap } else { lap - 1 });
             } else {
@@ -163,7 +163,7 @@ impl<M: RingMember> Rings<M> {
     }
 
     fn take_out(&mut self, ring: u32, parent: u32, lane: Lane) {
-        let Links { prev, next, .. } = *self.links(ring, lane);
+        let RingPlace { prev, next, .. } = *self.links(ring, lane);
         match prev {
             NO_RING => self.links(parent, lane).first = next,
             _ => self.links(prev, lane).next = next,

@@ -8,7 +8,7 @@ use super::list::{Link, Linked, List, NONE};
 use super::published::{OwnedStats, PublishedStats};
 use super::rows::SliceRows;
 use crate::sync::{Arc, IDLE_VISITS, SLICE};
-use crate::thread::cells::{CellsVersion, Line, ThreadStats, lines, lines_bytes};
+use crate::thread::cells::{CellLine, CellsVersion, ThreadStats, lines, lines_bytes};
 
 /// The tables behind the coordinator's lock.
 pub(super) struct StatTables {
@@ -49,7 +49,7 @@ pub(super) struct WrittenGroup {
 /// What the coordinator keeps about one thread's cells for one group.
 pub(super) struct CellsEntry {
     pub(super) cells: ThreadStats,
-    _lines: Arc<[Line]>,
+    _lines: Arc<[CellLine]>,
     /// What has been read, and of which version.
     pub(super) seen: Box<[i64]>,
     pub(super) version: CellsVersion,

@@ -88,9 +88,9 @@ impl Event {
 }
 
 /// How often each event has happened: to a group itself, or in its subtree.
-pub(crate) struct Counts([AtomicU64; Event::ALL.len()]);
+pub(crate) struct Tally([AtomicU64; Event::ALL.len()]);
 
-impl Counts {
+impl Tally {
     pub(crate) fn count(&self, event: Event) {
         // SeqCst (E26): before the thread looks for listeners; pairs with `get`.
         self.0[event as usize].fetch_add(1, Ordering::SeqCst);
@@ -104,8 +104,8 @@ impl Counts {
 
 /// The counts of a group, and of its subtree: an object of a pool.
 pub(crate) struct EventCounts {
-    pub(crate) local: Counts,
-    pub(crate) subtree: Counts,
+    pub(crate) local: Tally,
+    pub(crate) subtree: Tally,
     /// The object's number in its pool.
     pub(crate) number: u32,
 }
@@ -113,7 +113,7 @@ pub(crate) struct EventCounts {
 impl EventCounts {
     /// Makes counts that are all zero.
     pub(crate) fn new(number: u32) -> EventCounts {
-        let none = || Counts(std::array::from_fn(|_| AtomicU64::new(0)));
+        let none = || Tally(std::array::from_fn(|_| AtomicU64::new(0)));
         EventCounts { local: none(), subtree: none(), number }
     }
 }

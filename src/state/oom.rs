@@ -102,7 +102,7 @@ pub(crate) struct Oom {
 pub(crate) struct Victim {
     pub(crate) group: &'static Counter,
     /// Itself and all above it.
-    pub(crate) levels: SmallVec<[Name; 8]>,
+    pub(crate) levels: SmallVec<[VictimName; 8]>,
     pub(crate) until: Instant,
     /// What its usage is once it has no more to give.
     pub(crate) share: u64,
@@ -114,7 +114,7 @@ pub(crate) struct Victim {
 pub(crate) type Spared = Arc<AtomicBool>;
 
 /// Groups below a victim that have hooks of their own, and answer for themselves.
-pub(crate) type Inner = SmallVec<[Name; 4]>;
+pub(crate) type Inner = SmallVec<[VictimName; 4]>;
 
 /// Names a group for as long as the process runs.
-pub(crate) type Name = (u32, Generation);
+pub(crate) type VictimName = (u32, Generation);

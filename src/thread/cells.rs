@@ -43,12 +43,12 @@ const ANNOUNCED: usize = 7;
 const ANNOUNCEMENTS: usize = 8;
 
 #[repr(align(128))]
-pub(crate) struct Line([AtomicU64; WORDS]);
+pub(crate) struct CellLine([AtomicU64; WORDS]);
 
 /// The cells of one thread for one group. A pointer: the coordinator keeps the words, in one place for as long as there
 /// is the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ThreadStats(NonNull<Line>);
+pub(crate) struct ThreadStats(NonNull<CellLine>);
 
 // SAFETY: the words behind it are atomic.
 #[allow(unsafe_code)]
@@ -58,7 +58,7 @@ unsafe impl Send for ThreadStats {}
 unsafe impl Sync for ThreadStats {}
 
 /// Where a thread finds its cells for a group. Stored by the thread, and by the thread that releases the group.
-pub(crate) struct CellsPlace(AtomicPtr<Line>);
+pub(crate) struct CellsPlace(AtomicPtr<CellLine>);
 
 impl CellsPlace {
     pub(crate) fn empty() -> CellsPlace {
@@ -147,8 +147,8 @@ pub(crate) enum Added {
 }
 
 /// Allocates memory for the cells of so many items.
-pub(crate) fn lines(items: usize) -> Arc<[Line]> {
-    let line = |_| Line(std::array::from_fn(|_| AtomicU64::new(0)));
+pub(crate) fn lines(items: usize) -> Arc<[CellLine]> {
+    let line = |_| CellLine(std::array::from_fn(|_| AtomicU64::new(0)));
     (0..lines_of(items)).map(line).collect()
 }
 
@@ -158,12 +158,12 @@ const fn lines_of(items: usize) -> usize {
 
 /// Bytes of [`lines`]: a line more, for the count of those that share them.
 pub(crate) const fn lines_bytes(items: usize) -> usize {
-    (lines_of(items) + 1) * size_of::<Line>()
+    (lines_of(items) + 1) * size_of::<CellLine>()
 }
 
 impl ThreadStats {
     /// The first line of `lines`, which the caller keeps where they are for as long as a thread uses the cells.
-    pub(crate) fn new(lines: &[Line]) -> ThreadStats {
+    pub(crate) fn new(lines: &[CellLine]) -> ThreadStats {
         ThreadStats(NonNull::from(lines).cast())
     }
 

@@ -204,3 +204,19 @@ fn a_type_in_too_many_files_is_found() {
         assert_eq!(with(&[whole[0], ("src/counter/a.rs", other)]), [""; 0], "{other}");
     }
 }
+
+#[test]
+fn two_types_of_one_name_are_found() {
+    let twins = |other: &[(&str, &str)]| {
+        let sources = tree(other);
+        types::twins(&Crate::read(&sources)).into_iter().map(|found| found.key).collect::<Vec<_>>()
+    };
+    for text in ["struct Group;\n", "pub enum Group {}\n", "trait Group {}\n", "mod m { type Group = u8; }\n"] {
+        assert_eq!(twins(&[("src/counter/walk.rs", text)]), ["Group"], "{text}");
+    }
+    // A type of a trait, a function, a re-export, what each checker has: none of these.
+    for text in ["impl Of for u8 { type Group = u8; }\n", "fn Group() {}\n", "use super::Level as Group;\n"] {
+        assert_eq!(twins(&[("src/counter/walk.rs", text)]), [""; 0], "{text}");
+    }
+    assert_eq!(twins(&[("src/sync/lock.rs", "pub(crate) struct AtomicU64;\n")]), [""; 0]);
+}

@@ -18,6 +18,8 @@ pub(crate) struct Crate<'a> {
     pub(crate) written: Vec<Written>,
     /// The types that the production code has `impl` blocks of, each as often as it has.
     pub(crate) implemented: Vec<Written>,
+    /// The types that the production code defines, each with its file.
+    pub(crate) types: BTreeSet<(String, usize)>,
 }
 
 struct Module {
@@ -63,7 +65,8 @@ pub(crate) struct Found {
 
 impl<'a> Crate<'a> {
     pub(crate) fn read(sources: &'a [Source]) -> Crate<'a> {
-        let mut of = Crate { sources, modules: Vec::new(), written: Vec::new(), implemented: Vec::new() };
+        let (written, implemented, types) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let mut of = Crate { sources, modules: Vec::new(), written, implemented, types };
         let lib = of.source("src/lib.rs").expect("a crate has src/lib.rs");
         of.add_module(lib, ROOT);
         of.read_file(lib, ROOT, "src");
@@ -149,6 +152,9 @@ impl<'a> Crate<'a> {
                 }
                 (kind, name, _) if depth == body && is_definition(kind, name) => {
                     self.modules[module].items.insert(name.to_owned());
+                    if !matches!(kind, "fn" | "const" | "static") {
+                        self.types.insert((name.to_owned(), source));
+                    }
                 }
                 (first, "::", _)
                     if is_name(first) && !matches!(before(1), "::" | ".") && (before(1), before(2)) != ("in", "(") =>

@@ -112,6 +112,7 @@ fn findings() -> &'static [Finding] {
         let mut findings = graph::findings(&of);
         findings.extend(parts::findings(&of));
         findings.extend(types::findings(&of));
+        findings.extend(types::twins(&of));
         findings.extend(words::findings(&sources_and_pages()));
         if std::env::var_os("TIDY_SHOW").is_some() {
             show(&findings);

@@ -1,4 +1,5 @@
-//! A type is implemented in few files: its parts are types of their own, and what uses it takes it as an argument.
+//! A type is implemented in few files: its parts are types of their own, and what uses it takes it as an argument. A
+//! name stands for one type.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +34,30 @@ pub(crate) fn findings(of: &Crate) -> Vec<Finding> {
         findings.push(Finding { kind: "type", key, count: within.len(), why });
     }
     findings
+}
+
+/// A user's value that names what the engine's type is.
+const OF_USERS: &[&str] = &["Counter"];
+
+/// Names of types that stand in more than one file. `sync` has one name for what each checker defines in its own file.
+pub(crate) fn twins(of: &Crate) -> Vec<Finding> {
+    let mut places: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (name, source) in &of.types {
+        let source = &of.sources[*source];
+        let place = if source.folder() == "sync" { "src/sync" } else { &source.path };
+        places.entry(name).or_default().insert(place);
+    }
+    let twins = places.into_iter().filter(|(name, places)| places.len() > 1 && !OF_USERS.contains(name));
+    let finding = |(name, places): (&str, BTreeSet<&str>)| {
+        let why = format!("types of this name in\n    {}", places.iter().copied().collect::<Vec<_>>().join("\n    "));
+        Finding { kind: "twin", key: name.to_owned(), count: places.len(), why }
+    };
+    twins.map(finding).collect()
+}
+
+#[test]
+fn a_name_stands_for_one_type() {
+    hold("twin", "no two types of the crate have one name");
 }
 
 #[test]

@@ -197,14 +197,14 @@ pub(crate) enum StockMove {
 // === Stocks, as `stocks` keeps them ===
 
 /// A few counters; the list of a group that is created allocates nothing.
-pub(crate) type List = SmallVec<[&'static Counter; 8]>;
+pub(crate) type Counters = SmallVec<[&'static Counter; 8]>;
 
 /// Open stocks, and scratch for drains so that they allocate only when they grow.
 #[derive(Default)]
 pub(crate) struct Stocks {
     /// The counters whose stocks are counted as open, each at the index that it stores.
     pub(in crate::counter) opened: Vec<&'static Counter>,
-    pub(crate) scratch: List,
+    pub(crate) scratch: Counters,
     pub(crate) claims: SmallVec<[Claim; 8]>,
     /// A limit of the tree has been set to a percentage.
     pub(crate) percents: bool,
@@ -230,19 +230,19 @@ unsafe impl Send for Claim {}
 
 /// All groups of a tree by name, and by parent.
 pub(crate) struct Hierarchy {
-    pub(in crate::counter) shards: [CachePadded<Place>; SHARDS],
+    pub(in crate::counter) shards: [CachePadded<ShardPlace>; SHARDS],
     pub(in crate::counter) hasher: NameHasher,
 }
 
 impl Hierarchy {
     fn new() -> Hierarchy {
         let shard = || Lock::new(Rank::Hierarchy, Shard::default());
-        let place = |_| CachePadded::new(Place { shard: shard(), hint: Hint::new() });
+        let place = |_| CachePadded::new(ShardPlace { shard: shard(), hint: Hint::new() });
         Hierarchy { shards: std::array::from_fn(place), hasher: NameHasher::default() }
     }
 }
 
-pub(in crate::counter) struct Place {
+pub(in crate::counter) struct ShardPlace {
     pub(in crate::counter) shard: Lock<Shard>,
     /// Where the shard has its names.
     pub(in crate::counter) hint: Hint,
