@@ -19,7 +19,7 @@
 //! the middle of its walk. So nothing is allocated under it: `rings` makes room outside.
 
 use crate::reclaim::protection::proportion;
-use crate::state::reclaim::{NO_RING, ParentFigures, ReasonCount, Ring, RingPlace, RingReason, Rings, SMALL, WHOLE};
+use crate::state::reclaim::{NO_RING, ParentFigures, ReasonCount, Ring, RingLinks, RingReason, Rings, SMALL, WHOLE};
 use crate::state::reclaim_context::ReclaimPass;
 
 /// Bytes that a group is asked for at least, where so many are wanted.
@@ -104,7 +104,7 @@ impl<M: RingMember> Rings<M> {
         &mut self.all[ring as usize].counts[reason as usize]
     }
 
-    fn links(&mut self, ring: u32, lane: Lane) -> &mut RingPlace {
+    fn links(&mut self, ring: u32, lane: Lane) -> &mut RingLinks {
         &mut self.all[ring as usize].links[lane as usize]
     }
 
@@ -139,7 +139,7 @@ impl<M: RingMember> Rings<M> {
             if wanted {
                 // Where the lap has begun, its turn comes with the next one: a group that goes in and out must not
                 // overtake those that stay.
-                let RingPlace { last, lap, .. } = *self.links(parent, lane);
+                let RingLinks { last, lap, .. } = *self.links(parent, lane);
                 let begun = last != NO_RING && self.links(last, lane).served == lap;
                 self.append(ring, parent, lane, if begun { lap } else { lap - 1 });
             } else {
@@ -163,7 +163,7 @@ impl<M: RingMember> Rings<M> {
     }
 
     fn take_out(&mut self, ring: u32, parent: u32, lane: Lane) {
-        let RingPlace { prev, next, .. } = *self.links(ring, lane);
+        let RingLinks { prev, next, .. } = *self.links(ring, lane);
         match prev {
             NO_RING => self.links(parent, lane).first = next,
             _ => self.links(prev, lane).next = next,

@@ -108,7 +108,7 @@ pub(crate) struct Ring<M> {
     pub(crate) member: Option<M>,
     pub(crate) parent: u32,
     pub(crate) counts: [ReasonCount; 2],
-    pub(crate) links: [RingPlace; 3],
+    pub(crate) links: [RingLinks; 3],
     /// What the present lap of each pass with this group as its target asks each group for. Kept until that lap is over:
     /// the round that goes on with it asks the groups that are left for as much as the others gave.
     pub(crate) parts: [u64; 3],
@@ -149,7 +149,7 @@ pub(crate) struct ReasonCount {
 
 /// A group in the rings of one lane: as a member of its parent's, and as the owner of its own.
 #[derive(Clone, Copy)]
-pub(crate) struct RingPlace {
+pub(crate) struct RingLinks {
     pub(crate) linked: bool,
     pub(crate) next: u32,
     pub(crate) prev: u32,
@@ -167,7 +167,7 @@ pub(crate) struct RingPlace {
     pub(crate) kept: bool,
 }
 
-const UNLINKED: RingPlace = RingPlace {
+const UNLINKED: RingLinks = RingLinks {
     linked: false,
     next: NO_RING,
     prev: NO_RING,
