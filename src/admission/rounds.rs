@@ -4,6 +4,7 @@ use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progre
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::events;
+use crate::pressure::line;
 use crate::reclaim::repeat::{ROUNDS_MAX, deadline, may_call_out, spare};
 use crate::reclaim::round::{Promises, Request};
 use crate::reclaim::{registrations, round};
@@ -113,6 +114,6 @@ fn missing(level: &Counter, bytes: u64, refusal: &LevelRefusal<'_>) -> u64 {
     let most = refusal.max.saturating_sub(refusal.reserve);
     let spare = spare(level, refusal.max);
     // The first in line comes before.
-    let ahead = refusal.ahead.saturating_add(bytes);
+    let ahead = line::ahead(level).saturating_add(bytes);
     refusal.usage.saturating_add(ahead).saturating_sub(most).max(spare)
 }

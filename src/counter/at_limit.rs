@@ -129,7 +129,7 @@ pub(crate) fn impose_max(stocks: &mut Stocks, level: &Counter, max: u64) -> u64 
 
 /// The budget of a root may follow from its max. The stocks below open again, as far as they may.
 fn close_beyond_budget(tree: &Tree, stocks: &mut Stocks, level: &Counter) {
-    if level.incarnation().parent.is_none() && level.bound.load(Ordering::Relaxed) > stocks::budget(level) {
+    if level.incarnation().parent.is_none() && level.usage.bound.load(Ordering::Relaxed) > stocks::budget(level) {
         let _ = tree.close(stocks, level, Scope::Subtree);
     }
     tree.reopen(stocks, level);

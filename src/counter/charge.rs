@@ -249,7 +249,7 @@ impl Counter {
             if !stocks::reserve(self, capacity) {
                 return None;
             }
-            self.touched.fetch_add(1, Ordering::Relaxed);
+            self.usage.touched.fetch_add(1, Ordering::Relaxed);
             slot.activate();
         }
         Some(slot)

@@ -51,7 +51,7 @@ pub(crate) fn stocked_local(tree: &Tree, counter: &Counter) -> u64 {
 
 /// Credit of the stocks that sit directly on a counter.
 pub(crate) fn credit_at(tree: &Tree, counter: &'static Counter) -> u64 {
-    let touched = |stock: &&'static Counter| stock.touched.load(Ordering::Relaxed) > 0;
+    let touched = |stock: &&'static Counter| stock.usage.touched.load(Ordering::Relaxed) > 0;
     stocks_at(counter).filter(touched).map(|stock| tree.credit(stock)).sum()
 }
 

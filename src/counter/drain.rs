@@ -98,7 +98,8 @@ impl Tree {
         let capacity = 2 * counter.batch();
         if !counter.is_open() {
             // Without memory the counter goes without stock.
-            if !stocks.has_room() || !stocks::reserve(counter, counter.touched.load(Ordering::Relaxed) * capacity) {
+            if !stocks.has_room() || !stocks::reserve(counter, counter.usage.touched.load(Ordering::Relaxed) * capacity)
+            {
                 return;
             }
             stocks.set_open(counter, true);
@@ -126,7 +127,7 @@ impl Tree {
 
     /// Uncount a stock that holds no credit any more.
     pub(crate) fn uncount(&self, counter: &Counter) {
-        stocks::unreserve(counter, counter.touched.load(Ordering::Relaxed) * 2 * counter.batch());
+        stocks::unreserve(counter, counter.usage.touched.load(Ordering::Relaxed) * 2 * counter.batch());
         for level in counter.path_to_root() {
             // AcqRel (E10): uncounted after the drain; pairs with `LevelRefusal::without_credit`.
             level.limits.open.fetch_add(CLOSED, Ordering::AcqRel);

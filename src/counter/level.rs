@@ -120,9 +120,8 @@ impl Counter {
         // The ceiling may be of a later setting than `max`, so the reserve is at most what that setting wants.
         let kept = self.limits.ceiling.load(Ordering::Relaxed).saturating_sub(max);
         let reserve = kept.min(self.limits.reserve_wanted.load(Ordering::Relaxed));
-        let ahead = if self.limits.watched.is_for(WAITING) { self.first_in_line.bytes() } else { 0 };
         let usage = usage.max(0).cast_unsigned();
-        LevelRefusal { level: self, open, usage, max: max.saturating_add(reserve), reserve, ahead }
+        LevelRefusal { level: self, open, usage, max: max.saturating_add(reserve), reserve }
     }
 
     /// Whether `new` fits with the reserve, which charges inside reclaim may use.

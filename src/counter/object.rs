@@ -17,12 +17,6 @@ use crate::counter::protection::Protected;
 use crate::counter::watch::Watched;
 use crate::error::CounterId;
 use crate::pool::PoolAlign;
-use crate::state::events::EventsPlace;
-use crate::state::limits::Percents;
-use crate::state::oom::{LastDump, OomMarks};
-use crate::state::reclaim::RingPlace;
-use crate::state::service::NextServed;
-use crate::state::waiting::FirstInLine;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU32 as StatU32, AtomicU64 as StatU64};
 use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -64,27 +58,18 @@ pub(crate) struct Counter {
     // Slow paths.
     /// The counter's index in `Stocks::opened`, plus 1; 0 while its stock is not counted as open.
     pub(crate) opened: AtomicU32,
-    pub(crate) ring: RingPlace,
     /// The stock is in the queue of pending closes.
     pub(crate) queued: AtomicBool,
     /// The last close could not finish: credit may be in transit.
     pub(crate) stuck: AtomicBool,
     /// More was uncharged than charged here: the stock stays closed.
     pub(crate) poisoned: AtomicBool,
-    pub(crate) oom: OomMarks,
-    pub(crate) percents: Percents,
     /// The thread that has charged here, or [`SHARED`]: see [`Counter::enter`].
     pub(crate) charger: AtomicU64,
     /// Units per refill while the stock is open; 0: the stock is off.
     pub(crate) batch: StatU64,
-    /// The number of (thread, counter) pairs that may hold credit.
-    pub(crate) touched: StatU64,
-    /// Bound on the credit below this level: the sum of `touched` x capacity over open stocks.
-    pub(crate) bound: StatU64,
     /// Usage above this delays charges; `u64::MAX`: never.
     pub(crate) high: StatU64,
-    pub(crate) first_in_line: FirstInLine,
-    pub(crate) dumped: LastDump,
 }
 
 // SAFETY: only `begin` and `end` write `incarnation`. Their caller took the object from the pool and has shown it to no
@@ -173,14 +158,16 @@ pub(crate) struct Usage {
     pub(crate) underflowed: StatU64,
     /// Audit cell of threads that have no block.
     pub(crate) audit_shared: AuditCell,
-    pub(crate) events: EventsPlace,
     /// The max as it was set, while the level is only observed and `limits.max` admits every charge.
     pub(crate) observed_max: StatU64,
     /// The front of the counter set that this counter is a member of.
     pub(crate) front: StatPtr<Counter>,
     /// The next counter that the same thread has to release.
     pub(crate) next_to_release: StatPtr<Counter>,
-    pub(crate) next_served: NextServed,
+    /// The number of (thread, counter) pairs that may hold credit.
+    pub(crate) touched: StatU64,
+    /// Bound on the credit below this level: the sum of `touched` x capacity over open stocks.
+    pub(crate) bound: StatU64,
     /// Units drained and not yet uncharged, within one drain.
     pub(crate) settled: StatU64,
     /// The counter's number in a walk over a `HierarchySnapshot`.
@@ -239,11 +226,11 @@ impl Counter {
                 underflows: StatU64::new(0),
                 underflowed: StatU64::new(0),
                 audit_shared: AuditCell::new(),
-                events: EventsPlace::new(),
                 observed_max: StatU64::new(u64::MAX),
                 front: StatPtr::new(ptr::null_mut()),
                 next_to_release: StatPtr::new(ptr::null_mut()),
-                next_served: NextServed::new(),
+                touched: StatU64::new(0),
+                bound: StatU64::new(0),
                 settled: StatU64::new(0),
                 mark: StatU32::new(0),
             }),
@@ -270,19 +257,12 @@ impl Counter {
             next,
             incarnation: UnsafeCell::new(None),
             opened: AtomicU32::new(0),
-            ring: RingPlace::new(),
             queued: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
-            oom: OomMarks::new(),
-            percents: Percents::new(),
             charger: AtomicU64::new(0),
             batch: StatU64::new(0),
-            touched: StatU64::new(0),
-            bound: StatU64::new(0),
             high: StatU64::new(u64::MAX),
-            first_in_line: FirstInLine::new(),
-            dumped: LastDump::new(),
         }
     }
 
@@ -307,14 +287,8 @@ impl Counter {
             && low.is_clean()
             && watched.bits() == 0
             && self.usage() == 0
-            && [&self.touched, &self.bound].into_iter().all(|figure| figure.load(Ordering::Relaxed) == 0)
+            && [&self.usage.touched, &self.usage.bound].into_iter().all(|figure| figure.load(Ordering::Relaxed) == 0)
             && !self.is_open()
-            && self.ring.is_clean()
-            && self.oom.is_clean()
-            && self.dumped.is_clean()
-            && self.percents.is_clean()
-            && self.first_in_line.is_clean()
-            && self.usage.events.is_clean()
     }
 
     /// End the incarnation: the object is as new, ready for the pool. No thread uses it any more. The caller may drop
@@ -337,17 +311,18 @@ impl Counter {
         watched.reset();
         self.limits.soft.store(u64::MAX, Ordering::Relaxed);
         self.high.store(u64::MAX, Ordering::Relaxed);
-        self.oom.reset();
-        self.dumped.reset();
-        self.percents.reset();
-        self.ring.reset();
         self.limits.tight.store(false, Ordering::Relaxed);
         self.poisoned.store(false, Ordering::Relaxed);
         self.links().children.store(0, Ordering::Relaxed);
         self.stuck.store(false, Ordering::Relaxed);
         self.set_front(None);
-        let figures =
-            [&self.touched, &self.bound, &self.usage.failcnt, &self.usage.underflows, &self.usage.underflowed];
+        let figures = [
+            &self.usage.touched,
+            &self.usage.bound,
+            &self.usage.failcnt,
+            &self.usage.underflows,
+            &self.usage.underflowed,
+        ];
         let LimitWords { forced_total, reserve_wanted, .. } = &self.limits;
         for figure in figures.into_iter().chain([forced_total, reserve_wanted]) {
             figure.store(0, Ordering::Relaxed);
@@ -437,7 +412,7 @@ impl Counter {
 
     /// The published bound on the credit below this level.
     pub(crate) fn bound(&self) -> u64 {
-        self.bound.load(Ordering::Relaxed)
+        self.usage.bound.load(Ordering::Relaxed)
     }
 
     /// Charges refused at this level.

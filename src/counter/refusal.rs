@@ -16,8 +16,6 @@ pub(crate) struct LevelRefusal<'a> {
     pub(crate) max: u64,
     /// Units below max that only charges inside reclaim may use.
     pub(crate) reserve: u64,
-    /// Bytes of the first waiter at that level.
-    pub(crate) ahead: u64,
 }
 
 impl LevelRefusal<'_> {
@@ -51,6 +49,6 @@ impl LevelRefusal<'_> {
     }
 
     pub(crate) fn stocked_bound(&self) -> u64 {
-        self.level.bound.load(Ordering::Relaxed)
+        self.level.usage.bound.load(Ordering::Relaxed)
     }
 }

@@ -92,7 +92,7 @@ fn release_claimed_slow(first: *const ()) {
 #[allow(unsafe_code)]
 fn serve_slow() {
     let scheduled = deferred::exchange_served(ptr::null());
-    // SAFETY: `state::service::schedule` took a handle, which the policies give up; objects are never freed.
+    // SAFETY: `hierarchy::service::schedule` took a handle, which the policies give up; objects are never freed.
     let first = unsafe { scheduled.cast::<Counter>().as_ref::<'static>() };
     if let Some(serve) = first.and_then(|first| first.tree().policies()).map(Policies::server) {
         serve(scheduled);

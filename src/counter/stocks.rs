@@ -115,7 +115,7 @@ pub(crate) fn may_open(counter: &Counter) -> bool {
         && !counter.poisoned.load(Ordering::Relaxed)
         && counter.tree().barrier.state() != BarrierState::Degraded
         && if members.is_empty() { bare_root(counter) } else { members.iter().all(|member| bare_root(member)) }
-        && may_reserve(counter, counter.touched.load(Ordering::Relaxed).max(1) * 2 * counter.batch())
+        && may_reserve(counter, counter.usage.touched.load(Ordering::Relaxed).max(1) * 2 * counter.batch())
 }
 
 /// The most credit that may be stranded below this root.
@@ -137,21 +137,21 @@ pub(crate) fn reserve(counter: &Counter, units: u64) -> bool {
     for (passed, root) in roots(counter).enumerate() {
         let most = budget(root);
         let more = |bound: u64| bound.checked_add(units).filter(|&bound| bound <= most);
-        if root.bound.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
+        if root.usage.bound.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_err() {
             for root in roots(counter).take(passed) {
-                root.bound.fetch_sub(units, Ordering::Relaxed);
+                root.usage.bound.fetch_sub(units, Ordering::Relaxed);
             }
             return false;
         }
     }
     for level in counter.path_to_root().filter(|level| level.incarnation().parent.is_some()) {
-        level.bound.fetch_add(units, Ordering::Relaxed);
+        level.usage.bound.fetch_add(units, Ordering::Relaxed);
     }
     true
 }
 
 pub(crate) fn unreserve(counter: &Counter, units: u64) {
     for level in counter.path_to_root() {
-        level.bound.fetch_sub(units, Ordering::Relaxed);
+        level.usage.bound.fetch_sub(units, Ordering::Relaxed);
     }
 }

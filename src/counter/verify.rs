@@ -274,7 +274,7 @@ fn judge(tree: &Tree, counter: &'static Counter, sum: &Sums, known: &Known<'_>, 
     if sum.children > usage {
         fault(FaultKind::Children, sum.children, usage);
     }
-    let bound = counter.bound.load(Ordering::Relaxed);
+    let bound = counter.usage.bound.load(Ordering::Relaxed);
     if sum.credit > bound {
         fault(FaultKind::StockBound, bound, sum.credit);
     }

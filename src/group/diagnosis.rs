@@ -1,6 +1,7 @@
 //! Where a group's memory is: its largest children, and a table of all groups below.
 
 use crate::counter::marks;
+use crate::hierarchy::group_object;
 use std::fmt;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -112,7 +113,7 @@ impl Group {
         static BEGUN: OnceLock<Instant> = OnceLock::new();
         let now = u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX);
         let every = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
-        self.first().dumped.is_due(now, every).then(|| self.diagnose())
+        group_object::of(self.first()).dumped.is_due(now, every).then(|| self.diagnose())
     }
 }
 

@@ -7,6 +7,7 @@ use super::handle::Group;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::group_tree;
+use crate::pressure::line;
 use crate::units::{Bytes, Limit};
 
 /// A charge that did not fit below a max.
@@ -54,7 +55,7 @@ impl Refusal {
             usage: refusal.usage,
             max: refusal.max,
             reserve: refusal.reserve,
-            is_behind: refusal.ahead > 0,
+            is_behind: line::ahead(level) > 0,
             stocked_bound: refusal.stocked_bound(),
             holders: holders(level),
         }

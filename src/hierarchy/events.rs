@@ -10,15 +10,15 @@ use std::ptr::NonNull;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::slow_path;
-use crate::hierarchy::group_tree;
+use crate::hierarchy::{group_object, group_tree, service};
 use crate::pool::Cache;
 use crate::state::events::{Event, EventCounts, EventsPlace};
-use crate::state::service::{self, LISTENS};
+use crate::state::service::LISTENS;
 use crate::sync::{Ordering, Shared, fence_after_exchange};
 use crate::thread::{objects, slow_path};
 
 fn place(of: &Counter) -> &EventsPlace {
-    &of.usage.events
+    &group_object::state(of).events
 }
 
 /// `None` in a tree of counters that are no groups: they have no events.

@@ -18,7 +18,13 @@ use crate::hierarchy::group_tree::{self, GroupTree};
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache};
 use crate::stat::published::PublishedPlace;
+use crate::state::events::EventsPlace;
+use crate::state::limits::Percents;
 use crate::state::name::Name;
+use crate::state::oom::{LastDump, OomMarks};
+use crate::state::reclaim::RingPlace;
+use crate::state::service::NextServed;
+use crate::state::waiting::FirstInLine;
 use crate::sync::Shared;
 use crate::thread::objects;
 
@@ -26,25 +32,59 @@ use crate::thread::objects;
 #[repr(C)]
 pub(crate) struct GroupObject {
     object: CounterObject,
+    state: CounterState,
+    pub(crate) oom: OomMarks,
+    pub(crate) ring: RingPlace,
+    pub(crate) dumped: LastDump,
     /// The group's statistics; empty until a thread writes to it or to a group below.
     pub(crate) stats: PublishedPlace,
     name: UnsafeCell<Name>,
 }
 
-// SAFETY: only `set_name` and `end` write `name`. Their caller took the object from the pool and has shown it to no other
+/// A further counter of a group.
+#[repr(C)]
+struct FurtherCounter {
+    counter: Counter,
+    state: CounterState,
+}
+
+/// What the policies keep about each counter of a group.
+pub(crate) struct CounterState {
+    pub(crate) events: EventsPlace,
+    pub(crate) first_in_line: FirstInLine,
+    pub(crate) next_served: NextServed,
+    pub(crate) percents: Percents,
+}
+
+impl CounterState {
+    fn new() -> CounterState {
+        CounterState {
+            events: EventsPlace::new(),
+            first_in_line: FirstInLine::new(),
+            next_served: NextServed::new(),
+            percents: Percents::new(),
+        }
+    }
+
+    fn is_clean(&self) -> bool {
+        self.events.is_clean() && self.first_in_line.is_clean() && self.percents.is_clean()
+    }
+}
+
+// SAFETY: only `begin` and `end` write `name`. Their caller took the object from the pool and has shown it to no other
 // thread, or has won its release; all else is atomic.
 #[allow(unsafe_code)]
 unsafe impl Sync for GroupObject {}
 
 /// Bytes from one further counter to the next.
-const STRIDE: usize = size_of::<Counter>().next_multiple_of(PoolAlign::LINE);
+const STRIDE: usize = size_of::<FurtherCounter>().next_multiple_of(PoolAlign::LINE);
 
 /// The offset of the first further counter.
 const FURTHER_AT: usize = size_of::<GroupObject>().next_multiple_of(PoolAlign::LINE);
 
 // The places for published statistics lie behind the counters.
 const _: () = assert!(
-    size_of::<Counter>().is_multiple_of(PoolAlign::WORD)
+    size_of::<FurtherCounter>().is_multiple_of(PoolAlign::WORD)
         && size_of::<GroupObject>().is_multiple_of(PoolAlign::WORD)
         && align_of::<GroupObject>() <= PoolAlign::WORD
         && align_of::<PublishedPlace>() <= PoolAlign::WORD
@@ -57,6 +97,17 @@ pub(crate) fn of(counter: &Counter) -> &'static GroupObject {
     assert!(counter.tree().policies().is_some(), "the counter of a group");
     // SAFETY: the counters of a tree with policies lie in objects that `take` has made; objects are never freed.
     unsafe { &*counter.object().cast::<GroupObject>() }
+}
+
+/// What the policies keep about a counter of a group.
+#[allow(unsafe_code)]
+pub(crate) fn state(counter: &Counter) -> &'static CounterState {
+    let group = of(counter);
+    match counter.number_in_group() {
+        0 => &group.state,
+        // SAFETY: `take` has made a further counter there; the pointer is that of the whole object.
+        position => unsafe { &(*counter.object().byte_add(counter_at(position)).cast::<FurtherCounter>()).state },
+    }
 }
 
 // === The memory ===
@@ -81,7 +132,7 @@ fn counter_at(position: usize) -> usize {
 
 /// The offset in an object of the places for published statistics.
 fn places_at(counters: usize) -> usize {
-    if counters > 1 { counter_at(counters - 1) + size_of::<Counter>() } else { size_of::<GroupObject>() }
+    if counters > 1 { counter_at(counters - 1) + size_of::<FurtherCounter>() } else { size_of::<GroupObject>() }
 }
 
 /// Drop what has been made of an object.
@@ -96,7 +147,7 @@ unsafe fn unmake(object: NonNull<u8>) {
             if counter == object.cast() {
                 object.cast::<GroupObject>().drop_in_place();
             } else {
-                counter.drop_in_place();
+                counter.cast::<FurtherCounter>().drop_in_place();
             }
             let Some(next) = next else { return };
             counter = next;
@@ -126,7 +177,7 @@ pub(crate) fn take(tree: &Tree, groups: &GroupTree) -> Result<&'static Counter, 
                     let places = first.byte_add(places_at(counters)).cast::<PublishedPlace>();
                     (0..places_for(groups.stats.nodes)).for_each(|at| places.add(at).write(PublishedPlace::empty()));
                 }
-                Ok(further) => at(position).write(further),
+                Ok(counter) => at(position).cast().write(FurtherCounter { counter, state: CounterState::new() }),
                 Err(refused) => {
                     // The next thread that takes the object initialises the rest.
                     objects::put(cache_of(&tree.pool), number);
@@ -142,16 +193,37 @@ impl GroupObject {
     fn new(memory: Counter) -> GroupObject {
         GroupObject {
             object: CounterObject { counter: memory, links: Links::new() },
+            state: CounterState::new(),
+            oom: OomMarks::new(),
+            ring: RingPlace::new(),
+            dumped: LastDump::new(),
             stats: PublishedPlace::empty(),
             name: UnsafeCell::new(Name::NONE),
         }
     }
 
-    /// Give the group its name. The caller has taken the object from the pool, and no other thread has seen it.
+    /// Give a new group its name. The caller has taken the object from the pool, and no other thread has seen it.
+    pub(crate) fn begin(&self, name: Name) {
+        debug_assert!(self.is_clean(), "a thread has written to an object in the pool");
+        self.set_name(name);
+    }
+
     #[allow(unsafe_code)]
-    pub(crate) fn set_name(&self, name: Name) {
+    fn set_name(&self, name: Name) {
         // SAFETY: see `Sync`.
         unsafe { *self.name.get() = name };
+    }
+
+    /// What the policies keep about each of the group's counters.
+    fn states(&self) -> impl Iterator<Item = &'static CounterState> {
+        self.object.counter.group().map(state)
+    }
+
+    fn is_clean(&self) -> bool {
+        self.oom.is_clean()
+            && self.ring.is_clean()
+            && self.dumped.is_clean()
+            && self.states().all(CounterState::is_clean)
     }
 
     /// The group's name among its siblings; empty for the root.
@@ -177,6 +249,10 @@ impl GroupObject {
 
     /// The policies have nothing of the group any more: its object goes back to the pool. No thread uses it.
     pub(crate) fn end(&self) {
+        self.oom.reset();
+        self.ring.reset();
+        self.dumped.reset();
+        self.states().for_each(|state| state.percents.reset());
         self.set_name(Name::NONE);
     }
 }
@@ -198,7 +274,7 @@ mod tests {
     #[test]
     fn counters_of_a_group_follow_each_other() {
         let cache = group_cache(3, 8, PoolAlign::Packed);
-        let further = FURTHER_AT + STRIDE + size_of::<Counter>();
+        let further = FURTHER_AT + STRIDE + size_of::<FurtherCounter>();
         assert_eq!(cache.shape.asked, further + 8 * size_of::<PublishedPlace>());
         assert_eq!(group_cache(1, 1, PoolAlign::Packed).shape.asked, size_of::<GroupObject>());
     }

@@ -11,6 +11,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::Stocks;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
+use crate::hierarchy::group_object;
 use crate::state::limits::{LimitKind, Percents};
 use crate::units::{Limit, Percent};
 
@@ -19,7 +20,7 @@ use crate::units::{Limit, Percent};
 pub(crate) struct NoLimitedAncestor(pub(crate) Percent);
 
 fn percents(of: &Counter) -> &Percents {
-    &of.percents
+    &group_object::state(of).percents
 }
 
 /// A limit as it was set.

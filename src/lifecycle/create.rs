@@ -152,6 +152,6 @@ fn start_group(
 ) -> Result<&'static Counter, NoMemory> {
     let group = group_object::take(tree, groups)?;
     group.group().zip(inits).for_each(|(counter, init)| join::start(tree, counter, init));
-    group_object::of(group).set_name(name);
+    group_object::of(group).begin(name);
     Ok(group)
 }

@@ -6,13 +6,13 @@ use crate::counter::object::tree::{Crossing, Policies, StockMove};
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::watch::WAITING;
 use crate::hierarchy::group_tree::GroupTree;
+use crate::hierarchy::service::schedule;
 use crate::hierarchy::{events, stats};
 use crate::lifecycle::release;
 use crate::pool::NoMemory;
 use crate::pressure::{line, service};
 use crate::reclaim::excess;
 use crate::stat::Stat;
-use crate::state;
 use crate::state::events::Event;
 use crate::thread::block::Block;
 
@@ -48,7 +48,7 @@ impl Policies for GroupTree {
 
     fn fell(&self, counter: &Counter) {
         if counter.limits.watched.is_for(WAITING) {
-            state::service::schedule(counter);
+            schedule(counter);
         }
         if marks::is_excess_wrong(counter) {
             excess::cross(counter);

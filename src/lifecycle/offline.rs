@@ -10,8 +10,9 @@ use crate::counter::object::tree::Stocks;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::retire;
+use crate::hierarchy::service;
 use crate::reclaim::registrations;
-use crate::state::service::{self, WAITS};
+use crate::state::service::WAITS;
 use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
 
 /// Take `group` offline: it admits no charge, leaves its parent's children, and its name is free. The caller has a

@@ -83,7 +83,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn stocked_bound(&self) -> u64 {
-        self.counter().bound.load(Ordering::Relaxed)
+        self.counter().usage.bound.load(Ordering::Relaxed)
     }
 
     /// Returns the units above max that forced charges put here. One load.

@@ -19,10 +19,10 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::slow_path;
 use crate::counter::walk::{Amount, Charged, Walked};
 use crate::counter::watch::WAITING;
-use crate::hierarchy::group_tree;
+use crate::hierarchy::{group_object, group_tree, service};
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::registrations;
-use crate::state::service::{self, WAITS};
+use crate::state::service::WAITS;
 use crate::state::waiting::{Decision, FirstInLine, Waiter, Waiting};
 use crate::sync::lock::Lock;
 use crate::sync::{fence_after_exchange, model_failed};
@@ -49,7 +49,12 @@ fn table(of: &Tree) -> &Lock<Waiting> {
 }
 
 fn first(of: &Counter) -> &FirstInLine {
-    &of.first_in_line
+    &group_object::state(of).first_in_line
+}
+
+/// Bytes that a charge finds before it at a level that refuses it: those of the first in line.
+pub(crate) fn ahead(level: &Counter) -> u64 {
+    if level.limits.watched.is_for(WAITING) { first_bytes(level) } else { 0 }
 }
 
 /// Bytes that the first in line asks for.

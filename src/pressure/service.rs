@@ -8,10 +8,10 @@
 use std::ptr;
 
 use crate::counter::slow_path::release_all_claimed;
+use crate::hierarchy::service::{self, Scheduled};
 use crate::pressure::line;
 use crate::pressure::listeners::{self, Notification, Notifications};
 use crate::pressure::wakers::Wakers;
-use crate::state::service::{self, Scheduled};
 use crate::thread::{deferred, slow_path};
 
 /// Serve the levels that this thread has scheduled, and those that it schedules meanwhile. It holds no lock, and none of its

@@ -4,7 +4,7 @@
 
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
-use crate::hierarchy::group_tree;
+use crate::hierarchy::{group_object, group_tree};
 use crate::pool::NoMemory;
 use crate::reclaim::turns::RingMember;
 use crate::state::reclaim::{NO_RING, RingGroup, RingPlace, Rings};
@@ -21,7 +21,7 @@ impl RingMember for RingGroup {
 }
 
 fn place(of: &Counter) -> &RingPlace {
-    &of.ring
+    &group_object::of(of).ring
 }
 
 /// The number of a group's ring, or [`NO_RING`].

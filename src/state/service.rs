@@ -1,22 +1,17 @@
 //! The levels that a thread serves at the end of its slow path: their waiters for room, and for events.
-//!
-//! Edges: E25 (a waiter), E26 (a thread that waits for an event).
 
 use std::ptr;
 
-use crate::counter::handle::Handle;
-use crate::counter::object::Counter;
 use crate::counter::watch::FIRST_OF_POLICIES;
 use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicPtr;
-use crate::thread::deferred;
 
 /// A thread waits for an event, or a listener is registered.
 pub(crate) const LISTENS: u64 = 1 << FIRST_OF_POLICIES;
 /// Charges of this group wait, here or further up.
 pub(crate) const WAITS: u64 = 1 << (FIRST_OF_POLICIES + 1);
 /// The level is in the list of a thread that serves it.
-const LISTED: u64 = 1 << (FIRST_OF_POLICIES + 2);
+pub(crate) const LISTED: u64 = 1 << (FIRST_OF_POLICIES + 2);
 
 /// The next level in the list of the thread that serves this one; what it was, where the level is in no list.
 pub(crate) struct NextServed(AtomicPtr<()>);
@@ -25,48 +20,12 @@ impl NextServed {
     pub(crate) fn new() -> Self {
         NextServed(AtomicPtr::new(ptr::null_mut()))
     }
-}
 
-fn next(of: &Counter) -> &AtomicPtr<()> {
-    &of.usage.next_served.0
-}
-
-/// Have this thread serve the level at the end of its slow path, unless another thread has scheduled that. The caller
-/// keeps the counter; from here on a handle of the list does.
-pub(crate) fn schedule(level: &Counter) {
-    // SeqCst (E25, E26): pairs with `unschedule`. Where the level is listed already, the thread that serves it sees all
-    // before this.
-    if level.limits.watched.set(LISTED) & LISTED == 0 {
-        let level = Handle::pin(level.header.counter()).into_raw();
-        let after = deferred::exchange_served(ptr::from_ref(level).cast());
-        next(level).store(after.cast_mut(), Ordering::Relaxed);
+    pub(crate) fn get(&self) -> *const () {
+        self.0.load(Ordering::Relaxed)
     }
-}
 
-/// Take the level off the list, before the thread serves it.
-pub(crate) fn unschedule(level: &Counter) {
-    // SeqCst (E25, E26): before the read of usage and counts; pairs with `schedule`.
-    level.limits.watched.clear(LISTED);
-}
-
-/// A list of levels that a thread has scheduled.
-pub(crate) struct Scheduled(*const Counter);
-
-impl Scheduled {
-    /// The list that the thread has handed to [`Policies::server`](crate::counter::object::tree::Policies::server).
-    pub(crate) fn new(first: *const ()) -> Scheduled {
-        Scheduled(first.cast())
-    }
-}
-
-impl Iterator for Scheduled {
-    type Item = Handle;
-
-    #[allow(unsafe_code)]
-    fn next(&mut self) -> Option<Handle> {
-        // SAFETY: `schedule` has listed it with a handle; objects are never freed.
-        let level = unsafe { self.0.as_ref::<'static>() }?;
-        self.0 = next(level).load(Ordering::Relaxed).cast();
-        Some(Handle::adopt(level))
+    pub(crate) fn set(&self, next: *const ()) {
+        self.0.store(next.cast_mut(), Ordering::Relaxed);
     }
 }
