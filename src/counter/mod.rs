@@ -20,6 +20,7 @@ pub(crate) mod claim;
 pub(crate) mod config;
 pub(crate) mod credit;
 pub(crate) mod drain;
+pub(crate) mod effective;
 pub(crate) mod handle;
 pub(crate) mod incarnation;
 pub(crate) mod index;

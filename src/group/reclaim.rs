@@ -5,13 +5,14 @@ use std::fmt;
 
 use super::error::ReclaimError;
 use super::handle::Group;
+use crate::counter::effective;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::limits;
 use crate::reclaim::repeat;
 use crate::reclaim::report::ReclaimReport;
-use crate::reclaim::{effective, excess, registrations};
+use crate::reclaim::{excess, registrations};
 use crate::state::reclaim_context::ReclaimContext;
 use crate::state::reclaimer::{Priority, Reclaim, Reclaimer};
 use crate::sync::{Arc, model_failed};

@@ -4,13 +4,13 @@ use crate::counter::marks;
 use std::fmt;
 
 use crate::counter::credit;
+use crate::counter::effective;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::slow_path;
 use crate::counter::verify::{Known, Verdict, verify};
 use crate::page_counter::PageCounter;
-use crate::reclaim::effective;
 use crate::sync::barrier::BarrierState;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering};

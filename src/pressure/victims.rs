@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
+use crate::counter::effective;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
@@ -20,7 +21,6 @@ use crate::hierarchy::group_tree;
 use crate::pressure::line::expel;
 use crate::pressure::policy::{is_spared, marks};
 use crate::pressure::wakers::Wakers;
-use crate::reclaim::effective;
 use crate::reclaim::round::TIME_MAX;
 use crate::state::callback::{Callback, Function};
 use crate::state::cancel::Cancel;

@@ -1,13 +1,13 @@
-//! Effective protection of a group as the counters are now: what a round works with, and what the figures tell.
+//! Effective protection of a group as a round works with it: as the counters are now, or as the lap remembers them.
 
 use crate::counter::marks;
 use std::ptr;
 
 use smallvec::SmallVec;
 
+use crate::counter::effective::{ProtectedLevel, effective};
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
-use crate::reclaim::protection::{ProtectedLevel, effective};
 use crate::reclaim::rings;
 use crate::state::reclaim::ParentFigures;
 
@@ -61,9 +61,4 @@ pub(crate) fn views(group: &Counter, root: &Counter) -> Option<Views> {
         });
     }
     None
-}
-
-/// How much of a group's usage is protected against pressure on `root`. 0 for `root` itself, and where it is not above.
-pub(crate) fn protected(group: &Counter, kind: Protection, root: &Counter) -> u64 {
-    views(group, root).map_or(0, |views| views.protected(kind))
 }

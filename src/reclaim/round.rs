@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
+use crate::counter::effective::proportion;
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
@@ -23,7 +24,7 @@ use crate::counter::slow_path::slow_path;
 use crate::hierarchy::group_tree;
 use crate::hierarchy::{events, stats};
 use crate::reclaim::effective::views;
-use crate::reclaim::protection::{proportion, unprotected};
+use crate::reclaim::protection::unprotected;
 use crate::reclaim::registrations;
 use crate::reclaim::report::ReclaimReport;
 use crate::reclaim::rings;

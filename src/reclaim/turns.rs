@@ -18,7 +18,7 @@
 //! Links are numbers into one vector under a lock of the lowest rank, which a charge that crosses a soft limit takes in
 //! the middle of its walk. So nothing is allocated under it: `rings` makes room outside.
 
-use crate::reclaim::protection::proportion;
+use crate::counter::effective::proportion;
 use crate::state::reclaim::{NO_RING, ParentFigures, ReasonCount, Ring, RingLinks, RingReason, Rings, SMALL, WHOLE};
 use crate::state::reclaim_context::ReclaimPass;
 
