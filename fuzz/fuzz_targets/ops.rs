@@ -7,7 +7,7 @@
 mod oracle;
 
 #[cfg(fuzzing)]
-libfuzzer_sys::fuzz_target!(|data: &[u8]| oracle::run::run_bytes(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| oracle::counters::run::run_bytes(data));
 
 #[cfg(not(fuzzing))]
 #[path = "../replay.rs"]
@@ -15,5 +15,5 @@ mod replay;
 
 #[cfg(not(fuzzing))]
 fn main() -> std::io::Result<()> {
-    replay::replay(oracle::run::run_bytes)
+    replay::replay(oracle::counters::run::run_bytes)
 }

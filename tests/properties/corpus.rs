@@ -22,7 +22,7 @@ fn replay(corpus: &str, target: impl Fn(&[u8])) {
 
 #[test]
 fn ops() {
-    replay("ops", oracle::run::run_bytes);
+    replay("ops", oracle::counters::run::run_bytes);
 }
 
 #[test]

@@ -10,8 +10,8 @@ use memcg::PageCounter;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::oracle::ops::{Action, BATCHES, Op, SIZES, Setup, Size};
-use crate::oracle::run::run;
+use crate::oracle::counters::ops::{Action, BATCHES, Op, SIZES, Setup, Size};
+use crate::oracle::counters::run::run;
 
 fn units() -> impl Strategy<Value = u64> {
     prop_oneof![4 => 0..300_u64, 2 => select(&SIZES[..12]), 1 => select(&SIZES[..])]

@@ -2,7 +2,7 @@
 
 use memcg::PageCounter;
 
-pub(crate) use crate::oracle::ops::{BATCHES, SIZES, Size, THREADS};
+pub(crate) use crate::oracle::counters::ops::{BATCHES, SIZES, Size, THREADS};
 
 /// Most groups at a time: some runs meet it.
 pub(crate) const GROUPS_MAX: [u32; 4] = [64, 64, 6, 3];

@@ -8,7 +8,7 @@ use memcg::{
 
 use super::ops::{Action, Op, Setup, THREADS, decode};
 use super::{COUNTERS, NotMade, Twin};
-use crate::oracle::run::Worker;
+use crate::oracle::counters::run::Worker;
 
 /// More of them make an operation slow and show nothing new.
 const GROUPS_MADE_MAX: usize = 40;

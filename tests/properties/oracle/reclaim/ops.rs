@@ -1,6 +1,6 @@
 //! Operations on groups under pressure, and their form in bytes: records of four, as in the other `ops`.
 
-pub(crate) use crate::oracle::ops::THREADS;
+pub(crate) use crate::oracle::counters::ops::THREADS;
 
 /// Batches of the stock.
 pub(crate) const BATCHES: [u64; 5] = [0, 0, 64, 4_096, 262_144];

@@ -14,7 +14,7 @@ use memcg::{
 use super::actor::{Actor, Findings, Shared};
 use super::ops::{Action, Character, Knob, Op, SIZES, Setup, THREADS, decode};
 use super::{Books, Cast, Entry, lock};
-use crate::oracle::run::Worker;
+use crate::oracle::counters::run::Worker;
 
 /// More of them make an operation slow and show nothing new.
 const GROUPS_MADE_MAX: usize = 24;

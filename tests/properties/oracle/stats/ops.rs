@@ -1,6 +1,6 @@
 //! Operations on statistics, and their form in bytes: records of four, as in the other `ops`.
 
-pub(crate) use crate::oracle::ops::THREADS;
+pub(crate) use crate::oracle::counters::ops::THREADS;
 
 use super::ITEMS;
 

@@ -11,7 +11,7 @@ use memcg::{BarrierMode, Charge, Group, Limits, Runtime, Stat, Stats, Unit};
 
 use super::ops::{Action, Op, Setup, THREADS, decode};
 use super::{ITEMS, Twin};
-use crate::oracle::run::Worker;
+use crate::oracle::counters::run::Worker;
 
 /// More of them make an operation slow and show nothing new.
 const GROUPS_MADE_MAX: usize = 40;

@@ -1,0 +1,48 @@
+//! `counter/` and what stands below it, compiled without the rest: counters charge, drain and verify with no group, no
+//! reclaim and no pressure.
+//!
+//! The sources are those of the crate, by their paths. Under `--cfg loom` their models run here, else their properties.
+#![allow(dead_code, unused_imports, missing_docs, reason = "what the layers above use, nothing uses here")]
+#![allow(unreachable_pub, reason = "public in the crate, not in a test")]
+
+extern crate self as memcg;
+
+#[path = "../../src/counter/mod.rs"]
+mod counter;
+#[path = "../../src/error.rs"]
+mod error;
+#[path = "../../src/numa/mod.rs"]
+mod numa;
+#[path = "../../src/page_counter/mod.rs"]
+mod page_counter;
+#[path = "../../src/pool/mod.rs"]
+mod pool;
+#[path = "../../src/sync/mod.rs"]
+mod sync;
+#[path = "../../src/thread/mod.rs"]
+mod thread;
+
+pub use counter::config::{CounterConfig, Pressure};
+pub use counter::verify::{Fault, FaultKind, Verdict};
+pub use error::{Busy, CounterId, Refused, SetRefused};
+pub use page_counter::set::{CounterSet, SetStock};
+pub use page_counter::{Counts, PageCounter, PeakWindow};
+pub use sync::barrier::{BarrierMode, BarrierState};
+
+#[cfg(loom)]
+mod models;
+
+#[cfg(not(any(loom, shuttle)))]
+#[path = "../properties/counters.rs"]
+mod counters;
+#[cfg(not(any(loom, shuttle)))]
+#[path = "../properties/protection.rs"]
+mod protection;
+
+#[cfg(not(any(loom, shuttle)))]
+mod oracle;
+
+#[cfg(not(any(loom, shuttle)))]
+fn config() -> proptest::prelude::ProptestConfig {
+    proptest::prelude::ProptestConfig { failure_persistence: None, ..Default::default() }
+}
