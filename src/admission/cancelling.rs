@@ -42,25 +42,25 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
                 }
                 (turn, None)
             }
-            Choice::Awaited(awaited) => (awaited.until, Some(awaited)),
-            Choice::Victim(mut victim) => {
+            Choice::Awaited(victim) => (victim.until, Some(victim)),
+            Choice::Victim(mut chosen) => {
                 // What there was may be this charge's by now.
                 if let Some(ended) = attempt.ended() {
-                    victim.spare();
+                    chosen.spare();
                     return ended.into();
                 }
-                victim.cancel();
-                if victim.includes(group) {
+                chosen.cancel();
+                if chosen.victim.includes(group) {
                     return Progress::Failed(ChargeFailure::Cancelled);
                 }
-                (victim.awaited.until, Some(victim.awaited))
+                (chosen.victim.until, Some(chosen.victim))
             }
         };
         if !attempt.may_block() {
             efforts.pending = Some(Pending::Promised);
             return attempt.charge().into();
         }
-        let more = || awaited.is_none_or(|victim| victims::is_awaited(tree, victim));
+        let more = || awaited.as_ref().is_none_or(|victim| victims::is_awaited(tree, victim));
         if let Some(ended) = attempt.wait(level, until, &more) {
             return ended.into();
         }

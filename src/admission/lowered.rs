@@ -62,19 +62,19 @@ fn cancel_excess(group: &'static Counter) -> u64 {
     events::count_and_notify(group, Event::Oom);
     let mut excluded = Excluded::default();
     while goes_on() {
-        let awaited = match victims::choose(group, None, excess(group), &mut excluded) {
+        let victim = match victims::choose(group, None, excess(group), &mut excluded) {
             Choice::Unsettled => {
                 victims::settle(group.tree());
                 continue;
             }
             Choice::NoCandidate | Choice::Asker | Choice::Room => break,
-            Choice::Awaited(awaited) => awaited,
-            Choice::Victim(mut victim) => {
-                victim.cancel();
-                victim.awaited
+            Choice::Awaited(victim) => victim,
+            Choice::Victim(mut chosen) => {
+                chosen.cancel();
+                chosen.victim
             }
         };
-        while excess(group) > 0 && victims::is_awaited(group.tree(), awaited) {
+        while excess(group) > 0 && victims::is_awaited(group.tree(), &victim) {
             pause();
         }
     }

@@ -8,7 +8,7 @@ use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::group_tree;
 use crate::pressure::line::Ticket;
-use crate::pressure::parking::{park_until, parked_waker};
+use crate::pressure::wakers::{park_until, parked_waker};
 use crate::reclaim::repeat::{deadline, may_call_out};
 use crate::reclaim::round::Request;
 use crate::reclaim::{registrations, round};

@@ -10,7 +10,7 @@ use super::handle::Group;
 use crate::counter::object::Counter;
 use crate::hierarchy::events;
 use crate::pressure::listeners::{self, ListenerGuard};
-use crate::pressure::parking::{park_until, parked_waker};
+use crate::pressure::wakers::{park_until, parked_waker};
 use crate::state::events::Event;
 use crate::state::listeners::Happened;
 

@@ -55,11 +55,11 @@ impl Drop for Registration {
         if model_failed() {
             return;
         }
-        self.reclaimer.retire();
+        self.reclaimer.calls.retire();
         let gone = slow_path(|_, _| registrations::unregister(&self.tree, &self.reclaimer));
         // No thread waits inside a reclaimer: two that drop each other's registration would wait for each other.
         if !context::in_reclaim() {
-            self.reclaimer.wait();
+            self.reclaimer.calls.wait();
         }
         // Foreign code may be dropped with it: no lock is held here.
         drop(gone);

@@ -24,9 +24,10 @@ impl<A> Callback<A> {
         events::count_and_notify(&self.group, Event::Panic);
     }
 
-    /// Waits until no call is under way. None begins, for the caller has retired the calls. Inside foreign code no
-    /// thread waits: two functions that drop each other's guard would wait for each other.
-    pub(crate) fn wait(&self) {
+    /// No call begins from here on, and none is under way when this returns. Inside foreign code it does not wait: two
+    /// functions that drop each other's guard would wait for each other.
+    pub(crate) fn end(&self) {
+        self.calls.retire();
         if !context::in_foreign() {
             self.calls.wait();
         }

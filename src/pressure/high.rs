@@ -6,7 +6,18 @@ use std::time::Duration;
 use crate::counter::object::Counter;
 use crate::counter::watch::HIGH;
 use crate::hierarchy::group_tree;
-use crate::pressure::delay::delay;
+
+/// Bytes that the formula is for: the kernel's MEMCG_CHARGE_BATCH, 64 pages of 4 KiB.
+const BATCH: u64 = 64 * 4096;
+
+/// Digits behind the point of the overage: MEMCG_DELAY_PRECISION_SHIFT.
+const PRECISION_SHIFT: u32 = 20;
+
+/// Milliseconds of an overage of 1, squared, as a shift: MEMCG_DELAY_SCALING_SHIFT.
+const SCALING_SHIFT: u32 = 14;
+
+/// Shorter ones are not worth the trouble.
+pub(crate) const DELAY_MIN: Duration = Duration::from_millis(10);
 
 /// Usage above high.
 pub(crate) fn above(level: &Counter) -> u64 {
@@ -27,4 +38,49 @@ pub(crate) fn levels_that_delay(group: &'static Counter) -> impl Iterator<Item =
 pub(crate) fn delay_of(group: &'static Counter, bytes: u64) -> Duration {
     let delays = levels_that_delay(group).map(|level| delay(level.usage(), marks::high(level), bytes));
     delays.max().unwrap_or_default().min(group_tree::of(group).pressure.delay_max)
+}
+
+/// The delay of a charge of `bytes` at a level that uses so much and has that high: it grows with the square of the
+/// part by which usage is above, so that a little is hardly felt and much is a wall. Not bounded.
+///
+/// Source: `calculate_high_delay` in `mm/memcontrol.c`, with nanoseconds in the place of jiffies.
+pub(crate) fn delay(usage: u64, high: u64, bytes: u64) -> Duration {
+    let over = u128::from(usage.saturating_sub(high));
+    let overage = (over << PRECISION_SHIFT) / u128::from(high.max(1));
+    // A product of three numbers of 84, 84 and 30 bits: what does not fit is above any bound.
+    let milliseconds = overage.checked_mul(overage).map(|squared| squared >> PRECISION_SHIFT);
+    let nanoseconds = milliseconds
+        .and_then(|scaled| scaled.checked_mul(1_000_000_000))
+        .map(|scaled| scaled >> SCALING_SHIFT)
+        .and_then(|whole| whole.checked_mul(u128::from(bytes)))
+        .map(|scaled| scaled / u128::from(BATCH));
+    Duration::from_nanos(nanoseconds.map_or(u64::MAX, |whole| u64::try_from(whole).unwrap_or(u64::MAX)))
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+    use crate::state::pressure::PressureConfig;
+
+    const DELAY_MAX: Duration = PressureConfig::DEFAULT.delay_max;
+
+    /// The table of the kernel's comment, in milliseconds for one batch at a high of 100 MiB.
+    #[test]
+    fn the_kernels_table() {
+        let at = |mib: u64| delay(mib << 20, 100 << 20, BATCH).as_millis();
+        let table =
+            [(100, 0), (101, 6), (102, 25), (103, 57), (104, 102), (105, 159), (107, 313), (110, 639), (115, 1439)];
+        for (mib, milliseconds) in table {
+            assert!(at(mib).abs_diff(milliseconds) <= 1, "{mib} MiB: {} for {milliseconds}", at(mib));
+        }
+        assert!(at(118) >= DELAY_MAX.as_millis());
+    }
+
+    #[test]
+    fn extremes_do_not_wrap() {
+        assert_eq!(delay(u64::MAX, 0, u64::MAX), Duration::from_nanos(u64::MAX));
+        assert_eq!(delay(0, 0, u64::MAX), Duration::ZERO);
+        assert!(delay(i64::MAX as u64, 1, 1) > DELAY_MAX);
+        assert_eq!(delay(200, 100, 0), Duration::ZERO);
+    }
 }

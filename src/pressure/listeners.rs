@@ -29,25 +29,21 @@ const DEPTH_MAX: u32 = 4;
 /// A call that is due.
 pub(crate) struct Notification {
     callback: Arc<Callback<Happened>>,
-    event: Event,
-    count: u64,
-    times: u64,
+    happened: Happened,
 }
 
 /// Calls that are due.
 pub(crate) type Notifications = SmallVec<[Notification; 2]>;
 
 impl Notification {
-    /// Make the call. This thread holds no lock. A callback whose guard is dropped by now is not called; one that is
-    /// called keeps its group.
+    /// Make the call. This thread holds no lock.
     pub(crate) fn dispatch(self) {
-        let Notification { callback, event, count, times } = self;
-        context::tell(|| {
-            if !callback.call(&Happened { group: callback.group.header, event, count, times }) {
-                callback.count_panic();
+        context::in_listener(|| {
+            if !self.callback.call(&self.happened) {
+                self.callback.count_panic();
             }
             // The guard may be gone by now, and this the last reference: the drop runs foreign code, too.
-            drop(callback);
+            drop(self);
         });
     }
 }
@@ -55,7 +51,6 @@ impl Notification {
 /// A listener in the table. Dropped, it is removed.
 pub(crate) struct ListenerGuard {
     number: u64,
-    callback: Option<Arc<Callback<Happened>>>,
     group: Handle,
 }
 
@@ -65,18 +60,16 @@ fn table(of: &Counter) -> &Lock<Listeners> {
 
 /// Listen for `event` at `group` to be counted beyond `seen`: see [`ListenerGuard::poll`].
 pub(crate) fn wait(group: &'static Counter, event: Event, local: bool, seen: u64) -> ListenerGuard {
-    insert(group, Listener { event, local, seen, target: Target::Waker(None) }, None)
+    insert(group, Listener { event, local, seen, target: Target::Waker(None) })
 }
 
 /// From here on `function` is called for `event` in the subtree.
 pub(crate) fn call(group: &'static Counter, event: Event, function: Function<Happened>) -> ListenerGuard {
-    let callback = Callback::new(group, function);
-    let seen = events::read(group, event, false);
-    let target = Target::Callback(Arc::clone(&callback));
-    insert(group, Listener { event, local: false, seen, target }, Some(callback))
+    let target = Target::Callback(Callback::new(group, function));
+    insert(group, Listener { event, local: false, seen: events::read(group, event, false), target })
 }
 
-fn insert(group: &'static Counter, listener: Listener, callback: Option<Arc<Callback<Happened>>>) -> ListenerGuard {
+fn insert(group: &'static Counter, listener: Listener) -> ListenerGuard {
     let group = Handle::pin(group);
     let number = slow_path(|_, _| {
         let mut listeners = table(&group).lock();
@@ -87,7 +80,7 @@ fn insert(group: &'static Counter, listener: Listener, callback: Option<Arc<Call
         group.limits.watched.set(LISTENS);
         number
     });
-    ListenerGuard { number, callback, group }
+    ListenerGuard { number, group }
 }
 
 impl ListenerGuard {
@@ -115,9 +108,6 @@ impl Drop for ListenerGuard {
         if model_failed() {
             return;
         }
-        if let Some(callback) = &self.callback {
-            callback.calls.retire();
-        }
         let removed = slow_path(|_, _| {
             let mut listeners = table(&self.group).lock();
             let here = listeners.counters.get_mut(&self.group.key())?;
@@ -128,11 +118,10 @@ impl Drop for ListenerGuard {
             }
             removed
         });
-        if let Some(callback) = self.callback.take() {
-            callback.wait();
+        // Foreign code ends and is dropped: this thread holds no lock here.
+        if let Some(Listener { target: Target::Callback(callback), .. }) = removed {
+            callback.end();
         }
-        // Foreign code may be dropped with it: this thread holds no lock here.
-        drop(removed);
     }
 }
 
@@ -149,12 +138,11 @@ pub(crate) fn collect(level: &Counter, wakers: &mut Wakers, notifications: &mut 
         }
         match &mut listener.target {
             Target::Waker(waker) => wakers.extend(waker.take()),
-            Target::Callback(_) if context::telling() >= DEPTH_MAX => {}
+            Target::Callback(_) if context::listener_depth() >= DEPTH_MAX => {}
             Target::Callback(callback) => {
-                let times = count.wrapping_sub(listener.seen);
-                listener.seen = count;
-                let (callback, event) = (Arc::clone(callback), listener.event);
-                notifications.push(Notification { callback, event, count, times });
+                let times = count.wrapping_sub(std::mem::replace(&mut listener.seen, count));
+                let happened = Happened { group: callback.group.header, event: listener.event, count, times };
+                notifications.push(Notification { callback: Arc::clone(callback), happened });
             }
         }
     }

@@ -12,14 +12,12 @@
 //! `README.md` holds the protocol and its races; `admission/` conducts the attempt.
 
 pub(crate) mod callbacks;
-pub(crate) mod delay;
 pub(crate) mod delays;
 pub(crate) mod exhausted;
 pub(crate) mod high;
 pub(crate) mod line;
 pub(crate) mod listeners;
 pub(crate) mod observe;
-pub(crate) mod parking;
 pub(crate) mod policy;
 pub(crate) mod service;
 pub(crate) mod throttle;

@@ -2,8 +2,7 @@
 
 use crate::counter::object::Counter;
 use crate::hierarchy::group_object;
-use crate::state::cancel::OomPolicy;
-use crate::state::oom::{EXEMPT, OomMarks};
+use crate::state::oom::{EXEMPT, OomMarks, OomPolicy};
 
 pub(crate) fn marks(of: &Counter) -> &OomMarks {
     &group_object::of(of).oom

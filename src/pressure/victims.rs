@@ -23,11 +23,11 @@ use crate::pressure::policy::{is_spared, marks};
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::round::TIME_MAX;
 use crate::state::callback::{Callback, Function};
-use crate::state::cancel::Cancel;
 use crate::state::events::Event;
-use crate::state::oom::{Inner, Oom, Spared, TOGETHER, Victim, VictimName};
+use crate::state::oom::{Cancel, Oom, TOGETHER, Victim, VictimName};
 use crate::state::waiting::Decision;
 use crate::sync::lock::Lock;
+use crate::sync::stat_atomic::AtomicBool;
 use crate::sync::{Arc, Ordering, is_over, model_failed};
 use crate::thread::context;
 
@@ -44,8 +44,10 @@ impl Victim {
         self.levels[0]
     }
 
-    fn hits(&self, group: &Counter) -> bool {
-        hits(self.name(), &self.inner, group)
+    /// Whether `group` goes with the victim: it is below, it is not spared, and no hook of its own answers for it.
+    pub(crate) fn includes(&self, group: &Counter) -> bool {
+        let answers = |level: &&Counter| name(level) == self.name() || self.inner.contains(&name(level));
+        !is_spared(group) && group.path_to_root().find(answers).is_some_and(|level| name(level) == self.name())
     }
 
     /// More may come from it.
@@ -56,17 +58,17 @@ impl Victim {
 
 /// Groups that one charge has chosen or waited for already.
 #[derive(Default)]
-pub(crate) struct Excluded(SmallVec<[(VictimName, Spared); 4]>);
+pub(crate) struct Excluded(SmallVec<[Arc<Victim>; 4]>);
 
 impl Excluded {
     fn contains(&self, group: VictimName) -> bool {
-        self.0.iter().any(|(excluded, _)| *excluded == group)
+        self.0.iter().any(|excluded| excluded.name() == group)
     }
 
     /// A victim that another thread chose and then spared has been asked for nothing: this charge may choose it.
     fn forget_spared(&mut self) {
         // Relaxed: under the lock.
-        self.0.retain(|(_, spared)| !spared.load(Ordering::Relaxed));
+        self.0.retain(|victim| !victim.spared.load(Ordering::Relaxed));
     }
 }
 
@@ -81,15 +83,8 @@ pub(crate) enum Choice {
     /// A victim has given all it has, and the last of it may be on its way up to the domain: see [`settle`].
     Unsettled,
     /// Another thread has chosen one, and waits for it.
-    Awaited(Awaited),
+    Awaited(Arc<Victim>),
     Victim(Chosen),
-}
-
-/// A victim whose memory is to be waited for.
-#[derive(Clone, Copy)]
-pub(crate) struct Awaited {
-    victim: VictimName,
-    pub(crate) until: Instant,
 }
 
 /// A group to be cancelled, which is kept meanwhile.
@@ -100,9 +95,7 @@ pub(crate) struct Chosen {
     together: bool,
     wanted: u64,
     overrun: u64,
-    inner: Inner,
-    spared: Spared,
-    pub(crate) awaited: Awaited,
+    pub(crate) victim: Arc<Victim>,
 }
 
 /// A hook in the list. Dropped, it is removed.
@@ -114,9 +107,8 @@ impl Drop for HookGuard {
             return;
         }
         let HookGuard(hook) = self;
-        hook.calls.retire();
         slow_path(|_, _| table(hook.group.tree()).lock().hooks.retain(|other| !Arc::ptr_eq(other, hook)));
-        hook.wait();
+        hook.end();
     }
 }
 
@@ -160,14 +152,12 @@ pub(crate) fn choose(
         if oom.victims.iter().any(|victim| !victim.is_awaited() && victim.levels.contains(&name(domain))) {
             return Choice::Unsettled;
         }
-        for victim in &oom.victims {
-            let (name_of, until) = (victim.name(), victim.until);
-            if victim.levels.contains(&name(domain)) && !excluded.contains(name_of) {
-                excluded.0.push((name_of, Arc::clone(&victim.spared)));
-                let awaited = Awaited { victim: name_of, until };
-                let asks_itself = asker.is_some_and(|asker| victim.hits(asker));
-                return if asks_itself { Choice::Asker } else { Choice::Awaited(awaited) };
-            }
+        let is_here =
+            |victim: &&Arc<Victim>| victim.levels.contains(&name(domain)) && !excluded.contains(victim.name());
+        if let Some(victim) = oom.victims.iter().find(is_here) {
+            excluded.0.push(Arc::clone(victim));
+            let asks_itself = asker.is_some_and(|asker| victim.includes(asker));
+            return if asks_itself { Choice::Asker } else { Choice::Awaited(Arc::clone(victim)) };
         }
         // Under the lock: what a victim gave meanwhile is not asked of another one.
         if domain.room(domain.admits()) >= wanted.max(1) {
@@ -183,16 +173,16 @@ pub(crate) fn choose(
 /// Victims that have no more to give are forgotten, once what they gave has come.
 pub(crate) fn settle(tree: &Tree) {
     slow_path(|_, _| {
-        let is_done = |victim: &&Victim| !victim.is_awaited();
-        let done: Vec<VictimName> = table(tree).lock().victims.iter().filter(is_done).map(Victim::name).collect();
+        let is_done = |victim: &&Arc<Victim>| !victim.is_awaited();
+        let done: Vec<Arc<Victim>> = table(tree).lock().victims.iter().filter(is_done).cloned().collect();
         tree.wait_for_walks();
-        table(tree).lock().victims.retain(|victim| !done.contains(&victim.name()));
+        table(tree).lock().victims.retain(|victim| !done.iter().any(|done| done.name() == victim.name()));
     });
 }
 
 /// More may come from a victim.
-pub(crate) fn is_awaited(tree: &Tree, awaited: Awaited) -> bool {
-    let is_it = |victim: &Victim| victim.name() == awaited.victim && victim.is_awaited();
+pub(crate) fn is_awaited(tree: &Tree, awaited: &Victim) -> bool {
+    let is_it = |victim: &Arc<Victim>| victim.name() == awaited.name() && victim.is_awaited();
     slow_path(|_, _| table(tree).lock().victims.iter().any(is_it))
 }
 
@@ -203,7 +193,8 @@ impl Oom {
         let hooked = self.hooks.iter().map(|hook| hook.group.counter());
         let inside = hooked.filter(|group| is_below(group, domain) && !is_spared(group));
         let units = inside.map(|group| unit(group, domain)).filter(|unit| !excluded.contains(name(unit)));
-        let mut over: Vec<Candidate> = units.map(|unit| Candidate::new(unit, domain)).collect();
+        let candidate = |unit| Candidate { unit, overrun: overrun(unit, domain), below: 0 };
+        let mut over: Vec<Candidate> = units.map(candidate).collect();
         // By number, not by address: of two that are as far above their shares each run takes the same.
         over.sort_unstable_by_key(|candidate| candidate.unit.number);
         over.dedup_by_key(|candidate| candidate.unit.number);
@@ -236,22 +227,20 @@ impl Oom {
             inside && !is_spared(&hook.group)
         };
         let hooks = self.hooks.iter().filter(is_hit).cloned().collect();
-        let spared = Spared::default();
-        excluded.0.push((name(unit), Arc::clone(&spared)));
         let until = Instant::now() + group_tree::of(domain).pressure.oom_time.min(TIME_MAX);
         // What candidates below it hold they are asked for themselves.
         let share = unit.usage().saturating_sub(overrun.saturating_sub(below));
         let is_inner = |hook: &&Arc<Callback<Cancel>>| {
             !together && is_below(&hook.group, unit) && !ptr::eq(hook.group.counter(), unit)
         };
-        let inner: Inner = self.hooks.iter().filter(is_inner).map(|hook| name(&hook.group)).collect();
+        let inner = self.hooks.iter().filter(is_inner).map(|hook| name(&hook.group)).collect();
         let levels = unit.path_to_root().map(name).collect();
-        let victim = Victim { group: unit, levels, until, share, inner: inner.clone(), spared: Arc::clone(&spared) };
-        self.victims.push(victim);
-        let awaited = Awaited { victim: name(unit), until };
+        let victim = Arc::new(Victim { group: unit, levels, until, share, inner, spared: AtomicBool::new(false) });
+        excluded.0.push(Arc::clone(&victim));
+        self.victims.push(Arc::clone(&victim));
         // Its hook is in the list, and so keeps it meanwhile.
         let unit = Handle::pin(unit);
-        Chosen { unit, domain, hooks, together, wanted, overrun, inner, spared, awaited }
+        Chosen { unit, domain, hooks, together, wanted, overrun, victim }
     }
 }
 
@@ -263,23 +252,16 @@ struct Candidate {
     below: u64,
 }
 
-impl Candidate {
-    fn new(unit: &'static Counter, domain: &'static Counter) -> Self {
-        Candidate { unit, overrun: overrun(unit, domain), below: 0 }
-    }
-}
-
 // === Cancelling ===
 
 impl Chosen {
     /// The victim is not cancelled after all.
     pub(crate) fn spare(&self) {
-        let victim = name(&self.unit);
         slow_path(|_, _| {
             let mut oom = table(self.unit.tree()).lock();
             // Relaxed: under the lock.
-            self.spared.store(true, Ordering::Relaxed);
-            oom.victims.retain(|other| other.name() != victim);
+            self.victim.spared.store(true, Ordering::Relaxed);
+            oom.victims.retain(|other| other.name() != self.victim.name());
         });
     }
 
@@ -309,19 +291,8 @@ impl Chosen {
     /// No charge of the victim waits any longer, but those of groups that are spared.
     fn end_waits(&self) {
         let mut wakers = Wakers::default();
-        let is_hit = |group: &Counter| self.includes(group);
+        let is_hit = |group: &Counter| self.victim.includes(group);
         slow_path(|_, _| expel(self.unit.tree(), Decision::Cancelled, is_hit, &mut wakers));
         wakers.wake();
     }
-
-    /// Whether `group` is among those that are cancelled.
-    pub(crate) fn includes(&self, group: &Counter) -> bool {
-        hits(name(&self.unit), &self.inner, group)
-    }
-}
-
-/// Whether `group` goes with a victim: it is below, it is not spared, and no hook of its own answers for it.
-fn hits(victim: VictimName, inner: &Inner, group: &Counter) -> bool {
-    let answers = |level: &&Counter| name(level) == victim || inner.contains(&name(level));
-    !is_spared(group) && group.path_to_root().find(answers).is_some_and(|level| name(level) == victim)
 }

@@ -1,9 +1,11 @@
-//! Wakers that are due: collected under locks, woken without.
+//! Wakers that are due, which a thread collects under locks and wakes without; and the waker of a thread that sleeps.
 
-use std::task::Waker;
+use std::task::{Wake, Waker};
+use std::time::Instant;
 
 use smallvec::SmallVec;
 
+use crate::sync::{Arc, Thread, is_over, park, this_thread};
 use crate::thread::context;
 use crate::thread::foreign::Foreign;
 
@@ -24,4 +26,26 @@ impl Wakers {
             context::wake(|| drop(waker.spend(Waker::wake)));
         }
     }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Wakes this thread from [`park_until`].
+pub(crate) fn parked_waker() -> Waker {
+    Waker::from(Arc::new(Unpark(this_thread())))
+}
+
+/// Sleep until woken, or for no reason at all. False: time is over.
+pub(crate) fn park_until(until: Option<Instant>) -> bool {
+    if until.is_some_and(is_over) {
+        return false;
+    }
+    park(until.map(|until| until.saturating_duration_since(Instant::now())));
+    true
 }

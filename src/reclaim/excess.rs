@@ -7,38 +7,29 @@
 //!
 //! Edge: E23 (usage/mark).
 
-use crate::counter::marks;
 use std::ptr;
 
-use crate::counter::object::Counter;
+use crate::counter::marks;
+use crate::counter::object::{Counter, LimitWords};
 use crate::pool::NoMemory;
 use crate::reclaim::rings;
 use crate::state::reclaim::{NO_RING, RingReason};
-use crate::sync::{AtomicU64, Ordering, fence_after_exchange};
-
-/// The soft limit, above which usage is in excess. `u64::MAX`: there is none.
-fn soft(of: &Counter) -> &AtomicU64 {
-    &of.limits.soft
-}
-
-/// The mark: whether the group counts as in excess at the levels above. 0 or 1.
-fn mark(of: &Counter) -> &AtomicU64 {
-    &of.limits.in_excess
-}
+use crate::sync::{Ordering, fence_after_exchange};
 
 /// Corrects the mark, and the counts at the levels above. The caller keeps the counter.
 #[cold]
 pub(crate) fn cross(group: &Counter) {
+    let LimitWords { soft, in_excess: mark, .. } = &group.limits;
     let mut rings = rings::lock(group.tree());
     loop {
         // SeqCst (E23): after the mark of the turn before; pairs with the exchange in `marks::set_soft`.
-        let excess = group.usage() > soft(group).load(Ordering::SeqCst);
+        let excess = group.usage() > soft.load(Ordering::SeqCst);
         if excess == marks::is_in_excess(group) {
             return;
         }
         // SeqCst (E23): the mark, then usage again; pairs with the exchange on usage before `is_excess_wrong`. Either the
         // thread that changes usage sees the new mark, or this one sees the new usage.
-        mark(group).swap(u64::from(excess), Ordering::SeqCst);
+        mark.swap(u64::from(excess), Ordering::SeqCst);
         fence_after_exchange();
         rings.set_own(rings::number(group), RingReason::Excess, excess);
     }

@@ -8,23 +8,13 @@
 //!   charge again, at most 16 rounds ─> refuse
 //! ```
 //!
-//! | file | what it holds |
-//! |---|---|
-//! | `round` | a round: which groups are asked, for how much, what came of it |
-//! | `repeat` | round after round: how many, for how long |
-//! | `registrations`, `excess`, `effective` | what a round knows of groups: their reclaimers, their excess, their protection |
-//! | `rings` | which group has which ring |
-//! | `turns`, `protection` | the turns in the rings and the arithmetic of protection, without any group |
-//! | `report` | what a caller gets |
-//!
-//! `state::reclaim` has the rings and lists as data; `state::{reclaimer, reclaim_context, history}` what foreign code
-//! implements, what it is called with, and what is remembered of it.
+//! `round` asks groups, `repeat` asks for rounds; `registrations`, `excess` and `effective` say what a round knows of a
+//! group; `rings` and `turns` say whose turn it is. `state::{reclaim, reclaimer, reclaim_context}` has the data.
 //!
 //! The protocol and its races are in `README.md`.
 
 pub(crate) mod effective;
 pub(crate) mod excess;
-mod protection;
 pub(crate) mod registrations;
 pub(crate) mod repeat;
 pub(crate) mod report;

@@ -1,6 +1,6 @@
 //! Groups and their rings: which group has which ring, and the room for them.
 //!
-//! Which group stands in which ring, and whose turn it is: see `turns`.
+//! Which ring a group stands in, and when its turn comes: see `turns`.
 
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;

@@ -23,8 +23,7 @@ use crate::counter::protection::Protection;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::group_tree;
 use crate::hierarchy::{events, stats};
-use crate::reclaim::effective::views;
-use crate::reclaim::protection::unprotected;
+use crate::reclaim::effective::{unprotected, views};
 use crate::reclaim::registrations;
 use crate::reclaim::report::ReclaimReport;
 use crate::reclaim::rings;
@@ -32,9 +31,8 @@ use crate::reclaim::turns::{GroupTurn, WalkStep};
 use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
 use crate::state::events::Event;
-use crate::state::history::{History, Standing};
 use crate::state::reclaim::{ReclaimConfig, RingGroup, RingReason, Rings, WHOLE};
-use crate::state::reclaim_context::{ReclaimCause, ReclaimContext, ReclaimPass};
+use crate::state::reclaim_context::{History, ReclaimCause, ReclaimContext, ReclaimPass, Standing};
 use crate::state::reclaimer::Reclaimer;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering, is_over, pause};
@@ -226,10 +224,10 @@ impl Round<'_> {
                 return;
             }
         }
-        self.pass(ReclaimPass::Everyone);
+        self.pass(ReclaimPass::Unprotected);
         if self.came_to_nothing() && self.spared {
             self.last = true;
-            self.pass(ReclaimPass::Everyone);
+            self.pass(ReclaimPass::Unprotected);
         }
         if self.came_to_nothing() && self.others_came_to_nothing(before) && self.low_kept {
             self.pass(ReclaimPass::Low);
@@ -433,7 +431,7 @@ impl Round<'_> {
         };
         self.request.asked = true;
         let (usage, uncharged, promised) = (target.usage(), freed::uncharged(), reclaimer.history.promised());
-        let calls = reclaimer.calls_begun();
+        let calls = reclaimer.calls.begun();
         let claimed = reclaimer.call(want, &context);
         let seen = freed::uncharged_since(uncharged);
         let seen = seen.max(claimed.as_ref().map_or(0, |&claimed| claimed.min(usage.saturating_sub(target.usage()))));

@@ -1,4 +1,4 @@
-//! Whose turn it is: the rings of a tree as data, without the groups that stand in them.
+//! Which group's turn it is: the rings of a tree as numbers, without the groups that stand in them.
 //!
 //! Each group has three rings, one for each pass. One ring has the children in excess of their soft limit, or with such
 //! groups below them. Two rings have the children with reclaimers, or with reclaimers below them. A group in no ring is
@@ -36,14 +36,14 @@ pub(crate) trait RingMember: Copy {
 /// Which ring: one for each pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lane {
-    /// Groups in excess. What is below one of them stands in [`Everyone`](Self::Everyone).
+    /// Groups in excess. What is below one of them stands in [`Unprotected`](Self::Unprotected).
     Soft = 0,
-    Everyone = 1,
+    Unprotected = 1,
     Low = 2,
 }
 
 impl Lane {
-    const ALL: [Lane; 3] = [Lane::Soft, Lane::Everyone, Lane::Low];
+    const ALL: [Lane; 3] = [Lane::Soft, Lane::Unprotected, Lane::Low];
 
     /// Why groups stand in it.
     fn reason(self) -> RingReason {
@@ -52,11 +52,11 @@ impl Lane {
 
     /// The ring of the groups that a pass asks.
     fn of(pass: ReclaimPass) -> Lane {
-        if pass == ReclaimPass::Low { Lane::Low } else { Lane::Everyone }
+        if pass == ReclaimPass::Low { Lane::Low } else { Lane::Unprotected }
     }
 }
 
-/// What a round knows of a group whose turn it is.
+/// What a round knows of a group that has its turn.
 pub(crate) struct GroupTurn {
     pub(crate) pass: ReclaimPass,
     /// The ring of the group under pressure.
@@ -174,7 +174,7 @@ impl<M: RingMember> Rings<M> {
         }
     }
 
-    /// Whose turn it is below `top` in a pass: among the groups in excess and all that is below them, or among all with
+    /// The group below `top` that has its turn in a pass: among the groups in excess and all that is below them, or among all with
     /// reclaimers. The group that it returns counts as served, unless [`keep_turn`](Self::keep_turn) takes that back.
     pub(crate) fn next_turn(&mut self, top: u32, pass: ReclaimPass) -> WalkStep<M> {
         let (soft, asked) = (pass == ReclaimPass::Soft, Lane::of(pass));
@@ -364,7 +364,7 @@ mod tests {
     }
 
     fn visited(rings: &mut Rings<u64>) -> Option<u64> {
-        match rings.next_turn(0, ReclaimPass::Everyone) {
+        match rings.next_turn(0, ReclaimPass::Unprotected) {
             WalkStep::Visit(usage, _) => Some(usage),
             WalkStep::OnlyIdle | WalkStep::LapOver => None,
         }

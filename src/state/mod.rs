@@ -1,9 +1,7 @@
 //! What each policy keeps for a counter, a group or a tree: one leaf file for each, without the policy's algorithm.
 
 pub(crate) mod callback;
-pub(crate) mod cancel;
 pub(crate) mod events;
-pub(crate) mod history;
 pub(crate) mod limits;
 pub(crate) mod listeners;
 pub(crate) mod name;

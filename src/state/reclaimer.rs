@@ -2,8 +2,7 @@
 //!
 //! Where a registration is dropped, a call under way is waited for, and none begins: see `thread::foreign`.
 
-use crate::state::history::History;
-use crate::state::reclaim_context::ReclaimContext;
+use crate::state::reclaim_context::{History, ReclaimContext};
 use crate::sync::Arc;
 use crate::sync::stat_atomic::AtomicU32;
 use crate::thread::foreign::{Calls, Foreign, Panicked};
@@ -108,7 +107,7 @@ pub(crate) struct Reclaimer {
     pub(crate) priority: Priority,
     /// The list that it is in: the number of a ring. Written under the lock of the lists.
     pub(crate) home: AtomicU32,
-    calls: Calls,
+    pub(crate) calls: Calls,
     pub(crate) history: Arc<History>,
 }
 
@@ -121,16 +120,6 @@ impl Reclaimer {
             calls: Calls::new(),
             history: Arc::new(History::new()),
         })
-    }
-
-    /// No call begins from here on.
-    pub(crate) fn retire(&self) {
-        self.calls.retire();
-    }
-
-    /// Waits until no call is under way. After [`retire`](Self::retire).
-    pub(crate) fn wait(&self) {
-        self.calls.wait();
     }
 
     /// Drops the foreign code. `Err`: it panicked.
@@ -150,12 +139,7 @@ impl Reclaimer {
         self.code.call(|code| code.reclaim(want, context))
     }
 
-    /// Calls that are under way, and calls that ever began: for [`was_contended`](Self::was_contended).
-    pub(crate) fn calls_begun(&self) -> (u64, u32) {
-        self.calls.begun()
-    }
-
-    /// Another thread was in it during the caller's one call since `before`.
+    /// Another thread was in it during the caller's one call since [`begun`](Calls::begun) returned `before`.
     pub(crate) fn was_contended(&self, before: (u64, u32)) -> bool {
         before.0 > 0 || self.calls.begun().1.wrapping_sub(before.1) > 1
     }

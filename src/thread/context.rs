@@ -20,7 +20,7 @@ struct Notes {
     /// Units that an allocator inside a slow path has charged above a high: the delay is that of the outer charge.
     nested_over_high: Cell<u64>,
     /// Depth of listeners and of wakers on this thread's stack.
-    telling: Cell<u32>,
+    foreign_depth: Cell<u32>,
 }
 
 impl Notes {
@@ -29,7 +29,7 @@ impl Notes {
             hook: Cell::new(false),
             ticket: Cell::new(NEWCOMER),
             nested_over_high: Cell::new(0),
-            telling: Cell::new(0),
+            foreign_depth: Cell::new(0),
         }
     }
 }
@@ -90,26 +90,26 @@ pub(crate) fn take_nested_over_high() -> u64 {
 }
 
 /// Returns the number of listeners on this thread's stack.
-pub(crate) fn telling() -> u32 {
-    with_notes(|notes| notes.telling.get()) & (WAKES - 1)
+pub(crate) fn listener_depth() -> u32 {
+    with_notes(|notes| notes.foreign_depth.get()) & (WAKES - 1)
 }
 
 /// Whether this thread is inside a listener, a waker, a reclaimer or a hook. There it does not wait for calls to end.
 pub(crate) fn in_foreign() -> bool {
-    in_reclaim() || with_notes(|notes| notes.telling.get()) > 0
+    in_reclaim() || with_notes(|notes| notes.foreign_depth.get()) > 0
 }
 
 /// Runs a waker. A panic leaves the waker, too.
 pub(crate) fn wake(waker: impl FnOnce()) {
-    as_telling(WAKES, waker);
+    at_depth(WAKES, waker);
 }
 
 /// Runs foreign code as a listener. A panic leaves the listener, too.
-pub(crate) fn tell(listener: impl FnOnce()) {
-    as_telling(1, listener);
+pub(crate) fn in_listener(listener: impl FnOnce()) {
+    at_depth(1, listener);
 }
 
-fn as_telling(depth: u32, foreign: impl FnOnce()) {
+fn at_depth(depth: u32, foreign: impl FnOnce()) {
     struct Leave<'a>(&'a Cell<u32>, u32);
     impl Drop for Leave<'_> {
         fn drop(&mut self) {
@@ -117,9 +117,9 @@ fn as_telling(depth: u32, foreign: impl FnOnce()) {
         }
     }
     with_notes(|notes| {
-        let telling = &notes.telling;
-        telling.set(telling.get() + depth);
-        let _leave = Leave(telling, depth);
+        let now = &notes.foreign_depth;
+        now.set(now.get() + depth);
+        let _leave = Leave(now, depth);
         foreign();
     });
 }
@@ -136,7 +136,7 @@ mod tests {
             assert!(in_foreign());
             panic!("on purpose");
         };
-        let runs: [fn(&dyn Fn()); 2] = [|foreign| wake(foreign), |foreign| tell(foreign)];
+        let runs: [fn(&dyn Fn()); 2] = [|foreign| wake(foreign), |foreign| in_listener(foreign)];
         for run in runs {
             catch_unwind(AssertUnwindSafe(|| run(&foreign))).expect_err("it panics");
             assert!(!in_foreign());

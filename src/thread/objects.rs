@@ -71,6 +71,6 @@ mod told {
 
     /// Whatever a subscriber does, the caller goes on.
     fn foreign(work: impl FnOnce()) {
-        context::tell(|| drop(contain(work)));
+        context::in_listener(|| drop(contain(work)));
     }
 }

@@ -50,7 +50,7 @@ fn excess_above_the_target(builder: RuntimeBuilder) {
     assert!(a.is_in_excess() && !b.is_in_excess());
     let report = b.reclaim(20 * MIB).expect("not inside a reclaimer");
     assert_eq!((report.freed, report.soft_visited), (20 * MIB, 0), "{report:?}");
-    assert_eq!(log.in_pass(ReclaimPass::Everyone).len(), log.len());
+    assert_eq!(log.in_pass(ReclaimPass::Unprotected).len(), log.len());
     assert_eq!(log.order().len(), 2, "both gave");
     assert_groups_sound(&runtime);
 }
@@ -122,7 +122,7 @@ fn s096_idle_groups_are_not_visited() {
     assert_groups_sound(&runtime);
 }
 
-/// Nobody is in excess: nobody is visited for it, and everyone is asked in the same call; the same where those in
+/// Nobody is in excess: nobody is visited for it, and unprotected is asked in the same call; the same where those in
 /// excess give nothing.
 fn nobody_in_excess(builder: RuntimeBuilder) {
     let runtime = builder.build().expect("a configuration");
@@ -131,15 +131,15 @@ fn nobody_in_excess(builder: RuntimeBuilder) {
     let _caches = groups.each_ref().map(|group| Cache::of(group, 20 * MIB, &log));
     let report = root.reclaim(10 * MIB).expect("not inside a reclaimer");
     assert_eq!((report.freed, report.soft_visited), (10 * MIB, 0), "{report:?}");
-    assert_eq!(log.in_pass(ReclaimPass::Everyone).len(), log.take().len());
-    // One in excess that gives nothing: everyone is asked in the same call.
+    assert_eq!(log.in_pass(ReclaimPass::Unprotected).len(), log.take().len());
+    // One in excess that gives nothing: unprotected is asked in the same call.
     let stubborn = create(&root, "stubborn", soft(0));
     let held = stubborn.try_charge(MIB).expect("unlimited");
     let _registered = [Cache::of(&stubborn, 0, &log), Cache::of(&create(&stubborn, "below", none()), 0, &log)];
     let report = root.reclaim(10 * MIB).expect("not inside a reclaimer");
     assert_eq!(report.freed, 10 * MIB);
-    let everyone: u64 = log.in_pass(ReclaimPass::Everyone).iter().map(|asked| asked.freed).sum();
-    assert_eq!(everyone, 10 * MIB);
+    let unprotected: u64 = log.in_pass(ReclaimPass::Unprotected).iter().map(|asked| asked.freed).sum();
+    assert_eq!(unprotected, 10 * MIB);
     drop(held);
     assert_groups_sound(&runtime);
 }

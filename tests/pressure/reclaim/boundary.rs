@@ -93,7 +93,7 @@ fn excess_counts_up_to_the_target() {
         let _caches = Cache::of(&leaf, 20 * MIB, &log);
         assert!(above.is_in_excess());
         drop(charge(&target, MIB));
-        assert!(log.take().iter().all(|asked| asked.pass == ReclaimPass::Everyone));
+        assert!(log.take().iter().all(|asked| asked.pass == ReclaimPass::Unprotected));
         target.set_soft(Limit::Bytes(MIB)).expect("a number");
         drop(charge(&target, 2 * MIB));
         let asked = log.take();

@@ -52,7 +52,7 @@ fn in_the_order_of_any_reclaim() {
         let _caches = groups.each_ref().map(|group| Cache::of(group, 8 * MIB, &log));
         let steps = [
             (28, [4, 8, 8, 8], ReclaimPass::Soft),
-            (20, [0, 4, 8, 8], ReclaimPass::Everyone),
+            (20, [0, 4, 8, 8], ReclaimPass::Unprotected),
             (12, [0, 0, 4, 8], ReclaimPass::Low),
         ];
         for (max, left, pass) in steps {

@@ -38,7 +38,7 @@ fn soft_then_everyone_then_low_and_min_never() {
             for asked in log.take() {
                 let pass = match asked.group.as_str() {
                     "/top/over" => ReclaimPass::Soft,
-                    "/top/plain" => ReclaimPass::Everyone,
+                    "/top/plain" => ReclaimPass::Unprotected,
                     _ => ReclaimPass::Low,
                 };
                 assert_eq!(asked.pass, pass, "{asked:?}");

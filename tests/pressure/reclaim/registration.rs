@@ -341,6 +341,6 @@ fn they_come_and_go_under_the_walk() {
         }
         stop.store(true, Ordering::SeqCst);
     });
-    assert!(log.in_pass(ReclaimPass::Everyone).len() == log.len());
+    assert!(log.in_pass(ReclaimPass::Unprotected).len() == log.len());
     assert_empty(&runtime);
 }
