@@ -19,7 +19,7 @@ use crate::sync::{Ordering, fence_after_exchange};
 /// Corrects the mark, and the counts at the levels above. The caller keeps the counter.
 #[cold]
 pub(crate) fn cross(group: &Counter) {
-    let LimitWords { soft, in_excess: mark, .. } = &group.limits;
+    let LimitWords { soft, in_excess, .. } = &group.limits;
     let mut rings = rings::lock(group.tree());
     loop {
         // SeqCst (E23): after the mark of the turn before; pairs with the exchange in `marks::set_soft`.
@@ -29,7 +29,7 @@ pub(crate) fn cross(group: &Counter) {
         }
         // SeqCst (E23): the mark, then usage again; pairs with the exchange on usage before `is_excess_wrong`. Either the
         // thread that changes usage sees the new mark, or this one sees the new usage.
-        mark.swap(u64::from(excess), Ordering::SeqCst);
+        in_excess.swap(u64::from(excess), Ordering::SeqCst);
         fence_after_exchange();
         rings.set_own(rings::number(group), RingReason::Excess, excess);
     }
