@@ -49,13 +49,20 @@ impl Charge {
         Charge { header, bytes }
     }
 
+    /// Charges as [`Group::try_charge`] does.
+    #[inline(always)]
+    pub(super) fn attempt(header: &'static Header, bytes: u64) -> Result<Charge, ChargeError> {
+        match header.consume_open(bytes) {
+            Consume::Hit => {}
+            missed => try_charge_slow(header, bytes, missed)?,
+        }
+        Ok(Charge::new(header, bytes))
+    }
+
     /// Charges whatever the limits say.
     #[inline]
-    pub(crate) fn by_force(header: &'static Header, bytes: u64) -> Self {
-        let charged = match header.consume(bytes) {
-            Consume::Hit => bytes,
-            missed => header.counter().force_slow(bytes, missed),
-        };
+    pub(super) fn by_force(header: &'static Header, bytes: u64) -> Self {
+        let charged = force(header, bytes);
         if charged == 0 {
             hold(header.counter());
         }
@@ -103,11 +110,7 @@ impl Charge {
     /// ```
     #[inline]
     pub fn grow(&mut self, bytes: u64) {
-        let charged = match self.header.consume(bytes) {
-            Consume::Hit => bytes,
-            missed => self.header.counter().force_slow(bytes, missed),
-        };
-        self.grown(charged);
+        self.grown(force(self.header, bytes));
     }
 
     /// Charges `bytes` more, as [`Group::try_charge`] does. It may block: in async code [`merge`](Self::merge) what
@@ -349,11 +352,7 @@ impl Group {
     /// ```
     #[inline]
     pub fn try_charge(&self, bytes: u64) -> Result<Charge, ChargeError> {
-        match self.header.consume_open(bytes) {
-            Consume::Hit => {}
-            missed => try_charge_slow(self.header, bytes, missed)?,
-        }
-        Ok(Charge::new(self.header, bytes))
+        Charge::attempt(self.header, bytes)
     }
 
     /// Charges `bytes` here and at all ancestors, whatever the limits say. It also charges a group that is offline. Use
@@ -378,7 +377,7 @@ impl Group {
 /// Makes a charge that did not hit, and sleeps where it is above a high. A charge of 0 bytes takes a handle.
 #[cold]
 #[inline(never)]
-pub(super) fn try_charge_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
+fn try_charge_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
     let charged = charge_undelayed(header, bytes, missed, WaitFor::Others)?;
     // The charge keeps the group.
     throttle::sleep_after(header.counter(), charged);
@@ -408,6 +407,15 @@ fn hold(counter: &'static Counter) {
 #[inline]
 fn release(counter: &'static Counter) {
     drop(Handle::adopt(counter));
+}
+
+/// Charges whatever the limits say. Returns the bytes charged.
+#[inline(always)]
+fn force(header: &Header, bytes: u64) -> u64 {
+    match header.consume(bytes) {
+        Consume::Hit => bytes,
+        missed => header.counter().force_slow(bytes, missed),
+    }
 }
 
 #[inline(always)]

@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use super::charge::{Charge, try_charge_slow};
+use super::charge::Charge;
 use super::error::{ChargeError, LimitError};
 use super::events::Events;
 use super::handle::Group;
@@ -15,7 +15,7 @@ use crate::hierarchy::group_tree;
 use crate::hierarchy::limits;
 use crate::page_counter::PeakWindow;
 use crate::state::limits::LimitKind;
-use crate::thread::slot::Consume;
+use crate::thread::directory::Header;
 use crate::units::Limit;
 
 /// A set of up to this many counters needs no allocation.
@@ -121,12 +121,7 @@ impl Group {
     pub fn try_charge_set(&self, amounts: &[(Counter, u64)]) -> Result<ChargeSet, ChargeError> {
         let mut charges = SmallVec::with_capacity(amounts.len());
         for &(counter, bytes) in amounts.iter().rev() {
-            let header = self.counter(counter)?.counter.header;
-            match header.consume_open(bytes) {
-                Consume::Hit => {}
-                missed => try_charge_slow(header, bytes, missed)?,
-            }
-            charges.push((counter, Charge::new(header, bytes)));
+            charges.push((counter, Charge::attempt(self.counter(counter)?.counter.header, bytes)?));
         }
         charges.reverse();
         Ok(ChargeSet(charges))
@@ -156,18 +151,16 @@ impl Group {
 
     /// [`try_charge`](Self::try_charge) on the counter of that number. The caller knows that the group has it.
     pub(crate) fn try_charge_number(&self, counter: usize, bytes: u64) -> Result<Charge, ChargeError> {
-        let counter = self.first().group().nth(counter).unwrap_or(self.first());
-        match counter.header.consume_open(bytes) {
-            Consume::Hit => {}
-            missed => try_charge_slow(counter.header, bytes, missed)?,
-        }
-        Ok(Charge::new(counter.header, bytes))
+        Charge::attempt(self.header_of(counter), bytes)
     }
 
     /// [`charge`](Self::charge) on the counter of that number. The caller knows that the group has it.
     pub(crate) fn charge_number(&self, counter: usize, bytes: u64) -> Charge {
-        let counter = self.first().group().nth(counter).unwrap_or(self.first());
-        Charge::by_force(counter.header, bytes)
+        Charge::by_force(self.header_of(counter), bytes)
+    }
+
+    fn header_of(&self, counter: usize) -> &'static Header {
+        self.first().group().nth(counter).map_or(self.header, |counter| counter.header)
     }
 
     pub(crate) fn memory(&self) -> GroupCounter<'_> {

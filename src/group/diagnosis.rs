@@ -161,15 +161,33 @@ impl Row {
     }
 }
 
-fn limit(bytes: u64) -> String {
+pub(crate) fn limit(bytes: u64) -> String {
     if bytes == u64::MAX { Limit::Max.to_string() } else { Bytes(bytes).to_string() }
+}
+
+/// `max 1 MiB`, and `max` where there is none.
+pub(super) fn max_of(bytes: u64) -> String {
+    if bytes == u64::MAX { limit(bytes) } else { format!("max {}", limit(bytes)) }
+}
+
+/// Writes a table: paths to the left, figures to the right.
+pub(crate) fn write_columns(f: &mut fmt::Formatter<'_>, lines: &[Vec<String>]) -> fmt::Result {
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
+    for line in lines {
+        write!(f, "{:width$}", line[0], width = widths[0])?;
+        for (figure, width) in line.iter().zip(&widths).skip(1) {
+            write!(f, "  {figure:>width$}")?;
+        }
+        writeln!(f)?;
+    }
+    Ok(())
 }
 
 impl fmt::Display for Diagnosis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Row { path, usage, max, waiting, first, .. } = &self.own;
-        let most = if *max == u64::MAX { Limit::Max.to_string() } else { format!("max {}", Bytes(*max)) };
-        write!(f, "{path}: {} of {most}, {waiting} waiting", Bytes(*usage))?;
+        write!(f, "{path}: {} of {}, {waiting} waiting", Bytes(*usage), max_of(*max))?;
         if *waiting > 0 {
             write!(f, ", the first for {}", Bytes(*first))?;
         }
@@ -179,15 +197,7 @@ impl fmt::Display for Diagnosis {
         let head = ["path", "usage", "max", "high", "waiting"].into_iter().chain(SHOWN.map(Event::name));
         let lines: Vec<Vec<String>> =
             std::iter::once(head.map(str::to_string).collect()).chain(shown.iter().map(|row| row.cells())).collect();
-        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
-        for line in &lines {
-            write!(f, "{:width$}", line[0], width = widths[0])?;
-            for (figure, width) in line.iter().zip(&widths).skip(1) {
-                write!(f, "  {figure:>width$}")?;
-            }
-            writeln!(f)?;
-        }
+        write_columns(f, &lines)?;
         match (self.rows.len() + 1).saturating_sub(shown.len()) {
             0 => Ok(()),
             more => writeln!(f, "and {more} groups that hold less or nothing"),

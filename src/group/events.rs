@@ -61,9 +61,8 @@ impl Events {
     /// between the reading and the wait. A group that goes offline wakes no listener. The call takes one lock.
     ///
     /// ```
-    /// use memcg::{Event, Limit, Runtime};
-    /// use std::time::Duration;
-    ///
+    /// # use memcg::{Event, Limit, Runtime};
+    /// # use std::time::Duration;
     /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
     /// let root = runtime.root();
     /// let events = root.events();
@@ -87,11 +86,10 @@ impl Events {
     /// needs no async runtime, and dropping it ends the wait.
     ///
     /// ```
-    /// use memcg::{Event, Limit, Runtime};
-    /// use std::future::Future;
-    /// use std::pin::pin;
-    /// use std::task::{Context, Poll, Waker};
-    ///
+    /// # use memcg::{Event, Limit, Runtime};
+    /// # use std::future::Future;
+    /// # use std::pin::pin;
+    /// # use std::task::{Context, Poll, Waker};
     /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
     /// let root = runtime.root();
     /// let mut refused = pin!(root.events().changed(Event::Oom));
@@ -210,10 +208,9 @@ impl Group {
     /// also a panic in the listener's drop.
     ///
     /// ```
-    /// use memcg::{Event, Limit, Runtime};
-    /// use std::sync::Arc;
-    /// use std::sync::atomic::{AtomicU64, Ordering};
-    ///
+    /// # use memcg::{Event, Limit, Runtime};
+    /// # use std::sync::Arc;
+    /// # use std::sync::atomic::{AtomicU64, Ordering};
     /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
     /// let root = runtime.root();
     /// let refused = Arc::new(AtomicU64::new(0));

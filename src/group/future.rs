@@ -50,11 +50,10 @@ impl ChargeFuture {
     /// has a timer of its own, and asks [`Group::high_delay`] how long to wait, before this charge or after it.
     ///
     /// ```
-    /// use memcg::{Limit, Limits, Runtime};
-    /// use std::future::Future;
-    /// use std::pin::pin;
-    /// use std::task::{Context, Poll, Waker};
-    ///
+    /// # use memcg::{Limit, Limits, Runtime};
+    /// # use std::future::Future;
+    /// # use std::pin::pin;
+    /// # use std::task::{Context, Poll, Waker};
     /// let runtime = Runtime::builder().build()?;
     /// let limits = Limits::new().high(Limit::Bytes(1 << 20)).max(Limit::Bytes(4 << 20));
     /// let acme = runtime.root().create("acme", limits)?;

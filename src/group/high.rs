@@ -32,8 +32,7 @@ impl Group {
     /// As [`set_max`](Self::set_max).
     ///
     /// ```
-    /// use memcg::{Event, Limit, Runtime};
-    ///
+    /// # use memcg::{Event, Limit, Runtime};
     /// let runtime = Runtime::builder().build()?;
     /// let root = runtime.root();
     /// let _held = root.try_charge(1 << 20)?;
@@ -65,8 +64,7 @@ impl Group {
     /// Source: `calculate_high_delay` in `mm/memcontrol.c`.
     ///
     /// ```
-    /// use memcg::{Limit, Runtime};
-    ///
+    /// # use memcg::{Limit, Runtime};
     /// let runtime = Runtime::builder().build()?;
     /// let root = runtime.root();
     /// root.set_high(Limit::Bytes(100 << 20))?;
@@ -94,8 +92,7 @@ impl Group {
     /// again later, or wait with [`charge_async`](Self::charge_async).
     ///
     /// ```
-    /// use memcg::{Limit, Runtime};
-    ///
+    /// # use memcg::{Limit, Runtime};
     /// let runtime = Runtime::builder().build()?;
     /// let root = runtime.root();
     /// root.set_high(Limit::Bytes(1 << 20))?;

@@ -42,8 +42,7 @@ impl Limits {
     /// Sets the bytes that reclaim never touches.
     ///
     /// ```
-    /// use memcg::{Limit, Limits};
-    ///
+    /// # use memcg::{Limit, Limits};
     /// assert_eq!(Limits::new().min(Limit::Bytes(4096)).min, Some(Limit::Bytes(4096)));
     /// ```
     #[must_use]
@@ -55,8 +54,7 @@ impl Limits {
     /// Sets the bytes that reclaim touches last.
     ///
     /// ```
-    /// use memcg::{Limit, Limits};
-    ///
+    /// # use memcg::{Limit, Limits};
     /// assert_eq!(Limits::new().low("10%".parse()?).low, Some("10%".parse()?));
     /// # Ok::<(), memcg::ParseLimitError>(())
     /// ```
@@ -69,8 +67,7 @@ impl Limits {
     /// Sets the usage above which charges are slowed down, never refused.
     ///
     /// ```
-    /// use memcg::{Limit, Limits, Runtime};
-    ///
+    /// # use memcg::{Limit, Limits, Runtime};
     /// let runtime = Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().high(Limit::Bytes(1 << 20)))?;
     /// assert_eq!(acme.high(), 1 << 20);
@@ -85,8 +82,7 @@ impl Limits {
     /// Sets the most bytes that charges may bring usage to.
     ///
     /// ```
-    /// use memcg::{Limit, Limits, Runtime};
-    ///
+    /// # use memcg::{Limit, Limits, Runtime};
     /// let runtime = Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(100)))?;
     /// assert!(acme.try_charge(101).is_err());
@@ -102,8 +98,7 @@ impl Limits {
     /// anything.
     ///
     /// ```
-    /// use memcg::{Limit, Limits};
-    ///
+    /// # use memcg::{Limit, Limits};
     /// assert_eq!(Limits::new().soft(Limit::Max).soft, Some(Limit::Max));
     /// ```
     #[must_use]

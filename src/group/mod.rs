@@ -5,7 +5,7 @@
 
 mod charge;
 mod counters;
-mod diagnosis;
+pub(crate) mod diagnosis;
 mod error;
 mod events;
 mod future;

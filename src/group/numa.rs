@@ -162,8 +162,7 @@ impl Group {
     /// accounting" (Ghiti, 2026, patch 5).
     ///
     /// ```
-    /// use memcg::{NodeId, Placement, Stat};
-    ///
+    /// # use memcg::{NodeId, Placement, Stat};
     /// let runtime = memcg::Runtime::builder().build()?;
     /// let _kmem = runtime.root().precharge(64)?.account(&Placement::on(NodeId::new(0), 64));
     /// assert_eq!(runtime.root().numa_stat(Stat::KERNEL).get(NodeId::new(0)), 64);

@@ -18,8 +18,7 @@ impl Group {
     /// for it. The call takes the tree's lock and looks at all groups below.
     ///
     /// ```
-    /// use memcg::{Event, Limit, Limits, Runtime};
-    ///
+    /// # use memcg::{Event, Limit, Limits, Runtime};
     /// let runtime = Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(100)))?;
     /// acme.set_observe_only(true);

@@ -37,8 +37,7 @@ impl Group {
     /// [`LimitError::NoLimitedAncestor`] for a percentage where no ancestor has a max. The old max holds.
     ///
     /// ```
-    /// use memcg::{Limit, Limits, Runtime};
-    ///
+    /// # use memcg::{Limit, Limits, Runtime};
     /// let runtime = Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new())?;
     /// let held = acme.try_charge(60)?;
@@ -137,8 +136,7 @@ impl Group {
     /// Returns the limits as they were set, percentages as percentages.
     ///
     /// ```
-    /// use memcg::{Limit, Limits, Runtime};
-    ///
+    /// # use memcg::{Limit, Limits, Runtime};
     /// let runtime = Runtime::builder().max(Limit::Bytes(1_000)).build()?;
     /// let acme = runtime.root().create("acme", Limits::new().max("25%".parse()?))?;
     /// assert_eq!(acme.limits().max, Some("25%".parse()?));

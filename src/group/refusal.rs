@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use super::diagnosis::{Holders, holders};
+use super::diagnosis::{Holders, holders, max_of};
 use super::handle::Group;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::group_tree;
 use crate::pressure::line;
-use crate::units::{Bytes, Limit};
+use crate::units::Bytes;
 
 /// A charge that did not fit below a max.
 ///
@@ -213,7 +213,7 @@ impl fmt::Display for Refusal {
         if let Some(counter) = self.counter() {
             write!(f, " of {counter}")?;
         }
-        let max = if *max == u64::MAX { Limit::Max.to_string() } else { format!("max {}", Bytes(*max)) };
+        let max = max_of(*max);
         write!(f, " for {}: {usage} live of {max}, at most {stocked} stocked", requester.path())?;
         if *reserve > 0 {
             write!(f, ", {} kept for reclaim", Bytes(*reserve))?;

@@ -20,8 +20,7 @@ impl Group {
     /// Source: `mod_memcg_state` and `memcg_rstat_updated` in `mm/memcontrol.c`.
     ///
     /// ```
-    /// use memcg::{Limits, Stat};
-    ///
+    /// # use memcg::{Limits, Stat};
     /// let runtime = memcg::Runtime::builder().build()?;
     /// let query = runtime.root().create("q17", Limits::new())?;
     /// query.stat_add(Stat::ANON, 65_536);

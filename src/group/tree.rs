@@ -6,12 +6,10 @@ use super::limits::Limits;
 use crate::counter::links::HasChildren;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::slow_path;
-use crate::hierarchy::limits;
-use crate::hierarchy::limits::NoLimitedAncestor;
+use crate::hierarchy::limits::{self, NoLimitedAncestor};
 use crate::hierarchy::names;
 use crate::hierarchy::stats;
-use crate::lifecycle::create;
-use crate::lifecycle::create::NotCreated;
+use crate::lifecycle::create::{self, NotCreated};
 use crate::lifecycle::offline;
 use crate::lifecycle::own_bytes;
 use crate::stat::visits::Unlist;
@@ -41,8 +39,7 @@ impl Group {
     /// system gives no memory, or a limit does not hold. Then nothing is created.
     ///
     /// ```
-    /// use memcg::{Limits, Runtime};
-    ///
+    /// # use memcg::{Limits, Runtime};
     /// let runtime = Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().max("512MiB".parse()?))?;
     /// let query = acme.create("q17", Limits::new().max("25%".parse()?))?;

@@ -38,9 +38,8 @@ impl Group {
     /// chosen to give its memory back. [`ChargeError::InReclaim`] at once inside a reclaimer.
     ///
     /// ```
-    /// use memcg::{ChargeError, Limit, Runtime};
-    /// use std::time::Duration;
-    ///
+    /// # use memcg::{ChargeError, Limit, Runtime};
+    /// # use std::time::Duration;
     /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
     /// let root = runtime.root();
     /// let held = root.try_charge(80)?;
@@ -74,8 +73,7 @@ impl Group {
     /// `Overcharge` only [`ChargeError::Offline`].
     ///
     /// ```
-    /// use memcg::{Limit, OnExhausted, Runtime};
-    ///
+    /// # use memcg::{Limit, OnExhausted, Runtime};
     /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
     /// let root = runtime.root();
     /// let _held = root.charge_with(130, "overcharge".parse()?)?;
@@ -131,11 +129,10 @@ impl Group {
     /// As [`charge_timeout`](Self::charge_timeout), without [`ChargeError::TimedOut`].
     ///
     /// ```
-    /// use memcg::{Limit, Runtime};
-    /// use std::future::Future;
-    /// use std::pin::pin;
-    /// use std::task::{Context, Poll, Waker};
-    ///
+    /// # use memcg::{Limit, Runtime};
+    /// # use std::future::Future;
+    /// # use std::pin::pin;
+    /// # use std::task::{Context, Poll, Waker};
     /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
     /// let root = runtime.root();
     /// let held = root.try_charge(80)?;

@@ -10,8 +10,7 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::stats;
-use super::stats::Addition;
+use super::stats::{self, Addition};
 use crate::counter::object::Counter;
 use crate::counter::slow_path::slow_path;
 use crate::stat::Stat;

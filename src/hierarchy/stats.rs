@@ -15,8 +15,7 @@ use crate::sync::barrier::BarrierState;
 use crate::thread::block::Block;
 use crate::thread::cells::{Added, CellsRow, ThreadStats};
 use crate::thread::directory::Header;
-use crate::thread::local;
-use crate::thread::local::{Local, with_local};
+use crate::thread::local::{self, Local, with_local};
 
 // === Where they are ===
 

@@ -1,16 +1,12 @@
 //! `PageCounter`: the handle that users hold.
 
-use crate::counter::at_limit;
-use crate::counter::marks;
 use std::fmt;
 
-use crate::counter::config::USAGE_MAX;
-use crate::counter::config::{BATCH_MAX, CounterConfig};
-use crate::counter::join;
+use crate::counter::config::{BATCH_MAX, CounterConfig, USAGE_MAX};
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
-use crate::counter::retire;
 use crate::counter::slow_path::slow_path;
+use crate::counter::{at_limit, join, marks, retire};
 use crate::error::{Busy, CounterId, Refused};
 use crate::sync::{Arc, model_failed};
 use crate::thread::directory::Header;
@@ -81,8 +77,7 @@ impl PageCounter {
     /// The default max: no limit but the ancestors'.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().max(10));
     /// let job = machine.child();
     /// assert_eq!(job.max(), PageCounter::UNLIMITED);
@@ -94,8 +89,7 @@ impl PageCounter {
     /// charges are clamped there and counted in [`Counts::overflows`].
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let counter = PageCounter::root(CounterConfig::new());
     /// counter.try_charge(PageCounter::USAGE_MAX)?;
     /// assert_eq!(counter.try_charge(1).unwrap_err().max, PageCounter::UNLIMITED);
@@ -106,14 +100,13 @@ impl PageCounter {
     /// Creates a counter without a parent, the root of a new tree. A root has no stock as long as it has children.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().max(8_192));
     /// assert_eq!(machine.parent(), None);
     /// assert_eq!(machine.max(), 8_192);
     /// ```
     pub fn root(config: CounterConfig) -> PageCounter {
-        slow_path(|_, _| PageCounter::keep_root(join::root(&join::bare_tree(config.clone()), &config, true)))
+        slow_path(|_, _| PageCounter::keep(join::root(&join::bare_tree(config.clone()), &config, true), None))
     }
 
     /// Creates a counter below this one, with the batch of this one and without limits.
@@ -122,8 +115,7 @@ impl PageCounter {
     /// allocates a few cache lines.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
     /// let (web, import) = (machine.child(), machine.child());
     /// web.charge(3);
@@ -146,8 +138,7 @@ impl PageCounter {
     /// Returns the parent, if there is one.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new());
     /// let job = machine.child();
     /// assert_eq!(job.parent().as_ref(), Some(&machine));
@@ -160,18 +151,13 @@ impl PageCounter {
     /// Returns the counter's name in errors and verdicts.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().max(10));
     /// let refused = machine.child().try_charge(11).unwrap_err();
     /// assert_eq!(refused.level, machine.id(), "who was full");
     /// ```
     pub fn id(&self) -> CounterId {
         self.counter().id()
-    }
-
-    pub(crate) fn keep_root(root: &'static Counter) -> PageCounter {
-        PageCounter::keep(root, None)
     }
 
     fn keep(counter: &'static Counter, parent: Option<Arc<Keep>>) -> PageCounter {
@@ -200,8 +186,7 @@ impl PageCounter {
     /// [`Refused`] names the level that was full. Nothing of the charge remains.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().max(1_000));
     /// let job = machine.child();
     /// job.try_charge(900)?;
@@ -231,8 +216,7 @@ impl PageCounter {
     /// above max a lock for each level.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().max(100));
     /// job.charge(130); // a library has allocated it already
     /// assert_eq!((job.usage(), job.forced()), (130, 30));
@@ -255,8 +239,7 @@ impl PageCounter {
     /// An uncharge costs about 1 ns into the stock, else a read-modify-write instruction a level.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let uploads = PageCounter::root(CounterConfig::new().max(100));
     /// uploads.try_charge(100)?;
     /// std::thread::scope(|scope| {
@@ -278,8 +261,7 @@ impl PageCounter {
     /// More than usage is clamped and counted in [`Counts::underflows`]. It costs one read-modify-write instruction.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
     /// let job = machine.child();
     /// job.charge(10);
@@ -306,8 +288,7 @@ impl PageCounter {
     /// `max` is raised.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let tenant = PageCounter::root(CounterConfig::new());
     /// tenant.try_charge(60)?;
     /// let busy = tenant.set_max(59).unwrap_err();
@@ -323,8 +304,7 @@ impl PageCounter {
     /// Returns the most units, [`UNLIMITED`](Self::UNLIMITED) by default. One load.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let tenant = PageCounter::root(CounterConfig::new().max(100));
     /// tenant.charge(60);
     /// assert!(tenant.set_max(59).is_err());
@@ -338,8 +318,7 @@ impl PageCounter {
     /// ([`children_min_usage`](Self::children_min_usage)) for the code that reclaims; charges do not look at it.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
     /// let index = machine.child();
     /// index.charge(30);
@@ -353,8 +332,7 @@ impl PageCounter {
     /// Returns the units that reclaim never touches, 0 by default. One load.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let index = PageCounter::root(CounterConfig::new());
     /// index.set_min(100);
     /// assert_eq!((index.min(), index.usage()), (100, 0), "a promise charges nothing");
@@ -367,8 +345,7 @@ impl PageCounter {
     /// ([`children_low_usage`](Self::children_low_usage)) for the code that reclaims; charges do not look at it.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
     /// let cache = machine.child();
     /// cache.set_low(50);
@@ -382,8 +359,7 @@ impl PageCounter {
     /// Returns the units that reclaim touches last, 0 by default. One load.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let tenant = PageCounter::root(CounterConfig::new());
     /// tenant.set_low(50);
     /// assert_eq!((tenant.low(), tenant.child().low()), (50, 0), "children have their own");
@@ -398,8 +374,7 @@ impl PageCounter {
     /// out of reach (see [`Counts::refused_in_transit`]) keeps its batch.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// job.try_charge(10)?;
     /// assert_eq!(job.usage(), 64);
@@ -414,8 +389,7 @@ impl PageCounter {
     /// Returns the units that a thread charges in advance. One load.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new());
     /// let job = machine.child();
     /// machine.set_batch(16);
@@ -432,8 +406,7 @@ impl PageCounter {
     /// complete where no thread charges meanwhile.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// let job = machine.child();
     /// job.try_charge(10)?;

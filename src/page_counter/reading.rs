@@ -1,15 +1,14 @@
 //! A counter's figures: usage, history, event counts, peak windows.
 
-use crate::counter::marks;
 use std::fmt;
 
-use crate::counter::credit;
 use crate::counter::effective;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::slow_path;
 use crate::counter::verify::{Known, Verdict, verify};
+use crate::counter::{credit, marks};
 use crate::page_counter::PageCounter;
 use crate::sync::barrier::BarrierState;
 use crate::sync::stat_atomic::AtomicU64;
@@ -21,8 +20,7 @@ impl PageCounter {
     /// Returns live charge and credit of the subtree, in units: what limits compare. One load.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// job.try_charge(10)?;
     /// assert_eq!((job.usage(), job.live(), job.stocked()), (64, 10, 54));
@@ -38,8 +36,7 @@ impl PageCounter {
     /// never negative.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// job.try_charge(10)?;
     /// job.drain();
@@ -58,8 +55,7 @@ impl PageCounter {
     /// point, an estimate while other threads charge.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// job.try_charge(10)?; // takes a batch
     /// job.try_charge(10)?; // paid from it
@@ -74,8 +70,7 @@ impl PageCounter {
     /// subtree of threads that touched them x 2 batches. One load.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// assert_eq!(job.stocked_bound(), 0, "no thread has charged yet");
     /// job.try_charge(10)?;
@@ -91,8 +86,7 @@ impl PageCounter {
     /// It falls as units are uncharged, those above max first. `usage - forced <= max` at any moment.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().max(100));
     /// job.charge(130);
     /// job.uncharge(20);
@@ -106,8 +100,7 @@ impl PageCounter {
     /// charges raced.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().max(100));
     /// job.charge(130);
     /// job.uncharge(130);
@@ -122,8 +115,7 @@ impl PageCounter {
     /// Exact at every quiescent point; one step behind a charge in flight.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
     /// let tenants = [machine.child(), machine.child()];
     /// tenants.each_ref().map(|tenant| tenant.set_min(10));
@@ -140,8 +132,7 @@ impl PageCounter {
     /// Exact at every quiescent point; one step behind a charge in flight.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
     /// let cache = machine.child();
     /// cache.set_low(10);
@@ -163,8 +154,7 @@ impl PageCounter {
     /// A refused charge leaves no trace in it.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().max(100));
     /// job.try_charge(80)?;
     /// assert!(job.try_charge(21).is_err());
@@ -182,8 +172,7 @@ impl PageCounter {
     /// windows there are.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(0));
     /// job.charge(80);
     /// job.uncharge(70);
@@ -202,8 +191,7 @@ impl PageCounter {
     /// Source: `effective_protection` in `mm/page_counter.c`.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
     /// let tenant = machine.child();
     /// tenant.set_min(50);
@@ -222,8 +210,7 @@ impl PageCounter {
     /// [`effective_min`](Self::effective_min) does for min.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
     /// let job = machine.child();
     /// job.set_low(10);
@@ -237,8 +224,7 @@ impl PageCounter {
     /// Returns the number of charges that were refused at this level. Forced charges are never among them. One load.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().max(10));
     /// let job = machine.child();
     /// assert!(job.try_charge(11).is_err());
@@ -252,8 +238,7 @@ impl PageCounter {
     /// Returns the barrier pair that the tree runs on. Export it as a metric: `Degraded` does not go away.
     ///
     /// ```
-    /// use memcg::{BarrierMode, BarrierState, CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{BarrierMode, BarrierState, CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().barrier(BarrierMode::Fence));
     /// assert_eq!(machine.child().barrier(), BarrierState::Fence);
     /// ```
@@ -264,8 +249,7 @@ impl PageCounter {
     /// Returns the event counts of the whole tree. One load for each, so they are not all of the same instant.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
     /// let job = machine.child();
     /// job.try_charge(10)?;
@@ -284,8 +268,7 @@ impl PageCounter {
     /// counter, and allocates. It is exact at a quiescent point; charges in flight show up as faults.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().audit(true));
     /// let job = machine.child();
     /// job.try_charge(10)?;
@@ -367,16 +350,15 @@ pub struct PeakWindow {
 impl PeakWindow {
     /// Opens a window on `counter`, which `keep` keeps.
     pub(crate) fn open(counter: &'static Counter, keep: Box<dyn Send + Sync>) -> PeakWindow {
-        let open = || counter.tree().windows.lock().open(counter.key(), counter.peaks(), || counter.usage());
-        let value = slow_path(|_, _| open());
+        let (key, peaks, usage) = (counter.key(), counter.peaks(), || counter.usage());
+        let value = slow_path(|_, _| counter.tree().windows.lock().open(key, peaks, usage));
         PeakWindow { counter, value, _keep: keep }
     }
 
     /// Returns the highest usage since the window was opened or last reset, in units, credit included. Two loads.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(0));
     /// job.charge(30);
     /// let window = job.peak_window();
@@ -390,8 +372,7 @@ impl PeakWindow {
     /// Starts over from the present usage. The call locks the windows of the tree and visits those of this counter.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(0));
     /// let window = job.peak_window();
     /// job.charge(80);
@@ -400,9 +381,8 @@ impl PeakWindow {
     /// assert_eq!(window.peak(), 10);
     /// ```
     pub fn reset(&self) {
-        let PeakWindow { counter, value, .. } = self;
-        let reset = || counter.tree().windows.lock().reset(counter.key(), counter.peaks(), value, || counter.usage());
-        slow_path(|_, _| reset());
+        let (counter, usage) = (self.counter, || self.counter.usage());
+        slow_path(|_, _| counter.tree().windows.lock().reset(counter.key(), counter.peaks(), &self.value, usage));
     }
 }
 

@@ -7,16 +7,13 @@
 
 use crate::counter::config::CounterConfig;
 use crate::counter::join;
-use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
-use crate::counter::retire;
 use crate::counter::slow_path::slow_path;
 use crate::counter::verify::Verdict;
 use crate::error::SetRefused;
 use crate::page_counter::PageCounter;
-use crate::sync::{Arc, model_failed};
-use crate::thread::directory::Header;
-use crate::thread::slot::{Consume, Put};
+use crate::sync::Arc;
+use crate::thread::slot::Consume;
 
 /// How the counters of a set keep credit.
 ///
@@ -62,29 +59,9 @@ pub enum SetStock {
 #[derive(Clone)]
 pub struct CounterSet {
     stock: SetStock,
-    front: Option<Front>,
+    /// The one stock of a shared set. It drops before the counters whose credit it holds.
+    front: Option<PageCounter>,
     counters: Arc<[PageCounter]>,
-}
-
-/// The one stock of a set.
-#[derive(Clone)]
-struct Front {
-    header: &'static Header,
-    keep: Arc<KeepFront>,
-}
-
-/// Keeps the front in its tree. It drops before the counters whose credit it holds.
-struct KeepFront {
-    counter: &'static Counter,
-}
-
-impl Drop for KeepFront {
-    fn drop(&mut self) {
-        if model_failed() {
-            return;
-        }
-        slow_path(|_, _| retire::retire(self.counter));
-    }
 }
 
 impl CounterSet {
@@ -92,8 +69,7 @@ impl CounterSet {
     /// Barrier, audit, adaptivity and pressure hook are those of the first, and so is the batch of a shared stock.
     ///
     /// ```
-    /// use memcg::{CounterConfig, CounterSet, SetStock};
-    ///
+    /// # use memcg::{CounterConfig, CounterSet, SetStock};
     /// let configs = [1_000, 1_500].map(|max| CounterConfig::new().max(max)).to_vec();
     /// let machine = CounterSet::root(configs, SetStock::Shared);
     /// assert_eq!(machine.try_charge(1_001).unwrap_err().counter, 0);
@@ -106,7 +82,7 @@ impl CounterSet {
         slow_path(|_, _| {
             let tree = join::bare_tree(first.clone());
             let own = stock == SetStock::Independent;
-            let counters = configs.iter().map(|config| PageCounter::keep_root(join::root(&tree, config, own)));
+            let counters = configs.iter().map(|config| PageCounter::keep(join::root(&tree, config, own), None));
             CounterSet::new(&tree, stock, counters.collect())
         })
     }
@@ -114,8 +90,7 @@ impl CounterSet {
     /// Creates a set below this one, counter for counter, with the same stock and without limits.
     ///
     /// ```
-    /// use memcg::{CounterConfig, CounterSet, PageCounter, SetStock};
-    ///
+    /// # use memcg::{CounterConfig, CounterSet, PageCounter, SetStock};
     /// let machine = CounterSet::root(vec![CounterConfig::new(); 2], SetStock::Shared);
     /// let job = machine.child();
     /// let parent = job.counter(1).and_then(PageCounter::parent);
@@ -133,8 +108,7 @@ impl CounterSet {
     fn new(tree: &Arc<Tree>, stock: SetStock, counters: Arc<[PageCounter]>) -> CounterSet {
         let front = (stock == SetStock::Shared).then(|| {
             let members = counters.iter().map(PageCounter::counter).collect();
-            let counter = join::front(tree, members, counters[0].batch());
-            Front { header: counter.header, keep: Arc::new(KeepFront { counter }) }
+            PageCounter::keep(join::front(tree, members, counters[0].batch()), None)
         });
         CounterSet { stock, front, counters }
     }
@@ -142,8 +116,7 @@ impl CounterSet {
     /// Returns how the set keeps credit.
     ///
     /// ```
-    /// use memcg::{CounterConfig, CounterSet, SetStock};
-    ///
+    /// # use memcg::{CounterConfig, CounterSet, SetStock};
     /// let machine = CounterSet::root(vec![CounterConfig::new(); 2], SetStock::Shared);
     /// assert_eq!(machine.child().stock(), SetStock::Shared);
     /// ```
@@ -154,8 +127,7 @@ impl CounterSet {
     /// Returns a counter of the set, for its limits and figures. A charge to that counter charges it alone.
     ///
     /// ```
-    /// use memcg::{CounterConfig, CounterSet, SetStock};
-    ///
+    /// # use memcg::{CounterConfig, CounterSet, SetStock};
     /// let machine = CounterSet::root(vec![CounterConfig::new().batch(0); 2], SetStock::Independent);
     /// let [memory, memsw] = [0, 1].map(|index| machine.counter(index).unwrap());
     /// machine.try_charge(10)?;
@@ -171,8 +143,7 @@ impl CounterSet {
     /// Returns the number of counters in the set.
     ///
     /// ```
-    /// use memcg::{CounterConfig, CounterSet, SetStock};
-    ///
+    /// # use memcg::{CounterConfig, CounterSet, SetStock};
     /// let machine = CounterSet::root(vec![CounterConfig::new(); 3], SetStock::Shared);
     /// assert_eq!(machine.child().len(), 3);
     /// ```
@@ -183,8 +154,7 @@ impl CounterSet {
     /// Returns whether the set has no counters. To charge such a set does nothing.
     ///
     /// ```
-    /// use memcg::{CounterSet, SetStock};
-    ///
+    /// # use memcg::{CounterSet, SetStock};
     /// let unmetered = CounterSet::root(vec![], SetStock::Shared);
     /// assert!(unmetered.is_empty());
     /// assert_eq!(unmetered.try_charge(u64::MAX), Ok(()));
@@ -204,8 +174,7 @@ impl CounterSet {
     /// [`SetRefused`] names the counter and its level that was full.
     ///
     /// ```
-    /// use memcg::{CounterConfig, CounterSet, SetStock};
-    ///
+    /// # use memcg::{CounterConfig, CounterSet, SetStock};
     /// let [memory, memsw] = [1_000, 1_500].map(|max| CounterConfig::new().max(max));
     /// let job = CounterSet::root(vec![memory, memsw], SetStock::Shared).child();
     /// job.try_charge(900)?;
@@ -226,8 +195,7 @@ impl CounterSet {
     /// counts what is too much, as in [`PageCounter::uncharge`].
     ///
     /// ```
-    /// use memcg::{CounterConfig, CounterSet, SetStock};
-    ///
+    /// # use memcg::{CounterConfig, CounterSet, SetStock};
     /// let job = CounterSet::root(vec![CounterConfig::new().max(100); 2], SetStock::Independent);
     /// job.try_charge(100)?;
     /// job.uncharge(100);
@@ -236,13 +204,10 @@ impl CounterSet {
     /// ```
     #[inline]
     pub fn uncharge(&self, n: u64) {
-        let Some(front) = &self.front else {
+        match &self.front {
+            Some(front) => front.uncharge(n),
             // The first counter comes first, so that a later one never reads lower than an earlier one.
-            return self.counters.iter().for_each(|counter| counter.uncharge(n));
-        };
-        match front.header.put(n) {
-            Put::Kept => {}
-            missed => front.header.uncharge_slow(n, missed),
+            None => self.counters.iter().for_each(|counter| counter.uncharge(n)),
         }
     }
 
@@ -257,8 +222,7 @@ impl CounterSet {
     /// [`SetRefused`] names the counter and its level that was full.
     ///
     /// ```
-    /// use memcg::{CounterConfig, CounterSet, SetStock};
-    ///
+    /// # use memcg::{CounterConfig, CounterSet, SetStock};
     /// let [memory, files] = [1_000, 3].map(|max| CounterConfig::new().max(max));
     /// let query = CounterSet::root(vec![memory, files], SetStock::Independent).child();
     /// query.try_charge_each(&[400, 1])?;
@@ -278,8 +242,7 @@ impl CounterSet {
     /// Gives each counter's own amount back. Missing amounts are 0. It never fails.
     ///
     /// ```
-    /// use memcg::{CounterConfig, CounterSet, SetStock};
-    ///
+    /// # use memcg::{CounterConfig, CounterSet, SetStock};
     /// let job = CounterSet::root(vec![CounterConfig::new().batch(0); 2], SetStock::Shared);
     /// job.try_charge_each(&[10, 15])?;
     /// job.uncharge_each(&[0, 15]);
@@ -288,9 +251,7 @@ impl CounterSet {
     /// ```
     pub fn uncharge_each(&self, amounts: &[u64]) {
         let common = self.common(amounts);
-        for (counter, amount) in self.counters.iter().zip(amounts) {
-            counter.uncharge(amount - common);
-        }
+        self.counters.iter().zip(amounts).for_each(|(counter, amount)| counter.uncharge(amount - common));
         if self.front.is_some() {
             self.uncharge(common);
         }
@@ -309,8 +270,7 @@ impl CounterSet {
     /// It costs a [`PageCounter::drain`] for each counter. It is complete where no thread charges meanwhile.
     ///
     /// ```
-    /// use memcg::{CounterConfig, CounterSet, SetStock};
-    ///
+    /// # use memcg::{CounterConfig, CounterSet, SetStock};
     /// let fixed = CounterConfig::new().batch(64).adaptive(false);
     /// let machine = CounterSet::root(vec![fixed.clone(), fixed], SetStock::Shared);
     /// machine.child().try_charge(10)?;
@@ -325,8 +285,7 @@ impl CounterSet {
     /// Runs [`PageCounter::verify`] for each counter of the set, and merges the verdicts.
     ///
     /// ```
-    /// use memcg::{CounterConfig, CounterSet, SetStock};
-    ///
+    /// # use memcg::{CounterConfig, CounterSet, SetStock};
     /// let machine = CounterSet::root(vec![CounterConfig::new().audit(true); 2], SetStock::Shared);
     /// let job = machine.child();
     /// job.try_charge(10)?;
@@ -334,14 +293,13 @@ impl CounterSet {
     /// # Ok::<(), memcg::SetRefused>(())
     /// ```
     pub fn verify(&self) -> Verdict {
-        let verdicts = self.counters.iter().map(PageCounter::verify);
-        verdicts.reduce(Verdict::merge).unwrap_or_default()
+        self.counters.iter().map(PageCounter::verify).reduce(Verdict::merge).unwrap_or_default()
     }
 
     #[cold]
     #[inline(never)]
-    fn try_charge_shared_slow(&self, front: &Front, n: u64, missed: Consume) -> Result<(), SetRefused> {
-        front.keep.counter.try_charge_slow(n, missed).map_err(|refusal| {
+    fn try_charge_shared_slow(&self, front: &PageCounter, n: u64, missed: Consume) -> Result<(), SetRefused> {
+        front.counter().try_charge_slow(n, missed).map_err(|refusal| {
             // The level that refused is on the path of exactly one of the counters: the one that did not fit.
             let below = |counter: &PageCounter| {
                 counter.counter().path_to_root().any(|level| std::ptr::eq(level, refusal.level))

@@ -7,12 +7,12 @@ use crate::counter::credit;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::slow_path;
-use crate::hierarchy::names;
-use crate::hierarchy::stats;
+use crate::group::diagnosis::{limit, write_columns};
+use crate::hierarchy::{names, stats};
 use crate::stat::Unit;
 use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
-use crate::units::{Bytes, Limit};
+use crate::units::Bytes;
 
 /// Every group that is online, parents first, with its figures in bytes and the items of its statistics. It prints as a
 /// table with one line for each group and rounded sizes. An item has a column where it is not 0 in some row.
@@ -105,25 +105,18 @@ impl fmt::Display for TreeTable {
         let head: Vec<String> = head.chain(self.items.iter().map(|(name, _)| &**name)).map(str::to_string).collect();
         let lines: Vec<Vec<String>> =
             std::iter::once(head).chain(self.rows.iter().map(|row| self.cells(row))).collect();
-        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..lines[0].len()).map(width).collect();
-        for line in &lines {
-            write!(f, "{:width$}", line[0], width = widths[0])?;
-            for (figure, width) in line.iter().zip(&widths).skip(1) {
-                write!(f, "  {figure:>width$}")?;
-            }
-            writeln!(f)?;
-        }
-        Ok(())
+        write_columns(f, &lines)
     }
 }
 
 impl TreeTable {
     fn cells(&self, row: &TreeRow) -> Vec<String> {
-        let max = if row.max == u64::MAX { Limit::Max.to_string() } else { Bytes(row.max).to_string() };
         let [live, stocked, peak] = [row.live, row.stocked, row.peak].map(|bytes| Bytes(bytes).to_string());
         let stats = self.items.iter().map(|(name, unit)| cell(row.stats.get(name).copied().unwrap_or(0), *unit));
-        [row.path.clone(), live, stocked, peak, max, row.refused.to_string()].into_iter().chain(stats).collect()
+        [row.path.clone(), live, stocked, peak, limit(row.max), row.refused.to_string()]
+            .into_iter()
+            .chain(stats)
+            .collect()
     }
 }
 
