@@ -20,21 +20,21 @@ pub(crate) trait Attempt {
 
     fn charge(&self) -> Result<Charged, LevelRefusal<'static>>;
 
-    /// Waits until it fits at `level`, until then at most, and as long as there is more to come. `None`: it has not,
-    /// and may have a place in line yet.
+    /// Waits while there is `more` to come until the charge fits at `level`, or until `until`. `None`: it does not fit,
+    /// and may keep a place in line.
     fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult>;
 
-    /// Gives its place in line up. What was decided in time holds.
+    /// Gives the place in line up. What was decided in time holds.
     fn leave(&self) -> Option<ChargeResult> {
         None
     }
 
-    /// How it ended, if it has a place in line and was decided.
+    /// How the charge ended, if it was decided in line.
     fn ended(&self) -> Option<ChargeResult> {
         None
     }
 
-    /// It has a place in line, and keeps it: no thread charges it any other way.
+    /// The charge has a place in line: no thread makes it any other way.
     fn is_in_line(&self) -> bool {
         false
     }
@@ -44,7 +44,7 @@ pub(crate) trait Attempt {
         true
     }
 
-    /// Whether others may be cancelled for it, and there is time for that.
+    /// Whether the attempt may cancel groups, and there is time for that.
     fn may_cancel(&self) -> bool {
         true
     }
@@ -62,9 +62,9 @@ pub(crate) enum ChargeFailure {
         /// What is about to give memory back there, where the attempt does not wait for it.
         pending: Option<Pending>,
     },
-    /// It waited in line as long as it was to, and did not fit.
+    /// The charge waited in line for the whole time, and did not fit.
     TimedOut {
-        /// How things stood in the end.
+        /// The refusal at the end of that time.
         refusal: LevelRefusal<'static>,
         counted: bool,
         waited: Duration,
@@ -142,7 +142,7 @@ impl ChargeFailure {
     }
 }
 
-/// No reclaim makes room for what can never fit, at the level that refused or further up.
+/// Whether the charge could ever fit, at the level that refused and further up: else no reclaim makes room for it.
 pub(super) fn fits_ever(bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
     bytes <= refusal.max.min(USAGE_MAX).saturating_sub(refusal.reserve)
         && refusal.level.path_to_root().all(|level| bytes <= level.admits())

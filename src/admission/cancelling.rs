@@ -13,7 +13,7 @@ use crate::reclaim::round::TIME_MAX;
 use crate::state::events::Event;
 use crate::sync::is_over;
 
-/// Where the refusing level chooses: one victim after another, until the charge fits or no candidate is left.
+/// Cancels one victim after another, where the refusing level chooses, until the charge fits or no candidate is left.
 pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>, efforts: &mut Efforts) -> Progress {
     let (group, level) = (attempt.group(), refusal.level.header.counter());
     if !fits_ever(attempt.bytes(), &refusal) || !may_call_out() || !attempt.may_cancel() || !policy::chooses(level) {
@@ -32,8 +32,7 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
             }
             Choice::NoCandidate => break,
             Choice::Asker => return Progress::Failed(ChargeFailure::Cancelled),
-            // Others may be in line for the room that there is: this one is behind them, and that is no reason to
-            // refuse it.
+            // Charges in line before this one may take the room that there is. That is no reason to refuse this one.
             Choice::Room => {
                 let time = group_tree::shared(tree).pressure.oom_time.min(TIME_MAX);
                 let turn = *turn.get_or_insert_with(|| Instant::now() + time);
@@ -44,7 +43,7 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
             }
             Choice::Awaited(victim) => (victim.until, Some(victim)),
             Choice::Victim(mut chosen) => {
-                // What there was may be this charge's by now.
+                // A thread may have made this charge in line meanwhile.
                 if let Some(ended) = attempt.ended() {
                     chosen.spare();
                     return ended.into();
@@ -71,6 +70,6 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
     if attempt.is_in_line() {
         return Progress::Refused(refusal);
     }
-    // Perhaps it is another level by now, where nothing has been asked for yet.
+    // The level that refuses may be another one by now.
     attempt.charge().into()
 }

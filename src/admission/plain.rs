@@ -1,7 +1,7 @@
 //! The attempt to charge plain bytes to one group.
 
 use crate::counter::handle::Handle;
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ pub(crate) enum WaitFor {
     Nothing,
     /// Victims, promises, and rounds of reclaim on other threads.
     Others,
-    /// The same, and then room in line, until then; without an end where that is not a point in time.
+    /// The same, and then room in line: until this moment, or without an end.
     Until(Option<Instant>),
 }
 
@@ -35,15 +35,15 @@ pub(super) struct Plain {
     cancels: bool,
     wait_for: WaitFor,
     /// Its place in line, once it has one.
-    line: Cell<Option<Ticket>>,
+    line: RefCell<Option<Ticket>>,
 }
 
 impl Plain {
     pub(super) fn new(group: &'static Counter, bytes: u64, wait_for: WaitFor) -> Self {
-        Plain { group, bytes, cancels: true, wait_for, line: Cell::new(None) }
+        Plain { group, bytes, cancels: true, wait_for, line: RefCell::new(None) }
     }
 
-    /// What is done for a charge that did not fit, before it waits.
+    /// Reclaim and victims, where the first try was refused.
     pub(super) fn go_on(&self, failure: ChargeFailure) -> ChargeResult {
         match failure {
             ChargeFailure::Refused { refusal, .. } => reclaim_and_retry(self, refusal),
@@ -67,12 +67,11 @@ impl Attempt for Plain {
 
     fn wait(&self, level: &'static Counter, until: Instant, more: &dyn Fn() -> bool) -> Option<ChargeResult> {
         // In line from the first victim on: a charge that comes later does not get what is freed for this one.
-        let mut ticket = self.line.take().unwrap_or_else(|| line::enqueue(self.group, self.bytes, level));
-        let decision = wait_for_victim(&mut ticket, until, || self.may_cancel() && more());
-        if decision.is_none() {
-            self.line.set(Some(ticket));
-        }
-        decision.map(|decision| decided(decision, true))
+        let mut line = self.line.borrow_mut();
+        let ticket = line.get_or_insert_with(|| line::enqueue(self.group, self.bytes, level));
+        let decision = wait_for_victim(ticket, until, || self.may_cancel() && more())?;
+        *line = None;
+        Some(decided(decision, true))
     }
 
     fn leave(&self) -> Option<ChargeResult> {
@@ -83,19 +82,14 @@ impl Attempt for Plain {
     }
 
     fn ended(&self) -> Option<ChargeResult> {
-        let mut ticket = self.line.take()?;
-        let decision = ticket.poll(Waker::noop());
-        if decision.is_none() {
-            self.line.set(Some(ticket));
-        }
-        decision.map(|decision| decided(decision, true))
+        let mut line = self.line.borrow_mut();
+        let decision = line.as_mut()?.poll(Waker::noop())?;
+        *line = None;
+        Some(decided(decision, true))
     }
 
     fn is_in_line(&self) -> bool {
-        let ticket = self.line.take();
-        let is_in_line = ticket.is_some();
-        self.line.set(ticket);
-        is_in_line
+        self.line.borrow().is_some()
     }
 
     fn may_block(&self) -> bool {
@@ -107,13 +101,13 @@ impl Attempt for Plain {
     }
 }
 
-/// A charge that did not hit the stock; of 0 bytes a handle. The delay for high is not slept yet.
+/// Makes a charge that did not hit the stock. A charge of 0 bytes takes a handle. The caller sleeps the delay.
 #[inline]
 pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, wait_for: WaitFor) -> ChargeResult {
     try_once(group, bytes, missed).or_else(|failure| charge_refused(group, bytes, wait_for, failure))
 }
 
-/// A charge that did not fit: reclaim, victims, the line.
+/// After a refusal: reclaim, victims, the line.
 #[cold]
 #[inline(never)]
 fn charge_refused(group: &'static Counter, bytes: u64, wait_for: WaitFor, failure: ChargeFailure) -> ChargeResult {
@@ -137,7 +131,7 @@ fn charge_refused(group: &'static Counter, bytes: u64, wait_for: WaitFor, failur
     ended.map_err(ChargeFailure::count)
 }
 
-/// The first try, which is mostly all.
+/// The first try, with which most charges end.
 #[inline]
 pub(super) fn try_once(group: &'static Counter, bytes: u64, missed: Consume) -> ChargeResult {
     // What allocators have left to a slow path that was no charge, or a refused one, is not this charge's.
@@ -155,8 +149,7 @@ pub(super) fn try_once(group: &'static Counter, bytes: u64, missed: Consume) -> 
     group.try_charge_once_slow(bytes, missed).map_err(ChargeFailure::refused)
 }
 
-/// A charge whose caller goes above the limit where it does not fit: reclaimers are asked, no group is cancelled, and no
-/// refusal is counted.
+/// Asks reclaimers, cancels no group and counts no refusal: where the charge does not fit its caller forces it.
 pub(crate) fn charge_without_victims(group: &'static Counter, bytes: u64, missed: Consume) -> ChargeResult {
     let plain = Plain { cancels: false, ..Plain::new(group, bytes, WaitFor::Others) };
     try_once(group, bytes, missed).or_else(|failure| plain.go_on(failure))

@@ -25,11 +25,11 @@ pub(crate) struct InLine {
     bytes: u64,
     /// Where reclaimers have been asked.
     asked: &'static Counter,
-    /// When they are asked again: other threads were at them.
+    /// When to ask them again, where other threads were asking.
     again: Option<Alarm>,
 }
 
-/// The first poll that misses: all that a charge does which waits for no other thread.
+/// The first poll that misses. It does all that a charge does, and waits for no other thread.
 pub(crate) fn begin(group: &'static Counter, bytes: u64, missed: Consume, waker: &Waker) -> Begun {
     let plain = Plain::new(group, bytes, WaitFor::Nothing);
     match try_once(group, bytes, missed).or_else(|failure| plain.go_on(failure)) {
@@ -45,7 +45,7 @@ pub(crate) fn begin(group: &'static Counter, bytes: u64, missed: Consume, waker:
 }
 
 impl InLine {
-    /// It asks again where the rounds of other threads may have come to nothing.
+    /// Sets when to ask again, where the rounds of other threads may come to nothing.
     fn ask_again(&mut self, whether: bool, waker: &Waker) {
         self.again = if whether { Alarm::after(ask_again_after(self.asked), waker) } else { None };
     }
@@ -56,7 +56,7 @@ impl InLine {
         Some(decided(decision, false).map_err(ChargeFailure::count))
     }
 
-    /// Where it has moved to another line no reclaimer has been asked: then it asks.
+    /// Asks the reclaimers where the charge has moved to another line: those there were not asked yet.
     fn poll_line(&mut self, waker: &Waker) -> Option<Decision> {
         // Nothing foreign runs between a decision and its return: a grant is not lost to a panic.
         if let Some(decision) = self.ticket.poll(waker) {

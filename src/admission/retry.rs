@@ -1,4 +1,4 @@
-//! What is done for a charge that was refused, before it waits in line.
+//! Reclaim and victims for a charge that was refused, before it waits in line.
 
 use std::ptr;
 
@@ -8,9 +8,8 @@ use crate::admission::rounds::reclaim_for;
 use crate::counter::refusal::LevelRefusal;
 use crate::reclaim::repeat::ROUNDS_MAX;
 
-/// A charge that was refused, after a drain: reclaim below the level that refused, and once more, as long as reclaimers
-/// free anything; then the groups that can be cancelled there. The same at another level, where that one refuses then.
-/// Foreign code runs, on this thread, which holds no lock of ours.
+/// Reclaims below the level that refused while reclaimers free anything, then cancels groups there. It does the same at
+/// another level, where that one refuses then. Foreign code runs on this thread, which holds no lock of this crate.
 #[cold]
 pub(super) fn reclaim_and_retry(attempt: &impl Attempt, mut refusal: LevelRefusal<'static>) -> ChargeResult {
     let mut efforts = Efforts::default();

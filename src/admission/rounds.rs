@@ -15,7 +15,7 @@ use crate::sync::{is_over, pause};
 /// A round that frees this part of what is wanted counts this part: what came may have gone to others.
 const MUCH: usize = 16;
 
-/// Reclaim and charge again, as long as anything comes.
+/// Reclaims and charges again, as long as reclaimers free anything.
 pub(super) fn reclaim_for(
     attempt: &impl Attempt,
     mut refusal: LevelRefusal<'static>,
@@ -32,7 +32,7 @@ pub(super) fn reclaim_for(
         }
         let new = || Request::new(ReclaimCause::Full, deadline(level)).waits(attempt.may_block());
         let request = request.get_or_insert_with(new);
-        // What came once and went to others has to come again, for this charge as a whole.
+        // What one round freed and other charges took has to be freed again.
         let short = missing(level, bytes, &refusal);
         want = if want == 0 { short } else { short.max(bytes) };
         match one_round(attempt, request, level, want, &refusal) {
@@ -97,8 +97,8 @@ fn one_round(
     if !attempt.may_block() {
         return RoundOutcome::Pending(Pending::Promised);
     }
-    // It is on its way; others do not pay for it, unless it takes too long. No spinning: the reclaimer that has promised
-    // needs the processor.
+    // The promised memory is on its way: unless it takes too long no other group gives any. The thread does not spin,
+    // because the reclaimer that has promised needs the processor.
     let fits = || level.room(refusal.max.saturating_sub(refusal.reserve)) >= attempt.bytes();
     while round.owing.is_open() && !fits() && !is_over(request.deadline) {
         pause();

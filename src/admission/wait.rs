@@ -23,12 +23,12 @@ const LOOK: Duration = Duration::from_millis(5);
 const ASK_AGAIN_MIN: Duration = Duration::from_millis(10);
 const ASK_AGAIN_MAX: Duration = Duration::from_secs(1);
 
-/// In reclaim no charge waits: what it waited for may be what the waiter is to free.
+/// Whether a charge may wait in line. Inside reclaim none may: it could wait for what its own thread is to free.
 pub(super) fn may_wait(bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
     may_call_out() && fits_ever(bytes, refusal) && refusal.level.is_memory()
 }
 
-/// The decision as the attempt's result. `counted`: its failure has been.
+/// The decision as the attempt's result. `counted`: the failure is counted already.
 pub(super) fn decided(decision: Decision, counted: bool) -> ChargeResult {
     match decision {
         Decision::Granted(charged) => Ok(charged),
@@ -38,7 +38,7 @@ pub(super) fn decided(decision: Decision, counted: bool) -> ChargeResult {
     }
 }
 
-/// In line until it is decided. `Err`: time is over; the level in whose line it was.
+/// Waits in line until the charge is decided. `Err`: time is over; the level in whose line the charge was.
 pub(super) fn wait_in_line(
     mut ticket: Ticket,
     bytes: u64,
@@ -67,7 +67,7 @@ pub(super) fn wait_in_line(
     }
 }
 
-/// In line while a victim is about to give memory back, as long as there is more to come and the charge may wait.
+/// Waits in line while a victim is about to give memory back, as long as the caller goes on.
 pub(super) fn wait_for_victim(ticket: &mut Ticket, until: Instant, goes_on: impl Fn() -> bool) -> Option<Decision> {
     let waker = parked_waker();
     loop {
@@ -82,8 +82,8 @@ pub(super) fn wait_for_victim(ticket: &mut Ticket, until: Instant, goes_on: impl
     }
 }
 
-/// One round of reclaim for a charge in line, which waits for the rounds of other threads or does not. True: it came to
-/// nothing, theirs may not have, and it has not waited for them.
+/// Runs one round of reclaim for a charge in line. The round waits for those of other threads or does not. True: the
+/// round freed nothing, and has not waited for others that may free something.
 pub(super) fn ask_reclaimers(level: &'static Counter, bytes: u64, until: Option<Instant>, waits: bool) -> bool {
     let end = deadline(level);
     let end = until.map_or(end, |until| until.min(end));

@@ -154,7 +154,7 @@ impl PageCounter {
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().max(10));
     /// let refused = machine.child().try_charge(11).unwrap_err();
-    /// assert_eq!(refused.level, machine.id(), "who was full");
+    /// assert_eq!(refused.level, machine.id(), "the level that was full");
     /// ```
     pub fn id(&self) -> CounterId {
         self.counter().id()
