@@ -82,8 +82,7 @@ pub use stat::{Item, Stat, Stats, Unit};
 pub use state::events::Event;
 pub use state::listeners::Happened;
 pub use state::oom::{Cancel, OomPolicy};
-pub use state::reclaim_context::{Later, ReclaimCause, ReclaimContext, ReclaimPass};
-pub use state::reclaimer::{Priority, Reclaim};
+pub use state::reclaimer::{Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass};
 pub use sync::barrier::{BarrierMode, BarrierState};
 pub use units::{Bytes, Limit, ParseLimitError, ParseLimitErrorKind, Percent};
 

@@ -6,7 +6,6 @@ use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progre
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::events;
 use crate::hierarchy::group_tree;
-use crate::pressure::policy;
 use crate::pressure::victims::{self, Choice};
 use crate::reclaim::repeat::may_call_out;
 use crate::reclaim::round::TIME_MAX;
@@ -16,7 +15,7 @@ use crate::sync::is_over;
 /// Cancels one victim after another, where the refusing level chooses, until the charge fits or no candidate is left.
 pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>, efforts: &mut Efforts) -> Progress {
     let (group, level) = (attempt.group(), refusal.level.header.counter());
-    if !fits_ever(attempt.bytes(), &refusal) || !may_call_out() || !attempt.may_cancel() || !policy::chooses(level) {
+    if !fits_ever(attempt.bytes(), &refusal) || !may_call_out() || !attempt.may_cancel() || !victims::chooses(level) {
         return Progress::Refused(refusal);
     }
     if !std::mem::replace(&mut efforts.counted, true) {

@@ -5,13 +5,13 @@ use crate::counter::object::Counter;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::events;
 use crate::hierarchy::limits;
+use crate::pressure::throttle;
 use crate::pressure::victims::{self, Choice, Excluded};
-use crate::pressure::{policy, throttle};
 use crate::reclaim::repeat::{self, deadline, may_call_out};
 use crate::reclaim::round::Request;
 use crate::state::events::Event;
 use crate::state::limits::LimitKind;
-use crate::state::reclaim_context::ReclaimCause;
+use crate::state::reclaimer::ReclaimCause;
 use crate::sync::pause;
 use crate::units::Limit;
 
@@ -56,7 +56,7 @@ fn shrink(group: &'static Counter, request: &mut Request) {
 /// Cancels one victim after another while usage is above a max. Returns the bytes that remain above it.
 fn cancel_excess(group: &'static Counter) -> u64 {
     let goes_on = || excess(group) > 0 && may_call_out();
-    if group.is_observed() || !goes_on() || !policy::chooses(group) {
+    if group.is_observed() || !goes_on() || !victims::chooses(group) {
         return excess(group);
     }
     events::count_and_notify(group, Event::Oom);

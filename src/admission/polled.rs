@@ -2,6 +2,7 @@
 
 use std::ptr;
 use std::task::Waker;
+use std::time::Instant;
 
 use crate::admission::attempt::{ChargeFailure, ChargeResult, Pending};
 use crate::admission::plain::{Plain, WaitFor, try_once};
@@ -47,7 +48,8 @@ pub(crate) fn begin(group: &'static Counter, bytes: u64, missed: Consume, waker:
 impl InLine {
     /// Sets when to ask again, where the rounds of other threads may come to nothing.
     fn ask_again(&mut self, whether: bool, waker: &Waker) {
-        self.again = if whether { Alarm::after(ask_again_after(self.asked), waker) } else { None };
+        let again = whether.then(|| Instant::now() + ask_again_after(self.asked));
+        self.again = again.and_then(|again| Alarm::set(None, again, waker));
     }
 
     /// How it ended, if it did.

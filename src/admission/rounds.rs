@@ -6,10 +6,10 @@ use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::events;
 use crate::pressure::line;
 use crate::reclaim::repeat::{ROUNDS_MAX, deadline, may_call_out, spare};
-use crate::reclaim::round::{Promises, Request};
+use crate::reclaim::round::{Promises, Request, is_owed};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
-use crate::state::reclaim_context::ReclaimCause;
+use crate::state::reclaimer::ReclaimCause;
 use crate::sync::{is_over, pause};
 
 /// A round that frees this part of what is wanted counts this part: what came may have gone to others.
@@ -100,7 +100,7 @@ fn one_round(
     // The promised memory is on its way: unless it takes too long no other group gives any. The thread does not spin,
     // because the reclaimer that has promised needs the processor.
     let fits = || level.room(refusal.max.saturating_sub(refusal.reserve)) >= attempt.bytes();
-    while round.owing.is_open() && !fits() && !is_over(request.deadline) {
+    while is_owed(&round.owing) && !fits() && !is_over(request.deadline) {
         pause();
     }
     if is_over(request.deadline) {

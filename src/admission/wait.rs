@@ -12,7 +12,7 @@ use crate::pressure::wakers::{park_until, parked_waker};
 use crate::reclaim::repeat::{deadline, may_call_out};
 use crate::reclaim::round::Request;
 use crate::reclaim::{registrations, round};
-use crate::state::reclaim_context::ReclaimCause;
+use crate::state::reclaimer::ReclaimCause;
 use crate::state::waiting::Decision;
 use crate::sync::is_over;
 

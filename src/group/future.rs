@@ -90,7 +90,7 @@ impl ChargeFuture {
             None => {
                 // Where there is no thread to wake it the charge is not delayed: the future would have to wake itself
                 // time and again.
-                *alarm = Alarm::delay(group, *until, waker);
+                *alarm = Alarm::set(Some(group), *until, waker);
                 alarm.is_some()
             }
         }

@@ -3,8 +3,7 @@
 use std::fmt;
 
 use super::handle::Group;
-use crate::pressure::policy::marks;
-use crate::pressure::victims::{self, HookGuard};
+use crate::pressure::victims::{self, HookGuard, marks};
 use crate::state::oom::{Cancel, EXEMPT, OomPolicy, TOGETHER};
 
 /// The registration of a cancel hook with its group. The drop ends it, and may block: in async code drop it on another

@@ -13,8 +13,7 @@ use crate::hierarchy::limits;
 use crate::reclaim::repeat;
 use crate::reclaim::report::ReclaimReport;
 use crate::reclaim::{excess, registrations};
-use crate::state::reclaim_context::ReclaimContext;
-use crate::state::reclaimer::{Priority, Reclaim, Reclaimer};
+use crate::state::reclaimer::{Priority, Reclaim, ReclaimContext, Reclaimer};
 use crate::sync::{Arc, model_failed};
 use crate::thread::context;
 

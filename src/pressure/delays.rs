@@ -162,30 +162,18 @@ pub(crate) struct Alarm(u64);
 impl Alarm {
     /// Have `waker` woken once: then, or as soon as no level above `group` is above its high. The caller keeps the group
     /// until the alarm is dropped. `None`: the system has no thread for it.
-    pub(crate) fn delay(group: &'static Counter, until: Instant, waker: &Waker) -> Option<Alarm> {
+    pub(crate) fn set(group: Option<&'static Counter>, until: Instant, waker: &Waker) -> Option<Alarm> {
         let begun = Instant::now();
-        let waker = Foreign::new(waker.clone());
-        Self::set(Delay { group: Some(group), begun, until, look: until.min(begun + LOOK), waker })
-    }
-
-    /// Have `waker` woken once, after that time.
-    pub(crate) fn after(time: Duration, waker: &Waker) -> Option<Alarm> {
-        let begun = Instant::now();
-        let until = begun + time;
-        Self::set(Delay { group: None, begun, until, look: until, waker: Foreign::new(waker.clone()) })
-    }
-
-    fn set(delay: Delay) -> Option<Alarm> {
+        let look = if group.is_some() { until.min(begun + LOOK) } else { until };
+        let delay = Delay { group, begun, until, look, waker: Foreign::new(waker.clone()) };
         with(|delays| delays.insert(delay)).ok().map(Alarm)
     }
 
     /// From now on `waker` is the one to be woken. False: it is over.
     pub(crate) fn renew(&self, waker: &Waker) -> bool {
         let is_known = |delays: &mut Delays| delays.all.get(&self.0).map(|delay| delay.waker.get().will_wake(waker));
-        match with(is_known) {
-            None => return false,
-            Some(true) => return true,
-            Some(false) => {}
+        if let known @ (None | Some(true)) = with(is_known) {
+            return known.is_some();
         }
         let mut waker = Foreign::new(waker.clone());
         with(|delays| {

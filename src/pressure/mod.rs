@@ -18,7 +18,6 @@ pub(crate) mod high;
 pub(crate) mod line;
 pub(crate) mod listeners;
 pub(crate) mod observe;
-pub(crate) mod policy;
 pub(crate) mod service;
 pub(crate) mod throttle;
 pub(crate) mod victims;

@@ -14,7 +14,7 @@ use crate::reclaim::repeat::{ROUNDS_MAX, deadline, may_call_out, shrink, spare};
 use crate::reclaim::round::{Request, TIME_MAX};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
-use crate::state::reclaim_context::ReclaimCause;
+use crate::state::reclaimer::ReclaimCause;
 use crate::sync::{is_over, sleep};
 use crate::thread::{context, slow_path};
 

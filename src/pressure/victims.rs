@@ -17,19 +17,38 @@ use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::slow_path;
 use crate::hierarchy::events;
+use crate::hierarchy::group_object;
 use crate::hierarchy::group_tree;
 use crate::pressure::line::expel;
-use crate::pressure::policy::{is_spared, marks};
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::round::TIME_MAX;
 use crate::state::callback::{Callback, Function};
 use crate::state::events::Event;
-use crate::state::oom::{Cancel, Oom, TOGETHER, Victim, VictimName};
+use crate::state::oom::{Cancel, EXEMPT, Oom, OomMarks, OomPolicy, TOGETHER, Victim, VictimName};
 use crate::state::waiting::Decision;
 use crate::sync::lock::Lock;
 use crate::sync::stat_atomic::AtomicBool;
 use crate::sync::{Arc, Ordering, is_over, model_failed};
 use crate::thread::context;
+
+pub(crate) fn marks(of: &Counter) -> &OomMarks {
+    &group_object::of(of).oom
+}
+
+/// Whether a victim is chosen for memory at this level: by its own policy, or by that of the nearest level above which
+/// has one.
+pub(crate) fn chooses(level: &Counter) -> bool {
+    if !level.is_memory() {
+        return false;
+    }
+    let mut policies = level.path_to_root().map(|level| marks(level).policy());
+    policies.find(|&policy| policy != OomPolicy::Inherit) == Some(OomPolicy::Choose)
+}
+
+/// The group, or one above it, is exempt.
+fn is_spared(group: &Counter) -> bool {
+    group.path_to_root().any(|level| marks(level).has(EXEMPT))
+}
 
 fn table(of: &Tree) -> &Lock<Oom> {
     &group_tree::shared(of).oom

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `round` asks groups, `repeat` asks for rounds; `registrations`, `excess` and `effective` say what a round knows of a
-//! group; `rings` and `turns` say whose turn it is. `state::{reclaim, reclaimer, reclaim_context}` has the data.
+//! group; `rings` and `turns` say whose turn it is. `state::{reclaim, reclaimer}` have the data.
 //!
 //! The protocol and its races are in `README.md`.
 

@@ -7,7 +7,7 @@ use crate::counter::slow_path::slow_path;
 use crate::hierarchy::group_tree;
 use crate::reclaim::report::ReclaimReport;
 use crate::reclaim::round::{self, Request, TIME_MAX};
-use crate::state::reclaim_context::ReclaimCause;
+use crate::state::reclaimer::ReclaimCause;
 use crate::thread::context;
 use crate::thread::slow_path::is_running;
 

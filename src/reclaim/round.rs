@@ -32,8 +32,7 @@ use crate::stat::reading::Freshness;
 use crate::stat::visits::Unlist;
 use crate::state::events::Event;
 use crate::state::reclaim::{ReclaimConfig, RingGroup, RingReason, Rings, WHOLE};
-use crate::state::reclaim_context::{History, ReclaimCause, ReclaimContext, ReclaimPass, Standing};
-use crate::state::reclaimer::Reclaimer;
+use crate::state::reclaimer::{History, ReclaimCause, ReclaimContext, ReclaimPass, Reclaimer, Standing};
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering, is_over, pause};
 use crate::thread::{context, freed};
@@ -62,32 +61,16 @@ struct ProtectedBytes {
 pub(crate) struct Outcome {
     pub(crate) report: ReclaimReport,
     /// Reclaimers that have promised to free more.
-    pub(crate) owing: Owing,
+    pub(crate) owing: SmallVec<[Arc<History>; 1]>,
     /// The round came to nothing, but rounds of other threads freed something.
     pub(crate) others: bool,
     /// The round came to nothing, and it did not wait for the rounds of other threads.
     pub(crate) unwaited: bool,
 }
 
-/// Reclaimers that have promised.
-#[derive(Default)]
-pub(crate) struct Owing(SmallVec<[Arc<History>; 1]>);
-
-impl Owing {
-    /// One of them has not reported yet.
-    pub(crate) fn is_open(&self) -> bool {
-        self.0.iter().any(|history| history.owed() > 0)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn add(&mut self, history: &Arc<History>) {
-        if !self.0.iter().any(|other| Arc::ptr_eq(other, history)) {
-            self.0.push(Arc::clone(history));
-        }
-    }
+/// Whether a reclaimer that has promised has not reported yet.
+pub(crate) fn is_owed(promised: &[Arc<History>]) -> bool {
+    promised.iter().any(|history| history.owed() > 0)
 }
 
 /// How patient a round is with reclaimers that have promised.
@@ -136,7 +119,7 @@ struct Round<'a> {
     number: u64,
     want: u64,
     report: ReclaimReport,
-    owing: Owing,
+    owing: SmallVec<[Arc<History>; 1]>,
     /// A group was spared for its low.
     low_kept: bool,
     /// The protection of a group depends on what others use, and so falls as they give.
@@ -169,7 +152,7 @@ pub(crate) fn run(target: &'static Counter, want: u64, request: &mut Request) ->
             number: ROUNDS.fetch_add(1, Ordering::Relaxed),
             want,
             report: ReclaimReport { requested: want, ..ReclaimReport::default() },
-            owing: Owing::default(),
+            owing: SmallVec::new(),
             low_kept: false,
             shares: false,
             low_broken: SmallVec::new(),
@@ -265,7 +248,7 @@ impl Round<'_> {
     }
 
     fn came_to_nothing(&self) -> bool {
-        self.report.freed == 0 && (self.request.promises == Promises::Lapse || !self.owing.is_open())
+        self.report.freed == 0 && (self.request.promises == Promises::Lapse || !is_owed(&self.owing))
     }
 
     /// Whether the target or a group below is in excess: else the soft pass visits none. What is above the target does not
@@ -386,7 +369,7 @@ impl Round<'_> {
                     unless_last && self.last
                 }
                 Standing::Owes => {
-                    self.owing.add(&reclaimer.history);
+                    self.note_promise(&reclaimer.history);
                     false
                 }
             };
@@ -442,7 +425,7 @@ impl Round<'_> {
         let freed = seen.saturating_add(unseen);
         let promised = reclaimer.history.promised().wrapping_sub(promised);
         if promised > 0 {
-            self.owing.add(&reclaimer.history);
+            self.note_promise(&reclaimer.history);
         }
         match claimed {
             // Its report judges it.
@@ -455,6 +438,12 @@ impl Round<'_> {
         self.report.freed = self.report.freed.saturating_add(freed);
         self.report.pending = self.report.pending.saturating_add(promised);
         freed
+    }
+
+    fn note_promise(&mut self, history: &Arc<History>) {
+        if !self.owing.iter().any(|other| Arc::ptr_eq(other, history)) {
+            self.owing.push(Arc::clone(history));
+        }
     }
 
     fn panicked(&mut self, group: &Counter, reclaimer: &Reclaimer, usage: u64) {

@@ -20,7 +20,7 @@
 
 use crate::counter::effective::proportion;
 use crate::state::reclaim::{NO_RING, ParentFigures, ReasonCount, Ring, RingLinks, RingReason, Rings, SMALL, WHOLE};
-use crate::state::reclaim_context::ReclaimPass;
+use crate::state::reclaimer::ReclaimPass;
 
 /// Bytes that a group is asked for at least, where so many are wanted.
 const CLUSTER: u64 = 4 * 4096;

@@ -9,7 +9,6 @@ pub(crate) mod oom;
 pub(crate) mod own_bytes;
 pub(crate) mod pressure;
 pub(crate) mod reclaim;
-pub(crate) mod reclaim_context;
 pub(crate) mod reclaimer;
 pub(crate) mod service;
 pub(crate) mod waiting;

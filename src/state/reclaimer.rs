@@ -1,11 +1,21 @@
-//! Foreign code that frees memory: what it implements, and one registration of it.
+//! Foreign code that frees memory: what it implements, what it is called with, and what a tree keeps of it: whether it
+//! freed anything, and its promises.
 //!
 //! Where a registration is dropped, a call under way is waited for, and none begins: see `thread::foreign`.
 
-use crate::state::reclaim_context::{History, ReclaimContext};
+use std::time::{Duration, Instant};
+
 use crate::sync::Arc;
+use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU32;
+use crate::thread::directory::Header;
 use crate::thread::foreign::{Calls, Foreign, Panicked};
+
+/// How many rounds a reclaimer that freed nothing is spared at most: 1, 3, 7 … 63.
+const SPARED_MAX: u32 = 63;
+
+/// One in so many rounds asks even a reclaimer that never frees anything, where nothing else is left.
+const LAST_EVERY: u32 = 8;
 
 /// What can give memory back: a cache, a pool, a buffer that spills.
 ///
@@ -142,5 +152,284 @@ impl Reclaimer {
     /// Another thread was in it during the caller's one call since [`begun`](Calls::begun) returned `before`.
     pub(crate) fn was_contended(&self, before: (u64, u32)) -> bool {
         before.0 > 0 || self.calls.begun().1.wrapping_sub(before.1) > 1
+    }
+}
+
+/// Why memory is wanted.
+///
+/// ```
+/// use memcg::ReclaimCause;
+///
+/// assert_ne!(ReclaimCause::Full, ReclaimCause::Asked);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ReclaimCause {
+    /// A charge does not fit below the target's max.
+    Full,
+    /// The target's max was set below its usage.
+    Lowered,
+    /// A charge has left the target above its high, or high was set below usage.
+    High,
+    /// [`Group::reclaim`](crate::Group::reclaim) was called.
+    Asked,
+}
+
+/// Which groups have their turn.
+///
+/// ```
+/// use memcg::ReclaimPass;
+///
+/// assert_ne!(ReclaimPass::Soft, ReclaimPass::Unprotected);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ReclaimPass {
+    /// Groups above their soft limit, and those below such a group.
+    Soft,
+    /// All that are not protected.
+    Unprotected,
+    /// Those protected by low: nothing else is left.
+    Low,
+}
+
+/// What a reclaimer is called with, beside how much is wanted. Its groups are read with [`group`](Self::group) and
+/// [`target`](Self::target).
+///
+/// ```
+/// use memcg::{Limits, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass, Runtime};
+/// use std::sync::Arc;
+///
+/// struct Empty;
+/// impl Reclaim for Empty {
+///     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
+///         assert_eq!((context.group().path(), context.target().path()), ("/cache".into(), "/".into()));
+///         assert_eq!((context.cause(), context.pass()), (ReclaimCause::Asked, ReclaimPass::Unprotected));
+///         assert!(want > 0 && context.deadline() > std::time::Instant::now());
+///         0
+///     }
+/// }
+///
+/// let runtime = Runtime::builder().build()?;
+/// let cache = runtime.root().create("cache", Limits::new())?;
+/// let _registration = cache.register_reclaimer(Arc::new(Empty), Priority::NORMAL);
+/// let _held = cache.try_charge(10)?;
+/// assert_eq!(runtime.root().reclaim(10)?.freed, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct ReclaimContext<'a> {
+    pub(crate) group: &'static Header,
+    pub(crate) target: &'static Header,
+    pub(crate) cause: ReclaimCause,
+    pub(crate) pass: ReclaimPass,
+    pub(crate) deadline: Instant,
+    pub(crate) want: u64,
+    /// Of the group, when it was asked.
+    pub(crate) usage: u64,
+    pub(crate) history: &'a Arc<History>,
+}
+
+impl std::fmt::Debug for ReclaimContext<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReclaimContext")
+            .field("want", &self.want)
+            .field("cause", &self.cause)
+            .field("pass", &self.pass)
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ReclaimContext<'_> {
+    /// Why memory is wanted.
+    pub fn cause(&self) -> ReclaimCause {
+        self.cause
+    }
+
+    /// Which groups have their turn.
+    pub fn pass(&self) -> ReclaimPass {
+        self.pass
+    }
+
+    /// When the caller stops asking. A reclaimer at work is not interrupted, but none is asked after it.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Promise what is wanted and free it afterwards, on any thread: return what was freed at once, if anything, and
+    /// [report](Later::report) the rest.
+    ///
+    /// Until then the reclaimer is not asked again, and as long as a group in excess of its soft limit owes memory, for
+    /// at most [`reclaim_time`](crate::RuntimeBuilder::reclaim_time), groups that are not are left alone.
+    ///
+    /// ```
+    /// use memcg::{Charge, Later, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+    /// use std::sync::{Arc, mpsc};
+    ///
+    /// struct WritesBack(mpsc::Sender<Later>);
+    /// impl Reclaim for WritesBack {
+    ///     fn reclaim(&self, _want: u64, context: &ReclaimContext<'_>) -> u64 {
+    ///         let _ = self.0.send(context.later());
+    ///         0
+    ///     }
+    /// }
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let dirty = runtime.root().create("dirty", Limits::new())?;
+    /// let (asked, to_write) = mpsc::channel();
+    /// let _registration = dirty.register_reclaimer(Arc::new(WritesBack(asked)), Priority::NORMAL);
+    /// let page = dirty.try_charge(4_096)?;
+    /// assert_eq!(runtime.root().reclaim(4_096)?.pending, 4_096);
+    /// let later = to_write.recv()?; // another thread's work
+    /// drop(page);
+    /// later.report(4_096);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn later(&self) -> Later {
+        self.history.promise(self.want, self.usage);
+        Later { history: Arc::clone(self.history), want: self.want, freed: 0 }
+    }
+}
+
+/// A reclaimer's promise to report. Dropped, the reclaimer has freed nothing.
+///
+/// See [`ReclaimContext::later`].
+#[must_use = "dropped, it has freed nothing"]
+pub struct Later {
+    history: Arc<History>,
+    want: u64,
+    freed: u64,
+}
+
+impl Later {
+    /// Bytes that were wanted.
+    pub fn want(&self) -> u64 {
+        self.want
+    }
+
+    /// This much has been freed since. Nothing: as if [`Reclaim::reclaim`](crate::Reclaim::reclaim) had.
+    pub fn report(mut self, freed: u64) {
+        self.freed = freed;
+    }
+}
+
+impl Drop for Later {
+    fn drop(&mut self) {
+        self.history.report(self.freed);
+    }
+}
+
+impl std::fmt::Debug for Later {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Later").field("want", &self.want).finish_non_exhaustive()
+    }
+}
+
+/// What is remembered of a reclaimer: apart from its registration, because promises outlive that.
+pub(crate) struct History(Lock<Remembered>);
+
+#[derive(Default)]
+struct Remembered {
+    /// The round that looked at it last, whether that round spares it, and whether it has freed nothing in it.
+    round: u64,
+    spared: bool,
+    failed: bool,
+    /// How many more rounds spare it, how many the last fruitless call earned it, and what its group held then.
+    to_spare: u32,
+    last_spared: u32,
+    held: u64,
+    /// Promises that are open, their bytes, and when the first was made.
+    promises: u32,
+    owed: u64,
+    /// All bytes ever promised; wraps.
+    promised: u64,
+    since: Option<Instant>,
+}
+
+/// What a round can expect of a reclaimer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Ask.
+    Ready,
+    /// It freed nothing lately. Where nothing else is left it is asked all the same, unless it never frees anything.
+    Spared {
+        /// Until nothing else is left.
+        unless_last: bool,
+    },
+    /// It has promised and has not reported yet.
+    Owes,
+}
+
+impl History {
+    pub(crate) fn new() -> Self {
+        History(Lock::new(Rank::Bookkeeping, Remembered::default()))
+    }
+
+    /// How the reclaimer stands in a round; its group holds `usage`. One that owes for longer than `patience` counts as
+    /// having freed nothing. One that freed nothing is not spared any longer once its group has grown: there may be
+    /// something now.
+    pub(crate) fn standing(&self, round: u64, usage: u64, patience: Duration) -> Standing {
+        let mut remembered = self.0.lock();
+        if remembered.promises > 0 {
+            let late = remembered.since.is_some_and(|since| since.elapsed() > patience);
+            return if late { Standing::Spared { unless_last: false } } else { Standing::Owes };
+        }
+        if remembered.round != round {
+            (remembered.round, remembered.failed) = (round, false);
+            remembered.spared = remembered.to_spare > 0 && usage <= remembered.held;
+            remembered.to_spare = remembered.to_spare.saturating_sub(1);
+        }
+        if remembered.spared {
+            // One that never frees anything is asked once in a while, where nothing else is left.
+            let once_in_a_while = remembered.last_spared < SPARED_MAX || remembered.to_spare.is_multiple_of(LAST_EVERY);
+            Standing::Spared { unless_last: !remembered.failed && once_in_a_while }
+        } else {
+            Standing::Ready
+        }
+    }
+
+    /// It freed something, or it freed nothing while its group held `usage`: then the rest of the round spares it, and so
+    /// do the next ones.
+    pub(crate) fn judge(&self, fruitful: bool, usage: u64) {
+        let mut remembered = self.0.lock();
+        if fruitful {
+            (remembered.last_spared, remembered.to_spare, remembered.spared) = (0, 0, false);
+        } else if remembered.promises == 0 {
+            let spare = (2 * remembered.last_spared + 1).min(SPARED_MAX);
+            (remembered.last_spared, remembered.to_spare, remembered.held) = (spare, spare, usage);
+            (remembered.spared, remembered.failed) = (true, true);
+        }
+    }
+
+    /// It promises `bytes`; its group holds `usage`.
+    pub(crate) fn promise(&self, bytes: u64, usage: u64) {
+        let mut remembered = self.0.lock();
+        remembered.held = usage;
+        remembered.promises += 1;
+        remembered.owed = remembered.owed.saturating_add(bytes);
+        remembered.promised = remembered.promised.wrapping_add(bytes);
+        remembered.since.get_or_insert_with(Instant::now);
+    }
+
+    /// It reports on a promise.
+    pub(crate) fn report(&self, freed: u64) {
+        let mut remembered = self.0.lock();
+        remembered.promises -= 1;
+        if remembered.promises == 0 {
+            (remembered.owed, remembered.since) = (0, None);
+        }
+        let held = remembered.held;
+        drop(remembered);
+        self.judge(freed > 0, held);
+    }
+
+    /// All bytes that it has ever promised, reported or not; wraps.
+    pub(crate) fn promised(&self) -> u64 {
+        self.0.lock().promised
+    }
+
+    /// Bytes that it has promised and not reported on.
+    pub(crate) fn owed(&self) -> u64 {
+        self.0.lock().owed
     }
 }
