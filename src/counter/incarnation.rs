@@ -67,12 +67,14 @@ fn is_stuck(word: u64) -> bool {
     word & HANDLES >= HANDLES_STUCK
 }
 
-impl State {
+impl Default for State {
     /// The word of an object in the pool, in no incarnation yet.
-    pub(crate) fn new() -> Self {
+    fn default() -> Self {
         State(AtomicU64::new(OFFLINE))
     }
+}
 
+impl State {
     /// Start an incarnation: online, with one handle. The caller took the object from the pool; no other thread has it.
     pub(crate) fn begin(&self) {
         // Relaxed: no other thread writes the word of an object in the pool; the pool's locks handed the object over.

@@ -146,6 +146,7 @@ impl<T, const REST: usize> Deref for Padded<T, REST> {
 }
 
 /// Usage, and fields that threads rarely touch: they need no line of their own here.
+#[derive(Default)]
 pub(crate) struct Usage {
     /// What keeps the object. In a further counter of a group it has generation and offline only: the first counter's
     /// state keeps them all.
@@ -218,22 +219,7 @@ impl Counter {
     pub(crate) fn new(place: InGroup, index: SlotIndex, header: &'static Header) -> Counter {
         let InGroup { object, number, position, next } = place;
         Counter {
-            usage: Padded::new(Usage {
-                state: State::new(),
-                units: AtomicI64::new(0),
-                peaks: Peaks::new(),
-                failcnt: StatU64::new(0),
-                underflows: StatU64::new(0),
-                underflowed: StatU64::new(0),
-                audit_shared: AuditCell::new(),
-                observed_max: StatU64::new(u64::MAX),
-                front: StatPtr::new(ptr::null_mut()),
-                next_to_release: StatPtr::new(ptr::null_mut()),
-                touched: StatU64::new(0),
-                bound: StatU64::new(0),
-                settled: StatU64::new(0),
-                mark: StatU32::new(0),
-            }),
+            usage: Padded::new(Usage { observed_max: StatU64::new(u64::MAX), ..Usage::default() }),
             limits: LimitWords {
                 max: AtomicU64::new(u64::MAX),
                 ceiling: AtomicU64::new(u64::MAX),
@@ -269,7 +255,7 @@ impl Counter {
     /// Start an incarnation. The caller has taken the object from the pool, and no other thread has seen it.
     #[allow(unsafe_code)]
     pub(crate) fn begin(&self, incarnation: Incarnation, batch: u64, max: u64) {
-        debug_assert!(self.is_clean(), "somebody has written to an object in the pool");
+        debug_assert!(self.is_clean(), "a thread has written to an object in the pool");
         self.header.set_index(if incarnation.careful || !incarnation.stock { SlotIndex::NONE } else { self.index });
         self.header.set_cells_index(if incarnation.fenced { SlotIndex::NONE } else { self.index });
         self.batch.store(batch, Ordering::Relaxed);
@@ -338,7 +324,7 @@ impl Counter {
     pub(crate) fn incarnation(&self) -> &Incarnation {
         // SAFETY: a caller with the reference keeps the object in its incarnation, see `Counter`; no thread writes the
         // cell during it.
-        unsafe { (*self.incarnation.get()).as_ref().expect("a counter in use has a life") }
+        unsafe { (*self.incarnation.get()).as_ref().expect("a counter in use is in an incarnation") }
     }
 
     #[inline]

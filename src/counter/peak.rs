@@ -13,6 +13,7 @@ use crate::sync::stat_atomic::AtomicU64 as StatU64;
 use crate::sync::{Arc, AtomicU64, Ordering, fence_after_exchange};
 
 /// Peak words of one level.
+#[derive(Default)]
 pub(crate) struct Peaks {
     ever: StatU64,
     /// Highest usage since a window was last reset.
@@ -24,10 +25,6 @@ pub(crate) struct Peaks {
 pub(crate) struct Windows(BTreeMap<u64, Vec<Arc<StatU64>>>);
 
 impl Peaks {
-    pub(crate) fn new() -> Self {
-        Peaks { ever: StatU64::new(0), running: AtomicU64::new(0) }
-    }
-
     /// Whether `usage` is a new peak. The running peak is never above the other one, so one load is enough.
     #[inline]
     pub(crate) fn rises(&self, usage: u64) -> bool {

@@ -7,17 +7,13 @@ use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicU64;
 
 /// What one thread has charged to and uncharged from one counter, ever.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Cell {
     charged: AtomicU64,
     uncharged: AtomicU64,
 }
 
 impl Cell {
-    pub(crate) const fn new() -> Self {
-        Cell { charged: AtomicU64::new(0), uncharged: AtomicU64::new(0) }
-    }
-
     /// Counts a charge. Owner only.
     pub(crate) fn charged(&self, n: u64) {
         // The owner loads and stores: no other thread writes the cell. Relaxed: `verify` compares the two counts only

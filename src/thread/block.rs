@@ -97,7 +97,7 @@ impl Block {
     }
 
     pub(crate) fn audit_or_page(&self, index: SlotIndex) -> Option<&AuditCell> {
-        self.audit.get_or_make(index, AuditCell::new)
+        self.audit.get_or_make(index, AuditCell::default)
     }
 
     /// This thread's cells of the group behind a header, if it has any.
