@@ -15,15 +15,14 @@ use crate::state::reclaimer::ReclaimCause;
 use crate::sync::pause;
 use crate::units::Limit;
 
-/// The max of `group` was set, and percentages below have followed. Returns the bytes that it is above its max
-/// afterwards.
+/// The max of `group` was set, and percentages below have followed. Returns the bytes that stay above its max.
 pub(crate) fn shrink_to_max(group: &'static Counter) -> u64 {
     let mut request = Request::new(ReclaimCause::Lowered, deadline(group));
     if slow_path(|_, _| limits::any_percent(group.tree())) {
         let follows = |below: &Counter, kind| matches!(limits::set_to(below, kind), Limit::Percent(_));
         for below in slow_path(|_, _| pin_below(group)).iter().skip(1).map(Handle::counter) {
             if follows(below, LimitKind::Max) {
-                shrink(below, &mut request);
+                reclaim_excess(below, &mut request);
                 cancel_excess(below);
             }
             if follows(below, LimitKind::High) {
@@ -31,7 +30,7 @@ pub(crate) fn shrink_to_max(group: &'static Counter) -> u64 {
             }
         }
     }
-    shrink(group, &mut request);
+    reclaim_excess(group, &mut request);
     cancel_excess(group)
 }
 
@@ -39,7 +38,7 @@ pub(crate) fn shrink_to_max(group: &'static Counter) -> u64 {
 pub(crate) fn shrink_all(group: &'static Counter) {
     let mut request = Request::new(ReclaimCause::Lowered, deadline(group));
     let groups = slow_path(|_, _| pin_below(group));
-    groups.iter().skip(1).map(Handle::counter).chain([group]).for_each(|group| shrink(group, &mut request));
+    groups.iter().skip(1).map(Handle::counter).chain([group]).for_each(|group| reclaim_excess(group, &mut request));
 }
 
 fn excess(group: &Counter) -> u64 {
@@ -47,7 +46,7 @@ fn excess(group: &Counter) -> u64 {
 }
 
 /// Reclaims what is above a max, as long as reclaimers free something. A max that is only observed asks no group.
-fn shrink(group: &'static Counter, request: &mut Request) {
+fn reclaim_excess(group: &'static Counter, request: &mut Request) {
     if !group.is_observed() {
         repeat::shrink(group, request, || excess(group));
     }

@@ -54,7 +54,7 @@ impl Attempt for Below {
 }
 
 /// Move `bytes` from a counter to the same counter of the group `to`, which is returned.
-pub(crate) fn transfer(
+pub(crate) fn move_charge(
     from: &'static Counter,
     to: &'static Counter,
     bytes: u64,

@@ -1,16 +1,22 @@
 //! How much credit lies where: in the stocks of a subtree, in those of one counter.
 
 use crate::counter::object::Counter;
-use crate::counter::object::tree::Stocks;
-use crate::counter::object::tree::Tree;
+use crate::counter::object::tree::{Stocks, Tree};
 use crate::sync::Ordering;
 
 /// Credit below `top`, fronts of counter sets included.
-pub(crate) fn stocked(tree: &Tree, top: &Counter) -> u64 {
+pub(crate) fn stocked(top: &Counter) -> u64 {
+    let tree = top.tree();
     let stocks = tree.stocks.lock();
     let online: u64 =
         tree.hierarchy.snapshot().subtree(top.header.counter()).map(|counter| credit_at(tree, counter)).sum();
     online + pending_below(tree, &stocks, top)
+}
+
+/// Usage minus credit. The credit is read first: what is stocked between the two reads makes this larger, never negative.
+pub(crate) fn live(top: &Counter) -> u64 {
+    let stocked = stocked(top);
+    top.usage().saturating_sub(stocked)
 }
 
 /// What `read` returns for every counter below `top`, parents first, given the credit of its subtree. This takes the
@@ -41,7 +47,8 @@ fn pending_below(tree: &Tree, stocks: &Stocks, top: &Counter) -> u64 {
 }
 
 /// Credit of a counter's own stock, and of the stocks below whose nearest live ancestor it is.
-pub(crate) fn stocked_local(tree: &Tree, counter: &Counter) -> u64 {
+pub(crate) fn stocked_local(counter: &Counter) -> u64 {
+    let tree = counter.tree();
     let stocks = tree.stocks.lock();
     let counts_here =
         |pending: &&&'static Counter| nearest_live_ancestor(pending).is_some_and(|above| std::ptr::eq(above, counter));

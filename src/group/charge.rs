@@ -1,8 +1,8 @@
 //! `Charge`: bytes held, as a value.
 //!
 //! A charge is two words. Its bytes keep the group's object alive, so a charge and its drop count nothing else. A
-//! charge of zero bytes holds a handle instead. It takes the handle before its last bytes go back, and gives the handle
-//! up after its first bytes came.
+//! charge of zero bytes holds a handle instead. It takes the handle before its last bytes go, and gives it up after its
+//! first bytes came.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -10,7 +10,7 @@ use std::mem::ManuallyDrop;
 use super::error::{ChargeError, SplitError};
 use super::handle::Group;
 use crate::admission::plain::{self, WaitFor};
-use crate::admission::transfer::{TransferFailure, transfer};
+use crate::admission::transfer::{TransferFailure, move_charge};
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::walk::Charged;
@@ -54,7 +54,7 @@ impl Charge {
     pub(super) fn attempt(header: &'static Header, bytes: u64) -> Result<Charge, ChargeError> {
         match header.consume_open(bytes) {
             Consume::Hit => {}
-            missed => try_charge_slow(header, bytes, missed)?,
+            missed => charge_and_sleep(header, bytes, missed)?,
         }
         Ok(Charge::new(header, bytes))
     }
@@ -62,7 +62,7 @@ impl Charge {
     /// Charges whatever the limits say.
     #[inline]
     pub(super) fn by_force(header: &'static Header, bytes: u64) -> Self {
-        let charged = force(header, bytes);
+        let charged = charge_forced(header, bytes);
         if charged == 0 {
             hold(header.counter());
         }
@@ -77,8 +77,7 @@ impl Charge {
     /// Returns the bytes held.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// assert_eq!(runtime.root().try_charge(10)?.bytes(), 10);
+    /// assert_eq!(memcg::Runtime::builder().build()?.root().try_charge(10)?.bytes(), 10);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
@@ -110,7 +109,7 @@ impl Charge {
     /// ```
     #[inline]
     pub fn grow(&mut self, bytes: u64) {
-        self.grown(force(self.header, bytes));
+        self.grown(charge_forced(self.header, bytes));
     }
 
     /// Charges `bytes` more, as [`Group::try_charge`] does. It may block: in async code [`merge`](Self::merge) what
@@ -132,7 +131,7 @@ impl Charge {
     pub fn try_grow(&mut self, bytes: u64) -> Result<(), ChargeError> {
         match self.header.consume_open(bytes) {
             Consume::Hit => {}
-            missed if bytes > 0 => try_charge_slow(self.header, bytes, missed)?,
+            missed if bytes > 0 => charge_and_sleep(self.header, bytes, missed)?,
             // To grow by 0 bytes needs no admission, and the charge has its handle or its bytes already.
             _ => {}
         }
@@ -244,8 +243,8 @@ impl Charge {
     ///
     /// # Errors
     ///
-    /// [`MergeError`] where `other` is a charge of another group, or of another counter of this group. The error gives
-    /// `other` back.
+    /// [`MergeError`] where `other` is a charge of another group, or of another counter of this group. It gives `other`
+    /// back.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -288,7 +287,7 @@ impl Charge {
     /// ```
     pub fn transfer(&mut self, to: &Group) -> Result<(), ChargeError> {
         let from = self.header.counter();
-        let to = transfer(from, to.first(), self.bytes).map_err(|failure| match failure {
+        let to = move_charge(from, to.first(), self.bytes).map_err(|failure| match failure {
             TransferFailure::OtherTree => {
                 ChargeError::OtherRuntime { from: Group::pinned(from.first()), to: to.clone() }
             }
@@ -303,8 +302,7 @@ impl Charge {
         Ok(())
     }
 
-    /// Never gives the bytes back. Returns how many they are. The group's object and its usage stay as long as the
-    /// process runs.
+    /// Never gives the bytes back. Returns how many they are. The group's object and its usage stay for ever.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -330,8 +328,7 @@ impl Group {
     /// always fit and hold the group's object.
     ///
     /// A charge costs about 1 ns where this thread has credit, else two or three read-modify-write instructions a
-    /// level. It is exact as [`PageCounter::try_charge`](crate::PageCounter::try_charge): from a success on usage is
-    /// within max at every level.
+    /// level. It is exact: from a success on usage is within max at every level.
     ///
     /// Source: `try_charge_memcg` in `mm/memcontrol.c`.
     ///
@@ -377,7 +374,7 @@ impl Group {
 /// Makes a charge that did not hit, and sleeps where it is above a high. A charge of 0 bytes takes a handle.
 #[cold]
 #[inline(never)]
-fn try_charge_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
+fn charge_and_sleep(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
     let charged = charge_undelayed(header, bytes, missed, WaitFor::Others)?;
     // The charge keeps the group.
     throttle::sleep_after(header.counter(), charged);
@@ -411,7 +408,7 @@ fn release(counter: &'static Counter) {
 
 /// Charges whatever the limits say. Returns the bytes charged.
 #[inline(always)]
-fn force(header: &Header, bytes: u64) -> u64 {
+fn charge_forced(header: &Header, bytes: u64) -> u64 {
     match header.consume(bytes) {
         Consume::Hit => bytes,
         missed => header.counter().force_slow(bytes, missed),

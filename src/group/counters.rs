@@ -1,5 +1,4 @@
-//! More counters than memory: spill files, swap, a tier of memory. Each counter has its own limits, and one call
-//! charges a set of them.
+//! More counters than memory: spill files, swap, a tier of memory. Each has its own limits; one call charges a set.
 
 use smallvec::SmallVec;
 
@@ -151,15 +150,15 @@ impl Group {
 
     /// [`try_charge`](Self::try_charge) on the counter of that number. The caller knows that the group has it.
     pub(crate) fn try_charge_number(&self, counter: usize, bytes: u64) -> Result<Charge, ChargeError> {
-        Charge::attempt(self.header_of(counter), bytes)
+        Charge::attempt(self.header_at(counter), bytes)
     }
 
     /// [`charge`](Self::charge) on the counter of that number. The caller knows that the group has it.
     pub(crate) fn charge_number(&self, counter: usize, bytes: u64) -> Charge {
-        Charge::by_force(self.header_of(counter), bytes)
+        Charge::by_force(self.header_at(counter), bytes)
     }
 
-    fn header_of(&self, counter: usize) -> &'static Header {
+    fn header_at(&self, counter: usize) -> &'static Header {
         self.first().group().nth(counter).map_or(self.header, |counter| counter.header)
     }
 
@@ -168,8 +167,8 @@ impl Group {
     }
 }
 
-/// One counter of a group. Its figures are those of the subtree. [`Group`]'s method of the same name says what each
-/// figure means and costs.
+/// One counter of a group. Its figures are those of the subtree. [`Group`]'s methods say what each figure means and
+/// costs.
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
@@ -200,7 +199,7 @@ impl GroupCounter<'_> {
 
     /// Returns the credit, in bytes.
     pub fn stocked(&self) -> u64 {
-        slow_path(|_, _| credit::stocked(self.counter.tree(), self.counter))
+        slow_path(|_, _| credit::stocked(self.counter))
     }
 
     /// Returns the bound on credit, in bytes.
@@ -210,9 +209,7 @@ impl GroupCounter<'_> {
 
     /// Returns usage minus credit, in bytes.
     pub fn live(&self) -> u64 {
-        // The credit is read first: credit stocked between the two reads makes live larger, never negative.
-        let stocked = self.stocked();
-        self.usage().saturating_sub(stocked)
+        slow_path(|_, _| credit::live(self.counter))
     }
 
     /// Returns the bytes above max.
@@ -265,8 +262,7 @@ impl GroupCounter<'_> {
         set.map_err(|none| self.group.limit_error(kind, none))
     }
 
-    /// Reads the events of this counter in the subtree, as [`Group::events`] does. The events of memory are those of
-    /// the group.
+    /// Reads the events of this counter in the subtree, as [`Group::events`] does. Those of memory are the group's.
     pub fn events(&self) -> Events {
         Events::read(self.group, self.counter, false)
     }

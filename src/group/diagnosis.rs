@@ -98,8 +98,7 @@ impl Group {
         })
     }
 
-    /// [`diagnose`](Self::diagnose), at most once in `every` for this group, on whatever thread: for a log. Else
-    /// `None`.
+    /// [`diagnose`](Self::diagnose), at most once in `every` for this group, on whatever thread: for a log.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;

@@ -1,5 +1,5 @@
-//! The errors of groups. Each prints as one line: the group that refused, its usage and limit, the group that asked and
-//! for how much.
+//! The errors of groups. Each prints as one line: which group refused, its usage and limit, which group asked for how
+//! much.
 
 use std::time::Duration;
 

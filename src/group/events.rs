@@ -134,8 +134,7 @@ impl fmt::Debug for EventFuture {
     }
 }
 
-/// The registration of a listener with its group. The drop ends it, and may block: in async code drop it on another
-/// thread.
+/// The registration of a listener with its group. Its drop may block: in async code drop it on another thread.
 ///
 /// When the drop has returned, no call is under way and none will begin. It waits for calls that are under way, so do
 /// not hold a lock that the listener waits for. Inside a listener, a reclaimer or a cancel hook it does not wait.

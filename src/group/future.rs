@@ -17,8 +17,7 @@ use crate::reclaim::round::TIME_MAX;
 use crate::sync::is_over;
 use crate::thread::slot::Consume;
 
-/// A charge that waits: see [`Group::charge_async`]. A future that is polled after it has returned its result stays
-/// pending.
+/// A charge that waits: see [`Group::charge_async`]. Polled after it has returned its result, it stays pending.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct ChargeFuture {
     group: Group,
@@ -33,8 +32,7 @@ enum Stage {
     /// Charged, above a high.
     Delayed {
         until: Instant,
-        /// Set by the first poll that delays. It stands before `charge` so that it drops first: the charge keeps the
-        /// group.
+        /// Set by the first poll that delays. It drops before `charge`, which keeps the group.
         alarm: Option<Alarm>,
         charge: Charge,
     },

@@ -77,8 +77,7 @@ impl Group {
     }
 
     /// [`try_charge`](Self::try_charge) that neither sleeps nor waits for other threads: for async code, and for
-    /// callers that have timers of their own. It returns the delay above a high and does not sleep it; zero where there
-    /// is none.
+    /// callers that have timers of their own. It returns the delay above a high, zero where there is none.
     ///
     /// Reclaimers run on this thread, and where the [policy](crate::OomPolicy) chooses a victim so do the victim's
     /// cancel hooks, for one victim. What they give at once is this charge's. The call does not wait for memory that

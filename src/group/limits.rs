@@ -2,8 +2,7 @@
 
 use crate::units::Limit;
 
-/// Limits of a group, to be set together. A limit that is not given keeps its default: no max, no high, no soft limit,
-/// nothing protected.
+/// Limits of a group, to be set together. A limit that is not given keeps its default: none, and nothing protected.
 ///
 /// ```
 /// use memcg::{Limit, Limits};

@@ -6,8 +6,7 @@ use crate::counter::slow_path::slow_path;
 use crate::pressure::observe;
 
 impl Group {
-    /// Sets whether the limits here and below only count. It may block: in async code call it on a thread for blocking
-    /// work.
+    /// Sets whether the limits here and below only count. It may block: in async code use a thread for blocking work.
     ///
     /// A charge that the max or high there would have refused or delayed is let through. For a max, the group whose max
     /// it was counts [`Event::Max`](crate::Event::Max) and [`Event::Observed`](crate::Event::Observed). No group is

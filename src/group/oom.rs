@@ -6,8 +6,7 @@ use super::handle::Group;
 use crate::pressure::victims::{self, HookGuard, marks};
 use crate::state::oom::{Cancel, EXEMPT, OomPolicy, TOGETHER};
 
-/// The registration of a cancel hook with its group. The drop ends it, and may block: in async code drop it on another
-/// thread.
+/// The registration of a cancel hook with its group. Its drop may block: in async code drop it on another thread.
 ///
 /// When the drop has returned, no call is under way and none will begin. It waits for calls that are under way, so do
 /// not hold a lock that the hook waits for. Inside a listener, a reclaimer or a hook it does not wait.
@@ -75,15 +74,15 @@ impl Group {
     /// calls the hook, with no lock of this crate held. Other threads may call it at the same time. What the hook frees
     /// at once counts, but it should not take long. Charges that wait in this group have been refused before. Charges
     /// that the hook makes itself are refused at once where they do not fit. The registration keeps the group's object.
-    /// To register takes one lock. A panic is caught and counted as [`Event::Panic`](crate::Event::Panic), also a panic
-    /// in the hook's drop.
+    /// To register takes one lock. A panic, also in its drop, is caught and counted as
+    /// [`Event::Panic`](crate::Event::Panic).
     ///
     /// See [`OomPolicy`] for an example.
     pub fn on_cancel(&self, hook: impl Fn(&Cancel) + Send + Sync + 'static) -> CancelHook {
         CancelHook { _guard: victims::hook(self.first(), Box::new(hook)) }
     }
 
-    /// Sets whether the whole subtree of this group is compared as one, and is cancelled where any group in it is
+    /// Sets whether the whole subtree of this group is compared as one, and cancelled where any of its groups is
     /// chosen.
     ///
     /// Source: `memory.oom.group`.

@@ -152,8 +152,7 @@ impl Group {
     /// Returns the soft limit in bytes, `u64::MAX` where there is none. One load.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// assert_eq!(runtime.root().soft(), u64::MAX);
+    /// assert_eq!(memcg::Runtime::builder().build()?.root().soft(), u64::MAX);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn soft(&self) -> u64 {
@@ -163,8 +162,7 @@ impl Group {
     /// Returns the max in bytes, `u64::MAX` where there is none. One load.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// assert_eq!(runtime.root().max(), u64::MAX);
+    /// assert_eq!(memcg::Runtime::builder().build()?.root().max(), u64::MAX);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn max(&self) -> u64 {
@@ -174,8 +172,7 @@ impl Group {
     /// Returns the bytes that reclaim never touches, 0 by default. One load.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// assert_eq!(runtime.root().min(), 0);
+    /// assert_eq!(memcg::Runtime::builder().build()?.root().min(), 0);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn min(&self) -> u64 {
@@ -185,8 +182,7 @@ impl Group {
     /// Returns the bytes that reclaim touches last, 0 by default. One load.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// assert_eq!(runtime.root().low(), 0);
+    /// assert_eq!(memcg::Runtime::builder().build()?.root().low(), 0);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn low(&self) -> u64 {
@@ -196,8 +192,7 @@ impl Group {
     /// Returns the sum over the children of min(usage, min), in bytes. One load. Exact at every quiescent point.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// assert_eq!(runtime.root().children_min_usage(), 0);
+    /// assert_eq!(memcg::Runtime::builder().build()?.root().children_min_usage(), 0);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn children_min_usage(&self) -> u64 {
@@ -207,8 +202,7 @@ impl Group {
     /// Returns the sum over the children of min(usage, low), in bytes. One load. Exact at every quiescent point.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// assert_eq!(runtime.root().children_low_usage(), 0);
+    /// assert_eq!(memcg::Runtime::builder().build()?.root().children_low_usage(), 0);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn children_low_usage(&self) -> u64 {
@@ -216,8 +210,7 @@ impl Group {
     }
 
     /// Changes the batch of this group and all groups below it to `bytes`, at most 1 TiB. 0 switches their stock off,
-    /// so that every charge walks the tree. The call drains their credit first, which takes the tree's lock and a heavy
-    /// barrier.
+    /// so that every charge walks the tree. To drain their credit it takes the tree's lock and a heavy barrier.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
@@ -265,8 +258,7 @@ impl Group {
     }
 
     /// Returns [`usage`](Self::usage) minus [`stocked`](Self::stocked), in bytes: what charges hold. It costs what
-    /// `stocked` costs. It is exact at every quiescent point, an estimate while other threads charge, and never
-    /// negative.
+    /// `stocked` costs. It is exact at every quiescent point, else an estimate, and never negative.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -282,8 +274,7 @@ impl Group {
     /// thread and group. It is exact at every quiescent point, an estimate while other threads charge.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// assert_eq!(runtime.root().stocked(), 0);
+    /// assert_eq!(memcg::Runtime::builder().build()?.root().stocked(), 0);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn stocked(&self) -> u64 {
@@ -380,8 +371,7 @@ impl Group {
     }
 
     /// Returns the credit in this group's own stock, and in the stocks of groups below that went offline and are not
-    /// settled, in bytes. The call looks at one slot for each thread and such group. It is exact at every quiescent
-    /// point.
+    /// settled, in bytes. It looks at one slot for each thread and such group. It is exact at every quiescent point.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().adaptive(false).build()?;
@@ -391,7 +381,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn stocked_local(&self) -> u64 {
-        slow_path(|_, _| credit::stocked_local(self.first().tree(), self.first()))
+        slow_path(|_, _| credit::stocked_local(self.first()))
     }
 
     /// Returns [`usage_local`](Self::usage_local) minus [`stocked_local`](Self::stocked_local), in bytes.

@@ -17,8 +17,7 @@ use crate::state::reclaimer::{Priority, Reclaim, ReclaimContext, Reclaimer};
 use crate::sync::{Arc, model_failed};
 use crate::thread::context;
 
-/// The registration of a reclaimer with its group. The drop ends it, and may block: in async code drop it on another
-/// thread.
+/// The registration of a reclaimer with its group. Its drop may block: in async code drop it on another thread.
 ///
 /// When the drop has returned, no call is under way and none will begin. It waits for calls that are under way, so do
 /// not hold a lock that the reclaimer waits for. Inside a reclaimer it does not wait.
@@ -125,8 +124,7 @@ impl Group {
 
     /// Keeps `bytes` below max for charges that are made inside reclaim: by a cache that must allocate to evict, or a
     /// spill that needs a buffer. Other charges are refused that much earlier. The default is 0; where there is no max
-    /// a reserve does nothing. The call takes the tree's lock. While it runs, [`max`](Self::max) may read low for a
-    /// moment.
+    /// a reserve does nothing. The call takes the tree's lock. Meanwhile [`max`](Self::max) may read low.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
@@ -166,8 +164,7 @@ impl Group {
         marks::is_in_excess(self.first())
     }
 
-    /// Returns the number of groups below, at any depth, that are above their soft limits. The call takes the lock of
-    /// the rings. It is exact.
+    /// Returns the number of groups below, at any depth, that are above their soft limits. Exact. It takes one lock.
     ///
     /// Source: `children_in_excess`, soft limit rework (Hocko, 2013).
     ///

@@ -73,8 +73,7 @@ impl Group {
         let create = || slow_path(|_, _| create::create(group.tree(), group, name, hash, percents, set));
         let mut created = create();
         if let Err(NotCreated::Full(_)) = created {
-            // The groups that are in the way may hold nothing but credit. Then they are released at the end of this
-            // slow path.
+            // The groups that are in the way may hold nothing but credit. This slow path releases them at its end.
             slow_path(|_, _| group.tree().settle());
             created = create();
         }
@@ -110,8 +109,7 @@ impl Group {
         names::of(self.first())
     }
 
-    /// Returns the names from the root to here, as in `/acme/q17`; the root is `/`. It works on a group that is
-    /// offline, too.
+    /// Returns the names from the root to here, as in `/acme/q17`; the root is `/`. It also works offline.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
@@ -181,8 +179,7 @@ impl Group {
 
     /// Takes the group offline: it takes no charges any more and leaves its parent. Its name is free at once, and its
     /// min and low protect nothing any more. What is charged stays charged, here and at the ancestors, until its
-    /// [`Charge`](crate::Charge)s are dropped. After the last charge and the last handle the group's object is used
-    /// again.
+    /// [`Charge`](crate::Charge)s are dropped. After the last charge and handle the object is used again.
     ///
     /// The group's statistics stay in its ancestors' figures. Its credit goes back at once where only this thread ever
     /// charged the group. Else it goes back with one barrier for many such groups, in the next drain or in

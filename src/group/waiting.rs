@@ -106,7 +106,7 @@ impl Group {
     }
 
     /// Charges `bytes` without blocking, and where they do not fit waits in line as
-    /// [`charge_timeout`](Self::charge_timeout) does, without an end. A poll waits for no other thread, and may run
+    /// [`charge_timeout`](Self::charge_timeout) does, without an end. A poll waits for no thread, and may run
     /// reclaimers and cancel hooks.
     ///
     /// The future needs no async runtime, only a [`Waker`](std::task::Waker). A future that is dropped before it is
@@ -115,14 +115,13 @@ impl Group {
     ///
     /// The polling thread asks reclaimers at the first poll and where the charge has moved to another group's line. It
     /// asks again where other threads were asking at the same time; the thread of this crate that ends delays wakes the
-    /// future for that. Where the policy chooses victims, this charge cancels one group, and other charges that do not
-    /// fit cancel the next one.
+    /// future for that. Where the policy chooses victims, this charge cancels one group, and others cancel the next
+    /// one.
     ///
     /// Above a high the future does not sleep. A thread of this crate wakes it once, when the delay is over or usage is
     /// not above high any more. That thread is one for the process. It starts with the first such delay and ends a
     /// second after the last. Where the system gives no thread, the charge is made without a delay.
-    /// [`undelayed`](ChargeFuture::undelayed) leaves the delay to the caller; [`high_delay`](Self::high_delay) says how
-    /// long it is.
+    /// [`undelayed`](ChargeFuture::undelayed) leaves the delay to the caller; [`high_delay`](Self::high_delay) says it.
     ///
     /// # Errors
     ///

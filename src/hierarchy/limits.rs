@@ -1,8 +1,7 @@
 //! Limits as they are set: a number, a percentage of the nearest limited ancestor's max, or none.
 //!
 //! A percentage is resolved when it is set, and again, parents first, whenever a max above it moves. The thread that
-//! does this holds the tree's lock. For limits that a group loses when it goes offline it also holds the lock of the
-//! group's shard.
+//! does this holds the tree's lock. For limits that an offline group loses it also holds the lock of the group's shard.
 
 use crate::counter::at_limit;
 use crate::counter::handle;
@@ -85,8 +84,7 @@ pub(crate) fn set_unlinked(counter: &Counter, kind: LimitKind, limit: Limit) -> 
     Ok(())
 }
 
-/// Sets a limit, and every percentage below that follows it. Returns the units by which usage is above a max then, 0
-/// for other limits.
+/// Sets a limit, and every percentage below that follows it. Returns the usage above a max then, 0 for other limits.
 pub(crate) fn set(counter: &'static Counter, kind: LimitKind, limit: Limit) -> Result<u64, NoLimitedAncestor> {
     let mut stocks = counter.tree().stocks.lock();
     let bytes = resolve(counter, limit)?;
@@ -125,8 +123,7 @@ fn apply(stocks: &mut Stocks, counter: &'static Counter, kind: LimitKind, bytes:
     0
 }
 
-/// Resolves the percentages below a max that has moved. A percentage that has no limited ancestor any more keeps the
-/// bytes it had.
+/// Resolves the percentages below a max that has moved. One without a limited ancestor keeps its bytes.
 fn follow(stocks: &mut Stocks, top: &'static Counter) {
     for kept in handle::pin_below(top).iter().skip(1) {
         let counter = kept.counter();

@@ -17,7 +17,6 @@ use crate::stat::Stat;
 use crate::stat::coordinator::Coordinator;
 use crate::stat::published::{PublishedStats, StatScope};
 use crate::stat::reading::Freshness;
-use crate::sync::Ordering;
 use crate::thread::cells::Added;
 use crate::thread::directory::Header;
 use crate::thread::local::{Local, with_local};
@@ -89,21 +88,13 @@ fn add_to(header: &Header, scope: StatScope, stat: Stat, delta: i64) -> Added {
 fn account_slow(header: &Header, scope: StatScope, stat: Stat, delta: i64, added: Added) -> Option<Above> {
     let group = header.counter().first();
     let coordinator = stats::coordinator_of(group)?;
-    if added == Added::Due {
-        stats::list_and_announce(group, coordinator, scope);
-        return Some(0);
-    }
-    if !coordinator.items.knows(stat) {
-        coordinator.counts.foreign.fetch_add(1, Ordering::Relaxed);
-        return None;
-    }
-    let near = (0..ROOT).zip(group.path_to_root()).find(|(_, level)| takes(level, coordinator, scope));
-    let (above, level) = near.or_else(|| Some((ROOT, group.path_to_root().last()?)))?;
-    if !stats::add_without_cells(level, coordinator, Addition { scope, stat, delta }) {
-        coordinator.counts.nested.fetch_add(1, Ordering::Relaxed);
-        return None;
-    }
-    Some(above)
+    let search = || (0..ROOT).zip(group.path_to_root()).find(|(_, level)| takes(level, coordinator, scope));
+    let (above, level) = if added == Added::Due || !coordinator.items.knows(stat) {
+        (0, group)
+    } else {
+        search().or_else(|| Some((ROOT, group.path_to_root().last()?)))?
+    };
+    stats::add_missed(group, level, coordinator, Addition { scope, stat, delta }, added).then_some(above)
 }
 
 #[cold]

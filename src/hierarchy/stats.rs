@@ -81,8 +81,7 @@ pub(crate) fn published_or_make<'a>(
     published(group, scope)
 }
 
-/// As [`published_or_make`]. Where there is no memory for those, the published statistics of the nearest group above
-/// that has some.
+/// As [`published_or_make`]. Where there is no memory for those, those of the nearest group above that has some.
 fn published_here_or_above<'a>(
     group: &'a Counter,
     stats: &Coordinator,
@@ -134,20 +133,27 @@ pub(crate) fn add(header: &Header, stat: Stat, delta: i64) {
 fn add_slow(header: &Header, stat: Stat, delta: i64, added: Added) {
     let group = header.counter().first();
     let Some(stats) = coordinator_of(group) else { return };
-    if added == Added::Due {
-        // An addition of zero changes no figure, so it makes no writer. The addition that made the announcement due has
-        // announced.
-        if delta != 0 {
-            list_and_announce(group, stats, StatScope::Group);
-        }
-    } else if stats.items.knows(stat) {
-        // An addition of zero needs no cells either.
-        if delta != 0 && !add_without_cells(group, stats, Addition { scope: StatScope::Group, stat, delta }) {
-            stats.counts.nested.fetch_add(1, Ordering::Relaxed);
-        }
-    } else {
-        stats.counts.foreign.fetch_add(1, Ordering::Relaxed);
+    // An addition of zero changes no figure, so it makes no writer. The addition that made the announcement due has
+    // announced.
+    if delta != 0 || !stats.items.knows(stat) {
+        add_missed(group, group, stats, Addition { scope: StatScope::Group, stat, delta }, added);
     }
+}
+
+/// Makes an addition of the group at `level`, where this thread had no cells at hand or an announcement is due. Returns
+/// whether it is counted.
+pub(super) fn add_missed(group: &Counter, level: &Counter, stats: &Coordinator, what: Addition, added: Added) -> bool {
+    if added == Added::Due {
+        list_and_announce(group, stats, what.scope);
+        return true;
+    }
+    let known = stats.items.knows(what.stat);
+    let counted = known && add_without_cells(level, stats, what);
+    if !counted {
+        let lost = if known { &stats.counts.nested } else { &stats.counts.foreign };
+        lost.fetch_add(1, Ordering::Relaxed);
+    }
+    counted
 }
 
 /// An addition: the scope, the item, and how much.
@@ -265,14 +271,12 @@ pub(super) fn read_fresh<T>(group: &Counter, freshness: Freshness, figures: impl
 /// Flushes where more may be missing than `freshness` allows. Returns the grains that may be missing from what is read
 /// after this.
 fn freshen(group: &Counter, freshness: Freshness) -> u64 {
-    // The bound is read first, and once. What a flush publishes after this comes off the bound too late, never too
-    // early.
+    // The bound is read first, and once. What a flush publishes later comes off too late, never too early.
     let bound = error_bound(group);
     let due = freshness == Freshness::Exact || bound.grains > freshness.may_miss(bound);
     let Some(first) = all_published(group).next() else { return bound.grains };
     // Now and then a thresholded read flushes though its bound allows it not to. Writers that have stopped are in the
-    // bound until flushes have found them idle. Without barriers a flush unlists no cells, so such a flush would be
-    // useless.
+    // bound until flushes have found them idle. Without barriers a flush unlists no cells, so it would be useless.
     let unlists = || group.tree().barrier.state() != BarrierState::Degraded;
     let is_extra =
         || freshness == Freshness::Threshold && bound.grains > 0 && first.cadence.is_flush_due() && unlists();
@@ -294,8 +298,8 @@ fn error_bound(group: &Counter) -> ErrorBound {
     bounds.fold(ErrorBound::NOTHING, ErrorBound::plus)
 }
 
-/// Publishes what was written to the group and below it. `None` inside another slow path of this thread, because the
-/// thread may hold the lock.
+/// Publishes what was written to the group and below it. `None` inside another slow path of this thread, which may hold
+/// the lock.
 pub(crate) fn flush(group: &Counter, unlist: Unlist) -> Option<Visits> {
     let mut visits = Visits::default();
     for published in all_published(group) {
@@ -324,8 +328,7 @@ pub(crate) fn flush_periodic(root: &Counter) {
 
 // === The end ===
 
-/// Releases the statistics of a group that is gone. What its threads have written goes to its ancestors, on each node
-/// and in all.
+/// Releases the statistics of a group that is gone. What its threads have written goes to its ancestors.
 pub(crate) fn release(group: &Counter) {
     if all_published(group).next().is_none() {
         return;

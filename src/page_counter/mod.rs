@@ -62,8 +62,8 @@ impl Drop for Keep {
             return;
         }
         slow_path(|_, _| retire::retire(self.counter));
-        // A loop in the place of a recursion, because a tree may be deeper than a stack. Each ancestor drops without a
-        // parent to go on to.
+        // A loop in the place of a recursion, because a tree may be deeper than a stack. Each ancestor drops without
+        // its parent.
         let mut parent = self.parent.take();
         while let Some(mut keep) = parent.and_then(Arc::into_inner) {
             parent = keep.parent.take();
@@ -111,8 +111,7 @@ impl PageCounter {
 
     /// Creates a counter below this one, with the batch of this one and without limits.
     ///
-    /// When its first child is created, a counter gives its own credit back. The call takes the tree's lock and
-    /// allocates a few cache lines.
+    /// When its first child is created, a counter gives its own credit back. It takes the tree's lock and allocates.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -199,13 +198,13 @@ impl PageCounter {
     pub fn try_charge(&self, n: u64) -> Result<(), Refused> {
         match self.header.consume(n) {
             Consume::Hit => Ok(()),
-            missed => self.try_charge_slow(n, missed),
+            missed => self.charge_or_refuse(n, missed),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn try_charge_slow(&self, n: u64, missed: Consume) -> Result<(), Refused> {
+    fn charge_or_refuse(&self, n: u64, missed: Consume) -> Result<(), Refused> {
         self.counter().try_charge_slow(n, missed).map_err(|refusal| refusal.refused(self.counter(), n))
     }
 
@@ -276,16 +275,14 @@ impl PageCounter {
 // === impl PageCounter: limits ===
 
 impl PageCounter {
-    /// Sets the most units that charges may bring this counter to. The call drains credit below it before it finds live
-    /// charge in the way.
+    /// Sets the most units that charges may bring this counter to. Credit below is drained first.
     ///
     /// The call takes the tree's lock. Lowering costs a heavy barrier, and another where credit is drained. From a
     /// success on, usage stays within max but for forced charges.
     ///
     /// # Errors
     ///
-    /// [`Busy`] when live charge is above `max`; the old max holds. After forced charges that may be so even where
-    /// `max` is raised.
+    /// [`Busy`] when live charge is above `max`; the old max holds. After forced charges even a raised max may be busy.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};

@@ -32,8 +32,7 @@ impl PageCounter {
 
     /// Returns [`usage`](Self::usage) minus [`stocked`](Self::stocked): the units that users hold.
     ///
-    /// It costs what `stocked` costs. It is exact at every quiescent point, an estimate while other threads charge, and
-    /// never negative.
+    /// It costs what `stocked` costs. It is exact at every quiescent point, else an estimate, and never negative.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -44,9 +43,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn live(&self) -> u64 {
-        // The credit is read first: credit stocked between the two reads makes live larger, never negative.
-        let stocked = self.stocked();
-        self.usage().saturating_sub(stocked)
+        slow_path(|_, _| credit::live(self.counter()))
     }
 
     /// Returns the units of credit in the stocks of the subtree.
@@ -63,7 +60,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn stocked(&self) -> u64 {
-        slow_path(|_, _| credit::stocked(self.counter().tree(), self.counter()))
+        slow_path(|_, _| credit::stocked(self.counter()))
     }
 
     /// Returns the published bound on [`stocked`](Self::stocked), in units. It is the sum over the open stocks of the
@@ -96,8 +93,7 @@ impl PageCounter {
         self.counter().forced()
     }
 
-    /// Returns the units that forced charges have ever put above max. One load. It may be a little more where such
-    /// charges raced.
+    /// Returns the units that forced charges have ever put above max. One load. A little more where they raced.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -168,8 +164,7 @@ impl PageCounter {
 
     /// Opens a peak of the caller's own: the highest usage from now on, or from its last reset.
     ///
-    /// The call allocates and takes the lock of this counter's windows. A charge pays only for a new peak, however many
-    /// windows there are.
+    /// The call allocates and takes the lock of this counter's windows. A charge pays only for a new peak.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -185,8 +180,7 @@ impl PageCounter {
     }
 
     /// Returns the units of usage that min protects against pressure on `root`: this counter's share of what the levels
-    /// between have. 0 for `root` itself, and where `root` is not above. The call computes it from the counters as they
-    /// are, with a few loads a level.
+    /// between have. 0 for `root` itself, and where `root` is not above. It costs a few loads a level.
     ///
     /// Source: `effective_protection` in `mm/page_counter.c`.
     ///
@@ -309,8 +303,7 @@ pub struct Counts {
     pub overflows: u64,
     /// Units of credit that a drain discarded, because after an underflow usage did not contain them.
     pub discarded: u64,
-    /// Flushes of the statistics; those that several readers shared count once. This and what follows is of trees of
-    /// groups.
+    /// Flushes of the statistics; those that several readers shared count once. From here on, of trees of groups.
     pub flushes: u64,
     /// Cells that flushes visited. Cells hold what one thread has written for one group. The last visit to cells that
     /// are unlisted or released is not counted.
@@ -321,8 +314,7 @@ pub struct Counts {
     pub stat_unlists: u64,
     /// Additions to items of another runtime, which were not counted.
     pub foreign_stats: u64,
-    /// Additions that were not counted: an allocator made them inside another slow path, and they would have needed new
-    /// cells.
+    /// Additions that were not counted: an allocator made them inside another slow path, and had no cells yet.
     pub nested_stats: u64,
 }
 

@@ -35,8 +35,7 @@ pub enum SetStock {
     /// Each counter has a stock of its own. A later counter may read lower than an earlier one by at most the bound on
     /// stocked credit. A refusal may leave a peak at the counters charged before.
     Independent,
-    /// All counters share one stock. Equal amounts hit it. What one counter is charged beyond the others walks its
-    /// tree.
+    /// All counters share one stock. Equal amounts hit it. What one counter gets beyond them walks its tree.
     Shared,
 }
 
@@ -309,8 +308,8 @@ impl CounterSet {
         })
     }
 
-    /// Charges each counter its own amount, the last counter first, and then runs `then`. Where any of them refuses,
-    /// nothing stays charged.
+    /// Charges each counter its own amount, the last counter first, and then runs `then`. If any refuses, nothing stays
+    /// charged.
     #[inline]
     fn try_charge_independent(
         &self,
@@ -330,8 +329,8 @@ impl CounterSet {
     }
 }
 
-/// Counters of a set that a charge has passed. A refusal drops this, and so does a panic of the pressure hook. The drop
-/// uncharges them.
+/// Counters of a set that a charge has passed. A refusal or a panic of the pressure hook drops this, which uncharges
+/// them.
 struct ChargedMembers<'a, A: Fn(usize) -> u64> {
     counters: &'a [PageCounter],
     from: usize,
