@@ -2,7 +2,6 @@
 
 use crate::counter::handle::{Handle, pin_below};
 use crate::counter::object::Counter;
-use crate::counter::slow_path::slow_path;
 use crate::hierarchy::events;
 use crate::hierarchy::limits;
 use crate::pressure::throttle;
@@ -18,9 +17,9 @@ use crate::units::Limit;
 /// The max of `group` was set, and percentages below have followed. Returns the bytes that stay above its max.
 pub(crate) fn shrink_to_max(group: &'static Counter) -> u64 {
     let mut request = Request::new(ReclaimCause::Lowered, deadline(group));
-    if slow_path(|_, _| limits::any_percent(group.tree())) {
+    if limits::any_percent(group.tree()) {
         let follows = |below: &Counter, kind| matches!(limits::set_to(below, kind), Limit::Percent(_));
-        for below in slow_path(|_, _| pin_below(group)).iter().skip(1).map(Handle::counter) {
+        for below in pin_below(group).iter().skip(1).map(Handle::counter) {
             if follows(below, LimitKind::Max) {
                 reclaim_excess(below, &mut request);
                 cancel_excess(below);
@@ -37,7 +36,7 @@ pub(crate) fn shrink_to_max(group: &'static Counter) -> u64 {
 /// The limits of `group` and of all groups below act again after they were only observed.
 pub(crate) fn shrink_all(group: &'static Counter) {
     let mut request = Request::new(ReclaimCause::Lowered, deadline(group));
-    let groups = slow_path(|_, _| pin_below(group));
+    let groups = pin_below(group);
     groups.iter().skip(1).map(Handle::counter).chain([group]).for_each(|group| reclaim_excess(group, &mut request));
 }
 

@@ -1,6 +1,5 @@
 //! The attempt to charge plain bytes to one group.
 
-use crate::counter::handle::Handle;
 use std::cell::RefCell;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -8,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult};
 use crate::admission::retry::reclaim_and_retry;
 use crate::admission::wait::{decided, may_wait, wait_for_victim, wait_in_line};
+use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::walk::Charged;

@@ -11,6 +11,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::Stocks;
 use crate::counter::object::tree::Tree;
 use crate::counter::refusal::LevelRefusal;
+use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks::{self, Scope};
 use crate::counter::walk::{Amount, Walked};
 use crate::sync::Ordering;
@@ -78,6 +79,7 @@ pub(crate) fn close_crossed(counter: &Counter, _: &Outermost) {
 
 /// Set a max. It drains credit first, so that only live charge makes it fail.
 pub(crate) fn set_max(level: &Counter, max: u64) -> Result<(), u64> {
+    let _path = SlowPath::enter();
     let tree = level.tree();
     let mut stocks = tree.stocks.lock();
     let lowers = max < level.max();

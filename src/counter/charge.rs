@@ -143,10 +143,10 @@ impl Counter {
     fn charge_missed(&self, path: &Entered, n: u64, refused: OnRefusal) -> Result<Charged, LevelRefusal<'_>> {
         let mut refusal = match self.refill(own_block(path), n) {
             Ok(Refilled { walked, open, stocked }) => {
-                if let (Some(block), Some(policies)) = (path.block().filter(|_| stocked), self.tree().policies()) {
-                    policies.stock_moved(self, block, StockMove::Refill);
-                }
                 if let Some(outermost) = path.outermost() {
+                    if let Some(policies) = self.tree().policies().filter(|_| stocked) {
+                        policies.stock_moved(self, outermost, StockMove::Refill);
+                    }
                     at_limit::adapt(self, open, walked.margin, outermost);
                 }
                 return Ok(Charged { over_high: walked.over_high });
@@ -347,10 +347,11 @@ impl Counter {
             }
         }
         // Statistics count first for the same reason. A stock that this thread has not used yet does not overflow.
-        if let Some(block) = alone.filter(|block| self.is_full_for(block, n))
+        if let Some(outermost) = path.outermost()
+            && outermost.block().is_some_and(|block| self.is_full_for(block, n))
             && let Some(policies) = self.tree().policies()
         {
-            policies.stock_moved(self, block, StockMove::Return);
+            policies.stock_moved(self, outermost, StockMove::Return);
         }
         let poisoned = self.poisoned.load(Ordering::Relaxed);
         let whole = match alone {

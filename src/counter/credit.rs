@@ -2,10 +2,12 @@
 
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Stocks, Tree};
+use crate::counter::slow_path::SlowPath;
 use crate::sync::Ordering;
 
 /// Credit below `top`, fronts of counter sets included.
 pub(crate) fn stocked(top: &Counter) -> u64 {
+    let _path = SlowPath::enter();
     let tree = top.tree();
     let stocks = tree.stocks.lock();
     let online: u64 =
@@ -22,6 +24,7 @@ pub(crate) fn live(top: &Counter) -> u64 {
 /// What `read` returns for every counter below `top`, parents first, given the credit of its subtree. This takes the
 /// tree's lock, which keeps the counters.
 pub(crate) fn figures<R>(tree: &Tree, top: &Counter, read: impl Fn(&Counter, u64) -> R) -> Vec<R> {
+    let _path = SlowPath::enter();
     let stocks = tree.stocks.lock();
     let hierarchy = tree.hierarchy.snapshot();
     let order = numbered(hierarchy.subtree(top.header.counter()).collect());
@@ -48,6 +51,7 @@ fn pending_below(tree: &Tree, stocks: &Stocks, top: &Counter) -> u64 {
 
 /// Credit of a counter's own stock, and of the stocks below whose nearest live ancestor it is.
 pub(crate) fn stocked_local(counter: &Counter) -> u64 {
+    let _path = SlowPath::enter();
     let tree = counter.tree();
     let stocks = tree.stocks.lock();
     let counts_here =

@@ -18,6 +18,7 @@
 use crate::counter::object::tree::Tree;
 use crate::counter::object::tree::{Claim, Counters, Stocks};
 use crate::counter::object::{CLOSED, Counter, OPENED};
+use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks::{self, Scope};
 use crate::sync::barrier::BarrierFailed;
 use crate::sync::{Ordering, fence_after_exchange};
@@ -197,6 +198,7 @@ impl Tree {
 
     /// Take the credit of all offline groups out of their stocks.
     pub(crate) fn settle(&self) {
+        let _path = SlowPath::enter();
         let _ = self.close_all_pending(&mut self.stocks.lock());
     }
 
@@ -263,6 +265,7 @@ impl Tree {
 
     /// Take all credit below `level` out and leave the stocks open.
     pub(crate) fn drain(&self, level: &Counter) -> u64 {
+        let _path = SlowPath::enter();
         let mut stocks = self.stocks.lock();
         let _ = self.close_all_pending(&mut stocks);
         let before = self.counts.drained.load(Ordering::Relaxed);
@@ -293,6 +296,7 @@ impl Tree {
     /// Change the batch of `level` and all below: capacity 0, barrier, drain, then the new batch. Never drain first: a
     /// charge in transit that still reads the old capacity would refill the stock behind the drain.
     pub(crate) fn set_batch(&self, level: &Counter, batch: u64) {
+        let _path = SlowPath::enter();
         let mut stocks = self.stocks.lock();
         let closed = self.close(&mut stocks, level, Scope::Subtree);
         // A stock that could not be closed keeps its batch: its bound was published for it.

@@ -13,6 +13,7 @@ use crate::counter::object::tree::Stocks;
 use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, Incarnation, SHARED};
 use crate::counter::protection::Protection;
+use crate::counter::slow_path::SlowPath;
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
 use crate::thread::local;
@@ -21,6 +22,7 @@ use crate::thread::slot::Slot;
 /// Retire a bare counter whose last handle is gone. Its credit and what is still charged to it leave its ancestors; its
 /// object goes back to the pool.
 pub(crate) fn retire(counter: &'static Counter) {
+    let _path = SlowPath::enter();
     // The counter may be the last of its tree.
     let tree = counter.incarnation().tree.counted();
     let mut stocks = tree.stocks.lock();

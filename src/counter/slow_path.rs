@@ -7,7 +7,6 @@ use std::{ptr, thread};
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Policies;
 use crate::sync::Ordering;
-use crate::thread::block::Block;
 use crate::thread::foreign::Foreign;
 use crate::thread::slow_path::Entered;
 use crate::thread::{deferred, objects};
@@ -97,11 +96,4 @@ fn serve_slow() {
     if let Some(serve) = first.and_then(|first| first.tree().policies()).map(Policies::server) {
         serve(scheduled);
     }
-}
-
-/// Run `work` as a slow path of this thread, with its block, and whether the slow path is nested in another one.
-#[inline]
-pub(crate) fn slow_path<R>(work: impl FnOnce(Option<&Block>, bool) -> R) -> R {
-    let path = SlowPath::enter();
-    work(path.block(), path.outermost().is_none())
 }

@@ -3,13 +3,14 @@
 //! With audit it checks at every level that usage = audited live charge of the subtree + credit in its slots. Without
 //! audit it checks what the counters alone show, which is less. The verdict says which of the two it was.
 
-use crate::counter::marks;
 use std::fmt;
 
 use crate::counter::credit::{credit_at, number, numbered, stocks_at};
+use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
+use crate::counter::slow_path::SlowPath;
 use crate::error::CounterId;
 use crate::sync::Ordering;
 
@@ -228,6 +229,7 @@ impl Known<'_> {
 
 /// Whether the counts below `top` add up. Takes the tree's lock and all locks of its hierarchy.
 pub(crate) fn verify(tree: &Tree, top: &Counter, known: &Known<'_>) -> Verdict {
+    let _path = SlowPath::enter();
     let top = top.header.counter();
     let _stocks = tree.stocks.lock();
     let hierarchy = tree.hierarchy.snapshot();

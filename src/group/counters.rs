@@ -9,7 +9,6 @@ use super::handle::Group;
 use crate::admission::lowered;
 use crate::counter::credit;
 use crate::counter::object;
-use crate::counter::slow_path::slow_path;
 use crate::hierarchy::group_tree;
 use crate::hierarchy::limits;
 use crate::page_counter::PeakWindow;
@@ -199,7 +198,7 @@ impl GroupCounter<'_> {
 
     /// Returns the credit, in bytes.
     pub fn stocked(&self) -> u64 {
-        slow_path(|_, _| credit::stocked(self.counter))
+        credit::stocked(self.counter)
     }
 
     /// Returns the bound on credit, in bytes.
@@ -209,7 +208,7 @@ impl GroupCounter<'_> {
 
     /// Returns usage minus credit, in bytes.
     pub fn live(&self) -> u64 {
-        slow_path(|_, _| credit::live(self.counter))
+        credit::live(self.counter)
     }
 
     /// Returns the bytes above max.
@@ -258,7 +257,7 @@ impl GroupCounter<'_> {
     }
 
     pub(crate) fn set(&self, kind: LimitKind, limit: Limit) -> Result<u64, LimitError> {
-        let set = slow_path(|_, _| limits::set(self.counter, kind, limit));
+        let set = limits::set(self.counter, kind, limit);
         set.map_err(|none| self.group.limit_error(kind, none))
     }
 
@@ -274,11 +273,11 @@ impl GroupCounter<'_> {
 
     /// Takes all credit back. Returns its bytes.
     pub fn drain(&self) -> u64 {
-        slow_path(|_, _| self.counter.tree().drain(self.counter))
+        self.counter.tree().drain(self.counter)
     }
 
     /// Changes the batch of this counter to `bytes`, here and in all groups below.
     pub fn set_batch(&self, bytes: u64) {
-        slow_path(|_, _| self.counter.tree().set_batch(self.counter, bytes.min(crate::counter::config::BATCH_MAX)));
+        self.counter.tree().set_batch(self.counter, bytes.min(crate::counter::config::BATCH_MAX));
     }
 }

@@ -1,16 +1,16 @@
 //! Where a group's memory is: its largest children, and a table of all groups below.
 
-use crate::counter::marks;
-use crate::hierarchy::group_object;
 use std::fmt;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::handle::Group;
 use crate::counter::credit;
+use crate::counter::marks;
 use crate::counter::object::Counter;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::events;
+use crate::hierarchy::group_object;
 use crate::hierarchy::names;
 use crate::pressure::line;
 use crate::state::events::Event;
@@ -36,20 +36,19 @@ pub(crate) fn holders(level: &'static Counter) -> Holders {
     if !level.is_memory() || !(1..=LOOKED_AT_MAX).contains(&level.links().children()) || slow_path::is_running() {
         return [const { None }; HOLDERS];
     }
-    slow_path(|_, _| {
-        // A thread that is refused does not queue for the lock.
-        let Some(shape) = level.tree().hierarchy.try_snapshot() else { return [const { None }; HOLDERS] };
-        for child in shape.children(level) {
-            let mut next = Some((child, child.usage())).filter(|&(_, usage)| usage > 0);
-            for held in &mut most {
-                if next.is_some_and(|(_, usage)| held.is_none_or(|(_, most)| usage > most)) {
-                    std::mem::swap(held, &mut next);
-                }
+    let _path = SlowPath::enter();
+    // A thread that is refused does not queue for the lock.
+    let Some(shape) = level.tree().hierarchy.try_snapshot() else { return [const { None }; HOLDERS] };
+    for child in shape.children(level) {
+        let mut next = Some((child, child.usage())).filter(|&(_, usage)| usage > 0);
+        for held in &mut most {
+            if next.is_some_and(|(_, usage)| held.is_none_or(|(_, most)| usage > most)) {
+                std::mem::swap(held, &mut next);
             }
         }
-        // The lock keeps the children until this takes handles on them.
-        most.map(|held| held.map(|(child, usage)| (Group::pinned(child), usage)))
-    })
+    }
+    // The lock keeps the children until this takes handles on them.
+    most.map(|held| held.map(|(child, usage)| (Group::pinned(child), usage)))
 }
 
 impl Group {
@@ -89,13 +88,11 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn diagnose(&self) -> Diagnosis {
-        slow_path(|_, _| {
-            let group = self.first();
-            let mut rows = credit::figures(group.tree(), group, Row::of);
-            let own = rows.remove(0);
-            rows.sort_by_key(|row| std::cmp::Reverse(row.usage));
-            Diagnosis { own, rows }
-        })
+        let group = self.first();
+        let mut rows = credit::figures(group.tree(), group, Row::of);
+        let own = rows.remove(0);
+        rows.sort_by_key(|row| std::cmp::Reverse(row.usage));
+        Diagnosis { own, rows }
     }
 
     /// [`diagnose`](Self::diagnose), at most once in `every` for this group, on whatever thread: for a log.

@@ -1,12 +1,12 @@
 //! Charges above high: reclaim first, then a delay.
 
-use crate::counter::marks;
 use std::time::Duration;
 
 use super::charge::{Charge, charge_undelayed};
 use super::error::{ChargeError, LimitError};
 use super::handle::Group;
 use crate::admission::plain::WaitFor;
+use crate::counter::marks;
 use crate::pressure::{high, throttle};
 use crate::state::limits::LimitKind;
 use crate::thread::slot::Consume;

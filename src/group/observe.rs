@@ -2,7 +2,6 @@
 
 use super::handle::Group;
 use crate::admission::lowered;
-use crate::counter::slow_path::slow_path;
 use crate::pressure::observe;
 
 impl Group {
@@ -28,7 +27,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_observe_only(&self, observe: bool) {
-        slow_path(|_, _| observe::set(self.first(), observe));
+        observe::set(self.first(), observe);
         if !observe && !self.is_observe_only() {
             lowered::shrink_all(self.first());
         }

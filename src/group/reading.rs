@@ -6,7 +6,7 @@ use super::handle::Group;
 use super::limits::Limits;
 use crate::counter::credit;
 use crate::counter::marks;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::limits;
 use crate::page_counter::PeakWindow;
 use crate::state::limits::LimitKind;
@@ -363,11 +363,10 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn usage_local(&self) -> u64 {
-        slow_path(|_, _| {
-            let shape = self.first().tree().hierarchy.snapshot();
-            let below = shape.children(self.first()).map(|child| child.usage()).fold(0, u64::saturating_add);
-            self.usage().saturating_sub(below)
-        })
+        let _path = SlowPath::enter();
+        let shape = self.first().tree().hierarchy.snapshot();
+        let below = shape.children(self.first()).map(|child| child.usage()).fold(0, u64::saturating_add);
+        self.usage().saturating_sub(below)
     }
 
     /// Returns the credit in this group's own stock, and in the stocks of groups below that went offline and are not
@@ -381,7 +380,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn stocked_local(&self) -> u64 {
-        slow_path(|_, _| credit::stocked_local(self.first()))
+        credit::stocked_local(self.first())
     }
 
     /// Returns [`usage_local`](Self::usage_local) minus [`stocked_local`](Self::stocked_local), in bytes.

@@ -1,14 +1,13 @@
 //! Reclaim as users call it: registrations, reclaim before memory is needed, and what protects a group from it.
 
-use crate::counter::marks;
 use std::fmt;
 
 use super::error::ReclaimError;
 use super::handle::Group;
 use crate::counter::effective;
+use crate::counter::marks;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
-use crate::counter::slow_path::slow_path;
 use crate::hierarchy::limits;
 use crate::reclaim::repeat;
 use crate::reclaim::report::ReclaimReport;
@@ -54,7 +53,7 @@ impl Drop for Registration {
             return;
         }
         self.reclaimer.calls.retire();
-        let gone = slow_path(|_, _| registrations::unregister(&self.tree, &self.reclaimer));
+        let gone = registrations::unregister(&self.tree, &self.reclaimer);
         // No thread waits inside a reclaimer: two that drop each other's registration would wait for each other.
         if !context::in_reclaim() {
             self.reclaimer.calls.wait();
@@ -92,7 +91,7 @@ impl Group {
     pub fn register_reclaimer(&self, reclaimer: Arc<dyn Reclaim>, priority: Priority) -> Registration {
         let reclaimer = Reclaimer::new(reclaimer, priority);
         let tree = self.first().incarnation().tree.counted();
-        slow_path(|_, _| registrations::register(self.first(), &reclaimer));
+        registrations::register(self.first(), &reclaimer);
         Registration { tree, reclaimer }
     }
 
@@ -135,7 +134,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_reserve(&self, bytes: u64) {
-        slow_path(|_, _| limits::set_reserve(self.first(), bytes));
+        limits::set_reserve(self.first(), bytes);
     }
 
     /// Returns the bytes of [`set_reserve`](Self::set_reserve).
@@ -177,7 +176,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn children_in_excess(&self) -> u64 {
-        slow_path(|_, _| excess::count_below(self.first()))
+        excess::count_below(self.first())
     }
 
     /// Returns whether pressure on `root` asks this group in its first pass. It does where this group is above its soft

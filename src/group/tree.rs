@@ -5,7 +5,7 @@ use super::handle::Group;
 use super::limits::Limits;
 use crate::counter::links::HasChildren;
 use crate::counter::object::Counter;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::limits::{self, NoLimitedAncestor};
 use crate::hierarchy::names;
 use crate::hierarchy::stats;
@@ -70,11 +70,11 @@ impl Group {
             set.try_for_each(|(kind, limit)| limits::set_unlinked(new, kind, limit).map_err(|none| (kind, none)))
         };
         let percents = wanted.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
-        let create = || slow_path(|_, _| create::create(group.tree(), group, name, hash, percents, set));
+        let create = || create::create(group.tree(), group, name, hash, percents, set);
         let mut created = create();
         if let Err(NotCreated::Full(_)) = created {
             // The groups that are in the way may hold nothing but credit. This slow path releases them at its end.
-            slow_path(|_, _| group.tree().settle());
+            group.tree().settle();
             created = create();
         }
         own_bytes::may_have_changed(group.tree());
@@ -155,7 +155,8 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn children(&self) -> Vec<Group> {
-        slow_path(|_, _| self.first().tree().hierarchy.snapshot().children(self.first()).map(Group::pinned).collect())
+        let _path = SlowPath::enter();
+        self.first().tree().hierarchy.snapshot().children(self.first()).map(Group::pinned).collect()
     }
 
     /// Returns the groups below that are online, parents first. Groups may be created and go offline meanwhile: the
@@ -203,7 +204,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn offline(&self) -> Result<(), OfflineError> {
-        let gone = slow_path(|_, _| offline::offline(self.first().tree(), self.first()));
+        let gone = offline::offline(self.first().tree(), self.first());
         gone.map_err(|HasChildren(children)| OfflineError { group: self.clone(), children })?;
         // What threads write from here on goes up with a later flush, or with the release.
         stats::flush(self.first(), Unlist::Never);
@@ -222,7 +223,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn offline_tree(&self) {
-        slow_path(|_, _| offline::offline_tree(self.first().tree(), self.first()));
+        offline::offline_tree(self.first().tree(), self.first());
         stats::flush(self.first(), Unlist::Never);
         own_bytes::has_changed(self.first().tree());
     }

@@ -9,12 +9,13 @@ use std::ptr::NonNull;
 
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{group_object, group_tree, service};
 use crate::pool::Cache;
 use crate::state::events::{Event, EventCounts, EventsPlace};
 use crate::state::service::LISTENS;
 use crate::sync::{Ordering, Shared, fence_after_exchange};
+use crate::thread::slow_path::Entered;
 use crate::thread::{objects, slow_path};
 
 fn place(of: &Counter) -> &EventsPlace {
@@ -50,7 +51,8 @@ pub(crate) fn count(group: &Counter, event: Event) {
 
 /// Counts an event outside of any slow path. The thread notifies its listeners before this returns.
 pub(crate) fn count_and_notify(group: &Counter, event: Event) {
-    slow_path(|_, _| count(group, event));
+    let _path = SlowPath::enter();
+    count(group, event);
 }
 
 /// How often the event has happened: to the group itself, or in its subtree.
@@ -74,18 +76,17 @@ fn make_counts<'a>(group: &'a Counter, cache: &Cache) -> Option<&'a EventCounts>
     if slow_path::is_nested() {
         return None;
     }
-    slow_path::run(|_, _| {
-        let object = objects::take(cache).ok()?;
-        let made = object.first::<EventCounts>();
-        // SAFETY: of that size and alignment, and this thread's alone.
-        unsafe { made.write(EventCounts::new(object.number)) };
-        if place(group).set_first(made) {
-            group_tree::of(group).event_counts.fetch_add(1, Ordering::Relaxed);
-        } else {
-            put_back(cache, made);
-        }
-        counts(group)
-    })
+    let _entered = Entered::enter();
+    let object = objects::take(cache).ok()?;
+    let made = object.first::<EventCounts>();
+    // SAFETY: of that size and alignment, and this thread's alone.
+    unsafe { made.write(EventCounts::new(object.number)) };
+    if place(group).set_first(made) {
+        group_tree::of(group).event_counts.fetch_add(1, Ordering::Relaxed);
+    } else {
+        put_back(cache, made);
+    }
+    counts(group)
 }
 
 /// Gives counts back to the pool.

@@ -10,6 +10,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::Stocks;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
+use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::group_object;
 use crate::state::limits::{LimitKind, Percents};
 use crate::units::{Limit, Percent};
@@ -44,11 +45,13 @@ pub(crate) fn value(counter: &Counter, kind: LimitKind) -> u64 {
 
 /// Whether a limit of the tree has been set to a percentage.
 pub(crate) fn any_percent(tree: &Tree) -> bool {
+    let _path = SlowPath::enter();
     tree.stocks.lock().percents
 }
 
 /// Sets what a max keeps for charges that are made inside reclaim.
 pub(crate) fn set_reserve(counter: &Counter, bytes: u64) {
+    let _path = SlowPath::enter();
     let _limits = counter.tree().stocks.lock();
     counter.set_reserve(bytes);
 }
@@ -86,6 +89,7 @@ pub(crate) fn set_unlinked(counter: &Counter, kind: LimitKind, limit: Limit) -> 
 
 /// Sets a limit, and every percentage below that follows it. Returns the usage above a max then, 0 for other limits.
 pub(crate) fn set(counter: &'static Counter, kind: LimitKind, limit: Limit) -> Result<u64, NoLimitedAncestor> {
+    let _path = SlowPath::enter();
     let mut stocks = counter.tree().stocks.lock();
     let bytes = resolve(counter, limit)?;
     note_percent(counter, kind, limit);

@@ -5,6 +5,7 @@ use std::ptr;
 use crate::counter::links::Hash;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Shard, Tree};
+use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::group_object;
 
 /// The name of a counter's group.
@@ -31,6 +32,7 @@ pub(crate) fn expect(parent: &Counter, name: &str) -> Hash {
 
 /// The child of that name, with a handle for the caller. The caller keeps the parent.
 pub(crate) fn find(tree: &Tree, parent: &Counter, name: &str) -> Option<&'static Counter> {
+    let _path = SlowPath::enter();
     tree.hierarchy.find(tree.hierarchy.hash_name(parent, name), |child| is_child(child, parent, name))
 }
 

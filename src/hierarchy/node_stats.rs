@@ -12,7 +12,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::stats::{self, Addition};
 use crate::counter::object::Counter;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::stat::Stat;
 use crate::stat::coordinator::Coordinator;
 use crate::stat::published::{PublishedStats, StatScope};
@@ -111,7 +111,10 @@ fn unaccount_above(header: &Header, scope: StatScope, above: Above, stat: Stat, 
 fn takes(group: &Counter, coordinator: &Coordinator, scope: StatScope) -> bool {
     let may_make = || scope == StatScope::Group || !group.state().is_offline() || group.incarnation().parent.is_none();
     // To make them takes a lock. Inside another slow path this thread may hold it already.
-    let gets = || slow_path(|_, nested| nested || stats::published_or_make(group, coordinator, scope).is_some());
+    let gets = || {
+        let path = SlowPath::enter();
+        path.outermost().is_none() || stats::published_or_make(group, coordinator, scope).is_some()
+    };
     stats::published(group, scope).is_some() || may_make() && gets()
 }
 

@@ -3,7 +3,7 @@
 //! The statistics of a group are those of its first counter. The coordinator of the tree gathers them (`crate::stat`).
 
 use crate::counter::object::Counter;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::{group_object, group_tree};
 use crate::stat::coordinator::Coordinator;
 use crate::stat::published::{ErrorBound, PublishedPlace, PublishedStats, StatScope};
@@ -16,6 +16,7 @@ use crate::thread::block::Block;
 use crate::thread::cells::{Added, CellsRow, ThreadStats};
 use crate::thread::directory::Header;
 use crate::thread::local::{self, Local, with_local};
+use crate::thread::slow_path::Outermost;
 
 // === Where they are ===
 
@@ -103,9 +104,10 @@ fn cells(group: &Counter, block: &Block, scope: StatScope) -> Option<ThreadStats
 fn new_cells<'a>(
     group: &'a Counter,
     stats: &Coordinator,
-    block: &Block,
+    outermost: &Outermost,
     scope: StatScope,
 ) -> Option<(ThreadStats, &'a PublishedStats)> {
+    let block = outermost.block()?;
     let place = match scope {
         StatScope::Group => block.cells_or_page(group.index)?,
         StatScope::On(node) => block.row_or_make(group.index, stats.nodes)?.get(usize::from(node))?,
@@ -176,7 +178,10 @@ enum Counted {
 /// Makes an addition to an item of this runtime where this thread has no cells at hand. Returns whether it is counted.
 /// It is not where the thread is inside another slow path and nothing of the scope is published yet.
 pub(super) fn add_without_cells(group: &Counter, stats: &Coordinator, what: Addition) -> bool {
-    match slow_path(|block, nested| add_in_slow_path(group, stats, (block, nested), what)) {
+    let path = SlowPath::enter();
+    let counted = add_in_slow_path(group, stats, (path.block(), path.outermost()), what);
+    drop(path);
+    match counted {
         Counted::Nowhere => return false,
         Counted::Kept => {}
         Counted::MustFlush => flush_root(group, what.scope),
@@ -187,18 +192,18 @@ pub(super) fn add_without_cells(group: &Counter, stats: &Coordinator, what: Addi
 fn add_in_slow_path(
     group: &Counter,
     stats: &Coordinator,
-    (block, nested): (Option<&Block>, bool),
+    (block, outermost): (Option<&Block>, Option<&Outermost>),
     Addition { scope, stat, delta }: Addition,
 ) -> Counted {
     let fenced = group.incarnation().fenced;
     let found = block.and_then(|block| cells(group, block, scope)).zip(published(group, scope));
-    if found.is_none() && nested {
+    if found.is_none() && outermost.is_none() {
         // To make cells takes a lock that this thread may hold.
         let Some(published) = published(group, scope) else { return Counted::Nowhere };
         published.publish_one(stat, delta);
         return Counted::Kept;
     }
-    let must_flush = match found.or_else(|| new_cells(group, stats, block?, scope)) {
+    let must_flush = match found.or_else(|| new_cells(group, stats, outermost?, scope)) {
         Some((cells, published)) => {
             stat.add_known_to(cells, delta, fenced) == Added::Due && stats.list_and_announce(published, cells)
         }
@@ -231,11 +236,11 @@ fn flush_root(group: &Counter, scope: StatScope) {
 /// Counts one of the events that charges themselves count, on the group of this counter. The thread is not in transit,
 /// holds no lock and is not inside another slow path: such a slow path leaves the stock alone. This may allocate, and a
 /// charge that is refused may find no memory. So such a charge counts nothing here.
-pub(crate) fn count(counter: &Counter, block: &Block, stat: Stat) {
+pub(crate) fn count(counter: &Counter, outermost: &Outermost, stat: Stat) {
     if let Some(stats) = coordinator_of(counter) {
         let one = Addition { scope: StatScope::Group, stat, delta: 1 };
         // One event at a time never announces so much that the writer has to flush.
-        add_in_slow_path(counter.first(), stats, (Some(block), false), one);
+        add_in_slow_path(counter.first(), stats, (outermost.block(), Some(outermost)), one);
     }
 }
 
@@ -309,8 +314,8 @@ pub(crate) fn flush(group: &Counter, unlist: Unlist) -> Option<Visits> {
 }
 
 fn flush_published(group: &Counter, published: &PublishedStats, unlist: Unlist) -> Option<Visits> {
-    let tree = group.tree();
-    slow_path(|_, nested| (!nested).then(|| coordinator(group).flush(published, &tree.barrier, unlist)))
+    let path = SlowPath::enter();
+    path.outermost().map(|_| coordinator(group).flush(published, &group.tree().barrier, unlist))
 }
 
 /// Flushes where the periodic flush is late and enough is missing. Returns whether it flushed.

@@ -1,6 +1,7 @@
 //! A group is created: an object, its settings, its name and its place below its parent.
 
 use crate::counter::marks;
+use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::events;
 use crate::lifecycle::offline;
 use crate::reclaim::{excess, rings};
@@ -63,6 +64,7 @@ pub(crate) fn create<E>(
     percents: bool,
     set: impl FnOnce(&Counter) -> Result<(), E>,
 ) -> Result<&'static Counter, NotCreated<E>> {
+    let _path = SlowPath::enter();
     let groups = group_tree::shared(tree);
     let group = start_group(tree, groups, Name::new(name)?, parent.group().map(Init::below))?;
     // A thread that moves a max finds the group linked, or this thread finds the max moved.

@@ -10,6 +10,7 @@ use crate::counter::object::tree::Stocks;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::retire;
+use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::service;
 use crate::reclaim::registrations;
 use crate::state::service::WAITS;
@@ -18,6 +19,7 @@ use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
 /// Take `group` offline: it admits no charge, leaves its parent's children, and its name is free. The caller has a
 /// handle. Takes the tree's lock only where the group has an open stock.
 pub(crate) fn offline(tree: &Tree, group: &'static Counter) -> Result<(), HasChildren> {
+    let _path = SlowPath::enter();
     tree.hierarchy.expect(links::hash_of(group));
     group.links().bar()?;
     // E35: barred, then a check whether a stock is open; a thread that opens one now sees the bar.
@@ -35,6 +37,7 @@ pub(crate) fn offline(tree: &Tree, group: &'static Counter) -> Result<(), HasChi
 
 /// Take the group and everything below it offline, children before parents.
 pub(crate) fn offline_tree(tree: &Tree, top: &'static Counter) {
+    let _path = SlowPath::enter();
     let mut stocks = tree.stocks.lock();
     let mut hierarchy = tree.hierarchy.snapshot();
     let below: Vec<_> = hierarchy.subtree(top).collect();

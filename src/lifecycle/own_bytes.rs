@@ -11,7 +11,7 @@ use std::{iter, ptr};
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::group_tree;
 use crate::reclaim::rings;
 use crate::state::own_bytes::{Books, Home, Own};
@@ -77,15 +77,14 @@ fn own(of: &Tree) -> &Own {
 /// The bytes that the tree and its threads take. Takes the tree's lock, those of its shards and others in turn; visits
 /// each thread's block once.
 pub(crate) fn figure(tree: &Tree) -> OwnBytes {
-    slow_path(|_, _| {
-        let (groups, tables) = tree.hierarchy.sizes();
-        OwnBytes {
-            pools: pool_bytes(tree, groups),
-            slots: tree.registry.bytes(),
-            cells: group_tree::shared(tree).stats.bytes(),
-            tables: tables + tree.stocks.lock().bytes() + rings::lock(tree).bytes(),
-        }
-    })
+    let _path = SlowPath::enter();
+    let (groups, tables) = tree.hierarchy.sizes();
+    OwnBytes {
+        pools: pool_bytes(tree, groups),
+        slots: tree.registry.bytes(),
+        cells: group_tree::shared(tree).stats.bytes(),
+        tables: tables + tree.stocks.lock().bytes() + rings::lock(tree).bytes(),
+    }
 }
 
 fn pool_bytes(tree: &Tree, groups: u64) -> u64 {

@@ -14,7 +14,7 @@ use crate::pressure::{line, service};
 use crate::reclaim::excess;
 use crate::stat::Stat;
 use crate::state::events::Event;
-use crate::thread::block::Block;
+use crate::thread::slow_path::Outermost;
 
 impl Policies for GroupTree {
     fn may_barge(&self, counter: &Counter, n: u64) -> bool {
@@ -67,11 +67,11 @@ impl Policies for GroupTree {
         incarnation
     }
 
-    fn stock_moved(&self, counter: &Counter, block: &Block, moved: StockMove) {
+    fn stock_moved(&self, counter: &Counter, outermost: &Outermost, moved: StockMove) {
         let stat = match moved {
             StockMove::Refill => Stat::STOCK_REFILL,
             StockMove::Return => Stat::STOCK_RETURN,
         };
-        stats::count(counter, block, stat);
+        stats::count(counter, outermost, stat);
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::counter::config::{BATCH_MAX, CounterConfig, USAGE_MAX};
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::counter::{at_limit, join, marks, retire};
 use crate::error::{Busy, CounterId, Refused};
 use crate::sync::{Arc, model_failed};
@@ -61,7 +61,7 @@ impl Drop for Keep {
         if model_failed() {
             return;
         }
-        slow_path(|_, _| retire::retire(self.counter));
+        retire::retire(self.counter);
         // A loop in the place of a recursion, because a tree may be deeper than a stack. Each ancestor drops without
         // its parent.
         let mut parent = self.parent.take();
@@ -106,7 +106,8 @@ impl PageCounter {
     /// assert_eq!(machine.max(), 8_192);
     /// ```
     pub fn root(config: CounterConfig) -> PageCounter {
-        slow_path(|_, _| PageCounter::keep(join::root(&join::bare_tree(config.clone()), &config, true), None))
+        let _path = SlowPath::enter();
+        PageCounter::keep(join::root(&join::bare_tree(config.clone()), &config, true), None)
     }
 
     /// Creates a counter below this one, with the batch of this one and without limits.
@@ -128,10 +129,9 @@ impl PageCounter {
     }
 
     pub(crate) fn child_with_stock(&self, stock: bool) -> PageCounter {
-        slow_path(|_, _| {
-            let child = join::child(self.counter().tree(), self.counter(), stock);
-            PageCounter::keep(child, Some(Arc::clone(&self.keep)))
-        })
+        let _path = SlowPath::enter();
+        let child = join::child(self.counter().tree(), self.counter(), stock);
+        PageCounter::keep(child, Some(Arc::clone(&self.keep)))
     }
 
     /// Returns the parent, if there is one.
@@ -295,7 +295,7 @@ impl PageCounter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_max(&self, max: u64) -> Result<(), Busy> {
-        slow_path(|_, _| at_limit::set_max(self.counter(), max)).map_err(|usage| Busy { level: self.id(), usage, max })
+        at_limit::set_max(self.counter(), max).map_err(|usage| Busy { level: self.id(), usage, max })
     }
 
     /// Returns the most units, [`UNLIMITED`](Self::UNLIMITED) by default. One load.
@@ -380,7 +380,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn set_batch(&self, units: u64) {
-        slow_path(|_, _| self.counter().tree().set_batch(self.counter(), units.min(BATCH_MAX)));
+        self.counter().tree().set_batch(self.counter(), units.min(BATCH_MAX));
     }
 
     /// Returns the units that a thread charges in advance. One load.
@@ -413,7 +413,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn drain(&self) -> u64 {
-        slow_path(|_, _| self.counter().tree().drain(self.counter()))
+        self.counter().tree().drain(self.counter())
     }
 }
 

@@ -6,7 +6,7 @@ use crate::counter::effective;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::counter::verify::{Known, Verdict, verify};
 use crate::counter::{credit, marks};
 use crate::page_counter::PageCounter;
@@ -43,7 +43,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn live(&self) -> u64 {
-        slow_path(|_, _| credit::live(self.counter()))
+        credit::live(self.counter())
     }
 
     /// Returns the units of credit in the stocks of the subtree.
@@ -60,7 +60,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn stocked(&self) -> u64 {
-        slow_path(|_, _| credit::stocked(self.counter()))
+        credit::stocked(self.counter())
     }
 
     /// Returns the published bound on [`stocked`](Self::stocked), in units. It is the sum over the open stocks of the
@@ -270,7 +270,7 @@ impl PageCounter {
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn verify(&self) -> Verdict {
-        slow_path(|_, _| verify(self.counter().tree(), self.counter(), &Known::NOTHING))
+        verify(self.counter().tree(), self.counter(), &Known::NOTHING)
     }
 }
 
@@ -342,8 +342,8 @@ pub struct PeakWindow {
 impl PeakWindow {
     /// Opens a window on `counter`, which `keep` keeps.
     pub(crate) fn open(counter: &'static Counter, keep: Box<dyn Send + Sync>) -> PeakWindow {
-        let (key, peaks, usage) = (counter.key(), counter.peaks(), || counter.usage());
-        let value = slow_path(|_, _| counter.tree().windows.lock().open(key, peaks, usage));
+        let _path = SlowPath::enter();
+        let value = counter.tree().windows.lock().open(counter.key(), counter.peaks(), || counter.usage());
         PeakWindow { counter, value, _keep: keep }
     }
 
@@ -373,14 +373,16 @@ impl PeakWindow {
     /// assert_eq!(window.peak(), 10);
     /// ```
     pub fn reset(&self) {
-        let (counter, usage) = (self.counter, || self.counter.usage());
-        slow_path(|_, _| counter.tree().windows.lock().reset(counter.key(), counter.peaks(), &self.value, usage));
+        let PeakWindow { counter, value, .. } = self;
+        let _path = SlowPath::enter();
+        counter.tree().windows.lock().reset(counter.key(), counter.peaks(), value, || counter.usage());
     }
 }
 
 impl Drop for PeakWindow {
     fn drop(&mut self) {
-        slow_path(|_, _| self.counter.tree().windows.lock().close(self.counter.key(), &self.value));
+        let _path = SlowPath::enter();
+        self.counter.tree().windows.lock().close(self.counter.key(), &self.value);
     }
 }
 

@@ -8,7 +8,7 @@
 use crate::counter::config::CounterConfig;
 use crate::counter::join;
 use crate::counter::object::tree::Tree;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::counter::verify::Verdict;
 use crate::error::SetRefused;
 use crate::page_counter::PageCounter;
@@ -78,12 +78,11 @@ impl CounterSet {
         let Some(first) = configs.first() else {
             return CounterSet { stock, front: None, counters: Arc::from([]) };
         };
-        slow_path(|_, _| {
-            let tree = join::bare_tree(first.clone());
-            let own = stock == SetStock::Independent;
-            let counters = configs.iter().map(|config| PageCounter::keep(join::root(&tree, config, own), None));
-            CounterSet::new(&tree, stock, counters.collect())
-        })
+        let _path = SlowPath::enter();
+        let tree = join::bare_tree(first.clone());
+        let own = stock == SetStock::Independent;
+        let counters = configs.iter().map(|config| PageCounter::keep(join::root(&tree, config, own), None));
+        CounterSet::new(&tree, stock, counters.collect())
     }
 
     /// Creates a set below this one, counter for counter, with the same stock and without limits.
@@ -97,11 +96,10 @@ impl CounterSet {
     /// ```
     pub fn child(&self) -> CounterSet {
         let Some(first) = self.counters.first() else { return self.clone() };
-        slow_path(|_, _| {
-            let own = self.stock == SetStock::Independent;
-            let counters = self.counters.iter().map(|parent| parent.child_with_stock(own));
-            CounterSet::new(&first.counter().incarnation().tree.counted(), self.stock, counters.collect())
-        })
+        let _path = SlowPath::enter();
+        let own = self.stock == SetStock::Independent;
+        let counters = self.counters.iter().map(|parent| parent.child_with_stock(own));
+        CounterSet::new(&first.counter().incarnation().tree.counted(), self.stock, counters.collect())
     }
 
     fn new(tree: &Arc<Tree>, stock: SetStock, counters: Arc<[PageCounter]>) -> CounterSet {

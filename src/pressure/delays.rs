@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use crate::counter::object::Counter;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::pressure::throttle::{LOOK, is_delayed};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{Thread, model_failed, park, process_wide, start_thread};
@@ -134,7 +134,8 @@ impl Delays {
 
 /// With the table.
 fn with<R>(work: impl FnOnce(&mut Delays) -> R) -> R {
-    slow_path(|_, _| work(&mut delays().lock()))
+    let _path = SlowPath::enter();
+    work(&mut delays().lock())
 }
 
 /// The thread.

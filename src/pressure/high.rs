@@ -1,8 +1,8 @@
 //! Levels above their high, and how long that delays a charge.
 
-use crate::counter::marks;
 use std::time::Duration;
 
+use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::watch::HIGH;
 use crate::hierarchy::group_tree;

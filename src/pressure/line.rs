@@ -16,7 +16,7 @@ use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::refusal::LevelRefusal;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::counter::walk::{Amount, Charged, Walked};
 use crate::counter::watch::WAITING;
 use crate::hierarchy::{group_object, group_tree, service};
@@ -89,7 +89,8 @@ pub(crate) fn length(level: &Counter) -> usize {
     if !level.limits.watched.is_for(WAITING) {
         return 0;
     }
-    slow_path(|_, _| table(level.tree()).lock().lines.get(&level.key()).map_or(0, |line| line.tickets.len()))
+    let _path = SlowPath::enter();
+    table(level.tree()).lock().lines.get(&level.key()).map_or(0, |line| line.tickets.len())
 }
 
 /// Charge `n` for a waiter. Never from a stock: none is open below.
@@ -287,28 +288,26 @@ pub(crate) fn expel(tree: &Tree, decision: Decision, is_meant: impl Fn(&Counter)
 /// Wait in line at `level`, which has refused `bytes`. The caller keeps the group meanwhile.
 pub(crate) fn enqueue(group: &'static Counter, bytes: u64, level: &'static Counter) -> Ticket {
     let kept = Handle::pin(group);
-    let number = slow_path(|_, _| {
-        let tree = group.tree();
-        let mut waiting = table(tree).lock();
-        waiting.tickets += 1;
-        let number = waiting.tickets;
-        let waiter = Waiter { group, bytes, level, budget: bytes, decided: None, waker: None };
-        waiting.waiters.insert(number, waiter);
-        *waiting.groups.entry(group.key()).or_default() += 1;
-        // E27: marked, then a look whether the group is offline.
-        group.limits.watched.set(WAITS);
-        waiting.enter_line(number, level);
-        drop(waiting);
-        // From here on what is given back below goes up the tree.
-        tree.close_below(level);
-        fence_after_exchange();
-        if group.state().is_offline() {
-            service::schedule(group);
-        }
-        // Served at the end of this slow path: no thread scheduled it for what came back before the mark (E25).
-        service::schedule(level);
-        number
-    });
+    let _path = SlowPath::enter();
+    let tree = group.tree();
+    let mut waiting = table(tree).lock();
+    waiting.tickets += 1;
+    let number = waiting.tickets;
+    let waiter = Waiter { group, bytes, level, budget: bytes, decided: None, waker: None };
+    waiting.waiters.insert(number, waiter);
+    *waiting.groups.entry(group.key()).or_default() += 1;
+    // E27: marked, then a look whether the group is offline.
+    group.limits.watched.set(WAITS);
+    waiting.enter_line(number, level);
+    drop(waiting);
+    // From here on what is given back below goes up the tree.
+    tree.close_below(level);
+    fence_after_exchange();
+    if group.state().is_offline() {
+        service::schedule(group);
+    }
+    // Served at the end of this slow path: no thread scheduled it for what came back before the mark (E25).
+    service::schedule(level);
     Ticket { bytes, number, over: false, group: kept }
 }
 
@@ -335,7 +334,8 @@ impl Ticket {
     }
 
     fn with<R>(&self, work: impl FnOnce(&mut Waiting) -> R) -> R {
-        slow_path(|_, _| work(&mut table(self.group.tree()).lock()))
+        let _path = SlowPath::enter();
+        work(&mut table(self.group.tree()).lock())
     }
 
     /// The level in whose line it waits; its own group once it is decided.

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::events;
 use crate::hierarchy::group_tree;
 use crate::pressure::wakers::Wakers;
@@ -70,17 +70,15 @@ pub(crate) fn call(group: &'static Counter, event: Event, function: Function<Hap
 }
 
 fn insert(group: &'static Counter, listener: Listener) -> ListenerGuard {
-    let group = Handle::pin(group);
-    let number = slow_path(|_, _| {
-        let mut listeners = table(&group).lock();
-        listeners.numbers += 1;
-        let number = listeners.numbers;
-        listeners.counters.entry(group.key()).or_default().insert(number, listener);
-        // E26: in the table, then the mark, then a look at the counts.
-        group.limits.watched.set(LISTENS);
-        number
-    });
-    ListenerGuard { number, group }
+    let kept = Handle::pin(group);
+    let _path = SlowPath::enter();
+    let mut listeners = table(group).lock();
+    listeners.numbers += 1;
+    let number = listeners.numbers;
+    listeners.counters.entry(group.key()).or_default().insert(number, listener);
+    // E26: in the table, then the mark, then a look at the counts.
+    group.limits.watched.set(LISTENS);
+    ListenerGuard { number, group: kept }
 }
 
 impl ListenerGuard {
@@ -88,18 +86,34 @@ impl ListenerGuard {
     pub(crate) fn poll(&self, waker: &Waker) -> Option<u64> {
         // A waker is foreign code: the thread clones and drops it without the lock.
         let mut old = Some(Foreign::new(waker.clone()));
-        let known = slow_path(|_, _| {
-            let mut listeners = table(&self.group).lock();
-            let listener = listeners.counters.get_mut(&self.group.key())?.get_mut(&self.number)?;
-            if let Target::Waker(waker) = &mut listener.target {
-                std::mem::swap(waker, &mut old);
-            }
-            Some((listener.event, listener.local, listener.seen))
-        });
+        let known = self.exchange_waker(&mut old);
         // SeqCst (E26): the mark and the waker, then the count; pairs with `events::count`.
         fence_after_exchange();
         let (event, local, seen) = known?;
         Some(events::read(&self.group, event, local)).filter(|&count| count != seen)
+    }
+
+    /// Returns the event, whether it is a local one, and the count that was seen.
+    fn exchange_waker(&self, other: &mut Option<Foreign<Waker>>) -> Option<(Event, bool, u64)> {
+        let _path = SlowPath::enter();
+        let mut listeners = table(&self.group).lock();
+        let listener = listeners.counters.get_mut(&self.group.key())?.get_mut(&self.number)?;
+        if let Target::Waker(waker) = &mut listener.target {
+            std::mem::swap(waker, other);
+        }
+        Some((listener.event, listener.local, listener.seen))
+    }
+
+    fn remove(&self) -> Option<Listener> {
+        let _path = SlowPath::enter();
+        let mut listeners = table(&self.group).lock();
+        let here = listeners.counters.get_mut(&self.group.key())?;
+        let removed = here.remove(&self.number);
+        if here.is_empty() {
+            listeners.counters.remove(&self.group.key());
+            self.group.limits.watched.clear(LISTENS);
+        }
+        removed
     }
 }
 
@@ -108,18 +122,8 @@ impl Drop for ListenerGuard {
         if model_failed() {
             return;
         }
-        let removed = slow_path(|_, _| {
-            let mut listeners = table(&self.group).lock();
-            let here = listeners.counters.get_mut(&self.group.key())?;
-            let removed = here.remove(&self.number);
-            if here.is_empty() {
-                listeners.counters.remove(&self.group.key());
-                self.group.limits.watched.clear(LISTENS);
-            }
-            removed
-        });
         // Foreign code ends and is dropped: this thread holds no lock here.
-        if let Some(Listener { target: Target::Callback(callback), .. }) = removed {
+        if let Some(Listener { target: Target::Callback(callback), .. }) = self.remove() {
             callback.end();
         }
     }

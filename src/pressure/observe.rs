@@ -3,6 +3,7 @@
 use crate::counter::at_limit;
 use crate::counter::handle;
 use crate::counter::object::Counter;
+use crate::counter::slow_path::SlowPath;
 use crate::counter::watch::OBSERVED;
 use crate::pressure::victims::marks;
 use crate::state::oom::OBSERVES;
@@ -37,6 +38,7 @@ pub(crate) fn follow_unlinked(group: &Counter) {
 
 /// The limits of `top` and all below it only count, or act again.
 pub(crate) fn set(top: &'static Counter, observed: bool) {
+    let _path = SlowPath::enter();
     let tree = top.tree();
     let mut stocks = tree.stocks.lock();
     marks(top).set(OBSERVES, observed);

@@ -12,7 +12,8 @@ use crate::hierarchy::service::{self, Scheduled};
 use crate::pressure::line;
 use crate::pressure::listeners::{self, Notification, Notifications};
 use crate::pressure::wakers::Wakers;
-use crate::thread::{deferred, slow_path};
+use crate::thread::deferred;
+use crate::thread::slow_path::Entered;
 
 /// Serve the levels that this thread has scheduled, and those that it schedules meanwhile. It holds no lock, and none of its
 /// slow paths is under way.
@@ -20,13 +21,13 @@ pub(crate) fn serve(scheduled: *const ()) {
     let mut first = scheduled;
     let (mut wakers, mut notifications) = (Wakers::default(), Notifications::new());
     while !first.is_null() {
-        slow_path::run(|block, _| {
-            for level in Scheduled::new(first) {
-                service::unschedule(&level);
-                line::serve(level.counter(), block, &mut wakers);
-                listeners::collect(&level, &mut wakers, &mut notifications);
-            }
-        });
+        let entered = Entered::enter();
+        for level in Scheduled::new(first) {
+            service::unschedule(&level);
+            line::serve(level.counter(), entered.block(), &mut wakers);
+            listeners::collect(&level, &mut wakers, &mut notifications);
+        }
+        drop(entered);
         release_all_claimed();
         first = deferred::exchange_served(ptr::null());
     }

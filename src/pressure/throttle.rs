@@ -1,16 +1,15 @@
 //! Charges above high: reclaim first, then a delay.
 
-use crate::counter::marks;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
+use crate::counter::marks;
 use crate::counter::object::Counter;
-use crate::counter::slow_path::slow_path;
 use crate::counter::walk::Charged;
 use crate::hierarchy::events;
 use crate::pressure::high::{DELAY_MIN, above, delay_of, levels_above, levels_that_delay};
-use crate::reclaim::repeat::{ROUNDS_MAX, deadline, may_call_out, shrink, spare};
+use crate::reclaim::repeat::{ROUNDS_MAX, close_below, deadline, may_call_out, shrink, spare};
 use crate::reclaim::round::{Request, TIME_MAX};
 use crate::reclaim::{registrations, round};
 use crate::state::events::Event;
@@ -68,7 +67,7 @@ fn throttle(group: &'static Counter, bytes: u64, waits: bool) -> Duration {
                 continue;
             }
             // What is freed is to show in usage, and not in a stock.
-            drain(level);
+            close_below(level);
             let above = above(level);
             let want = above.min(bytes.max(RECLAIM_MIN)) + spare(level, marks::high(level));
             if above > 0
@@ -89,14 +88,10 @@ fn throttle(group: &'static Counter, bytes: u64, waits: bool) -> Duration {
     }
 }
 
-fn drain(level: &'static Counter) {
-    slow_path(|_, _| level.tree().close_below(level));
-}
-
 /// Credit is no group's excess: it goes back where it may be all that is above high.
 fn drain_excess(level: &'static Counter) {
     if above(level) <= level.bound() {
-        drain(level);
+        close_below(level);
     }
 }
 
@@ -119,9 +114,9 @@ pub(crate) fn delay_now(group: &'static Counter, bytes: u64) -> Duration {
 /// High has come below usage: what is above it is drained and reclaimed, as far as reclaimers give it.
 pub(crate) fn shrink_to_high(level: &'static Counter) {
     if above(level) > 0 && !level.is_observed() && may_call_out() {
-        drain(level);
+        close_below(level);
         shrink(level, &mut Request::new(ReclaimCause::High, deadline(level)), || above(level));
         // What came back may be credit of this thread.
-        drain(level);
+        close_below(level);
     }
 }

@@ -15,7 +15,7 @@ use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::events;
 use crate::hierarchy::group_object;
 use crate::hierarchy::group_tree;
@@ -126,7 +126,9 @@ impl Drop for HookGuard {
             return;
         }
         let HookGuard(hook) = self;
-        slow_path(|_, _| table(hook.group.tree()).lock().hooks.retain(|other| !Arc::ptr_eq(other, hook)));
+        let path = SlowPath::enter();
+        table(hook.group.tree()).lock().hooks.retain(|other| !Arc::ptr_eq(other, hook));
+        drop(path);
         hook.end();
     }
 }
@@ -134,7 +136,8 @@ impl Drop for HookGuard {
 /// From here on this group can be chosen. The caller keeps it meanwhile.
 pub(crate) fn hook(group: &'static Counter, function: Function<Cancel>) -> HookGuard {
     let hook = Callback::new(group, function);
-    slow_path(|_, _| table(group.tree()).lock().hooks.push(Arc::clone(&hook)));
+    let _path = SlowPath::enter();
+    table(group.tree()).lock().hooks.push(Arc::clone(&hook));
     HookGuard(hook)
 }
 
@@ -165,44 +168,42 @@ pub(crate) fn choose(
     wanted: u64,
     excluded: &mut Excluded,
 ) -> Choice {
-    slow_path(|_, _| {
-        let mut oom = table(domain.tree()).lock();
-        excluded.forget_spared();
-        if oom.victims.iter().any(|victim| !victim.is_awaited() && victim.levels.contains(&name(domain))) {
-            return Choice::Unsettled;
-        }
-        let is_here =
-            |victim: &&Arc<Victim>| victim.levels.contains(&name(domain)) && !excluded.contains(victim.name());
-        if let Some(victim) = oom.victims.iter().find(is_here) {
-            excluded.0.push(Arc::clone(victim));
-            let asks_itself = asker.is_some_and(|asker| victim.includes(asker));
-            return if asks_itself { Choice::Asker } else { Choice::Awaited(Arc::clone(victim)) };
-        }
-        // Under the lock: what a victim gave meanwhile is not asked of another one.
-        if domain.room(domain.admits()) >= wanted.max(1) {
-            return Choice::Room;
-        }
-        match oom.worst(domain, excluded) {
-            Some(candidate) => Choice::Victim(oom.note_victim(candidate, domain, wanted, excluded)),
-            None => Choice::NoCandidate,
-        }
-    })
+    let _path = SlowPath::enter();
+    let mut oom = table(domain.tree()).lock();
+    excluded.forget_spared();
+    if oom.victims.iter().any(|victim| !victim.is_awaited() && victim.levels.contains(&name(domain))) {
+        return Choice::Unsettled;
+    }
+    let is_here = |victim: &&Arc<Victim>| victim.levels.contains(&name(domain)) && !excluded.contains(victim.name());
+    if let Some(victim) = oom.victims.iter().find(is_here) {
+        excluded.0.push(Arc::clone(victim));
+        let asks_itself = asker.is_some_and(|asker| victim.includes(asker));
+        return if asks_itself { Choice::Asker } else { Choice::Awaited(Arc::clone(victim)) };
+    }
+    // Under the lock: what a victim gave meanwhile is not asked of another one.
+    if domain.room(domain.admits()) >= wanted.max(1) {
+        return Choice::Room;
+    }
+    match oom.worst(domain, excluded) {
+        Some(candidate) => Choice::Victim(oom.note_victim(candidate, domain, wanted, excluded)),
+        None => Choice::NoCandidate,
+    }
 }
 
 /// Victims that have no more to give are forgotten, once what they gave has come.
 pub(crate) fn settle(tree: &Tree) {
-    slow_path(|_, _| {
-        let is_done = |victim: &&Arc<Victim>| !victim.is_awaited();
-        let done: Vec<Arc<Victim>> = table(tree).lock().victims.iter().filter(is_done).cloned().collect();
-        tree.wait_for_walks();
-        table(tree).lock().victims.retain(|victim| !done.iter().any(|done| done.name() == victim.name()));
-    });
+    let _path = SlowPath::enter();
+    let is_done = |victim: &&Arc<Victim>| !victim.is_awaited();
+    let done: Vec<Arc<Victim>> = table(tree).lock().victims.iter().filter(is_done).cloned().collect();
+    tree.wait_for_walks();
+    table(tree).lock().victims.retain(|victim| !done.iter().any(|done| done.name() == victim.name()));
 }
 
 /// More may come from a victim.
 pub(crate) fn is_awaited(tree: &Tree, awaited: &Victim) -> bool {
     let is_it = |victim: &Arc<Victim>| victim.name() == awaited.name() && victim.is_awaited();
-    slow_path(|_, _| table(tree).lock().victims.iter().any(is_it))
+    let _path = SlowPath::enter();
+    table(tree).lock().victims.iter().any(is_it)
 }
 
 impl Oom {
@@ -276,12 +277,11 @@ struct Candidate {
 impl Chosen {
     /// The victim is not cancelled after all.
     pub(crate) fn spare(&self) {
-        slow_path(|_, _| {
-            let mut oom = table(self.unit.tree()).lock();
-            // Relaxed: under the lock.
-            self.victim.spared.store(true, Ordering::Relaxed);
-            oom.victims.retain(|other| other.name() != self.victim.name());
-        });
+        let _path = SlowPath::enter();
+        let mut oom = table(self.unit.tree()).lock();
+        // Relaxed: under the lock.
+        self.victim.spared.store(true, Ordering::Relaxed);
+        oom.victims.retain(|other| other.name() != self.victim.name());
     }
 
     /// End the waits in the victim, so that their threads can let go of what they hold, and call its hooks; then end the
@@ -311,7 +311,9 @@ impl Chosen {
     fn end_waits(&self) {
         let mut wakers = Wakers::default();
         let is_hit = |group: &Counter| self.victim.includes(group);
-        slow_path(|_, _| expel(self.unit.tree(), Decision::Cancelled, is_hit, &mut wakers));
+        let path = SlowPath::enter();
+        expel(self.unit.tree(), Decision::Cancelled, is_hit, &mut wakers);
+        drop(path);
         wakers.wake();
     }
 }

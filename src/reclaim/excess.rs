@@ -11,6 +11,7 @@ use std::ptr;
 
 use crate::counter::marks;
 use crate::counter::object::{Counter, LimitWords};
+use crate::counter::slow_path::SlowPath;
 use crate::pool::NoMemory;
 use crate::reclaim::rings;
 use crate::state::reclaim::{NO_RING, RingReason};
@@ -56,5 +57,6 @@ pub(crate) fn is_soft_eligible(group: &Counter, root: &Counter) -> bool {
 
 /// How many groups below are in excess.
 pub(crate) fn count_below(group: &Counter) -> u64 {
+    let _path = SlowPath::enter();
     rings::lock(group.tree()).counts(rings::number(group), RingReason::Excess).1
 }

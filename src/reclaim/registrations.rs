@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::group_tree;
 use crate::reclaim::rings;
 use crate::state::reclaim::{NO_RING, Registered, RingReason};
@@ -18,6 +18,7 @@ fn lists(tree: &Tree) -> LockGuard<'_, Registered> {
 
 /// The reclaimers of the group with that ring, lowest priority first.
 pub(crate) fn listed(tree: &Tree, ring: u32) -> SmallVec<[Arc<Reclaimer>; 2]> {
+    let _path = SlowPath::enter();
     lists(tree).get(ring as usize).into_iter().flatten().cloned().collect()
 }
 
@@ -25,13 +26,15 @@ pub(crate) fn listed(tree: &Tree, ring: u32) -> SmallVec<[Arc<Reclaimer>; 2]> {
 pub(crate) fn any_below(group: &Counter) -> bool {
     let ring = rings::number(group);
     ring != NO_RING && {
-        let (own, below) = slow_path(|_, _| rings::lock(group.tree()).counts(ring, RingReason::Reclaimers));
+        let _path = SlowPath::enter();
+        let (own, below) = rings::lock(group.tree()).counts(ring, RingReason::Reclaimers);
         own || below > 0
     }
 }
 
 /// From here on the reclaimer may be asked, for `group`; where that is offline, for the nearest above that is not.
 pub(crate) fn register(group: &'static Counter, reclaimer: &Arc<Reclaimer>) {
+    let _path = SlowPath::enter();
     rings::make(group).unwrap_or_else(|refused| refused.abort());
     let tree = group.tree();
     let mut lists = lists(tree);
@@ -56,6 +59,7 @@ fn add(tree: &Tree, lists: &mut Registered, ring: u32, reclaimer: Arc<Reclaimer>
 
 /// No walk finds it any more. The caller drops what is returned without a lock.
 pub(crate) fn unregister(tree: &Tree, reclaimer: &Arc<Reclaimer>) -> Option<Arc<Reclaimer>> {
+    let _path = SlowPath::enter();
     let mut lists = lists(tree);
     let ring = reclaimer.home.load(Ordering::Relaxed);
     let list = lists.get_mut(ring as usize)?;

@@ -20,7 +20,7 @@ use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::group_tree;
 use crate::hierarchy::{events, stats};
 use crate::reclaim::effective::{unprotected, views};
@@ -244,7 +244,8 @@ impl Round<'_> {
 
     /// Works with the rings, and the number of the target's.
     fn rings<R>(&self, work: impl FnOnce(&mut Rings<RingGroup>, u32) -> R) -> R {
-        slow_path(|_, _| work(&mut rings::lock(self.tree()), self.ring))
+        let _path = SlowPath::enter();
+        work(&mut rings::lock(self.tree()), self.ring)
     }
 
     fn came_to_nothing(&self) -> bool {
@@ -358,7 +359,7 @@ impl Round<'_> {
     /// What a group could give, what it weighs against others, and the reclaimers to ask, in their order.
     fn weigh(&mut self, group: &'static Counter, ring: u32, usage: u64) -> (u64, u64, Ready) {
         let ReclaimConfig { time, weight, .. } = config(self.target);
-        let reclaimers = slow_path(|_, _| registrations::listed(self.tree(), ring));
+        let reclaimers = registrations::listed(self.tree(), ring);
         let mut ready = Ready::new();
         let mut all: u64 = 0;
         for reclaimer in reclaimers {

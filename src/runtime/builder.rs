@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Runtime;
 use crate::counter::config::{BATCH_MAX, CounterConfig};
 use crate::counter::object::tree::Tree;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::group::{Counter, Group};
 use crate::hierarchy::group_object::group_cache;
 use crate::hierarchy::group_tree::{CounterDecl, GroupConfig, GroupTree};
@@ -403,7 +403,8 @@ impl RuntimeBuilder {
         let memory = CounterConfig { budget: self.budget.map(Bytes::as_u64), max, ..config.clone() };
         let configs: Vec<_> = std::iter::once(memory).chain(self.counters.iter().map(|_| config.clone())).collect();
         let numa = self.numa.build()?;
-        let root = slow_path(|_, _| {
+        let root = {
+            let _path = SlowPath::enter();
             let nodes: Vec<_> = numa.topology.nodes().collect();
             let stats = Coordinator::new(self.items, &nodes, self.pool_align, self.id, self.stat_batch);
             if self.reclaim.weight.is_some_and(|stat| !stats.items.knows(stat)) {
@@ -420,8 +421,8 @@ impl RuntimeBuilder {
             });
             let pool = group_cache(configs.len(), nodes.len(), self.pool_align);
             let tree = Tree::new(configs[0].clone(), pool, Some(Box::new(groups)));
-            create::root_group(&tree, &configs).map_err(|NoMemory { bytes }| BuildError::Memory(Bytes(bytes as u64)))
-        })?;
+            create::root_group(&tree, &configs).map_err(|NoMemory { bytes }| BuildError::Memory(Bytes(bytes as u64)))?
+        };
         Ok(Runtime::new(Group::from_handle(root)))
     }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::counter::verify::{Known, Verdict, verify};
 use crate::group::{Group, GroupId};
 use crate::hierarchy::stats;
@@ -100,8 +100,7 @@ impl Runtime {
         if names.is_empty() {
             return Some(self.root());
         }
-        let child =
-            |group: Group, name| slow_path(|_, _| names::find(&self.tree, group.first(), name)).map(Group::from_handle);
+        let child = |group: Group, name| names::find(&self.tree, group.first(), name).map(Group::from_handle);
         names.split('/').try_fold(self.root(), child)
     }
 
@@ -116,7 +115,7 @@ impl Runtime {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn find(&self, id: GroupId) -> Option<Group> {
-        let group = slow_path(|_, _| id.pin()).map(Group::from_handle)?;
+        let group = id.pin().map(Group::from_handle)?;
         std::ptr::eq(group.first().tree(), &*self.tree).then_some(group)
     }
 
@@ -137,10 +136,8 @@ impl Runtime {
             path: &|counter| Some(path_of(counter)),
             children_in_excess: &|counter| excess::count_below(counter),
         };
-        slow_path(|_, _| {
-            let verdicts = self.root.first().group().map(|counter| verify(&self.tree, counter, &known));
-            verdicts.reduce(Verdict::merge).unwrap_or_default()
-        })
+        let verdicts = self.root.first().group().map(|counter| verify(&self.tree, counter, &known));
+        verdicts.reduce(Verdict::merge).unwrap_or_default()
     }
 
     /// Returns every group that is online, with its figures and the items of its statistics that are not 0 somewhere.
@@ -175,7 +172,7 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn settle(&self) {
-        slow_path(|_, _| self.tree.settle());
+        self.tree.settle();
         own_bytes::has_changed(&self.tree);
     }
 
@@ -187,7 +184,8 @@ impl Runtime {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn groups(&self) -> usize {
-        slow_path(|_, _| self.tree.hierarchy.snapshot().groups().0)
+        let _path = SlowPath::enter();
+        self.tree.hierarchy.snapshot().groups().0
     }
 
     /// Returns the number of groups that went offline and still exist, because a handle or a charge of them exists or
@@ -205,7 +203,8 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn dying(&self) -> usize {
-        slow_path(|_, _| self.tree.hierarchy.snapshot().groups().1)
+        let _path = SlowPath::enter();
+        self.tree.hierarchy.snapshot().groups().1
     }
 
     /// Returns the items of the statistics: those built in, then those that the builder declared.

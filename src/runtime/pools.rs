@@ -1,7 +1,7 @@
 //! Pools of a runtime: how objects lie in them, and how many objects there are.
 
 use super::{Runtime, RuntimeBuilder};
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::group_tree::caches;
 use crate::pool::{PoolAlign, PoolTable};
 
@@ -34,6 +34,7 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn pools(&self) -> PoolTable {
-        slow_path(|_, _| PoolTable::of(caches(&self.tree)))
+        let _path = SlowPath::enter();
+        PoolTable::of(caches(&self.tree))
     }
 }

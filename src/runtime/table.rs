@@ -6,7 +6,6 @@ use std::fmt;
 use crate::counter::credit;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
-use crate::counter::slow_path::slow_path;
 use crate::group::diagnosis::{limit, write_columns};
 use crate::hierarchy::{names, stats};
 use crate::stat::Unit;
@@ -80,7 +79,7 @@ impl TreeTable {
                 stats: written.map(|item| (item.name.to_string(), now.get(item.stat))).collect(),
             }
         };
-        let rows = slow_path(|_, _| credit::figures(tree, top, row));
+        let rows = credit::figures(tree, top, row);
         let written = |name: &str| rows.iter().any(|row: &TreeRow| row.stats.contains_key(name));
         let items =
             all.iter().filter(|item| written(item.name)).map(|item| (item.name.to_string(), item.unit)).collect();

@@ -4,6 +4,7 @@
 use super::common::{end, group};
 use super::loom_stat::bare;
 use super::{beside, build, model, model_without_pair, race};
+use crate::counter::slow_path::SlowPath;
 use crate::group::Group;
 use crate::{Bytes, Kmem, Limit, NodeId, Placement, Runtime, Stat};
 
@@ -123,7 +124,10 @@ fn loom_nested_account_vs_flush() {
         let (runtime, root) = build(bare().nodes(2));
         let query = group(&root, "q");
         let first = account(&query, 4_096);
-        let other = beside(query.clone(), |query| crate::counter::slow_path::slow_path(|_, _| account(&query, 8_192)));
+        let other = beside(query.clone(), |query| {
+            let _path = SlowPath::enter();
+            account(&query, 8_192)
+        });
         let below = query.numa_stat_stale(Stat::KERNEL).get(FAR);
         let above = root.numa_stat_stale(Stat::KERNEL).get(FAR);
         assert!(below <= above, "{below} {above}");

@@ -10,7 +10,8 @@ use super::{beside, model, model_without_pair, race};
 use crate::pool::shape::{Kind, Shape};
 use crate::pool::{Cache, NoMemory, PoolAlign, cache, directory};
 use crate::sync::{AtomicU64, Ordering, POOL_OBJECTS, POOL_PAGE, POOL_PAGES};
-use crate::thread::{objects, slow_path};
+use crate::thread::objects;
+use crate::thread::slow_path::Entered;
 
 /// A word that is 0 while it has no user.
 #[repr(C)]
@@ -27,7 +28,8 @@ struct Taken {
 
 /// Under the crate's own rules: a thread has a number once it has been in a slow path.
 fn take(cache: &Cache) -> Result<Taken, NoMemory> {
-    slow_path::run(|_, _| objects::take(cache)).map(|object| {
+    let _entered = Entered::enter();
+    objects::take(cache).map(|object| {
         let word = object.start.cast::<Word>();
         // SAFETY: the object is the caller's, has so many bytes, and is zeroed or made.
         unsafe {
@@ -52,7 +54,8 @@ impl Taken {
     }
 
     fn put(self, cache: &Cache) {
-        slow_path::run(|_, _| objects::put(cache, self.number));
+        let _entered = Entered::enter();
+        objects::put(cache, self.number);
     }
 }
 

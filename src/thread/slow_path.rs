@@ -69,10 +69,3 @@ pub(crate) fn is_running() -> bool {
 pub(crate) fn is_nested() -> bool {
     with_local(|local| local.slow.get() > 1)
 }
-
-/// Runs `work` as a slow path of this thread. `nested` tells that it runs inside another one.
-#[inline]
-pub(crate) fn run<R>(work: impl FnOnce(Option<&Block>, bool) -> R) -> R {
-    let entered = Entered::enter();
-    work(entered.block(), entered.outermost().is_none())
-}

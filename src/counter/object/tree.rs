@@ -18,9 +18,9 @@ use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
 use crate::sync::{Arc, CachePadded, NameHasher, Ordering, SHARDS, Shared};
 use crate::thread::audit::Cell as AuditCell;
-use crate::thread::block::Block;
 use crate::thread::registry::{Registrar, registry};
 use crate::thread::slot::Slot;
+use crate::thread::slow_path::Outermost;
 
 /// What all counters of a tree share.
 pub(crate) struct Tree {
@@ -172,7 +172,7 @@ pub(crate) trait Policies: Send + Sync {
     fn release(&self, group: &'static Counter) -> Option<Incarnation>;
 
     /// A charge has moved a batch between the stock of `counter` and the counters.
-    fn stock_moved(&self, counter: &Counter, block: &Block, moved: StockMove);
+    fn stock_moved(&self, counter: &Counter, outermost: &Outermost, moved: StockMove);
 }
 
 /// What a walk has found at one counter.

@@ -8,7 +8,7 @@ use super::page_nodes::{Addresses, FoundCopies};
 use super::plan::{OwnerWord, Plan};
 use super::records::{DetachedAccount, EndedAccount, RecordMemory};
 use super::small_account::SmallAccount;
-use crate::counter::slow_path::slow_path;
+use crate::counter::slow_path::SlowPath;
 use crate::group::{Charge, Group};
 use crate::kmem::error::KmemError;
 use crate::kmem::placement::Placement;
@@ -117,17 +117,11 @@ impl ChunkPool {
                 drop(chunk.found(&self.plan, found));
             }
             // The list may grow: this allocates.
-            let refused = slow_path(|_, _| {
-                let mut chunks = self.chunks.lock();
-                if chunks.moves != moves {
-                    return Some(chunk);
-                }
+            let _path = SlowPath::enter();
+            let mut chunks = self.chunks.lock();
+            if chunks.moves == moves {
                 chunks.add(chunk);
-                None
-            });
-            match refused {
-                Some(again) => chunk = again,
-                None => return Ok(()),
+                return Ok(());
             }
         }
     }
@@ -156,11 +150,10 @@ impl ChunkPool {
     /// Where an object lies, and since which generation of the chunk.
     pub(super) fn found(&self, chunk: usize, at: u32, granules: u32) -> Option<(Placement, u64)> {
         // A placement of many nodes allocates.
-        slow_path(|_, _| {
-            let mut chunks = self.chunks.lock();
-            let chunk = chunks.get(chunk)?;
-            Some((chunk.placement(&self.plan, at as usize, granules as usize), chunk.generation()))
-        })
+        let _path = SlowPath::enter();
+        let mut chunks = self.chunks.lock();
+        let chunk = chunks.get(chunk)?;
+        Some((chunk.placement(&self.plan, at as usize, granules as usize), chunk.generation()))
     }
 
     /// Moves an account to where its object lies by now.
