@@ -1,13 +1,12 @@
 //! The whole path of a charge and of an uncharge.
 
-use crate::counter::at_limit;
 use crate::counter::config::{Pressure, USAGE_MAX};
 use crate::counter::object::tree::StockMove;
 use crate::counter::object::{Counter, SHARED};
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::stocks;
 use crate::counter::walk::{Amount, Charged, Walked};
+use crate::counter::{at_limit, stocks};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
 use crate::thread::directory::Header;

@@ -15,8 +15,7 @@
 //! Edges: E2 and E3 (slots), E4 (forced charge/opening), E5 and E6 (transit), E10 (open count), E35 (opening/offline),
 //! E36 (closing/release). The protocol stands in `README.md` beside this file.
 
-use crate::counter::object::tree::Tree;
-use crate::counter::object::tree::{Claim, Counters, Stocks};
+use crate::counter::object::tree::{Claim, Counters, Stocks, Tree};
 use crate::counter::object::{CLOSED, Counter, OPENED};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks::{self, Scope};

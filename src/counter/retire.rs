@@ -7,13 +7,11 @@
 //! Edges: E12 (vacated slots/the next counter with the object), E14 (a second charger/offline).
 
 use crate::counter::handle::Handle;
-use crate::counter::make;
-use crate::counter::marks;
-use crate::counter::object::tree::Stocks;
-use crate::counter::object::tree::Tree;
+use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::object::{Counter, Incarnation, SHARED};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
+use crate::counter::{make, marks};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
 use crate::thread::local;

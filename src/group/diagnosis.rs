@@ -5,13 +5,10 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::handle::Group;
-use crate::counter::credit;
-use crate::counter::marks;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
-use crate::hierarchy::events;
-use crate::hierarchy::group_object;
-use crate::hierarchy::names;
+use crate::counter::{credit, marks};
+use crate::hierarchy::{events, group_object, names};
 use crate::pressure::line;
 use crate::state::events::Event;
 use crate::thread::slow_path;

@@ -4,9 +4,8 @@
 use super::error::LimitError;
 use super::handle::Group;
 use super::limits::Limits;
-use crate::counter::credit;
-use crate::counter::marks;
 use crate::counter::slow_path::SlowPath;
+use crate::counter::{credit, marks};
 use crate::hierarchy::limits;
 use crate::page_counter::PeakWindow;
 use crate::state::limits::LimitKind;

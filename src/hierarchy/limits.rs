@@ -3,14 +3,11 @@
 //! A percentage is resolved when it is set, and again, parents first, whenever a max above it moves. The thread that
 //! does this holds the tree's lock. For limits that an offline group loses it also holds the lock of the group's shard.
 
-use crate::counter::at_limit;
-use crate::counter::handle;
-use crate::counter::marks;
 use crate::counter::object::Counter;
-use crate::counter::object::tree::Stocks;
-use crate::counter::object::tree::Tree;
+use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
+use crate::counter::{at_limit, handle, marks};
 use crate::hierarchy::group_object;
 use crate::state::limits::{LimitKind, Percents};
 use crate::units::{Limit, Percent};

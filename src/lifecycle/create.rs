@@ -1,21 +1,17 @@
 //! A group is created: an object, its settings, its name and its place below its parent.
 
-use crate::counter::marks;
 use crate::counter::slow_path::SlowPath;
-use crate::hierarchy::events;
+use crate::counter::{make, marks};
+use crate::hierarchy::{events, group_object, names};
 use crate::lifecycle::offline;
 use crate::reclaim::{excess, rings};
 
 use crate::counter::config::CounterConfig;
 use crate::counter::join::{self, Init};
 use crate::counter::links::{Hash, NoRoom};
-use crate::counter::make;
 use crate::counter::object::Counter;
-use crate::counter::object::tree::Shard;
-use crate::counter::object::tree::Tree;
-use crate::hierarchy::group_object;
+use crate::counter::object::tree::{Shard, Tree};
 use crate::hierarchy::group_tree::{self, GroupTree};
-use crate::hierarchy::names;
 use crate::pool::NoMemory;
 use crate::pressure::observe;
 use crate::state::name::Name;

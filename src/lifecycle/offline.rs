@@ -3,14 +3,11 @@
 
 use crate::counter::handle::Handle;
 use crate::counter::links::{self, HasChildren};
-use crate::counter::marks;
 use crate::counter::object::Counter;
-use crate::counter::object::tree::Shard;
-use crate::counter::object::tree::Stocks;
-use crate::counter::object::tree::Tree;
+use crate::counter::object::tree::{Shard, Stocks, Tree};
 use crate::counter::protection::Protection;
-use crate::counter::retire;
 use crate::counter::slow_path::SlowPath;
+use crate::counter::{marks, retire};
 use crate::hierarchy::service;
 use crate::reclaim::registrations;
 use crate::state::service::WAITS;
