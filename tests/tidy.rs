@@ -21,10 +21,10 @@ mod names;
 mod orderings;
 #[path = "tidy/parts.rs"]
 mod parts;
-#[path = "tidy/ratchet.rs"]
-mod ratchet;
 #[path = "tidy/reader.rs"]
 mod reader;
+#[path = "tidy/rules.rs"]
+mod rules;
 #[path = "tidy/types.rs"]
 mod types;
 #[path = "tidy/words.rs"]

@@ -191,18 +191,18 @@ mod tests {
             hint.fetch(hash);
         }
         let empty = twin.clone().into_iter().all(|(number, hash)| names.remove(hash, number));
-        assert!(empty && names.lines.iter().all(|line| line.past == 0), "nobody goes past anybody any more");
+        assert!(empty && names.lines.iter().all(|line| line.past == 0), "an entry goes past another one");
     }
 
     #[test]
-    fn it_knows_who_is_there() {
+    fn it_finds_the_groups_that_are_there() {
         for hashes in [1, 2, 7, 100, u64::from(u32::MAX)] {
             run(hashes, 20_000);
         }
     }
 
     #[test]
-    fn who_has_the_same_hash_is_told_apart_by_the_caller() {
+    fn the_caller_tells_groups_of_one_hash_apart() {
         let (mut names, hint) = (Names::default(), Hint::new());
         for number in 0..30 {
             names.reserve(&hint).unwrap();
@@ -214,11 +214,11 @@ mod tests {
             number == 29
         });
         assert_eq!((found, asked), (Some(29), 30));
-        assert_eq!(names.find(6, |_| true), None, "nobody else is looked into");
+        assert_eq!(names.find(6, |_| true), None, "the search visits a group of another hash");
     }
 
     #[test]
-    fn an_empty_one_takes_nothing_and_finds_nobody() {
+    fn an_empty_table_finds_no_group() {
         let mut names = Names::default();
         assert_eq!((names.find(1, |_| true), names.remove(1, 1), names.bytes()), (None, false, 0));
         assert_eq!(size_of::<Bucket>(), 64);

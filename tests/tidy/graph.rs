@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::names::{Crate, ROOT};
-use crate::ratchet::{Finding, hold};
 use crate::reader::Source;
+use crate::rules::{Finding, hold};
 
 /// The folders of `src`, from top to bottom: a file imports from its own folder and from those below. Folders of one
 /// row do not import each other. A file beside `lib.rs` is a folder of its own.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::graph::is_aside;
 use crate::names::Crate;
-use crate::ratchet::{Finding, hold};
+use crate::rules::{Finding, hold};
 
 /// Parts of `sync`, each with the folders that may use it. A row of a module holds for all of it, unless a name of the
 /// module has a row of its own.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::names::Crate;
-use crate::ratchet::{Finding, hold};
+use crate::rules::{Finding, hold};
 
 /// Files that may have `impl` blocks of one type, of its own functions or of traits.
 const FILES_MAX: usize = 4;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::ratchet::{Finding, hold};
 use crate::reader::{Lines, Source, is_name, split, starts_with_path, tokens_at};
+use crate::rules::{Finding, hold};
 
 /// What is looked for.
 enum Pattern {
