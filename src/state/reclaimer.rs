@@ -307,7 +307,7 @@ impl Later {
         self.want
     }
 
-    /// This much has been freed since. Nothing: as if [`Reclaim::reclaim`](crate::Reclaim::reclaim) had.
+    /// This much has been freed since. Nothing: as if [`Reclaim::reclaim`] had.
     pub fn report(mut self, freed: u64) {
         self.freed = freed;
     }
