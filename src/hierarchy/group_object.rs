@@ -49,6 +49,7 @@ struct FurtherCounter {
 }
 
 /// What the policies keep about each counter of a group.
+#[derive(Default)]
 pub(crate) struct CounterState {
     pub(crate) events: EventsPlace,
     pub(crate) first_in_line: FirstInLine,
@@ -57,15 +58,6 @@ pub(crate) struct CounterState {
 }
 
 impl CounterState {
-    fn new() -> CounterState {
-        CounterState {
-            events: EventsPlace::new(),
-            first_in_line: FirstInLine::new(),
-            next_served: NextServed::new(),
-            percents: Percents::new(),
-        }
-    }
-
     fn is_clean(&self) -> bool {
         self.events.is_clean() && self.first_in_line.is_clean() && self.percents.is_clean()
     }
@@ -177,7 +169,7 @@ pub(crate) fn take(tree: &Tree, groups: &GroupTree) -> Result<&'static Counter, 
                     let places = first.byte_add(places_at(counters)).cast::<PublishedPlace>();
                     (0..places_for(groups.stats.nodes)).for_each(|at| places.add(at).write(PublishedPlace::empty()));
                 }
-                Ok(counter) => at(position).cast().write(FurtherCounter { counter, state: CounterState::new() }),
+                Ok(counter) => at(position).cast().write(FurtherCounter { counter, state: CounterState::default() }),
                 Err(refused) => {
                     // The next thread that takes the object initialises the rest.
                     objects::put(cache_of(&tree.pool), number);
@@ -193,10 +185,10 @@ impl GroupObject {
     fn new(memory: Counter) -> GroupObject {
         GroupObject {
             object: CounterObject { counter: memory, links: Links::new() },
-            state: CounterState::new(),
-            oom: OomMarks::new(),
+            state: CounterState::default(),
+            oom: OomMarks::default(),
             ring: RingPlace::new(),
-            dumped: LastDump::new(),
+            dumped: LastDump::default(),
             stats: PublishedPlace::empty(),
             name: UnsafeCell::new(Name::NONE),
         }

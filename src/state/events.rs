@@ -126,13 +126,10 @@ pub(crate) fn event_cache(align: PoolAlign) -> Shared<Cache> {
 }
 
 /// A group's counts; none before the first event of the group or of a group below.
+#[derive(Default)]
 pub(crate) struct EventsPlace(AtomicPtr<EventCounts>);
 
 impl EventsPlace {
-    pub(crate) fn new() -> Self {
-        EventsPlace(AtomicPtr::new(ptr::null_mut()))
-    }
-
     pub(crate) fn is_clean(&self) -> bool {
         self.0.load(Ordering::Relaxed).is_null()
     }

@@ -20,13 +20,10 @@ impl LimitKind {
 }
 
 /// The percentages that a counter's limits were set to, plus 1; 0 where a limit was set to a number.
+#[derive(Default)]
 pub(crate) struct Percents([AtomicU8; LimitKind::ALL.len()]);
 
 impl Percents {
-    pub(crate) fn new() -> Self {
-        Percents([const { AtomicU8::new(0) }; LimitKind::ALL.len()])
-    }
-
     pub(crate) fn is_clean(&self) -> bool {
         LimitKind::ALL.into_iter().all(|kind| self.get(kind).is_none())
     }

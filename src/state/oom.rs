@@ -104,13 +104,10 @@ const REFUSES: u8 = 1 << 3;
 const CHOOSES: u8 = 1 << 4;
 
 /// A group's OOM policy, and the marks beside it. Relaxed, all of them: settings, of which no order is relied on.
+#[derive(Default)]
 pub(crate) struct OomMarks(AtomicU8);
 
 impl OomMarks {
-    pub(crate) fn new() -> Self {
-        OomMarks(AtomicU8::new(0))
-    }
-
     pub(crate) fn is_clean(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
@@ -152,13 +149,10 @@ impl OomMarks {
 }
 
 /// The time of a group's last rate-limited dump; 0: never.
+#[derive(Default)]
 pub(crate) struct LastDump(AtomicU64);
 
 impl LastDump {
-    pub(crate) fn new() -> Self {
-        LastDump(AtomicU64::new(0))
-    }
-
     pub(crate) fn is_clean(&self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }

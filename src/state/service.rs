@@ -1,7 +1,5 @@
 //! The levels that a thread serves at the end of its slow path: their waiters for room, and for events.
 
-use std::ptr;
-
 use crate::counter::watch::FIRST_OF_POLICIES;
 use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicPtr;
@@ -14,13 +12,10 @@ pub(crate) const WAITS: u64 = 1 << (FIRST_OF_POLICIES + 1);
 pub(crate) const LISTED: u64 = 1 << (FIRST_OF_POLICIES + 2);
 
 /// The next level in the list of the thread that serves this one; what it was, where the level is in no list.
+#[derive(Default)]
 pub(crate) struct NextServed(AtomicPtr<()>);
 
 impl NextServed {
-    pub(crate) fn new() -> Self {
-        NextServed(AtomicPtr::new(ptr::null_mut()))
-    }
-
     pub(crate) fn get(&self) -> *const () {
         self.0.load(Ordering::Relaxed)
     }

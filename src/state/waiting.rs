@@ -10,6 +10,7 @@ use crate::sync::stat_atomic::AtomicU64;
 use crate::thread::foreign::Foreign;
 
 /// What a level shows of its line, for walks that take no lock. Relaxed, all of it: nothing but the sum depends on it.
+#[derive(Default)]
 pub(crate) struct FirstInLine {
     ticket: AtomicU64,
     bytes: AtomicU64,
@@ -17,10 +18,6 @@ pub(crate) struct FirstInLine {
 }
 
 impl FirstInLine {
-    pub(crate) fn new() -> Self {
-        FirstInLine { ticket: AtomicU64::new(0), bytes: AtomicU64::new(0), budget: AtomicU64::new(0) }
-    }
-
     /// Nothing resets it: the last waiter that leaves the line shows that it is empty.
     pub(crate) fn is_clean(&self) -> bool {
         self.ticket() == 0 && self.bytes() == 0
