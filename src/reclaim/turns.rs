@@ -19,7 +19,9 @@
 //! the middle of its walk. So nothing is allocated under it: `rings` makes room outside.
 
 use crate::counter::effective::proportion;
-use crate::state::reclaim::{NO_RING, ParentFigures, ReasonCount, Ring, RingLinks, RingReason, Rings, SMALL, WHOLE};
+use crate::state::reclaim::{
+    Moment, NO_RING, ParentFigures, ReasonCount, Ring, RingLinks, RingReason, Rings, SMALL, WHOLE,
+};
 use crate::state::reclaimer::ReclaimPass;
 
 /// Bytes that a group is asked for at least, where so many are wanted.
@@ -346,6 +348,20 @@ impl<M: RingMember> Rings<M> {
         }
         let parent = self.free.replace(ring).unwrap_or(NO_RING);
         self.all[ring as usize] = Ring { parent, ..Ring::EMPTY };
+    }
+}
+
+impl Moment {
+    /// Takes `figures` back to the beginning of `lap`, which is now unless the lap is known: what other groups have given
+    /// since protects no group in this lap. What has been charged meanwhile is seen.
+    pub(crate) fn recall(&mut self, lap: (u8, u64), figures: &mut ParentFigures) {
+        if self.lap != lap {
+            *self = Moment { lap, ..Moment::NONE };
+        }
+        let usage = self.figures.usage.max(figures.usage);
+        let children = [0, 1].map(|kind| self.figures.children[kind].max(figures.children[kind]));
+        self.figures = ParentFigures { usage, children };
+        *figures = self.figures;
     }
 }
 
