@@ -54,7 +54,7 @@ impl Charge {
     pub(super) fn attempt(header: &'static Header, bytes: u64) -> Result<Charge, ChargeError> {
         match header.consume_open(bytes) {
             Consume::Hit => {}
-            missed => charge_and_sleep(header, bytes, missed)?,
+            missed => charge_and_sleep_slow(header, bytes, missed)?,
         }
         Ok(Charge::new(header, bytes))
     }
@@ -131,7 +131,7 @@ impl Charge {
     pub fn try_grow(&mut self, bytes: u64) -> Result<(), ChargeError> {
         match self.header.consume_open(bytes) {
             Consume::Hit => {}
-            missed if bytes > 0 => charge_and_sleep(self.header, bytes, missed)?,
+            missed if bytes > 0 => charge_and_sleep_slow(self.header, bytes, missed)?,
             // To grow by 0 bytes needs no admission, and the charge has its handle or its bytes already.
             _ => {}
         }
@@ -374,7 +374,7 @@ impl Group {
 /// Makes a charge that did not hit, and sleeps where it is above a high. A charge of 0 bytes takes a handle.
 #[cold]
 #[inline(never)]
-fn charge_and_sleep(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
+fn charge_and_sleep_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
     let charged = charge_undelayed(header, bytes, missed, WaitFor::Others)?;
     // The charge keeps the group.
     throttle::sleep_after(header.counter(), charged);

@@ -198,13 +198,13 @@ impl PageCounter {
     pub fn try_charge(&self, n: u64) -> Result<(), Refused> {
         match self.header.consume(n) {
             Consume::Hit => Ok(()),
-            missed => self.charge_or_refuse(n, missed),
+            missed => self.charge_or_refuse_slow(n, missed),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn charge_or_refuse(&self, n: u64, missed: Consume) -> Result<(), Refused> {
+    fn charge_or_refuse_slow(&self, n: u64, missed: Consume) -> Result<(), Refused> {
         self.counter().try_charge_slow(n, missed).map_err(|refusal| refusal.refused(self.counter(), n))
     }
 
