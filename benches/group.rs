@@ -5,7 +5,7 @@
 //! `MEMCG_BENCH_SIBLINGS=100000` keeps all rows to so many at most.
 //!
 //! The rows `group/churn/…` are groups that one thread charges, then groups that two do, with the barriers that their
-//! deaths cost, counted. At the end stand the goals that this run can answer.
+//! releases cost, counted. At the end stand the goals that this run can answer.
 //!
 //! `cargo bench --bench group -- figures [--only PART --groups N --cycles N --turns N --quick …]` prints every figure that
 //! README gives of groups, with the machine: bytes of an idle group, time of a life beside one sibling and beside a

@@ -146,8 +146,8 @@ const SHAPES: [Shape; 4] = [
         },
         missed: |charged, drained| charged + drained > CREDIT,
     },
-    // The owner adds to its cell and lists itself when nobody has; the flusher unlists it and reads the cell. A miss
-    // leaves an addition that nobody will look for.
+    // The owner adds to its cell and lists itself when no thread has; the flusher unlists it and reads the cell. A miss
+    // leaves an addition that no thread will look for.
     Shape {
         name: "add-unlist",
         start: (0, 1),

@@ -1,4 +1,4 @@
-//! Who holds how much on which memory node: on this machine, and on a simulated one of eight nodes.
+//! A thread that holds how much on which memory node: on this machine, and on a simulated one of eight nodes.
 //!
 //! ```text
 //! cargo run --release --example numa_kmem

@@ -1,6 +1,6 @@
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "a global allocator has no safe form")]
-//! A global allocator that charges, inside the charge of somebody above high: that one is delayed all the same.
+//! A global allocator that charges, inside the charge of a thread above high: that one is delayed all the same.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

@@ -137,7 +137,7 @@ fn every_allocation_is_on_its_node_or_said_not_to_be() {
     .join()
     .expect("no panic");
     assert!(GROUP.set(group.clone()).is_ok());
-    // Slow paths of all kinds: first touches, parts, rows, flushes, burials, threads that end.
+    // Slow paths of all kinds: first touches, parts, rows, flushes, releases, threads that end.
     std::thread::scope(|scope| {
         for worker in 0..3_u64 {
             let root = &root;

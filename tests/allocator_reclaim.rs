@@ -54,7 +54,7 @@ unsafe impl GlobalAlloc for Asking {
 #[global_allocator]
 static ALLOCATOR: Asking = Asking;
 
-/// Whoever it is asked by may hold its lock: it is an allocation that asks.
+/// A thread that it is asked by may hold its lock: it is an allocation that asks.
 struct Cache {
     held: Mutex<Charge>,
     calls: AtomicU64,
@@ -98,7 +98,7 @@ fn a_full_group_reclaims_inside_alloc() {
                     // Filled again, so that the next allocation has to ask.
                     let room = full.max().saturating_sub(full.usage());
                     if let Ok(more) = full.try_charge(room) {
-                        cache.held.lock().expect("nobody panics").merge(more).expect("of the same group");
+                        cache.held.lock().expect("no thread panics").merge(more).expect("of the same group");
                     }
                     // The library allocates under its locks, and is refused there.
                     let group = root.create(&format!("{worker}.{number}"), Limits::new().soft(Limit::Bytes(0)));

@@ -71,7 +71,7 @@ fn every_allocation_is_counted_or_said_not_to_be() {
     let root = runtime.root();
     let group = |name| root.create(name, Limits::new()).expect("a name");
     assert!(GROUPS.set([group("allocated"), group("freed")]).is_ok());
-    // Slow paths of all kinds: first touches, parts, pages, flushes, burials, threads that end.
+    // Slow paths of all kinds: first touches, parts, pages, flushes, releases, threads that end.
     std::thread::scope(|scope| {
         for worker in 0..3_i64 {
             let root = &root;

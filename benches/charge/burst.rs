@@ -1,7 +1,7 @@
 //! `counter/burst/…`: so many charges of one size, then as many uncharges. One iteration is one charge and one
 //! uncharge.
 //!
-//! Beside the time stand the walks per operation: on a tree that nobody else uses, a walk is what changes the usage of
+//! Beside the time stand the walks per operation: on a tree that no other thread uses, a walk is what changes the usage of
 //! the counter, and nothing else does.
 
 #![cfg(not(loom))]

@@ -1,4 +1,4 @@
-//! What the system counts of a thread's time, and of everybody's.
+//! What the system counts of a thread's time, and of every thread's.
 
 #![cfg(not(loom))]
 

@@ -1,4 +1,4 @@
-//! The machine that figures belong to, and how much of it was somebody else's while they were taken.
+//! The machine that figures belong to, and how much of it was another thread's while they were taken.
 
 #![cfg(not(loom))]
 
@@ -57,14 +57,14 @@ fn memory() -> Option<u64> {
     line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
 
-/// The compiler at hand: it is the one that cargo has just called, unless somebody meddled.
+/// The compiler at hand: it is the one that cargo has just called, unless a thread meddled.
 fn compiler() -> Option<String> {
     let output = Command::new("rustc").arg("--version").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     Some(text.split_whitespace().take(2).collect::<Vec<_>>().join(" ")).filter(|text| !text.is_empty())
 }
 
-/// Counts what others do from its making on. Whoever measures with processes of its own says what those ran.
+/// Counts what others do from its making on. A thread that measures with processes of its own says what those ran.
 pub(crate) struct Others {
     began: Instant,
     others: Option<Duration>,

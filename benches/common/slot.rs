@@ -1,4 +1,4 @@
-//! The slot of two single-writer words, as the baselines need it: the owner's side whole, and nobody who drains.
+//! The slot of two single-writer words, as the baselines need it: the owner's side whole, and no thread who drains.
 
 #![cfg(not(loom))]
 
@@ -32,7 +32,7 @@ impl Slot {
         self.undo(level)
     }
 
-    /// Nobody drains a baseline's slot, but the code for it stands in the way as it would.
+    /// No thread drains a baseline's slot, but the code for it stands in the way as it would.
     #[cold]
     #[inline(never)]
     fn undo(&self, level: u64) -> bool {

@@ -63,7 +63,7 @@ impl CrateStocked {
         self.counter.uncharge(credit - kept);
     }
 
-    /// Nobody closes a baseline's counter; the code stands in the way as it would.
+    /// No thread closes a baseline's counter; the code stands in the way as it would.
     #[cold]
     #[inline(never)]
     fn take_back(&self) {

@@ -108,7 +108,7 @@ impl Station {
 
     /// The same, for a lap that times itself.
     pub(crate) fn serve_timed(&self, mut lap: impl FnMut(u64) -> Duration) {
-        // Nobody waits for it only if the team is gone, and then there are no orders either.
+        // No thread waits for it only if the team is gone, and then there are no orders either.
         let _ = self.arrive.send(());
         while let Ok(iters) = self.inbox.recv() {
             self.meet();

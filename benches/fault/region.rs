@@ -48,13 +48,13 @@ impl Region {
     #[inline(always)]
     pub(crate) fn touch(&self, page: usize) {
         debug_assert!(page < self.pages);
-        // SAFETY: inside the mapping: callers count pages to `self.pages`. Nobody else has a pointer into it.
+        // SAFETY: inside the mapping: callers count pages to `self.pages`. No other thread has a pointer into it.
         unsafe { self.base.as_ptr().add(page * self.page_size).write_volatile(1) }
     }
 
     /// Give all pages back to the system.
     pub(crate) fn release(&self) {
-        // SAFETY: the range is our mapping, which holds nothing that anybody reads later.
+        // SAFETY: the range is our mapping, which holds nothing that any thread reads later.
         let failed = unsafe { libc::madvise(self.base.as_ptr().cast(), self.len(), libc::MADV_DONTNEED) };
         assert!(failed == 0, "cannot release pages: {}", std::io::Error::last_os_error());
     }

@@ -1,5 +1,5 @@
 //! `group/churn/charged_by…`: groups that one thread creates and charges, and perhaps a second charges too, before they
-//! go. One iteration is the whole life of one group. Beside the time stand the barriers that the deaths cost.
+//! go. One iteration is the whole life of one group. Beside the time stand the barriers that the releases cost.
 
 #![cfg(not(loom))]
 
@@ -11,7 +11,7 @@ use memcg::{Group, Runtime};
 use parking_lot::Mutex;
 
 use super::names::Names;
-use super::{DEATHS, create, pair, runtime};
+use super::{RELEASES, create, pair, runtime};
 use crate::common::rows::Rows;
 use crate::common::team::Team;
 
@@ -35,12 +35,12 @@ pub(crate) fn rows(rows: &mut Rows) -> Vec<Churn> {
         if rows.ran(&id) {
             // Those that still wait for their barrier do not count: it has not been paid.
             let waiting = runtime.dying() as u64;
-            let buried = offline.load(Ordering::Relaxed) - waiting;
+            let released = offline.load(Ordering::Relaxed) - waiting;
             let barriers = runtime.counts().barriers - before.barriers;
-            let barriers_per_64 = barriers as f64 / (buried as f64 / DEATHS);
-            println!("{id}: {barriers_per_64:.3} barriers for 64 destroyed groups ({barriers} for {buried})\n");
+            let barriers_per_64 = barriers as f64 / (released as f64 / RELEASES);
+            println!("{id}: {barriers_per_64:.3} barriers for 64 destroyed groups ({barriers} for {released})\n");
             runtime.settle();
-            assert_eq!(runtime.dying(), 0, "{id}: nobody holds any of them");
+            assert_eq!(runtime.dying(), 0, "{id}: no thread holds any of them");
             assert_eq!(runtime.groups(), 1, "{id}: the root is left");
             churns.push(Churn { what: format!("{id}: barriers for 64 destroyed groups"), barriers_per_64 });
         }

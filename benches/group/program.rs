@@ -29,9 +29,9 @@ pub(crate) const CREATE_DESTROY_NANOS_MAX: f64 = 1_500.0;
 pub(crate) const SIBLINGS_FLAT: f64 = 1.25;
 /// A life by two threads that live side by side, to one by one.
 pub(crate) const TWO_THREADS_MAX: f64 = 1.0;
-/// Barriers, for so many deaths.
+/// Barriers, for so many releases.
 pub(crate) const BARRIERS_MAX: f64 = 1.0;
-pub(crate) const DEATHS: f64 = 64.0;
+pub(crate) const RELEASES: f64 = 64.0;
 
 pub(crate) fn main() {
     if figures::run() {

@@ -17,7 +17,7 @@ use crate::common::rows::Rows;
 /// How many siblings a row has at most.
 const MOST: &str = "MEMCG_BENCH_SIBLINGS";
 
-/// Room beside the siblings: for groups that live, and for those that wait to be buried.
+/// Room beside the siblings: for groups that live, and for those that wait to be released.
 const SPARE: u32 = 10_000;
 
 /// How many there are, in turn.

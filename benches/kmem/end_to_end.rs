@@ -51,7 +51,7 @@ fn map(machine: &Machine, ours: bool, size: usize) {
 
 fn write_and_sum(values: &PerCpuBytes) -> u64 {
     let copies = || (0..values.processors()).filter_map(|processor| values.as_ptr(processor));
-    // SAFETY: each copy has eight bytes, aligned; nobody else has the object.
+    // SAFETY: each copy has eight bytes, aligned; no other thread has the object.
     copies().for_each(|copy| unsafe { copy.cast::<u64>().write_volatile(1) });
     // SAFETY: as above.
     copies().map(|copy| unsafe { copy.cast::<u64>().read_volatile() }).sum()

@@ -101,7 +101,7 @@ impl Machine {
         let mut walk = Walk::new();
         let mut cache = Vec::new();
         let mut says = |range: Range<usize>, node: u16| {
-            said.0.write().expect("nobody panics").insert(range.start, (range.end, NodeId::new(node)));
+            said.0.write().expect("no thread panics").insert(range.start, (range.end, NodeId::new(node)));
             cache.extend((0..range.len().div_ceil(4_096)).map(|_| node as u8));
             walk.set(range, node);
         };

@@ -118,7 +118,7 @@ fn measure(machine: &Machine, size: usize, turns: usize) -> (Vec<Cost>, f64) {
             let word = black_box(&mut bits).iter_mut().find(|word| **word != u64::MAX).expect("a free one");
             *word |= 1 << word.trailing_ones();
             for unit in 0..machine.model.processors {
-                // SAFETY: the copy of that unit, which has so many bytes; nobody else has the object.
+                // SAFETY: the copy of that unit, which has so many bytes; no other thread has the object.
                 unsafe { first.wrapping_add(unit * machine.unit).write_bytes(0, black_box(size)) };
             }
             *black_box(word) = 0;

@@ -1,8 +1,8 @@
 //! What others publish for the same purpose, beside memcg in one run:
 //! `cargo bench --manifest-path benches/peers/Cargo.toml [-- FILTER]`
 //!
-//! One iteration charges 64 bytes and gives them back; the time is that of one iteration of one thread. Everybody has
-//! a limit that nobody reaches, at every level they have. Each thread has its own handle: a registered reservation of
+//! One iteration charges 64 bytes and gives them back; the time is that of one iteration of one thread. Every thread has
+//! a limit that no thread reaches, at every level they have. Each thread has its own handle: a registered reservation of
 //! one pool, a clone of one budget, a handle on one group. Sizes are hidden from the compiler.
 
 #[path = "../common/mod.rs"]

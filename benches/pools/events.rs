@@ -27,7 +27,7 @@ pub(crate) struct Allocation {
 
 /// From here on all is kept that is told.
 pub(crate) fn listen() {
-    tracing::subscriber::set_global_default(Listener).expect("nobody else listens in this program");
+    tracing::subscriber::set_global_default(Listener).expect("no other thread listens in this program");
 }
 
 /// What was told since the last time.

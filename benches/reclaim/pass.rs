@@ -114,7 +114,7 @@ impl Tally {
         self.soft_visited.fetch_add(soft_visited, Ordering::Relaxed);
     }
 
-    /// `None` where nothing was counted: a charge tells nobody whom it had visited.
+    /// `None` where nothing was counted: a charge tells no group whom it had visited.
     fn mean(&self) -> Option<PerReclaim> {
         let reclaims = self.reclaims.load(Ordering::Relaxed);
         let per = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64 / reclaims as f64;
@@ -181,7 +181,7 @@ impl Scene {
                 Ask::Reclaim => {
                     let mut left = black_box(WANT);
                     while left > 0 {
-                        let report = root.reclaim(left).expect("nobody is inside a reclaimer");
+                        let report = root.reclaim(left).expect("no group is inside a reclaimer");
                         assert!(report.freed > 0 || report.timed_out, "the cache has it: {report:?}");
                         left = left.saturating_sub(report.freed);
                         visited += report.visited;

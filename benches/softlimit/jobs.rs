@@ -17,7 +17,7 @@ use super::trace::Requests;
 const CHUNK: usize = 64;
 
 /// Requests that one group may be ahead of the other. Two builds on one machine take equally long; here one may be done
-/// before memory is short, and whoever evicts its cache does no harm.
+/// before memory is short, and a group that evicts its cache does no harm.
 const AHEAD_MAX: usize = 4_096;
 
 /// What all runs share.

@@ -54,10 +54,10 @@ impl Stream {
             let eater = scope.spawn(|| self.eat(&scene, &done));
             let writers: Vec<_> = (0..self.jobs).map(|_| scope.spawn(|| self.write(&scene, &cursor, blocks))).collect();
             let made: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
-            // A stream ends when all of it is on the device, whoever has buffered it.
+            // A stream ends when all of it is on the device, whichever group has buffered it.
             let mut system = device.stop();
             let elapsed = start.elapsed();
-            // Also where a writer has failed: nobody else would stop the other group.
+            // Also where a writer has failed: no other group would stop the other group.
             done.store(true, Ordering::Relaxed);
             let resume = |panic| std::panic::resume_unwind(panic);
             system += made.into_iter().map(|time| time.unwrap_or_else(resume)).sum::<Duration>();

@@ -15,7 +15,7 @@ use crate::common::statistics::shape::Shape;
 use crate::common::statistics::{ROOT, Statistics};
 use crate::common::team::{Station, Team};
 
-/// Flushes after which a group that nobody writes is not looked at any more: a few more than the library says.
+/// Flushes after which a group that no thread writes is not looked at any more: a few more than the library says.
 const IDLE: usize = 16;
 
 pub(crate) fn rows(rows: &mut Rows) {

@@ -1,4 +1,4 @@
-//! The letter's second run: how long readers wait for exact figures of one of many groups that somebody writes at full
+//! The letter's second run: how long readers wait for exact figures of one of many groups that a thread writes at full
 //! speed.
 
 #![cfg(not(loom))]
@@ -173,7 +173,7 @@ fn print_writer(without: &[Written], with: &[Written]) {
     println!("goal: at most {SLOWER_MAX} % slower with readers: {slower:+.2} %, {verdict}\n");
 }
 
-/// Nobody writes and nobody reads, and the flusher runs.
+/// No thread writes and no thread reads, and the flusher runs.
 fn rest(runtime: &Runtime) {
     runtime.stop_flusher();
     runtime.start_flusher(REST_PERIOD).expect("a thread");

@@ -38,10 +38,10 @@ const PAGE: u64 = 4_096;
 /// The runtime with readers against that without, in per cent.
 const DELTA_MAX: f64 = 5.0;
 
-/// Who is there beside the workers.
+/// A thread that is there beside the workers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Beside {
-    Nobody,
+    Alone,
     /// As many threads as readers, which do everything but read: what the machine takes for their waking up.
     Sleepers,
     Readers,
@@ -50,7 +50,7 @@ enum Beside {
 impl Beside {
     fn name(self) -> &'static str {
         match self {
-            Beside::Nobody => "none",
+            Beside::Alone => "none",
             Beside::Sleepers => "wake up only",
             Beside::Readers => "read",
         }
@@ -109,7 +109,7 @@ pub(crate) fn run(options: &Options) {
     );
     let mut kinds = Vec::new();
     for &way in &options.ways {
-        kinds.push(Kind { way, beside: Beside::Nobody, runs: Vec::new() });
+        kinds.push(Kind { way, beside: Beside::Alone, runs: Vec::new() });
         if way == Way::Ours {
             kinds.push(Kind { way, beside: Beside::Sleepers, runs: Vec::new() });
         }
@@ -144,7 +144,7 @@ fn once(options: &Options, way: Way, beside: Beside) -> Run {
 /// All that the threads of one run share.
 struct Scene<'a, S> {
     options: &'a Options,
-    /// What is charged, whoever keeps the statistics.
+    /// What is charged, whichever thread keeps the statistics.
     library: &'a Library,
     statistics: &'a S,
     /// The groups that workers are in and readers read.
@@ -158,7 +158,7 @@ struct Scene<'a, S> {
 
 impl<'a, S: Statistics> Scene<'a, S> {
     fn new(options: &'a Options, library: &'a Library, statistics: &'a S, shape: &Shape, beside: Beside) -> Self {
-        let readers = if beside == Beside::Nobody { 0 } else { options.reader_threads() };
+        let readers = if beside == Beside::Alone { 0 } else { options.reader_threads() };
         let all = options.workers + readers + 1;
         Scene {
             options,
@@ -174,7 +174,7 @@ impl<'a, S: Statistics> Scene<'a, S> {
 
     /// `periodic`: somebody has to flush every now and then, for the policy has nobody of its own.
     fn play(&self, periodic: bool) -> Run {
-        let readers = if self.beside == Beside::Nobody { 0 } else { self.options.reader_threads() };
+        let readers = if self.beside == Beside::Alone { 0 } else { self.options.reader_threads() };
         thread::scope(|scope| {
             let workers: Vec<_> = (0..self.options.workers)
                 .map(|worker| {
@@ -277,7 +277,7 @@ impl<'a, S: Statistics> Scene<'a, S> {
         }
     }
 
-    /// When nobody counts any more, everything has been counted.
+    /// When no thread counts any more, everything has been counted.
     fn is_exact(&self) -> bool {
         self.statistics.flush(ROOT);
         let read = [Item::Anon, Item::File, Item::Refault].map(|item| self.statistics.read(ROOT, item));
@@ -344,7 +344,7 @@ fn print(kinds: &[Kind]) {
     ]);
     for kind in kinds {
         let seconds = kind.seconds();
-        let to_none = base(kinds, kind.way).filter(|_| kind.beside != Beside::Nobody).map(|none| {
+        let to_none = base(kinds, kind.way).filter(|_| kind.beside != Beside::Alone).map(|none| {
             format!("{:+.2} %{}", seconds.delta(&none), if seconds.is_noise(&none) { " (noise)" } else { "" })
         });
         table.add_row([
@@ -378,7 +378,7 @@ fn print(kinds: &[Kind]) {
     }
 }
 
-/// The runs of the same statistics that nobody read.
+/// The runs of the same statistics that no thread read.
 fn base(kinds: &[Kind], way: Way) -> Option<Summary> {
-    kinds.iter().find(|kind| kind.way == way && kind.beside == Beside::Nobody).map(Kind::seconds)
+    kinds.iter().find(|kind| kind.way == way && kind.beside == Beside::Alone).map(Kind::seconds)
 }

@@ -1,4 +1,4 @@
-//! The typical case: tasks of many tenants, queued at home, stolen by whoever has nothing to do.
+//! The typical case: tasks of many tenants, queued at home, stolen by a thread that has nothing to do.
 
 #![cfg(not(loom))]
 
@@ -140,7 +140,7 @@ impl Queues {
         Queues { queues: queues.into_iter().map(Mutex::new).collect(), stolen: AtomicU64::new(0), tasks: tasks as u64 }
     }
 
-    /// The oldest task at home, or half of what somebody else has.
+    /// The oldest task at home, or half of what another thread has.
     fn next(&self, home: usize) -> Option<Task> {
         if let Some(task) = self.queues[home].lock().pop_front() {
             return Some(task);

@@ -14,7 +14,7 @@ use crate::common::team::Team;
 /// Bytes of a charge.
 const SIZE: u64 = 64;
 
-/// Room of the group where somebody waits.
+/// Room of the group where a thread waits.
 const FULL: u64 = 1 << 20;
 
 const DEPTH: usize = 4;

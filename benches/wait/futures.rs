@@ -95,7 +95,7 @@ impl Circle {
         circle
     }
 
-    /// Who has held longest gives back, and gets in line again; who is woken by it holds.
+    /// A thread that has held longest gives back, and gets in line again; who is woken by it holds.
     fn admissions(&mut self, times: u64) {
         for _ in 0..times {
             let holder = self.holders.pop_front().expect("one of each group");

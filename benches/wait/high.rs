@@ -31,7 +31,7 @@ pub(crate) fn rows(rows: &mut Rows) {
     }
 }
 
-/// The lowest group has the high, and somebody holds as much as brings its usage there.
+/// The lowest group has the high, and a thread holds as much as brings its usage there.
 fn team(row: Row) -> Team {
     Team::new(1, move |station| {
         let runtime = Runtime::builder().batch(Bytes(0)).build().expect("nothing is asked for that cannot be had");
@@ -44,7 +44,7 @@ fn team(row: Row) -> Team {
         let pairs = |times| {
             for _ in 0..times {
                 if row == Row::Over {
-                    drop(leaf.try_charge_undelayed(black_box(SIZE)).expect("high refuses nobody"));
+                    drop(leaf.try_charge_undelayed(black_box(SIZE)).expect("high refuses no charge"));
                 } else {
                     drop(leaf.try_charge(black_box(SIZE)).expect("no limit is set"));
                 }

@@ -47,14 +47,14 @@ fn handover() -> Team {
     })
 }
 
-fn refused(somebody_waits: bool) -> Team {
+fn refused(a_thread_waits: bool) -> Team {
     let (runtime, group) = room_for_one();
     Team::new(1, move |station| {
         let _kept = &runtime;
         let group = group.clone();
         let _full = group.try_charge(SIZE).expect("it is as large");
         let mut waiter = pin!(group.charge_async(SIZE));
-        if somebody_waits {
+        if a_thread_waits {
             assert!(waiter.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "it is full");
             assert_eq!(group.waiting(), 1);
         }

@@ -95,7 +95,7 @@ impl Client {
         self.stream.shutdown().await?;
         match self.stream.read(&mut [0]).await? {
             0 => Ok(()),
-            _ => Err(io::Error::other("bytes that nobody asked for")),
+            _ => Err(io::Error::other("bytes that the client has not asked for")),
         }
     }
 }

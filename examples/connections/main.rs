@@ -11,7 +11,7 @@
 //!
 //! The client is a process of its own: this program, started again. First it opens 20,000 connections one after the
 //! other, then 1,000 that are open at the same time, a quarter of which send much. The run fails where there were fewer
-//! at once, where nobody was held back, where an answer is wrong, and where at the end the tree is not empty or its
+//! at once, where no tenant was held back, where an answer is wrong, and where at the end the tree is not empty or its
 //! counts, audited, do not add up.
 
 mod client;
@@ -185,7 +185,7 @@ fn look_back(options: &Options, service: &Service, closed: usize) -> Vec<String>
         }
     };
     expect(service.most_open() >= at_once, format!("{} connections at once, not {at_once}", service.most_open()));
-    expect(held_back > 0, "nobody was held back: no tenant was above its high".to_string());
+    expect(held_back > 0, "no tenant was held back: no tenant was above its high".to_string());
     expect(closed == 0, format!("{closed} connections were closed by the service"));
     expect(connections == (in_turn + at_once) as i64, format!("{connections} connections were counted"));
     expect(answered == (in_turn + at_once * requests) as i64, format!("{answered} answers were counted"));
@@ -195,7 +195,7 @@ fn look_back(options: &Options, service: &Service, closed: usize) -> Vec<String>
 /// The tenants go; nothing may be left.
 fn end(service: Service) -> Result<Vec<String>, Box<dyn Error>> {
     let runtime = service.close()?;
-    // Groups that more than one thread has charged are buried 64 at a time: the last of them need not wait for more.
+    // Groups that more than one thread has charged are released 64 at a time: the last of them need not wait for more.
     runtime.settle();
     let (groups, dying, usage) = (runtime.groups(), runtime.dying(), runtime.root().usage());
     let verdict = runtime.verify();

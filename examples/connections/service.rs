@@ -25,7 +25,7 @@ pub(crate) const WELCOME: u8 = 1;
 /// After a failed accept: most likely there are no descriptors, and only time brings some.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(10);
 
-/// Who is held back looks again after that long at the latest.
+/// A tenant that is held back looks again after that long at the latest.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// The limits of a service.
@@ -127,7 +127,7 @@ impl Service {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) => drop(connections.spawn(Arc::clone(&self).connection(stream))),
                     Err(error) => {
-                        eprintln!("connections: nobody accepted: {error}");
+                        eprintln!("connections: nothing accepted: {error}");
                         sleep(ACCEPT_AGAIN).await;
                     }
                 },
@@ -139,7 +139,7 @@ impl Service {
         while let Ok(Some(ended)) = timeout(self.settings.patience, connections.join_next()).await {
             closed += usize::from(!is_fine(ended));
         }
-        // Whoever is still there is idle. What its task holds goes with it: buffers, charges, the group.
+        // A tenant that is still there is idle. What its task holds goes with it: buffers, charges, the group.
         closed += connections.len();
         connections.shutdown().await;
         closed
@@ -169,13 +169,13 @@ impl Service {
         timeout(patience, work).await.map_err(|_| Closed::TooSlow(patience))?
     }
 
-    /// Whose connection it is. Until that is known nothing is charged to anybody: a name is short, and so is patience.
+    /// Whose connection it is. Until that is known nothing is charged to any tenant: a name is short, and so is patience.
     async fn greeting(&self, stream: &mut TcpStream) -> Result<&Group, Closed> {
         let mut name = [0; u8::MAX as usize];
         let name = &mut name[..stream.read_u8().await?.into()];
         stream.read_exact(name).await?;
         let name = str::from_utf8(name).map_err(|_| Closed::UnknownTenant)?;
-        // Not by its path in the tree: `acme/17` is somebody else's connection.
+        // Not by its path in the tree: `acme/17` is another tenant's connection.
         self.tenants.get(name).ok_or(Closed::UnknownTenant)
     }
 }
@@ -237,7 +237,7 @@ impl<'a> Connection<'a> {
     /// Charged, then allocated.
     async fn buffer(&self, bytes: u32) -> Result<Buffer, ChargeError> {
         self.hold_back(bytes.into()).await;
-        // Where the budget is used up it stands in line. Here as there, whoever waits holds nothing; so a charge that
+        // Where the budget is used up it stands in line. Here as there, whichever tenant waits holds nothing; so a charge that
         // brings the tenant above its high is not delayed itself, but those that come after it are.
         let charge = self.group.charge_async(bytes.into()).undelayed().await?;
         Ok(Buffer { bytes: vec![0; bytes as usize], _charge: charge })

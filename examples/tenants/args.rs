@@ -20,7 +20,7 @@ const BUDGET_COMPARED: Bytes = Bytes(64 << 20);
 /// Requests of each run of a comparison where their number is not given.
 const REQUESTS_COMPARED: u64 = 1_800_000;
 
-/// How long a request waits where nobody says.
+/// How long a request waits where no tenant says.
 const WAIT: Duration = Duration::from_millis(100);
 
 /// Length of the main job. With the warm-up before it and the checks after it: ten seconds.
@@ -53,7 +53,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LIMIT", default_value = "max", conflicts_with = "compare")]
     pub(crate) tenant_max: Limit,
 
-    /// Who has to go when the budget is full. The requests of a tenant are the same under each.
+    /// A tenant that has to go when the budget is full. The requests of a tenant are the same under each.
     #[arg(long, value_enum, default_value_t = Policy::Memcg)]
     pub(crate) policy: Policy,
 
@@ -85,7 +85,7 @@ pub(crate) struct Args {
     ///
     /// Without a trace the tenants are the clusters that mostly read and whose working sets are known. Their working
     /// sets together are 60 % of the budget, and their fair shares 75 %. Alone means: under one limit, the whole
-    /// budget, with nobody else, and the very same requests. Caches are filled first, and the first quarter of the
+    /// budget, with no other tenant, and the very same requests. Caches are filled first, and the first quarter of the
     /// requests does not count. A trace begins anew when it is over.
     #[arg(long, conflicts_with_all = ["policy", "seconds", "live"])]
     pub(crate) compare: bool,
@@ -133,7 +133,7 @@ pub(crate) struct Args {
     #[arg(num_args = 0..=1, default_missing_value = "true")]
     pub(crate) audit: bool,
 
-    /// Who reads the report.
+    /// A tenant that reads the report.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub(crate) format: Format,
 

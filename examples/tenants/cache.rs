@@ -114,7 +114,7 @@ impl Cache {
         Self { wait: Some(wait), ..self }
     }
 
-    /// How long the tenant has to be slow now. Whoever is must hold no lock: the others go on.
+    /// How long the tenant has to be slow now. A tenant that is must hold no lock: the others go on.
     pub(crate) fn delay(&mut self) -> Duration {
         let delay = mem::take(&mut self.owed);
         self.figures.delayed += u64::from(!delay.is_zero());

@@ -133,7 +133,7 @@ impl Bench<'_> {
     /// Serves the warm-up, then the requests that count.
     fn serve(&self, setup: &Setup, only: Option<usize>) -> Result<Vec<Counted>, Failure> {
         let service = &setup.service;
-        // Whoever is alone is served by one worker at a time.
+        // A tenant that is alone is served by one worker at a time.
         let threads = if only.is_some() { 1 } else { self.args.threads().min(service.tenants.len()) };
         let all = self.args.requests_compared();
         let warm = all / WARM_UP_PART / SLICE * SLICE;

@@ -45,7 +45,7 @@ pub(crate) enum NotMade {
     Room { path: PathBuf, room: Bytes, wanted: Bytes },
 }
 
-/// The hierarchy of this machine, where somebody may run out of memory.
+/// The hierarchy of this machine, where a tenant may run out of memory.
 pub(crate) fn hierarchy() -> Result<Hierarchy, NotMade> {
     if number(Path::new("/proc/sys/vm/panic_on_oom")) == Some(2) {
         return Err(NotMade::Panics);
@@ -71,7 +71,7 @@ impl ControlGroup {
     fn below(hierarchy: &Hierarchy, parent: &Path, name: &str, limit: u64) -> Result<Self, NotMade> {
         let version = hierarchy.version;
         for folder in parent.ancestors().take_while(|folder| folder.starts_with(&hierarchy.top)) {
-            // Nobody else is to be killed for want of memory above.
+            // No other tenant is to be killed for want of memory above.
             if let Some(room) = room(version, folder).filter(|&room| room < limit) {
                 return Err(NotMade::Room { path: folder.into(), room: Bytes(room), wanted: Bytes(limit) });
             }
@@ -94,7 +94,7 @@ impl ControlGroup {
                 // Memory and swap together: above it stays nothing for swap.
                 if_there(set("memory.memsw.limit_in_bytes", &limit))?;
                 if_there(set("memory.swappiness", "0"))?;
-                // May be inherited: who is out of memory is killed, and does not wait for somebody who raises the limit.
+                // May be inherited: who is out of memory is killed, and does not wait for a tenant who raises the limit.
                 if_there(set("memory.oom_control", "0"))
             }
             Version::V2 => {

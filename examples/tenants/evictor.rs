@@ -16,13 +16,13 @@ use crate::shelf::Shelf;
 /// Of a max, what is evicted at once: few wake-ups, and few entries that need not have gone.
 const PART: u64 = 256;
 
-/// The event comes before whoever caused it stands in line. So long he is looked for.
+/// The event comes before a tenant that caused it stands in line. So long he is looked for.
 const ON_THE_WAY: Duration = Duration::from_micros(200);
 
 /// And so long at most he is overlooked.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// How long a shelf is waited for: nobody holds one for anything like it.
+/// How long a shelf is waited for: no tenant holds one for anything like it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The thread; ends with this.
@@ -50,7 +50,7 @@ impl Evictor {
         let thread = thread::spawn(move || {
             let mut told: Option<Instant> = None;
             while !ended.load(Ordering::Relaxed) {
-                // Before the look: whoever comes after it is seen by the wait.
+                // Before the look: a tenant that comes after it is seen by the wait.
                 let events = places.root.events();
                 if places.make_room() {
                     told = None;

@@ -1,4 +1,4 @@
-//! The statistics when nobody counts any more: to the last unit what the service has counted itself.
+//! The statistics when no tenant counts any more: to the last unit what the service has counted itself.
 
 use memcg::{Group, Runtime, Stat};
 

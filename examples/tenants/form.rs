@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args, form: Form) -> Result<Vec<String>, Failure> {
             while !end.load(Ordering::Relaxed) {
                 // What has been taken on is served, but for a slice of each worker's.
                 let requests = work.taken.load(Ordering::Relaxed).saturating_sub(threads as u64 * SLICE);
-                // Nobody listens any more: nobody has to be told.
+                // No thread listens any more: no tenant has to be told.
                 let _ = print(&Progress { requests, live: root.live() }.line());
                 thread::sleep(PAUSE);
             }

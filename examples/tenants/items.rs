@@ -60,12 +60,12 @@ impl Own {
     /// Shows what has been counted, after it went into the statistics; by who serves the tenant.
     pub(crate) fn show(&self, gets: u64, hits: u64) {
         for (place, figure) in self.growing.iter().zip([gets, hits]) {
-            // Release: whoever sees it finds it in the statistics, too.
+            // Release: a tenant that sees it finds it in the statistics, too.
             place.store(figure, Ordering::Release);
         }
     }
 
-    /// Counts an entry that had to go, after it went into the statistics; by anybody.
+    /// Counts an entry that had to go, after it went into the statistics; by any tenant.
     pub(crate) fn evicted(&self, for_others: bool) {
         self.for_others.fetch_add(for_others.into(), Ordering::Relaxed);
         // Release: as above, for all that were counted before, too.

@@ -1,6 +1,6 @@
 //! The statistics while they are counted: looks at all groups, some of them shown, each of them checked.
 //!
-//! Nobody waits for a look, and none takes a lock of the service. What a figure must be is known from both sides: the
+//! No thread waits for a look, and none takes a lock of the service. What a figure must be is known from both sides: the
 //! tenants show their own counts, which are in the statistics before, and an exact read follows.
 
 use std::time::{Duration, Instant};

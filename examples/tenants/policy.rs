@@ -9,7 +9,7 @@ use serde::Serialize;
 /// Of the budget, in percent, what tenants may be promised while others flood; those get the rest.
 pub(crate) const PROTECTED_PERCENT: u64 = 75;
 
-/// Who has to go when the budget is full.
+/// A tenant that has to go when the budget is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Policy {
@@ -19,9 +19,9 @@ pub(crate) enum Policy {
     Static,
     /// First who holds more than the soft limit, then who holds more than the low one: groups under one limit.
     Memcg,
-    /// As under memcg, but nobody evicts in the middle of a request: it waits, and another thread makes room.
+    /// As under memcg, but no tenant evicts in the middle of a request: it waits, and another thread makes room.
     Waiting,
-    /// Nobody, and there is no limit: what `--kill` is there to show.
+    /// No tenant, and there is no limit: what `--kill` is there to show.
     #[value(skip)]
     Unlimited,
 }

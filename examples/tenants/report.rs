@@ -59,7 +59,7 @@ pub(crate) struct Report {
     pub(crate) below_low: u64,
     /// How often a charge left a tenant above its high.
     pub(crate) above_high: u64,
-    /// `None`: nobody waited.
+    /// `None`: no tenant waited.
     pub(crate) wait_times: Option<WaitTimes>,
     /// Tenants who did not meet their max, and whether the service met its own.
     pub(crate) unmet: Vec<String>,
@@ -77,7 +77,7 @@ pub(crate) struct Statistics {
     pub(crate) looks: u64,
     #[serde(flatten)]
     pub(crate) agreement: Agreement,
-    /// How often somebody gathered what the threads had counted.
+    /// How often a tenant gathered what the threads had counted.
     pub(crate) flushes: u64,
 }
 
@@ -127,7 +127,7 @@ pub(crate) struct Sums {
     pub(crate) hit_ratio: f64,
     /// How often a charge did not fit below the tenant's own max at first.
     pub(crate) met_max: u64,
-    /// Charges that did not fit after all, whatever max was met; whoever waits did not fit before.
+    /// Charges that did not fit after all, whatever max was met; a tenant that waits did not fit before.
     pub(crate) refused: u64,
     /// Requests that waited for room, and of those, how many in vain.
     pub(crate) waited: u64,
@@ -260,7 +260,7 @@ fn check(root: &Group, service: &Service, rows: &[Row], sums: Sums) -> Vec<Strin
     faults
 }
 
-/// Ends a service that nobody is served by any more; returns what does not add up.
+/// Ends a service that no tenant is served by any more; returns what does not add up.
 pub(crate) fn close(mut setup: Setup) -> Vec<String> {
     let Setup { runtime, service, items, .. } = &setup;
     let rows = rows(service, *items);
@@ -279,7 +279,7 @@ fn empty(setup: &mut Setup, agreement: &mut Agreement) -> Vec<String> {
     let mut faults = Vec::new();
     let asked = setup.unregister();
     if asked > 0 {
-        faults.push(format!("{asked} groups are asked for room when nobody is registered"));
+        faults.push(format!("{asked} groups are asked for room when no tenant is registered"));
     }
     let Setup { runtime, service, .. } = setup;
     for shelf in &service.shelves {
@@ -287,7 +287,7 @@ fn empty(setup: &mut Setup, agreement: &mut Agreement) -> Vec<String> {
         let users = if service.shelves.len() == 1 { service.tenants.len() } else { 1 };
         let held = Arc::strong_count(shelf);
         if held > 1 + users {
-            faults.push(format!("a shelf with {users} users is held {held} times when nobody is registered"));
+            faults.push(format!("a shelf with {users} users is held {held} times when no tenant is registered"));
         }
     }
     service.shelves.iter().for_each(|shelf| shelf.clear());
@@ -301,7 +301,7 @@ fn empty(setup: &mut Setup, agreement: &mut Agreement) -> Vec<String> {
     faults
 }
 
-/// Who has a max and did not meet it.
+/// A tenant that has a max and did not meet it.
 fn unmet(root: &Group, tenants: &[Row]) -> Vec<String> {
     let spared = tenants.iter().filter(|row| row.max.is_some() && row.sums.met_max == 0);
     let mut unmet: Vec<_> = spared.map(|row| row.tenant.clone()).collect();

@@ -18,7 +18,7 @@ pub(crate) struct Samples {
     pub(crate) excess: u64,
 }
 
-/// Ends the sampling when it goes, in a panic, too: nobody waits for a thread that does not know.
+/// Ends the sampling when it goes, in a panic, too: no thread waits for a thread that does not know.
 pub(crate) struct End<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for End<'_> {

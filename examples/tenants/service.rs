@@ -166,7 +166,7 @@ impl Service {
         self.tenants.iter().for_each(|tenant| tenant.turn.lock().cache.waits = Waits::default());
     }
 
-    /// Whether every trace is at its end, and nobody sends anything else.
+    /// Whether every trace is at its end, and no tenant sends anything else.
     pub(crate) fn is_done(&self) -> bool {
         self.tenants.iter().all(Tenant::is_done)
     }

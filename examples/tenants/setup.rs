@@ -43,7 +43,7 @@ pub(crate) enum SetupError {
 /// truth than with the crate's own, and beside a request it costs nothing.
 const STAT_BATCH: u64 = 64;
 
-/// How long a request is delayed at most: the worker that sleeps serves nobody else meanwhile.
+/// How long a request is delayed at most: the worker that sleeps serves no other tenant meanwhile.
 const DELAY_MAX: Duration = Duration::from_millis(50);
 
 /// All that the workers need.
@@ -92,7 +92,7 @@ impl Setup {
         let asked_for = match rule.policy {
             Policy::Shared => std::slice::from_ref(&root),
             Policy::Static | Policy::Memcg => &groups,
-            // Nobody is asked: those who wait are seen to.
+            // No tenant is asked: those who wait are seen to.
             Policy::Waiting | Policy::Unlimited => &[],
         };
         let registrations = asked_for.iter().zip(&shelves).map(|(group, shelf)| register(group, shelf)).collect();
@@ -104,7 +104,7 @@ impl Setup {
             let shelf = Arc::clone(shelves.get(number).unwrap_or(&shelves[0]));
             let cache = Cache::new(group.clone(), shelf, number as u32, items, entry_max, candidate.sizes);
             let cache = if rule.policy == Policy::Waiting { cache.waiting(rule.wait) } else { cache };
-            // A stream of each tenant's own: whoever is served before it, its requests are the same.
+            // A stream of each tenant's own: a tenant that is served before it, its requests are the same.
             let random = Random::seed_from_u64(scramble(scramble(rule.seed, u64::MAX), number as u64));
             tenants.push(Tenant::new(candidate, group, share, holds[number], Turn { cache, random, scanned: 0 }));
         }
@@ -113,7 +113,7 @@ impl Setup {
         Ok(Self { runtime, items, service, registrations, evictor })
     }
 
-    /// From here on nobody is asked for room. Returns how many groups are asked all the same, which is none.
+    /// From here on no tenant is asked for room. Returns how many groups are asked all the same, which is none.
     pub(crate) fn unregister(&mut self) -> u64 {
         self.registrations.clear();
         self.evictor = None;

@@ -1,7 +1,7 @@
 //! Where entries lie: a shelf for each tenant, or one for all of them. It gives way when it is asked to.
 //!
 //! Reclaim runs on the thread whose charge did not fit, in the middle of a request. A shelf's lock is the last that
-//! anybody takes, and nobody charges while holding it: so no thread ever waits here for itself, and the tenant that is
+//! any tenant takes, and no tenant charges while holding it: so no thread ever waits here for itself, and the tenant that is
 //! being served can be asked like any other.
 
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::entry::{Entry, footprint};
 use super::items::Own;
 use super::lru::{Key, LruMap};
 
-/// Far longer than a shelf is locked for. Whoever holds it for longer is not running just now, and others may give.
+/// Far longer than a shelf is locked for. A tenant that holds it for longer is not running just now, and others may give.
 const PATIENCE: Duration = Duration::from_micros(100);
 
-/// Entries in the order of their last use, whoever owns them.
+/// Entries in the order of their last use, whichever tenant owns them.
 pub(crate) struct Shelf {
     entries: Mutex<LruMap<Entry>>,
     /// What the entries are charged, to be read without the lock.
@@ -101,7 +101,7 @@ impl Shelf {
 impl Reclaim for Shelf {
     fn reclaim(&self, want: u64, context: &ReclaimContext<'_>) -> u64 {
         let for_others = context.target() != context.group();
-        // There is nobody else to be asked for a group's own max.
+        // There is no other tenant to be asked for a group's own max.
         let until = if for_others { Instant::now() + PATIENCE } else { context.deadline() };
         self.evict(want, until, for_others)
     }

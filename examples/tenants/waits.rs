@@ -46,7 +46,7 @@ impl Waits {
         self.timed_out
     }
 
-    /// `None`: nobody waited.
+    /// `None`: no tenant waited.
     pub(crate) fn times(&self) -> Option<WaitTimes> {
         let at = |quantile| self.times.value_at_quantile(quantile) as f64 / 1e3;
         (self.waited() > 0).then(|| WaitTimes { p50_us: at(0.5), p99_us: at(0.99), max_us: at(1.0) })

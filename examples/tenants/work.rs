@@ -1,7 +1,7 @@
 //! Worker threads: first they warm the caches up, then they serve requests as they arrive.
 //!
 //! Arrivals come in slices, and which tenants are in a slice depends on its number and the seed only: each tenant gets
-//! as many requests in a run of so many slices, whoever serves them.
+//! as many requests in a run of so many slices, whichever tenant serves them.
 
 use std::panic;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -40,7 +40,7 @@ impl Held {
 }
 
 impl Drop for Held {
-    /// Nobody keeps anything that an error had.
+    /// No thread keeps anything that an error had.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.acme.offline_tree();
@@ -423,7 +423,7 @@ fn merging_charges_of_two_groups() {
         assert_says(&error, "a charge of /b does not merge into one of /a");
         let theirs = error.into_charge();
         assert_eq!((ours.bytes(), theirs.bytes(), theirs.group()), (10, bytes, b.clone()));
-        // An error that nobody looks at gives the charge back.
+        // An error that no thread looks at gives the charge back.
         drop(ours.merge(theirs));
         assert_eq!((a.live(), b.live()), (10, 0));
         // Another counter of the same group.

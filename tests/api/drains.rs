@@ -12,7 +12,7 @@ use crate::support::workers::Other;
 
 const BATCH: u64 = 64;
 
-/// R{A{B}, C}: B and C are charged, A has a distant limit. Both of the first children are born, and nothing else
+/// R{A{B}, C}: B and C are charged, A has a distant limit. both of the first children are made, and nothing else
 /// that drains has happened.
 struct Tree {
     r: PageCounter,

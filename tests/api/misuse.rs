@@ -62,7 +62,7 @@ fn the_largest_uncharge_with_credit_above_a_batch() {
 }
 
 #[test]
-fn over_uncharging_lets_nobody_pass_the_limit() {
+fn over_uncharging_lets_no_thread_pass_the_limit() {
     for batch in [0, 8] {
         let root = PageCounter::root(CounterConfig::new().adaptive(false).batch(batch).max(100));
         let a = root.child();

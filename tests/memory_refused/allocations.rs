@@ -79,7 +79,7 @@ fn make_and_throw_away(builder: RuntimeBuilder, long: bool) -> u64 {
     // As many once more, in their place.
     let again: Vec<Group> =
         (0..GROUPS).map(|number| root.create(&number.to_string(), Limits::new()).expect("room")).collect();
-    // Of groups: nobody has charged these, so they have no statistics.
+    // Of groups: no thread has charged these, so they have no statistics.
     assert_eq!(live(&runtime)[0], in_use[0]);
     drop(again);
     refused

@@ -57,7 +57,7 @@ fn assert_whole(runtime: &Runtime, groups: &[Group]) {
 fn a_thread_that_gets_no_pages_is_refused_and_others_go_on() {
     alone("pages::a_thread_that_gets_no_pages_is_refused_and_others_go_on", || {
         for align in [PoolAlign::CacheLine, PoolAlign::Packed] {
-            // Objects that nobody else has.
+            // Objects that no other thread has.
             let mut builder = Runtime::builder().pool_align(align);
             let _further = [builder.counter("one"), builder.counter("two"), builder.counter("three")];
             let other_shape = {
@@ -88,7 +88,7 @@ fn a_thread_that_gets_no_pages_is_refused_and_others_go_on() {
             let again = denied.with(&root, |root| root.create("again", Limits::new()));
             again.expect("the object of another").offline().expect("no children");
             groups.push(named(number - 1, |name| root.create(name, Limits::new())).expect("the same object"));
-            // Who is given pages takes a chunk, of which there is enough for the other.
+            // A thread that is given pages takes a chunk, of which there is enough for the other.
             groups.push(named(number, |name| root.create(name, Limits::new())).expect("another chunk"));
             let theirs = denied.with(&root, move |root| named(number + 1, |name| root.create(name, Limits::new())));
             groups.push(theirs.expect("of the same chunk"));

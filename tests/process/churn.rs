@@ -15,8 +15,8 @@ const IDLE_BYTES_MAX: u64 = 1_024;
 const IDLE: u64 = 100_000;
 
 const CHURN: u64 = if cfg!(debug_assertions) { 50_000 } else { 1_000_000 };
-/// Deaths that one barrier serves.
-const DEATHS: u64 = 64;
+/// Releases that one barrier serves.
+const RELEASES: u64 = 64;
 
 /// How many groups come and go.
 fn churn() -> u64 {
@@ -99,7 +99,7 @@ impl Flat {
         let grown = resident().saturating_sub(self.at_one_percent);
         let groups = self.groups;
         println!("{what}: {grown} bytes grown over {groups} groups, {} barriers", runtime.counts().barriers);
-        assert!(self.at_one_percent > 0, "{what}: nobody looked");
+        assert!(self.at_one_percent > 0, "{what}: no thread looked");
         assert!(grown <= Self::SLACK, "{what}: {grown} bytes grown over {groups} groups");
     }
 }
@@ -166,34 +166,34 @@ fn charged_by_two(what: &str, nth: u64) {
             for group in inbox {
                 drop(group.try_charge(4_096).expect("room"));
                 drop(group.try_charge(4_096).expect("room"));
-                back.send(group).expect("somebody takes them back");
+                back.send(group).expect("a thread takes them back");
             }
         });
-        let bury = |group: Group| group.offline().expect("no children");
+        let take_offline = |group: Group| group.offline().expect("no children");
         let mut underway = 0;
         for round in flat.rounds() {
             let group = root.create(&format!("group-{round:010}"), Limits::new()).expect("a name");
             drop(group.try_charge(4_096).expect("room"));
             drop(group.try_charge(4_096).expect("room"));
             if round % nth > 0 {
-                bury(group);
+                take_offline(group);
                 continue;
             }
             groups.send(group).expect("the other thread takes them");
             underway += 1;
             if underway > 32 {
-                bury(charged.recv().expect("the other thread gives them back"));
+                take_offline(charged.recv().expect("the other thread gives them back"));
                 underway -= 1;
             }
         }
         drop(groups);
-        charged.into_iter().for_each(bury);
+        charged.into_iter().for_each(take_offline);
     });
     runtime.settle();
     flat.end(what, &runtime);
-    let (barriers, deaths) = (runtime.counts().barriers, flat.groups.div_ceil(nth));
-    println!("{:.2} barriers for {DEATHS} deaths", (barriers * DEATHS) as f64 / deaths as f64);
-    assert!(barriers > 0 && barriers <= deaths / DEATHS + 1, "{barriers} barriers for {deaths} deaths");
+    let (barriers, releases) = (runtime.counts().barriers, flat.groups.div_ceil(nth));
+    println!("{:.2} barriers for {RELEASES} releases", (barriers * RELEASES) as f64 / releases as f64);
+    assert!(barriers > 0 && barriers <= releases / RELEASES + 1, "{barriers} barriers for {releases} releases");
     assert_eq!((runtime.dying(), root.usage(), root.stocked_bound()), (0, 0, 0));
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");

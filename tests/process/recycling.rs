@@ -60,7 +60,7 @@ fn assert_all_come_back(what: &str, work: impl FnOnce()) {
 fn an_idle_tree_goes_with_its_runtime() {
     alone("recycling::an_idle_tree_goes_with_its_runtime", &[], || {
         for builder in kinds() {
-            assert_all_come_back("nobody had a handle", || {
+            assert_all_come_back("no thread had a handle", || {
                 let mut builder = builder;
                 let _spill = builder.counter("spill");
                 let runtime = build(&builder);

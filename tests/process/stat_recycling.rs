@@ -28,7 +28,7 @@ fn number(group: &Group) -> u32 {
     number.parse().expect("a number")
 }
 
-/// Nothing, whoever asks.
+/// Nothing, whichever thread asks.
 #[track_caller]
 fn assert_zero(runtime: &Runtime, group: &Group) {
     for stats in [group.read_stale(), group.read(), group.read_exact(), group.read_stale()] {
@@ -54,7 +54,7 @@ fn the_next_group_in_the_same_memory_reads_zero() {
                 scope.spawn(move || {
                     for group in inbox {
                         group.stat_add(Stat::ANON, 1 << 40);
-                        back.send(group).expect("somebody takes it back");
+                        back.send(group).expect("a thread takes it back");
                     }
                 });
                 let jobs = jobs;
@@ -67,7 +67,7 @@ fn the_next_group_in_the_same_memory_reads_zero() {
                         let mut group = create(&root, "q");
                         *seen.entry(number(&group)).or_default() += 1;
                         assert_zero(&runtime, &group);
-                        // Not everybody writes every time.
+                        // Not every thread writes every time.
                         if round % 3 != 1 {
                             group.stat_add(rows, round);
                         }

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use crate::support::example;
 
-/// What is printed however a run ends: nobody leaves anything behind.
+/// What is printed however a run ends: no tenant leaves anything behind.
 const NOTHING_LEFT: &str = "\nat the end: 1 group, 0 dying, 0 B charged";
 const ADDS_UP: &str = "verified against the audited count: all add up\n";
 
@@ -42,7 +42,7 @@ fn number(stdout: &str, words: &str) -> u64 {
 }
 
 #[test]
-fn who_sends_much_is_held_back_and_nobody_else() {
+fn who_sends_much_is_held_back_and_no_other_tenant() {
     let stdout = holds("--in-turn 200 --at-once 60 --high 1MiB");
     assert_eq!(number(&stdout, " connections were open at once"), 60);
     assert!(number(&stdout, " requests were not read") > 0, "{stdout}");
@@ -69,9 +69,9 @@ fn fewer_at_once_than_asked_for_is_a_failure() {
 }
 
 #[test]
-fn nobody_held_back_is_a_failure() {
+fn no_tenant_held_back_is_a_failure() {
     let stderr = fails("--in-turn 4 --at-once 8 --high 1GiB");
-    assert_eq!(stderr, "connections: nobody was held back: no tenant was above its high\n");
+    assert_eq!(stderr, "connections: no tenant was held back: no tenant was above its high\n");
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn no_field_is_empty() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let stdout = String::from_utf8(output.stdout).expect("text");
 
-    // The first table is of rows that nobody has written: all of them are on no node.
+    // The first table is of rows that no thread has written: all of them are on no node.
     let rows: Vec<&str> = stdout.lines().filter_map(|line| line.strip_prefix("    kernel ")).map(str::trim).collect();
     assert_eq!(rows.first(), Some(&"on no node 8 MiB"), "{stdout}");
     let quarter = rows.get(1).expect("the same row, a quarter of it written");

@@ -26,7 +26,7 @@ const _: () = {
     send::<ChargeSet>();
     send::<Vec<(Vec<u8>, Charge)>>();
     shared::<Charge>();
-    // Handles are for everybody.
+    // Handles are for every thread.
     handle::<Group>();
     shared::<PageCounter>();
     shared::<Runtime>();
@@ -49,7 +49,7 @@ const _: () = {
     shared::<TreeTable>();
     shared::<TreeRow>();
     shared::<Verdict>();
-    // Who waits goes where his task goes; what has been registered is kept by whoever owns it.
+    // A thread that waits goes where his task goes; what has been registered is kept by a thread that owns it.
     future::<ChargeFuture>();
     future::<EventFuture>();
     shared::<Events>();

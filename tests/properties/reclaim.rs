@@ -4,7 +4,7 @@ use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::oracle::reclaim::ops::{Action, BATCHES, Character, Knob, Op, SIZES, Setup};
+use crate::oracle::reclaim::ops::{Action, BATCHES, Character, Op, SIZES, Setting, Setup};
 use crate::oracle::reclaim::run::run;
 
 fn bytes() -> impl Strategy<Value = u64> {
@@ -25,7 +25,7 @@ fn actions(liars: bool) -> impl Strategy<Value = Action> {
         12 => bytes().prop_map(Action::TryCharge),
         1 => bytes().prop_map(Action::Charge),
         6 => Just(Action::DropCharge),
-        5 => (select(&Knob::ALL[..]), bytes()).prop_map(|(knob, bytes)| Action::Set(knob, bytes)),
+        5 => (select(&Setting::ALL[..]), bytes()).prop_map(|(setting, bytes)| Action::Set(setting, bytes)),
         6 => bytes().prop_map(Action::SetMaxAbove),
         6 => bytes().prop_map(Action::Reclaim),
         2 => Just(Action::Answer),

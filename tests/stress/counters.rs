@@ -145,7 +145,7 @@ impl Tree {
         live.into_iter().map(|units| u64::try_from(units).expect("no more is freed than was charged")).collect()
     }
 
-    /// Nobody charges: everything must add up.
+    /// No thread charges: everything must add up.
     fn check(&self, rng: &mut SmallRng) {
         let live = self.live();
         let verdict = self.root().verify();
@@ -220,7 +220,7 @@ struct Stress {
     inboxes: Vec<Mutex<Vec<Parcel>>>,
     start: Barrier,
     stop: Barrier,
-    /// Somebody panicked; it has been printed.
+    /// A thread panicked; it has been printed.
     failed: AtomicBool,
     /// The workers end at the next start.
     over: AtomicBool,

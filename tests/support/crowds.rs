@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Turns without looking away; more of them, and whoever is waited for may need this processor.
+/// Turns without looking away; more of them, and a thread that is waited for may need this processor.
 const TURNS: u32 = 500;
 
 /// Where threads meet: each counts how often it has come.
@@ -30,7 +30,7 @@ impl Meeting {
     }
 }
 
-/// Whoever leaves, by panic or not, is waited for no more.
+/// A thread that leaves, by panic or not, is waited for no more.
 struct Leaves<'a>(&'a AtomicU64);
 
 impl Drop for Leaves<'_> {
@@ -64,7 +64,7 @@ pub(crate) fn crowd<S: Send + Sync, A: Send>(
     let answers: Vec<Mutex<Option<A>>> = (0..threads).map(|_| Mutex::new(None)).collect();
     let round_of = |who: usize, round: u64, on: &S| {
         meeting.come(who);
-        // Everybody is late by another amount, and each by another one the next time.
+        // Every thread is late by another amount, and each by another one the next time.
         (0..(round * 37 + who as u64 * 151) % 400).for_each(|_| std::hint::spin_loop());
         *answers[who].lock().unwrap_or_else(PoisonError::into_inner) = Some(act(who, on));
     };
@@ -91,7 +91,7 @@ pub(crate) fn crowd<S: Send + Sync, A: Send>(
             drop(shared.lock().unwrap_or_else(PoisonError::into_inner).take());
             let on = Arc::into_inner(on).expect("the others have let go of it");
             let answered = answers.iter().map(|answer| answer.lock().unwrap_or_else(PoisonError::into_inner).take());
-            check(round, on, answered.map(|answer| answer.expect("everybody answers")).collect());
+            check(round, on, answered.map(|answer| answer.expect("every thread answers")).collect());
         }
     });
 }

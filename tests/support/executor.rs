@@ -79,7 +79,7 @@ impl Executor {
         }
     }
 
-    /// Nothing is on the queue and nobody polls: who has not finished waits to be woken.
+    /// Nothing is on the queue and no thread polls: who has not finished waits to be woken.
     pub(crate) fn is_idle(&self) -> bool {
         let queue = lock(&self.queue);
         queue.tasks.is_empty() && queue.busy == 0
@@ -103,7 +103,7 @@ impl Executor {
         self.polls.load(Ordering::SeqCst)
     }
 
-    /// How often a task was woken by anybody but itself, whether it was on the queue already or not.
+    /// How often a task was woken by any thread but itself, whether it was on the queue already or not.
     pub(crate) fn wakes(&self) -> u64 {
         let own = self.own_wakes.load(Ordering::SeqCst);
         self.wakes.load(Ordering::SeqCst) - own
@@ -125,7 +125,7 @@ impl Executor {
 
 impl Task {
     fn run(self: Arc<Self>) {
-        // Whoever wakes it from here on puts it on the queue again; a second thread waits at the lock.
+        // A thread that wakes it from here on puts it on the queue again; a second thread waits at the lock.
         self.queued.store(false, Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(&self));
         let mut future = lock(&self.future);

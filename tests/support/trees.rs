@@ -34,10 +34,10 @@ pub(crate) fn limited(parent: &Group, name: &str, max: u64) -> Group {
 
 #[track_caller]
 pub(crate) fn charge(group: &Group, bytes: u64) -> Charge {
-    group.try_charge(bytes).expect("nobody refuses it")
+    group.try_charge(bytes).expect("no thread refuses it")
 }
 
-/// The tree adds up, and nobody is above a max that acts but by force.
+/// The tree adds up, and no thread is above a max that acts but by force.
 #[track_caller]
 pub(crate) fn assert_sound(runtime: &Runtime) {
     let verdict = runtime.verify();
@@ -48,7 +48,7 @@ pub(crate) fn assert_sound(runtime: &Runtime) {
     }
 }
 
-/// All has been given back and nobody waits: nothing is left, not of those who waited or listened either.
+/// All has been given back and no thread waits: nothing is left, not of those who waited or listened either.
 #[track_caller]
 pub(crate) fn assert_empty(runtime: &Runtime) {
     let root = runtime.root();

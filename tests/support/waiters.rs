@@ -99,7 +99,7 @@ impl<F: Future> Polled<F> {
             }
             while self.wakes() == seen {
                 let left = end.saturating_duration_since(Instant::now());
-                assert!(!left.is_zero(), "it waits, and nobody wakes it");
+                assert!(!left.is_zero(), "it waits, and no thread wakes it");
                 thread::park_timeout(left);
             }
         }
@@ -143,7 +143,7 @@ pub(crate) fn turned_away(waiter: &mut Waiter) -> ChargeError {
     }
 }
 
-/// Woken once, as whoever is done with waiting: at once, or by a thread that was about to serve the line itself, as one
+/// Woken once, as a thread that is done with waiting: at once, or by a thread that was about to serve the line itself, as one
 /// that has just come into it.
 #[track_caller]
 pub(crate) fn assert_woken(waiter: &Waiter, whether: bool) {

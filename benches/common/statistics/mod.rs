@@ -45,12 +45,12 @@ impl Item {
     }
 }
 
-/// Statistics of a tree of groups, whoever keeps them. Groups go by their index in a [`Shape`](shape::Shape).
+/// Statistics of a tree of groups, whichever thread keeps them. Groups go by their index in a [`Shape`](shape::Shape).
 pub(crate) trait Statistics: Send + Sync {
     /// Count for a group, and so for its ancestors.
     fn add(&self, group: usize, item: Item, delta: i64);
 
-    /// The figure of the group with all below it, as a reader gets it: a threshold that is not passed, or somebody
+    /// The figure of the group with all below it, as a reader gets it: a threshold that is not passed, or a thread
     /// else's flush, may leave it old.
     fn read(&self, group: usize, item: Item) -> i64;
 

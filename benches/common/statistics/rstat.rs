@@ -26,7 +26,7 @@ pub(crate) enum Policy {
     UnifiedSkip,
     /// The same, but who finds one under way waits until it is done.
     UnifiedWait,
-    /// The subtree that is asked for, everybody who asks; still with one count of changes for all.
+    /// The subtree that is asked for, every thread who asks; still with one count of changes for all.
     GlobalThreshold,
     /// After the letter: the subtree that is asked for, with a count for each group, for which every change goes up the
     /// tree.

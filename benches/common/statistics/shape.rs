@@ -4,7 +4,7 @@
 
 use super::ROOT;
 
-/// Who is below whom. A parent comes before its children; the first group is the root, and its own parent.
+/// A thread that is below whom. A parent comes before its children; the first group is the root, and its own parent.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     parents: Vec<u32>,

@@ -16,7 +16,7 @@ const NONE: usize = usize::MAX;
 
 thread_local! {
     static NUMBER: Cell<usize> = const { Cell::new(NONE) };
-    static SEAT: Seat = Seat::take();
+    static PLACE: Place = Place::take();
 }
 
 /// Numbers that ended threads have left, and the lowest that was never given out.
@@ -24,9 +24,9 @@ static FREE: Mutex<(BTreeSet<usize>, usize)> = Mutex::new((BTreeSet::new(), 0));
 
 /// Holds a thread's number until the thread ends. The next thread that gets it inherits what the first has counted, as
 /// a processor's next task does; the mutex is the hand-over.
-struct Seat(usize);
+struct Place(usize);
 
-impl Seat {
+impl Place {
     fn take() -> Self {
         let mut free = FREE.lock();
         let number = free.0.pop_first().unwrap_or_else(|| {
@@ -34,11 +34,11 @@ impl Seat {
             free.1 - 1
         });
         assert!(number < THREADS_MAX, "more than {THREADS_MAX} threads write statistics");
-        Seat(number)
+        Place(number)
     }
 }
 
-impl Drop for Seat {
+impl Drop for Place {
     fn drop(&mut self) {
         NUMBER.set(NONE);
         FREE.lock().0.insert(self.0);
@@ -54,7 +54,7 @@ fn number() -> usize {
 #[cold]
 #[inline(never)]
 fn first() -> usize {
-    let number = SEAT.with(|seat| seat.0);
+    let number = PLACE.with(|place| place.0);
     NUMBER.set(number);
     number
 }

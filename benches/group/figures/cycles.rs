@@ -21,7 +21,7 @@ use crate::common::host::Others;
 use crate::common::resident;
 use crate::common::team::pin;
 use crate::program::names::Names;
-use crate::program::{BARRIERS_MAX, DEATHS, create, pair, runtime};
+use crate::program::{BARRIERS_MAX, RELEASES, create, pair, runtime};
 
 pub(crate) const WHAT: &str = "cycles";
 
@@ -70,7 +70,7 @@ pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
     println!("{}\n", table.trim_fmt());
     let by_two = cycles as f64 / 2.0;
     println!(
-        "the most after 1 %: {} KiB; {:.0} ns for each life; {} barriers for {by_two} deaths of groups that both charged\n\
+        "the most after 1 %: {} KiB; {:.0} ns for each life; {} barriers for {by_two} releases of groups that both charged\n\
          dying at the end {}, after `settle` {}\n{others}\n",
         kib(&told.most),
         told.seconds * 1e9 / cycles as f64,
@@ -81,9 +81,9 @@ pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
     let grown = (told.most - told.resident[1]).max(0.0) / 1_024.0;
     goals.at_most(format!("{cycles} lives: growth after the first 1 %"), grown, "KiB", FLAT_KIB);
     goals.at_most(format!("{cycles} lives: dying when all is settled"), told.settled, "groups", 0.0);
-    let barriers = told.barriers / (by_two / DEATHS);
+    let barriers = told.barriers / (by_two / RELEASES);
     goals.at_most(
-        format!("{cycles} lives: barriers for {DEATHS} deaths of groups that two charged"),
+        format!("{cycles} lives: barriers for {RELEASES} releases of groups that two charged"),
         barriers,
         "barriers",
         BARRIERS_MAX,
@@ -117,7 +117,7 @@ pub(crate) fn here(args: &[String]) {
     let dying = runtime.dying();
     runtime.settle();
     let settled = runtime.dying();
-    assert_eq!((settled, runtime.groups()), (0, 1), "nobody holds any of them: the root is left");
+    assert_eq!((settled, runtime.groups()), (0, 1), "no thread holds any of them: the root is left");
     assert!(runtime.verify().is_ok(), "{}", runtime.verify());
     let rest = [curve.most, barriers as f64, dying as f64, settled as f64, seconds];
     say(&curve.looks.iter().copied().chain(rest).collect::<Vec<_>>());

@@ -84,7 +84,7 @@ impl Weighed {
 pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
     let groups = options.groups;
     println!(
-        "{groups} groups with a name of {LEN} bytes and a max, below one parent, nobody holding a handle. Resident memory\n\
+        "{groups} groups with a name of {LEN} bytes and a max, below one parent, no thread holding a handle. Resident memory\n\
          of a process that has them less that of the same with none, for each; {} of both, in turn.\n",
         if options.runs == 1 { "one".to_owned() } else { format!("median of {}", options.runs) },
     );

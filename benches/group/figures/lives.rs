@@ -1,6 +1,6 @@
 //! Time of a whole life, beside few siblings and many, by one thread and by two.
 //!
-//! Each number of siblings has a process of its own, so that a crowd is in nobody else's pools, tables and pages; those
+//! Each number of siblings has a process of its own, so that a crowd is in no other thread's pools, tables and pages; those
 //! take turns.
 
 #![cfg(not(loom))]

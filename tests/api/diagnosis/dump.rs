@@ -64,7 +64,7 @@ fn of_nothing() {
     }
 }
 
-/// Once in a while, for each group of its own, whoever asks.
+/// Once in a while, for each group of its own, whichever group asks.
 #[test]
 fn not_too_often() {
     let long = Duration::from_secs(3_600);
@@ -126,7 +126,7 @@ fn one_for_all_threads() {
     }
 }
 
-/// While everything moves it is as good as any other reading, and stands in nobody's way.
+/// While everything moves it is as good as any other reading, and stands in no group's way.
 #[test]
 fn while_others_charge() {
     for builder in kinds() {

@@ -33,7 +33,7 @@ fn the_largest_three() {
     }
 }
 
-/// What a child's own children hold is what the child holds; the group's own charges are nobody's.
+/// What a child's own children hold is what the child holds; the group's own charges are no group's.
 #[test]
 fn with_all_that_is_below_them() {
     for builder in kinds() {
@@ -50,9 +50,9 @@ fn with_all_that_is_below_them() {
     }
 }
 
-/// Nobody below holds anything: nobody is named.
+/// No group below holds anything: no group is named.
 #[test]
-fn nobody() {
+fn no_group() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "a", 100 * MIB);
@@ -88,7 +88,7 @@ fn as_of_that_moment() {
     }
 }
 
-/// Too many to look at while somebody waits for an answer: nobody is named, and it can be asked for.
+/// Too many to look at while a thread waits for an answer: no group is named, and it can be asked for.
 #[test]
 fn not_of_very_many() {
     for builder in kinds() {

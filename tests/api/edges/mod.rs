@@ -356,7 +356,7 @@ fn uncharged_without_any_charge() {
         assert_eq!((sibling.live(), root.live()), (20, 20), "it takes nothing along when it goes");
         let next = root.child();
         next.try_charge(5).expect("unlimited");
-        assert_eq!((next.live(), root.live()), (5, 25), "whoever has its slots now starts clean");
+        assert_eq!((next.live(), root.live()), (5, 25), "a thread that has its slots now starts clean");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use memcg::{Event, Group};
 
-use super::{Ear, Heard, assert_empty, build, create, full, kinds, oom};
+use super::{Notified, Recorder, assert_empty, build, create, full, kinds, oom};
 
 #[test]
 fn each_level_in_its_own_name() {
@@ -12,43 +12,43 @@ fn each_level_in_its_own_name() {
         let top = create(&root, "top");
         let [one, other] = ["one", "other"].map(|name| full(&top, name));
         let levels = [&root, &top, &one, &other];
-        let ears = levels.map(|group| {
-            let ear = Ear::default();
-            let subscription = ear.listen(group, Event::Oom);
-            (ear, subscription)
+        let recorders = levels.map(|group| {
+            let recorder = Recorder::default();
+            let subscription = recorder.listen(group, Event::Oom);
+            (recorder, subscription)
         });
         oom(&one);
         oom(&other);
         oom(&other);
         let expected =
             [("/", vec![1, 2, 3]), ("/top", vec![1, 2, 3]), ("/top/one", vec![1]), ("/top/other", vec![1, 2])];
-        for ((ear, _), (group, counts)) in ears.iter().zip(expected) {
-            let all: Vec<Heard> = counts
+        for ((recorder, _), (group, counts)) in recorders.iter().zip(expected) {
+            let all: Vec<Notified> = counts
                 .into_iter()
-                .map(|count| Heard { group: group.into(), event: Event::Oom, count, times: 1 })
+                .map(|count| Notified { group: group.into(), event: Event::Oom, count, times: 1 })
                 .collect();
-            assert_eq!(ear.take(), all);
+            assert_eq!(recorder.take(), all);
         }
-        drop((ears, one, other, top));
+        drop((recorders, one, other, top));
         assert_empty(&runtime);
     }
 }
 
 /// Groups that are made afterwards, and that have gone, are below it as well.
 #[test]
-fn whoever_is_below() {
+fn a_thread_that_is_below() {
     for builder in kinds() {
         let runtime = build(builder);
         let top = create(&runtime.root(), "top");
-        let ear = Ear::default();
-        let subscription = ear.listen(&top, Event::Oom);
+        let recorder = Recorder::default();
+        let subscription = recorder.listen(&top, Event::Oom);
         for round in 0..20 {
             let inner = create(&top, &round.to_string());
             let group: Group = full(&inner, "q");
             oom(&group);
             inner.offline_tree();
         }
-        assert_eq!((ear.times(), top.events_local().get(Event::Oom)), (20, 0));
+        assert_eq!((recorder.times(), top.events_local().get(Event::Oom)), (20, 0));
         drop((subscription, top));
         assert_empty(&runtime);
     }
@@ -56,20 +56,20 @@ fn whoever_is_below() {
 
 /// Where nothing is below the limit that is met, nothing is told.
 #[test]
-fn nobody_beside_or_below() {
+fn no_thread_beside_or_below() {
     for builder in kinds() {
         let runtime = build(builder);
         let top = full(&runtime.root(), "top");
         let (below, beside) = (create(&top, "below"), create(&runtime.root(), "beside"));
-        let ears = [&below, &beside].map(|group| {
-            let ear = Ear::default();
-            let subscription = ear.listen(group, Event::Oom);
-            (ear, subscription)
+        let recorders = [&below, &beside].map(|group| {
+            let recorder = Recorder::default();
+            let subscription = recorder.listen(group, Event::Oom);
+            (recorder, subscription)
         });
         oom(&below);
-        assert!(ears.iter().all(|(ear, _)| ear.take().is_empty()));
+        assert!(recorders.iter().all(|(recorder, _)| recorder.take().is_empty()));
         assert_eq!(top.events_local().get(Event::Oom), 1);
-        drop((ears, below, beside, top));
+        drop((recorders, below, beside, top));
         assert_empty(&runtime);
     }
 }

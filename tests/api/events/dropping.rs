@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use memcg::{Event, Subscription};
 
-use super::{Ear, assert_empty, build, full, kinds, lock, oom, until};
+use super::{Recorder, assert_empty, build, full, kinds, lock, oom, until};
 
 #[test]
 fn nothing_more_is_told() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = full(&runtime.root(), "q");
-        let ear = Ear::default();
-        let subscription = ear.listen(&group, Event::Oom);
+        let recorder = Recorder::default();
+        let subscription = recorder.listen(&group, Event::Oom);
         oom(&group);
         drop(subscription);
         oom(&group);
-        assert_eq!(ear.times(), 1);
+        assert_eq!(recorder.times(), 1);
         drop(group);
         assert_empty(&runtime);
     }
@@ -119,9 +119,9 @@ fn silence_after_each_end() {
                     }
                 });
             }
-            let heard = Arc::new(AtomicU64::new(0));
+            let notified = Arc::new(AtomicU64::new(0));
             for _ in 0..200 {
-                let (alive, told) = (Arc::new(AtomicBool::new(true)), Arc::clone(&heard));
+                let (alive, told) = (Arc::new(AtomicBool::new(true)), Arc::clone(&notified));
                 let subscription = {
                     let alive = Arc::clone(&alive);
                     group.on_event(Event::Oom, move |_| {
@@ -135,16 +135,16 @@ fn silence_after_each_end() {
             }
             // At least one of them was there when it happened.
             let last = {
-                let heard = Arc::clone(&heard);
+                let notified = Arc::clone(&notified);
                 group.on_event(Event::Oom, move |_| {
-                    heard.fetch_add(1, Ordering::SeqCst);
+                    notified.fetch_add(1, Ordering::SeqCst);
                 })
             };
-            until("told", || heard.load(Ordering::SeqCst) > 0);
+            until("told", || notified.load(Ordering::SeqCst) > 0);
             drop(last);
             stop.store(true, Ordering::SeqCst);
         });
-        assert_eq!(group.events().get(Event::Panic), 0, "nobody was called after his end");
+        assert_eq!(group.events().get(Event::Panic), 0, "no thread was called after his end");
         drop(group);
         assert_empty(&runtime);
     }
@@ -156,13 +156,13 @@ fn after_the_runtime() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = full(&runtime.root(), "q");
-        let ear = Ear::default();
-        let subscription = ear.listen(&runtime.root(), Event::Overcharge);
+        let recorder = Recorder::default();
+        let subscription = recorder.listen(&runtime.root(), Event::Overcharge);
         let events = runtime.root().events();
         drop(runtime);
         // Force still is.
         drop(group.charge(1));
-        assert_eq!(ear.times(), 1);
+        assert_eq!(recorder.times(), 1);
         assert!(events.wait(Event::Overcharge, Duration::ZERO));
         drop((subscription, events, group));
     }

@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use memcg::{ChargeError, Event, Limit, Limits, Subscription};
 
-use super::{Ear, Polled, assert_empty, assert_sound, build, create, full, kinds, lock, oom};
+use super::{Polled, Recorder, assert_empty, assert_sound, build, create, full, kinds, lock, oom};
 
 #[test]
 fn charge_and_give_back() {
     for builder in kinds() {
         let runtime = build(builder);
         let (group, other) = (full(&runtime.root(), "q"), create(&runtime.root(), "other"));
-        let (ear, kept) = (Ear::default(), Arc::new(Mutex::new(Vec::new())));
+        let (recorder, kept) = (Recorder::default(), Arc::new(Mutex::new(Vec::new())));
         let subscription = {
             let (other, kept) = (other.clone(), Arc::clone(&kept));
-            ear.and(&group, Event::Oom, move |happened| {
+            recorder.and(&group, Event::Oom, move |happened| {
                 lock(&kept).push(other.try_charge(1_000).expect("no limit there"));
                 drop(other.charge(10_000));
                 drop(other.charge_timeout(10, Duration::from_secs(1)).expect("no limit there"));
@@ -27,7 +27,7 @@ fn charge_and_give_back() {
             })
         };
         oom(&group);
-        assert_eq!((ear.times(), group.events().get(Event::Oom), other.live()), (3, 3, 3_000));
+        assert_eq!((recorder.times(), group.events().get(Event::Oom), other.live()), (3, 3, 3_000));
         assert_eq!(group.events().get(Event::Panic), 0);
         assert_sound(&runtime);
         lock(&kept).clear();
@@ -42,14 +42,14 @@ fn one_that_feeds_itself() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = full(&runtime.root(), "q");
-        let ear = Ear::default();
-        let subscription = ear.and(&group, Event::Oom, |happened| oom(&happened.group()));
+        let recorder = Recorder::default();
+        let subscription = recorder.and(&group, Event::Oom, |happened| oom(&happened.group()));
         oom(&group);
-        let calls = ear.take().len();
+        let calls = recorder.take().len();
         assert!((1..=64).contains(&calls), "{calls}");
         drop(subscription);
         oom(&group);
-        assert!(ear.take().is_empty());
+        assert!(recorder.take().is_empty());
         drop(group);
         assert_empty(&runtime);
     }
@@ -60,10 +60,10 @@ fn change_the_tree_and_its_limits() {
     for builder in kinds() {
         let runtime = build(builder);
         let (root, group) = (runtime.root(), full(&runtime.root(), "q"));
-        let ear = Ear::default();
+        let recorder = Recorder::default();
         let subscription = {
             let root = root.clone();
-            ear.and(&group, Event::Oom, move |happened| {
+            recorder.and(&group, Event::Oom, move |happened| {
                 let new = root.create("new", Limits::new().low(Limit::Bytes(1))).expect("a free name");
                 assert!(root.children().contains(&new) && new.usage() == 0);
                 new.offline().expect("no children");
@@ -74,29 +74,29 @@ fn change_the_tree_and_its_limits() {
             })
         };
         oom(&group);
-        assert_eq!((ear.times(), group.max(), group.events().get(Event::Panic)), (1, 100, 0));
+        assert_eq!((recorder.times(), group.max(), group.events().get(Event::Panic)), (1, 100, 0));
         drop(group.try_charge(100).expect("it has been raised"));
         drop((subscription, group));
         assert_empty(&runtime);
     }
 }
 
-/// Make room for whoever has just been refused, so that the next is not; wake who waits.
+/// Make room for a thread that has just been refused, so that the next is not; wake who waits.
 #[test]
 fn make_room() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = runtime.root().create("q", Limits::new().max(Limit::Bytes(100))).expect("a free name");
         let held = Arc::new(Mutex::new(Some(group.charge(100))));
-        let ear = Ear::default();
+        let recorder = Recorder::default();
         let subscription = {
             let held = Arc::clone(&held);
-            ear.and(&group, Event::Max, move |_| drop(lock(&held).take()))
+            recorder.and(&group, Event::Max, move |_| drop(lock(&held).take()))
         };
         let mut waiter = Polled::new(group.charge_async(60));
         // Refused, told, and there is room: at once, or as soon as it is woken.
         drop(waiter.finish().expect("there is room"));
-        assert!(lock(&held).is_none() && ear.times() >= 1);
+        assert!(lock(&held).is_none() && recorder.times() >= 1);
         drop((waiter, subscription, group));
         assert_empty(&runtime);
     }
@@ -110,10 +110,10 @@ fn subscribe_and_end() {
         let group = full(&runtime.root(), "q");
         let own: Arc<Mutex<Option<Subscription>>> = Arc::default();
         let more: Arc<Mutex<Vec<Subscription>>> = Arc::default();
-        let (ear, later) = (Ear::default(), Ear::default());
+        let (recorder, later) = (Recorder::default(), Recorder::default());
         let subscription = {
             let (own, more, later) = (Arc::clone(&own), Arc::clone(&more), later.clone());
-            ear.and(&group, Event::Oom, move |happened| {
+            recorder.and(&group, Event::Oom, move |happened| {
                 lock(&more).push(later.listen(&happened.group(), Event::Oom));
                 let own = lock(&own).take();
                 drop(own);
@@ -123,7 +123,7 @@ fn subscribe_and_end() {
         for _ in 0..3 {
             oom(&group);
         }
-        assert_eq!((ear.take().len(), lock(&more).len(), later.times()), (1, 1, 2));
+        assert_eq!((recorder.take().len(), lock(&more).len(), later.times()), (1, 1, 2));
         lock(&more).clear();
         drop(group);
         assert_empty(&runtime);
@@ -138,10 +138,10 @@ fn wait_with_a_limit() {
         let group = full(&runtime.root(), "q");
         let small = runtime.root().create("small", Limits::new().max(Limit::Bytes(10))).expect("a free name");
         let held = small.charge(10);
-        let (ear, waited) = (Ear::default(), Arc::new(AtomicU64::new(0)));
+        let (recorder, waited) = (Recorder::default(), Arc::new(AtomicU64::new(0)));
         let subscription = {
             let (small, waited) = (small.clone(), Arc::clone(&waited));
-            ear.and(&group, Event::Oom, move |_| {
+            recorder.and(&group, Event::Oom, move |_| {
                 match small.charge_timeout(1, Duration::from_millis(5)) {
                     Err(ChargeError::TimedOut { .. } | ChargeError::Limit(_)) => waited.fetch_add(1, Ordering::SeqCst),
                     other => panic!("{other:?}"),
@@ -149,7 +149,7 @@ fn wait_with_a_limit() {
             })
         };
         oom(&group);
-        assert_eq!((ear.times(), waited.load(Ordering::SeqCst), small.waiting()), (1, 1, 0));
+        assert_eq!((recorder.times(), waited.load(Ordering::SeqCst), small.waiting()), (1, 1, 0));
         assert_eq!(group.events().get(Event::Panic), 0);
         drop((subscription, held, small, group));
         assert_empty(&runtime);
@@ -162,10 +162,10 @@ fn after_the_slow_path() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = runtime.root().create("q", Limits::new().max(Limit::Bytes(100))).expect("a free name");
-        let (ear, seen) = (Ear::default(), Arc::new(Mutex::new(Vec::new())));
+        let (recorder, seen) = (Recorder::default(), Arc::new(Mutex::new(Vec::new())));
         let subscription = {
             let seen = Arc::clone(&seen);
-            ear.and(&group, Event::Overcharge, move |happened| {
+            recorder.and(&group, Event::Overcharge, move |happened| {
                 let group = happened.group();
                 lock(&seen).push((group.live(), group.forced()));
             })

@@ -6,30 +6,30 @@ use std::thread;
 
 use memcg::Event;
 
-use super::{Ear, Heard, assert_empty, build, create, full, kinds, oom};
+use super::{Notified, Recorder, assert_empty, build, create, full, kinds, oom};
 
 #[test]
 fn by_the_thread_that_counted() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = full(&runtime.root(), "q");
-        let ear = Ear::default();
+        let recorder = Recorder::default();
         let thread_of_calls = Arc::new(std::sync::Mutex::new(Vec::new()));
         let subscription = {
             let calls = Arc::clone(&thread_of_calls);
-            ear.and(&group, Event::Oom, move |_| super::lock(&calls).push(thread::current().id()))
+            recorder.and(&group, Event::Oom, move |_| super::lock(&calls).push(thread::current().id()))
         };
         oom(&group);
         // Told by the time the charge has come back.
-        let heard = |count, times| Heard { group: "/q".into(), event: Event::Oom, count, times };
-        assert_eq!(ear.take(), [heard(1, 1)]);
+        let notified = |count, times| Notified { group: "/q".into(), event: Event::Oom, count, times };
+        assert_eq!(recorder.take(), [notified(1, 1)]);
         let other = {
             let group = group.clone();
             thread::spawn(move || oom(&group))
         };
         let id = other.thread().id();
         super::join(other);
-        assert_eq!(ear.take(), [heard(2, 1)]);
+        assert_eq!(recorder.take(), [notified(2, 1)]);
         assert_eq!(*super::lock(&thread_of_calls), [thread::current().id(), id]);
         drop((subscription, group));
         assert_empty(&runtime);
@@ -42,20 +42,20 @@ fn of_its_event() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = full(&runtime.root(), "q");
-        let ears = Event::ALL.map(|event| {
-            let ear = Ear::default();
-            let subscription = ear.listen(&group, event);
-            (event, ear, subscription)
+        let recorders = Event::ALL.map(|event| {
+            let recorder = Recorder::default();
+            let subscription = recorder.listen(&group, event);
+            (event, recorder, subscription)
         });
         drop(group.charge(1));
         oom(&group);
-        for (event, ear, _) in &ears {
-            let heard = ear.take();
-            let told: u64 = heard.iter().map(|heard| heard.times).sum();
+        for (event, recorder, _) in &recorders {
+            let notified = recorder.take();
+            let told: u64 = notified.iter().map(|notified| notified.times).sum();
             assert_eq!(told, group.events().get(*event), "{event:?}");
-            assert!(heard.iter().all(|heard| heard.event == *event));
+            assert!(notified.iter().all(|notified| notified.event == *event));
         }
-        drop((ears, group));
+        drop((recorders, group));
         assert_empty(&runtime);
     }
 }
@@ -67,12 +67,12 @@ fn from_now_on() {
         let runtime = build(builder);
         let group = full(&runtime.root(), "q");
         oom(&group);
-        let ear = Ear::default();
-        let subscription = ear.listen(&group, Event::Oom);
+        let recorder = Recorder::default();
+        let subscription = recorder.listen(&group, Event::Oom);
         oom(&group);
-        let heard = ear.take();
-        assert_eq!(heard.len(), 1);
-        assert_eq!((heard[0].count, heard[0].times), (2, 1));
+        let notified = recorder.take();
+        assert_eq!(notified.len(), 1);
+        assert_eq!((notified[0].count, notified[0].times), (2, 1));
         drop((subscription, group));
         assert_empty(&runtime);
     }
@@ -84,12 +84,12 @@ fn several() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = full(&runtime.root(), "q");
-        let ears: Vec<Ear> = (0..10).map(|_| Ear::default()).collect();
-        let subscriptions: Vec<_> = ears.iter().map(|ear| ear.listen(&group, Event::Oom)).collect();
+        let recorders: Vec<Recorder> = (0..10).map(|_| Recorder::default()).collect();
+        let subscriptions: Vec<_> = recorders.iter().map(|recorder| recorder.listen(&group, Event::Oom)).collect();
         for (round, subscription) in subscriptions.into_iter().enumerate() {
             oom(&group);
-            for (number, ear) in ears.iter().enumerate() {
-                assert_eq!(ear.take().len(), usize::from(number >= round), "{number} in round {round}");
+            for (number, recorder) in recorders.iter().enumerate() {
+                assert_eq!(recorder.take().len(), usize::from(number >= round), "{number} in round {round}");
             }
             drop(subscription);
         }
@@ -105,7 +105,7 @@ fn one_that_panics() {
         let runtime = build(builder);
         let top = create(&runtime.root(), "top");
         let group = full(&top, "q");
-        let (bad, good) = (Ear::default(), Ear::default());
+        let (bad, good) = (Recorder::default(), Recorder::default());
         let subscriptions = [bad.and(&group, Event::Oom, |_| panic!("on purpose")), good.listen(&group, Event::Oom)];
         for round in 1..=3 {
             oom(&group);
@@ -123,14 +123,14 @@ fn one_that_panics_about_panics() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = full(&runtime.root(), "q");
-        let ear = Ear::default();
+        let recorder = Recorder::default();
         let subscriptions = [
-            ear.and(&group, Event::Panic, |_| panic!("on purpose, about a panic")),
-            Ear::default().and(&group, Event::Oom, |_| panic!("on purpose")),
+            recorder.and(&group, Event::Panic, |_| panic!("on purpose, about a panic")),
+            Recorder::default().and(&group, Event::Oom, |_| panic!("on purpose")),
         ];
         oom(&group);
-        let heard = ear.take();
-        assert!((1..=64).contains(&heard.len()), "{}", heard.len());
+        let notified = recorder.take();
+        assert!((1..=64).contains(&notified.len()), "{}", notified.len());
         oom(&group);
         assert!(group.events().get(Event::Panic) >= 3);
         drop((subscriptions, group));
@@ -144,11 +144,12 @@ fn at_a_group_that_is_offline() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = full(&runtime.root(), "q");
-        let (ear, above) = (Ear::default(), Ear::default());
-        let subscriptions = [ear.listen(&group, Event::Overcharge), above.listen(&runtime.root(), Event::Overcharge)];
+        let (recorder, above) = (Recorder::default(), Recorder::default());
+        let subscriptions =
+            [recorder.listen(&group, Event::Overcharge), above.listen(&runtime.root(), Event::Overcharge)];
         group.offline().expect("no children");
         drop(group.charge(1));
-        assert_eq!((ear.times(), above.times()), (1, 1));
+        assert_eq!((recorder.times(), above.times()), (1, 1));
         drop(subscriptions);
         drop(group);
         assert_empty(&runtime);
@@ -161,10 +162,10 @@ fn several_happenings_in_one_call() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = full(&runtime.root(), "q");
-        let (ear, nested) = (Ear::default(), Arc::new(AtomicU64::new(0)));
+        let (recorder, nested) = (Recorder::default(), Arc::new(AtomicU64::new(0)));
         let subscription = {
             let (inner, nested) = (group.clone(), Arc::clone(&nested));
-            ear.and(&group, Event::Oom, move |_| {
+            recorder.and(&group, Event::Oom, move |_| {
                 // What happens in here is told as well, once: here or with the next.
                 if nested.fetch_add(1, Ordering::SeqCst) == 0 {
                     for _ in 0..10 {
@@ -175,8 +176,8 @@ fn several_happenings_in_one_call() {
         };
         oom(&group);
         oom(&group);
-        let heard = ear.take();
-        assert_eq!(heard.iter().map(|heard| heard.times).sum::<u64>(), 12, "{heard:?}");
+        let notified = recorder.take();
+        assert_eq!(notified.iter().map(|notified| notified.times).sum::<u64>(), 12, "{notified:?}");
         assert_eq!(group.events().get(Event::Oom), 12);
         drop((subscription, group));
         assert_empty(&runtime);

@@ -35,7 +35,7 @@ pub(crate) fn oom(group: &Group) {
 
 /// What a listener was told.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Heard {
+pub(crate) struct Notified {
     pub(crate) group: String,
     pub(crate) event: Event,
     pub(crate) count: u64,
@@ -44,9 +44,9 @@ pub(crate) struct Heard {
 
 /// All that was told, in order.
 #[derive(Clone, Default)]
-pub(crate) struct Ear(Arc<Mutex<Vec<Heard>>>);
+pub(crate) struct Recorder(Arc<Mutex<Vec<Notified>>>);
 
-impl Ear {
+impl Recorder {
     pub(crate) fn listen(&self, group: &Group, event: Event) -> Subscription {
         self.and(group, event, |_| ())
     }
@@ -58,25 +58,25 @@ impl Ear {
         event: Event,
         then: impl Fn(&Happened) + Send + Sync + 'static,
     ) -> Subscription {
-        let ear = self.clone();
+        let recorder = self.clone();
         group.on_event(event, move |happened| {
-            ear.note(happened);
+            recorder.note(happened);
             then(happened);
         })
     }
 
     fn note(&self, happened: &Happened) {
         let (event, count, times) = (happened.event(), happened.count(), happened.times());
-        let heard = Heard { group: happened.group().path(), event, count, times };
-        lock(&self.0).push(heard);
+        let notified = Notified { group: happened.group().path(), event, count, times };
+        lock(&self.0).push(notified);
     }
 
-    pub(crate) fn take(&self) -> Vec<Heard> {
+    pub(crate) fn take(&self) -> Vec<Notified> {
         std::mem::take(&mut *lock(&self.0))
     }
 
     /// Happenings that were told, over all calls.
     pub(crate) fn times(&self) -> u64 {
-        lock(&self.0).iter().map(|heard| heard.times).sum()
+        lock(&self.0).iter().map(|notified| notified.times).sum()
     }
 }

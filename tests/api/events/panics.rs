@@ -93,17 +93,17 @@ fn a_listener_whose_drop_panics() {
         for builder in kinds() {
             let runtime = build(builder);
             let group = full(&runtime.root(), "q");
-            let (captured, heard) = (Drops(depth), Arc::new(AtomicBool::new(false)));
+            let (captured, notified) = (Drops(depth), Arc::new(AtomicBool::new(false)));
             let subscription = {
-                let heard = Arc::clone(&heard);
+                let notified = Arc::clone(&notified);
                 group.on_event(Event::Oom, move |_| {
                     let _captured = &captured;
-                    heard.store(true, Ordering::SeqCst);
+                    notified.store(true, Ordering::SeqCst);
                 })
             };
             oom(&group);
             drop(subscription);
-            assert!(heard.load(Ordering::SeqCst));
+            assert!(notified.load(Ordering::SeqCst));
             assert_eq!(runtime.root().events().get(Event::Panic), 1, "{depth}");
             drop(group);
             assert_empty(&runtime);

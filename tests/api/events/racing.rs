@@ -1,4 +1,4 @@
-//! Between threads nothing is lost: whoever counts tells, or is told of by whoever else does.
+//! Between threads nothing is lost: a thread that counts tells, or is told of by whichever other thread does.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::thread;
 
 use memcg::Event;
 
-use super::{Ear, Polled, WATCHDOG, assert_empty, block_on, build, create, full, kinds, oom};
+use super::{Polled, Recorder, WATCHDOG, assert_empty, block_on, build, create, full, kinds, oom};
 
 /// What was told adds up to what was counted, over all threads and levels.
 #[test]
@@ -15,8 +15,8 @@ fn all_of_it_is_told() {
         let runtime = build(builder);
         let top = create(&runtime.root(), "top");
         let groups = ["a", "b", "c"].map(|name| full(&top, name));
-        let ear = Ear::default();
-        let subscription = ear.listen(&top, Event::Oom);
+        let recorder = Recorder::default();
+        let subscription = recorder.listen(&top, Event::Oom);
         let start = Barrier::new(groups.len());
         thread::scope(|scope| {
             for group in &groups {
@@ -29,9 +29,9 @@ fn all_of_it_is_told() {
                 });
             }
         });
-        assert_eq!((top.events().get(Event::Oom), ear.times()), (6_000, 6_000));
-        let heard = ear.take();
-        assert!(heard.iter().all(|heard| heard.times >= 1 && heard.count <= 6_000));
+        assert_eq!((top.events().get(Event::Oom), recorder.times()), (6_000, 6_000));
+        let notified = recorder.take();
+        assert!(notified.iter().all(|notified| notified.times >= 1 && notified.count <= 6_000));
         drop((subscription, groups, top));
         assert_empty(&runtime);
     }
@@ -73,18 +73,18 @@ fn ping_and_pong() {
         thread::scope(|scope| {
             let [ping, pong] = &groups;
             scope.spawn(move || {
-                let mut heard = first;
+                let mut notified = first;
                 for _ in 0..500 {
-                    assert!(heard.wait(Event::Oom, WATCHDOG));
-                    heard = ping.events();
+                    assert!(notified.wait(Event::Oom, WATCHDOG));
+                    notified = ping.events();
                     oom(pong);
                 }
             });
-            let mut heard = pong.events();
+            let mut notified = pong.events();
             for _ in 0..500 {
                 oom(ping);
-                assert!(heard.wait(Event::Oom, WATCHDOG));
-                heard = pong.events();
+                assert!(notified.wait(Event::Oom, WATCHDOG));
+                notified = pong.events();
             }
         });
         assert_eq!(runtime.root().events().get(Event::Oom), 1_000);

@@ -121,7 +121,7 @@ fn a_future_that_is_dropped() {
         drop(future);
         oom(&group);
         assert_eq!(wakes.count(), 0);
-        assert_eq!(std::sync::Arc::strong_count(&wakes), 1, "nobody keeps its waker");
+        assert_eq!(std::sync::Arc::strong_count(&wakes), 1, "no thread keeps its waker");
         let mut future = Polled::new(group.events().changed(Event::Oom));
         assert!(future.poll().is_pending());
         oom(&group);
@@ -201,7 +201,7 @@ fn everything(root: &memcg::Group) {
     drop(low.try_charge(100).expect("from the protected"));
     drop((registration, cache));
     let high = root.create("high", Limits::new().high(Limit::Bytes(1))).expect("a free name");
-    drop(high.try_charge(2).expect("high refuses nobody"));
+    drop(high.try_charge(2).expect("high refuses no charge"));
     let domain = root.create("domain", max).expect("a free name");
     domain.set_oom_policy(OomPolicy::Choose);
     domain.set_oom_group(true);
@@ -211,7 +211,7 @@ fn everything(root: &memcg::Group) {
     drop((held, hook));
     let observed = root.create("observed", max).expect("a free name");
     observed.set_observe_only(true);
-    drop(observed.try_charge(101).expect("nobody is refused"));
+    drop(observed.try_charge(101).expect("no thread is refused"));
     let panics = root.create("panics", Limits::new()).expect("a free name");
     let registration = panics.register_reclaimer(super::call(|_, _| panic!("on purpose")), Priority::NORMAL);
     let held = panics.charge(1);

@@ -42,7 +42,7 @@ fn of_many_who_create_one_name_one_wins() {
     assert_empty(&runtime);
 }
 
-/// Who goes first is open; that one of them goes without is not.
+/// A group that goes first is open; that one of them goes without is not.
 #[test]
 fn a_parent_goes_offline_or_has_a_child() {
     let runtime = build(fixed());
@@ -107,7 +107,7 @@ fn a_parent_that_is_offline_has_no_child_that_is_online() {
     assert_empty(&runtime);
 }
 
-/// Whoever sees a group offline may count on all of it: its name is free, and its parent may go.
+/// A group that sees a group offline may count on all of it: its name is free, and its parent may go.
 #[test]
 fn a_group_that_is_seen_offline_is_out_of_the_way() {
     let runtime = build(fixed());
@@ -135,12 +135,12 @@ fn a_group_that_is_seen_offline_is_out_of_the_way() {
     assert_empty(&runtime);
 }
 
-/// Whoever got a child before a subtree went offline as one has one that is offline.
+/// A group that got a child before a subtree went offline as one has one that is offline.
 #[test]
 fn nothing_is_born_below_a_tree_that_went_offline() {
     let runtime = build(fixed());
     let root = runtime.root();
-    let mut born = 0;
+    let mut comes = 0;
     pair(
         ROUNDS,
         |_| {
@@ -156,14 +156,14 @@ fn nothing_is_born_below_a_tree_that_went_offline() {
         },
         |_, (top, middle), (), made| {
             let below = made.into_iter().flat_map(|(first, second)| [Some(first), second]).flatten();
-            for group in [top.clone(), middle].into_iter().chain(below.inspect(|_| born += 1)) {
+            for group in [top.clone(), middle].into_iter().chain(below.inspect(|_| comes += 1)) {
                 assert!(group.is_offline() && group.try_charge(1).is_err(), "{}", group.path());
                 assert_eq!(runtime.group(&group.path()), None);
             }
             assert_eq!((runtime.groups(), top.children(), root.children()), (1, vec![], vec![]));
         },
     );
-    assert!(born > 0, "they never met");
+    assert!(comes > 0, "they never met");
     assert_empty(&runtime);
 }
 
@@ -278,7 +278,7 @@ fn another_thread_finds_what_it_is_told_of() {
                 assert_eq!(runtime.tree().rows().iter().any(|row| row.path == path), online, "{path} in the table");
                 assert_eq!(group.is_offline(), !online);
                 assert_eq!(runtime.find(group.id()).as_ref(), Some(&group), "{path} by id: it has a handle");
-                agree.send(()).expect("somebody waits");
+                agree.send(()).expect("a thread waits");
             }
         });
         // Another thread keeps the tree moving.
@@ -335,7 +335,7 @@ fn an_id_finds_its_own_group_or_none_while_the_last_step_is_taken() {
             (id, Mutex::new(Some(last)))
         },
         |(_, last)| {
-            drop(last.lock().expect("nobody panics with it").take());
+            drop(last.lock().expect("no thread panics with it").take());
             // Its object may be this one's.
             let next = create(&root, "next");
             next.offline().expect("no children");
@@ -358,7 +358,7 @@ fn an_id_finds_its_own_group_or_none_while_the_last_step_is_taken() {
     assert_empty(&runtime);
 }
 
-/// The runtime goes while somebody makes a group: he has one that is offline, or is told why not.
+/// The runtime goes while a group makes a group: he has one that is offline, or is told why not.
 #[test]
 fn a_runtime_goes_while_a_group_is_made() {
     let mut made = [0_u64; 2];
@@ -369,7 +369,7 @@ fn a_runtime_goes_while_a_group_is_made() {
             let parent = create(&runtime.root(), "parent");
             (parent, Mutex::new(Some(runtime)))
         },
-        |(_, runtime)| drop(runtime.lock().expect("nobody panics with it").take()),
+        |(_, runtime)| drop(runtime.lock().expect("no thread panics with it").take()),
         |(parent, _)| match parent.create("late", Limits::new()) {
             Ok(group) => {
                 // Where the runtime is gone by now, so is this.
@@ -394,7 +394,7 @@ fn a_runtime_goes_while_a_group_is_made() {
     assert!(made.iter().all(|&rounds| rounds > 0), "{made:?}: they never met");
 }
 
-/// Two runtimes do not know each other's names and ids, whoever takes whose objects.
+/// Two runtimes do not know each other's names and ids, whichever group takes whose objects.
 #[test]
 fn runtimes_side_by_side_find_their_own() {
     let runtimes: [Runtime; 2] = [build(bare()), build(fixed().batch(Bytes(0)))];

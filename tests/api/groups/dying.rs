@@ -19,7 +19,7 @@ fn with_a_dying_group(what: impl Fn(&Group)) {
     for builder in kinds() {
         let runtime = build(builder);
         let root = runtime.root();
-        // Somebody beside it, with credit and a bound that must stay what they are.
+        // A group beside it, with credit and a bound that must stay what they are.
         let stays = create(&root, "stays");
         let held_there = charge(&stays, 5);
         let other = Other::spawn();
@@ -116,7 +116,7 @@ fn it_may_go_offline_again() {
     });
 }
 
-/// Another counts its death in between.
+/// Another counts its release in between.
 #[test]
 fn it_may_lie_beside_others() {
     with_a_dying_group(|group| {

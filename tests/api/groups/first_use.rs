@@ -70,9 +70,9 @@ fn many_come_first_and_nothing_is_made_twice_or_lost() {
     }
 }
 
-/// Groups that nobody counts anything in, and what is above them: no part and no count of events is made for them.
+/// Groups that no group counts anything in, and what is above them: no part and no count of events is made for them.
 #[test]
-fn what_nobody_uses_is_not_made() {
+fn what_no_group_uses_is_not_made() {
     let runtime = build(of_its_own(6).nodes(2));
     let root = runtime.root();
     let before = objects(&runtime);

@@ -7,7 +7,7 @@
 //! * `at_once`: what two do to one place of the tree, `settings`: to a group and to what is being made below it;
 //! * `first_use`: what a group has from its first use on;
 //! * `most`: many threads and the configured most groups;
-//! * `races`: a group that goes offline under somebody's hands;
+//! * `races`: a group that goes offline under a group's hands;
 //! * `verbs`: what a charge may become; `transfer`: whose it may become;
 //! * `limits`, `counters`: what a group may hold, of memory and of the rest.
 
@@ -71,7 +71,7 @@ pub(crate) fn assert_sound(runtime: &Runtime) {
     assert!(verdict.is_ok(), "{verdict}");
 }
 
-/// Nothing is charged and nobody is dying any more: nothing is left.
+/// Nothing is charged and no group is dying any more: nothing is left.
 #[track_caller]
 pub(crate) fn assert_empty(runtime: &Runtime) {
     runtime.settle();

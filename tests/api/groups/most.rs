@@ -32,7 +32,7 @@ fn fill(root: &Group, most: u32) -> Vec<Group> {
     }
 }
 
-/// Everybody is refused now and then; there are never more, and at rest there is room for exactly as many again.
+/// Every group is refused now and then; there are never more, and at rest there is room for exactly as many again.
 #[test]
 fn there_are_never_more_and_at_rest_as_many_as_configured() {
     const MOST: u32 = 10;

@@ -54,14 +54,14 @@ fn its_name_is_free_at_once() {
     assert_sound(&runtime);
     for (held, group) in old {
         assert_eq!((group.path().as_str(), group.live()), ("/q", held.bytes()));
-        assert_eq!(runtime.find(group.id()).as_ref(), Some(&group), "somebody has a handle");
+        assert_eq!(runtime.find(group.id()).as_ref(), Some(&group), "a group has a handle");
     }
     assert_empty(&runtime);
 }
 
-/// The statement: whoever begins a charge after `offline` returned is refused, also who has credit.
+/// The statement: a group that begins a charge after `offline` returned is refused, also who has credit.
 #[test]
-fn nobody_is_admitted_afterwards() {
+fn no_group_is_admitted_afterwards() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = create(&runtime.root(), "q");
@@ -183,7 +183,7 @@ fn one_barrier_serves_many() {
     }
 }
 
-/// Credit that waits for its barrier stands in nobody's way.
+/// Credit that waits for its barrier stands in no group's way.
 #[test]
 fn a_limit_settles_what_it_needs() {
     let runtime = build(fixed().max(Limit::Bytes(200)).budget(memcg::Bytes(200)));
@@ -203,7 +203,7 @@ fn a_limit_settles_what_it_needs() {
 }
 
 #[test]
-fn it_protects_nobody_and_takes_no_children() {
+fn it_protects_no_group_and_takes_no_children() {
     let runtime = build(fixed());
     let root = runtime.root();
     let acme = root.create("acme", Limits::new().min(Limit::Bytes(50)).low(Limit::Bytes(90))).expect("a name");
@@ -223,7 +223,7 @@ fn it_protects_nobody_and_takes_no_children() {
     assert_empty(&runtime);
 }
 
-/// Nobody has a handle, nothing is charged: the tree alone kept them.
+/// No group has a handle, nothing is charged: the tree alone kept them.
 #[test]
 fn idle_groups_go_with_their_tree() {
     let mut builder = fixed();
@@ -273,7 +273,7 @@ fn a_tree_goes_as_one() {
     }
 }
 
-/// To read the tree settles nothing: a monitor that looks after each death costs no barrier.
+/// To read the tree settles nothing: a monitor that looks after each release costs no barrier.
 #[test]
 fn a_reader_runs_no_barrier() {
     let runtime = Runtime::builder().adaptive(false).audit(true).build().expect("a configuration");
@@ -320,7 +320,7 @@ fn at_most_64_groups_are_unsettled() {
     }
 }
 
-/// Nobody is refused a group because others have left credit behind.
+/// No group is refused a group because others have left credit behind.
 #[test]
 fn the_most_groups_do_not_count_those_that_hold_only_credit() {
     let runtime = Runtime::builder().adaptive(false).groups_max(2).build().expect("a configuration");

@@ -38,7 +38,7 @@ impl Cold {
 
 /// Who begins a charge and knows that the group is offline is refused, whatever was put into the stock meanwhile.
 #[test]
-fn a_late_put_admits_nobody() {
+fn a_late_put_admits_no_group() {
     let runtime = open();
     let root = runtime.root();
     let gone = AtomicU64::new(0);
@@ -130,7 +130,7 @@ fn a_guard_that_turns_over_keeps_its_group() {
 }
 
 /// A stock opens with the first charge, closes near the max, and opens again, while the group goes offline alone or with
-/// all above it: nobody finds it open afterwards.
+/// all above it: no group finds it open afterwards.
 #[test]
 fn a_stock_that_opens_while_its_group_goes_offline_is_closed() {
     for builder in [Runtime::builder().audit(true).batch(Bytes(64)), Runtime::builder().batch(Bytes(16))] {
@@ -181,7 +181,7 @@ fn a_stock_that_opens_while_its_group_goes_offline_is_closed() {
 
 /// The last thing that keeps a group goes while its credit is settled, drained, read or switched off.
 #[test]
-fn a_group_is_buried_while_its_credit_goes_back() {
+fn a_group_is_released_while_its_credit_goes_back() {
     let runtime = build(Runtime::builder().batch(Bytes(64)).adaptive(false));
     let root = runtime.root();
     let other = super::Other::spawn();
@@ -199,7 +199,7 @@ fn a_group_is_buried_while_its_credit_goes_back() {
             groups.iter().for_each(|group| group.offline().expect("no children"));
             (Mutex::new(Some((groups, held))), parent, round)
         },
-        |(last, ..)| drop(last.lock().expect("nobody panics with it").take()),
+        |(last, ..)| drop(last.lock().expect("no thread panics with it").take()),
         |(_, parent, round)| match round % 5 {
             0 => runtime.settle(),
             1 => drop(root.drain()),
@@ -222,7 +222,7 @@ struct Cache(Mutex<Option<memcg::Charge>>);
 
 impl Reclaim for Cache {
     fn reclaim(&self, _want: u64, _context: &ReclaimContext<'_>) -> u64 {
-        let held = self.0.lock().expect("nobody panics with it").take();
+        let held = self.0.lock().expect("no thread panics with it").take();
         held.map_or(0, |charge| charge.bytes())
     }
 }
@@ -249,7 +249,7 @@ fn reclaimers_of_groups_that_go_at_once_are_left_to_who_stays() {
         },
         |round, (parent, child, registration), (), ()| {
             assert_eq!(root.live(), 1, "round {round}");
-            assert_eq!(root.reclaim(1).expect("not inside reclaim").freed, 1, "round {round}: nobody was asked");
+            assert_eq!(root.reclaim(1).expect("not inside reclaim").freed, 1, "round {round}: no group was asked");
             drop((parent, child, registration));
             assert_eq!((root.live(), runtime.dying()), (0, 0), "round {round}");
         },

@@ -102,7 +102,7 @@ fn observe_only_holds_for_a_group_that_is_made_meanwhile() {
 
 /// Protection and excess that a parent counts of its children, while some come, others go and the limits move.
 #[test]
-fn what_a_parent_counts_of_its_children_adds_up_whoever_comes_and_goes() {
+fn what_a_parent_counts_of_its_children_adds_up_a_group_that_comes_and_goes() {
     let runtime = build(fixed().batch(Bytes(0)));
     let root = runtime.root();
     let parent = create(&root, "parent");

@@ -1,4 +1,4 @@
-//! Who is found where, while others come and go.
+//! A group that is found where, while others come and go.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
-//! Observe-only: limits of a subtree that are counted, and refuse and delay nobody.
+//! Observe-only: limits of a subtree that are counted, and refuse and delay no group.
 //!
 //! * `through`: what is let through, and what is said of it; `switching`: on and off, at whatever usage;
-//! * `subtree`: for whom it holds; `waiting`: those who wait when it comes; `pressure`: nobody is asked for anything.
+//! * `subtree`: for whom it holds; `waiting`: those who wait when it comes; `pressure`: no group is asked for anything.
 
 mod pressure;
 mod subtree;

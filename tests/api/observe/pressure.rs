@@ -1,4 +1,4 @@
-//! Limits that only observe ask nobody for memory, and choose nobody.
+//! Limits that only observe ask no group for memory, and choose no group.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use memcg::{Limit, Limits, OomPolicy};
 use super::{Cache, KIB, Log, assert_empty, build, charge, create, kinds, limited, locals};
 
 #[test]
-fn nobody_is_asked() {
+fn no_group_is_asked() {
     for builder in kinds() {
         let runtime = build(builder);
         let log = Log::default();
@@ -20,7 +20,7 @@ fn nobody_is_asked() {
         group.set_max(Limit::Bytes(KIB)).expect("a number");
         group.set_high(Limit::Bytes(KIB)).expect("a number");
         assert!(log.is_empty() && cache.bytes() == 4 * KIB);
-        // Whoever asks himself is answered, and a limit above is another matter.
+        // A group that asks himself is answered, and a limit above is another matter.
         assert_eq!(group.reclaim(KIB).expect("not inside a reclaimer").freed, KIB);
         assert!(!log.is_empty());
         drop((held, registration, cache, group));
@@ -44,7 +44,7 @@ fn a_limit_above_asks_those_below() {
 }
 
 #[test]
-fn nobody_is_chosen() {
+fn no_group_is_chosen() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);

@@ -1,4 +1,4 @@
-//! For whom it holds: the group and all below it, whenever they are made; nobody above, nobody beside.
+//! For whom it holds: the group and all below it, whenever they are made; no group above, no group beside.
 
 use memcg::{Event, Limit, Limits};
 

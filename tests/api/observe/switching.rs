@@ -6,7 +6,7 @@ use memcg::{ChargeError, Limit};
 
 use super::{Cache, KIB, Log, assert_empty, assert_sound, build, charge, create, kinds, limited, locals};
 
-/// Switched off above max, the limit holds again for whoever charges; what is held is held.
+/// Switched off above max, the limit holds again for a group that charges; what is held is held.
 #[test]
 fn off_while_usage_is_above_max() {
     for builder in kinds() {
@@ -147,7 +147,7 @@ fn limits_that_move_meanwhile() {
     }
 }
 
-/// When it ends, whoever can give gives.
+/// When it ends, whichever group can give gives.
 #[test]
 fn at_its_end_reclaim_is_asked() {
     for builder in kinds() {

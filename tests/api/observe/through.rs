@@ -54,7 +54,7 @@ fn in_every_form() {
     }
 }
 
-/// Above high nobody is delayed; it is counted.
+/// Above high no group is delayed; it is counted.
 #[test]
 fn above_high() {
     for builder in kinds() {

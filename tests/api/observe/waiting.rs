@@ -1,4 +1,4 @@
-//! Those who wait when it comes are let through; nobody waits while it lasts.
+//! Those who wait when it comes are let through; no thread waits while it lasts.
 
 use super::{KIB, WATCHDOG, admitted, assert_empty, blocked, build, charge, create, in_line, join, kinds, limited};
 

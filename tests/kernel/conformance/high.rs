@@ -24,7 +24,7 @@ fn assert_no_max_no_oom(group: &Group) {
 fn over_high_is_no_failure(builder: RuntimeBuilder) {
     let runtime = builder.delay_max(Duration::from_millis(20)).build().expect("a configuration");
     let group = create(&runtime.root(), "q", high(30 * MIB));
-    let held: Vec<_> = (0..31).map(|_| group.try_charge(MIB).expect("high refuses nobody")).collect();
+    let held: Vec<_> = (0..31).map(|_| group.try_charge(MIB).expect("high refuses no charge")).collect();
     assert_eq!(group.live(), 31 * MIB);
     assert!(group.events().get(Event::High) > 0);
     assert_no_max_no_oom(&group);
@@ -43,7 +43,7 @@ fn a_cache_stays_close_to_high(builder: RuntimeBuilder) {
     let group = create(&runtime.root(), "q", high(30 * MIB));
     let (cache, _registration) = Cache::of(&group, 0, &Log::default());
     for _ in 0..50 {
-        cache.add(MIB).expect("high refuses nobody");
+        cache.add(MIB).expect("high refuses no charge");
     }
     let live = group.live();
     assert!(live.abs_diff(30 * MIB) <= (live + 30 * MIB) / 100 * 5, "{live}");
@@ -75,7 +75,7 @@ fn one_big_charge_is_throttled_at_once(builder: RuntimeBuilder) {
     assert!(noticed > 0 && group.live() < 140 * MIB);
     drop((registration, cache));
     let started = Instant::now();
-    let held = group.try_charge(100 * MIB).expect("high refuses nobody");
+    let held = group.try_charge(100 * MIB).expect("high refuses no charge");
     assert!(started.elapsed() >= delay, "while the call is in progress: {:?}", started.elapsed());
     assert!(group.events().get(Event::High) > noticed);
     assert_no_max_no_oom(&group);
@@ -119,11 +119,11 @@ fn penalties(builder: &RuntimeBuilder) {
         let (runtime, group, _held) = over(builder.clone(), mib * MIB);
         let delay = group.high_delay(BATCH);
         assert_eq!(delay.as_millis(), u128::from(millis), "{mib} MiB");
-        // Below 10 ms nobody sleeps.
+        // Below 10 ms no group sleeps.
         let slept = if millis > 10 { delay } else { Duration::ZERO };
         drop(runtime);
         let (runtime, group, held) = over(builder.clone(), mib * MIB - BATCH);
-        let (charge, delay) = group.try_charge_undelayed(BATCH).expect("high refuses nobody");
+        let (charge, delay) = group.try_charge_undelayed(BATCH).expect("high refuses no charge");
         assert_eq!((charge.bytes(), group.usage(), delay), (BATCH, mib * MIB, slept), "{mib} MiB");
         assert_eq!(group.events_local().get(Event::High), u64::from(mib > 100), "{mib} MiB");
         assert_groups_sound(&runtime);
@@ -188,19 +188,19 @@ fn s044_of_all_ancestors_the_greatest() {
     drop((held, other));
 }
 
-/// 101 MiB: 6 ms, which nobody sleeps.
+/// 101 MiB: 6 ms, which no group sleeps.
 #[test]
 fn s044_below_ten_milliseconds_is_ignored() {
     for builder in [bare_groups(), adaptive_groups()] {
         let (_runtime, group, held) = over(builder, 101 * MIB - BATCH);
-        let (charge, delay) = group.try_charge_undelayed(BATCH).expect("high refuses nobody");
+        let (charge, delay) = group.try_charge_undelayed(BATCH).expect("high refuses no charge");
         assert_eq!((delay, group.high_delay(BATCH).as_millis()), (Duration::ZERO, 6));
         assert_eq!(group.events_local().get(Event::High), 1, "noticed all the same");
         drop((charge, held));
     }
 }
 
-/// The first charge takes a batch in advance; up to its end nobody looks at high.
+/// The first charge takes a batch in advance; up to its end no group looks at high.
 #[test]
 fn s046_a_hit_does_not_look() {
     let page = 4 * KIB;
@@ -212,7 +212,7 @@ fn s046_a_hit_does_not_look() {
     let mut held = Vec::new();
     for batch in 1..=3 {
         for _ in 0..64 {
-            held.push(group.try_charge(page).expect("high refuses nobody"));
+            held.push(group.try_charge(page).expect("high refuses no charge"));
             assert_eq!(group.events_local().get(Event::High), batch);
         }
     }
@@ -225,7 +225,7 @@ fn s046_a_hit_does_not_look() {
 fn s046_adaptive() {
     let runtime = adaptive_groups().delay_max(Duration::ZERO).build().expect("a configuration");
     let group = create(&runtime.root(), "q", high(MIB));
-    let held: Vec<_> = (0..1_000).map(|_| group.try_charge(4 * KIB).expect("high refuses nobody")).collect();
+    let held: Vec<_> = (0..1_000).map(|_| group.try_charge(4 * KIB).expect("high refuses no charge")).collect();
     let noticed = group.events_local().get(Event::High);
     assert!((1..=1_000).contains(&noticed), "{noticed}");
     assert_eq!(group.live(), 4_000 * KIB);

@@ -111,7 +111,7 @@ fn s076_adaptive() {
     }
 }
 
-/// Two threads each park the rest of a page, and the rests come to a page: in the kernel nobody gives that page back until
+/// Two threads each park the rest of a page, and the rests come to a page: in the kernel no group gives that page back until
 /// the owner is released. Here a rest is credit like any other: a drain takes both, and so does the group's end.
 #[test]
 fn s077_parked_remainders_are_found() {
@@ -256,7 +256,7 @@ fn s082_sock() {
     let group = create(&runtime.root(), "q", Limits::new());
     let beside = hold(&group, Stat::KERNEL, 0, 12_345);
     let base = group.usage();
-    // Where they lie is nobody's question: the item is of the group.
+    // Where they lie is no group's question: the item is of the group.
     let buffers: Vec<Kmem> = (1..=100)
         .map(|bytes| group.precharge(bytes).expect("no limits").account_as(Stat::SOCK, &unplaced(bytes)))
         .collect();

@@ -77,13 +77,13 @@ fn delete_30_that_two_threads_charged(builder: RuntimeBuilder) {
 
 twins! {
     delete_30_that_two_threads_charged:
-    /// Threads that are gone have left charges and credit behind; one `settle` after the last charge nobody is dying.
+    /// Threads that are gone have left charges and credit behind; one `settle` after the last charge no group is dying.
     s072_dying_groups_of_several_threads_go_with_their_charges(adaptive_groups().adaptive(false)),
     s072_dying_groups_of_several_threads_go_with_their_charges_adaptive(adaptive_groups()),
 }
 
 /// The kernel switches the controller off below a group; here a group goes offline: what is charged stays with the
-/// nearest ancestor that is online, as its own, and its path is nobody's.
+/// nearest ancestor that is online, as its own, and its path is no group's.
 #[test]
 fn s074_what_is_charged_stays_with_the_nearest_ancestor() {
     let runtime = runtime();

@@ -13,7 +13,7 @@ use super::{adaptive_groups, assert_groups_sound, bare_groups, create};
 use crate::support::processes::Process;
 use crate::support::reclaimers::{Cache, Log, MIB};
 
-/// Nobody is given up on because the machine is slow.
+/// No group is given up on because the machine is slow.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn build(builder: RuntimeBuilder) -> Runtime {
@@ -42,7 +42,7 @@ fn assert_cancelled(result: Result<(), ChargeError>, of: &Group) {
     }
 }
 
-/// 100M that nobody can reclaim; then 50M that can be.
+/// 100M that no group can reclaim; then 50M that can be.
 fn a_charger_above_max_is_killed(builder: RuntimeBuilder) {
     let runtime = build(builder);
     let group = create(&runtime.root(), "q", max(30 * MIB));
@@ -105,7 +105,7 @@ fn writing_max_below_pinned_memory(builder: RuntimeBuilder) {
     process.wait_until_dead();
     assert_eq!((process.kills(), local(process.group(), Event::OomKill)), (1, 1));
     assert_eq!(local(&group, Event::Oom), 1);
-    // Or when there is nobody left.
+    // Or when there is no group left.
     let pinned = group.try_charge(20 * MIB).expect("room");
     assert_eq!(group.set_max(Limit::Bytes(MIB)).expect("a number"), 19 * MIB);
     assert_eq!((group.live(), group.forced(), group.max()), (20 * MIB, 19 * MIB, MIB));
@@ -144,7 +144,7 @@ twins! {
     s056_adaptive(adaptive_groups()),
 }
 
-/// The parent has the limit, the child is one group to be killed: it dies as a whole, and nobody beside it.
+/// The parent has the limit, the child is one group to be killed: it dies as a whole, and no group beside it.
 fn the_whole_child_dies(builder: RuntimeBuilder) {
     let runtime = build(builder);
     let parent = create(&runtime.root(), "parent", max(50 * MIB));

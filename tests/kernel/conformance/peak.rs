@@ -51,7 +51,7 @@ fn windows_are_private(config: CounterConfig) {
     for window in [&first, &second, &third] {
         window.reset();
     }
-    assert!(a.peak() >= BURST, "the counter's own peak is nobody's to reset");
+    assert!(a.peak() >= BURST, "the counter's own peak is no group's to reset");
     drop(second);
     let fourth = a.peak_window();
     fourth.reset();

@@ -113,7 +113,7 @@ twins! {
     s027_adaptive_and_recursive(adaptive_groups(), Kind::Min)(adaptive_groups(), Kind::Low),
 }
 
-/// What each is protected by before anybody is reclaimed. The kernel leaves the figure of an empty group as it was;
+/// What each is protected by before any group is reclaimed. The kernel leaves the figure of an empty group as it was;
 /// nothing is kept here, and an empty group has nothing to protect.
 #[test]
 fn s028_shares_of_a_protection_that_is_too_small() {

@@ -1,4 +1,4 @@
-//! Statements 51 to 54: max and what is reclaimed for it, and what is reclaimed because somebody asks.
+//! Statements 51 to 54: max and what is reclaimed for it, and what is reclaimed because a group asks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -39,7 +39,7 @@ fn s093_an_ancestor_in_excess_makes_eligible() {
 }
 
 /// A (over) > B (below, the target) > C, D: what is above the target is none of it. The posted code climbs past the
-/// target and starts a soft pass in which nobody is eligible; here there is none.
+/// target and starts a soft pass in which no group is eligible; here there is none.
 fn excess_above_the_target(builder: RuntimeBuilder) {
     let runtime = builder.build().expect("a configuration");
     let log = Log::default();
@@ -122,9 +122,9 @@ fn s096_idle_groups_are_not_visited() {
     assert_groups_sound(&runtime);
 }
 
-/// Nobody is in excess: nobody is visited for it, and unprotected is asked in the same call; the same where those in
+/// No group is in excess: no group is visited for it, and every group is asked in the same call; the same where those in
 /// excess give nothing.
-fn nobody_in_excess(builder: RuntimeBuilder) {
+fn no_group_in_excess(builder: RuntimeBuilder) {
     let runtime = builder.build().expect("a configuration");
     let (root, log) = (runtime.root(), Log::default());
     let groups = [create(&root, "x", none()), create(&root, "y", soft(100 * MIB))];
@@ -132,7 +132,7 @@ fn nobody_in_excess(builder: RuntimeBuilder) {
     let report = root.reclaim(10 * MIB).expect("not inside a reclaimer");
     assert_eq!((report.freed, report.soft_visited), (10 * MIB, 0), "{report:?}");
     assert_eq!(log.in_pass(ReclaimPass::Unprotected).len(), log.take().len());
-    // One in excess that gives nothing: unprotected is asked in the same call.
+    // One in excess that gives nothing: every group is asked in the same call.
     let stubborn = create(&root, "stubborn", soft(0));
     let held = stubborn.try_charge(MIB).expect("unlimited");
     let _registered = [Cache::of(&stubborn, 0, &log), Cache::of(&create(&stubborn, "below", none()), 0, &log)];
@@ -145,7 +145,7 @@ fn nobody_in_excess(builder: RuntimeBuilder) {
 }
 
 #[test]
-fn s098_nobody_in_excess() {
-    nobody_in_excess(bare_groups());
-    nobody_in_excess(adaptive_groups());
+fn s098_no_group_in_excess() {
+    no_group_in_excess(bare_groups());
+    no_group_in_excess(adaptive_groups());
 }

@@ -24,7 +24,7 @@ fn add_units(group: &Group, units: u64) {
     (0..units).for_each(|_| group.stat_add(STAT, 1));
 }
 
-/// T: R{A{B, C}}. Whoever is flushed: a parent that is read after its child shows at least what the child showed, and
+/// T: R{A{B, C}}. A group that is flushed: a parent that is read after its child shows at least what the child showed, and
 /// after a flush of the parent exactly the children's sum and its own.
 ///
 /// In the kernel a flush of the child leaves its parent behind until the parent is flushed. Here it publishes the
@@ -163,7 +163,7 @@ fn s088_idle_groups_are_not_visited() {
         group.flush();
         runtime.counts().flush_visits - before
     };
-    assert_eq!(visits(&root), 0, "nobody has written anything");
+    assert_eq!(visits(&root), 0, "no group has written anything");
     let other = Other::spawn();
     let writers = [&chain[100], &chain[0], &wide[0], &wide[999]];
     for (updated, group) in (1..).zip(writers) {

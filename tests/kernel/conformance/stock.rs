@@ -92,7 +92,7 @@ twins! {
     s014_adaptive(adaptive(), false),
 }
 
-/// Each of four threads holds a quarter of the limit at most, so nobody may ever be refused, wherever the credit is.
+/// Each of four threads holds a quarter of the limit at most, so no group may ever be refused, wherever the credit is.
 fn threads_within_the_limit(config: CounterConfig, quarter: u64) {
     let r = PageCounter::root(config.budget(1 << 20));
     let a = r.child();
@@ -256,7 +256,7 @@ fn drain_is_complete(config: CounterConfig) {
 
 twins! {
     drain_is_complete:
-    /// When a drain returns, no credit is left below, on whatever thread; nobody had to cooperate.
+    /// When a drain returns, no credit is left below, on whatever thread; no group had to cooperate.
     s020_drain_is_complete_on_return(fixed()),
     s020_adaptive(adaptive()),
 }
@@ -340,7 +340,7 @@ fn charge_inside_the_hook(config: CounterConfig) {
     let r = PageCounter::root(config.on_pressure(move |pressure| {
         hook_calls.fetch_add(1, Ordering::Relaxed);
         assert_eq!(pressure.refused().level, pressure.level());
-        let counter = target.lock().expect("nobody panics with it").clone().expect("set before the first charge");
+        let counter = target.lock().expect("no thread panics with it").clone().expect("set before the first charge");
         counter.try_charge(1).expect("95 and 1 of 100");
         counter.uncharge(1);
         counter.drain();
@@ -350,14 +350,14 @@ fn charge_inside_the_hook(config: CounterConfig) {
     }));
     let a = r.child();
     a.set_max(100).expect("nothing is charged yet");
-    *cell.lock().expect("nobody panics with it") = Some(a.clone());
+    *cell.lock().expect("no thread panics with it") = Some(a.clone());
     a.try_charge(95).expect("95 of 100");
     a.try_charge(10).expect("the hook made room");
     assert_eq!((a.live(), r.live()), (85, 85));
     assert_eq!(refused.load(Ordering::Relaxed), 1, "refused inside the hook, without a deadlock");
     assert_eq!(calls.load(Ordering::Relaxed), 1, "pressure does not nest");
     assert_sound(&r);
-    *cell.lock().expect("nobody panics with it") = None;
+    *cell.lock().expect("no thread panics with it") = None;
 }
 
 twins! {

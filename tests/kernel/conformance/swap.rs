@@ -55,7 +55,7 @@ fn both_full_then_both_enough(builder: RuntimeBuilder) {
     }
     group.drain();
     windows.iter().for_each(memcg::PeakWindow::reset);
-    // Another of somebody else, opened, reset and closed meanwhile.
+    // Another of another group, opened, reset and closed meanwhile.
     let others = [group.peak_window(), swap_of.peak_window()];
     others.iter().for_each(memcg::PeakWindow::reset);
     drop(others);
@@ -104,7 +104,7 @@ twins! {
     s066_adaptive(adaptive_groups()),
 }
 
-/// The parent's swap is full: the child is refused there, keeps its memory, and nobody is killed for swap.
+/// The parent's swap is full: the child is refused there, keeps its memory, and no group is killed for swap.
 fn swap_is_hierarchical(builder: RuntimeBuilder) {
     let (runtime, swap) = build(builder);
     let parent = create(&runtime.root(), "parent", Limits::new());

@@ -28,7 +28,7 @@ fn hold(group: &Group, stat: Stat, bytes: u64) -> Kmem {
     group.precharge(bytes).expect("no max").account_as(stat, &Placement::on(NodeId::new(0), bytes))
 }
 
-/// Dentries that nobody uses: they stay when the process that looked for them has ended, until reclaim takes them, the
+/// Dentries that no group uses: they stay when the process that looked for them has ended, until reclaim takes them, the
 /// oldest first.
 struct Dcache {
     group: Group,
@@ -81,7 +81,7 @@ fn test_kmem_basic(cell: Cell) {
     Other::spawn().with(&dcache, |dcache| dcache.alloc(100_000));
     let before = stat(&group, Stat::SLAB);
     assert!(before >= MIB, "{before}");
-    // Nobody has to wait for RCU.
+    // No group has to wait for RCU.
     group.set_high(Limit::Bytes(MIB)).expect("a number");
     for after in [stat(&group, Stat::SLAB), group.usage(), group.live()] {
         assert!(after < before / 2, "{after} of {before}");
@@ -129,7 +129,7 @@ fn test_kmem_memcg_deletion(cell: Cell) {
 }
 
 /// `test_kmem_kernel_stacks` in `test_kmem.c`: a process starts 1,000 threads, and *kernel_stack* is no less than a page
-/// for each. As in the kernel, who starts a thread is charged for its stack; what the thread does is nobody's concern.
+/// for each. As in the kernel, who starts a thread is charged for its stack; what the thread does is no group's concern.
 fn test_kmem_kernel_stacks(cell: Cell) {
     let mut builder = cell.builder();
     let kernel_stack = builder.stat_per_node("kernel_stack", Unit::Bytes);
@@ -147,7 +147,7 @@ fn test_kmem_kernel_stacks(cell: Cell) {
 
 /// `test_kmem_dead_cgroups` in `test_kmem.c`: 30 groups come and go, each leaves 100 dentries, and none of them is dying
 /// afterwards. The kernel moves what they leave to their parent; here a group is dying until its owner does, or reclaim
-/// has taken it. Both are shown: nobody has to wait for either.
+/// has taken it. Both are shown: no group has to wait for either.
 fn test_kmem_dead_cgroups(cell: Cell) {
     for reparented in [true, false] {
         let runtime = cell.build();

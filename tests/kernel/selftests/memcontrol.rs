@@ -60,7 +60,7 @@ fn test_memcg_current_peak(cell: Cell) {
     for window in [&first, &second, &third] {
         window.reset();
     }
-    assert!(group.peak() >= 50 * MIB, "a window is nobody else's");
+    assert!(group.peak() >= 50 * MIB, "a window is no other group's");
     drop(second);
     let fourth = group.peak_window();
     fourth.reset();
@@ -83,7 +83,7 @@ fn test_memcg_high(cell: Cell) {
     let group = create(&runtime.root(), "memcg_test", Limits::new());
     assert_eq!(group.high(), u64::MAX);
     group.set_high(Limit::Bytes(30 * MIB)).expect("a number");
-    assert!(alloc_anon(&group, 31 * MIB), "high refuses nobody");
+    assert!(alloc_anon(&group, 31 * MIB), "high refuses no charge");
     assert!(!alloc_pagecache_50m_check(&group), "never 50M");
     drop(alloc_pagecache_max_30m(&group));
     assert!(count(&group, Event::High) > 0);
@@ -96,7 +96,7 @@ const BATCH: u64 = 64 * PAGE;
 
 /// `alloc_anon_mlock` in `test_memcontrol.c`: one call of a process populates 200M, and looks at each batch whether it has
 /// been killed meanwhile. The process says each time that it has been delayed. A charge that takes no more than credit is
-/// not delayed, and nobody is for 10 ms or less.
+/// not delayed, and no group is for 10 ms or less.
 fn alloc_anon_mlock(group: &Group, killed: &AtomicBool, delayed: Sender<()>) {
     let mut held = Vec::new();
     while held.len() as u64 * BATCH < 200 * MIB && !killed.load(Ordering::Relaxed) {
@@ -105,13 +105,13 @@ fn alloc_anon_mlock(group: &Group, killed: &AtomicBool, delayed: Sender<()>) {
         let delay = group.high_delay(BATCH);
         if count(group, Event::High) > noticed && delay > Duration::from_millis(10) {
             assert!(began.elapsed() >= delay, "within the call: {:?} of {delay:?}", began.elapsed());
-            // Nobody may be listening any more.
+            // No group may be listening any more.
             let _ = delayed.send(());
         }
     }
 }
 
-/// `test_memcg_high_sync` in `test_memcontrol.c`: one call populates 200M where high is 30M and max 140M. Whoever waits for
+/// `test_memcg_high_sync` in `test_memcontrol.c`: one call populates 200M where high is 30M and max 140M. A group that waits for
 /// an event finds *high* counted and *max* not, for the process is delayed within that call, not after it.
 fn test_memcg_high_sync(cell: Cell) {
     let runtime = cell.build();

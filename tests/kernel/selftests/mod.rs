@@ -5,9 +5,9 @@
 //!
 //! | cell | stock | what children do not claim of their parent's protection |
 //! |---|---|---|
-//! | `bare` | none (`batch(0)`) | protects nobody |
+//! | `bare` | none (`batch(0)`) | protects no group |
 //! | `bare_recursive` | none | protects who uses more (`memory_recursiveprot`) |
-//! | `stock` | as it is by default | protects nobody |
+//! | `stock` | as it is by default | protects no group |
 //! | `stock_recursive` | as it is by default | protects who uses more |
 //!
 //! A page of the kernel's is one charge of 4 KiB here; nothing of it is allocated. `memory.current` is
@@ -62,7 +62,7 @@ use crate::support::processes::Process;
 
 pub(crate) const PAGE: u64 = 4_096;
 
-/// Nobody is given up on because the machine is slow.
+/// No group is given up on because the machine is slow.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// How the groups of a test are configured.
@@ -82,7 +82,7 @@ impl Cell {
         if self.stock { builder } else { builder.batch(Bytes(0)) }
     }
 
-    /// As the kernel has it: where reclaim brings nothing, somebody is killed.
+    /// As the kernel has it: where reclaim brings nothing, a group is killed.
     pub(crate) fn build(self) -> Runtime {
         build(self.builder())
     }
@@ -120,7 +120,7 @@ pub(crate) fn assert_current(group: &Group, expected: u64, percent: u64) {
     }
 }
 
-/// One item as `memory.stat` shows it; nobody may change it meanwhile. A read that did not have to be exact is no
+/// One item as `memory.stat` shows it; no group may change it meanwhile. A read that did not have to be exact is no
 /// further off than it says.
 #[track_caller]
 pub(crate) fn stat(group: &Group, stat: Stat) -> u64 {

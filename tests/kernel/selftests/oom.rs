@@ -1,4 +1,4 @@
-//! Who is killed where reclaim brings nothing, with whom, and who counts it.
+//! A group that is killed where reclaim brings nothing, with whom, and who counts it.
 
 use memcg::{Event, Group, Limits};
 
@@ -33,7 +33,7 @@ fn test_memcg_oom_events(cell: Cell) {
     assert_sound(&runtime);
 }
 
-/// `test_memcg_oom_group_leaf_events` in `test_memcontrol.c`: all of the child are killed and nobody beside it. The
+/// `test_memcg_oom_group_leaf_events` in `test_memcontrol.c`: all of the child are killed and no group beside it. The
 /// parent counts it; with `memory_localevents`, which is `events_local` here, it does not.
 fn test_memcg_oom_group_leaf_events(cell: Cell) {
     let runtime = cell.build();
@@ -69,7 +69,7 @@ fn test_memcg_oom_group_parent_events(cell: Cell) {
 
 /// `test_memcg_oom_group_score_events` in `test_memcontrol.c`: all are killed but who has an `oom_score_adj` of -1000,
 /// which is exempt here. The kernel counts 3 kills of two processes: `oom_kill_process` in `mm/oom_kill.c` kills the
-/// victim, then everybody in its group, the victim again. Here each is told once.
+/// victim, then every group in its group, the victim again. Here each is told once.
 fn test_memcg_oom_group_score_events(cell: Cell) {
     let runtime = cell.build();
     let group = create(&runtime.root(), "memcg_test_0", max(50 * MIB));

@@ -1,4 +1,4 @@
-//! `test_memcg_reclaim`: memory that is given back because somebody asks.
+//! `test_memcg_reclaim`: memory that is given back because a group asks.
 
 use memcg::{Group, Limits, Stat};
 

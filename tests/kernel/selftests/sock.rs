@@ -31,7 +31,7 @@ impl Socket {
     }
 
     /// Waits for room; false once the other end has closed (ECONNRESET). The page is charged when there is room for it,
-    /// so nobody charges while the buffers are full.
+    /// so no group charges while the buffers are full.
     fn write(&self) -> bool {
         let blocked = |buffers: &mut Buffers| buffers.pages.len() == ROOM && !buffers.closed;
         let room = self.changed.wait_while(lock(&self.buffers), blocked).unwrap_or_else(PoisonError::into_inner);

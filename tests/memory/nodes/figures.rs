@@ -156,7 +156,7 @@ fn the_flusher_comes_by_the_nodes() {
             assert_eq!(now.to_string(), "N0=5 N1=0 N2=7");
             break;
         }
-        assert!(begin.elapsed().as_secs() < 120, "nobody unlists the cells of nodes");
+        assert!(begin.elapsed().as_secs() < 120, "no thread unlists the cells of nodes");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     runtime.stop_flusher();

@@ -30,7 +30,7 @@ impl Table {
 
     /// Calls, and the pages asked for, since the last time.
     fn asked(&self) -> (usize, Vec<usize>) {
-        let asked = std::mem::take(&mut *self.asked.lock().expect("nobody panics"));
+        let asked = std::mem::take(&mut *self.asked.lock().expect("no thread panics"));
         (self.calls.swap(0, Ordering::Relaxed), asked)
     }
 }
@@ -47,7 +47,7 @@ impl NodeOf for Table {
             *found = self.pages.get(page).copied().unwrap_or(PageNode::Untouched);
         }
         self.calls.fetch_add(1, Ordering::Relaxed);
-        self.asked.lock().expect("nobody panics").extend(pages);
+        self.asked.lock().expect("no thread panics").extend(pages);
     }
 }
 
@@ -124,7 +124,7 @@ fn pages_are_as_large_as_they_are() {
     let table = Table::new(huge, [(3, lies_on(0)), (4, lies_on(2))]);
     let placement = of(4 * huge - 4_096..4 * huge + 1, &table);
     assert_eq!((figures(&placement), table.asked()), ([4_096, 0, 1, 0], (1, vec![3 * huge, 4 * huge])));
-    // Whatever somebody's page size is, it takes no time without end.
+    // Whatever a thread's page size is, it takes no time without end.
     for page_size in [0, 1, 3, usize::MAX] {
         struct Odd(usize);
         impl NodeOf for Odd {
@@ -147,7 +147,7 @@ fn ranges_at_the_end_of_the_world() {
     let last = usize::MAX / PAGE * PAGE;
     assert_eq!(of(last - 1..usize::MAX, &table).unplaced(), PAGE as u64);
     assert_eq!(of(usize::MAX - 1..usize::MAX, &table).unplaced(), 1);
-    #[expect(clippy::reversed_empty_ranges, reason = "what somebody may pass in")]
+    #[expect(clippy::reversed_empty_ranges, reason = "what a thread may pass in")]
     let backwards = 5 * PAGE..3 * PAGE;
     assert_eq!(of(backwards, &table), Placement::new());
     assert_eq!(of(0..1, &table).bytes(), 1);
@@ -208,7 +208,7 @@ fn one_node_looks_at_no_page() {
     assert_eq!(placement, placed(&[(0, usize::MAX as u64)]));
 }
 
-/// Whoever says that there is one node is asked for no page, however he is handed on.
+/// A thread that says that there is one node is asked for no page, however he is handed on.
 #[test]
 fn who_knows_one_node_is_not_asked() {
     struct Only(Table);

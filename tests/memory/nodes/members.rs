@@ -53,7 +53,7 @@ fn where_it_may_not_go() {
     assert!(member.group().precharge(1).is_err());
     mover.move_to(&root).expect("online");
     drop(hold(member.group(), &placed(&[(0, 1)])));
-    // Nobody is there any more.
+    // No thread is there any more.
     drop(member);
     mover.move_to(&root).expect("online");
     assert!(format!("{mover:?}").contains("Mover"));

@@ -4,13 +4,12 @@
 //! * `gather`: where the bytes of a range lie; `precharge`: admission; `account`: what becomes of it;
 //! * `moving`: migration, and a part that goes; `transfer`: another group's;
 //! * `figures`: what is read, by whom, how exactly; `items`: which items; `updates`: how much is written for it;
-//! * `offline`: groups that go meanwhile; `burial`: what the dead leave, and who comes into their objects;
+//! * `offline`: groups that go meanwhile; `released`: what released groups leave, and who comes into their objects;
 //! * `tiers`: counters of some nodes; `reclaim`: what gives way; `members`: threads that others move;
 //! * `seed`: two nodes with processors, six without; `model`: any operations on any machine, against a naive twin;
 //! * `threads`: many threads at once.
 
 mod account;
-mod burial;
 mod figures;
 mod gather;
 mod items;
@@ -20,6 +19,7 @@ mod moving;
 mod offline;
 mod precharge;
 mod reclaim;
+mod released;
 mod seed;
 mod threads;
 mod tiers;

@@ -143,7 +143,7 @@ fn two_become_one() {
     }
 }
 
-/// Who holds it, and where it is freed, is nobody's business.
+/// A thread that holds it, and where it is freed, is no thread's business.
 #[test]
 fn it_moves_on_any_thread() {
     for builder in super::kinds(4) {

@@ -118,7 +118,7 @@ fn a_reclaimer_may_move_what_it_has() {
 
 /// A tier is no memory that could be reclaimed: it refuses at once.
 #[test]
-fn a_full_tier_asks_nobody() {
+fn a_full_tier_asks_no_thread() {
     let mut builder = crate::support::trees::bare().nodes(2);
     let toptier = builder.tier("toptier", [node(0)]);
     let runtime = build(builder);

@@ -169,7 +169,7 @@ impl World {
         }
     }
 
-    /// Nobody runs: everything is what the guards say.
+    /// No thread runs: everything is what the guards say.
     fn check(&self, lanes: &[MutexGuard<'_, Vec<Kmem>>]) {
         let inboxes: Vec<_> = self.inboxes.iter().map(lock).collect();
         let held: Vec<&Kmem> = lanes.iter().chain(&inboxes).flat_map(|lane| lane.iter()).collect();
@@ -264,8 +264,8 @@ fn epoch(seed: u64, ops: u64) {
     assert_eq!((tier.live(), tier.forced()), (0, 0));
 }
 
-/// A reader beside writers: what it reads exactly is never less than what everybody had accounted before and still has,
-/// and never more than what anybody had begun to account.
+/// A reader beside writers: what it reads exactly is never less than what every thread had accounted before and still has,
+/// and never more than what any thread had begun to account.
 #[test]
 fn a_reader_beside_writers() {
     const ROUNDS: u64 = if cfg!(debug_assertions) { 4_000 } else { 40_000 };

@@ -151,7 +151,7 @@ fn asked_before_it_moves() {
         }
         assert_eq!(to(&mut kmem, 2, 0, 70).expect("room"), 70);
         assert!(is_refused_by_tier(to(&mut kmem, 2, 1, 31), &root));
-        // Within the tier, out of it and beside it nobody is asked.
+        // Within the tier, out of it and beside it no thread is asked.
         assert_eq!(to(&mut kmem, 0, 1, 70).expect("the same tier"), 70);
         assert_eq!(to(&mut kmem, 2, 3, 30).expect("no tier"), 30);
         assert_eq!((on_tier(&root, toptier), kmem.bytes()), (70, 300));
@@ -161,8 +161,8 @@ fn asked_before_it_moves() {
         assert_eq!(to(&mut kmem, 0, 1, 1_000).expect("nothing"), 0);
         assert_eq!(to(&mut kmem, 1, 0, u64::MAX).expect("all"), 20);
         // To no node, and to one that is not there.
-        assert_eq!(kmem.try_migrate(Some(node(0)), None, 5).expect("nobody to ask"), 5);
-        assert_eq!(kmem.try_migrate(Some(node(2)), Some(node(17)), 5).expect("nobody to ask"), 5);
+        assert_eq!(kmem.try_migrate(Some(node(0)), None, 5).expect("no thread to ask"), 5);
+        assert_eq!(kmem.try_migrate(Some(node(2)), Some(node(17)), 5).expect("no thread to ask"), 5);
         assert_eq!((kmem.bytes(), forced(&root, toptier)), (300, 0));
         assert_sums(&runtime);
         drop((kmem, group));
@@ -170,7 +170,7 @@ fn asked_before_it_moves() {
     }
 }
 
-/// What nobody has touched may come to lie on the tier: where that was admitted it stays so.
+/// What no thread has touched may come to lie on the tier: where that was admitted it stays so.
 #[test]
 fn untouched_bytes_stay_admitted() {
     for builder in kinds() {

@@ -38,7 +38,7 @@ fn mapped_cached_unmapped_and_mapped_elsewhere() {
     for _ in 0..3 {
         assert_eq!(ask(&cache, &pages()), [on(0); PAGES]);
     }
-    assert_eq!(table.pages(), PAGES as u64, "nobody was asked again");
+    assert_eq!(table.pages(), PAGES as u64, "no thread was asked again");
 
     table.remove(page(4)..page(8));
     cache.invalidate(page(4)..page(8));
@@ -67,7 +67,7 @@ fn what_has_no_node_is_asked_for_again() {
         assert_eq!(ask(&cache, &three), expected);
         assert_eq!((table.calls(), cache.known()), (calls, 0));
     }
-    // Touched: nobody says so, and it is found.
+    // Touched: no thread says so, and it is found.
     table.set(page(0)..page(3), NodeId::new(6));
     assert_eq!(ask(&cache, &three), [on(6); 3]);
     assert_eq!(cache.known(), 3);
@@ -116,7 +116,7 @@ fn huge_pages_have_a_word_each() {
 }
 
 #[test]
-fn ranges_that_nobody_can_remember() {
+fn ranges_that_no_thread_can_remember() {
     let everywhere = NodeTable::new(PAGE);
     everywhere.set(0..usize::MAX, NodeId::new(3));
     let whole = NodeCache::new(0..usize::MAX, &everywhere);
@@ -258,7 +258,7 @@ fn what_was_read_before_an_invalidation_is_not_remembered() {
 }
 
 #[test]
-fn nobody_else_fills_what_is_being_asked_for() {
+fn no_other_thread_fills_what_is_being_asked_for() {
     let (found, known) = overtaken(|table, cache| {
         for node in [5, 6] {
             table.set(page(0)..page(2), NodeId::new(node));
@@ -271,7 +271,7 @@ fn nobody_else_fills_what_is_being_asked_for() {
     assert_eq!((found, known), (vec![on(6), on(6), on(0), on(0)], 2));
 }
 
-/// Where every page lies: one number, which somebody changes.
+/// Where every page lies: one number, which a thread changes.
 struct World(AtomicU16);
 
 impl NodeOf for World {
@@ -295,7 +295,7 @@ fn look_ups_beside_invalidations() {
         for _ in 0..3 {
             scope.spawn(|| {
                 while moved.load(Ordering::Relaxed) < MOVES {
-                    // Whoever knows that the pages have moved finds no older place.
+                    // A thread that knows that the pages have moved finds no older place.
                     let at_least = moved.load(Ordering::Acquire);
                     for found in ask(&cache, &pages()) {
                         assert!(found.node().is_some_and(|node| node.get() >= at_least), "{found:?} after {at_least}");

@@ -44,7 +44,7 @@ impl Sysfs {
         self
     }
 
-    /// With a folder in the place of a file: what nobody can read, root included.
+    /// With a folder in the place of a file: what no thread can read, root included.
     pub(crate) fn with_folder(self, path: &str) -> Self {
         let sysfs = self.without(path);
         fs::create_dir(sysfs.0.join(path)).expect("a folder");

@@ -254,7 +254,7 @@ fn tiers_are_asked_where_the_page_was_asked_for() {
     assert_eq!(tier(), 2 * object, "they are there: by force");
     drop((first, second));
     assert_eq!((tier(), root.live()), (0, 0));
-    // Nobody knows where: what was promised of the tier goes back with them, at the latest.
+    // No group knows where: what was promised of the tier goes back with them, at the latest.
     nodes.forget();
     nodes.set_next(PageNode::Untouched);
     let slab = KmemSlab::new_in(&root);

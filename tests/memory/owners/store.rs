@@ -103,7 +103,7 @@ fn what_is_read_stays_until_it_was_read() {
         }
         store.compact();
         let others: Vec<_> = (0..100).map(|seed| store.insert(&root, &bytes(seed, 250)).unwrap()).collect();
-        assert_eq!(store.get(keys[77], |_| ()), None, "it is gone for everybody else");
+        assert_eq!(store.get(keys[77], |_| ()), None, "it is gone for every other group");
         for key in others {
             store.remove(key);
         }

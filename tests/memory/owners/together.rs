@@ -9,7 +9,7 @@ use super::nodes::{Next, Nodes, assert_clean, node, page, runtime};
 /// Of one group: objects of the slab, of the store, and a vector.
 type Held = (Vec<KmemBox<usize>>, Vec<StoreKey>, KmemVec<u8>);
 
-/// Offline comes between any two steps of whoever allocates: between admission and account as well.
+/// Offline comes between any two steps of a group that allocates: between admission and account as well.
 #[test]
 fn a_group_goes_offline_while_it_allocates() {
     let nodes = Nodes::new(Next::Interleaved(3));
@@ -69,14 +69,14 @@ fn a_group_goes_offline_while_it_allocates() {
         drop((objects, vec));
         keys.into_iter().for_each(|key| assert!(store.remove(key)));
     }
-    // Those of whom nobody has the keys.
+    // Those of whom no group has the keys.
     drop((slab, store));
     for stat in [Stat::SLAB, Stat::KERNEL] {
         assert_clean(&root, stat);
     }
 }
 
-/// Nobody but the system is asked: what it says is accounted, and what it does not say is on no node.
+/// The system alone is asked: what it says is accounted, and what it does not say is on no node.
 #[test]
 fn real_pages_lie_somewhere() {
     let runtime = Runtime::builder().nodes(64).build().unwrap();

@@ -129,7 +129,7 @@ fn moved_pages_take_their_account_along() {
     nodes.shift(0, 1);
     vec.relocate();
     assert_eq!(on(&root, STAT), [0, bytes(10), 0]);
-    // Nobody says that they have been moved: what goes back is what is accounted.
+    // No group says that they have been moved: what goes back is what is accounted.
     nodes.shift(1, 2);
     drop(vec);
     assert_clean(&root, STAT);
@@ -148,7 +148,7 @@ fn what_is_shrunk_goes_back_to_the_byte() {
     vec.shrink_to_fit();
     assert_eq!((vec.capacity(), root.live()), (6 * page(), (6 * page()) as u64));
     assert_eq!(on(&root, STAT), by_node(&lies(&vec, &nodes), 2));
-    // Moved meanwhile, and nobody has said so.
+    // Moved meanwhile, and no group has said so.
     nodes.shift(0, 1);
     vec.truncate(page());
     vec.shrink_to_fit();
@@ -164,7 +164,7 @@ fn what_is_shrunk_goes_back_to_the_byte() {
 }
 
 #[test]
-fn pages_that_nobody_touched_go_back_unseen() {
+fn pages_that_no_group_touched_go_back_unseen() {
     let nodes = Nodes::new(Next::Interleaved(2));
     let runtime = runtime(2, &nodes);
     let mut vec = KmemVec::with_capacity_in(1_000 * page(), &runtime.root()).unwrap();
@@ -182,7 +182,7 @@ fn who_is_refused_has_what_he_had() {
     for number in 0..most {
         vec.push(number.to_string()).unwrap();
     }
-    // Doubled it would not have fit: nobody was asked for that.
+    // Doubled it would not have fit: no group was asked for that.
     assert_eq!((group.refused(), vec.capacity()), (0, most));
     let refused = vec.push("one more".to_owned()).unwrap_err();
     assert!(matches!(refused.error(), KmemError::Charge(_)));
@@ -195,7 +195,7 @@ fn who_is_refused_has_what_he_had() {
 }
 
 #[test]
-fn what_the_system_refuses_is_charged_to_nobody() {
+fn what_the_system_refuses_is_charged_to_no_group() {
     let runtime = Runtime::builder().build().unwrap();
     let root = runtime.root();
     let error = KmemVec::<u64>::with_capacity_in(1 << 58, &root).unwrap_err();

@@ -37,7 +37,7 @@ fn undelayed_does_not_wait_for_a_victim() {
     }
 }
 
-/// Whoever gives all on the spot is no reason to be refused.
+/// A group that gives all on the spot is no reason to be refused.
 #[test]
 fn undelayed_has_what_a_victim_gives_at_once() {
     for builder in kinds() {
@@ -48,7 +48,7 @@ fn undelayed_has_what_a_victim_gives_at_once() {
         let hook = victims.obedient(&victim, 100 * KIB);
         let (held, _) = group.try_charge_undelayed(10 * KIB).expect("the victim has given its memory back");
         assert_eq!((victims.paths(), domain.live()), (vec!["/domain/victim".to_string()], 10 * KIB));
-        // Nobody is left to be asked: an ordinary refusal.
+        // No group is left to be asked: an ordinary refusal.
         assert!(matches!(group.try_charge_undelayed(91 * KIB), Err(ChargeError::Limit(_))));
         drop((held, hook, victim, group, domain));
         assert_empty(&runtime);

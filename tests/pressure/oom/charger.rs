@@ -1,4 +1,4 @@
-//! The charge for which somebody is chosen, and the charges that wait.
+//! The charge for which a group is chosen, and the charges that wait.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn one_that_is_the_victim_itself() {
         let held = [charge(&below, 80 * KIB), charge(&small, 20 * KIB)];
         let victims = Victims::default();
         let hooks = [&group, &small].map(|group| victims.stubborn(group));
-        // At once: nobody waits for himself.
+        // At once: no thread waits for himself.
         assert_cancelled(below.try_charge(KIB).expect_err("it is the victim"), &below, KIB);
         assert_eq!((victims.paths(), domain.live()), (vec!["/domain/q".to_string()], 100 * KIB));
         assert_eq!((local(&domain, Event::Oom), local(&group, Event::OomKill)), (1, 1));
@@ -99,9 +99,9 @@ fn in_every_form() {
     }
 }
 
-/// Nobody left: the charge is refused, or waits on as it would have without.
+/// No group left: the charge is refused, or waits on as it would have without.
 #[test]
-fn when_nobody_is_left() {
+fn when_no_group_is_left() {
     for builder in kinds() {
         let runtime = build(builder.oom_time(HASTY));
         let domain = limited(&runtime.root(), "domain", 100 * KIB);
@@ -110,7 +110,7 @@ fn when_nobody_is_left() {
         let victims = Victims::default();
         let hook = victims.stubborn(&group);
         assert!(matches!(domain.try_charge(KIB), Err(ChargeError::Limit(_))));
-        let error = domain.charge_timeout(KIB, Duration::from_millis(50)).expect_err("nobody gives anything");
+        let error = domain.charge_timeout(KIB, Duration::from_millis(50)).expect_err("no group gives anything");
         assert!(matches!(error, ChargeError::TimedOut { .. } | ChargeError::Limit(_)), "{error}");
         assert_eq!(victims.paths(), ["/domain/q"; 2]);
         drop((hook, held, error, group, domain));
@@ -118,7 +118,7 @@ fn when_nobody_is_left() {
     }
 }
 
-/// A reclaimer's charges choose nobody.
+/// A reclaimer's charges choose no group.
 #[test]
 fn not_from_inside_a_reclaimer() {
     for builder in kinds() {
@@ -156,7 +156,7 @@ fn a_time_limit_is_one() {
         let hooks = groups.each_ref().map(|group| victims.stubborn(group));
         let started = std::time::Instant::now();
         let time = Duration::from_millis(20);
-        let error = domain.charge_timeout(KIB, time).expect_err("nobody gives anything");
+        let error = domain.charge_timeout(KIB, time).expect_err("no group gives anything");
         let took = started.elapsed();
         assert!(matches!(error, ChargeError::TimedOut { waited, .. } if waited >= time), "{error}");
         assert!(took < super::PATIENT / 2, "{took:?}, and a victim may take {:?}", super::PATIENT);

@@ -1,4 +1,4 @@
-//! Who is chosen: whoever is furthest above his share, and has a hook.
+//! A group that is chosen: a group that is furthest above his share, and has a hook.
 
 use memcg::{ChargeError, Event, Group, Limit, Limits};
 
@@ -32,7 +32,7 @@ fn assert_order(candidates: &[Candidate], order: &[&str]) {
             made.push((charge(&group, bytes * KIB), victims.stubborn(&group)));
         }
         let rest = domain.charge(100 * KIB - domain.live());
-        let error = domain.try_charge(KIB).expect_err("nobody gives anything");
+        let error = domain.try_charge(KIB).expect_err("no group gives anything");
         assert!(matches!(error, ChargeError::Limit(_)), "{error}");
         let paths: Vec<String> = order.iter().map(|name| format!("/domain/{name}")).collect();
         assert_eq!(victims.paths(), paths, "each once, the largest overrun first");
@@ -130,7 +130,7 @@ fn it_is_told_why() {
     }
 }
 
-/// Who is not below the level that refused is none of it, however large.
+/// A group that is not below the level that refused is none of it, however large.
 #[test]
 fn within_the_domain() {
     for builder in kinds() {

@@ -1,4 +1,4 @@
-//! Which level counts what when somebody is stopped.
+//! Which level counts what when a group is stopped.
 
 use memcg::{Event, Group};
 

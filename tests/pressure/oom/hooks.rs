@@ -24,7 +24,7 @@ fn one_that_does_nothing() {
         let victims = Victims::default();
         let hooks = groups.each_ref().map(|group| victims.stubborn(group));
         let started = Instant::now();
-        let error = domain.try_charge(KIB).expect_err("nobody gives anything");
+        let error = domain.try_charge(KIB).expect_err("no group gives anything");
         assert!(matches!(&error, ChargeError::Limit(refusal) if refusal.group() == &domain), "{error}");
         assert!(started.elapsed() >= 2 * time, "each had its time: {:?}", started.elapsed());
         assert_eq!(victims.paths(), ["/domain/b", "/domain/a"]);
@@ -114,7 +114,7 @@ fn dropped_it_is_gone() {
         drop(hook);
         assert!(matches!(domain.try_charge(KIB), Err(ChargeError::Limit(_))));
         assert!(victims.take().is_empty());
-        assert_eq!(all(&domain, Event::OomKill), 0, "nobody is there to be stopped");
+        assert_eq!(all(&domain, Event::OomKill), 0, "no group is there to be stopped");
         drop((held, group, domain));
         assert_empty(&runtime);
     }
@@ -205,7 +205,7 @@ fn it_may_do_anything() {
             let (domain, group) = (domain.clone(), group.clone());
             victims.hook(&group.clone(), move || {
                 assert_eq!((domain.live(), group.live()), (100 * KIB, 100 * KIB));
-                // What does not fit is refused, and chooses nobody: not from in here.
+                // What does not fit is refused, and chooses no group: not from in here.
                 assert!(domain.try_charge(KIB).is_err());
                 drop(domain.charge(KIB));
                 let new = domain.create("new", Limits::new()).expect("a free name");
@@ -235,7 +235,7 @@ fn memory_that_comes_later_is_waited_for() {
         let (stop, stopped) = std::sync::mpsc::channel();
         let held = charge(&group, 100 * KIB);
         let worker = std::thread::spawn(move || {
-            stopped.recv().expect("somebody stops it");
+            stopped.recv().expect("a group stops it");
             std::thread::sleep(Duration::from_millis(30));
             drop(held);
         });
@@ -249,7 +249,7 @@ fn memory_that_comes_later_is_waited_for() {
     }
 }
 
-/// A group that goes offline is not chosen any more, and what it holds is waited for by nobody.
+/// A group that goes offline is not chosen any more, and what it holds is waited for by no group.
 #[test]
 fn one_that_is_offline() {
     for builder in kinds() {

@@ -31,9 +31,9 @@ fn one_victim_after_the_other_until_it_fits() {
     }
 }
 
-/// What is left when nobody is left.
+/// What is left when no group is left.
 #[test]
-fn what_nobody_gives_is_told() {
+fn what_no_group_gives_is_told() {
     for builder in kinds() {
         let runtime = build(builder.oom_time(HASTY));
         let domain = create(&runtime.root(), "domain");
@@ -68,7 +68,7 @@ fn reclaim_comes_first() {
 
 /// Without a policy that chooses, as ever: reported, and no event.
 #[test]
-fn refuse_stops_nobody() {
+fn refuse_stops_no_group() {
     for builder in kinds() {
         let runtime = build(builder);
         let domain = create(&runtime.root(), "domain");
@@ -84,7 +84,7 @@ fn refuse_stops_nobody() {
     }
 }
 
-/// Stored, and nobody is asked for anything.
+/// Stored, and no group is asked for anything.
 #[test]
 fn now_is_now() {
     for builder in kinds() {
@@ -98,7 +98,7 @@ fn now_is_now() {
         assert_eq!((domain.live(), domain.max(), domain.forced()), (100 * KIB, 50 * KIB, 50 * KIB));
         assert!(victims.take().is_empty() && log.is_empty());
         assert_eq!(Event::ALL.map(|event| all(&domain, event)), [0; Event::ALL.len()]);
-        // It holds for whoever charges from now on.
+        // It holds for a group that charges from now on.
         drop(charge(&domain, KIB));
         assert!(cache.bytes() <= 9 * KIB, "{}", cache.bytes());
         assert_eq!(domain.set_max_now(Limit::Max).expect("no number"), 0);

@@ -59,7 +59,7 @@ pub(crate) fn all(group: &Group, event: Event) -> u64 {
     group.events().get(event)
 }
 
-/// A cancel that was told to somebody.
+/// A cancel that was told to a group.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Told {
     pub(crate) group: String,
@@ -68,7 +68,7 @@ pub(crate) struct Told {
     pub(crate) overrun: u64,
 }
 
-/// Who was told to stop, in order.
+/// A group that was told to stop, in order.
 #[derive(Clone, Default)]
 pub(crate) struct Victims(Arc<Mutex<Vec<Told>>>);
 

@@ -4,7 +4,7 @@ use memcg::{ChargeError, Event, Group, OomPolicy};
 
 use super::{KIB, Victims, all, assert_empty, bare, charge, create, kinds, limited};
 
-/// Refused, and nobody was asked to stop.
+/// Refused, and no group was asked to stop.
 #[track_caller]
 fn assert_refuses(group: &Group, level: &Group, victims: &Victims) {
     let error = group.try_charge(10 * KIB).expect_err("full");
@@ -90,7 +90,7 @@ fn of_the_group_that_refused() {
     }
 }
 
-/// What can be reclaimed is reclaimed: nobody dies for it.
+/// What can be reclaimed is reclaimed: no group dies for it.
 #[test]
 fn reclaim_comes_first() {
     for builder in kinds() {
@@ -108,7 +108,7 @@ fn reclaim_comes_first() {
     }
 }
 
-/// Nobody is stopped for what would not fit even then.
+/// No group is stopped for what would not fit even then.
 #[test]
 fn not_for_what_can_never_fit() {
     for builder in kinds() {
@@ -126,7 +126,7 @@ fn not_for_what_can_never_fit() {
     }
 }
 
-/// Force needs nobody's memory.
+/// Force needs no group's memory.
 #[test]
 fn not_for_force() {
     for builder in kinds() {
@@ -141,7 +141,7 @@ fn not_for_force() {
     }
 }
 
-/// A further counter is no memory: nobody's memory helps.
+/// A further counter is no memory: no group's memory helps.
 #[test]
 fn not_for_further_counters() {
     let mut builder = bare();
@@ -161,7 +161,7 @@ fn not_for_further_counters() {
     assert_empty(&runtime);
 }
 
-/// A charge that is made anyhow costs nobody his life: reclaim is asked, and then it is forced.
+/// A charge that is made anyhow ends no group: reclaim is asked, and then it is forced.
 #[test]
 fn not_for_an_overcharge() {
     for builder in kinds() {

@@ -14,7 +14,7 @@ fn root_of(max: u64) -> Runtime {
     build(bare().max(Limit::Bytes(max)))
 }
 
-/// A subtree goes as one, but for who is exempt: what does not fit there waits for the victim as anybody else.
+/// A subtree goes as one, but for who is exempt: what does not fit there waits for the victim as any other group.
 #[test]
 fn who_is_exempt_is_not_told_that_he_was_cancelled() {
     let runtime = root_of(100);
@@ -31,14 +31,14 @@ fn who_is_exempt_is_not_told_that_he_was_cancelled() {
     assert_eq!((hog.live(), charge.bytes()), (0, 50));
 }
 
-/// Who waits in the victim is sent away before its hooks run: a hook may join him.
+/// A group that waits in the victim is sent away before its hooks run: a hook may join him.
 #[test]
 fn a_hook_may_wait_for_who_waits_in_its_group() {
     let runtime = root_of(100);
     let root = runtime.root();
     let [hog, other] = ["hog", "other"].map(|name| create(&root, name));
     let held = hog.try_charge(90).expect("room");
-    // Nobody chooses as long as it goes into line.
+    // No group chooses as long as it goes into line.
     root.set_oom_policy(OomPolicy::Refuse);
     let waits = std::thread::spawn({
         let hog = hog.clone();

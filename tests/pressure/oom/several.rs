@@ -81,7 +81,7 @@ fn many_rounds() {
                 scope.spawn(move || {
                     let charger = create(domain, &format!("charger {number}"));
                     for _ in 0..100 {
-                        drop(charger.charge_timeout(2 * MIB, WATCHDOG).expect("room, or somebody to stop"));
+                        drop(charger.charge_timeout(2 * MIB, WATCHDOG).expect("room, or a group to stop"));
                     }
                 });
             }
@@ -102,7 +102,7 @@ fn many_rounds() {
     }
 }
 
-/// Deaths that nobody waits for: hooks that give up everything at once, on the thread that charges.
+/// Releases that no thread waits for: hooks that give up everything at once, on the thread that charges.
 #[test]
 fn hooks_that_free_at_once() {
     for builder in kinds() {
@@ -118,7 +118,7 @@ fn hooks_that_free_at_once() {
                     let (domain, start) = (&domain, &start);
                     scope.spawn(move || {
                         start.wait();
-                        drop(domain.charge_timeout(60 * KIB, WATCHDOG).expect("somebody to stop"));
+                        drop(domain.charge_timeout(60 * KIB, WATCHDOG).expect("a group to stop"));
                     });
                 }
             });

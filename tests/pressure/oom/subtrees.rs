@@ -136,9 +136,9 @@ fn exempt_is_never_chosen() {
     }
 }
 
-/// With nobody else there the charge is refused.
+/// With no other group there the charge is refused.
 #[test]
-fn all_exempt_is_nobody() {
+fn all_exempt_is_no_group() {
     for builder in kinds() {
         let runtime = build(builder);
         let domain = limited(&runtime.root(), "domain", 100 * KIB);

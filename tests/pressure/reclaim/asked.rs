@@ -1,4 +1,4 @@
-//! `Group::reclaim`: proactive, reported, and no sign of pressure to anybody.
+//! `Group::reclaim`: proactive, reported, and no sign of pressure to any group.
 
 use memcg::{Event, Limit, Limits, ReclaimCause};
 
@@ -68,7 +68,7 @@ fn all_of_it() {
     }
 }
 
-/// Of a group that is offline there is nobody left to ask.
+/// Of a group that is offline there is no group left to ask.
 #[test]
 fn of_a_group_that_is_offline() {
     let runtime = build(bare());

@@ -80,7 +80,7 @@ fn a_target_without_children() {
     }
 }
 
-/// The excess of the target itself makes all below it eligible, that of a group above it nobody.
+/// The excess of the target itself makes all below it eligible, that of a group above it no group.
 #[test]
 fn excess_counts_up_to_the_target() {
     for builder in kinds() {

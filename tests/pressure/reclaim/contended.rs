@@ -29,7 +29,7 @@ fn at_once(work: impl Fn(usize) + Sync) {
 
 /// Each thread finds the same bytes above min; together they may not take them twice.
 #[test]
-fn min_is_kept_whoever_asks() {
+fn min_is_kept_a_group_that_asks() {
     let (usage, min) = (1_000 * KIB, 900 * KIB);
     for _ in 0..20 {
         let runtime = build(bare().max(Limit::Bytes(usage)));
@@ -72,7 +72,7 @@ fn tries(group: &Group, entries: u64) -> Arc<Tries> {
     Arc::new(Tries(Mutex::new((0..entries).map(|_| charge(group, KIB)).collect())))
 }
 
-/// Whoever finds the cache at work waits for what comes of it: neither is he refused, nor is low broken for him.
+/// A group that finds the cache at work waits for what comes of it: neither is he refused, nor is low broken for him.
 #[test]
 fn a_cache_at_work_is_not_one_without_memory() {
     let runtime = build(bare().max(Limit::Bytes(2_100 * KIB)));
@@ -93,7 +93,7 @@ fn a_cache_at_work_is_not_one_without_memory() {
     assert_empty(&runtime);
 }
 
-/// A round on another thread is not waited for by who waits for nobody: refused, or in line, at once, and low is not
+/// A round on another thread is not waited for by who waits for no group: refused, or in line, at once, and low is not
 /// broken for it.
 #[test]
 fn undelayed_does_not_wait_for_a_round_of_others() {
@@ -164,7 +164,7 @@ fn a_future_asks_again_when_others_have() {
         assert!(future.poll().is_pending());
         assert_eq!((root.waiting(), root.events().get(Event::Low), kept.bytes()), (1, 0, 100 * KIB));
         end.wait();
-        assert!(refused.join().expect("no panic there").is_err(), "nobody gives anything below it");
+        assert!(refused.join().expect("no panic there").is_err(), "no group gives anything below it");
         assert_eq!(root.waiting(), 1, "the other thread's round was for another group");
         drop(future.finish().expect("what low protects is all that is left"));
         assert!(root.events().get(Event::Low) > 0 && future.wakes() <= 2);

@@ -1,4 +1,4 @@
-//! Who is in excess of a soft limit, and how many those below a group are: exact at each crossing.
+//! A group that is in excess of a soft limit, and how many those below a group are: exact at each crossing.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

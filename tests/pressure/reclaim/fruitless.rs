@@ -35,7 +35,7 @@ impl Dud {
     }
 }
 
-/// So much is reclaimed at a time that everybody has a turn, and is put back.
+/// So much is reclaimed at a time that every group has a turn, and is put back.
 fn turn(root: &Group, cache: &Cache) {
     let report = root.reclaim(2 * MIB).expect("not inside a reclaimer");
     assert_eq!(report.freed, 2 * MIB);
@@ -87,15 +87,15 @@ fn for_longer_each_time_up_to_a_bound() {
             since = 0;
         }
     }
-    // Everybody has a turn in each call: 1, 3, 7 ... 63 of them go by without a question.
+    // Every group has a turn in each call: 1, 3, 7 ... 63 of them go by without a question.
     assert_eq!(gaps[..7], [1, 2, 4, 8, 16, 32, 64]);
     assert!(gaps[7..].iter().all(|&gap| gap == 64) && gaps.len() > 15, "{gaps:?}");
     assert_sound(&runtime);
 }
 
-/// What was skipped is no reason to say no: before a charge is refused everybody has been asked.
+/// What was skipped is no reason to say no: before a charge is refused every group has been asked.
 #[test]
-fn nobody_is_refused_for_a_memory() {
+fn no_group_is_refused_for_a_memory() {
     for builder in kinds() {
         let runtime = build(builder);
         let root = runtime.root();
@@ -117,7 +117,7 @@ fn nobody_is_refused_for_a_memory() {
 /// However often it freed nothing: it is asked again after a while, even where nothing has changed but its mind, and at
 /// once where its group has grown.
 #[test]
-fn nobody_is_given_up() {
+fn no_group_is_given_up() {
     for grown in [false, true] {
         let runtime = build(bare());
         let root = runtime.root();
@@ -138,7 +138,7 @@ fn nobody_is_given_up() {
 
 /// Nor is low broken while one that is not protected was only skipped.
 #[test]
-fn nobody_is_unprotected_for_a_memory() {
+fn no_group_is_unprotected_for_a_memory() {
     let runtime = build(bare());
     let (root, log) = (runtime.root(), Log::default());
     let dud = Dud::of(&create(&root, "dud"), 16 * MIB);

@@ -24,7 +24,7 @@ impl Reclaim for Asynchronous {
         for _ in 0..self.times {
             let later = context.later();
             assert_eq!(later.want(), want);
-            // Nobody listens any more: dropped, which is an answer too.
+            // No thread listens any more: dropped, which is an answer too.
             let _ = lock(&self.questions).send(later);
         }
         0
@@ -114,7 +114,7 @@ fn twice_outstanding() {
     assert_sound(&runtime);
 }
 
-/// Who waits for nobody is refused at once while an answer is due, and told so.
+/// A group that waits for no group is refused at once while an answer is due, and told so.
 #[test]
 fn undelayed_does_not_wait_for_an_answer() {
     let runtime = build(bare().reclaim_time(Duration::from_secs(600)));
@@ -134,7 +134,7 @@ fn undelayed_does_not_wait_for_an_answer() {
     assert_sound(&runtime);
 }
 
-/// What it reports is not what it freed: nobody is admitted for it.
+/// What it reports is not what it freed: no group is admitted for it.
 #[test]
 fn a_report_may_lie() {
     for lie in [0, MIB, u64::MAX] {
@@ -197,7 +197,7 @@ fn an_answer_is_due_after_the_group_went_offline() {
     assert_sound(&runtime);
 }
 
-/// While a group in excess owes memory nobody else pays: the charge waits for the answer.
+/// While a group in excess owes memory no other group pays: the charge waits for the answer.
 #[test]
 fn others_do_not_pay_for_what_is_owed() {
     for round in 0..20 {
@@ -223,7 +223,7 @@ fn others_do_not_pay_for_what_is_owed() {
                 answered
             });
             let held = charge(&root, MIB);
-            assert_eq!((others.bytes(), log.len()), (16 * MIB, 0), "somebody else paid");
+            assert_eq!((others.bytes(), log.len()), (16 * MIB, 0), "another group paid");
             drop((held, made.registration));
             assert!(answers.join().expect("no panic") > 0);
         });
@@ -231,7 +231,7 @@ fn others_do_not_pay_for_what_is_owed() {
     }
 }
 
-/// For as long as the call has time, no longer: then everyone is asked.
+/// For as long as the call has time, no longer: then every group is asked.
 #[test]
 fn others_pay_when_the_time_is_over() {
     let runtime = build(impatient().max(Limit::Bytes(32 * MIB)));
@@ -249,13 +249,13 @@ fn others_pay_when_the_time_is_over() {
             break;
         }
     }
-    assert!(admitted > 0, "an answer that never comes refuses everybody");
+    assert!(admitted > 0, "an answer that never comes refuses every group");
     assert_eq!(made.questions.try_iter().count(), 1);
     assert_eq!(made.cache.bytes(), 16 * MIB);
     assert_sound(&runtime);
 }
 
-/// A max is written without waiting: it tells what is above it, and that nobody else paid for what is owed.
+/// A max is written without waiting: it tells what is above it, and that no other group paid for what is owed.
 #[test]
 fn a_max_tells_what_is_owed() {
     let runtime = build(bare());
@@ -276,14 +276,14 @@ fn a_max_tells_what_is_owed() {
             question.report(freed);
             asked + 1
         });
-        assert!(asked > 0, "{above} above, and nobody asked");
+        assert!(asked > 0, "{above} above, and no group asked");
         rounds += 1;
     }
     assert!(rounds > 0 && others.bytes() == 16 * MIB, "{rounds} rounds, {} left", others.bytes());
     assert_sound(&runtime);
 }
 
-/// A promise in the reclaimer's own queue, the natural place for it, keeps neither of them once nobody is registered.
+/// A promise in the reclaimer's own queue, the natural place for it, keeps neither of them once no group is registered.
 #[test]
 fn kept_in_its_reclaimer_it_keeps_nothing() {
     struct Queues(Mutex<Vec<Later>>);
@@ -323,7 +323,7 @@ fn one_that_never_frees_anything_is_spared() {
         group.register_reclaimer(reclaimer, Priority::NORMAL)
     };
     for _ in 0..20 {
-        group.try_charge(KIB).expect_err("nobody frees anything");
+        group.try_charge(KIB).expect_err("no thread frees anything");
     }
     let asked = asked.load(Ordering::Relaxed);
     assert!((1..=20).contains(&asked), "asked {asked} times for 20 charges");

@@ -1,4 +1,4 @@
-//! Reclaimers that say what is not so: nobody is admitted for it, nobody else pays more than is missing.
+//! Reclaimers that say what is not so: no group is admitted for it, no other group pays more than is missing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -38,7 +38,7 @@ fn liar(
 
 /// It frees nothing and says otherwise: the charge is refused, after few questions, and nothing is above max.
 #[test]
-fn a_claim_of_nothing_admits_nobody() {
+fn a_claim_of_nothing_admits_no_group() {
     for claim in [1, 64 * KIB, 16 * MIB, u64::MAX] {
         for builder in kinds() {
             let runtime = build(builder);
@@ -59,7 +59,7 @@ fn a_claim_of_nothing_admits_nobody() {
 
 /// One that is honest is asked all the same, for what is missing.
 #[test]
-fn a_claim_of_nothing_hides_nobody() {
+fn a_claim_of_nothing_hides_no_group() {
     for builder in kinds() {
         let runtime = build(builder);
         let (group, log) = (full(&runtime.root()), Log::default());
@@ -106,7 +106,7 @@ fn too_much_at_once_ends_the_walk() {
         let first = create_with(&root, "first", soft(0));
         let (cache, calls, _registration) = liar(&first, 8 * MIB, 8 * MIB, |_| u64::MAX, |_| 8 * MIB);
         let (other, _registered) = Cache::of(&create_with(&root, "other", soft(0)), 8 * MIB, &log);
-        // Whoever is asked first: once the one that gives all is asked, nobody is any more.
+        // A group that is asked first: once the one that gives all is asked, no group is any more.
         while calls.load(Ordering::SeqCst) == 0 {
             root.reclaim(16 * KIB).expect("not inside a reclaimer");
         }
@@ -119,9 +119,9 @@ fn too_much_at_once_ends_the_walk() {
     }
 }
 
-/// The estimate is far too small or far too large: what can be given is given before anybody is refused.
+/// The estimate is far too small or far too large: what can be given is given before any group is refused.
 #[test]
-fn a_wrong_estimate_refuses_nobody() {
+fn a_wrong_estimate_refuses_no_group() {
     for reclaimable in [0, 1, 1 << 62, u64::MAX - 1] {
         for builder in kinds() {
             let runtime = build(builder);

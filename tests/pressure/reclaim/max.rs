@@ -68,7 +68,7 @@ fn in_the_order_of_any_reclaim() {
     }
 }
 
-/// No kernel of ours kills for it; nobody is refused either.
+/// No kernel of ours kills for it; no group is refused either.
 #[test]
 fn it_is_no_oom() {
     for builder in kinds() {
@@ -103,9 +103,9 @@ fn charges_go_on_below_the_new_one() {
     }
 }
 
-/// More than a level could ever hold: nobody gives anything up for what cannot be.
+/// More than a level could ever hold: no group gives anything up for what cannot be.
 #[test]
-fn what_can_never_fit_evicts_nobody() {
+fn what_can_never_fit_evicts_no_group() {
     for builder in kinds() {
         let runtime = build(builder);
         let log = Log::default();
@@ -164,7 +164,7 @@ fn a_percentage_below_shrinks_too() {
 
 /// The same where there is no max at all, and nothing that long can be waited for.
 #[test]
-fn what_cannot_be_counted_evicts_nobody() {
+fn what_cannot_be_counted_evicts_no_group() {
     let runtime = build(bare().reclaim_time(std::time::Duration::MAX));
     let group = create(&runtime.root(), "q");
     let (cache, registration) = Cache::of(&group, MIB, &Log::default());

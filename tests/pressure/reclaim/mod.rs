@@ -106,7 +106,7 @@ pub(crate) fn assert_sound(runtime: &Runtime) {
     }
 }
 
-/// All has been given back and nobody has a handle: nothing is left.
+/// All has been given back and no group has a handle: nothing is left.
 #[track_caller]
 pub(crate) fn assert_empty(runtime: &Runtime) {
     runtime.root().children().iter().for_each(Group::offline_tree);

@@ -1,4 +1,4 @@
-//! A neighbour that grows takes from everybody in proportion, whatever it asks for at a time: below low, where nothing
+//! A neighbour that grows takes from every group in proportion, whatever it asks for at a time: below low, where nothing
 //! else is left, as well as where nothing is protected.
 
 use memcg::{Charge, Event, Group, Limit, Limits, Runtime, RuntimeBuilder};

@@ -1,4 +1,4 @@
-//! Who is asked when: those above their soft limit first, then all that is not protected, then low, and min never.
+//! A group that is asked when: those above their soft limit first, then all that is not protected, then low, and min never.
 
 use memcg::{Event, Group, Limit, Limits, ReclaimPass};
 
@@ -111,9 +111,9 @@ fn protection_scales_what_is_asked() {
     assert_sound(&runtime);
 }
 
-/// Nobody has a soft limit, or nobody is above it: nobody is visited for it.
+/// No group has a soft limit, or no group is above it: no group is visited for it.
 #[test]
-fn no_soft_pass_where_nobody_is_in_excess() {
+fn no_soft_pass_where_no_group_is_in_excess() {
     for builder in kinds() {
         let runtime = build(builder);
         let (root, log) = (runtime.root(), Log::default());
@@ -128,7 +128,7 @@ fn no_soft_pass_where_nobody_is_in_excess() {
     }
 }
 
-/// Those in excess are no more than a pass away from everyone: what they have is taken, then the others'.
+/// Those in excess are no more than a pass away from every group: what they have is taken, then the others'.
 #[test]
 fn excess_that_has_nothing_to_give_is_no_obstacle() {
     let runtime = build(bare());
@@ -146,10 +146,10 @@ fn excess_that_has_nothing_to_give_is_no_obstacle() {
     assert_sound(&runtime);
 }
 
-/// Those in excess have nobody to ask, or went offline with what they hold: the first pass ends with nobody visited,
-/// and everyone is asked in the same call.
+/// Those in excess have no group to ask, or went offline with what they hold: the first pass ends with no group visited,
+/// and every group is asked in the same call.
 #[test]
-fn excess_with_nobody_to_ask_is_no_obstacle() {
+fn excess_with_no_group_to_ask_is_no_obstacle() {
     for builder in kinds() {
         let runtime = build(builder);
         let (root, log) = (runtime.root(), Log::default());
@@ -195,7 +195,7 @@ fn calls_take_turns() {
         let groups: Vec<Group> = (0..8).map(|number| create(&root, &number.to_string())).collect();
         let caches: Vec<_> = groups.iter().map(|group| Cache::of(group, 16 * MIB, &log)).collect();
         let mut held = Vec::new();
-        // 32 MiB of 128, in steps smaller than what anybody gives in one go.
+        // 32 MiB of 128, in steps smaller than what any group gives in one go.
         for _ in 0..32 * 64 {
             held.push(charge(&root, 16 * KIB));
         }

@@ -19,7 +19,7 @@ fn dropped_is_gone() {
         let held = charge(&group, 4 * MIB);
         assert!(!log.take().is_empty());
         drop(registration);
-        assert_eq!(Arc::strong_count(&cache), 1, "nobody else has it");
+        assert_eq!(Arc::strong_count(&cache), 1, "no other group has it");
         assert!(group.try_charge(8 * MIB).is_err());
         assert_eq!(runtime.root().reclaim(MIB).expect("not inside a reclaimer").freed, 0);
         assert!(log.is_empty());
@@ -291,7 +291,7 @@ fn the_tree_may_go_under_the_walk() {
         drop(top);
         let report = root.reclaim(64 * MIB).expect("not inside a reclaimer");
         assert_eq!(report.panics, 0);
-        assert!(lock(&made).iter().any(|(cache, _)| cache.bytes() < 4 * MIB), "nobody new was asked");
+        assert!(lock(&made).iter().any(|(cache, _)| cache.bytes() < 4 * MIB), "no group new was asked");
         assert!(report.freed >= 60 * MIB, "{report:?}");
         assert!(log.order().iter().all(|path| path.starts_with("/top/")));
         assert_sound(&runtime);

@@ -53,7 +53,7 @@ fn only_charges_inside_reclaim_use_it() {
     }
 }
 
-/// Whose reserve it is: the level that has it, whoever below is charged.
+/// Whose reserve it is: the level that has it, whichever group below is charged.
 #[test]
 fn it_is_the_levels_own() {
     let runtime = build(bare());
@@ -70,7 +70,7 @@ fn it_is_the_levels_own() {
     assert_sound(&runtime);
 }
 
-/// A reserve of the whole max leaves nothing to anybody else; one beyond it is no more than that.
+/// A reserve of the whole max leaves nothing to any other group; one beyond it is no more than that.
 #[test]
 fn it_may_be_all_there_is() {
     let runtime = build(bare());

@@ -20,7 +20,7 @@ fn limited(root: &Group) -> Group {
 }
 
 #[test]
-fn nobody_is_asked_once_the_time_is_over() {
+fn no_group_is_asked_once_the_time_is_over() {
     for builder in kinds() {
         let runtime = build(builder.reclaim_time(Duration::from_millis(2)));
         let (group, log) = (limited(&runtime.root()), Log::default());

@@ -1,4 +1,4 @@
-//! Everything that may be refused reclaims first; what is never refused, and what is not memory, asks nobody.
+//! Everything that may be refused reclaims first; what is never refused, and what is not memory, asks no group.
 
 use memcg::{Charge, Counter, Event, Group, Limit, Limits};
 
@@ -43,7 +43,7 @@ fn what_may_be_refused_reclaims() {
             assert!(cache.bytes() <= 13 * MIB && cache.bytes() >= 12 * MIB, "{name}: {}", cache.bytes());
             assert!(full.top.events_local().get(Event::Max) > 0 && full.top.events().get(Event::Oom) == 0, "{name}");
             assert_sound(&runtime);
-            // And is refused, as it was, where nobody gives.
+            // And is refused, as it was, where no group gives.
             drop(registration);
             cache.add(full.top.max() - full.top.live()).expect("what is left");
             let held = charge(&full.beside, 2 * MIB);
@@ -57,9 +57,9 @@ fn what_may_be_refused_reclaims() {
     }
 }
 
-/// It goes above, is counted, and nobody is asked: the memory exists already.
+/// It goes above, is counted, and no group is asked: the memory exists already.
 #[test]
-fn what_is_forced_asks_nobody() {
+fn what_is_forced_asks_no_group() {
     for builder in kinds() {
         let runtime = build(builder);
         let (full, log) = (Full::below(&runtime.root()), Log::default());
@@ -75,7 +75,7 @@ fn what_is_forced_asks_nobody() {
 
 /// Reclaim is for memory: a further counter that is full refuses at once, also in a set whose memory would fit.
 #[test]
-fn further_counters_ask_nobody() {
+fn further_counters_ask_no_group() {
     for mut builder in kinds() {
         let spill = builder.counter("spill");
         let runtime = build(builder);

@@ -34,7 +34,7 @@ fn the_subtree_is_flushed_and_the_root_is_not() {
     groups.iter().zip(deltas).for_each(|(group, delta)| group.stat_add(Stat::FILE, delta));
     beside.stat_add(Stat::FILE, 1_000);
     let stale = |group: &memcg::Group| group.read_stale().get(Stat::FILE);
-    assert_eq!((stale(&groups[0]), stale(&beside)), (0, 0), "nobody has flushed");
+    assert_eq!((stale(&groups[0]), stale(&beside)), (0, 0), "no group has flushed");
     top.reclaim(10 * MIB).expect("not inside a reclaimer");
     assert_eq!((stale(&groups[0]), stale(&groups[1])), (deltas[0], deltas[1]));
     assert_eq!(stale(&beside), 0, "not below the target");
@@ -72,7 +72,7 @@ fn by_a_figure_that_is_not_of_bytes() {
 
 /// A figure of nothing, or below nothing, is no reason to refuse a charge while there is something to give.
 #[test]
-fn a_wrong_figure_refuses_nobody() {
+fn a_wrong_figure_refuses_no_group() {
     for figure in [0, -1, i64::MIN / 2, i64::MAX / 2] {
         let runtime = build(bare().reclaim_weight(Stat::FILE).max(Limit::Bytes(16 * MIB)));
         let (root, log) = (runtime.root(), Log::default());

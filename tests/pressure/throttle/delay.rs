@@ -1,4 +1,4 @@
-//! Who sleeps, at least how long, and who does not sleep at all.
+//! A thread that sleeps, at least how long, and who does not sleep at all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use memcg::{Bytes, Group, Limit, Priority};
 
 use super::{BATCH, Cache, KIB, Log, MIB, WATCHDOG, assert_empty, bare, build, call, charge, create, kinds, with_high};
 
-/// So long that nobody mistakes it for a slow machine, but no longer than a test may take to fail.
+/// So long that no charge mistakes it for a slow machine, but no longer than a test may take to fail.
 const LONG: Duration = Duration::from_secs(60);
 const QUICK: Duration = Duration::from_secs(40);
 
@@ -53,7 +53,7 @@ fn for_a_level_above_as_well() {
     }
 }
 
-/// What idle groups have as credit is nobody's excess, and there need not be a reclaimer for it to go back.
+/// What idle groups have as credit is no charge's excess, and there need not be a reclaimer for it to go back.
 #[test]
 fn not_for_credit() {
     for builder in kinds() {
@@ -90,7 +90,7 @@ fn not_below_and_not_without() {
     }
 }
 
-/// Below 10 ms nobody sleeps: 101 of 100 is 6 ms for a batch, and a small charge is a small part of one.
+/// Below 10 ms no charge sleeps: 101 of 100 is 6 ms for a batch, and a small charge is a small part of one.
 #[test]
 fn not_for_little() {
     let runtime = build(bare().delay_max(LONG));
@@ -129,7 +129,7 @@ fn not_by_force() {
     }
 }
 
-/// What has nothing to give back to anybody sleeps for nobody.
+/// What has nothing to give back to any charge sleeps for no charge.
 #[test]
 fn not_for_nothing() {
     for builder in kinds() {
@@ -167,7 +167,7 @@ fn not_inside_a_reclaimer() {
     }
 }
 
-/// While reclaim gets somewhere nobody sleeps.
+/// While reclaim gets somewhere no charge sleeps.
 #[test]
 fn not_while_reclaim_gets_somewhere() {
     for builder in kinds() {
@@ -176,7 +176,7 @@ fn not_while_reclaim_gets_somewhere() {
         let (cache, registration) = Cache::of(&group, 8 * MIB, &Log::default());
         let (_, took) = timed(|| {
             for _ in 0..64 {
-                cache.add(MIB).expect("high refuses nobody");
+                cache.add(MIB).expect("high refuses no charge");
             }
         });
         assert!(took < QUICK, "{took:?}");
@@ -186,7 +186,7 @@ fn not_while_reclaim_gets_somewhere() {
     }
 }
 
-/// A hit is not looked at: up to the end of its credit nobody sleeps, however far above high.
+/// A hit is not looked at: up to the end of its credit no charge sleeps, however far above high.
 #[test]
 fn not_on_the_hit_path() {
     let runtime = build(memcg::Runtime::builder().audit(true).adaptive(false).delay_max(LONG));
@@ -206,7 +206,7 @@ fn not_on_the_hit_path() {
     assert_empty(&runtime);
 }
 
-/// A delay of none: high asks for memory, and nobody ever sleeps.
+/// A delay of none: high asks for memory, and no charge ever sleeps.
 #[test]
 fn a_cap_of_nothing() {
     for builder in kinds() {
@@ -227,7 +227,7 @@ fn a_cap_of_nothing() {
 
 /// One that sleeps holds its charge, and nothing else: others go on, and may free what it is above.
 #[test]
-fn who_sleeps_is_in_nobodys_way() {
+fn who_sleeps_is_in_no_charges_way() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(Duration::from_millis(300)));
         let group = with_high(&runtime.root(), "q", MIB);
@@ -259,16 +259,16 @@ fn a_charge_that_grows_is_delayed_too() {
         let runtime = build(builder.delay_max(Duration::from_millis(100)));
         let group: Group = with_high(&runtime.root(), "q", MIB);
         let mut held = group.charge(4 * MIB);
-        let (_, took) = timed(|| held.try_grow(BATCH).expect("high refuses nobody"));
+        let (_, took) = timed(|| held.try_grow(BATCH).expect("high refuses no charge"));
         assert!(took >= Duration::from_millis(100), "{took:?}");
-        let (more, took) = timed(|| group.charge_timeout(BATCH, WATCHDOG).expect("high refuses nobody"));
+        let (more, took) = timed(|| group.charge_timeout(BATCH, WATCHDOG).expect("high refuses no charge"));
         assert!(took >= Duration::from_millis(100), "{took:?}");
         drop((held, more, group));
         assert_empty(&runtime);
     }
 }
 
-/// Who waited for room and comes in above high is delayed as anybody; who made the room is not.
+/// Who waited for room and comes in above high is delayed as any charge; who made the room is not.
 #[test]
 fn who_waited_is_delayed_by_his_own() {
     for builder in kinds() {

@@ -1,4 +1,4 @@
-//! Who counts that usage is above high: each level that is, once for a charge, and nobody for what is forced.
+//! Who counts that usage is above high: each level that is, once for a charge, and no charge for what is forced.
 
 use memcg::{Event, Group};
 
@@ -58,15 +58,15 @@ fn in_every_form_but_by_force() {
     let mut held = group.charge(8 * MIB);
     held.grow(MIB);
     assert_eq!(local(&group), 0);
-    held.try_grow(BATCH).expect("high refuses nobody");
+    held.try_grow(BATCH).expect("high refuses no charge");
     assert_eq!(local(&group), 1);
-    drop(group.try_charge_undelayed(BATCH).expect("high refuses nobody"));
+    drop(group.try_charge_undelayed(BATCH).expect("high refuses no charge"));
     assert_eq!(local(&group), 2);
-    drop(group.charge_timeout(BATCH, super::WATCHDOG).expect("high refuses nobody"));
+    drop(group.charge_timeout(BATCH, super::WATCHDOG).expect("high refuses no charge"));
     assert_eq!(local(&group), 3);
-    drop(crate::support::waiters::block_on(group.charge_async(BATCH)).expect("high refuses nobody"));
+    drop(crate::support::waiters::block_on(group.charge_async(BATCH)).expect("high refuses no charge"));
     assert_eq!(local(&group), 4);
-    drop(group.charge_with(BATCH, memcg::OnExhausted::Fail).expect("high refuses nobody"));
+    drop(group.charge_with(BATCH, memcg::OnExhausted::Fail).expect("high refuses no charge"));
     assert_eq!(local(&group), 5);
     drop((held, group));
     assert_empty(&runtime);

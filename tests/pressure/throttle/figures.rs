@@ -80,12 +80,12 @@ fn at_the_ends_of_what_can_be_counted() {
 #[test]
 fn left_to_the_caller() {
     for builder in kinds() {
-        // Whoever sleeps here sleeps too long for the test.
+        // A charge that sleeps here sleeps too long for the test.
         let runtime = build(builder.delay_max(Duration::from_secs(600)));
         let group = with_high(&runtime.root(), "q", MIB);
         let (below, none) = group.try_charge_undelayed(MIB).expect("room");
         assert_eq!((below.bytes(), none), (MIB, Duration::ZERO));
-        let (above, delay) = group.try_charge_undelayed(7 * MIB).expect("high refuses nobody");
+        let (above, delay) = group.try_charge_undelayed(7 * MIB).expect("high refuses no charge");
         assert_eq!((above.bytes(), delay), (7 * MIB, Duration::from_secs(600)));
         assert_eq!(group.live(), 8 * MIB);
         let (nothing, none) = group.try_charge_undelayed(0).expect("nothing");

@@ -27,7 +27,7 @@ fn it_is_woken_once_when_the_delay_is_over() {
             charged.as_mut().poll(context)
         }));
         let started = Instant::now();
-        let charge = future.finish().expect("high refuses nobody");
+        let charge = future.finish().expect("high refuses no charge");
         assert!(started.elapsed() >= delay, "{:?}", started.elapsed());
         assert_eq!((charge.bytes(), group.live(), group.waiting()), (BATCH, 8 * MIB + BATCH, 0));
         assert_eq!(future.wakes(), 1);
@@ -77,7 +77,7 @@ fn a_hit_is_ready_at_once() {
     }
 }
 
-/// Who has a timer of his own has the charge at once, whether or not he had to stand in line for it.
+/// A thread that has a timer of his own has the charge at once, whether or not he had to stand in line for it.
 #[test]
 fn undelayed_is_ready_as_soon_as_it_is_charged() {
     for builder in kinds() {
@@ -86,7 +86,7 @@ fn undelayed_is_ready_as_soon_as_it_is_charged() {
         let group = runtime.root().create("q", limits).expect("a free name");
         let mut held = group.charge(4 * MIB);
         let Poll::Ready(more) = Polled::new(group.charge_async(4 * MIB).undelayed()).poll() else { panic!("it fits") };
-        let more = more.expect("high refuses nobody");
+        let more = more.expect("high refuses no charge");
         assert_eq!(group.high_delay(BATCH), LONG, "it is the caller's to serve");
         let mut waiter = Polled::new(group.charge_async(MIB).undelayed());
         assert!(waiter.poll().is_pending() && group.waiting() == 1);
@@ -109,7 +109,7 @@ fn it_ends_when_usage_is_below_again() {
         let mut future = Polled::new(group.charge_async(BATCH));
         assert!(future.poll().is_pending());
         drop(held);
-        let charge = future.finish().expect("high refuses nobody");
+        let charge = future.finish().expect("high refuses no charge");
         assert_eq!((charge.bytes(), group.live()), (BATCH, BATCH));
         drop((charge, future));
         // Or high is raised.
@@ -117,13 +117,13 @@ fn it_ends_when_usage_is_below_again() {
         let mut future = Polled::new(group.charge_async(BATCH));
         assert!(future.poll().is_pending());
         group.set_high(Limit::Max).expect("no number");
-        drop(future.finish().expect("high refuses nobody"));
+        drop(future.finish().expect("high refuses no charge"));
         drop((future, held, group));
         assert_empty(&runtime);
     }
 }
 
-/// A delay that nobody would sleep is none.
+/// A delay that no charge would sleep is none.
 #[test]
 fn what_is_short_is_ready_at_once() {
     for builder in kinds() {
@@ -131,7 +131,7 @@ fn what_is_short_is_ready_at_once() {
         let group = with_high(&runtime.root(), "q", 100 * MIB);
         let held = group.charge(101 * MIB - BATCH);
         let Poll::Ready(charge) = Polled::new(group.charge_async(BATCH)).poll() else { panic!("6 ms are none") };
-        drop((charge.expect("high refuses nobody"), held, group));
+        drop((charge.expect("high refuses no charge"), held, group));
         assert_empty(&runtime);
     }
 }
@@ -235,7 +235,7 @@ impl Drop for Bad {
     }
 }
 
-/// A waker that panics, when it is woken or when it is dropped, keeps nobody asleep, and the thread that wakes goes on.
+/// A waker that panics, when it is woken or when it is dropped, keeps no charge asleep, and the thread that wakes goes on.
 #[test]
 fn a_waker_that_panics() {
     let runtime = build(trees::stocked().delay_max(LONG));
@@ -254,12 +254,12 @@ fn a_waker_that_panics() {
     group.set_high(Limit::Max).expect("no number");
     super::until("the others are woken", || [1, 3, 4].iter().all(|&at| futures[at].wakes() == 1));
     for mut future in futures {
-        drop(future.finish().expect("high refuses nobody"));
+        drop(future.finish().expect("high refuses no charge"));
     }
     group.set_high(Limit::Bytes(MIB)).expect("a number");
     let mut last = delayed(&group);
     group.set_high(Limit::Max).expect("no number");
-    drop(last.finish().expect("high refuses nobody"));
+    drop(last.finish().expect("high refuses no charge"));
     drop((last, held, group));
     assert_empty(&runtime);
 }
@@ -277,7 +277,7 @@ fn on_a_current_thread_runtime() {
         let charges = (0..8).map(|_| tokio::spawn(group.charge_async(BATCH))).collect::<Vec<_>>();
         other.await.expect("no panic there");
         for charge in charges {
-            drop(charge.await.expect("no panic there").expect("high refuses nobody"));
+            drop(charge.await.expect("no panic there").expect("high refuses no charge"));
         }
         assert!(started.elapsed() >= Duration::from_millis(100));
     });

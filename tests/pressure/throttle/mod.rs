@@ -36,7 +36,7 @@ pub(crate) fn kinds() -> [RuntimeBuilder; 3] {
     trees::kinds().map(|builder| builder.reclaim_time(UNTIMED))
 }
 
-/// Nobody sleeps.
+/// No charge sleeps.
 pub(crate) fn undelayed() -> impl Iterator<Item = RuntimeBuilder> {
     kinds().into_iter().map(|builder| builder.delay_max(Duration::ZERO))
 }

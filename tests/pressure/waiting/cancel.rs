@@ -38,7 +38,7 @@ fn while_it_waits() {
         drop(waiter);
         assert_eq!((group.waiting(), group.live()), (0, 10 * KIB));
         drop(held);
-        assert_eq!(group.live(), 0, "nobody takes it");
+        assert_eq!(group.live(), 0, "no charge takes it");
         drop(charge(&group, 10 * KIB));
         drop(group);
         assert_empty(&runtime);
@@ -153,7 +153,7 @@ fn while_it_is_admitted() {
                 start.wait();
                 drop(first);
             });
-            drop(second.finish().expect("nobody is before it"));
+            drop(second.finish().expect("no charge is before it"));
             assert_eq!((group.live(), group.waiting()), (0, 0));
         }
         assert_sound(&runtime);
@@ -179,7 +179,7 @@ fn by_other_threads() {
                     thread::yield_now();
                 }
                 drop(held);
-                drop(second.finish().expect("nobody is before it"));
+                drop(second.finish().expect("no charge is before it"));
             }
             drop(gives);
         });

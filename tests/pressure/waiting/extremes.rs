@@ -8,9 +8,9 @@ use super::{
     KIB, Polled, WATCHDOG, Waiter, admitted, assert_empty, build, charge, create, in_line, kinds, limited, turned_away,
 };
 
-/// Nothing always fits, whoever is in line.
+/// Nothing always fits, whichever charge is in line.
 #[test]
-fn zero_bytes_wait_for_nobody() {
+fn zero_bytes_wait_for_no_charge() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);

@@ -1,4 +1,4 @@
-//! Who waits holds nothing: not a byte at any level, and no place that others need.
+//! A thread that waits holds nothing: not a byte at any level, and no place that others need.
 
 use memcg::{Charge, Group, Limits};
 
@@ -22,7 +22,7 @@ fn no_bytes_at_any_level() {
             assert_eq!((group.live(), group.forced()), (90 * KIB, 0), "{}", group.path());
         }
         assert_eq!([&root, &top, &inner, &leaf].map(Group::peak), peaks);
-        // What is left is for whoever fits.
+        // What is left is for a charge that fits.
         drop(charge(&other, 10 * KIB));
         drop(waiters);
         assert_eq!((leaf.live(), inner.live(), top.live(), root.live()), (0, 0, 90 * KIB, 90 * KIB));
@@ -31,7 +31,7 @@ fn no_bytes_at_any_level() {
     }
 }
 
-/// Two that each hold what the other waits for would wait for ever; with waiters that hold nothing, whoever gives up
+/// Two that each hold what the other waits for would wait for ever; with waiters that hold nothing, whichever charge gives up
 /// what it has lets the other in.
 #[test]
 fn two_that_stand_in_each_others_way() {
@@ -52,7 +52,7 @@ fn two_that_stand_in_each_others_way() {
     }
 }
 
-/// A group of which somebody waits can be read, limited and listed as any other.
+/// A group of which a thread waits can be read, limited and listed as any other.
 #[test]
 fn the_group_goes_on() {
     for builder in kinds() {

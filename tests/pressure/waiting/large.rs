@@ -34,7 +34,7 @@ fn small(group: &Group, kind: Small) -> Option<Charge> {
 }
 
 /// Usage never falls to nothing by itself: each thread gives back the oldest of many only. When the large one is in,
-/// nobody else is: what was counted until then has passed it.
+/// no other charge is: what was counted until then has passed it.
 fn among_small_ones(builder: RuntimeBuilder, kind: Small) {
     let runtime = build(builder);
     let group = limited(&runtime.root(), "q", LARGE);

@@ -23,7 +23,7 @@ fn at_the_level_that_refused() {
     }
 }
 
-/// There is room below, and none above: it moves, once, and nobody wakes for that.
+/// There is room below, and none above: it moves, once, and no charge wakes for that.
 #[test]
 fn from_one_to_the_next() {
     for builder in kinds() {
@@ -127,7 +127,7 @@ fn a_line_at_each_level() {
     }
 }
 
-/// Who has been passed in one line may be passed by the rest in the next: one allowance for the whole wait.
+/// A thread that has been passed in one line may be passed by the rest in the next: one allowance for the whole wait.
 #[test]
 fn passed_once() {
     for builder in kinds() {
@@ -151,9 +151,9 @@ fn passed_once() {
     }
 }
 
-/// So it is with who was first until somebody older came from another line.
+/// So it is with who was first until a charge older came from another line.
 #[test]
-fn passed_once_though_somebody_older_comes() {
+fn passed_once_though_a_charge_older_comes() {
     for builder in kinds() {
         let runtime = build(builder);
         let top = limited(&runtime.root(), "top", 100 * KIB);
@@ -206,7 +206,7 @@ fn older_than_the_first_of_two_lines() {
         let more = inner.charge(20 * KIB);
         drop(forced);
         assert_eq!((inner.waiting(), top.waiting()), (2, 1));
-        assert!(other.try_charge(KIB).is_err(), "nobody passes at the one");
+        assert!(other.try_charge(KIB).is_err(), "no charge passes at the one");
         // Now there is room for him at both.
         let giver = std::thread::spawn(move || drop(more));
         join(giver);
@@ -246,10 +246,10 @@ fn many_at_all_levels() {
     }
 }
 
-/// Who has moved asks there for memory, as he did where he came from: once more he is woken for that, where there is
-/// anybody to ask.
+/// A thread that has moved asks there for memory, as he did where he came from: once more he is woken for that, where there is
+/// any charge to ask.
 #[test]
-fn at_the_next_level_somebody_may_have_something() {
+fn at_the_next_level_a_charge_may_have_something() {
     for builder in kinds() {
         let runtime = build(builder);
         let top = limited(&runtime.root(), "top", 10 * KIB);

@@ -1,4 +1,4 @@
-//! Limits that move while somebody waits, and charges that can never fit.
+//! Limits that move while a thread waits, and charges that can never fit.
 
 use memcg::{ChargeError, Group, Limit, Limits};
 
@@ -47,7 +47,7 @@ fn raised_it_admits_who_fits() {
 
 /// Stored for later is stored all the same.
 #[test]
-fn raised_without_asking_anybody() {
+fn raised_without_asking_any_charge() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
@@ -117,7 +117,7 @@ fn what_can_never_fit_does_not_wait() {
     }
 }
 
-/// A max that is lowered turns away who cannot ever fit any more, and nobody else.
+/// A max that is lowered turns away who cannot ever fit any more, and no other charge.
 #[test]
 fn lowered_it_turns_away() {
     for builder in kinds() {
@@ -181,7 +181,7 @@ fn up_and_down() {
                 });
             }
             for round in 0.. {
-                // Never below what somebody asks for.
+                // Never below what a charge asks for.
                 set_max(&group, (4 + round % 7) * KIB);
                 if done.load(std::sync::atomic::Ordering::SeqCst) == 3 {
                     break;

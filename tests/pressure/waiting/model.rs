@@ -1,4 +1,4 @@
-//! The line against a model of it that is obviously right: whoever is first gets the room, others may pass him until
+//! The line against a model of it that is obviously right: a charge that is first gets the room, others may pass him until
 //! they have taken as much as he asks for. One thread, any sequence of verbs, and the outcome of each is known.
 
 use rand::rngs::SmallRng;
@@ -21,7 +21,7 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Seat {
+struct Place {
     bytes: u64,
     group: usize,
     state: State,
@@ -36,7 +36,7 @@ struct Model {
     /// What may still pass the first.
     pass: u64,
     first: Option<usize>,
-    seats: Vec<Seat>,
+    places: Vec<Place>,
 }
 
 impl Model {
@@ -49,11 +49,11 @@ impl Model {
     }
 
     fn line(&self) -> Vec<usize> {
-        (0..self.seats.len()).filter(|&seat| self.seats[seat].state == State::InLine).collect()
+        (0..self.places.len()).filter(|&place| self.places[place].state == State::InLine).collect()
     }
 
-    fn leave(&mut self, seat: usize, state: State) {
-        self.seats[seat].state = state;
+    fn leave(&mut self, place: usize, state: State) {
+        self.places[place].state = state;
         self.note_first();
     }
 
@@ -61,7 +61,7 @@ impl Model {
         let first = self.line().first().copied();
         if first != self.first {
             self.first = first;
-            self.pass = first.map_or(0, |first| self.seats[first].bytes);
+            self.pass = first.map_or(0, |first| self.places[first].bytes);
         }
     }
 
@@ -79,20 +79,20 @@ impl Model {
     }
 
     fn serve(&mut self) {
-        for seat in self.line() {
-            if self.seats[seat].bytes > self.admits() {
-                self.leave(seat, State::TooLarge);
+        for place in self.line() {
+            if self.places[place].bytes > self.admits() {
+                self.leave(place, State::TooLarge);
             }
         }
-        while let Some(first) = self.first.filter(|&first| self.seats[first].bytes <= self.room()) {
-            self.usage += self.seats[first].bytes;
+        while let Some(first) = self.first.filter(|&first| self.places[first].bytes <= self.room()) {
+            self.usage += self.places[first].bytes;
             self.leave(first, State::Admitted);
         }
-        for seat in self.line().into_iter().skip(1) {
-            let bytes = self.seats[seat].bytes;
+        for place in self.line().into_iter().skip(1) {
+            let bytes = self.places[place].bytes;
             if bytes <= self.room().min(self.pass) {
                 (self.usage, self.pass) = (self.usage + bytes, self.pass - bytes);
-                self.leave(seat, State::Admitted);
+                self.leave(place, State::Admitted);
             }
         }
     }
@@ -115,17 +115,17 @@ impl World {
         World { group, groups, held: Vec::new(), waiters: Vec::new(), made: 3 }
     }
 
-    /// Whoever is not in line any more is done, was woken once, and says so; all others wait.
+    /// A charge that is not in line any more is done, was woken once, and says so; all others wait.
     fn check(&mut self, model: &Model, trail: &[String]) {
-        for (seat, waiter) in model.seats.iter().zip(&mut self.waiters) {
+        for (place, waiter) in model.places.iter().zip(&mut self.waiters) {
             let Some(waiting) = waiter else { continue };
             let wakes = waiting.wakes();
-            if seat.state == State::InLine {
-                assert_eq!(wakes, 0, "{seat:?} of {model:?} after {trail:#?}");
+            if place.state == State::InLine {
+                assert_eq!(wakes, 0, "{place:?} of {model:?} after {trail:#?}");
                 continue;
             }
             let outcome = match waiting.poll() {
-                std::task::Poll::Pending => panic!("{seat:?} waits, {model:?} after {trail:#?}"),
+                std::task::Poll::Pending => panic!("{place:?} waits, {model:?} after {trail:#?}"),
                 std::task::Poll::Ready(outcome) => outcome,
             };
             let state = match &outcome {
@@ -134,7 +134,7 @@ impl World {
                 Err(ChargeError::Offline { .. }) => State::Offline,
                 Err(other) => panic!("{other} after {trail:#?}"),
             };
-            assert_eq!((state, wakes), (seat.state, 1), "{seat:?} of {model:?} after {trail:#?}");
+            assert_eq!((state, wakes), (place.state, 1), "{place:?} of {model:?} after {trail:#?}");
             self.held.extend(outcome);
             *waiter = None;
         }
@@ -161,7 +161,7 @@ fn step(world: &mut World, model: &mut Model, rng: &mut SmallRng) -> String {
                 }
                 std::task::Poll::Pending => {
                     assert!(!fits && bytes <= model.admits(), "{bytes} of {model:?} wait");
-                    model.seats.push(Seat { bytes, group: below, state: State::InLine });
+                    model.places.push(Place { bytes, group: below, state: State::InLine });
                     world.waiters.push(Some(waiter));
                     model.note_first();
                     model.serve();
@@ -195,12 +195,12 @@ fn step(world: &mut World, model: &mut Model, rng: &mut SmallRng) -> String {
         }
         14..16 if !model.line().is_empty() => {
             let line = model.line();
-            let seat = line[rng.random_range(0..line.len())];
-            world.waiters[seat] = None;
-            // As good as any end of which nobody hears.
-            model.leave(seat, State::Offline);
+            let place = line[rng.random_range(0..line.len())];
+            world.waiters[place] = None;
+            // As good as any end of which no charge hears.
+            model.leave(place, State::Offline);
             model.serve();
-            format!("{seat} given up")
+            format!("{place} given up")
         }
         16 | 17 => {
             model.max = rng.random_range(16..=48) * KIB;
@@ -218,9 +218,9 @@ fn step(world: &mut World, model: &mut Model, rng: &mut SmallRng) -> String {
             world.groups[below].offline().expect("no children");
             world.made += 1;
             world.groups[below] = create(&world.group, &world.made.to_string());
-            for seat in model.line() {
-                if model.seats[seat].group == below {
-                    model.leave(seat, State::Offline);
+            for place in model.line() {
+                if model.places[place].group == below {
+                    model.leave(place, State::Offline);
                 }
             }
             model.serve();
@@ -244,7 +244,7 @@ fn run(builder: RuntimeBuilder, seed: u64) -> Vec<State> {
     assert_sound(&runtime);
     drop(world);
     assert_empty(&runtime);
-    model.seats.into_iter().map(|seat| seat.state).collect()
+    model.places.into_iter().map(|place| place.state).collect()
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A group that goes offline wakes whoever waits for it, and nobody else.
+//! A group that goes offline wakes a charge that waits for it, and no other charge.
 
 use memcg::{ChargeError, Group};
 
@@ -16,7 +16,7 @@ fn assert_offline(error: ChargeError, of: &Group, bytes: u64) {
 }
 
 #[test]
-fn whoever_waits_is_woken() {
+fn a_charge_that_waits_is_woken() {
     for builder in kinds() {
         let runtime = build(builder);
         let top = limited(&runtime.root(), "top", 10 * KIB);
@@ -103,7 +103,7 @@ fn after_it_was_admitted() {
 }
 
 #[test]
-fn nobody_waits_for_one_that_is_offline() {
+fn no_charge_waits_for_one_that_is_offline() {
     for builder in kinds() {
         let runtime = build(builder);
         let top = limited(&runtime.root(), "top", 10 * KIB);
@@ -121,7 +121,7 @@ fn nobody_waits_for_one_that_is_offline() {
     }
 }
 
-/// The first in line, whom nobody may pass any more, is the one who goes.
+/// The first in line, whom no charge may pass any more, is the one who goes.
 #[test]
 fn those_behind_move_up() {
     for builder in kinds() {

@@ -18,7 +18,7 @@ fn pass(group: &Group, bytes: u64) -> u64 {
             Err(other) => panic!("{other}"),
         }
         passed += 1;
-        assert!(passed < 1_000_000, "nobody stops them");
+        assert!(passed < 1_000_000, "no charge stops them");
     }
 }
 
@@ -31,13 +31,13 @@ fn as_many_bytes_as_the_first_asks_for() {
             let held = charge(&group, 50 * KIB);
             let mut first = in_line(&group, 64 * KIB);
             assert_eq!(pass(&group, bytes), 64 * KIB / bytes);
-            // There is room, and nobody has it; nobody gets in by trying again, however little he asks for.
+            // There is room, and no charge has it; no charge gets in by trying again, however little he asks for.
             assert_eq!(group.live(), 50 * KIB);
             assert_eq!((pass(&group, bytes), pass(&group, 1)), (0, 0));
             assert_woken(&first, false);
             drop(held);
             let admitted = admitted(&mut first);
-            // Nobody is in line any more.
+            // No charge is in line any more.
             drop(charge(&group, 36 * KIB));
             drop((admitted, first, group));
             assert_empty(&runtime);
@@ -45,9 +45,9 @@ fn as_many_bytes_as_the_first_asks_for() {
     }
 }
 
-/// What is forced in asks nobody.
+/// What is forced in asks no charge.
 #[test]
-fn force_passes_everybody() {
+fn force_passes_every_charge() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 100 * KIB);
@@ -84,7 +84,7 @@ fn the_count_starts_anew_for_the_next() {
     }
 }
 
-/// Who stands behind may pass as well, and is counted as newcomers are.
+/// A thread that stands behind may pass as well, and is counted as newcomers are.
 #[test]
 fn those_behind_may_pass() {
     for builder in kinds() {
@@ -135,7 +135,7 @@ fn not_from_far_behind() {
 
 /// When he goes who held them up, they move at once.
 #[test]
-fn a_first_who_gives_up_holds_nobody_up() {
+fn a_first_who_gives_up_holds_no_charge_up() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 100 * KIB);
@@ -154,7 +154,7 @@ fn a_first_who_gives_up_holds_nobody_up() {
     }
 }
 
-/// Who charges elsewhere passes nobody, though he is below the same root.
+/// A thread that charges elsewhere passes no charge, though he is below the same root.
 #[test]
 fn other_levels_are_other_lines() {
     for builder in kinds() {
@@ -236,9 +236,9 @@ fn in_every_verb() {
     }
 }
 
-/// Who gets past the first in line and is refused at a level above has taken nothing.
+/// A thread that gets past the first in line and is refused at a level above has taken nothing.
 #[test]
-fn what_is_refused_above_has_passed_nobody() {
+fn what_is_refused_above_has_passed_no_charge() {
     for builder in kinds() {
         let runtime = build(builder);
         let top = limited(&runtime.root(), "top", 100 * KIB);
@@ -259,7 +259,7 @@ fn what_is_refused_above_has_passed_nobody() {
 
 /// A charge that moves from one group to another below the full level takes no room there.
 #[test]
-fn moving_below_the_level_passes_nobody() {
+fn moving_below_the_level_passes_no_charge() {
     for builder in kinds() {
         let runtime = build(builder);
         let top = limited(&runtime.root(), "top", 100 * KIB);

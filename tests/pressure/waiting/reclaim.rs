@@ -1,4 +1,4 @@
-//! Who waits has asked for memory before; a thread goes on asking, a future leaves that to others.
+//! A thread that waits has asked for memory before; a thread goes on asking, a future leaves that to others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,9 +32,9 @@ fn later(group: &Group, bytes: u64) -> Later {
     Later { cache, gives, asked, registration }
 }
 
-/// Before anybody gets in line, whoever has something gives it.
+/// Before any charge gets in line, whichever charge has something gives it.
 #[test]
-fn first_everybody_is_asked() {
+fn first_every_charge_is_asked() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 100 * KIB);
@@ -73,14 +73,14 @@ fn a_thread_asks_again() {
         let thread = blocked(&group, 20 * KIB, &group);
         assert!(later.asked.load(Ordering::SeqCst) > 0, "before it got in line");
         later.gives.store(true, Ordering::SeqCst);
-        let charge = join(thread).expect("the cache gives, and nobody else comes by");
+        let charge = join(thread).expect("the cache gives, and no other charge comes by");
         assert_eq!(charge.bytes(), 20 * KIB);
         drop((charge, later.registration, later.cache, group));
         assert_empty(&runtime);
     }
 }
 
-/// Others that ask do so for whoever is first.
+/// Others that ask do so for a charge that is first.
 #[test]
 fn others_ask_for_a_future() {
     for builder in kinds() {
@@ -136,7 +136,7 @@ fn several_threads_ask_again() {
     }
 }
 
-/// What was promised comes on another thread, and goes to whoever is first.
+/// What was promised comes on another thread, and goes to a charge that is first.
 #[test]
 fn what_was_promised_is_handed_over() {
     for builder in kinds() {
@@ -146,7 +146,7 @@ fn what_was_promised_is_handed_over() {
         let (asked, to_free) = std::sync::mpsc::channel();
         let registration = {
             let reclaimer = call(move |_, context| {
-                asked.send(context.later()).expect("somebody frees");
+                asked.send(context.later()).expect("a thread frees");
                 0
             });
             group.register_reclaimer(reclaimer, Priority::NORMAL)
@@ -184,7 +184,7 @@ fn a_reclaimer_need_not_stand_in_line() {
             group.register_reclaimer(reclaimer, Priority::NORMAL)
         };
         let mut waiter = in_line(&group, 20 * KIB);
-        // Until nobody may pass it any more.
+        // Until no charge may pass it any more.
         while group.try_charge(KIB).is_ok() {}
         gives.store(true, Ordering::SeqCst);
         for _ in 0..1_000 {

@@ -13,7 +13,7 @@ fn large_batches() -> impl Iterator<Item = RuntimeBuilder> {
     kinds().into_iter().skip(1).map(|builder| builder.batch(Bytes(64 * KIB)).budget(Bytes(u64::MAX)))
 }
 
-/// Credit of a thread that does nothing is taken back before anybody waits.
+/// Credit of a thread that does nothing is taken back before any charge waits.
 #[test]
 fn what_lies_idle_is_taken() {
     for builder in large_batches() {
@@ -25,7 +25,7 @@ fn what_lies_idle_is_taken() {
             let group = group.clone();
             thread::spawn(move || {
                 let held = charge(&group, KIB);
-                charged.send(()).expect("somebody listens");
+                charged.send(()).expect("a thread listens");
                 let _ = stopped.recv();
                 drop(held);
             })
@@ -43,7 +43,7 @@ fn what_lies_idle_is_taken() {
     }
 }
 
-/// Charged before, given back by another thread while somebody waits.
+/// Charged before, given back by another thread while a thread waits.
 #[test]
 fn what_another_thread_gives_back() {
     for builder in large_batches() {
@@ -67,8 +67,8 @@ fn what_another_thread_gives_back() {
     }
 }
 
-/// Others charge and give back on their hit path at the moment when somebody gets in line for all there is. When they
-/// have stopped, he is in, and nobody has done anything for that.
+/// Others charge and give back on their hit path at the moment when a charge gets in line for all there is. When they
+/// have stopped, he is in, and no charge has done anything for that.
 #[test]
 fn a_put_and_a_waiter_at_once() {
     for builder in large_batches() {
@@ -129,7 +129,7 @@ fn several_that_need_everything() {
     }
 }
 
-/// When nobody waits any more, hits are hits again: the line leaves nothing behind.
+/// When no thread waits any more, hits are hits again: the line leaves nothing behind.
 #[test]
 fn afterwards_stocks_fill_again() {
     for builder in large_batches() {
@@ -149,9 +149,9 @@ fn afterwards_stocks_fill_again() {
     }
 }
 
-/// Credit that another thread had before is none any more: it passes as anybody, and is counted.
+/// Credit that another thread had before is none any more: it passes as any charge, and is counted.
 #[test]
-fn credit_from_before_passes_nobody() {
+fn credit_from_before_passes_no_charge() {
     for builder in large_batches() {
         let runtime = build(builder);
         let top = limited(&runtime.root(), "top", 1_024 * KIB);
@@ -161,7 +161,7 @@ fn credit_from_before_passes_nobody() {
             let passed = scope.spawn(|| {
                 let held = charge(&group, KIB);
                 go.wait();
-                // Somebody gets in line.
+                // A charge gets in line.
                 gone.wait();
                 let mut passed = 0_u64;
                 while group.try_charge(KIB).is_ok() {

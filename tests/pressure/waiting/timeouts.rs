@@ -80,7 +80,7 @@ fn in_time_is_in_time() {
     }
 }
 
-/// The next in line is not held up by somebody who has left.
+/// The next in line is not held up by a charge who has left.
 #[test]
 fn the_next_in_line_moves_up() {
     for builder in kinds() {
@@ -92,11 +92,11 @@ fn the_next_in_line_moves_up() {
             thread::spawn(move || group.charge_timeout(64 * KIB, Duration::from_millis(500)))
         };
         until("one in line", || group.waiting() == 1);
-        // Until nobody may pass, or the time is over.
+        // Until no charge may pass, or the time is over.
         while group.try_charge(KIB).is_ok() && group.waiting() == 1 {}
         let mut second = in_line_or_in(&group, 10 * KIB);
         assert!(matches!(join(first), Err(ChargeError::TimedOut { .. })));
-        drop(second.finish().expect("nobody is before it"));
+        drop(second.finish().expect("no charge is before it"));
         drop((held, second, group));
         assert_empty(&runtime);
     }

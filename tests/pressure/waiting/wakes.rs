@@ -1,4 +1,4 @@
-//! Who is woken: whoever is admitted, once, through the waker of his last poll, and nobody else.
+//! A thread that is woken: a charge that is admitted, once, through the waker of his last poll, and no other charge.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,14 +82,14 @@ fn through_the_last_waker() {
         assert!(old.iter().all(|old| old.count() == 0));
         assert_woken(&waiter, true);
         drop(admitted(&mut waiter));
-        // Nobody keeps a waker that he does not need.
+        // No charge keeps a waker that he does not need.
         assert!(old.iter().all(|old| Arc::strong_count(old) == 1));
         drop((waiter, group));
         assert_empty(&runtime);
     }
 }
 
-/// Polled again and again, it keeps its place and wakes nobody.
+/// Polled again and again, it keeps its place and wakes no charge.
 #[test]
 fn a_poll_too_many_is_none() {
     for builder in kinds() {
@@ -208,7 +208,7 @@ fn wakers_may_do_anything() {
     }
 }
 
-/// One that panics is contained: whoever frees goes on, and the others are woken.
+/// One that panics is contained: a charge that frees goes on, and the others are woken.
 #[test]
 fn one_that_panics() {
     for builder in kinds() {

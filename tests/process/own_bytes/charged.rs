@@ -1,4 +1,4 @@
-//! Who has the charge.
+//! A thread that has the charge.
 
 use std::sync::Barrier;
 use std::thread;

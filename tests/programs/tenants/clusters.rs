@@ -15,7 +15,7 @@ fn clusters_add_up() {
     assert!(tenants(&report).iter().all(|tenant| tenant["tenant"] != "cluster05"));
     assert_eq!(number(&report["requests"]), 30_000);
     for figure in ["hits", "met_max", "met_budget", "evicted", "evicted_for_others"] {
-        assert!(number(&report[figure]) > 0, "no {figure}: a budget that nobody feels");
+        assert!(number(&report[figure]) > 0, "no {figure}: a budget that no tenant feels");
     }
     assert_eq!(report["audited"], true);
 }

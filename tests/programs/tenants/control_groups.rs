@@ -74,7 +74,7 @@ fn group_above_with_too_little_room_is_left_alone() {
 }
 
 #[test]
-fn group_of_somebody_else_stays() {
+fn group_of_another_tenant_stays() {
     let on = [("cgroup.controllers", "memory"), ("cgroup.subtree_control", "memory")];
     let (_folder, hierarchy) = unified("taken", &on, &on);
     let taken = hierarchy.upwards().map(|group| group.join("fresh")).collect::<Vec<_>>();

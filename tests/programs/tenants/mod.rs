@@ -67,7 +67,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What is left behind lies in the target folder and hurts nobody.
+        // What is left behind lies in the target folder and hurts no tenant.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

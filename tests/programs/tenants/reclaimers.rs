@@ -1,4 +1,4 @@
-//! Shelves as reclaimers: whom they make room for, when they are gone, and that nobody waits for himself.
+//! Shelves as reclaimers: whom they make room for, when they are gone, and that no thread waits for himself.
 
 use std::sync::Arc;
 
@@ -87,8 +87,8 @@ fn reclaimer_is_gone_with_its_registration() {
     let mut service = Service::new();
     (0..ROOM).for_each(|number| service.put(0, number).expect("room"));
     drop(service.registrations[0].take());
-    assert_eq!(Arc::strong_count(&service.shelves[0]), 1, "nobody else holds it");
-    assert!(service.put(1, 0).is_err(), "whoever has something is not asked");
+    assert_eq!(Arc::strong_count(&service.shelves[0]), 1, "no other tenant holds it");
+    assert!(service.put(1, 0).is_err(), "a tenant that has something is not asked");
     assert_eq!(service.entries(0), ROOM);
     assert_eq!(service.runtime.root().events().get(Event::Oom), 1);
 
@@ -102,11 +102,11 @@ fn tenant_that_leaves_gives_what_it_left_behind() {
     let service = Service::new();
     (0..ROOM).for_each(|number| service.put(0, number).expect("room"));
     service.groups[0].offline().expect("it has no groups below");
-    service.put(1, 0).expect("room is made of what belongs to nobody");
+    service.put(1, 0).expect("room is made of what belongs to no tenant");
     assert_eq!((service.entries(0), service.entries(1)), (ROOM - 1, 1));
 }
 
-/// Whoever charges with a shelf locked gets nothing from that shelf, but an answer.
+/// A tenant that charges with a shelf locked gets nothing from that shelf, but an answer.
 #[test]
 fn shelf_that_is_locked_by_who_charges_is_not_waited_for() {
     let service = Service::new();
@@ -119,5 +119,5 @@ fn shelf_that_is_locked_by_who_charges_is_not_waited_for() {
     assert!(charge(1).expect("the entry is there").is_err(), "and has nothing any more");
     drop(charged);
     service.put(1, 0).expect("there is room");
-    service.put(1, 1).expect("nobody holds the lock, so room is made");
+    service.put(1, 1).expect("no thread holds the lock, so room is made");
 }

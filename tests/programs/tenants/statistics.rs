@@ -106,7 +106,7 @@ fn wrong_figure_of_a_group_is_found() {
 fn live_figures_are_read_while_they_are_off() {
     let report = report(&["--seconds", "1", "--budget", "16MiB", "--threads", "2"], &[]);
     let statistics = &report["statistics"];
-    assert!(number(&statistics["off"]) > 0, "whoever reads exact figures finds every bound kept: {statistics}");
+    assert!(number(&statistics["off"]) > 0, "a tenant that reads exact figures finds every bound kept: {statistics}");
     assert!(statistics["nearest"].as_str().is_some_and(|nearest| !nearest.is_empty()));
 }
 

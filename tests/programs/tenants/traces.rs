@@ -51,7 +51,7 @@ fn resize_that_does_not_fit_keeps_the_old_entry() {
     assert_eq!(figures(&report(&["--budget", &budget], &[&path]), 0), [1, cost(1_000), 0, 1]);
 }
 
-/// Low is kept while anybody else has something to give, and here nobody does.
+/// Low is kept while any other tenant has something to give, and here no tenant does.
 #[test]
 fn resize_takes_the_entry_of_another_tenant_below_its_low_at_last() {
     let folder = Folder::new("low");
@@ -89,7 +89,7 @@ fn resize_makes_room_like_a_new_entry() {
 fn tenant_below_its_share_takes_from_the_one_above() {
     let folder = Folder::new("share");
     let paths = ["a.csv", "b.csv"].map(|name| folder.file(name, trace([(1, 1_000)])));
-    // Room for one: whoever comes second has nothing, and the first has twice its share.
+    // Room for one: a tenant that comes second has nothing, and the first has twice its share.
     let budget = cost(1_000).to_string();
     let report = report(&["--budget", &budget, "--threads", "1"], &[&paths[0], &paths[1]]);
     let totals = ["live_bytes", "met_budget", "evicted", "passed_through"].map(|figure| number(&report[figure]));

@@ -25,12 +25,12 @@ fn requests_wait_until_room_is_made() {
 }
 
 #[test]
-fn nobody_waits_where_others_are_asked() {
+fn no_tenant_waits_where_others_are_asked() {
     let report = under("memcg", &["--noisy", "1"]);
     assert_eq!((number(&report["waited"]), &report["wait"], &report["wait_times"]), (0, &Value::Null, &Value::Null));
 }
 
-/// Nobody makes room within a nanosecond; a request that lets others pass has had its time as well.
+/// No tenant makes room within a nanosecond; a request that lets others pass has had its time as well.
 #[test]
 fn request_that_waited_in_vain_passes_through() {
     let report = under("waiting", &["--noisy", "1", "--wait", "1ns"]);
@@ -40,7 +40,7 @@ fn request_that_waited_in_vain_passes_through() {
     assert_eq!(number(&report["refused"]), waited + timed_out, "once before the wait, and once after it");
 }
 
-/// Requests wait at the max of their own tenant, too; nobody else gives anything then.
+/// Requests wait at the max of their own tenant, too; no other tenant gives anything then.
 #[test]
 fn room_below_a_tenants_own_max_is_made_by_that_tenant() {
     let report = under("waiting", &["--wait", "60s"]);
@@ -59,7 +59,7 @@ fn tenant_above_high_gives_of_its_own() {
     let args = ["--noisy", "1", "--high", "100%"];
     let report = under("memcg", &args);
     assert!(number(&report["above_high"]) > 0);
-    assert_eq!(number(&report["evicted_for_others"]), 0, "nobody takes from others: the budget is never met");
+    assert_eq!(number(&report["evicted_for_others"]), 0, "no tenant takes from others: the budget is never met");
     let flood = tenants(&report).last().expect("tenants");
     assert!(number(&flood["evicted"]) > 0 && number(&flood["live"]) <= number(&flood["fair_share"]));
     assert_eq!(number(&under("memcg", &args[..2])["above_high"]), 0);
@@ -68,7 +68,7 @@ fn tenant_above_high_gives_of_its_own() {
 #[test]
 fn waits_are_counted_with_their_times() {
     let mut waits = Waits::default();
-    assert!(waits.times().is_none(), "nobody waited");
+    assert!(waits.times().is_none(), "no tenant waited");
     for millis in 1..=100 {
         waits.add(Duration::from_millis(millis), millis > 98);
     }

@@ -13,7 +13,7 @@ use super::{Other, assert_exact, assert_honest, build, create, let_idle};
 const BATCH: u64 = 64;
 const STAT: Stat = Stat::WORKINGSET_REFAULT;
 
-/// Some threads write to one group or to some, and somebody reads without a flush.
+/// Some threads write to one group or to some, and a thread reads without a flush.
 struct Reach {
     runtime: Runtime,
     groups: Vec<Group>,
@@ -265,7 +265,7 @@ impl Attack {
                 let group = self.groups[group].clone();
                 self.others[thread].run(move || drop(group.read()));
             }
-            // Everybody goes idle and off the lists.
+            // Every thread goes idle and off the lists.
             90..92 => let_idle(&self.runtime),
             92 => (0..6).for_each(|_| self.groups[group].flush()),
             93..95 => {

@@ -87,7 +87,7 @@ fn a_bound_does_not_wrap() {
     }
 }
 
-/// In one cell nobody looks at: the thread itself must notice that it holds back more than it may.
+/// In one cell no thread looks at: the thread itself must notice that it holds back more than it may.
 #[test]
 fn a_thread_notices_that_it_went_around() {
     for stat in [Stat::WORKINGSET_REFAULT, Stat::SOCK] {

@@ -22,7 +22,7 @@ fn published(group: &Group) -> i64 {
     group.read_stale().get(STAT)
 }
 
-/// So little that nobody is told of it by itself.
+/// So little that no thread is told of it by itself.
 fn add_little(group: &Group) {
     group.stat_add(STAT, 1);
 }
@@ -124,7 +124,7 @@ fn the_flusher_stops_with_the_runtime() {
             let (done, ended) = channel();
             let ending = std::thread::spawn(move || {
                 drop(runtime);
-                done.send(()).expect("somebody waits");
+                done.send(()).expect("a thread waits");
             });
             ended.recv_timeout(Duration::from_secs(120)).expect("a runtime ends without waiting for a period");
             ending.join().expect("no panic");
@@ -156,7 +156,7 @@ fn there_is_one_thread_while_it_runs() {
         eventually("its end", || threads() == before);
         runtime.start_flusher(SOON).expect("a period");
         eventually("its beginning", || threads() == before + 1);
-        // Whoever comes last: one of them runs.
+        // A thread that comes last: one of them runs.
         for _ in 0..20 {
             std::thread::scope(|scope| {
                 for period in [NEVER, SOON, NEVER, SOON] {
@@ -190,7 +190,7 @@ fn on_the_flusher(end: impl Fn(Runtime) -> Option<Runtime> + Send + Sync + 'stat
             if std::thread::current().name() == Some("memcg-flusher")
                 && let Some(runtime) = place.lock().expect("no panic").take()
             {
-                done.send(end(runtime)).expect("somebody waits");
+                done.send(end(runtime)).expect("a thread waits");
             }
         })
     };
@@ -268,7 +268,7 @@ fn a_ratelimited_flush_waits_for_the_periodic_one() {
     }
 }
 
-/// Nobody flushes the root any more: sooner or later it is late, and whoever asks does it, for as much as was asked and
+/// No thread flushes the root any more: sooner or later it is late, and a thread that asks does it, for as much as was asked and
 /// where a thresholded read would.
 #[test]
 fn a_ratelimited_flush_steps_in_when_it_is_late() {

@@ -41,7 +41,7 @@ fn an_item_of_another_builder_counts_nothing() {
     }
     assert_exact(&ours.root(), our[0], 3, 3);
     assert_exact(&ours.root(), our[1], 0, 0);
-    // Those built in are everybody's.
+    // Those built in are every thread's.
     for runtime in [&ours, &theirs] {
         runtime.root().stat_add(Stat::ANON, 9);
         assert_exact(&runtime.root(), Stat::ANON, 9, 9);
@@ -66,7 +66,7 @@ fn a_clone_keeps_the_items_declared_before() {
     }
 }
 
-/// Declared on one of the two, it is the other's as little as anybody's.
+/// Declared on one of the two, it is the other's as little as any thread's.
 #[test]
 fn an_item_declared_on_a_clone_is_the_clones_alone() {
     let (mut one, before) = with(&["rows"]);

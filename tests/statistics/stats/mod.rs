@@ -72,7 +72,7 @@ pub(crate) fn assert_honest(stats: &memcg::Stats, stat: Stat, truth: i64) {
     assert!(truth.abs_diff(found) <= bound, "{stat:?}: {truth} was read as {found} with an error of at most {bound}");
 }
 
-/// Nobody writes, and the periodic flush takes everybody off the lists.
+/// No thread writes, and the periodic flush takes every thread off the lists.
 #[track_caller]
 pub(crate) fn let_idle(runtime: &Runtime) {
     runtime.start_flusher(Duration::from_micros(50)).expect("a period");

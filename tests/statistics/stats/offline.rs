@@ -1,4 +1,4 @@
-//! Groups that went offline: what they counted stays in the figures of those above, exactly, and is nobody else's.
+//! Groups that went offline: what they counted stays in the figures of those above, exactly, and is no other thread's.
 
 use memcg::{Group, Runtime, Stat, Unit};
 
@@ -6,7 +6,7 @@ use super::{Other, assert_exact, assert_honest, build, charge, create, kinds};
 
 const STAT: Stat = Stat::SLAB;
 
-/// Everybody who has a group writes a last time and goes; nobody flushes meanwhile.
+/// Every thread who has a group writes a last time and goes; no thread flushes meanwhile.
 #[test]
 fn what_the_last_holder_wrote_is_with_the_parent() {
     for builder in kinds() {
@@ -56,7 +56,7 @@ fn what_the_last_holder_wrote_is_with_the_parent() {
     }
 }
 
-/// A whole subtree goes at once, some of it held by somebody.
+/// A whole subtree goes at once, some of it held by a thread.
 #[test]
 fn a_subtree_that_goes_leaves_its_sum() {
     for builder in kinds() {

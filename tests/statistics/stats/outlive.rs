@@ -19,7 +19,7 @@ fn handles_count_on_without_their_runtime() {
         other.add(&query, STAT, 2);
         drop(gone);
         drop(runtime);
-        // Offline with its runtime, and nobody held it.
+        // Offline with its runtime, and no thread held it.
         assert_honest(&root.read_stale(), STAT, 103);
         assert_exact(&acme, STAT, 103, 0);
         for round in 1..100 {
@@ -42,7 +42,7 @@ fn handles_count_on_without_their_runtime() {
     }
 }
 
-/// A charge names its group: it counts there as long as it lives, whoever else is gone.
+/// A charge names its group: it counts there as long as it lives, whichever other thread is gone.
 #[test]
 fn a_charge_counts_for_its_group() {
     for builder in kinds() {
@@ -112,7 +112,7 @@ fn a_guard_of_a_further_counter_counts_for_the_group() {
     }
 }
 
-/// A whole world goes with counts that nobody has read, in every order; the next one starts from nothing.
+/// A whole world goes with counts that no thread has read, in every order; the next one starts from nothing.
 #[test]
 fn worlds_end_in_any_order() {
     for round in 0..6 * 7 {

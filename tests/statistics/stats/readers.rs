@@ -120,9 +120,9 @@ fn a_subtree_is_the_sum_of_its_groups() {
     }
 }
 
-/// Nobody wrote anything: nothing to look for, nothing to be off by.
+/// No thread wrote anything: nothing to look for, nothing to be off by.
 #[test]
-fn a_group_that_nobody_wrote_reads_zero() {
+fn a_group_that_no_thread_wrote_reads_zero() {
     for builder in kinds() {
         let runtime = build(builder);
         let [idle, busy] = ["idle", "busy"].map(|name| create(&runtime.root(), name));
@@ -131,12 +131,12 @@ fn a_group_that_nobody_wrote_reads_zero() {
             assert!(runtime.items().all(|item| stats.get(item.stat) == 0));
             assert_eq!((stats.local(Stat::ANON), stats.max_error()), (0, 0));
         }
-        assert_eq!(runtime.counts().flush_visits, 0, "the other is nobody's business");
+        assert_eq!(runtime.counts().flush_visits, 0, "the other is no thread's business");
         assert_exact(&runtime.root(), Stat::ANON, 1 << 30, 0);
     }
 }
 
-/// Zero is nothing: whoever adds it is no writer, and no reader looks for what it wrote.
+/// Zero is nothing: a thread that adds it is no writer, and no reader looks for what it wrote.
 #[test]
 fn an_addition_of_zero_makes_no_writer() {
     for builder in kinds() {
@@ -156,7 +156,7 @@ fn an_addition_of_zero_makes_no_writer() {
         };
         assert_unchanged("before the first addition");
         assert_exact(&group, Stat::ANON, 0, 0);
-        assert_eq!(runtime.counts().flush_visits, 0, "nobody has written");
+        assert_eq!(runtime.counts().flush_visits, 0, "no thread has written");
         group.stat_add(Stat::ANON, 5);
         other.add(&group, Stat::ANON, -1);
         assert_unchanged("while both are listed");

@@ -1,4 +1,4 @@
-//! Writers that stopped: without a flusher, a few reads or flushes, and they widen nobody's bound any more.
+//! Writers that stopped: without a flusher, a few reads or flushes, and they widen no thread's bound any more.
 
 use memcg::{Group, Runtime, RuntimeBuilder, Stat};
 
@@ -65,7 +65,7 @@ fn a_few_reads_forget_threads_that_are_idle() {
             let others = write_once(&top, writers);
             let looks =
                 looks_until_exact(&top, writers, |group| assert_honest(&group.read(), STAT, BYTES * writers as i64));
-            assert!(looks > 0, "nobody has looked yet");
+            assert!(looks > 0, "no thread has looked yet");
             // They come back, and are counted again.
             others[0].add(&top, STAT, 1);
             assert!(top.read_stale().max_error() > 0);
@@ -132,7 +132,7 @@ fn reads_beside_writers_seldom_flush() {
     let flushes = after.flushes - before.flushes;
     assert!((READS / 100..=READS / 50).contains(&flushes), "{flushes} flushes");
     assert_eq!(after.stat_unlists, before.stat_unlists);
-    // It stops, and is forgotten though nobody had looked often.
+    // It stops, and is forgotten though no thread had looked often.
     let reads = (0..170).find(|_| top.read().max_error() == 0 && top.read_stale().max_error() == 0);
     assert!(reads.is_some(), "an error of {}", top.read_stale().max_error());
 }

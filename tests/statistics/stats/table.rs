@@ -49,7 +49,7 @@ fn rows_hold_what_was_written_exactly() {
 }
 
 #[test]
-fn a_tree_that_nobody_wrote_has_no_columns() {
+fn a_tree_that_no_thread_wrote_has_no_columns() {
     let runtime = build(Runtime::builder());
     create(&runtime.root(), "q");
     let table = runtime.tree();

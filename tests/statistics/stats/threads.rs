@@ -36,7 +36,7 @@ fn a_thread_that_ends_loses_nothing() {
     }
 }
 
-/// Many at once, each in many groups, and all of them over before anybody reads.
+/// Many at once, each in many groups, and all of them over before any thread reads.
 #[test]
 fn many_threads_end_at_once() {
     const THREADS: i64 = 48;

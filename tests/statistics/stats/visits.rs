@@ -1,4 +1,4 @@
-//! What a flush looks at: cells that somebody writes, and no others. `counts().flush_visits` says how many those were,
+//! What a flush looks at: cells that a thread writes, and no others. `counts().flush_visits` says how many those were,
 //! `counts().barriers` how often every processor was disturbed.
 
 use std::time::Duration;
@@ -92,7 +92,7 @@ fn a_flush_looks_at_its_own_subtree() {
             assert_eq!(cost(&runtime, || assert_exact(&a, STAT, 5 * round + 5, 5 * round + 5)), (LOOKS, 0));
             assert_eq!(cost(&runtime, || of_b[3].flush()), (1, 0));
             assert_eq!(of_b[3].read_stale().get(STAT), 7 + round);
-            assert_eq!(of_b[4].read_stale().get(STAT), 0, "nobody asked");
+            assert_eq!(of_b[4].read_stale().get(STAT), 0, "no thread asked");
         }
         assert_eq!(cost(&runtime, || assert_exact(&b, STAT, 710, 0)), (LOOKS * 100, 0));
     }
@@ -119,7 +119,7 @@ fn a_visit_is_one_of_a_thread_and_a_group() {
     }
 }
 
-/// However often and whoever writes: an exact read disturbs nobody as long as everybody writes on.
+/// However often and a thread that writes: an exact read disturbs no thread as long as every thread writes on.
 #[test]
 fn exact_reads_take_no_barrier() {
     for builder in kinds() {
@@ -140,7 +140,7 @@ fn exact_reads_take_no_barrier() {
     }
 }
 
-/// Nobody writes: with the flusher running, visits and barriers come to an end.
+/// No thread writes: with the flusher running, visits and barriers come to an end.
 #[test]
 fn at_rest_nothing_happens() {
     for builder in kinds() {
@@ -158,7 +158,7 @@ fn at_rest_nothing_happens() {
         eventually("flushes that find nothing", || runtime.counts().flushes >= resting.flushes + 20);
         let rested = runtime.counts();
         assert_eq!(rested.barriers, resting.barriers);
-        assert!(rested.barriers > 0, "somebody was unlisted without one");
+        assert!(rested.barriers > 0, "a thread was unlisted without one");
         assert_eq!(rested.flush_visits, resting.flush_visits);
         // One barrier served many.
         assert!(rested.barriers < 20, "{} barriers for 200 that went idle", rested.barriers);
@@ -169,7 +169,7 @@ fn at_rest_nothing_happens() {
     }
 }
 
-/// Written again after it was found idle, now and then and by anybody: nothing is lost on the way off the list and back.
+/// Written again after it was found idle, now and then and by any thread: nothing is lost on the way off the list and back.
 #[test]
 fn off_the_list_and_back() {
     for builder in kinds() {
@@ -196,7 +196,7 @@ fn off_the_list_and_back() {
                 assert_exact(&group, STAT, sum, sum);
             }
             if pause == 7 {
-                // Who comes by these cells finds them as they are.
+                // A thread that comes by these cells finds them as they are.
                 others = (0..2).map(|_| Other::spawn()).collect();
             }
         }
@@ -206,7 +206,7 @@ fn off_the_list_and_back() {
     }
 }
 
-/// Idle cells count for nobody's bound.
+/// Idle cells count for no thread's bound.
 #[test]
 fn the_bound_forgets_idle_writers() {
     let runtime = build(Runtime::builder().stat_batch(64));

@@ -1,5 +1,5 @@
 //! Three stories of "mm: memcg: restore subtree stats flushing" (Yosry Ahmed, linux-mm, 2023): who is misled when every
-//! read flushes the whole tree and gives up where somebody else is at it.
+//! read flushes the whole tree and gives up where another thread is at it.
 //!
 //! Each story is told once, over [`Statistics`], and heard twice: from this library, where it ends well, and from
 //! [`UnifiedSkip`], the kernel's way before, where it ends as the letter says. What decides is a flush of the root that
@@ -85,7 +85,7 @@ impl Statistics for Library {
         let flushing = Flushing {
             stop: Arc::clone(&stop),
             thread: Some(std::thread::spawn(move || {
-                begun.send(()).expect("somebody waits for the first");
+                begun.send(()).expect("a thread waits for the first");
                 while !stop.load(Ordering::Relaxed) {
                     root.flush();
                 }
@@ -106,7 +106,7 @@ fn oom_handler_picks_a_victim(stats: &dyn Statistics) -> (usize, i64) {
     for (tenant, bytes) in [(1, 100 * MIB), (2, 300 * MIB), (3, 200 * MIB)] {
         stats.add_elsewhere(tenant, bytes);
     }
-    assert_eq!(stats.read(0), 600 * MIB, "all is quiet, and everybody knows");
+    assert_eq!(stats.read(0), 600 * MIB, "all is quiet, and every thread knows");
     let _flush = stats.flush_under_way();
     stats.add_elsewhere(1, 1_000 * MIB);
     [1, 2, 3].map(|tenant| (tenant, stats.read(tenant))).into_iter().max_by_key(|&(_, bytes)| bytes).expect("three")
@@ -154,7 +154,7 @@ fn story_proactive_reclaimer_sees_its_success() {
 }
 
 /// What a child holds is held by its parent. Returns the parent's figure and then the child's, while nothing changes.
-fn somebody_reads_parent_and_child(stats: &dyn Statistics) -> (i64, i64) {
+fn a_thread_reads_parent_and_child(stats: &dyn Statistics) -> (i64, i64) {
     stats.add_elsewhere(1, 5 * MIB);
     stats.add_elsewhere(2, 10 * MIB);
     assert_eq!(stats.read(1), 15 * MIB);
@@ -171,7 +171,7 @@ fn somebody_reads_parent_and_child(stats: &dyn Statistics) -> (i64, i64) {
 fn story_parent_never_below_child() {
     const PARENT_AND_CHILD: [usize; 2] = [0, 1];
     for read in [Group::read, Group::read_exact] {
-        assert_eq!(somebody_reads_parent_and_child(&Library::new(&PARENT_AND_CHILD, read)), (115 * MIB, 110 * MIB));
+        assert_eq!(a_thread_reads_parent_and_child(&Library::new(&PARENT_AND_CHILD, read)), (115 * MIB, 110 * MIB));
     }
-    assert_eq!(somebody_reads_parent_and_child(&UnifiedSkip::new(&PARENT_AND_CHILD)), (15 * MIB, 110 * MIB));
+    assert_eq!(a_thread_reads_parent_and_child(&UnifiedSkip::new(&PARENT_AND_CHILD)), (15 * MIB, 110 * MIB));
 }

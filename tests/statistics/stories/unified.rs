@@ -1,4 +1,4 @@
-//! The kernel's way before the letter: a flush is one of the whole tree, and whoever finds one under way goes without.
+//! The kernel's way before the letter: a flush is one of the whole tree, and a thread that finds one under way goes without.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -87,7 +87,7 @@ impl Statistics for UnifiedSkip {
         let stats = self.clone();
         let thread = std::thread::spawn(move || {
             stats.flush(|| {
-                begun.send(()).expect("somebody waits");
+                begun.send(()).expect("a thread waits");
                 // Ends with an error: the other side is dropped when the flush may go on.
                 let _: Result<(), _> = goes_on.recv();
             });

@@ -1,4 +1,4 @@
-//! Tasks that do not stay until they are admitted: nothing of them remains, and nobody waits for them.
+//! Tasks that do not stay until they are admitted: nothing of them remains, and no thread waits for them.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -18,11 +18,11 @@ use crate::support::turns::turn;
 enum Way {
     /// It is admitted.
     Stays,
-    /// It goes while there is no room for anybody.
+    /// It goes while there is no room for any thread.
     Goes,
     /// It is woken, and goes without a look: what was handed to it is the next one's.
     GoesWhenWoken,
-    /// It was polled by somebody else first, who is not to be woken.
+    /// It was polled by another thread first, who is not to be woken.
     IsPassedOn,
 }
 

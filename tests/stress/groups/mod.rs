@@ -48,7 +48,7 @@ struct Stress {
     inboxes: Vec<Mutex<Vec<Charge>>>,
     start: Barrier,
     stop: Barrier,
-    /// Somebody panicked; it has been printed.
+    /// A thread panicked; it has been printed.
     failed: AtomicBool,
     /// The workers end at the next start.
     over: AtomicBool,

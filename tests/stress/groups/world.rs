@@ -130,7 +130,7 @@ impl World {
         true
     }
 
-    /// Nobody charges: everything must add up. `held` is all there is.
+    /// No thread charges: everything must add up. `held` is all there is.
     pub(crate) fn check(&self, rng: &mut SmallRng, held: &[&Charge]) {
         let runtime = self.runtime();
         let verdict = runtime.verify();

@@ -54,7 +54,7 @@ fn round(form: Form, place: Place, at_once: bool, queues: bool) -> u64 {
             scene.over.store(true, Ordering::SeqCst);
             charge
         });
-        // It is alone in the line, for so far nobody else waits: the count begins when it has.
+        // It is alone in the line, for so far no other thread waits: the count begins when it has.
         while scene.level.waiting() == 0 && !large.is_finished() {
             std::thread::yield_now();
         }
@@ -121,7 +121,7 @@ fn large_ones_come_through_again_and_again() {
         let larges = [scope.spawn(large(Form::Blocking)), scope.spawn(large(Form::Async))];
         larges.into_iter().for_each(|large| large.join().expect("each is admitted"));
         scene.over.store(true, Ordering::SeqCst);
-        smalls.into_iter().for_each(|small| small.join().expect("nobody counts"));
+        smalls.into_iter().for_each(|small| small.join().expect("no thread counts"));
     });
     scene.check_end();
     println!("{} large ones, {:.1} MiB of small ones", 2 * TIMES, mib(scene.steps.load(Ordering::SeqCst) * SMALL));

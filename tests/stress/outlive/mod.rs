@@ -2,7 +2,7 @@
 //!
 //! Charges, handles, ids, windows, futures, listeners, reclaimers, hooks, members, precharges, pages, runtimes lie in one
 //! heap; threads that themselves come and go put more there, use what they find, and drop it, in any order. Runtimes are
-//! made anew all the time, and dropped by whoever comes upon them. At the end of each life all that is left is dropped
+//! made anew all the time, and dropped by a thread that comes upon them. At the end of each life all that is left is dropped
 //! at once on all threads: no usage, no group, no object of a pool, nothing of what was registered may be left of any
 //! runtime there was.
 //!
@@ -36,7 +36,7 @@ const OPS_PER_THREAD: u64 = 250;
 /// Things in the heap, about.
 const HEAP: usize = 300;
 
-/// Nothing here waits for anybody.
+/// Nothing here waits for any thread.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -76,7 +76,7 @@ fn runtime(rng: &mut SmallRng) -> (Runtime, Counter) {
         .batch(Bytes([0, 64, 64, 4_096][rng.random_range(0..4)]))
         .adaptive(rng.random_bool(0.7))
         .pool_align(ALIGNS[rng.random_range(0..2)])
-        // Nobody is waited for here.
+        // No thread is waited for here.
         .reclaim_time(Duration::ZERO)
         .oom_time(Duration::ZERO)
         .delay_max(Duration::ZERO);
@@ -213,7 +213,7 @@ impl Scene {
             21 => Thing::Vec(KmemVec::with_capacity_in(10, &group).ok()?),
             22 => Thing::PerCpu(PerCpu::new_in(&group).ok()?),
             _ => {
-                let refused = group.try_charge(u64::MAX).expect_err("nobody has as much");
+                let refused = group.try_charge(u64::MAX).expect_err("no thread has as much");
                 Thing::Refused(Box::new(refused))
             }
         })
@@ -222,17 +222,17 @@ impl Scene {
     /// All things are gone: of no runtime is anything left, and nothing of what was registered with any of them.
     pub(crate) fn end(self) {
         let Scene { now, roots, ids, token, .. } = self;
-        let now = Arc::into_inner(now.into_inner().expect("nobody panics with it")).expect("nobody else has it");
+        let now = Arc::into_inner(now.into_inner().expect("no thread panics with it")).expect("no other thread has it");
         now.root().children().iter().for_each(Group::offline_tree);
         now.settle();
-        assert_eq!((now.groups(), now.dying()), (1, 0), "somebody is left of the last runtime");
+        assert_eq!((now.groups(), now.dying()), (1, 0), "a thread is left of the last runtime");
         let verdict = now.verify();
         assert!(verdict.is_ok(), "{verdict}");
         for &id in &*lock(&ids) {
             assert!(now.find(id).is_none_or(|group| group == now.root()), "{id} is still there");
         }
         drop(now);
-        for (root, further) in roots.into_inner().expect("nobody panics with it") {
+        for (root, further) in roots.into_inner().expect("no thread panics with it") {
             assert!(root.is_offline() && root.children().is_empty());
             root.drain();
             let counter = root.counter(further).expect("its own");
@@ -241,9 +241,9 @@ impl Scene {
             let left = root.read_exact();
             assert_eq!([Stat::SLAB, Stat::KERNEL, Stat::PERCPU].map(|stat| left.get(stat)), [0; 3], "of kernel memory");
         }
-        assert_eq!(token.others(), 0, "listeners, hooks, reclaimers and wakers that nobody can call any more");
+        assert_eq!(token.others(), 0, "listeners, hooks, reclaimers and wakers that no thread can call any more");
     }
 }
 
-/// A future that somebody polls once in a while.
+/// A future that a thread polls once in a while.
 pub(crate) type Hears = Pin<Box<memcg::EventFuture>>;

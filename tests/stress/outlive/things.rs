@@ -44,7 +44,7 @@ impl Token {
     }
 }
 
-/// A waker of nobody.
+/// A waker of no thread.
 struct Wakes(#[expect(dead_code, reason = "it is counted")] Token);
 
 impl Wake for Wakes {

@@ -44,7 +44,7 @@ struct Stress {
     lanes: Vec<Mutex<Lane>>,
     start: Barrier,
     stop: Barrier,
-    /// Somebody panicked; it has been printed.
+    /// A thread panicked; it has been printed.
     failed: AtomicBool,
     /// The workers end at the next start.
     over: AtomicBool,
@@ -137,7 +137,7 @@ impl Stress {
 }
 
 #[test]
-fn everybody_at_the_limit() {
+fn every_thread_at_the_limit() {
     let _turn = turn(module_path!());
     let ops = crate::ops(OPS);
     let ops = if cfg!(debug_assertions) { ops / 50 } else { ops };
@@ -172,5 +172,5 @@ fn everybody_at_the_limit() {
     );
     assert!(samples > SAMPLES_MIN, "only {samples} samples: the watch proves nothing");
     assert!(refusals > 0, "no limit was ever reached");
-    assert!(admitted > refusals, "hardly anybody was ever admitted");
+    assert!(admitted > refusals, "hardly any thread was ever admitted");
 }

@@ -170,7 +170,7 @@ impl Kept {
 
     fn fill(&self, bytes: u64) -> Result<(), ChargeError> {
         let more = self.group.try_charge(bytes)?;
-        // Dropped when it cannot be merged: nobody moves it.
+        // Dropped when it cannot be merged: no thread moves it.
         lock(&self.shelf.held).merge(more).expect("of the same group");
         Ok(())
     }
@@ -197,7 +197,7 @@ impl Passing {
         Self { group, cache }
     }
 
-    /// It goes, its cache now or at some time after it, by whoever is left with it.
+    /// It goes, its cache now or at some time after it, by a thread that is left with it.
     pub(crate) fn end(self, emptied: bool) {
         if emptied {
             self.cache.shelf.evict(u64::MAX);
@@ -299,7 +299,7 @@ impl World {
         drop(old);
     }
 
-    /// Whoever has asked to be waited for is done, or gives up.
+    /// A thread that has asked to be waited for is done, or gives up.
     pub(crate) fn answer(&self, report: bool) {
         let due = lock(&self.shared.due).pop();
         if let Some((later, shelf)) = due {
@@ -312,7 +312,7 @@ impl World {
         }
     }
 
-    /// Nobody charges: everything must add up. `held` and the caches are all there is.
+    /// No thread charges: everything must add up. `held` and the caches are all there is.
     pub(crate) fn check(&self, held: &[&Charge]) {
         let verdict = self.runtime.verify();
         assert!(verdict.is_ok() && verdict.audited(), "{verdict}");

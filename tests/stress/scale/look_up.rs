@@ -34,7 +34,7 @@ fn look_up(world: &World, seed: u64, passed: &Mutex<Vec<GroupId>>, _one: Look<'_
                     assert_eq!(group.path(), path);
                     assert_eq!(group.ancestors().nth(1).as_ref(), Some(&world.tenants[tenant]));
                 }
-                let passed = passed.lock().expect("nobody panics with it");
+                let passed = passed.lock().expect("no thread panics with it");
                 let Some(&id) = passed.get(query % 4) else { continue };
                 drop(passed);
                 if let Some(group) = runtime.find(id) {
@@ -62,7 +62,7 @@ fn by_path_and_by_id_while_two_threads_create_and_destroy() {
             assert!(come.join().expect("no panic") > 100, "nothing came and went meanwhile");
         }
     });
-    let ids = passed.into_inner().expect("nobody panics with it");
+    let ids = passed.into_inner().expect("no thread panics with it");
     assert!(!ids.is_empty());
     world.runtime.settle();
     assert!(ids.iter().all(|&id| world.runtime.find(id).is_none()), "they are gone");

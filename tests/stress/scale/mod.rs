@@ -1,4 +1,4 @@
-//! A large tree whose groups come and go on several threads: whoever looks meanwhile finds all that stays, once, and
+//! A large tree whose groups come and go on several threads: a thread that looks meanwhile finds all that stays, once, and
 //! nothing that never was.
 //!
 //! * here: the tree, and those who change it; `look_up`: by path and by id; `walks`: children, descendants, the table,
@@ -101,7 +101,7 @@ impl World {
         come
     }
 
-    /// Nobody is at work any more: those are there that stay, and all adds up. Then they go as well.
+    /// No thread is at work any more: those are there that stay, and all adds up. Then they go as well.
     pub(crate) fn end(self) {
         self.runtime.settle();
         assert_eq!((self.runtime.groups(), self.runtime.dying()), (self.len(), 0));

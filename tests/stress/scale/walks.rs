@@ -84,7 +84,7 @@ fn walks_see_what_stays_once_while_two_threads_create_and_destroy() {
     world.end();
 }
 
-/// Groups that nobody charges come and go with protection and soft limits: every look at the whole count adds up.
+/// Groups that no thread charges come and go with protection and soft limits: every look at the whole count adds up.
 #[test]
 fn the_count_adds_up_at_every_look_while_idle_groups_come_and_go() {
     let _alone = alone();

@@ -68,7 +68,7 @@ impl Gauge {
         error
     }
 
-    /// Nobody moves it.
+    /// No thread moves it.
     fn assert_quiet(&self) {
         let exact = self.levels[0].read_exact();
         let truth = MOST - self.free.load(Ordering::SeqCst);
@@ -106,6 +106,6 @@ fn an_exact_read_of_a_gauge_tells_what_moved_meanwhile() {
         });
         gauge.assert_quiet();
         println!("{beside} reads beside writers, {:?}", gauge.runtime.counts());
-        assert_eq!(beside, looks, "hardly anybody moved it while it was read");
+        assert_eq!(beside, looks, "hardly any thread moved it while it was read");
     }
 }

@@ -1,4 +1,4 @@
-//! Cells that are written just when they are taken off the lists because nobody wrote them.
+//! Cells that are written just when they are taken off the lists because no thread wrote them.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -24,12 +24,12 @@ fn let_idle(runtime: &Runtime) {
         if runtime.counts().flush_visits == before {
             return;
         }
-        assert!(begin.elapsed() < Duration::from_secs(120), "somebody is visited for ever: {:?}", runtime.counts());
+        assert!(begin.elapsed() < Duration::from_secs(120), "a thread is visited for ever: {:?}", runtime.counts());
     }
 }
 
 /// Each writes one unit, waits about as long as it takes to be found idle, and writes again. What it wrote is there when
-/// it reads, and at the end; and nobody counts as a writer any more.
+/// it reads, and at the end; and no thread counts as a writer any more.
 #[test]
 fn a_write_meets_its_unlisting() {
     let _turn = turn(module_path!());
@@ -55,7 +55,7 @@ fn a_write_meets_its_unlisting() {
                         let _done = Done(done);
                         let mut rng = SmallRng::seed_from_u64(round * 10 + writer as u64);
                         for _ in 0..writes / WRITERS as u64 {
-                            // Each has groups of its own, so that nobody else keeps the cells' group listed.
+                            // Each has groups of its own, so that no other thread keeps the cells' group listed.
                             let at = writer + WRITERS * rng.random_range(0..GROUPS / WRITERS);
                             groups[at].stat_add(STAT, 1);
                             let now = truth[at].fetch_add(1, Ordering::Relaxed) + 1;
@@ -65,7 +65,7 @@ fn a_write_meets_its_unlisting() {
                             }
                             (0..rng.random_range(0..1_500)).for_each(|_| std::hint::spin_loop());
                             if rng.random_bool(0.3) {
-                                // Nobody has written it since.
+                                // No thread has written it since.
                                 assert_eq!(groups[at].read_exact().get(STAT), now);
                             }
                             if rng.random_bool(0.001) {
@@ -92,8 +92,8 @@ fn a_write_meets_its_unlisting() {
             round += 1;
         }
         let counts = runtime.counts();
-        // Who comes back between the two halves of an unlisting is listed once more, and stays.
+        // A thread that comes back between the two halves of an unlisting is listed once more, and stays.
         println!("{} listed, {} unlisted", counts.stat_lists, counts.stat_unlists);
-        assert!(counts.stat_unlists > 100, "hardly anybody was idle");
+        assert!(counts.stat_unlists > 100, "hardly any thread was idle");
     }
 }

@@ -51,7 +51,7 @@ fn a_limit_on_a_statistic_overshoots_by_the_writers_in_flight_at_most() {
     println!("{rounds} rounds, {overshot} additions too many of {WRITERS} writers");
 }
 
-/// With nobody else in flight there is nothing to overshoot by, whoever wrote before.
+/// With no other thread in flight there is nothing to overshoot by, whichever thread wrote before.
 #[test]
 fn one_writer_at_a_time_keeps_a_limit_exactly() {
     let _turn = turn(module_path!());

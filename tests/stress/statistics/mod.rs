@@ -39,7 +39,7 @@ fn ops() -> u64 {
     crate::ops(OPS)
 }
 
-/// Sets a flag when it goes, by a panic too: nobody waits for a thread that has failed.
+/// Sets a flag when it goes, by a panic too: no thread waits for a thread that has failed.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -193,7 +193,7 @@ impl Levels {
     }
 }
 
-/// All writers write, pause until they are off the lists, and come back; a read by somebody else is never off by more
+/// All writers write, pause until they are off the lists, and come back; a read by another thread is never off by more
 /// than it says, while flushes of all subtrees run.
 #[test]
 fn a_read_is_honest_while_others_write() {

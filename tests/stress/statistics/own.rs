@@ -102,7 +102,7 @@ impl Own<'_> {
         let group = &self.tree.groups[at];
         match if self.exact { self.rng.random_range(0..4) / 3 } else { self.rng.random_range(0..16) } {
             0 => {
-                // Others move other items meanwhile: nobody moves this one.
+                // Others move other items meanwhile: no thread moves this one.
                 self.check_within(0, at, &group.read_exact(), "read_exact");
             }
             1 => self.check(at, &group.read(), "read"),
@@ -182,7 +182,7 @@ fn a_thread_reads_what_it_wrote() {
 
 // === What a reader may see in between ===
 
-/// R{A{B{C...}}}, written at the bottom and flushed there: whoever reads from the bottom up, without a flush, sees no
+/// R{A{B{C...}}}, written at the bottom and flushed there: a thread that reads from the bottom up, without a flush, sees no
 /// less above than below.
 #[test]
 fn a_flush_shows_nothing_below_before_it_shows_above() {

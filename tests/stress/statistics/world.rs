@@ -19,7 +19,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What was added to one group, for as long as anybody asks: it outlives the group.
+/// What was added to one group, for as long as any thread asks: it outlives the group.
 pub(crate) struct Truth {
     /// Among all of the tree's; a parent comes before its children.
     number: usize,
@@ -117,7 +117,7 @@ impl World {
             old.group.offline_tree();
         }
         if rng.random_bool(0.5) {
-            // Its last words, unless somebody else holds it.
+            // Its last words, unless another thread holds it.
             self.add(&old, self.gauge, -3, |delta| old.group.stat_add(self.gauge, delta));
             self.add(&old, self.grows, 1, |delta| old.group.stat_add(self.grows, delta));
         }
@@ -129,7 +129,7 @@ impl World {
         truth.fetch_add(delta, Ordering::Relaxed);
     }
 
-    /// Nobody writes: every group that anybody holds is exactly what was added to it, and below it.
+    /// No thread writes: every group that any thread holds is exactly what was added to it, and below it.
     #[track_caller]
     pub(crate) fn check(&self, rng: &mut SmallRng) {
         let all = lock(&self.all);

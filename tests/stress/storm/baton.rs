@@ -1,7 +1,7 @@
-//! Room for one, wanted by several: whoever has it gives it back in one way or another, and the next must have it then.
+//! Room for one, wanted by several: a thread that has it gives it back in one way or another, and the next must have it then.
 //!
 //! In each round every thread takes it once. Who has had it waits for the others and does nothing besides that could
-//! help one who was forgotten: a wake-up that is lost stops everybody, and the watchdog says where.
+//! help one who was forgotten: a wake-up that is lost stops every thread, and the watchdog says where.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -24,7 +24,7 @@ const ROOT_MAX: u64 = 100 << 10;
 /// Two of them never fit below one tenant.
 const BATON: u64 = 40 << 10;
 
-/// For a machine that is busy with other things: nobody may wait so long.
+/// For a machine that is busy with other things: no thread may wait so long.
 const PATIENCE: Duration = Duration::from_secs(30);
 const EVER: Duration = Duration::from_secs(600);
 const ROUNDS: u64 = if cfg!(debug_assertions) { 200 } else { 500 };
@@ -67,7 +67,7 @@ impl Course {
         for _ in 0..ROUNDS {
             self.round.wait();
             let query = &self.queries[rng.random_range(0..self.queries.len())];
-            // Leaves credit behind wherever nobody waits.
+            // Leaves credit behind wherever no thread waits.
             for _ in 0..rng.random_range(0..3) {
                 drop(query.try_charge(rng.random_range(1..1_500)));
             }
@@ -162,7 +162,7 @@ fn describe(root: &Group) -> String {
 }
 
 #[test]
-fn whoever_is_next_gets_what_is_given_back() {
+fn a_thread_that_is_next_gets_what_is_given_back() {
     let _turn = turn(module_path!());
     // The storm has its time too.
     let length = Duration::from_secs(seconds()) / 2;

@@ -15,7 +15,7 @@ pub(crate) enum Character {
     Sleeps,
     /// Sleeps, and frees nothing.
     Idles,
-    /// Somebody else frees, later.
+    /// Another thread frees, later.
     Later,
 }
 

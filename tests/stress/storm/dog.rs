@@ -32,10 +32,10 @@ fn holds_the_right_and_wants_the_left(two: &Two) {
 }
 
 #[inline(never)]
-fn waits_for_what_nobody_sends(told: &(Mutex<bool>, Condvar)) {
+fn waits_for_what_no_thread_sends(told: &(Mutex<bool>, Condvar)) {
     let mut told_so = lock(&told.0);
     while !*told_so {
-        told_so = told.1.wait(told_so).expect("nobody panics");
+        told_so = told.1.wait(told_so).expect("no thread panics");
     }
 }
 
@@ -55,7 +55,7 @@ fn hang() {
     let other = Arc::clone(&two);
     let name = |name: &str| std::thread::Builder::new().name(name.to_owned());
     name("spinner").spawn(|| never_ends_its_round(&AtomicU64::new(0))).expect("a thread");
-    name("sleeper").spawn(|| waits_for_what_nobody_sends(&Default::default())).expect("a thread");
+    name("sleeper").spawn(|| waits_for_what_no_thread_sends(&Default::default())).expect("a thread");
     name("right-left").spawn(move || holds_the_right_and_wants_the_left(&other)).expect("a thread");
     let left = name("left-right").spawn(move || holds_the_left_and_wants_the_right(&two)).expect("a thread");
     left.join().expect("it does not end");

@@ -7,7 +7,7 @@ use memcg::{Cancel, CancelHook, Charge, Group};
 
 use super::lock;
 
-/// Jobs that were told to stop; somebody else frees what they hold.
+/// Jobs that were told to stop; another thread frees what they hold.
 pub(crate) type Stopped = Arc<Mutex<Vec<Arc<Held>>>>;
 
 /// What a job holds.
@@ -78,7 +78,7 @@ impl Job {
         Self { group, held, hook: Mutex::new(hook) }
     }
 
-    /// Its group goes offline, whoever waits there; what it holds goes now or with its last user.
+    /// Its group goes offline, whichever thread waits there; what it holds goes now or with its last user.
     pub(crate) fn end(&self, now: bool) {
         self.group.offline_tree();
         drop(lock(&self.hook).take());

@@ -99,7 +99,7 @@ impl<'a> Lane<'a> {
         let bytes = self.bytes();
         match self.attempt(world, &target, form, attempt, bytes) {
             Some(charge) => self.keep(target, charge),
-            // What does not fit makes everybody more modest.
+            // What does not fit makes every thread more modest.
             None => self.held.truncate(self.held.len() / 2),
         }
     }

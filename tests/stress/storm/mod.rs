@@ -2,8 +2,8 @@
 //! limits that move, reclaimers that sleep 1 to 50 ms, one in eight of them for nothing; groups that go offline while
 //! others wait for room in them, futures that are dropped, victims that are told to stop.
 //!
-//! All the time a sampler looks for a usage above its limit, and a watchdog for a storm in which nobody is admitted any
-//! more. Each attempt must end in one way, and in time; in the end nothing is held, nobody waits, and the figures of
+//! All the time a sampler looks for a usage above its limit, and a watchdog for a storm in which no thread is admitted any
+//! more. Each attempt must end in one way, and in time; in the end nothing is held, no thread waits, and the figures of
 //! the tree agree with its audit.
 //!
 //! * here: the threads, and what they report; `lane`: what one thread does, `waits`: the forms of a charge;
@@ -49,7 +49,7 @@ const NAPS_MAX: [u64; 2] = [200, 49_000];
 const LONGER_MAX: Duration = Duration::from_secs(120);
 const SAMPLES_MIN: u64 = 1_000;
 
-/// Nobody is admitted for so long: the storm has stopped.
+/// No thread is admitted for so long: the storm has stopped.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A poisoned lock only says that the test is failing already.
@@ -57,7 +57,7 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sets a flag when it goes, by a panic too: nobody waits for a thread that has failed.
+/// Sets a flag when it goes, by a panic too: no thread waits for a thread that has failed.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {
@@ -112,7 +112,7 @@ fn epoch(seed: u64, length: Duration, admitted: &Arc<AtomicU64>) -> (Tally, u64)
         (tally, sampler.join().unwrap_or_else(|panic| resume_unwind(panic)))
     });
     tally.check();
-    let events = Arc::into_inner(world).expect("nobody describes it").end(&tally);
+    let events = Arc::into_inner(world).expect("no thread describes it").end(&tally);
     tally.add_events(&events);
     drop(watchdog);
     (tally, samples)

@@ -169,7 +169,7 @@ impl World {
         result
     }
 
-    /// One job ends, whoever waits there; another takes its place.
+    /// One job ends, whichever thread waits there; another takes its place.
     pub(crate) fn replace_job(&self, rng: &mut SmallRng) {
         let place = rng.random_range(0..JOBS);
         let tenant = &self.stays[1 + place % TENANTS].group;
@@ -223,7 +223,7 @@ impl World {
         let World { runtime, stays, caches, jobs, due, stopped, calls, .. } = self;
         let root = runtime.root();
         for group in root.descendants().chain([root.clone()]) {
-            assert_eq!(group.waiting(), 0, "{}: nobody is left to wait", group.path());
+            assert_eq!(group.waiting(), 0, "{}: no thread is left to wait", group.path());
         }
         let verdict = runtime.verify();
         assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
@@ -241,7 +241,10 @@ impl World {
         }
         let events = root.events();
         assert_eq!(events.get(Event::OomKill), calls.made.load(Ordering::SeqCst), "hooks called, and counted");
-        assert!(tally.sum(End::Cancelled) == 0 || events.get(Event::OomKill) > 0, "cancelled, and nobody was chosen");
+        assert!(
+            tally.sum(End::Cancelled) == 0 || events.get(Event::OomKill) > 0,
+            "cancelled, and no thread was chosen"
+        );
         assert_eq!(events.get(Event::Panic), 0);
         drop(stays);
         root.children().iter().for_each(Group::offline_tree);

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// How often it looks.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How long whoever describes the state may take: it may want a lock that is the very trouble.
+/// How long a thread that describes the state may take: it may want a lock that is the very trouble.
 const DESCRIBE_WITHIN: Duration = Duration::from_secs(3);
 
 /// Says what the program was doing, for the reader of a failure.

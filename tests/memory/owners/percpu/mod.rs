@@ -120,7 +120,7 @@ fn address(bytes: &PerCpuBytes, processor: usize) -> usize {
 #[allow(unsafe_code)]
 fn content(bytes: &PerCpuBytes, processor: usize) -> &[u8] {
     let copy = bytes.as_ptr(processor).expect("a processor");
-    // SAFETY: as many bytes, which nobody writes.
+    // SAFETY: as many bytes, which no group writes.
     unsafe { std::slice::from_raw_parts(copy.as_ptr(), bytes.size()) }
 }
 
@@ -237,11 +237,15 @@ fn chunks_come_and_go() {
     let many = 3 * PAGE / 512;
     let mut objects: Vec<_> = (0..many).map(|_| world.allocate(512)).collect();
     assert_eq!(world.allocator.chunks(), 3);
-    // Nobody has said where the others lie.
+    // No group has said where the others lie.
     let (nodes, unplaced) = world.accounted();
     assert_eq!((nodes, unplaced), (vec![2 * PAGE as i64, PAGE as i64], 2 * 3 * PAGE as i64));
     objects.truncate(PAGE / 512 + 1);
-    assert_eq!((world.allocator.chunks(), world.allocator.trim()), (3, 1), "an empty one stays for whoever comes next");
+    assert_eq!(
+        (world.allocator.chunks(), world.allocator.trim()),
+        (3, 1),
+        "an empty one stays for a group that comes next"
+    );
     drop(objects);
     assert_eq!(world.allocator.chunks(), 1);
     assert_eq!((world.allocator.trim(), world.allocator.chunks()), (1, 0));
@@ -273,7 +277,7 @@ fn what_is_known_is_not_asked_again() {
     world.allocator.migrated(world.unit(0).start..world.unit(0).start + 1);
     assert_eq!(world.table.0.calls(), asked + 1, "a page of the unit, of all processors");
     world.allocator.migrated(8..16);
-    assert_eq!(world.table.0.calls(), asked + 1, "nobody's");
+    assert_eq!(world.table.0.calls(), asked + 1, "no group's");
 }
 
 #[test]
@@ -376,7 +380,7 @@ fn the_kernel_says_where_copies_lie() {
     let Ok(node_of) = MovePages::new() else {
         return eprintln!("skipped: this system does not say where pages lie");
     };
-    // A second node that the machine need not have: with one nobody would be asked.
+    // A second node that the machine need not have: with one no group would be asked.
     let real = Topology::detect().unwrap_or_else(|_| Topology::one_node());
     let spare = node(real.nodes().map(NodeId::get).max().unwrap_or(0) + 1);
     let of = |node| -> (NodeId, Vec<usize>) {

@@ -66,7 +66,7 @@ impl Worker {
         let (answer, result) = channel();
         let job = Box::new(move || {
             let value = job();
-            // Nobody listens any more only when the test is over.
+            // No thread listens any more only when the test is over.
             let _ = answer.send(value);
         });
         self.jobs.as_ref().and_then(|jobs| jobs.send(job).ok()).expect("the thread takes jobs until it is dropped");

@@ -1,7 +1,7 @@
 //! The naive twin of a tree of groups: a vector of groups, a vector of what is charged, and sums over both.
 //!
 //! It knows nothing of stock, threads or objects. A group is there as long as it is online, or something is charged to
-//! it, or somebody has a handle, or a child of it is there.
+//! it, or a thread has a handle, or a child of it is there.
 //!
 //! * here: the twin;
 //! * `ops`: one operation, and how bytes become operations;

@@ -21,7 +21,7 @@ pub(crate) struct Setup {
     pub(crate) packed: bool,
 }
 
-/// One operation, by one of the threads, on one of the groups that somebody has a handle on, or on one of the charges
+/// One operation, by one of the threads, on one of the groups that a thread has a handle on, or on one of the charges
 /// (taken modulo what exists).
 #[derive(Clone, Debug)]
 pub(crate) struct Op {

@@ -90,7 +90,7 @@ pub(super) struct Run {
     /// In the order of the twin's.
     pub(super) charges: Vec<Charge>,
     pub(super) workers: Vec<Worker>,
-    /// What is live in the pools when there is a root and nothing else, where nobody else takes from them.
+    /// What is live in the pools when there is a root and nothing else, where no other thread takes from them.
     pub(super) live: Option<Vec<u64>>,
     /// What is being done, for the message of a failure.
     pub(super) at: String,
@@ -275,7 +275,7 @@ impl Run {
         }
     }
 
-    /// A path finds who is online there, whoever was before.
+    /// A path finds who is online there, whichever thread was before.
     fn find_by_path(&mut self, number: u8) {
         let Some(runtime) = &self.runtime else { return };
         let path = self.twin.path(usize::from(number) % self.ids.len());
@@ -326,7 +326,7 @@ impl Run {
             let root = runtime.root();
             root.children().iter().for_each(Group::offline_tree);
             runtime.settle();
-            assert_eq!((runtime.groups(), runtime.dying()), (1, 0), "somebody is left");
+            assert_eq!((runtime.groups(), runtime.dying()), (1, 0), "a thread is left");
             if let Some(live) = &self.live {
                 assert_eq!(pools_of(runtime)[0], live[0], "more objects than the root's");
             }

@@ -18,7 +18,7 @@ pub(super) struct Findings {
     pub(super) faults: Vec<String>,
     /// Answers that are due.
     pub(super) due: Vec<(Later, Arc<Actor>)>,
-    /// Who was asked last in the present operation.
+    /// A group that was asked last in the present operation.
     pub(super) last: Option<GroupId>,
     pub(super) asked: u64,
 }

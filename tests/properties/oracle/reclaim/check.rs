@@ -48,7 +48,7 @@ impl Run {
         assert!(verdict.is_ok() && verdict.audited(), "{}: {verdict}", self.at);
     }
 
-    /// Nobody is refused while what is missing could be had, except what can never fit: there, or further up.
+    /// No group is refused while what is missing could be had, except what can never fit: there, or further up.
     pub(super) fn check_refusal(&self, refusal: &Refusal) {
         let level = self.books.index_of(refusal.group());
         let room = refusal.max() - refusal.group().reserve().min(refusal.max());

@@ -1,8 +1,8 @@
 //! Groups under pressure with reclaimers of all characters, after Velox's arbitration fuzzer.
 //!
-//! There is no twin that says who is asked for how much. What is known is what everybody holds, and what must hold
-//! whatever the reclaimers do: no level above its max but for what was forced, nobody asked below its min, nobody asked
-//! in a pass that is not his, nobody refused while one that is honest and not protected has what is missing, and
+//! There is no twin that says who is asked for how much. What is known is what every group holds, and what must hold
+//! whatever the reclaimers do: no level above its max but for what was forced, no group asked below its min, no group asked
+//! in a pass that is not his, no group refused while one that is honest and not protected has what is missing, and
 //! nothing left in the end.
 //!
 //! * here: the books; `actor`: a reclaimer, and what it checks when it is asked;
@@ -83,7 +83,7 @@ impl Books {
         self.cast.iter().filter(move |cast| self.home(cast.group) == home && lock(&cast.registration).is_some())
     }
 
-    /// Somebody below says that he has freed what he has not.
+    /// A group below says that he has freed what he has not.
     fn has_boasters(&self, top: usize) -> bool {
         let below = self.cast.iter().filter(|cast| self.is_within(cast.group, top));
         below.map(|cast| cast.actor.character()).any(|character| character.boasts())

@@ -32,7 +32,7 @@ pub(crate) struct Setup {
     pub(crate) adaptive: bool,
     pub(crate) fence: bool,
     pub(crate) recursive: bool,
-    /// Reclaim has all the time that it needs, and nobody keeps an answer: what is refused is judged.
+    /// Reclaim has all the time that it needs, and no group keeps an answer: what is refused is judged.
     pub(crate) patient: bool,
     pub(crate) max: u64,
 }
@@ -104,7 +104,7 @@ impl Character {
 
 /// Which limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Knob {
+pub(crate) enum Setting {
     Max,
     Soft,
     Low,
@@ -112,8 +112,8 @@ pub(crate) enum Knob {
     Reserve,
 }
 
-impl Knob {
-    pub(crate) const ALL: [Knob; 5] = [Knob::Max, Knob::Soft, Knob::Low, Knob::Min, Knob::Reserve];
+impl Setting {
+    pub(crate) const ALL: [Setting; 5] = [Setting::Max, Setting::Soft, Setting::Low, Setting::Min, Setting::Reserve];
 }
 
 /// One operation, by one of the threads, on one of the groups that are online or one of the reclaimers (taken modulo
@@ -145,7 +145,7 @@ pub(crate) enum Action {
     /// By force.
     Charge(u64),
     DropCharge,
-    Set(Knob, u64),
+    Set(Setting, u64),
     /// So much above what is live.
     SetMaxAbove(u64),
     Reclaim(u64),
@@ -193,7 +193,7 @@ fn op([code, subject, thread, size]: [u8; 4]) -> Op {
         17..=21 => Action::TryCharge(bytes),
         22 => Action::Charge(bytes),
         23..=25 => Action::DropCharge,
-        26..=30 => Action::Set(pick(&Knob::ALL, code % 40 - 26), bytes),
+        26..=30 => Action::Set(pick(&Setting::ALL, code % 40 - 26), bytes),
         31 | 32 => Action::SetMaxAbove(bytes),
         33..=35 => Action::Reclaim(bytes),
         36 => Action::Answer,

@@ -1,6 +1,6 @@
 //! Drives groups and reclaimers through operations, and checks what must hold after each.
 //!
-//! The threads are real, so each has its own stock, but they take turns: what everybody holds is known.
+//! The threads are real, so each has its own stock, but they take turns: what every group holds is known.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Once};
@@ -12,7 +12,7 @@ use memcg::{
 };
 
 use super::actor::{Actor, Findings, Shared};
-use super::ops::{Action, Character, Knob, Op, SIZES, Setup, THREADS, decode};
+use super::ops::{Action, Character, Op, SIZES, Setting, Setup, THREADS, decode};
 use super::{Books, Cast, Entry, lock};
 use crate::oracle::counters::run::Worker;
 
@@ -52,7 +52,7 @@ pub(crate) fn run_bytes(bytes: &[u8]) {
     run(&setup, &ops);
 }
 
-/// Whoever looks for panics, as a fuzzer does, is not told of those that reclaimers are made to have.
+/// A group that looks for panics, as a fuzzer does, is not told of those that reclaimers are made to have.
 fn pass_over_panics_on_purpose() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -181,10 +181,10 @@ impl Run {
                     self.books.held.push((charge, group));
                 }
             }
-            Action::Set(knob, bytes) => self.set(op, group, knob, bytes),
+            Action::Set(setting, bytes) => self.set(op, group, setting, bytes),
             Action::SetMaxAbove(bytes) => {
                 let max = self.books.live(group).saturating_add(bytes);
-                self.set(op, group, Knob::Max, max);
+                self.set(op, group, Setting::Max, max);
             }
             Action::Reclaim(bytes) => self.reclaim(op, group, bytes),
             Action::Drain => {
@@ -240,7 +240,7 @@ impl Run {
             Action::DropActor => {
                 self.unregister(op, at);
                 let Cast { actor, .. } = self.books.cast.swap_remove(at);
-                // Whoever waits for its answer keeps it.
+                // A group that waits for its answer keeps it.
                 lock(&self.findings).due.retain(|(_, due)| !Arc::ptr_eq(due, &actor));
                 self.worker(op).run(move || drop(actor));
             }
@@ -255,20 +255,20 @@ impl Run {
         actor.gone.store(true, Ordering::SeqCst);
     }
 
-    fn set(&mut self, op: &Op, group: usize, knob: Knob, bytes: u64) {
+    fn set(&mut self, op: &Op, group: usize, setting: Setting, bytes: u64) {
         let to = limit(bytes);
-        let above = self.on(op, group, move |group| match knob {
-            Knob::Max => group.set_max(to),
-            Knob::Soft => group.set_soft(to).map(|()| 0),
-            Knob::Low => group.set_low(to).map(|()| 0),
-            Knob::Min => group.set_min(to).map(|()| 0),
-            Knob::Reserve => {
+        let above = self.on(op, group, move |group| match setting {
+            Setting::Max => group.set_max(to),
+            Setting::Soft => group.set_soft(to).map(|()| 0),
+            Setting::Low => group.set_low(to).map(|()| 0),
+            Setting::Min => group.set_min(to).map(|()| 0),
+            Setting::Reserve => {
                 group.set_reserve(bytes.min(SIZES[10]));
                 Ok(0)
             }
         });
         let above = above.unwrap_or_else(|error| panic!("{}: {error}", self.at));
-        if knob == Knob::Max {
+        if setting == Setting::Max {
             let usage = self.books.groups[group].group.usage();
             assert_eq!(above, usage.saturating_sub(bytes), "{}: usage {usage}", self.at);
             self.check_left(group, above);
@@ -306,7 +306,7 @@ impl Run {
         self.books.groups.clear();
         self.runtime.settle();
         root.drain();
-        assert_eq!((self.runtime.groups(), self.runtime.dying()), (1, 0), "somebody is left");
+        assert_eq!((self.runtime.groups(), self.runtime.dying()), (1, 0), "a group is left");
         assert_eq!((root.usage(), root.forced(), root.children_in_excess()), (0, 0, 0), "bytes are left");
         self.verify();
         let counts = self.runtime.counts();
@@ -317,7 +317,7 @@ impl Run {
 
 /// What was asked for is freed now, or it is forgotten.
 fn answer(later: Later, actor: &Actor, report: bool) {
-    // Who is gone is not asked any more, but may answer.
+    // A group that is gone is not asked any more, but may answer.
     let freed = if report { actor.evict(later.want()) } else { 0 };
     actor.owes.store(false, Ordering::SeqCst);
     if report {

@@ -28,7 +28,7 @@ pub(crate) struct Twin {
     pub(crate) groups: Vec<Group>,
     /// Threads and groups that they have written, by numbers that are never used again.
     pub(crate) pairs: HashSet<(u64, usize)>,
-    /// Additions to items that are nobody's here.
+    /// Additions to items that are no thread's here.
     pub(crate) foreign: u64,
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Setup {
     pub(crate) more: u8,
 }
 
-/// One operation, by one of the threads, on one of the groups that somebody has a handle on, or on one of the charges
+/// One operation, by one of the threads, on one of the groups that a thread has a handle on, or on one of the charges
 /// (taken modulo what exists).
 #[derive(Clone, Debug)]
 pub(crate) struct Op {
@@ -59,7 +59,7 @@ pub(crate) enum Action {
     ReadWithin(u64),
     ReadExact,
     Settle,
-    /// Nobody writes until nobody is listed.
+    /// No thread writes until no thread is listed.
     Idle,
     /// Flushes in a row.
     FlushAll(u8),

@@ -278,7 +278,7 @@ impl Run {
             }
         }
         runtime.stop_flusher();
-        // Nobody holds anything back, and nobody is said to.
+        // No thread holds anything back, and no thread is said to.
         for (group, handles) in self.handles.iter().enumerate() {
             if let Some(handle) = handles.first() {
                 let stats = handle.read_stale();
@@ -318,7 +318,7 @@ impl Run {
         }
     }
 
-    /// All is exact, by whoever is asked first; then all that is left goes, the runtime first, last or in between.
+    /// All is exact, by a thread that is asked first; then all that is left goes, the runtime first, last or in between.
     fn finish(mut self) {
         self.at = String::from("end");
         let order = (0..self.handles.len()).map(|group| group * 7 % self.handles.len());
@@ -337,7 +337,7 @@ impl Run {
         if let Some(runtime) = &self.runtime {
             runtime.root().children().iter().for_each(Group::offline_tree);
             runtime.settle();
-            assert_eq!((runtime.groups(), runtime.dying()), (1, 0), "somebody is left");
+            assert_eq!((runtime.groups(), runtime.dying()), (1, 0), "a thread is left");
             let counts = runtime.counts();
             assert_eq!((counts.foreign_stats, counts.underflows), (self.twin.foreign, 0));
         }

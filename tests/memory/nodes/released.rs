@@ -1,4 +1,4 @@
-//! What the dead leave, and who comes into their objects: no part, row or cell of the last life is found in the next.
+//! What released groups leave, and who comes into their objects: no part, row or cell of the last group is found in the next.
 
 use memcg::{Group, Runtime, Stat};
 
@@ -57,7 +57,7 @@ fn runtimes_with_other_nodes_come_into_their_objects() {
         let root = runtime.root();
         let groups: Vec<Group> = (0..20).map(|number| create(&root, &number.to_string())).collect();
         for group in &groups {
-            assert!(group.numa_stat(Stat::KERNEL).iter().all(|(_, bytes)| bytes == 0), "somebody else's");
+            assert!(group.numa_stat(Stat::KERNEL).iter().all(|(_, bytes)| bytes == 0), "another thread's");
             assert_eq!(group.read_exact().get(Stat::KERNEL), 0);
         }
         let mut held = Vec::new();
