@@ -53,7 +53,7 @@ impl Drop for End {
             if deferred::has_to_serve() {
                 serve_slow();
             }
-            objects::tell();
+            objects::report();
         }
     }
 }

@@ -18,6 +18,4 @@ pub(crate) mod objects;
 pub(crate) mod registry;
 pub(crate) mod slot;
 pub(crate) mod slow_path;
-#[cfg(feature = "tracing")]
-pub(crate) mod taken;
 pub(crate) mod transit;

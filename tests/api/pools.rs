@@ -109,6 +109,6 @@ fn what_there_is_no_place_for_is_counted() {
     }
     let events = reported(Listens::default(), || group.stat_add(Stat::ANON, 4_096));
     let (last, first) = events.split_last().unwrap();
-    let untold: usize = last["untold"].parse().unwrap();
-    assert_eq!(first.len() + untold, 41);
+    let unreported: usize = last["unreported"].parse().unwrap();
+    assert_eq!(first.len() + unreported, 41);
 }
