@@ -7,10 +7,7 @@
 //! drop(kmem)                    from each node what was accounted there, and then the charge
 //! ```
 //!
-//! `README.md` has the protocol, what becomes of groups that go meanwhile, and the races. `placement` gathers where
-//! memory lies, `account` accounts it, `tiers` charges the further counters. `engine` has what these take from below
-//! the public face of groups. `member` is a thread that other threads move between groups. Above these stand the owners
-//! of real memory.
+//! `README.md` has the protocol, what becomes of groups that go meanwhile, and the races.
 
 mod account;
 mod engine;

@@ -10,7 +10,6 @@ mod move_pages;
 mod node_cache;
 pub(crate) mod node_of;
 mod node_table;
-mod number_list;
 mod sysfs;
 pub(crate) mod system;
 pub(crate) mod topology;

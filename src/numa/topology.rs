@@ -5,7 +5,6 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::number_list::as_list;
 use crate::sync::processor;
 
 /// The most nodes of one topology. Linux can be built for 1,024; the largest machines have 32 with processors.
@@ -388,4 +387,19 @@ impl Draft {
         let nodes = self.nodes.iter().enumerate().map(node).collect();
         Ok(Topology(Arc::new(NodeTables { nodes, index, node_of, home: first_online as u8 })))
     }
+}
+
+/// Rising numbers as a list.
+fn as_list(numbers: impl Iterator<Item = usize>) -> impl fmt::Debug {
+    let mut text = String::new();
+    let mut numbers = numbers.peekable();
+    while let Some(first) = numbers.next() {
+        let mut last = first;
+        while let Some(next) = numbers.next_if_eq(&(last + 1)) {
+            last = next;
+        }
+        let comma = if text.is_empty() { "" } else { "," };
+        text += &if first == last { format!("{comma}{first}") } else { format!("{comma}{first}-{last}") };
+    }
+    text
 }

@@ -277,6 +277,17 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets how groups lie in memory: at whole cache lines (default), or without a byte between them.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().pool_align(memcg::PoolAlign::Packed).build()?;
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn pool_align(mut self, align: PoolAlign) -> Self {
+        self.pool_align = align;
+        self
+    }
+
     /// Declares a further counter that every group has beside memory. See [`Counter`].
     ///
     /// ```

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use super::chunk::Chunk;
 use super::page_nodes::{Addresses, FoundCopies};
 use super::plan::{OwnerWord, Plan};
-use super::records::{DetachedAccount, EndedAccount, RecordMemory};
+use super::records::{DetachedAccount, EndedAccount, Records};
 use super::small_account::SmallAccount;
 use crate::counter::slow_path::SlowPath;
 use crate::group::{Charge, Group};
@@ -141,8 +141,8 @@ impl ChunkPool {
             }
             let room = of.records.room();
             drop(chunks);
-            let room = RecordMemory::new((room * 2).max(32));
-            let old = self.chunks.lock().get(chunk).map(|chunk| chunk.records.grow(room));
+            let larger = Records::with_room((room * 2).max(32));
+            let old = self.chunks.lock().get(chunk).map(|chunk| chunk.records.grow(larger));
             drop(old);
         }
     }

@@ -69,18 +69,21 @@ impl Records {
         self.vacant > 0 || self.records.len() < self.records.capacity()
     }
 
+    pub(super) fn with_room(room: usize) -> Records {
+        Records { records: Vec::with_capacity(room), vacant: 0 }
+    }
+
     pub(super) fn room(&self) -> usize {
         self.records.capacity()
     }
 
     /// Takes over memory for more records, which the caller has allocated without the lock. Returns the old memory.
-    pub(super) fn grow(&mut self, room: RecordMemory) -> RecordMemory {
-        let RecordMemory(mut records) = room;
-        if records.capacity() > self.records.capacity() {
-            records.append(&mut self.records);
-            std::mem::swap(&mut records, &mut self.records);
+    pub(super) fn grow(&mut self, mut larger: Records) -> Records {
+        if larger.records.capacity() > self.records.capacity() {
+            larger.records.append(&mut self.records);
+            std::mem::swap(&mut larger.records, &mut self.records);
         }
-        RecordMemory(records)
+        larger
     }
 
     /// Takes a free number. Allocates where there is no [room](Self::has_room).
@@ -224,13 +227,5 @@ impl TakenOut {
         let (at, granules, generation) = self.of;
         let kmem = self.kmem.or_else(|| Some(Box::new(self.shared?.into_kmem())))?;
         Some(DetachedAccount { kmem, at, granules, generation })
-    }
-}
-
-pub(super) struct RecordMemory(Vec<Record>);
-
-impl RecordMemory {
-    pub(super) fn new(records: usize) -> RecordMemory {
-        RecordMemory(Vec::with_capacity(records))
     }
 }

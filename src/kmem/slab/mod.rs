@@ -254,7 +254,7 @@ impl<T> Drop for KmemSlab<T> {
         }
         // A page in use goes with its last object.
         while let Some(page) = { self.shared.lists.lock().close() } {
-            page.unmap();
+            drop(page);
         }
     }
 }

@@ -182,18 +182,6 @@ impl<T> PageRef<T> {
         state.free = slot;
         state.used -= 1;
     }
-
-    /// Gives the page's memory back, with its handle of what the slab shares.
-    ///
-    /// # Safety
-    ///
-    /// The page is in no list, and no thread has a slot of it or its address.
-    pub(super) unsafe fn unmap(self) {
-        // SAFETY: the caller keeps the contract. The head is read out of the page, which goes with its mapping.
-        let SlabPage { shared, mapping, .. } = unsafe { self.0.read() };
-        drop(mapping);
-        drop(shared);
-    }
 }
 
 impl<T> PageState<T> {
@@ -381,13 +369,16 @@ impl<T> Lists<T> {
     }
 }
 
-/// A page without any user.
+/// A page in no list, of which no thread has a slot or the address, but for the thread that has this. Its drop unmaps the
+/// page, with the page's handle of what the slab shares. The thread then holds no lock.
 pub(super) struct SparePage<T>(pub(super) PageRef<T>);
 
-impl<T> SparePage<T> {
-    /// Unmaps the page. The thread holds no lock.
-    pub(super) fn unmap(self) {
-        // SAFETY: only empty pages without a pin leave the lists.
-        unsafe { self.0.unmap() };
+impl<T> Drop for SparePage<T> {
+    fn drop(&mut self) {
+        // SAFETY: only new pages, and empty ones without a pin that have left the lists, are made spare. The head is read
+        // out of the page, which goes with its mapping.
+        let SlabPage { shared, mapping, .. } = unsafe { self.0.0.read() };
+        drop(mapping);
+        drop(shared);
     }
 }

@@ -32,7 +32,8 @@ impl<T> SlabCore<T> {
         let node = (!topology.is_one_node()).then(|| topology.node_at(asked));
         let page =
             PageRef::make(Arc::clone(self), PageRef::<T>::map(self.layout, node)?, Some(topology.node_at(0)), asked);
-        let unlisted = Unlisted(page);
+        // A failure from here on unmaps it.
+        let unlisted = SparePage(page);
         if node.is_some() {
             // No other thread knows the page yet.
             page.found(look_up(&self.root, std::iter::once(page.address()))[0]);
@@ -52,15 +53,6 @@ impl<T> Drop for SlabSlot<T> {
         if !model_failed() {
             self.page.release(self.number);
         }
-    }
-}
-
-/// A page that is not in the lists yet. Its drop unmaps it.
-struct Unlisted<T>(PageRef<T>);
-
-impl<T> Drop for Unlisted<T> {
-    fn drop(&mut self) {
-        SparePage(self.0).unmap();
     }
 }
 
@@ -86,7 +78,7 @@ impl<T> Drop for PinnedSlabPages<'_, T> {
     fn drop(&mut self) {
         for &page in &self.pages {
             let spare = self.shared.lists.lock().unpin(page);
-            spare.into_iter().for_each(SparePage::unmap);
+            drop(spare);
         }
     }
 }
@@ -118,7 +110,7 @@ impl<T> PageRef<T> {
                     let spare = lists.give_back(shared.layout, self, slot);
                     drop(lists);
                     drop(shared.kmem(owner));
-                    return spare.into_iter().for_each(SparePage::unmap);
+                    return drop(spare);
                 }
                 if state.node == made_for {
                     *word = SlotWord::Held(owner);
@@ -151,7 +143,7 @@ impl<T> PageRef<T> {
         let spare = lists.give_back(shared.layout, self, slot);
         drop(lists);
         // The memory is gone before the group gets its bytes back.
-        spare.into_iter().for_each(SparePage::unmap);
+        drop(spare);
         drop(owner.map(|owner| shared.kmem(owner)));
     }
 

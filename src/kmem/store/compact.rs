@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::super::engine::{look_up, numa};
 use super::super::packed::PackedKmem;
 use super::arena::{Arena, EntryState, StoreEntry, taken};
-use super::{EMPTY_MAX, KmemStore, kmem};
+use super::{KmemStore, PagePin, kmem};
 use crate::numa::NodeId;
 use crate::numa::node_of::BATCH;
 
@@ -143,14 +143,27 @@ impl KmemStore {
         }
         let mut first = 0;
         loop {
-            let pinned = PinnedArenaPages::from(self, first);
-            let Some(&(last, _)) = pinned.pages.last() else { return };
-            let nodes = look_up(&self.root, pinned.pages.iter().map(|(_, address)| *address));
-            for ((page, _), node) in pinned.pages.iter().zip(nodes) {
-                self.page_moved(*page, node);
+            let pinned = self.pin_pages(first);
+            let Some((last, _)) = pinned.last() else { return };
+            first = last.page + 1;
+            let nodes = look_up(&self.root, pinned.iter().map(|(_, address)| *address));
+            for ((pin, _), node) in pinned.iter().zip(nodes) {
+                self.page_moved(pin.page, node);
             }
-            first = last + 1;
         }
+    }
+
+    /// Pins the next pages by number, for a thread that looks them up. Returns them with their addresses.
+    fn pin_pages(&self, first: u32) -> SmallVec<[(PagePin<'_>, usize); BATCH]> {
+        let mut pinned = SmallVec::new();
+        for (number, page) in self.arena.lock().pages.iter_mut().enumerate().skip(first as usize) {
+            if page.is_there() && pinned.len() < BATCH {
+                page.pins += 1;
+                // Numbers of pages are below `NONE`.
+                pinned.push((PagePin { store: self, page: number as u32 }, page.address()));
+            }
+        }
+        pinned
     }
 
     /// Notes where a pinned page lies, and moves the accounts of its objects there.
@@ -171,38 +184,6 @@ impl KmemStore {
                 account.follow(before, node);
                 self.publish(header.entry, account, node);
             }
-        }
-    }
-}
-
-/// Pages that a thread has pinned while it looks them up, with their addresses.
-struct PinnedArenaPages<'a> {
-    store: &'a KmemStore,
-    pages: SmallVec<[(u32, usize); BATCH]>,
-}
-
-impl<'a> PinnedArenaPages<'a> {
-    /// Pins the next pages by number.
-    fn from(store: &'a KmemStore, first: u32) -> Self {
-        let mut pages = SmallVec::new();
-        let mut arena = store.arena.lock();
-        for (number, page) in arena.pages.iter_mut().enumerate().skip(first as usize) {
-            if page.is_there() && pages.len() < BATCH {
-                page.pins += 1;
-                // Numbers of pages are below `NONE`.
-                pages.push((number as u32, page.address()));
-            }
-        }
-        drop(arena);
-        PinnedArenaPages { store, pages }
-    }
-}
-
-impl Drop for PinnedArenaPages<'_> {
-    fn drop(&mut self) {
-        for &(page, _) in &self.pages {
-            let spare = self.store.arena.lock().unpin(page, EMPTY_MAX);
-            drop(spare);
         }
     }
 }
