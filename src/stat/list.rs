@@ -28,13 +28,13 @@ pub(super) trait Linked {
 
 /// The ends of a list.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct List {
+pub(super) struct FlushList {
     first: u32,
     last: u32,
 }
 
-impl List {
-    pub(super) const EMPTY: List = List { first: NONE, last: NONE };
+impl FlushList {
+    pub(super) const EMPTY: FlushList = FlushList { first: NONE, last: NONE };
 
     pub(super) fn first(&self) -> Option<u32> {
         (self.first != NONE).then_some(self.first)
@@ -95,9 +95,9 @@ impl List {
 mod tests {
     use super::*;
 
-    struct Member(Link, u64);
+    struct Linkable(Link, u64);
 
-    impl Linked for Member {
+    impl Linked for Linkable {
         fn link(&mut self) -> &mut Link {
             &mut self.0
         }
@@ -107,15 +107,15 @@ mod tests {
         }
     }
 
-    fn members(list: &List, all: &[Member]) -> Vec<u32> {
+    fn members(list: &FlushList, all: &[Linkable]) -> Vec<u32> {
         let next = |&at: &u32| Some(all[at as usize].0.next).filter(|&next| next != NONE);
         std::iter::successors(list.first(), next).collect()
     }
 
     #[test]
     fn new_members_are_in_front_and_flushed_ones_behind() {
-        let mut all: Vec<_> = (0..4).map(|_| Member(Link::ALONE, 0)).collect();
-        let mut list = List::EMPTY;
+        let mut all: Vec<_> = (0..4).map(|_| Linkable(Link::ALONE, 0)).collect();
+        let mut list = FlushList::EMPTY;
         for member in 0..4 {
             list.push_front(&mut all, member);
         }

@@ -4,7 +4,7 @@
 //! A group is linked below its parent as long as it, or a group below it, has listed cells. So a flush finds the groups
 //! that have been written and passes by the others. Edge: E17 (add/unlist).
 
-use super::list::{Link, Linked, List, NONE};
+use super::list::{FlushList, Link, Linked, NONE};
 use super::published::{OwnedStats, PublishedStats};
 use super::rows::SliceRows;
 use crate::sync::{Arc, IDLE_VISITS, SLICE};
@@ -34,9 +34,9 @@ pub(super) struct WrittenGroup {
     /// Among the children of its parent that have listed cells, here or below. The root is in no list.
     link: Link,
     linked: bool,
-    pub(super) children: List,
-    pub(super) listed: List,
-    pub(super) idle: List,
+    pub(super) children: FlushList,
+    pub(super) listed: FlushList,
+    pub(super) idle: FlushList,
     /// The cells of threads that have none of their own.
     pub(super) shared: u32,
     /// The last flush that is done with the group and everything below it.
@@ -246,9 +246,9 @@ impl WrittenGroup {
         parent: NONE,
         link: Link::ALONE,
         linked: false,
-        children: List::EMPTY,
-        listed: List::EMPTY,
-        idle: List::EMPTY,
+        children: FlushList::EMPTY,
+        listed: FlushList::EMPTY,
+        idle: FlushList::EMPTY,
         shared: NONE,
         done: 0,
         row: 0,

@@ -3,9 +3,10 @@
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 
-use crate::sync::{Arc, Thread, park, this_thread};
+pub(super) use crate::pressure::parking::parked_waker as waker;
+use crate::sync::{Arc, park};
 use crate::{Bytes, ChargeFuture, Group, Limits, NodeId, NodeOf, PageNode, Runtime};
 
 pub(super) fn group(parent: &Group, name: &str) -> Group {
@@ -16,19 +17,6 @@ pub(super) fn group(parent: &Group, name: &str) -> Group {
 pub(super) fn end(group: Group) {
     group.offline().unwrap();
     drop(group);
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Unparks this thread.
-pub(super) fn waker() -> Waker {
-    Waker::from(Arc::new(Unpark(this_thread())))
 }
 
 /// A charge that has begun to wait.

@@ -5,9 +5,9 @@ use crate::sync::{Arc, AtomicU32, Ordering};
 use crate::{NodeCache, NodeId, NodeOf, PageNode};
 
 /// Where the only page lies. The word has no order of its own, so a look-up sees what the cache's word orders.
-struct World(AtomicU32);
+struct OnePage(AtomicU32);
 
-impl NodeOf for World {
+impl NodeOf for OnePage {
     fn page_size(&self) -> usize {
         4_096
     }
@@ -19,20 +19,20 @@ impl NodeOf for World {
     }
 }
 
-type Cache = Arc<NodeCache<World>>;
+type Pages = Arc<NodeCache<OnePage>>;
 
-fn cache() -> Cache {
-    Arc::new(NodeCache::new(0..4_096, World(AtomicU32::new(0))))
+fn cache() -> Pages {
+    Arc::new(NodeCache::new(0..4_096, OnePage(AtomicU32::new(0))))
 }
 
-fn ask(cache: &Cache) -> u16 {
+fn ask(cache: &Pages) -> u16 {
     let mut found = [PageNode::Unmapped];
     cache.look_up(&[0], &mut found);
     found[0].node().expect("on a node").get()
 }
 
 /// The page moves, and then its owner invalidates it.
-fn migrate(cache: &Cache, node: u32) {
+fn migrate(cache: &Pages, node: u32) {
     cache.inner().0.store(node, Ordering::Relaxed);
     cache.invalidate(0..4_096);
 }

@@ -21,13 +21,13 @@ struct Word {
     word: AtomicU64,
 }
 
-struct Taken {
+struct TakenWord {
     number: u32,
     word: NonNull<Word>,
 }
 
 /// Under the crate's own rules: a thread has a number once it has been in a slow path.
-fn take(cache: &Cache) -> Result<Taken, NoMemory> {
+fn take(cache: &Cache) -> Result<TakenWord, NoMemory> {
     let _entered = Entered::enter();
     objects::take(cache).map(|object| {
         let word = object.start.cast::<Word>();
@@ -37,14 +37,14 @@ fn take(cache: &Cache) -> Result<Taken, NoMemory> {
                 word.write(Word { made: 1, word: AtomicU64::new(0) });
             }
         }
-        Taken { number: object.number, word }
+        TakenWord { number: object.number, word }
     })
 }
 
 // SAFETY: the word is made, and lives as long as its cache.
-unsafe impl Send for Taken {}
+unsafe impl Send for TakenWord {}
 
-impl Taken {
+impl TakenWord {
     fn use_it(&self) {
         // SAFETY: as above.
         let word = unsafe { &self.word.as_ref().word };
@@ -79,7 +79,7 @@ fn loom_take_vs_put() {
         };
         race(Arc::clone(&cache), move |cache| turn(&cache), || (0..2).for_each(|_| turn(&cache)));
         let left: Vec<_> = (0..3).map(|_| take(&cache).unwrap()).collect();
-        left.iter().for_each(Taken::use_it);
+        left.iter().for_each(TakenWord::use_it);
         assert!(left.iter().all(|one| left.iter().filter(|other| other.number == one.number).count() == 1));
     });
 }
@@ -98,7 +98,7 @@ fn loom_put_vs_take_elsewhere() {
             [(); 2].map(|()| take(&cache).unwrap())
         });
         let mine = [(); 2].map(|()| take(&cache).unwrap());
-        mine.iter().for_each(Taken::use_it);
+        mine.iter().for_each(TakenWord::use_it);
         let theirs = other.join().unwrap();
         let numbers: BTreeSet<_> = mine.iter().chain(&theirs).map(|taken| taken.number).collect();
         assert_eq!(numbers.len(), 4, "an object has one user");

@@ -77,13 +77,13 @@ fn loom_crossing_vs_last_uncharge() {
 
 /// Notes whether it is called after its registration is gone.
 #[derive(Default)]
-struct Watched {
+struct WatchedReclaimer {
     at_work: AtomicU64,
     gone: AtomicBool,
     late: AtomicBool,
 }
 
-impl Reclaim for Watched {
+impl Reclaim for WatchedReclaimer {
     fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
         self.at_work.store(1, Ordering::SeqCst);
         if self.gone.load(Ordering::SeqCst) {
@@ -100,7 +100,7 @@ fn loom_registration_vs_walk() {
     model_without_pair(|| {
         let (_runtime, root) = build(bare());
         let held = root.try_charge(1).unwrap();
-        let watched = Arc::new(Watched::default());
+        let watched = Arc::new(WatchedReclaimer::default());
         let registration = root.register_reclaimer(watched.clone(), Priority::NORMAL);
         let walker = beside(root, |root| root.reclaim(1).unwrap());
         drop(registration);
@@ -122,7 +122,7 @@ fn loom_registration_vs_offline() {
         let registration = race(
             gone.clone(),
             |gone| gone.offline().unwrap(),
-            || gone.register_reclaimer(Arc::new(Watched::default()), Priority::NORMAL),
+            || gone.register_reclaimer(Arc::new(WatchedReclaimer::default()), Priority::NORMAL),
         )
         .1;
         drop(gone);
@@ -132,15 +132,15 @@ fn loom_registration_vs_offline() {
 }
 
 /// A cache that gives one charge back for each call, as long as it has any.
-pub(super) struct Cache(Mutex<Vec<Charge>>);
+pub(super) struct ChargeCache(Mutex<Vec<Charge>>);
 
-impl Cache {
-    pub(super) fn of(charges: impl IntoIterator<Item = Charge>) -> Arc<Cache> {
-        Arc::new(Cache(Mutex::new(charges.into_iter().collect())))
+impl ChargeCache {
+    pub(super) fn of(charges: impl IntoIterator<Item = Charge>) -> Arc<ChargeCache> {
+        Arc::new(ChargeCache(Mutex::new(charges.into_iter().collect())))
     }
 }
 
-impl Reclaim for Cache {
+impl Reclaim for ChargeCache {
     fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
         let given = self.0.lock().unwrap().pop();
         given.map_or(0, |charge| charge.bytes())
@@ -154,7 +154,7 @@ fn loom_reclaim_vs_uncharge() {
         let builder = Runtime::builder().batch(Bytes(1)).budget(Bytes(3)).adaptive(false);
         let (_runtime, root) = build(builder.max(Limit::Bytes(3)));
         let [cache, busy] = ["cache", "busy"].map(|name| group(&root, name));
-        let kept = Cache::of([cache.try_charge(2).unwrap()]);
+        let kept = ChargeCache::of([cache.try_charge(2).unwrap()]);
         let _registration = cache.register_reclaimer(kept, Priority::NORMAL);
         let other = beside(busy, |busy| drop(busy.try_charge(1)));
         let held = root.try_charge(2);
@@ -169,7 +169,7 @@ fn loom_reclaim_vs_uncharge() {
 fn loom_reclaim_vs_reclaim() {
     model(|| {
         let (_runtime, root) = build(bare());
-        let entries = Cache::of((0..8).map(|_| root.try_charge(1).unwrap()));
+        let entries = ChargeCache::of((0..8).map(|_| root.try_charge(1).unwrap()));
         let registration = root.register_reclaimer(entries, Priority::NORMAL);
         let (theirs, ours) =
             race(root.clone(), |root| root.reclaim(3).unwrap().freed, || root.reclaim(1).unwrap().freed);

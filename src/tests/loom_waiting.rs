@@ -10,7 +10,7 @@ use loom::sync::{Condvar, Mutex};
 
 use super::common::{block_on, end, group, waiting, waker};
 use super::loom_lifecycle::{self, assert_released_once};
-use super::loom_reclaim::Cache;
+use super::loom_reclaim::ChargeCache;
 use super::{beside, build, large_model_without_pair, model, model_of_exchanges, model_without_pair, race};
 use crate::hierarchy::events;
 use crate::sync::{AtomicU64, Ordering};
@@ -131,7 +131,7 @@ fn loom_waiter_moves_to_a_cache() {
         let cache = group(&root, "cache");
         let tenant = root.create("tenant", Limits::new().max(Limit::Bytes(1))).unwrap();
         let held = tenant.try_charge(1).unwrap();
-        let kept = Cache::of([cache.try_charge(1).unwrap()]);
+        let kept = ChargeCache::of([cache.try_charge(1).unwrap()]);
         let _registration = cache.register_reclaimer(kept, Priority::NORMAL);
         let future = waiting(&tenant, 1, Waker::noop());
         // The tenant has room once the other thread is done, the root has none.

@@ -10,20 +10,20 @@ use crate::sync::park;
 use crate::{Bytes, Charge, Event, Group, Limit, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
 
 /// A cache that gives one byte back for each call, as long as it has any.
-pub(super) struct Cache(pub(super) Lock<Vec<Charge>>);
+pub(super) struct ChargeCache(pub(super) Lock<Vec<Charge>>);
 
-impl Cache {
-    pub(super) fn of(held: Vec<Charge>) -> Arc<Cache> {
-        Arc::new(Cache(Lock::new(Rank::Stocks, held)))
+impl ChargeCache {
+    pub(super) fn of(held: Vec<Charge>) -> Arc<ChargeCache> {
+        Arc::new(ChargeCache(Lock::new(Rank::Stocks, held)))
     }
 
     /// A cache of the group that holds so many bytes.
-    fn full(group: &Group, bytes: u64) -> Arc<Cache> {
-        Cache::of((0..bytes).map(|_| group.try_charge(1).unwrap()).collect())
+    fn full(group: &Group, bytes: u64) -> Arc<ChargeCache> {
+        ChargeCache::of((0..bytes).map(|_| group.try_charge(1).unwrap()).collect())
     }
 }
 
-impl Reclaim for Cache {
+impl Reclaim for ChargeCache {
     fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
         let given = self.0.lock().pop();
         given.map_or(0, |charge| charge.bytes())
@@ -35,13 +35,13 @@ fn full_caches(batch: u64) {
     let runtime = if batch > 0 { builder.budget(Bytes(12)) } else { builder }.build().unwrap();
     let root = runtime.root();
     let kept = root.create("kept", Limits::new().min(Limit::Bytes(2))).unwrap();
-    let kept_cache = Cache::full(&kept, 2);
+    let kept_cache = ChargeCache::full(&kept, 2);
     let kept_registration = kept.register_reclaimer(kept_cache.clone(), Priority::NORMAL);
     let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
     let mut caches = Vec::new();
     for name in ["a", "b", "c"] {
         let group = root.create(name, Limits::new()).unwrap();
-        let cache = Cache::full(&group, 3);
+        let cache = ChargeCache::full(&group, 3);
         let registration = group.register_reclaimer(cache.clone(), Priority::NORMAL);
         caches.push((group.clone(), cache.clone(), registration));
         work.push(Box::new(move || {
@@ -52,7 +52,7 @@ fn full_caches(batch: u64) {
         }));
     }
     let extra = root.create("extra", Limits::new()).unwrap();
-    let goes = extra.register_reclaimer(Cache::full(&extra, 1), Priority::NORMAL);
+    let goes = extra.register_reclaimer(ChargeCache::full(&extra, 1), Priority::NORMAL);
     work.push(Box::new(move || drop(goes)));
     work.push(Box::new(move || assert!(extra.reclaim(1).is_ok())));
     side_by_side(work);

@@ -9,7 +9,7 @@ use std::task::{Context, Waker};
 
 use shuttle::rand::{Rng as _, thread_rng};
 
-use super::shuttle_reclaim::Cache;
+use super::shuttle_reclaim::ChargeCache;
 use super::{assert_adds_up, check, side_by_side};
 use crate::{Bytes, Charge, ChargeFuture, Group, Limit, Limits, Priority, Runtime, Stat};
 
@@ -21,7 +21,7 @@ const EVENT: Stat = Stat::WORKINGSET_REFAULT;
 struct World {
     runtime: Runtime,
     tenants: [Group; 2],
-    cache: Arc<Cache>,
+    cache: Arc<ChargeCache>,
     /// Additions to [`EVENT`].
     written: AtomicI64,
 }
@@ -95,7 +95,7 @@ fn storm(batch: u64) {
     let runtime = if batch > 0 { builder.budget(Bytes(16)) } else { builder }.build().unwrap();
     let tenants =
         ["acme", "blue"].map(|name| runtime.root().create(name, Limits::new().max(Limit::Bytes(12))).unwrap());
-    let cache = Cache::of(Vec::new());
+    let cache = ChargeCache::of(Vec::new());
     let registration = runtime.root().register_reclaimer(cache.clone(), Priority::NORMAL);
     let world = Arc::new(World { runtime, tenants, cache, written: AtomicI64::new(0) });
     let mut work: Vec<Box<dyn FnOnce() -> Hand + Send>> = Vec::new();

@@ -11,7 +11,7 @@ use std::time::Duration;
 use shuttle::rand::{Rng as _, thread_rng};
 
 use super::common::{block_on, waiting};
-use super::shuttle_reclaim::Cache;
+use super::shuttle_reclaim::ChargeCache;
 use super::{assert_adds_up, check, side_by_side};
 use crate::{Bytes, ChargeError, Event, Group, Limit, Limits, Priority, Runtime};
 
@@ -74,7 +74,7 @@ fn shuttle_a_charge_that_moves_to_another_line_asks_there() {
         let other = runtime.root().create("other", Limits::new()).unwrap();
         let held = tenant.try_charge(2).unwrap();
         let kept = [1, 1].map(|bytes| other.try_charge(bytes).unwrap());
-        let cache = Cache::of(kept.into());
+        let cache = ChargeCache::of(kept.into());
         let registration = other.register_reclaimer(cache.clone(), Priority::NORMAL);
         let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
         for _ in 0..3 {

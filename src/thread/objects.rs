@@ -55,7 +55,7 @@ mod reports {
     const MOST: usize = 16;
 
     #[derive(Clone, Copy, Debug)]
-    struct Taken {
+    struct TakenObject {
         pool: &'static str,
         asked: usize,
         given: usize,
@@ -64,7 +64,7 @@ mod reports {
     }
 
     struct AllTaken {
-        first: [Cell<Option<Taken>>; MOST],
+        first: [Cell<Option<TakenObject>>; MOST],
         /// All objects, those that have no place in `first` included.
         count: Cell<usize>,
         reporting: Cell<bool>,
@@ -85,7 +85,7 @@ mod reports {
             return;
         }
         let node = shape.node.map(|node| node.get());
-        let taken = Taken { pool: shape.kind.name(), asked: shape.asked, given: shape.given(), node, recycled };
+        let taken = TakenObject { pool: shape.kind.name(), asked: shape.asked, given: shape.given(), node, recycled };
         with_all(|all| {
             if !all.reporting.get() {
                 if let Some(place) = all.first.get(all.count.get()) {
@@ -103,7 +103,7 @@ mod reports {
             if all.count.get() == 0 || all.reporting.replace(true) {
                 return;
             }
-            for Taken { pool, asked, given, node, recycled } in all.first.iter().filter_map(Cell::take) {
+            for TakenObject { pool, asked, given, node, recycled } in all.first.iter().filter_map(Cell::take) {
                 foreign(|| event!(target: TARGET, Level::TRACE, pool, asked, given, node, recycled));
             }
             let unreported = all.count.replace(0).saturating_sub(MOST);

@@ -27,7 +27,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use self::layout::{PageLayout, SlotWord};
-use self::pages::{Lists, SlabCore, SlabPage};
+use self::pages::{SlabCore, SlabLists, SlabPage};
 use self::slots::{PinnedSlabPages, SlabSlot};
 use super::engine::{are_of_one_runtime, look_up, numa};
 use super::error::{KmemError, NotStored};
@@ -109,7 +109,7 @@ impl<T> KmemSlab<T> {
     /// ```
     pub fn new_in(group: &Group) -> Self {
         let root = group.ancestors().last().unwrap_or_else(|| group.clone());
-        let lists = Lock::new(Rank::Rings, Lists::new(numa(&root).topology.nodes().len()));
+        let lists = Lock::new(Rank::Rings, SlabLists::new(numa(&root).topology.nodes().len()));
         KmemSlab { shared: Arc::new(SlabCore { layout: PageLayout::of::<T>(size_of::<SlabPage<T>>()), root, lists }) }
     }
 

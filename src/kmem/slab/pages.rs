@@ -2,7 +2,7 @@
 //!
 //! The lists link pages by address. A thread reads and writes the state behind the head and the words under the slab's
 //! lock alone. A slot belongs to its holder alone. The rest of a page does not change while the page exists. A `&mut
-//! Lists` proves that the thread holds the lock: it may touch the state of any page in the lists.
+//! SlabLists` proves that the thread holds the lock: it may touch the state of any page in the lists.
 
 #![allow(unsafe_code, reason = "pages are linked by address, and the lock alone makes them safe to touch")]
 
@@ -26,7 +26,7 @@ const EMPTY_MAX: u32 = 1;
 pub(super) struct SlabCore<T> {
     pub(super) layout: PageLayout,
     pub(super) root: Group,
-    pub(super) lists: Lock<Lists<T>>,
+    pub(super) lists: Lock<SlabLists<T>>,
 }
 
 // SAFETY: the lists hold addresses of pages, which threads reach under the lock alone. Values move in on one thread and
@@ -193,7 +193,7 @@ impl<T> PageState<T> {
 // === Lists ===
 
 /// All pages; and those with free slots, by the node that they were made for.
-pub(super) struct Lists<T> {
+pub(super) struct SlabLists<T> {
     nodes: Box<[OnNode<T>]>,
     all: Option<PageRef<T>>,
     pages: usize,
@@ -244,10 +244,10 @@ unsafe fn unlink<T>(first: &mut Option<PageRef<T>>, page: PageRef<T>, of: WhichL
     }
 }
 
-impl<T> Lists<T> {
+impl<T> SlabLists<T> {
     pub(super) fn new(nodes: usize) -> Self {
         let nodes = (0..nodes.max(1)).map(|_| OnNode { open: None, empty: 0 }).collect();
-        Lists { nodes, all: None, pages: 0, closed: false }
+        SlabLists { nodes, all: None, pages: 0, closed: false }
     }
 
     pub(super) fn pages(&self) -> usize {
