@@ -8,15 +8,15 @@
 //! `MEMCG_STRESS_OPS` sets the number of operations (default 10^7, a fifth of it without optimisation: some seconds):
 //! `MEMCG_STRESS_OPS=1000000000 cargo test --release --test stress counters:: -- --nocapture` is the long form.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Barrier, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Instant;
 
 use memcg::{BarrierMode, CounterConfig, PageCounter};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
+use crate::stretches::{stretches, watched};
 use crate::support::turns::turn;
 
 const THREADS: usize = 4;
@@ -218,12 +218,6 @@ struct Stress {
     tree: RwLock<Tree>,
     lanes: Vec<Mutex<Lane>>,
     inboxes: Vec<Mutex<Vec<Parcel>>>,
-    start: Barrier,
-    stop: Barrier,
-    /// A thread panicked; it has been printed.
-    failed: AtomicBool,
-    /// The workers end at the next start.
-    over: AtomicBool,
     ops: AtomicU64,
     refusals: AtomicU64,
 }
@@ -362,10 +356,6 @@ impl Stress {
             tree: RwLock::new(Tree::random(&mut SmallRng::seed_from_u64(seed))),
             lanes: (1..=THREADS as u64).map(lane).collect(),
             inboxes: (0..THREADS).map(|_| Mutex::default()).collect(),
-            start: Barrier::new(THREADS + 1),
-            stop: Barrier::new(THREADS + 1),
-            failed: AtomicBool::new(false),
-            over: AtomicBool::new(false),
             ops: AtomicU64::new(0),
             refusals: AtomicU64::new(0),
         }
@@ -376,49 +366,23 @@ impl Stress {
     }
 
     fn work(&self, thread: usize, ops: u64) {
+        // A thread that panics has done its work, too.
+        self.ops.fetch_add(ops, Ordering::Relaxed);
         let mut lane = lock(&self.lanes[thread]);
-        loop {
-            self.start.wait();
-            if self.over.load(Ordering::SeqCst) {
-                return;
-            }
-            let tree = self.tree();
-            let done = catch_unwind(AssertUnwindSafe(|| (0..ops).for_each(|_| lane.step(self, &tree))));
-            drop(tree);
-            self.ops.fetch_add(ops, Ordering::Relaxed);
-            if done.is_err() {
-                self.failed.store(true, Ordering::SeqCst);
-            }
-            self.stop.wait();
-        }
+        let tree = self.tree();
+        (0..ops).for_each(|_| lane.step(self, &tree));
     }
 
     /// The life of one tree: some stretches of work with a quiescent point after each, then everything is freed.
     fn epoch(&self, seed: u64, points: u64, ops: u64) {
         let mut rng = SmallRng::seed_from_u64(seed);
         *self.tree.write().unwrap_or_else(PoisonError::into_inner) = Tree::random(&mut rng);
-        self.over.store(false, Ordering::SeqCst);
-        std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                scope.spawn(move || self.work(thread, ops));
-            }
-            let done = catch_unwind(AssertUnwindSafe(|| {
-                for _ in 0..points {
-                    self.start.wait();
-                    self.stop.wait();
-                    assert!(!self.failed.load(Ordering::SeqCst), "seed {seed}: a worker panicked, see above");
-                    let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
-                    tree.check(&mut rng);
-                    tree.replace(&mut rng);
-                }
-            }));
-            // The workers are waiting: let them go, whatever happened.
-            self.over.store(true, Ordering::SeqCst);
-            self.start.wait();
-            if let Err(panic) = done {
-                resume_unwind(panic);
-            }
-        });
+        let rest = || {
+            let mut tree = self.tree.write().unwrap_or_else(PoisonError::into_inner);
+            tree.check(&mut rng);
+            tree.replace(&mut rng);
+        };
+        stretches(THREADS, points, seed, |thread| self.work(thread, ops), rest);
         self.empty();
     }
 
@@ -450,17 +414,9 @@ impl Stress {
         assert!(verdict.is_ok(), "{verdict}");
     }
 
-    /// Looks at every counter again and again until `done`; returns how often a look was conclusive.
-    fn sample(&self, done: &AtomicBool) -> u64 {
-        let mut samples = 0;
-        while !done.load(Ordering::SeqCst) {
-            let tree = self.tree();
-            samples += tree.nodes.iter().filter(|node| node.sample()).count() as u64;
-            drop(tree);
-            // Leaves the processors to the threads that are being watched.
-            std::thread::sleep(Duration::from_micros(50));
-        }
-        samples
+    /// Looks at every counter; returns how many looks were conclusive.
+    fn sample(&self) -> u64 {
+        self.tree().nodes.iter().filter(|node| node.sample()).count() as u64
     }
 }
 
@@ -472,22 +428,15 @@ fn limits_hold_and_everything_adds_up() {
     let ops_per_thread = (ops / points / THREADS as u64).max(1);
     let epochs = points.div_ceil(POINTS_PER_TREE);
     let stress = Stress::new(1);
-    let done = AtomicBool::new(false);
     let begin = Instant::now();
-    let samples = std::thread::scope(|scope| {
-        let sampler = scope.spawn(|| stress.sample(&done));
-        let work = catch_unwind(AssertUnwindSafe(|| {
+    let samples = watched(
+        || stress.sample(),
+        || {
             for epoch in 0..epochs {
                 stress.epoch(epoch + 1, POINTS_PER_TREE, ops_per_thread);
             }
-        }));
-        done.store(true, Ordering::SeqCst);
-        let samples = sampler.join();
-        if let Err(panic) = work {
-            resume_unwind(panic);
-        }
-        samples.unwrap_or_else(|panic| resume_unwind(panic))
-    });
+        },
+    );
     println!(
         "{} operations, {} quiescent points, {} refusals, {samples} samples, {:.1?}",
         stress.ops.load(Ordering::Relaxed),

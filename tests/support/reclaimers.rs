@@ -2,7 +2,11 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use memcg::{Charge, ChargeError, Group, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass, Registration};
+use memcg::{
+    Charge, ChargeError, Group, Limit, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass, Registration,
+};
+
+use super::trees::{charge, create};
 
 pub(crate) const KIB: u64 = 1 << 10;
 pub(crate) const MIB: u64 = 1 << 20;
@@ -178,5 +182,43 @@ impl<F: Fn(u64, &ReclaimContext<'_>) -> u64 + Send + Sync> Reclaim for Call<F> {
 
     fn reclaimable(&self) -> u64 {
         self.reclaimable
+    }
+}
+
+/// A group with 20 MiB: 4 that nothing frees, and a cache of 8 in it and in the group below. Beside it the root has a
+/// cache of 8.
+pub(crate) struct Crowded {
+    pub(crate) group: Group,
+    pub(crate) pinned: Charge,
+    pub(crate) outside: Arc<Cache>,
+    log: Log,
+    _caches: [(Arc<Cache>, Registration); 2],
+    _outside: Registration,
+}
+
+impl Crowded {
+    #[track_caller]
+    pub(crate) fn below(root: &Group) -> Crowded {
+        let log = Log::default();
+        let group = create(root, "q");
+        let below = create(&group, "below");
+        let pinned = charge(&below, 4 * MIB);
+        let caches = [&group, &below].map(|group| Cache::of(group, 8 * MIB, &log));
+        let (outside, registration) = Cache::of(root, 8 * MIB, &log);
+        Crowded { group, pinned, outside, log, _caches: caches, _outside: registration }
+    }
+
+    /// Lowers a limit, first to what there is, which asks no cache, then to so many MiB, which the caches make room for.
+    /// Returns what they were asked for.
+    #[track_caller]
+    pub(crate) fn lowered_to(&self, mebibytes: u64, set: impl Fn(&Group, Limit) -> u64) -> Vec<Asked> {
+        assert_eq!(set(&self.group, Limit::Bytes(20 * MIB)), 0);
+        assert!(self.log.is_empty(), "it fits as it is");
+        assert_eq!(set(&self.group, Limit::Bytes(mebibytes * MIB)), 0);
+        let (usage, live) = (self.group.usage(), self.group.live());
+        assert!(usage <= mebibytes * MIB && live >= (mebibytes - 1) * MIB, "{live}");
+        let asked = self.log.take();
+        assert!(!asked.is_empty() && asked.iter().all(|asked| asked.target == "/q"), "{asked:?}");
+        asked
     }
 }

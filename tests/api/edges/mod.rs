@@ -18,6 +18,13 @@ fn configs() -> [CounterConfig; 3] {
     [config.clone().adaptive(false), config.clone(), config.barrier(BarrierMode::Fence)]
 }
 
+/// A counter and its child.
+fn with_child(config: CounterConfig) -> (PageCounter, PageCounter) {
+    let root = PageCounter::root(config);
+    let child = root.child();
+    (root, child)
+}
+
 /// The whole tree adds up, and a drain leaves nothing but what is live.
 #[track_caller]
 fn assert_sound(root: &PageCounter, live: u64) {
@@ -56,8 +63,7 @@ thread_local! {
 fn a_thread_charges_in_a_thread_local_destructor() {
     let neighbours: Arc<ThreadLocal<Cell<u64>>> = Arc::default();
     for config in configs() {
-        let root = PageCounter::root(config);
-        let a = root.child();
+        let (root, a) = with_child(config);
         for round in 0..20 {
             let (counter, neighbours) = (a.clone(), neighbours.clone());
             let thread = std::thread::spawn(move || {
@@ -80,8 +86,7 @@ fn a_thread_charges_in_a_thread_local_destructor() {
 fn a_thread_charges_first_in_a_thread_local_destructor() {
     let neighbours: Arc<ThreadLocal<Cell<u64>>> = Arc::default();
     for config in configs() {
-        let root = PageCounter::root(config);
-        let a = root.child();
+        let (root, a) = with_child(config);
         for round in 0..20 {
             let (counter, neighbours) = (a.clone(), neighbours.clone());
             let thread = std::thread::spawn(move || {
@@ -206,8 +211,7 @@ fn a_hook_that_panics_leaves_the_tree_whole() {
 #[test]
 fn nothing_is_no_charge() {
     for config in configs() {
-        let root = PageCounter::root(config);
-        let a = root.child();
+        let (root, a) = with_child(config);
         a.try_charge(0).expect("nothing always fits");
         a.charge(0);
         a.uncharge(0);
@@ -226,8 +230,7 @@ fn nothing_is_no_charge() {
 #[test]
 fn max_0_refuses_everything() {
     for config in configs() {
-        let root = PageCounter::root(config.max(0));
-        let a = root.child();
+        let (root, a) = with_child(config.max(0));
         for units in [1, 64, u64::MAX] {
             let refused = a.try_charge(units).expect_err("0 means zero");
             assert_eq!(refused.requested, units);
@@ -244,8 +247,7 @@ fn max_0_refuses_everything() {
 #[test]
 fn the_largest_charges_are_refused_or_fit() {
     for config in configs() {
-        let root = PageCounter::root(config);
-        let a = root.child();
+        let (root, a) = with_child(config);
         for _ in 0..2 {
             // With and without a stock to hit.
             assert_eq!(a.try_charge(u64::MAX).expect_err("no counter holds that").level, a.id());
@@ -267,8 +269,7 @@ fn the_largest_charges_are_refused_or_fit() {
 #[test]
 fn usage_does_not_overflow() {
     for config in configs() {
-        let root = PageCounter::root(config);
-        let a = root.child();
+        let (root, a) = with_child(config);
         a.charge(u64::MAX);
         assert_eq!((a.usage(), root.usage()), (PageCounter::USAGE_MAX, PageCounter::USAGE_MAX));
         assert!(root.counts().overflows > 0, "not all of it could be counted");
@@ -288,8 +289,7 @@ fn usage_does_not_overflow() {
 #[test]
 fn the_largest_settings_are_taken() {
     let config = CounterConfig::new().batch(u64::MAX).budget(u64::MAX).max(u64::MAX).audit(true);
-    let root = PageCounter::root(config);
-    let a = root.child();
+    let (root, a) = with_child(config);
     a.set_batch(u64::MAX);
     a.set_min(u64::MAX);
     a.set_low(u64::MAX);

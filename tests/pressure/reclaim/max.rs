@@ -2,25 +2,19 @@
 
 use memcg::{Event, Group, Limit, Limits, ReclaimCause, ReclaimPass};
 
-use super::{Cache, Log, MIB, assert_empty, assert_sound, bare, build, charge, create, create_with, kinds, soft};
+use super::{
+    Cache, Crowded, Log, MIB, assert_empty, assert_sound, bare, build, charge, create, create_with, kinds, soft,
+};
 
 #[test]
 fn written_below_usage_it_reclaims() {
     for builder in kinds() {
         let runtime = build(builder);
-        let (root, log) = (runtime.root(), Log::default());
-        let group = create(&root, "q");
-        let below = create(&group, "below");
-        let pinned = charge(&below, 4 * MIB);
-        let _caches = [&group, &below].map(|group| Cache::of(group, 8 * MIB, &log));
-        let (outside, _registration) = Cache::of(&root, 8 * MIB, &log);
-        assert_eq!(group.set_max(Limit::Bytes(20 * MIB)).expect("a number"), 0);
-        assert!(log.is_empty(), "it fits as it is");
-        assert_eq!(group.set_max(Limit::Bytes(16 * MIB)).expect("a number"), 0);
-        assert!(group.usage() <= 16 * MIB && group.live() >= 15 * MIB, "{}", group.live());
+        let crowded = Crowded::below(&runtime.root());
+        let asked = crowded.lowered_to(16, |group, to| group.set_max(to).expect("a number"));
+        assert!(asked.iter().all(|asked| asked.cause == ReclaimCause::Lowered), "{asked:?}");
+        let Crowded { group, pinned, outside, .. } = &crowded;
         assert_eq!(group.forced(), 0);
-        let asked = log.take();
-        assert!(asked.iter().all(|asked| asked.cause == ReclaimCause::Lowered && asked.target == "/q"), "{asked:?}");
         // More than there is to give.
         let above = group.set_max(Limit::Bytes(MIB)).expect("a number");
         assert_eq!((above, group.usage(), group.forced(), group.max()), (3 * MIB, 4 * MIB, 3 * MIB, MIB));
@@ -28,6 +22,7 @@ fn written_below_usage_it_reclaims() {
         assert!(group.try_charge(1).is_err());
         assert_eq!(outside.bytes(), 8 * MIB, "who is not below is not asked");
         // It goes on where it left off.
+        let Crowded { group, pinned, .. } = crowded;
         drop(pinned);
         assert_eq!((group.usage(), group.forced()), (0, 0));
         drop(charge(&group, MIB));

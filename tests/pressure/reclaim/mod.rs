@@ -38,7 +38,8 @@ use std::time::Duration;
 
 use memcg::{BarrierMode, Bytes, Charge, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
-pub(crate) use crate::support::reclaimers::{Cache, KIB, Log, MIB, call, call_of, lock};
+pub(crate) use crate::support::reclaimers::{Cache, Crowded, KIB, Log, MIB, call, call_of, lock};
+pub(crate) use crate::support::trees::{build, create};
 
 /// Long enough for a machine that stands still now and then: no test is over because time is.
 const UNTIMED: Duration = Duration::from_secs(600);
@@ -60,16 +61,6 @@ pub(crate) fn kinds() -> [RuntimeBuilder; 6] {
         hits.clone(),
         hits.adaptive(false),
     ]
-}
-
-#[track_caller]
-pub(crate) fn build(builder: RuntimeBuilder) -> Runtime {
-    builder.build().expect("a configuration that holds")
-}
-
-#[track_caller]
-pub(crate) fn create(parent: &Group, name: &str) -> Group {
-    parent.create(name, Limits::new()).expect("a name that is free")
 }
 
 #[track_caller]

@@ -16,7 +16,7 @@ use memcg::{Group, Limit, Limits, RuntimeBuilder};
 
 use crate::support::trees;
 
-pub(crate) use crate::support::reclaimers::{Cache, KIB, Log, MIB, call, call_of};
+pub(crate) use crate::support::reclaimers::{Cache, Crowded, KIB, Log, MIB, call, call_of};
 pub(crate) use crate::support::trees::{assert_empty, assert_sound, build, charge, create};
 pub(crate) use crate::support::waiters::{Polled, WATCHDOG, until};
 

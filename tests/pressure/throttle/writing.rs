@@ -2,7 +2,7 @@
 
 use memcg::{Event, Limit, Limits, ReclaimCause};
 
-use super::{Cache, Log, MIB, assert_empty, assert_sound, build, charge, create, kinds, undelayed, with_high};
+use super::{Crowded, MIB, assert_empty, assert_sound, build, charge, create, kinds, undelayed, with_high};
 
 #[test]
 fn at_creation_or_later() {
@@ -45,26 +45,16 @@ fn as_a_percentage() {
 fn written_below_usage_it_reclaims() {
     for builder in kinds() {
         let runtime = build(builder);
-        let (root, log) = (runtime.root(), Log::default());
-        let group = create(&root, "q");
-        let below = create(&group, "below");
-        let pinned = charge(&below, 4 * MIB);
-        let caches = [&group, &below].map(|group| Cache::of(group, 8 * MIB, &log));
-        let (outside, _registration) = Cache::of(&root, 8 * MIB, &log);
-        assert_eq!(group.set_high(Limit::Bytes(20 * MIB)).expect("a number"), 0);
-        assert!(log.is_empty(), "it fits as it is");
-        assert_eq!(group.set_high(Limit::Bytes(10 * MIB)).expect("a number"), 0);
-        assert!(group.usage() <= 10 * MIB && group.live() >= 9 * MIB, "{}", group.live());
-        let asked = log.take();
-        assert!(!asked.is_empty() && asked.iter().all(|asked| asked.target == "/q"), "{asked:?}");
+        let crowded = Crowded::below(&runtime.root());
+        let asked = crowded.lowered_to(10, |group, to| group.set_high(to).expect("a number"));
         assert!(asked.iter().all(|asked| asked.cause != ReclaimCause::Full), "{asked:?}");
+        let Crowded { group, outside, .. } = &crowded;
         // More than there is to give.
         assert_eq!(group.set_high(Limit::Bytes(MIB)).expect("a number"), 3 * MIB);
         assert_eq!((group.usage(), group.forced(), group.high()), (4 * MIB, 0, MIB));
         assert_eq!(outside.bytes(), 8 * MIB, "who is not below is not asked");
         assert_eq!([Event::Max, Event::Oom].map(|event| group.events().get(event)), [0, 0]);
         assert_sound(&runtime);
-        drop((pinned, caches));
     }
 }
 

@@ -12,10 +12,8 @@
 mod lane;
 mod world;
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Barrier, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Instant;
 
 use lane::Lane;
 use memcg::Charge;
@@ -23,6 +21,7 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use world::World;
 
+use crate::stretches::{stretches, watched};
 use crate::support::turns::turn;
 
 pub(crate) const THREADS: usize = 4;
@@ -46,12 +45,6 @@ struct Stress {
     world: RwLock<Option<World>>,
     lanes: Vec<Mutex<Lane>>,
     inboxes: Vec<Mutex<Vec<Charge>>>,
-    start: Barrier,
-    stop: Barrier,
-    /// A thread panicked; it has been printed.
-    failed: AtomicBool,
-    /// The workers end at the next start.
-    over: AtomicBool,
 }
 
 impl Stress {
@@ -60,10 +53,6 @@ impl Stress {
             world: RwLock::new(None),
             lanes: (1..=THREADS as u64).map(|thread| Mutex::new(Lane::new(seed + thread))).collect(),
             inboxes: (0..THREADS).map(|_| Mutex::default()).collect(),
-            start: Barrier::new(THREADS + 1),
-            stop: Barrier::new(THREADS + 1),
-            failed: AtomicBool::new(false),
-            over: AtomicBool::new(false),
         }
     }
 
@@ -73,54 +62,23 @@ impl Stress {
 
     fn work(&self, thread: usize, ops: u64) {
         let mut lane = lock(&self.lanes[thread]);
-        loop {
-            drop(lane);
-            self.start.wait();
-            if self.over.load(Ordering::SeqCst) {
-                return;
-            }
-            lane = lock(&self.lanes[thread]);
-            let world = self.world();
-            let world = world.as_ref().expect("made before the start");
-            let done = catch_unwind(AssertUnwindSafe(|| (0..ops).for_each(|_| lane.step(world, &self.inboxes))));
-            if done.is_err() {
-                self.failed.store(true, Ordering::SeqCst);
-            }
-            drop(lane);
-            self.stop.wait();
-            lane = lock(&self.lanes[thread]);
-        }
+        let world = self.world();
+        let world = world.as_ref().expect("made before the start");
+        (0..ops).for_each(|_| lane.step(world, &self.inboxes));
     }
 
     /// The life of one tree: some stretches of work with a quiescent point after each, then all goes.
     fn epoch(&self, seed: u64, ops: u64) {
         let mut rng = SmallRng::seed_from_u64(seed);
         *self.world.write().unwrap_or_else(PoisonError::into_inner) = Some(World::random(&mut rng));
-        self.over.store(false, Ordering::SeqCst);
-        std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                scope.spawn(move || self.work(thread, ops));
-            }
-            let done = catch_unwind(AssertUnwindSafe(|| {
-                for _ in 0..POINTS_PER_TREE {
-                    self.start.wait();
-                    self.stop.wait();
-                    assert!(!self.failed.load(Ordering::SeqCst), "seed {seed}: a worker panicked, see above");
-                    let lanes: Vec<_> = self.lanes.iter().map(lock).collect();
-                    let inboxes: Vec<_> = self.inboxes.iter().map(lock).collect();
-                    let held =
-                        lanes.iter().flat_map(|lane| &lane.held).chain(inboxes.iter().flat_map(|inbox| inbox.iter()));
-                    let world = self.world();
-                    world.as_ref().expect("still there").check(&mut rng, &held.collect::<Vec<_>>());
-                }
-            }));
-            // The workers are waiting: let them go, whatever happened.
-            self.over.store(true, Ordering::SeqCst);
-            self.start.wait();
-            if let Err(panic) = done {
-                resume_unwind(panic);
-            }
-        });
+        let rest = || {
+            let lanes: Vec<_> = self.lanes.iter().map(lock).collect();
+            let inboxes: Vec<_> = self.inboxes.iter().map(lock).collect();
+            let held = lanes.iter().flat_map(|lane| &lane.held).chain(inboxes.iter().flat_map(|inbox| inbox.iter()));
+            let world = self.world();
+            world.as_ref().expect("still there").check(&mut rng, &held.collect::<Vec<_>>());
+        };
+        stretches(THREADS, POINTS_PER_TREE, seed, |thread| self.work(thread, ops), rest);
         self.end(seed.is_multiple_of(3));
     }
 
@@ -135,17 +93,9 @@ impl Stress {
         world.end();
     }
 
-    /// Looks at every group that stays again and again until `done`; returns how often a look was conclusive.
-    fn sample(&self, done: &AtomicBool) -> u64 {
-        let mut samples = 0;
-        while !done.load(Ordering::SeqCst) {
-            if let Some(world) = self.world().as_ref() {
-                samples += world.stays.iter().filter(|stay| world.sample(stay)).count() as u64;
-            }
-            // Leaves the processors to the threads that are being watched.
-            std::thread::sleep(Duration::from_micros(50));
-        }
-        samples
+    /// Looks at every group that stays; returns how many looks were conclusive.
+    fn sample(&self) -> u64 {
+        self.world().as_ref().map_or(0, |world| world.stays.iter().filter(|stay| world.sample(stay)).count() as u64)
     }
 }
 
@@ -156,20 +106,13 @@ fn groups_come_and_go_and_everything_adds_up() {
     let points = POINTS_MIN.max(ops / OPS_PER_POINT_MAX);
     let ops_per_thread = (ops / points / THREADS as u64).max(1);
     let stress = Stress::new(1);
-    let done = AtomicBool::new(false);
     let begin = Instant::now();
-    let samples = std::thread::scope(|scope| {
-        let sampler = scope.spawn(|| stress.sample(&done));
-        let work = catch_unwind(AssertUnwindSafe(|| {
+    let samples = watched(
+        || stress.sample(),
+        || {
             (1..=points.div_ceil(POINTS_PER_TREE)).for_each(|epoch| stress.epoch(epoch, ops_per_thread));
-        }));
-        done.store(true, Ordering::SeqCst);
-        let samples = sampler.join();
-        if let Err(panic) = work {
-            resume_unwind(panic);
-        }
-        samples.unwrap_or_else(|panic| resume_unwind(panic))
-    });
+        },
+    );
     let refusals: u64 = stress.lanes.iter().map(|lane| lock(lane).refusals).sum();
     println!(
         "{ops} operations, {points} quiescent points, {refusals} refusals, {samples} samples, {:.1?}",

@@ -12,16 +12,15 @@
 mod lane;
 mod world;
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Barrier, Mutex, PoisonError, RwLock, RwLockReadGuard};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Instant;
 
 use lane::Lane;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use world::World;
 
+use crate::stretches::{stretches, watched};
 use crate::support::turns::turn;
 
 pub(crate) use crate::support::reclaimers::lock;
@@ -42,12 +41,6 @@ pub(crate) const ON_PURPOSE: &str = "on purpose";
 struct Stress {
     world: RwLock<Option<World>>,
     lanes: Vec<Mutex<Lane>>,
-    start: Barrier,
-    stop: Barrier,
-    /// A thread panicked; it has been printed.
-    failed: AtomicBool,
-    /// The workers end at the next start.
-    over: AtomicBool,
 }
 
 impl Stress {
@@ -55,10 +48,6 @@ impl Stress {
         Self {
             world: RwLock::new(None),
             lanes: (1..=THREADS as u64).map(|thread| Mutex::new(Lane::new(seed + thread))).collect(),
-            start: Barrier::new(THREADS + 1),
-            stop: Barrier::new(THREADS + 1),
-            failed: AtomicBool::new(false),
-            over: AtomicBool::new(false),
         }
     }
 
@@ -68,71 +57,33 @@ impl Stress {
 
     fn work(&self, thread: usize, ops: u64) {
         let mut lane = lock(&self.lanes[thread]);
-        loop {
-            drop(lane);
-            self.start.wait();
-            if self.over.load(Ordering::SeqCst) {
-                return;
-            }
-            lane = lock(&self.lanes[thread]);
-            let world = self.world();
-            let world = world.as_ref().expect("made before the start");
-            let done = catch_unwind(AssertUnwindSafe(|| (0..ops).for_each(|_| lane.step(world))));
-            if done.is_err() {
-                self.failed.store(true, Ordering::SeqCst);
-            }
-            drop(lane);
-            self.stop.wait();
-            lane = lock(&self.lanes[thread]);
-        }
+        let world = self.world();
+        let world = world.as_ref().expect("made before the start");
+        (0..ops).for_each(|_| lane.step(world));
     }
 
     /// The life of one tree: some stretches of work with a quiescent point after each, then all goes.
     fn epoch(&self, seed: u64, ops: u64) {
         let mut rng = SmallRng::seed_from_u64(seed);
         *self.world.write().unwrap_or_else(PoisonError::into_inner) = Some(World::random(&mut rng));
-        self.over.store(false, Ordering::SeqCst);
-        std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                scope.spawn(move || self.work(thread, ops));
-            }
-            let done = catch_unwind(AssertUnwindSafe(|| {
-                for _ in 0..POINTS_PER_TREE {
-                    self.start.wait();
-                    self.stop.wait();
-                    assert!(!self.failed.load(Ordering::SeqCst), "seed {seed}: a worker panicked, see above");
-                    let mut lanes: Vec<_> = self.lanes.iter().map(lock).collect();
-                    let world = self.world();
-                    let world = world.as_ref().expect("still there");
-                    let held: Vec<_> = lanes.iter().flat_map(|lane| &lane.held).collect();
-                    world.check(&held);
-                    lanes.iter_mut().for_each(|lane| lane.rest());
-                    world.check_reclaimable(&mut rng);
-                }
-            }));
-            // The workers are waiting: let them go, whatever happened.
-            self.over.store(true, Ordering::SeqCst);
-            self.start.wait();
-            if let Err(panic) = done {
-                resume_unwind(panic);
-            }
-        });
+        let rest = || {
+            let mut lanes: Vec<_> = self.lanes.iter().map(lock).collect();
+            let world = self.world();
+            let world = world.as_ref().expect("still there");
+            let held: Vec<_> = lanes.iter().flat_map(|lane| &lane.held).collect();
+            world.check(&held);
+            lanes.iter_mut().for_each(|lane| lane.rest());
+            world.check_reclaimable(&mut rng);
+        };
+        stretches(THREADS, POINTS_PER_TREE, seed, |thread| self.work(thread, ops), rest);
         self.lanes.iter().for_each(|lane| lock(lane).held.clear());
         let world = self.world.write().unwrap_or_else(PoisonError::into_inner).take();
         world.expect("made").end();
     }
 
-    /// Looks at every group that stays again and again until `done`; returns how often a look was conclusive.
-    fn sample(&self, done: &AtomicBool) -> u64 {
-        let mut samples = 0;
-        while !done.load(Ordering::SeqCst) {
-            if let Some(world) = self.world().as_ref() {
-                samples += world.stays.iter().filter(|stay| stay.sample()).count() as u64;
-            }
-            // Leaves the processors to the threads that are being watched.
-            std::thread::sleep(Duration::from_micros(50));
-        }
-        samples
+    /// Looks at every group that stays; returns how many looks were conclusive.
+    fn sample(&self) -> u64 {
+        self.world().as_ref().map_or(0, |world| world.stays.iter().filter(|stay| stay.sample()).count() as u64)
     }
 }
 
@@ -150,20 +101,13 @@ fn every_thread_at_the_limit() {
     let points = (ops / OPS_PER_POINT_MAX).max(if cfg!(debug_assertions) { 20 } else { POINTS_MIN });
     let ops_per_thread = (ops / points / THREADS as u64).max(1);
     let stress = Stress::new(1);
-    let done = AtomicBool::new(false);
     let begin = Instant::now();
-    let samples = std::thread::scope(|scope| {
-        let sampler = scope.spawn(|| stress.sample(&done));
-        let work = catch_unwind(AssertUnwindSafe(|| {
+    let samples = watched(
+        || stress.sample(),
+        || {
             (1..=points.div_ceil(POINTS_PER_TREE)).for_each(|epoch| stress.epoch(epoch, ops_per_thread));
-        }));
-        done.store(true, Ordering::SeqCst);
-        let samples = sampler.join();
-        if let Err(panic) = work {
-            resume_unwind(panic);
-        }
-        samples.unwrap_or_else(|panic| resume_unwind(panic))
-    });
+        },
+    );
     let sum = |of: fn(&Lane) -> u64| stress.lanes.iter().map(|lane| of(&lock(lane))).sum::<u64>();
     let (refusals, admitted) = (sum(|lane| lane.refusals), sum(|lane| lane.admitted));
     println!(

@@ -70,10 +70,14 @@ pub(crate) enum Action {
 }
 
 /// The first record makes the set-up, each further one an operation; a rest of less than a record is ignored.
-pub(crate) fn decode(bytes: &[u8]) -> (Setup, Vec<Op>) {
+pub(crate) fn records<S, O>(bytes: &[u8], setup: fn([u8; 4]) -> S, op: fn([u8; 4]) -> O) -> (S, Vec<O>) {
     let mut records = bytes.chunks_exact(4).map(|r| [r[0], r[1], r[2], r[3]]);
     let setup = setup(records.next().unwrap_or_default());
     (setup, records.map(op).collect())
+}
+
+pub(crate) fn decode(bytes: &[u8]) -> (Setup, Vec<Op>) {
+    records(bytes, setup, op)
 }
 
 fn setup([batch, flags, budget, max]: [u8; 4]) -> Setup {
@@ -109,6 +113,6 @@ fn op([code, counter, thread, size]: [u8; 4]) -> Op {
     Op { thread, counter, action }
 }
 
-fn pick<T: Copy>(from: &[T], index: u8) -> T {
+pub(crate) fn pick<T: Copy>(from: &[T], index: u8) -> T {
     from[usize::from(index) % from.len()]
 }

@@ -3,6 +3,7 @@
 use memcg::PageCounter;
 
 pub(crate) use crate::oracle::counters::ops::{BATCHES, SIZES, Size, THREADS};
+use crate::oracle::counters::ops::{pick, records};
 
 /// Most groups at a time: some runs meet it.
 pub(crate) const GROUPS_MAX: [u32; 4] = [64, 64, 6, 3];
@@ -77,11 +78,8 @@ pub(crate) enum Action {
     Exit,
 }
 
-/// The first record makes the set-up, each further one an operation; a rest of less than a record is ignored.
 pub(crate) fn decode(bytes: &[u8]) -> (Setup, Vec<Op>) {
-    let mut records = bytes.chunks_exact(4).map(|r| [r[0], r[1], r[2], r[3]]);
-    let setup = setup(records.next().unwrap_or_default());
-    (setup, records.map(op).collect())
+    records(bytes, setup, op)
 }
 
 fn setup([batch, flags, budget, max]: [u8; 4]) -> Setup {
@@ -134,10 +132,6 @@ fn op([code, subject, thread, size]: [u8; 4]) -> Op {
         _ => Action::FindByPath(size),
     };
     Op { thread, subject, action }
-}
-
-fn pick<T: Copy>(from: &[T], index: u8) -> T {
-    from[usize::from(index) % from.len()]
 }
 
 /// The most that one run charges: sums of it stay far from what a counter can hold.

@@ -1,6 +1,7 @@
 //! Operations on groups under pressure, and their form in bytes: records of four, as in the other `ops`.
 
 pub(crate) use crate::oracle::counters::ops::THREADS;
+use crate::oracle::counters::ops::{pick, records};
 
 /// Batches of the stock.
 pub(crate) const BATCHES: [u64; 5] = [0, 0, 64, 4_096, 262_144];
@@ -158,11 +159,8 @@ pub(crate) enum Action {
     Exit,
 }
 
-/// The first record makes the set-up, each further one an operation; a rest of less than a record is ignored.
 pub(crate) fn decode(bytes: &[u8]) -> (Setup, Vec<Op>) {
-    let mut records = bytes.chunks_exact(4).map(|r| [r[0], r[1], r[2], r[3]]);
-    let setup = setup(records.next().unwrap_or_default());
-    (setup, records.map(op).collect())
+    records(bytes, setup, op)
 }
 
 fn setup([batch, flags, max, _]: [u8; 4]) -> Setup {
@@ -202,8 +200,4 @@ fn op([code, subject, thread, size]: [u8; 4]) -> Op {
         _ => Action::Exit,
     };
     Op { thread, subject, action }
-}
-
-fn pick<T: Copy>(from: &[T], index: u8) -> T {
-    from[usize::from(index) % from.len()]
 }
