@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::task::{Context, Poll, Waker};
 
-pub(super) use crate::pressure::parking::parked_waker as waker;
+pub(super) use crate::pressure::wakers::parked_waker as waker;
 use crate::sync::{Arc, park};
 use crate::{Bytes, ChargeFuture, Group, Limits, NodeId, NodeOf, PageNode, Runtime};
 
