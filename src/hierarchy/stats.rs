@@ -315,7 +315,7 @@ pub(crate) fn flush(group: &Counter, unlist: Unlist) -> Option<Visits> {
 
 fn flush_published(group: &Counter, published: &PublishedStats, unlist: Unlist) -> Option<Visits> {
     let path = SlowPath::enter();
-    path.outermost().map(|_| coordinator(group).flush(published, &group.tree().barrier, unlist))
+    path.outermost().map(|outermost| coordinator(group).flush(published, &group.tree().barrier, unlist, outermost))
 }
 
 /// Flushes where the periodic flush is late and enough is missing. Returns whether it flushed.

@@ -12,11 +12,12 @@ use super::tables::StatTables;
 use super::visits::{Unlist, Visits};
 use crate::sync::barrier::Barrier;
 use crate::sync::{Ordering, SLICE, rest};
+use crate::thread::slow_path::Outermost;
 
 impl Coordinator {
     /// Publishes what was written in the group and below it before the call. It costs one visit to each listed pair of
     /// thread and group, and a barrier only where it unlists cells.
-    pub(crate) fn flush(&self, published: &PublishedStats, barrier: &Barrier, unlist: Unlist) -> Visits {
+    pub(crate) fn flush(&self, published: &PublishedStats, barrier: &Barrier, unlist: Unlist, _: &Outermost) -> Visits {
         let root = published.number() == 0;
         if root {
             self.note_root_flush();
