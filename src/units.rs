@@ -321,7 +321,6 @@ struct Number {
     /// Their value, or the fault at the digit that exceeds 64 bits. The scan does not return that fault: a percentage
     /// so long is out of range, not too long.
     value: Result<u64, ParseLimitError>,
-    /// Where they end.
     end: usize,
 }
 

@@ -29,7 +29,6 @@ pub(super) fn numa_behind(header: &Header) -> &Numa {
     &group_tree::of(header.counter()).numa
 }
 
-/// Whether two groups belong to one runtime.
 pub(super) fn are_of_one_runtime(one: &Group, other: &Group) -> bool {
     std::ptr::eq(one.first().tree(), other.first().tree())
 }

@@ -45,22 +45,15 @@ pub(crate) const fn assert_page_aligns<T>() {
 #[derive(Debug)]
 pub(crate) enum MapError {
     /// The system gives no pages.
-    System {
-        /// Bytes asked for.
-        bytes: usize,
-        /// The error of the system.
-        source: io::Error,
-    },
+    System { bytes: usize, source: io::Error },
     /// The request exceeds the range of addresses.
     Capacity {
-        /// Bytes asked for.
         bytes: usize,
         /// The most that a mapping can have.
         max: usize,
     },
 }
 
-/// Whole pages for so many bytes.
 pub(crate) fn pages_for(bytes: usize) -> Result<usize, MapError> {
     let max = isize::MAX.unsigned_abs() & !(page_size() - 1);
     match bytes.checked_next_multiple_of(page_size()) {
@@ -80,7 +73,6 @@ impl Mapping {
         Ok(Mapping { start, len })
     }
 
-    /// A mapping of no pages.
     pub(crate) fn empty() -> Mapping {
         // The address is aligned for every type that a page aligns.
         let start = std::ptr::without_provenance_mut(page_size());

@@ -106,7 +106,6 @@ fn topology(root: &Path) -> Result<Topology, TopologyError> {
     draft.finish(possible_processors.iter().flat_map(NumberList::numbers))
 }
 
-/// Processors that this process may use.
 fn processors_in_use() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

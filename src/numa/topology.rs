@@ -389,7 +389,6 @@ impl Draft {
     }
 }
 
-/// Rising numbers as a list.
 fn as_list(numbers: impl Iterator<Item = usize>) -> impl fmt::Debug {
     let mut text = String::new();
     let mut numbers = numbers.peekable();

@@ -23,7 +23,6 @@ pub(crate) struct ChunkDirectory {
 }
 
 struct Growth {
-    /// Chunks that have a number.
     chunks: usize,
     /// The memory that `ChunkDirectory::pages` points to.
     pages: PageVec<Mapping>,

@@ -11,7 +11,6 @@ use crate::numa::mapping::{MapError, Mapping};
 /// The system gives no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoMemory {
-    /// Bytes asked for.
     pub(crate) bytes: usize,
 }
 

@@ -45,11 +45,14 @@ pub(crate) enum Kind {
     /// Counters that are no group's.
     Counter,
     /// Groups of so many counters, with places for the statistics on so many nodes.
-    Group { counters: usize, nodes: usize },
-    /// Counts of events.
+    Group {
+        counters: usize,
+        nodes: usize,
+    },
     Events,
-    /// Statistics of so many items.
-    Stats { items: usize },
+    Stats {
+        items: usize,
+    },
 }
 
 impl Kind {

@@ -23,7 +23,6 @@ pub(super) struct Stash {
     pub(super) live: u64,
 }
 
-/// A free object, and whether it has had a user before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FreeObject {
     pub(super) number: u32,

@@ -45,7 +45,6 @@ pub(crate) struct Coordinator {
     /// may come to another half for each writer before a read flushes it.
     quantum: u64,
     pub(super) stack: ListedStack,
-    /// Flushes asked for.
     pub(super) asked: AtomicU64,
     pub(crate) counts: StatCounts,
     made: Instant,
@@ -122,8 +121,9 @@ impl Coordinator {
 
     /// Makes cells for a thread that writes a group for the first time.
     pub(crate) fn new_cells(&self, published: &PublishedStats) -> ThreadStats {
-        // The thread allocates before it takes the lock.
-        let made = (!self.tables.lock().has_free_entry()).then(|| CellsEntry::new(self.items.len()));
+        // The thread allocates without the lock.
+        let has_none = self.tables.lock().free_entries.is_empty();
+        let made = has_none.then(|| CellsEntry::new(self.items.len()));
         let mut tables = self.tables.lock();
         let entry = self.add_entry(&mut tables, published, made);
         tables.entries[entry as usize].cells
@@ -141,7 +141,10 @@ impl Coordinator {
 
     /// Bytes of published statistics, of this tree's groups and of the process's free ones. Takes the lock.
     pub(crate) fn published_bytes(&self) -> u64 {
-        let used = self.tables.lock().groups_in_use();
+        let used = {
+            let tables = self.tables.lock();
+            (tables.groups.len() - tables.free_groups.len()) as u64
+        };
         // All groups have published statistics of one size.
         let free = self.caches.iter().skip(1).map(|cache| cache.bytes(0)).sum::<u64>();
         self.caches.first().map_or(0, |cache| cache.bytes(used)) + free

@@ -9,7 +9,7 @@
 use super::coordinator::Coordinator;
 use super::published::PublishedStats;
 use super::tables::StatTables;
-use super::visits::{Unlist, Visits};
+use super::visits::{Unlist, Visits, WASTED_MAX};
 use crate::sync::barrier::Barrier;
 use crate::sync::{Ordering, SLICE, rest};
 use crate::thread::slow_path::Outermost;
@@ -42,7 +42,7 @@ impl Coordinator {
         self.counts.visits.fetch_add(visits.all as u64, Ordering::Relaxed);
         let unlists = match unlist {
             Unlist::Never => false,
-            Unlist::Many => visits.are_worth_a_barrier(),
+            Unlist::Many => visits.wasted >= WASTED_MAX,
             Unlist::Always => !idle.is_empty(),
         };
         if unlists {

@@ -197,7 +197,6 @@ impl fmt::Debug for Stat {
     }
 }
 
-/// The items of one runtime.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Items {
     declared: Vec<Declared>,

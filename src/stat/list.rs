@@ -26,7 +26,6 @@ pub(super) trait Linked {
     fn done(&mut self) -> &mut u64;
 }
 
-/// The ends of a list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlushList {
     first: u32,

@@ -222,7 +222,6 @@ impl PublishedStats {
         Some(unsafe { &*whole(head) })
     }
 
-    /// From here to the root.
     pub(super) fn path_to_root(&self) -> impl Iterator<Item = &PublishedStats> {
         std::iter::successors(Some(self), |published| published.parent())
     }

@@ -5,7 +5,6 @@ use smallvec::SmallVec;
 use super::item::{Items, Stat};
 use super::published::{ErrorBound, PublishedStats};
 
-/// How fresh a read has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freshness {
     /// As published.

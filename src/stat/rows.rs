@@ -64,7 +64,6 @@ impl SliceRows {
         self.rows.len() - 1
     }
 
-    /// Makes room for the changes of all rows.
     pub(super) fn make_room(&mut self) {
         self.changes.resize(self.rows.len() * 2 * self.items, 0);
     }

@@ -134,10 +134,6 @@ impl StatTables {
         number
     }
 
-    pub(super) fn has_free_entry(&self) -> bool {
-        !self.free_entries.is_empty()
-    }
-
     /// Bytes of the tables, as far as threads have written to them: no thread writes to a vector beyond its length.
     pub(super) fn bytes(&self) -> u64 {
         let items = self.rows.items;
@@ -145,11 +141,6 @@ impl StatTables {
         let numbers = self.free_groups.len() + self.free_entries.len() + self.taken.len();
         let groups = self.groups.len() * size_of::<WrittenGroup>();
         (self.entries.len() * entry + groups + numbers * size_of::<u32>()) as u64 + self.rows.bytes()
-    }
-
-    /// Groups that have a place, and so published statistics.
-    pub(super) fn groups_in_use(&self) -> u64 {
-        (self.groups.len() - self.free_groups.len()) as u64
     }
 
     // === The lists ===

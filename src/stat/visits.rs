@@ -6,7 +6,7 @@ use crate::sync::stat_atomic::AtomicU32;
 
 /// So many visits to idle cells cost as much as a barrier, which ends them: four visits to eight cells, or 32 to one.
 /// So the barriers of all flushes cost no more than the visits to idle cells do.
-const WASTED_MAX: u64 = 32;
+pub(super) const WASTED_MAX: u64 = 32;
 
 /// Reads within the bound from one flush to the next: at first, and where the writers write on.
 const READS_FIRST: u32 = 2;
@@ -37,11 +37,6 @@ impl Visits {
         self.all += more.all;
         self.unchanged += more.unchanged;
         self.wasted += more.wasted;
-    }
-
-    /// Whether the wasted visits have cost as much as a barrier.
-    pub(super) fn are_worth_a_barrier(self) -> bool {
-        self.wasted >= WASTED_MAX
     }
 }
 

@@ -47,7 +47,6 @@ pub(crate) struct Lock<T> {
     inner: Mutex<T>,
 }
 
-/// Holds a [`Lock`].
 pub(crate) struct LockGuard<'a, T> {
     inner: MutexGuard<'a, T>,
     _held: Held,

@@ -8,7 +8,6 @@ pub(crate) use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU32, AtomicU64, f
 
 pub(crate) use parking_lot::{Mutex, MutexGuard};
 
-/// Most objects of a pool's chunk.
 pub(crate) const POOL_OBJECTS: usize = 4_096;
 
 /// Free objects of a pool that are kept at hand for one number of threads.
@@ -192,7 +191,6 @@ pub(crate) fn park(most: Option<Duration>) {
     }
 }
 
-/// Sleep for so long.
 pub(crate) fn sleep(time: Duration) {
     std::thread::sleep(time);
 }

@@ -88,7 +88,6 @@ impl CellsRow {
         CellsRow(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// The places, if there are any.
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn places(&self) -> Option<&[CellsPlace]> {
@@ -146,7 +145,6 @@ pub(crate) enum Added {
     Nowhere,
 }
 
-/// Allocates memory for the cells of so many items.
 pub(crate) fn lines(items: usize) -> Arc<[CellLine]> {
     let line = |_| CellLine(std::array::from_fn(|_| AtomicU64::new(0)));
     (0..lines_of(items)).map(line).collect()

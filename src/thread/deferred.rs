@@ -26,7 +26,6 @@ pub(crate) fn exchange_served(first: *const ()) -> *const () {
     with_served(|served| served.replace(first))
 }
 
-/// Whether this thread has levels to serve.
 #[inline]
 pub(crate) fn has_to_serve() -> bool {
     with_served(|served| !served.get().is_null())

@@ -123,7 +123,6 @@ impl<T> Directory<T> {
         }
     }
 
-    /// Bytes of memory that this directory takes.
     pub(crate) fn bytes(&self) -> u64 {
         let pages = u64::from(self.made.load(Ordering::Relaxed)) * size_of::<Page<T>>() as u64;
         let parts = u64::from(self.touched.load(Ordering::Relaxed).count_ones());

@@ -63,7 +63,6 @@ pub(crate) struct Registry {
 }
 
 struct Free {
-    /// Blocks of ended threads.
     blocks: Vec<*const Block>,
     made: u32,
     /// The first slot index never given out, and headers made for it and those after it.

@@ -31,7 +31,6 @@ impl Entered {
         Entered { depth, thread: Outermost { block } }
     }
 
-    /// The thread's block.
     #[inline]
     pub(crate) fn block(&self) -> Option<&Block> {
         self.thread.block()
@@ -45,7 +44,6 @@ impl Entered {
 }
 
 impl Outermost {
-    /// The thread's block.
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) fn block(&self) -> Option<&Block> {

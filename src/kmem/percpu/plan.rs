@@ -164,7 +164,6 @@ impl Plan {
         })
     }
 
-    /// The granules of a layout, and its alignment in granules.
     #[inline]
     pub(super) fn granules(&self, layout: Layout) -> Result<(usize, usize), KmemError> {
         let PerCpuShape { unit, granule, .. } = self.shape;
@@ -209,7 +208,6 @@ impl Plan {
         at * self.shape.word..(at + granules) * self.shape.word
     }
 
-    /// The pages of a range, each with its bytes of the range.
     #[inline(always)]
     pub(super) fn pages(&self, range: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
         // A page is a power of two, and a shift is cheaper than a division.

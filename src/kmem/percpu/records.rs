@@ -24,7 +24,6 @@ enum RecordState {
     Vacant(u32),
     /// The record has `charge` and `shares`.
     Small,
-    /// The record has `kmem`.
     Kmem,
     /// A thread has taken the account out, and works on it without the lock.
     Out,

@@ -22,7 +22,6 @@ use crate::sync::lock::Lock;
 /// Empty pages that the slab keeps for each node.
 const EMPTY_MAX: u32 = 1;
 
-/// What a slab and its pages share.
 pub(super) struct SlabCore<T> {
     pub(super) layout: PageLayout,
     pub(super) root: Group,
@@ -34,7 +33,6 @@ pub(super) struct SlabCore<T> {
 unsafe impl<T: Send> Send for SlabCore<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for SlabCore<T> {}
-/// The head of a page.
 #[repr(C)]
 pub(super) struct SlabPage<T> {
     pub(super) shared: Arc<SlabCore<T>>,
@@ -42,9 +40,7 @@ pub(super) struct SlabPage<T> {
     pub(super) state: PageState<T>,
 }
 
-/// What changes of a page.
 pub(super) struct PageState<T> {
-    /// The node where the page lies.
     pub(super) node: Option<NodeId>,
     /// The node that the page was made for: the number of its list.
     pub(super) asked: usize,
@@ -55,7 +51,6 @@ pub(super) struct PageState<T> {
     pub(super) pins: u32,
     /// In the list of pages with free slots.
     pub(super) open: PageLinks<T>,
-    /// In the list of all pages.
     pub(super) all: PageLinks<T>,
 }
 
@@ -65,7 +60,6 @@ pub(super) struct PageLinks<T> {
     pub(super) after: Option<PageRef<T>>,
 }
 
-/// A page's address.
 pub(super) struct PageRef<T>(NonNull<SlabPage<T>>);
 
 impl<T> Clone for PageRef<T> {

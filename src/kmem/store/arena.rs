@@ -66,7 +66,6 @@ pub(super) enum EntryState {
 /// A page of the arena. Without a mapping its number is unused, and `after` is the next unused one.
 pub(super) struct ArenaPage {
     mapping: Mapping,
-    /// The node where the page lies.
     pub(super) node: Option<NodeId>,
     asked: usize,
     /// The place of the next object.
@@ -398,7 +397,6 @@ impl Arena {
         self.link(number);
     }
 
-    /// Ends an object, and frees its entry.
     pub(super) fn end(&mut self, entry: u32) {
         let StoreEntry { page, at, .. } = self.entries[entry as usize];
         self.vacate(page, at as usize);

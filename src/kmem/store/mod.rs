@@ -75,7 +75,6 @@ const EMPTY_MAX: u32 = 1;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct KmemStore {
-    /// The root group of the store's runtime.
     root: Group,
     page_bytes: usize,
     arena: Lock<Arena>,

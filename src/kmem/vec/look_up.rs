@@ -29,7 +29,6 @@ impl<T> KmemVec<T> {
         }
     }
 
-    /// Looks up the batch of pages behind the last element.
     #[cold]
     pub(super) fn look_behind(&mut self) {
         let page = self.kmem.numa().node_of.page_size().max(page_size());
