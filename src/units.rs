@@ -250,12 +250,10 @@ impl Percent {
     /// Returns this share of `whole`, rounded down. It never overflows.
     ///
     /// ```
-    /// use memcg::Percent;
-    ///
-    /// let third = Percent::new(33).expect("at most 100");
+    /// let third = memcg::Percent::new(33).expect("at most 100");
     /// assert_eq!(third.of(1_000), 330);
     /// assert_eq!(third.of(2), 0);
-    /// assert_eq!(Percent::new(100).unwrap().of(u64::MAX), u64::MAX);
+    /// assert_eq!(memcg::Percent::new(100).unwrap().of(u64::MAX), u64::MAX);
     /// ```
     #[must_use]
     pub const fn of(self, whole: u64) -> u64 {

@@ -190,10 +190,8 @@ impl Kmem {
     /// Where the bytes are accounted. In a runtime of one node all are on that one.
     ///
     /// ```
-    /// use memcg::{NodeId, Placement};
-    ///
     /// let runtime = memcg::Runtime::builder().build()?;
-    /// let placement = Placement::on(NodeId::new(0), 8);
+    /// let placement = memcg::Placement::on(memcg::NodeId::new(0), 8);
     /// assert_eq!(runtime.root().precharge(10)?.account(&placement).placement(), placement);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -211,14 +209,12 @@ impl Kmem {
     /// they are there already; [`try_migrate`](Self::try_migrate) asks before.
     ///
     /// ```
-    /// use memcg::{NodeId, Placement};
-    ///
     /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
-    /// let mut untouched = Placement::new();
+    /// let mut untouched = memcg::Placement::new();
     /// untouched.add(None, 100);
     /// let mut kmem = runtime.root().precharge(100)?.account(&untouched);
-    /// assert_eq!(kmem.migrate(None, Some(NodeId::new(1)), 4_096), 100);
-    /// assert_eq!(kmem.placement(), Placement::on(NodeId::new(1), 100));
+    /// assert_eq!(kmem.migrate(None, Some(memcg::NodeId::new(1)), 4_096), 100);
+    /// assert_eq!(kmem.placement(), memcg::Placement::on(memcg::NodeId::new(1), 100));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, bytes: u64) -> u64 {

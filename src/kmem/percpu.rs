@@ -122,11 +122,9 @@ impl<T> PerCpu<T> {
     /// As [`PerCpuAllocator::allocate`]; an error leaves nothing behind.
     ///
     /// ```
-    /// use memcg::{PerCpu, PerCpuAllocator, PerCpuShape};
-    ///
     /// let runtime = memcg::Runtime::builder().build()?;
-    /// let large = PerCpuAllocator::new(&runtime.root(), PerCpuShape::new().with_unit(1 << 20))?;
-    /// let tables = PerCpu::new_with_of(&large, &runtime.root(), |_| [0_u8; 100_000])?;
+    /// let large = memcg::PerCpuAllocator::new(&runtime.root(), memcg::PerCpuShape::new().with_unit(1 << 20))?;
+    /// let tables = memcg::PerCpu::new_with_of(&large, &runtime.root(), |_| [0_u8; 100_000])?;
     /// assert!(tables.bytes().size() >= 100_000);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -116,9 +116,7 @@ impl MovePages {
     /// [`new`](Self::new). Every page of such a call is reported as [`Untouched`](PageNode::Untouched).
     ///
     /// ```
-    /// use memcg::MovePages;
-    ///
-    /// if let Ok(kernel) = MovePages::new() {
+    /// if let Ok(kernel) = memcg::MovePages::new() {
     ///     assert!(kernel.is_available());
     /// }
     /// ```

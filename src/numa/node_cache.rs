@@ -85,9 +85,7 @@ impl<N: NodeOf> NodeCache<N> {
     /// the cache remembers nothing.
     ///
     /// ```
-    /// use memcg::{NodeCache, NodeId, OneNode};
-    ///
-    /// let cache = NodeCache::new(0..1 << 20, OneNode::new(NodeId::new(0)));
+    /// let cache = memcg::NodeCache::new(0..1 << 20, memcg::OneNode::new(memcg::NodeId::new(0)));
     /// assert_eq!(cache.known(), 0);
     /// ```
     #[must_use]
@@ -147,10 +145,8 @@ impl<N: NodeOf> NodeCache<N> {
     /// The `NodeOf` behind the cache.
     ///
     /// ```
-    /// use memcg::{NodeCache, NodeId, OneNode};
-    ///
-    /// let cache = NodeCache::new(0..1 << 20, OneNode::new(NodeId::new(0)));
-    /// assert_eq!(cache.inner().node(), NodeId::new(0));
+    /// let cache = memcg::NodeCache::new(0..1 << 20, memcg::OneNode::new(memcg::NodeId::new(0)));
+    /// assert_eq!(cache.inner().node(), memcg::NodeId::new(0));
     /// ```
     #[must_use]
     pub fn inner(&self) -> &N {

@@ -27,11 +27,9 @@ impl Topology {
     /// fail: where the system does not tell how many processors it may have, those count that this process may use.
     ///
     /// ```
-    /// use memcg::{NodeId, Topology};
-    ///
-    /// let one = Topology::one_node();
+    /// let one = memcg::Topology::one_node();
     /// assert!(one.is_one_node() && one.processors() >= 1);
-    /// assert_eq!(one.current_node(), NodeId::new(0));
+    /// assert_eq!(one.current_node(), memcg::NodeId::new(0));
     /// ```
     #[must_use]
     pub fn one_node() -> Topology {

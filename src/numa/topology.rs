@@ -250,10 +250,8 @@ impl Topology {
     /// The node that a processor belongs to; `None` where the machine can have no such processor.
     ///
     /// ```
-    /// use memcg::{NodeId, Topology};
-    ///
-    /// let machine = Topology::fixed([(NodeId::new(0), [0]), (NodeId::new(1), [2])])?;
-    /// assert_eq!(machine.node_of_processor(2), Some(NodeId::new(1)));
+    /// let machine = memcg::Topology::fixed([(memcg::NodeId::new(0), [0]), (memcg::NodeId::new(1), [2])])?;
+    /// assert_eq!(machine.node_of_processor(2), Some(memcg::NodeId::new(1)));
     /// assert_eq!([1, 3].map(|processor| machine.node_of_processor(processor)), [None, None]);
     /// # Ok::<(), memcg::TopologyError>(())
     /// ```

@@ -249,10 +249,8 @@ impl RuntimeBuilder {
     /// Sets the barrier pair of charges and drains.
     ///
     /// ```
-    /// use memcg::{BarrierMode, BarrierState, Runtime};
-    ///
-    /// let runtime = Runtime::builder().barrier(BarrierMode::Fence).build()?;
-    /// assert_eq!(runtime.barrier(), BarrierState::Fence);
+    /// let runtime = memcg::Runtime::builder().barrier(memcg::BarrierMode::Fence).build()?;
+    /// assert_eq!(runtime.barrier(), memcg::BarrierState::Fence);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn barrier(mut self, mode: BarrierMode) -> Self {
@@ -264,12 +262,10 @@ impl RuntimeBuilder {
     /// still hold something.
     ///
     /// ```
-    /// use memcg::{CreateError, Limits, Runtime};
-    ///
-    /// let runtime = Runtime::builder().groups_max(2).build()?;
-    /// let _first = runtime.root().create("first", Limits::new()).unwrap();
-    /// let refused = runtime.root().create("second", Limits::new()).unwrap_err();
-    /// assert!(matches!(refused, CreateError::Full { most: 2, .. }));
+    /// let runtime = memcg::Runtime::builder().groups_max(2).build()?;
+    /// let _first = runtime.root().create("first", memcg::Limits::new()).unwrap();
+    /// let refused = runtime.root().create("second", memcg::Limits::new()).unwrap_err();
+    /// assert!(matches!(refused, memcg::CreateError::Full { most: 2, .. }));
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn groups_max(mut self, most: u32) -> Self {
@@ -318,12 +314,10 @@ impl RuntimeBuilder {
     /// Source: the mount option `memory_recursiveprot`.
     ///
     /// ```
-    /// use memcg::{Limit, Limits, Runtime};
-    ///
     /// for (recursive, protected) in [(true, 50), (false, 0)] {
-    ///     let runtime = Runtime::builder().recursive_protection(recursive).build()?;
-    ///     let tenant = runtime.root().create("tenant", Limits::new().low(Limit::Bytes(50)))?;
-    ///     let query = tenant.create("q17", Limits::new())?;
+    ///     let runtime = memcg::Runtime::builder().recursive_protection(recursive).build()?;
+    ///     let tenant = runtime.root().create("tenant", memcg::Limits::new().low(memcg::Limit::Bytes(50)))?;
+    ///     let query = tenant.create("q17", memcg::Limits::new())?;
     ///     let _held = query.try_charge(80)?;
     ///     assert_eq!(query.effective_low(&runtime.root()), protected);
     /// }
@@ -354,13 +348,11 @@ impl RuntimeBuilder {
     /// Source: `MEMCG_MAX_HIGH_DELAY_JIFFIES`.
     ///
     /// ```
-    /// use std::time::Duration;
-    ///
-    /// let runtime = memcg::Runtime::builder().delay_max(Duration::from_millis(100)).build()?;
+    /// let runtime = memcg::Runtime::builder().delay_max(std::time::Duration::from_millis(100)).build()?;
     /// let root = runtime.root();
     /// root.set_high(memcg::Limit::Bytes(1))?;
     /// let _held = root.charge(1 << 30);
-    /// assert_eq!(root.high_delay(1 << 20), Duration::from_millis(100));
+    /// assert_eq!(root.high_delay(1 << 20), std::time::Duration::from_millis(100));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn delay_max(mut self, time: Duration) -> Self {

@@ -7,10 +7,8 @@ impl RuntimeBuilder {
     /// Declares an item of the statistics that every group has. [`Stat`] has the items that are built in.
     ///
     /// ```
-    /// use memcg::{Runtime, Unit};
-    ///
-    /// let mut builder = Runtime::builder();
-    /// let rows = builder.stat("rows_scanned", Unit::Events);
+    /// let mut builder = memcg::Runtime::builder();
+    /// let rows = builder.stat("rows_scanned", memcg::Unit::Events);
     /// let runtime = builder.build()?;
     /// runtime.root().stat_add(rows, 1_000);
     /// assert_eq!(runtime.root().read_exact().get(rows), 1_000);
@@ -41,10 +39,8 @@ impl RuntimeBuilder {
     /// addition.
     ///
     /// ```
-    /// use memcg::{Runtime, Stat};
-    ///
-    /// let runtime = Runtime::builder().stat_batch(64).build()?;
-    /// runtime.root().stat_add(Stat::WORKINGSET_REFAULT, 1);
+    /// let runtime = memcg::Runtime::builder().stat_batch(64).build()?;
+    /// runtime.root().stat_add(memcg::Stat::WORKINGSET_REFAULT, 1);
     /// assert_eq!(runtime.root().read().max_error(), 32);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```

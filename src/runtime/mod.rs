@@ -208,13 +208,11 @@ impl Runtime {
     /// Returns the items of the statistics: those built in, then those that the builder declared.
     ///
     /// ```
-    /// use memcg::{Runtime, Unit};
-    ///
-    /// let mut builder = Runtime::builder();
-    /// let rows = builder.stat("rows_scanned", Unit::Events);
+    /// let mut builder = memcg::Runtime::builder();
+    /// let rows = builder.stat("rows_scanned", memcg::Unit::Events);
     /// let runtime = builder.build()?;
     /// let last = runtime.items().last().unwrap();
-    /// assert_eq!((last.stat, last.name, last.unit), (rows, "rows_scanned", Unit::Events));
+    /// assert_eq!((last.stat, last.name, last.unit), (rows, "rows_scanned", memcg::Unit::Events));
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn items(&self) -> impl Iterator<Item = Item<'_>> {
@@ -295,10 +293,8 @@ impl Runtime {
     /// away.
     ///
     /// ```
-    /// use memcg::{BarrierMode, BarrierState, Runtime};
-    ///
-    /// let quiet = Runtime::builder().barrier(BarrierMode::Fence).build()?;
-    /// assert_eq!(quiet.barrier(), BarrierState::Fence);
+    /// let quiet = memcg::Runtime::builder().barrier(memcg::BarrierMode::Fence).build()?;
+    /// assert_eq!(quiet.barrier(), memcg::BarrierState::Fence);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn barrier(&self) -> BarrierState {
@@ -336,10 +332,8 @@ impl Runtime {
     /// [`ChargeError::Offline`], [`ChargeError::OtherRuntime`]; nothing changes then.
     ///
     /// ```
-    /// use memcg::{Limits, Runtime};
-    ///
-    /// let runtime = Runtime::builder().build()?;
-    /// let books = runtime.root().create("memcg", Limits::new())?;
+    /// let runtime = memcg::Runtime::builder().build()?;
+    /// let books = runtime.root().create("memcg", memcg::Limits::new())?;
     /// runtime.charge_own(&books)?;
     /// assert_eq!(books.live(), runtime.root().live());
     /// assert!(books.live().abs_diff(runtime.own_bytes().total()) < 128 << 10);
@@ -361,10 +355,8 @@ impl Runtime {
     /// does for the kernel's. The call takes the locks of each pool in turn, and allocates.
     ///
     /// ```
-    /// use memcg::{Limits, PoolAlign, Runtime};
-    ///
-    /// let runtime = Runtime::builder().pool_align(PoolAlign::Packed).nodes(2).build()?;
-    /// let _query = runtime.root().create("q17", Limits::new())?;
+    /// let runtime = memcg::Runtime::builder().pool_align(memcg::PoolAlign::Packed).nodes(2).build()?;
+    /// let _query = runtime.root().create("q17", memcg::Limits::new())?;
     /// let pools = runtime.pools();
     /// let groups = &pools.rows()[0];
     /// assert_eq!((groups.name, groups.waste), ("group", 0));

@@ -48,10 +48,8 @@ impl PerCpuAllocator {
     /// [`KmemError::Capacity`] for a chunk larger than memory can be.
     ///
     /// ```
-    /// use memcg::{PerCpuAllocator, PerCpuShape};
-    ///
     /// let runtime = memcg::Runtime::builder().build()?;
-    /// let allocator = PerCpuAllocator::new(&runtime.root(), PerCpuShape::new().with_granule(4))?;
+    /// let allocator = memcg::PerCpuAllocator::new(&runtime.root(), memcg::PerCpuShape::new().with_granule(4))?;
     /// assert_eq!((allocator.shape().granule(), allocator.chunks()), (4, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
