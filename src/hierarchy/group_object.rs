@@ -167,7 +167,7 @@ pub(crate) fn take(tree: &Tree, groups: &GroupTree) -> Result<&'static Counter, 
                 Ok(memory) if position == 0 => {
                     first.write(GroupObject::new(memory));
                     let places = first.byte_add(places_at(counters)).cast::<PublishedPlace>();
-                    (0..places_for(groups.stats.nodes)).for_each(|at| places.add(at).write(PublishedPlace::empty()));
+                    (0..places_for(groups.stats.nodes)).for_each(|at| places.add(at).write(PublishedPlace::default()));
                 }
                 Ok(counter) => at(position).cast().write(FurtherCounter { counter, state: CounterState::default() }),
                 Err(refused) => {
@@ -189,7 +189,7 @@ impl GroupObject {
             oom: OomMarks::default(),
             ring: RingPlace::new(),
             dumped: LastDump::default(),
-            stats: PublishedPlace::empty(),
+            stats: PublishedPlace::default(),
             name: UnsafeCell::new(Name::NONE),
         }
     }

@@ -299,7 +299,7 @@ fn freshen(group: &Counter, freshness: Freshness) -> u64 {
 
 /// What may be missing from all figures of the group together.
 fn error_bound(group: &Counter) -> ErrorBound {
-    let bounds = all_published(group).map(|published| coordinator(group).error_bound(published));
+    let bounds = all_published(group).map(|published| published.error_bound(coordinator(group).quantum));
     bounds.fold(ErrorBound::NOTHING, ErrorBound::plus)
 }
 

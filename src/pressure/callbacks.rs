@@ -11,7 +11,7 @@ use crate::thread::foreign::{Calls, Foreign};
 
 impl<A> Callback<A> {
     pub(crate) fn new(group: &'static Counter, function: Function<A>) -> Arc<Self> {
-        Arc::new(Callback { group: Handle::pin(group), calls: Calls::new(), function: Foreign::new(function) })
+        Arc::new(Callback { group: Handle::pin(group), calls: Calls::default(), function: Foreign::new(function) })
     }
 
     /// Calls the function, unless its guard is dropped by now. False: it panicked, which the caller counts.

@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::item::{Items, Stat};
 use super::list::NONE;
-use super::published::{
-    ANNOUNCED_MAX, ErrorBound, OwnedStats, PublishedPlace, PublishedStats, StatScope, published_cache,
-};
+use super::published::{ANNOUNCED_MAX, OwnedStats, PublishedPlace, PublishedStats, StatScope, published_cache};
 use super::stack::ListedStack;
 use super::tables::{CellsEntry, StatTables};
 use crate::numa::NodeId;
@@ -43,7 +41,7 @@ pub(crate) struct Coordinator {
     builder: u64,
     /// Grains that a thread may have written to a group without announcing them: half a batch. What has been announced
     /// may come to another half for each writer before a read flushes it.
-    quantum: u64,
+    pub(crate) quantum: u64,
     pub(super) stack: ListedStack,
     pub(super) asked: AtomicU64,
     pub(crate) counts: StatCounts,
@@ -78,7 +76,7 @@ impl Coordinator {
             caches,
             builder,
             quantum: batch / 2,
-            stack: ListedStack::new(),
+            stack: ListedStack::default(),
             asked: AtomicU64::new(0),
             counts: StatCounts::default(),
             made: Instant::now(),
@@ -197,13 +195,6 @@ impl Coordinator {
         }
         cells.set_announced(grains, self.quantum);
         must_flush
-    }
-
-    // === The readers' side ===
-
-    /// What may be missing from what is read of the published figures after this.
-    pub(crate) fn error_bound(&self, published: &PublishedStats) -> ErrorBound {
-        published.error_bound(self.quantum)
     }
 
     // === When flushes are due ===

@@ -29,6 +29,7 @@ pub(crate) enum StatScope {
 /// The published statistics of one group in one scope, made when it, or a group below it, is first written. They are an
 /// object of a pool, as large as the items of the runtime make it. The coordinator owns the object. A thread that keeps
 /// the group may read it.
+#[derive(Default)]
 #[repr(C)]
 pub(crate) struct PublishedStats<Figures: ?Sized = [AtomicU64]> {
     /// The number of items; 0 in memory that has never held published statistics.
@@ -56,6 +57,7 @@ pub(crate) struct PublishedStats<Figures: ?Sized = [AtomicU64]> {
 type Head = PublishedStats<[AtomicU64; 0]>;
 
 /// Where a group finds its published statistics, once there are any.
+#[derive(Default)]
 #[repr(transparent)]
 pub(crate) struct PublishedPlace(AtomicPtr<Head>);
 
@@ -132,18 +134,7 @@ impl OwnedStats {
         // SAFETY: an object that no other thread has, of that size and alignment; zeroed, or made for as many items.
         unsafe {
             if (*head.as_ptr()).items == 0 {
-                head.write(PublishedStats {
-                    items: items as u32,
-                    number: AtomicU32::new(0),
-                    announced: AtomicU64::new(0),
-                    base: AtomicU64::new(0),
-                    counted: AtomicU64::new(0),
-                    writers: AtomicU64::new(0),
-                    touched: AtomicU64::new(0),
-                    cadence: ReadCadence::new(),
-                    parent: StatPtr::new(ptr::null_mut()),
-                    figures: [],
-                });
+                head.write(PublishedStats { items: items as u32, ..PublishedStats::default() });
                 let figures = (&raw mut (*whole(head)).figures).cast::<AtomicU64>();
                 (0..2 * items).for_each(|at| figures.add(at).write(AtomicU64::new(0)));
             }
@@ -168,10 +159,6 @@ impl Deref for OwnedStats {
 }
 
 impl PublishedPlace {
-    pub(crate) fn empty() -> PublishedPlace {
-        PublishedPlace(AtomicPtr::new(ptr::null_mut()))
-    }
-
     /// The published statistics, if there are any. The caller keeps the group.
     #[inline]
     #[allow(unsafe_code)]
@@ -249,7 +236,7 @@ impl PublishedStats {
     /// Returns what may be missing from what is read of the figures after this: all that was announced, and what each
     /// writer may have written without announcing it.
     #[inline]
-    pub(super) fn error_bound(&self, quantum: u64) -> ErrorBound {
+    pub(crate) fn error_bound(&self, quantum: u64) -> ErrorBound {
         // Acquire (E21): pairs with `publish` and `remove_writers`. What they took off the bound is in the figures that
         // are read after this. `base` first: what it counts has been announced.
         let base = self.base.load(Ordering::Acquire);

@@ -7,6 +7,7 @@ use crate::thread::cells::ItemBits;
 const CHANGES_KEPT: usize = 1 << 14;
 
 /// The rows of one slice, and what the slice has visited.
+#[derive(Default)]
 pub(super) struct SliceRows {
     pub(super) items: usize,
     /// Number of the slice, so that a group can tell whether it has a row.
@@ -34,11 +35,6 @@ pub(super) struct ChangedGroup {
 pub(super) const NO_ROW: usize = usize::MAX;
 
 impl SliceRows {
-    pub(super) fn new(items: usize) -> SliceRows {
-        let (rows, changes, idle) = (Vec::new(), Vec::new(), Vec::new());
-        SliceRows { items, slice: 0, rows, changes, idle, visits: Visits::default() }
-    }
-
     /// Bytes of scratch.
     pub(super) fn bytes(&self) -> u64 {
         let SliceRows { rows, changes, idle, .. } = self;

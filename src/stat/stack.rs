@@ -6,13 +6,10 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::thread::cells::ThreadStats;
 
 /// The number of the cells listed last, 0 where there are none. Each cells' head has the number of the cells below.
+#[derive(Default)]
 pub(super) struct ListedStack(AtomicU64);
 
 impl ListedStack {
-    pub(super) fn new() -> ListedStack {
-        ListedStack(AtomicU64::new(0))
-    }
-
     /// Pushes cells that the caller has marked as listed (E17: the mark comes first).
     pub(super) fn push(&self, cells: ThreadStats) {
         // The stack is mostly empty: the first try expects that and saves a load.

@@ -11,6 +11,7 @@ use crate::sync::{Arc, IDLE_VISITS, SLICE};
 use crate::thread::cells::{CellLine, CellsVersion, ThreadStats, lines, lines_bytes};
 
 /// The tables behind the coordinator's lock.
+#[derive(Default)]
 pub(super) struct StatTables {
     pub(super) groups: Vec<WrittenGroup>,
     pub(super) entries: Vec<CellsEntry>,
@@ -85,17 +86,9 @@ impl Linked for CellsEntry {
 
 impl StatTables {
     pub(super) fn new(items: usize) -> StatTables {
-        StatTables {
-            groups: Vec::new(),
-            entries: Vec::new(),
-            free_groups: Vec::new(),
-            free_entries: Vec::new(),
-            taken: Vec::new(),
-            flush: 0,
-            begun: 0,
-            unlisting: 0,
-            rows: SliceRows::new(items),
-        }
+        let mut tables = StatTables::default();
+        tables.rows.items = items;
+        tables
     }
 
     /// Makes a place for a group, with its published statistics.

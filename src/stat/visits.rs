@@ -42,6 +42,7 @@ impl Visits {
 
 /// How often a read flushes though its error bound allows it not to. The cells of a writer that has stopped stay in the
 /// bound until flushes have found them idle, and without a flusher only reads flush.
+#[derive(Default)]
 pub(crate) struct ReadCadence {
     /// Reads within the bound until one flushes.
     left: AtomicU32,
@@ -50,10 +51,6 @@ pub(crate) struct ReadCadence {
 }
 
 impl ReadCadence {
-    pub(super) const fn new() -> ReadCadence {
-        ReadCadence { left: AtomicU32::new(0), between: AtomicU32::new(0) }
-    }
-
     /// The cadence of a group that has not been read yet.
     pub(super) fn reset(&self) {
         self.set(READS_FIRST);

@@ -127,8 +127,8 @@ impl Reclaimer {
             code: Foreign::new(code),
             priority,
             home: AtomicU32::new(u32::MAX),
-            calls: Calls::new(),
-            history: Arc::new(History::new()),
+            calls: Calls::default(),
+            history: Arc::new(History(Lock::new(Rank::Bookkeeping, Remembered::default()))),
         })
     }
 
@@ -361,10 +361,6 @@ pub(crate) enum Standing {
 }
 
 impl History {
-    pub(crate) fn new() -> Self {
-        History(Lock::new(Rank::Bookkeeping, Remembered::default()))
-    }
-
     /// How the reclaimer stands in a round; its group holds `usage`. One that owes for longer than `patience` counts as
     /// having freed nothing. One that freed nothing is not spared any longer once its group has grown: there may be
     /// something now.

@@ -48,7 +48,7 @@ impl Block {
 
     fn empty() -> Block {
         Block {
-            transit: Transit::new(),
+            transit: Transit::default(),
             id: 0,
             next: ptr::null(),
             slots: Directory::new(),
@@ -112,7 +112,7 @@ impl Block {
     }
 
     pub(crate) fn cells_or_page(&self, index: SlotIndex) -> Option<&CellsPlace> {
-        self.cells.get_or_make(index, CellsPlace::empty)
+        self.cells.get_or_make(index, CellsPlace::default)
     }
 
     /// This thread's cells for memory on a node of the group behind a header, if it has any.
@@ -129,7 +129,7 @@ impl Block {
     /// Returns one place for each node, for the cells of a group's memory there, and makes them where there are none.
     /// Owner only. It allocates.
     pub(crate) fn row_or_make(&self, index: SlotIndex, nodes: usize) -> Option<&[CellsPlace]> {
-        let (places, more) = self.rows.get_or_make(index, CellsRow::empty)?.places_or_make(nodes);
+        let (places, more) = self.rows.get_or_make(index, CellsRow::default)?.places_or_make(nodes);
         self.row_bytes.store(self.row_bytes.load(Ordering::Relaxed).wrapping_add_signed(more), Ordering::Relaxed);
         Some(places)
     }

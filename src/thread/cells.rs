@@ -58,13 +58,10 @@ unsafe impl Send for ThreadStats {}
 unsafe impl Sync for ThreadStats {}
 
 /// Where a thread finds its cells for a group. Stored by the thread, and by the thread that releases the group.
+#[derive(Default)]
 pub(crate) struct CellsPlace(AtomicPtr<CellLine>);
 
 impl CellsPlace {
-    pub(crate) fn empty() -> CellsPlace {
-        CellsPlace(AtomicPtr::new(ptr::null_mut()))
-    }
-
     #[inline(always)]
     pub(crate) fn cells(&self) -> Option<ThreadStats> {
         // Relaxed: the thread's own store, or that of the thread that had the block before it (E8).
@@ -81,13 +78,10 @@ const NODES_COMMON: usize = 8;
 
 /// Where a thread finds its cells for a group's memory on nodes: nothing, or a place for each node. Made by the
 /// thread; the places are stored as [`CellsPlace`] says.
+#[derive(Default)]
 pub(crate) struct CellsRow(AtomicPtr<SmallVec<[CellsPlace; NODES_COMMON]>>);
 
 impl CellsRow {
-    pub(crate) fn empty() -> CellsRow {
-        CellsRow(AtomicPtr::new(ptr::null_mut()))
-    }
-
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn places(&self) -> Option<&[CellsPlace]> {
@@ -103,7 +97,7 @@ impl CellsRow {
         let mut more = 0;
         if self.places().is_none_or(|places| places.len() < nodes) {
             let before = self.bytes();
-            let made = Box::new((0..nodes).map(|_| CellsPlace::empty()).collect());
+            let made = Box::new((0..nodes).map(|_| CellsPlace::default()).collect());
             let small = self.0.swap(Box::into_raw(made), Ordering::Relaxed);
             // Made for a tree with fewer nodes, whose group has been released: empty, and no thread has it.
             CellsRow::give_back(small);

@@ -24,6 +24,7 @@ const NOTED: u64 = 1 << 32;
 const PAYLOADS_MAX: usize = 8;
 
 /// Calls of one piece of foreign code.
+#[derive(Default)]
 pub(crate) struct Calls(AtomicU64);
 
 /// A call under way.
@@ -37,10 +38,6 @@ impl Drop for Call<'_> {
 }
 
 impl Calls {
-    pub(crate) fn new() -> Self {
-        Calls(AtomicU64::new(0))
-    }
-
     /// Begins a call. `None`: the foreign code is gone.
     pub(crate) fn begin(&self) -> Option<Call<'_>> {
         self.count(1)

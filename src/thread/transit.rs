@@ -15,6 +15,7 @@ pub(crate) const ANY: u32 = 0;
 
 /// Set before the first step of a refill, a cut, a take-back or a walk, cleared after the last. Written by its thread
 /// only.
+#[derive(Default)]
 pub(crate) struct Transit(AtomicU64);
 
 fn sequence(word: u64) -> u32 {
@@ -30,10 +31,6 @@ fn is_over(word: u64) -> bool {
 }
 
 impl Transit {
-    pub(crate) fn new() -> Self {
-        Transit(AtomicU64::new(0))
-    }
-
     /// Enters transit. What the thread reads afterwards decides how much credit moves; see E5.
     #[inline]
     pub(crate) fn begin(&self, of: u32, fenced: bool) {
