@@ -19,14 +19,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use smallvec::SmallVec;
-
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
 use crate::pressure::throttle::{LOOK, is_delayed};
+use crate::pressure::wakers::Wakers;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{Thread, model_failed, park, process_wide, start_thread};
-use crate::thread::context;
 use crate::thread::foreign::Foreign;
 
 /// A delay is looked at again when it has become older by this part.
@@ -67,9 +65,6 @@ struct Delay {
     waker: Foreign<Waker>,
 }
 
-/// Wakers of delays whose end has come.
-type Ended = SmallVec<[Foreign<Waker>; SLICE]>;
-
 /// What the thread does next.
 enum Next {
     Look,
@@ -79,7 +74,7 @@ enum Next {
 
 impl Delays {
     /// Those whose end has come leave the table, [`SLICE`] at most.
-    fn look(&mut self, now: Instant, ended: &mut Ended) -> Next {
+    fn look(&mut self, now: Instant, ended: &mut Wakers) -> Next {
         for _ in 0..SLICE {
             let Some(&(look, number)) = self.looks.first() else { return self.rest(now) };
             if look > now {
@@ -141,14 +136,11 @@ fn with<R>(work: impl FnOnce(&mut Delays) -> R) -> R {
 /// The thread.
 fn run() {
     loop {
-        let mut ended = Ended::new();
+        let mut ended = Wakers::default();
         let next = with(|delays| delays.look(Instant::now(), &mut ended));
         // A waker may sleep, and so take the token of a delay that has come meanwhile: what comes next is out of date then.
         let next = if ended.is_empty() { next } else { Next::Look };
-        for waker in ended {
-            // One that panics must not keep the others asleep.
-            context::wake(|| drop(waker.spend(Waker::wake)));
-        }
+        ended.wake();
         match next {
             Next::Look => {}
             Next::Sleep(time) => park(Some(time)),
@@ -200,8 +192,11 @@ mod tests {
 
     const TIME: Duration = Duration::from_secs(2);
 
-    /// A table that no thread looks at, with one delay in it.
-    fn table(group: &Group, begun: Instant) -> Delays {
+    /// A group with a charge far above its high, and a table that no thread looks at, with one delay of the group in it.
+    fn far_above() -> ((Runtime, Group), crate::Charge, Instant, Delays) {
+        let runtime = Runtime::builder().build().unwrap();
+        let group = runtime.root().create("q", Limits::new().high(Limit::Bytes(1 << 20))).unwrap();
+        let (held, begun) = (group.charge(8 << 20), Instant::now());
         let mut delays = Delays { thread: Some((std::process::id(), this_thread())), ..Delays::default() };
         let delay = Delay {
             group: Some(group.first()),
@@ -211,13 +206,13 @@ mod tests {
             waker: Foreign::new(Waker::noop().clone()),
         };
         assert_eq!(delays.insert(delay).ok(), Some(1));
-        delays
+        ((runtime, group), held, begun, delays)
     }
 
     /// Looks until the table is empty, as the thread does. Returns how many there were, and when it was.
     fn look_on(delays: &mut Delays, mut now: Instant) -> (usize, Instant) {
         for looks in 1.. {
-            let mut ended = Ended::new();
+            let mut ended = Wakers::default();
             let next = delays.look(now, &mut ended);
             if !ended.is_empty() {
                 return (looks, now);
@@ -228,18 +223,9 @@ mod tests {
         unreachable!("it ends")
     }
 
-    fn far_above(runtime: &Runtime) -> (Group, crate::Charge) {
-        let group = runtime.root().create("q", Limits::new().high(Limit::Bytes(1 << 20))).unwrap();
-        let held = group.charge(8 << 20);
-        (group, held)
-    }
-
     #[test]
     fn few_looks_and_one_end() {
-        let runtime = Runtime::builder().build().unwrap();
-        let (group, _held) = far_above(&runtime);
-        let begun = Instant::now();
-        let mut delays = table(&group, begun);
+        let (_groups, _held, begun, mut delays) = far_above();
         let (looks, ended) = look_on(&mut delays, begun);
         assert!(looks <= 25, "{looks}");
         assert!(ended >= begun + TIME && ended <= begun + TIME + REST, "{:?}", ended - begun);
@@ -248,10 +234,7 @@ mod tests {
 
     #[test]
     fn below_high_it_ends_with_the_next_look() {
-        let runtime = Runtime::builder().build().unwrap();
-        let (group, held) = far_above(&runtime);
-        let begun = Instant::now();
-        let mut delays = table(&group, begun);
+        let (_groups, held, begun, mut delays) = far_above();
         drop(held);
         assert_eq!(look_on(&mut delays, begun), (2, begun + LOOK));
     }
@@ -259,10 +242,7 @@ mod tests {
     /// The child of a fork has the table, and the name of a thread that is not there.
     #[test]
     fn a_thread_of_another_process_is_none() {
-        let runtime = Runtime::builder().build().unwrap();
-        let (group, _held) = far_above(&runtime);
-        let begun = Instant::now();
-        let mut delays = table(&group, begun);
+        let (_groups, _held, _, mut delays) = far_above();
         let other = std::process::id().wrapping_add(1);
         delays.thread = Some((other, this_thread()));
         let delay = delays.all.remove(&1).unwrap();
@@ -274,13 +254,10 @@ mod tests {
     /// What is taken out is not looked at, and a thread without work ends.
     #[test]
     fn what_is_taken_out_is_gone() {
-        let runtime = Runtime::builder().build().unwrap();
-        let (group, _held) = far_above(&runtime);
-        let begun = Instant::now();
-        let mut delays = table(&group, begun);
+        let (_groups, _held, begun, mut delays) = far_above();
         assert!(delays.remove(1).is_some() && delays.remove(1).is_none());
         assert!(delays.all.is_empty() && delays.looks.is_empty());
-        let mut ended = Ended::new();
+        let mut ended = Wakers::default();
         assert!(matches!(delays.look(begun, &mut ended), Next::Sleep(LINGER)));
         assert!(matches!(delays.look(begun + LINGER, &mut ended), Next::End));
         assert!(delays.thread.is_none() && ended.is_empty());

@@ -76,10 +76,7 @@ fn parse_time(text: &str) -> Option<Duration> {
     let end = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(end);
     let (_, nanoseconds) = UNITS.iter().find(|(name, _)| *name == unit)?;
-    from_nanoseconds(number.parse::<u128>().ok()?.checked_mul(*nanoseconds)?)
-}
-
-fn from_nanoseconds(all: u128) -> Option<Duration> {
+    let all = number.parse::<u128>().ok()?.checked_mul(*nanoseconds)?;
     let seconds = u64::try_from(all / 1_000_000_000).ok()?;
     Some(Duration::new(seconds, (all % 1_000_000_000) as u32))
 }

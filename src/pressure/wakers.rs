@@ -18,6 +18,10 @@ impl Wakers {
         self.0.extend(waker);
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Wake them all. This thread holds no lock.
     pub(crate) fn wake(self) {
         for waker in self.0 {
