@@ -1,19 +1,18 @@
-//! A group is created: an object, its settings, its name and its place below its parent.
-
-use crate::counter::slow_path::SlowPath;
-use crate::counter::{make, marks};
-use crate::hierarchy::{events, group_object, names};
-use crate::lifecycle::offline;
-use crate::reclaim::{excess, rings};
+//! A group is created: an object, its settings, its name and its place below its parent. All this is released again.
 
 use crate::counter::config::CounterConfig;
 use crate::counter::join::{self, Init};
 use crate::counter::links::{Hash, NoRoom};
-use crate::counter::object::Counter;
 use crate::counter::object::tree::{Shard, Tree};
+use crate::counter::object::{Counter, Incarnation};
+use crate::counter::slow_path::SlowPath;
+use crate::counter::{make, marks, retire};
 use crate::hierarchy::group_tree::{self, GroupTree};
+use crate::hierarchy::{events, group_object, names, stats};
+use crate::lifecycle::offline;
 use crate::pool::NoMemory;
 use crate::pressure::observe;
+use crate::reclaim::{excess, rings};
 use crate::state::name::Name;
 use crate::sync::{Arc, Ordering};
 
@@ -127,14 +126,14 @@ fn admit_group(tree: &GroupTree) -> bool {
     tree.groups_max == u32::MAX || tree.groups.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
 }
 
-pub(crate) fn dismiss_group(tree: &GroupTree) {
+fn dismiss_group(tree: &GroupTree) {
     if tree.groups_max < u32::MAX {
         tree.groups.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Count the bytes of a name that takes memory of its own.
-pub(crate) fn count_name(tree: &GroupTree, group: &Counter, change: fn(u64, u64) -> u64) {
+fn count_name(tree: &GroupTree, group: &Counter, change: fn(u64, u64) -> u64) {
     let bytes = group_object::of(group).name().bytes_outside();
     if bytes > 0 {
         let _ = tree.name_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| Some(change(all, bytes)));
@@ -152,4 +151,25 @@ fn start_group(
     group.group().zip(inits).for_each(|(counter, init)| join::start(tree, counter, init));
     group_object::of(group).begin(name);
     Ok(group)
+}
+
+// === The end ===
+
+/// Release a group object, which the caller has claimed (E15).
+pub(crate) fn release(tree: &Tree, groups: &GroupTree, group: &'static Counter) -> Option<Incarnation> {
+    // Acquire (E36): where no stock is counted as open, no thread accesses one any more.
+    if group.group().any(Counter::is_open) {
+        retire::forget_open(tree, &mut tree.stocks.lock(), group);
+    }
+    tree.hierarchy.lock_of(group).release(group);
+    dismiss_group(groups);
+    for counter in group.group() {
+        retire::vacate(tree, counter);
+    }
+    count_name(groups, group, u64::wrapping_sub);
+    rings::release(group);
+    stats::release(group);
+    group.group().for_each(events::forget);
+    group_object::of(group).end();
+    make::recycle(tree, group)
 }

@@ -4,4 +4,3 @@ pub(crate) mod create;
 pub(crate) mod offline;
 pub(crate) mod own_bytes;
 pub(crate) mod policies;
-pub(crate) mod release;

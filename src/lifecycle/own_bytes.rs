@@ -6,7 +6,7 @@
 //!
 //! Edge: E38 (a thread that updates/a thread that comes meanwhile).
 
-use std::{iter, ptr};
+use std::ptr;
 
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
@@ -197,7 +197,7 @@ fn move_to(home: Home, next: Option<&Counter>) -> u64 {
 fn into_online(home: Home) -> Home {
     let Home { group, bytes } = &home;
     let online = |level: &&'static Counter| !level.state().is_offline() || level.incarnation().parent.is_none();
-    let above = iter::successors(Some(group.counter()), |level| level.incarnation().parent).find(online);
+    let above = group.counter().path_to_root().find(online);
     let Some(above) = above.filter(|above| !ptr::eq(*above, &**group)) else { return home };
     let online = Handle::pin(above);
     // No level lies between: this call only notes that the bytes are the ancestor's own from now on.

@@ -8,7 +8,7 @@ use crate::counter::watch::WAITING;
 use crate::hierarchy::group_tree::GroupTree;
 use crate::hierarchy::service::schedule;
 use crate::hierarchy::{events, stats};
-use crate::lifecycle::release;
+use crate::lifecycle::create;
 use crate::pool::NoMemory;
 use crate::pressure::{line, service};
 use crate::reclaim::excess;
@@ -61,7 +61,7 @@ impl Policies for GroupTree {
 
     fn release(&self, group: &'static Counter) -> Option<Incarnation> {
         let parent = group.incarnation().parent.map(Handle::adopt);
-        let incarnation = release::release(group.tree(), self, group);
+        let incarnation = create::release(group.tree(), self, group);
         // The parent may be what keeps the tree.
         drop(parent);
         incarnation
