@@ -10,10 +10,10 @@ use std::ptr::NonNull;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
-use crate::hierarchy::{group_object, group_tree, service};
+use crate::hierarchy::service::{self, LISTENS};
+use crate::hierarchy::{group_object, group_tree};
 use crate::pool::Cache;
 use crate::state::events::{Event, EventCounts, EventsPlace};
-use crate::state::service::LISTENS;
 use crate::sync::{Ordering, Shared, fence_after_exchange};
 use crate::thread::slow_path::Entered;
 use crate::thread::{objects, slow_path};
@@ -80,7 +80,7 @@ fn make_counts<'a>(group: &'a Counter, cache: &Cache) -> Option<&'a EventCounts>
     let object = objects::take(cache).ok()?;
     let made = object.first::<EventCounts>();
     // SAFETY: of that size and alignment, and this thread's alone.
-    unsafe { made.write(EventCounts::new(object.number)) };
+    unsafe { made.write(EventCounts { number: object.number, ..EventCounts::default() }) };
     if place(group).set_first(made) {
         group_tree::of(group).event_counts.fetch_add(1, Ordering::Relaxed);
     } else {

@@ -23,9 +23,9 @@ use crate::state::limits::Percents;
 use crate::state::name::Name;
 use crate::state::oom::{LastDump, OomMarks};
 use crate::state::reclaim::RingPlace;
-use crate::state::service::NextServed;
 use crate::state::waiting::FirstInLine;
 use crate::sync::Shared;
+use crate::sync::stat_atomic::AtomicPtr;
 use crate::thread::objects;
 
 /// A group: its first counter, which counts memory, and what only groups have.
@@ -53,7 +53,8 @@ struct FurtherCounter {
 pub(crate) struct CounterState {
     pub(crate) events: EventsPlace,
     pub(crate) first_in_line: FirstInLine,
-    pub(crate) next_served: NextServed,
+    /// The next level in the list of the thread that serves this one; what it was, where the level is in no list.
+    pub(crate) next_served: AtomicPtr<()>,
     pub(crate) percents: Percents,
 }
 

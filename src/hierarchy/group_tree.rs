@@ -11,9 +11,8 @@ use crate::state::events::event_cache;
 use crate::state::listeners::Listeners;
 use crate::state::oom::Oom;
 use crate::state::own_bytes::Own;
-use crate::state::pressure::PressureConfig;
-use crate::state::reclaim::{ReclaimConfig, ReclaimShared};
-use crate::state::waiting::Waiting;
+use crate::state::reclaim::{ReclaimConfig, Registered, RingGroup, Rings};
+use crate::state::waiting::{PressureConfig, Waiting};
 use crate::sync::Shared;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
@@ -36,7 +35,8 @@ pub(crate) struct GroupTree {
     pub(crate) event_counts: AtomicU64,
     pub(crate) reclaim: ReclaimConfig,
     pub(crate) pressure: PressureConfig,
-    pub(crate) reclaim_shared: ReclaimShared,
+    pub(crate) reclaimers: Lock<Registered>,
+    pub(crate) rings: Lock<Rings<RingGroup>>,
     /// Charges that wait for room.
     pub(crate) waiting: Lock<Waiting>,
     /// Threads that wait for events, and listeners.
@@ -79,7 +79,8 @@ impl GroupTree {
             event_counts: AtomicU64::new(0),
             reclaim,
             pressure,
-            reclaim_shared: ReclaimShared::new(),
+            reclaimers: Lock::new(Rank::Bookkeeping, Vec::new()),
+            rings: Lock::new(Rank::Rings, Rings::default()),
             waiting: Lock::new(Rank::Waiting, Waiting::default()),
             listeners: Lock::new(Rank::Bookkeeping, Listeners::default()),
             oom: Lock::new(Rank::Bookkeeping, Oom::default()),

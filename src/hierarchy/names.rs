@@ -15,11 +15,9 @@ pub(crate) fn of(counter: &Counter) -> &str {
 
 /// The names from the root to a group. They do not change, and a counter keeps its ancestors, so this takes no lock.
 pub(crate) fn path(counter: &Counter) -> String {
-    let names: Vec<&str> = counter.path_to_root().map(of).collect();
-    match names.len() {
-        0 | 1 => "/".to_string(),
-        _ => names.into_iter().rev().collect::<Vec<_>>().join("/"),
-    }
+    let mut names: Vec<&str> = counter.path_to_root().map(of).collect();
+    names.reverse();
+    if names.len() > 1 { names.join("/") } else { "/".to_string() }
 }
 
 /// The hash of a child to be created. Prefetches the bucket that the search for its name reads. Takes no lock.

@@ -45,10 +45,7 @@ pub(crate) fn unaccount(header: &Header, scope: StatScope, above: Above, stat: S
     if above > 0 {
         unaccount_above(header, scope, above, stat, delta);
     } else {
-        match add_to(header, scope, stat, delta) {
-            Added::Done => {}
-            added => drop(account_slow(header, scope, stat, delta, added)),
-        }
+        let _ = account(header, scope, stat, delta);
     }
 }
 

@@ -6,13 +6,17 @@ use std::ptr;
 
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
+use crate::counter::watch::FIRST_OF_POLICIES;
 use crate::hierarchy::group_object;
-use crate::state::service::{LISTED, NextServed};
+use crate::sync::Ordering;
 use crate::thread::deferred;
 
-fn next(of: &Counter) -> &'static NextServed {
-    &group_object::state(of).next_served
-}
+/// A thread waits for an event, or a listener is registered.
+pub(crate) const LISTENS: u64 = 1 << FIRST_OF_POLICIES;
+/// Charges of this group wait, here or further up.
+pub(crate) const WAITS: u64 = 1 << (FIRST_OF_POLICIES + 1);
+/// The level is in the list of a thread that serves it.
+const LISTED: u64 = 1 << (FIRST_OF_POLICIES + 2);
 
 /// Have this thread serve the level at the end of its slow path, unless another thread has scheduled that. The caller
 /// keeps the counter; from here on a handle of the list does.
@@ -22,7 +26,7 @@ pub(crate) fn schedule(level: &Counter) {
     if level.limits.watched.set(LISTED) & LISTED == 0 {
         let level = Handle::pin(level.header.counter()).into_raw();
         let after = deferred::exchange_served(ptr::from_ref(level).cast());
-        next(level).set(after);
+        group_object::state(level).next_served.store(after.cast_mut(), Ordering::Relaxed);
     }
 }
 
@@ -49,7 +53,7 @@ impl Iterator for Scheduled {
     fn next(&mut self) -> Option<Handle> {
         // SAFETY: `schedule` has listed it with a handle; objects are never freed.
         let level = unsafe { self.0.as_ref::<'static>() }?;
-        self.0 = next(level).get().cast();
+        self.0 = group_object::state(level).next_served.load(Ordering::Relaxed).cast();
         Some(Handle::adopt(level))
     }
 }

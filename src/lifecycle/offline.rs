@@ -8,9 +8,8 @@ use crate::counter::object::tree::{Shard, Stocks, Tree};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{marks, retire};
-use crate::hierarchy::service;
+use crate::hierarchy::service::{self, WAITS};
 use crate::reclaim::registrations;
-use crate::state::service::WAITS;
 use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
 
 /// Take `group` offline: it admits no charge, leaves its parent's children, and its name is free. The caller has a

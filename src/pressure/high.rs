@@ -60,7 +60,7 @@ pub(crate) fn delay(usage: u64, high: u64, bytes: u64) -> Duration {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
-    use crate::state::pressure::PressureConfig;
+    use crate::state::waiting::PressureConfig;
 
     const DELAY_MAX: Duration = PressureConfig::DEFAULT.delay_max;
 

@@ -13,7 +13,7 @@ use crate::sync::lock::LockGuard;
 use crate::sync::{Arc, Ordering};
 
 fn lists(tree: &Tree) -> LockGuard<'_, Registered> {
-    group_tree::shared(tree).reclaim_shared.reclaimers.lock()
+    group_tree::shared(tree).reclaimers.lock()
 }
 
 /// The reclaimers of the group with that ring, lowest priority first.
@@ -39,9 +39,8 @@ pub(crate) fn register(group: &'static Counter, reclaimer: &Arc<Reclaimer>) {
     let tree = group.tree();
     let mut lists = lists(tree);
     // Under the lock: a group that goes offline hands on what it finds here afterwards.
-    let online = std::iter::successors(Some(group), |level| level.incarnation().parent)
-        .find(|level| !level.state().is_offline() || level.incarnation().parent.is_none());
-    if let Some(home) = online {
+    let online = |level: &&Counter| !level.state().is_offline() || level.incarnation().parent.is_none();
+    if let Some(home) = group.path_to_root().find(online) {
         add(tree, &mut lists, rings::number(home), Arc::clone(reclaimer));
     }
 }

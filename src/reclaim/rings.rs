@@ -31,14 +31,13 @@ pub(crate) fn number(of: &Counter) -> u32 {
 
 /// Under this lock nothing is allocated or freed.
 pub(crate) fn lock(tree: &Tree) -> LockGuard<'_, Rings<RingGroup>> {
-    group_tree::shared(tree).reclaim_shared.rings.lock()
+    group_tree::shared(tree).rings.lock()
 }
 
 /// Makes a ring for a group and for each above it. Allocates, outside of the lock of the rings.
 pub(crate) fn make(group: &'static Counter) -> Result<(), NoMemory> {
     let without = |level: &'static Counter| number(level) == NO_RING;
-    let above =
-        || std::iter::successors(Some(group), |level| level.incarnation().parent).take_while(|&level| without(level));
+    let above = || group.path_to_root().take_while(|&level| without(level));
     let mut levels: Vec<&'static Counter> = room_for(above().count())?;
     levels.extend(above());
     if levels.is_empty() {
@@ -48,13 +47,15 @@ pub(crate) fn make(group: &'static Counter) -> Result<(), NoMemory> {
     let mut room = Vec::new();
     loop {
         let mut rings = lock(group.tree());
-        if let Some(needed) = rings.lacks_room(levels.len()) {
+        let needed = rings.all.len() + levels.len();
+        if rings.all.capacity() < needed {
             if room.capacity() < needed {
                 drop(rings);
                 room = room_for(2 * needed.max(16))?;
                 continue;
             }
-            rings.move_to(&mut room);
+            room.append(&mut rings.all);
+            std::mem::swap(&mut rings.all, &mut room);
         }
         for &level in levels.iter().rev().filter(|&&level| without(level)) {
             let parent = level.incarnation().parent.map_or(NO_RING, number);

@@ -133,10 +133,6 @@ struct Round<'a> {
     unwaited: bool,
 }
 
-fn config(of: &Counter) -> ReclaimConfig {
-    group_tree::of(of).reclaim
-}
-
 /// One round for `want` bytes of the subtree of `target`. `None` inside a reclaimer: reclaim does not nest.
 pub(crate) fn run(target: &'static Counter, want: u64, request: &mut Request) -> Option<Outcome> {
     static ROUNDS: AtomicU64 = AtomicU64::new(1);
@@ -190,7 +186,7 @@ impl Round<'_> {
 
     /// `before`: how many calls had freed something when the round began.
     fn make_passes(&mut self, before: u64) {
-        if config(self.target).weight.is_some() {
+        if group_tree::of(self.target).reclaim.weight.is_some() {
             // The round weighs this subtree; the rest of the tree may write as much as it likes.
             stats::flush(self.target, Unlist::Never);
         }
@@ -356,7 +352,7 @@ impl Round<'_> {
 
     /// What a group could give, what it weighs against others, and the reclaimers to ask, in their order.
     fn weigh(&mut self, group: &'static Counter, ring: u32, usage: u64) -> (u64, u64, Ready) {
-        let ReclaimConfig { time, weight, .. } = config(self.target);
+        let ReclaimConfig { time, weight, .. } = group_tree::of(self.target).reclaim;
         let reclaimers = registrations::listed(self.tree(), ring);
         let mut ready = Ready::new();
         let mut all: u64 = 0;

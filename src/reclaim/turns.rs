@@ -317,18 +317,6 @@ impl<M: RingMember> Rings<M> {
         (links.balance, links.kept) = (links.balance.min(0), false);
     }
 
-    /// How many rings there must be room for, where there is too little for so many `more`.
-    pub(crate) fn lacks_room(&self, more: usize) -> Option<usize> {
-        let needed = self.all.len() + more;
-        (self.all.capacity() < needed).then_some(needed)
-    }
-
-    /// Goes on in the memory of `room`, and leaves its own there. Allocates nothing where `room` is large enough.
-    pub(crate) fn move_to(&mut self, room: &mut Vec<Ring<M>>) {
-        room.append(&mut self.all);
-        std::mem::swap(&mut self.all, room);
-    }
-
     /// A ring for a group whose parent has `parent`. Returns its number. There is room for it.
     pub(crate) fn add(&mut self, member: M, parent: u32) -> u32 {
         let new = Ring { member: Some(member), parent, ..Ring::EMPTY };

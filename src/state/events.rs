@@ -88,6 +88,7 @@ impl Event {
 }
 
 /// How often each event has happened: to a group itself, or in its subtree.
+#[derive(Default)]
 pub(crate) struct Tally([AtomicU64; Event::ALL.len()]);
 
 impl Tally {
@@ -103,19 +104,12 @@ impl Tally {
 }
 
 /// The counts of a group, and of its subtree: an object of a pool.
+#[derive(Default)]
 pub(crate) struct EventCounts {
     pub(crate) local: Tally,
     pub(crate) subtree: Tally,
     /// The object's number in its pool.
     pub(crate) number: u32,
-}
-
-impl EventCounts {
-    /// Makes counts that are all zero.
-    pub(crate) fn new(number: u32) -> EventCounts {
-        let none = || Tally(std::array::from_fn(|_| AtomicU64::new(0)));
-        EventCounts { local: none(), subtree: none(), number }
-    }
 }
 
 /// The cache that counts of events are taken from.

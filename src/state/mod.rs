@@ -7,8 +7,6 @@ pub(crate) mod listeners;
 pub(crate) mod name;
 pub(crate) mod oom;
 pub(crate) mod own_bytes;
-pub(crate) mod pressure;
 pub(crate) mod reclaim;
 pub(crate) mod reclaimer;
-pub(crate) mod service;
 pub(crate) mod waiting;

@@ -30,9 +30,7 @@ impl Name {
         // `try_reserve_exact` leaves no room over that `into_boxed_str` would have to give back.
         Ok(Name::Boxed(copy.into_boxed_str()))
     }
-}
 
-impl Name {
     /// Bytes of the name that lie outside of this object.
     pub(crate) fn bytes_outside(&self) -> u64 {
         match self {

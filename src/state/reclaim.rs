@@ -6,7 +6,6 @@ use crate::counter::incarnation::Generation;
 use crate::counter::object::Counter;
 use crate::stat::Stat;
 use crate::state::reclaimer::Reclaimer;
-use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::AtomicU32;
 use crate::sync::{Arc, Ordering};
 
@@ -65,21 +64,6 @@ pub(crate) type RingGroup = (&'static Counter, Generation);
 
 /// The reclaimers of each group, by the number of its ring, lowest priority first.
 pub(crate) type Registered = Vec<Vec<Arc<Reclaimer>>>;
-
-/// What the groups of a tree share for reclaim.
-pub(crate) struct ReclaimShared {
-    pub(crate) reclaimers: Lock<Registered>,
-    pub(crate) rings: Lock<Rings<RingGroup>>,
-}
-
-impl ReclaimShared {
-    pub(crate) fn new() -> Self {
-        ReclaimShared {
-            reclaimers: Lock::new(Rank::Bookkeeping, Vec::new()),
-            rings: Lock::new(Rank::Rings, Rings::default()),
-        }
-    }
-}
 
 /// All rings of a tree, by number. Each group that has ever had a soft limit or a reclaimer has one, and so have all
 /// groups above it. `M` is a group.

@@ -2,12 +2,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
+use std::time::Duration;
 
 use crate::counter::object::Counter;
 use crate::counter::walk::Charged;
 use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::thread::foreign::Foreign;
+
+/// How long a tree's charges wait for memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PressureConfig {
+    /// The longest delay of a charge above high.
+    pub(crate) delay_max: Duration,
+    /// How long a charge waits for one victim's memory.
+    pub(crate) oom_time: Duration,
+}
+
+impl PressureConfig {
+    /// Unless configured otherwise. The delay is MEMCG_MAX_HIGH_DELAY_JIFFIES.
+    pub(crate) const DEFAULT: PressureConfig =
+        PressureConfig { delay_max: Duration::from_secs(2), oom_time: Duration::from_secs(1) };
+}
 
 /// What a level shows of its line, for walks that take no lock. Relaxed, all of it: nothing but the sum depends on it.
 #[derive(Default)]
