@@ -58,5 +58,5 @@ pub(crate) fn is_soft_eligible(group: &Counter, root: &Counter) -> bool {
 /// How many groups below are in excess.
 pub(crate) fn count_below(group: &Counter) -> u64 {
     let _path = SlowPath::enter();
-    rings::lock(group.tree()).counts(rings::number(group), RingReason::Excess).1
+    rings::lock(group.tree()).counts(rings::number(group), RingReason::Excess).below
 }

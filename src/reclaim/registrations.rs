@@ -27,8 +27,7 @@ pub(crate) fn any_below(group: &Counter) -> bool {
     let ring = rings::number(group);
     ring != NO_RING && {
         let _path = SlowPath::enter();
-        let (own, below) = rings::lock(group.tree()).counts(ring, RingReason::Reclaimers);
-        own || below > 0
+        rings::lock(group.tree()).counts(ring, RingReason::Reclaimers).any()
     }
 }
 

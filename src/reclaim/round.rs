@@ -249,8 +249,7 @@ impl Round<'_> {
     /// Whether the target or a group below is in excess: else the soft pass visits none. What is above the target does not
     /// count.
     fn has_excess(&self) -> bool {
-        let (own, below) = self.rings(|rings, ring| rings.counts(ring, RingReason::Excess));
-        own || below > 0
+        self.rings(|rings, ring| rings.counts(ring, RingReason::Excess).any())
     }
 
     /// Laps until there is enough, or no group has more.

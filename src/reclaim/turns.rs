@@ -95,11 +95,8 @@ impl<M: RingMember> Rings<M> {
     }
 
     /// Whether `reason` holds for a group itself, and for how many below it.
-    pub(crate) fn counts(&self, ring: u32, reason: RingReason) -> (bool, u64) {
-        self.all.get(ring as usize).map_or((false, 0), |ring| {
-            let ReasonCount { own, below } = ring.counts[reason as usize];
-            (own, below)
-        })
+    pub(crate) fn counts(&self, ring: u32, reason: RingReason) -> ReasonCount {
+        self.all.get(ring as usize).map_or(ReasonCount::default(), |ring| ring.counts[reason as usize])
     }
 
     fn count(&mut self, ring: u32, reason: RingReason) -> &mut ReasonCount {
@@ -132,7 +129,7 @@ impl<M: RingMember> Rings<M> {
         if parent == NO_RING {
             return;
         }
-        let [excess, reclaimers] = counts.map(|count| count.own || count.below > 0);
+        let [excess, reclaimers] = counts.map(ReasonCount::any);
         for lane in Lane::ALL {
             let wanted = reclaimers && (excess || lane.reason() == RingReason::Reclaimers);
             if wanted == self.links(ring, lane).linked {
@@ -389,6 +386,7 @@ mod tests {
         rings.remove(empty);
         let lap = [(); 5].map(|()| visited(&mut rings));
         assert_eq!(lap, [None, Some(20), Some(10), Some(40), None]);
-        assert_eq!(rings.counts(top, RingReason::Reclaimers), (false, 3));
+        let ReasonCount { own, below } = rings.counts(top, RingReason::Reclaimers);
+        assert_eq!((own, below), (false, 3));
     }
 }

@@ -123,12 +123,18 @@ impl<M> Ring<M> {
 }
 
 /// How often one reason holds for a group.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct ReasonCount {
     /// It holds for the group itself.
     pub(crate) own: bool,
     /// Groups below for which it holds.
     pub(crate) below: u64,
+}
+
+impl ReasonCount {
+    pub(crate) fn any(self) -> bool {
+        self.own || self.below > 0
+    }
 }
 
 /// A group in the rings of one lane: as a member of its parent's, and as the owner of its own.
