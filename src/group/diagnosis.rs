@@ -141,7 +141,7 @@ impl Row {
             max: group.max(),
             high: marks::high(group),
             waiting,
-            first: if waiting > 0 { line::first_bytes(group) } else { 0 },
+            first: if waiting > 0 { line::ahead(group) } else { 0 },
             events: SHOWN.map(|event| events::read(group, event, true)),
         }
     }

@@ -54,12 +54,7 @@ fn first(of: &Counter) -> &FirstInLine {
 
 /// Bytes that a charge finds before it at a level that refuses it: those of the first in line.
 pub(crate) fn ahead(level: &Counter) -> u64 {
-    if level.limits.watched.is_for(WAITING) { first_bytes(level) } else { 0 }
-}
-
-/// Bytes that the first in line asks for.
-pub(crate) fn first_bytes(level: &Counter) -> u64 {
-    first(level).bytes()
+    if level.limits.watched.is_for(WAITING) { first(level).bytes() } else { 0 }
 }
 
 /// Whether a charge of `n` may be admitted here before the first in line. A waiter that came before the first one barges
@@ -349,11 +344,7 @@ impl Ticket {
     }
 
     /// Out of the line. What was decided in time holds.
-    pub(crate) fn leave(mut self) -> Option<Decision> {
-        self.give_up()
-    }
-
-    fn give_up(&mut self) -> Option<Decision> {
+    pub(crate) fn leave(&mut self) -> Option<Decision> {
         if std::mem::replace(&mut self.over, true) {
             return None;
         }
@@ -377,7 +368,7 @@ impl Drop for Ticket {
         if model_failed() {
             return;
         }
-        if let Some(Decision::Granted(_)) = self.give_up() {
+        if let Some(Decision::Granted(_)) = self.leave() {
             self.group.give_back(self.bytes);
         }
     }
