@@ -90,9 +90,7 @@ pub(crate) fn set(counter: &'static Counter, kind: LimitKind, limit: Limit) -> R
     let mut stocks = counter.tree().stocks.lock();
     let bytes = resolve(counter, limit)?;
     note_percent(counter, kind, limit);
-    if matches!(limit, Limit::Percent(_)) {
-        stocks.percents = true;
-    }
+    stocks.percents |= matches!(limit, Limit::Percent(_));
     let excess = apply(&mut stocks, counter, kind, bytes);
     if kind == LimitKind::Max && stocks.percents {
         follow(&mut stocks, counter);

@@ -36,7 +36,7 @@ pub(crate) struct Coordinator {
     /// Memory nodes; with one, no group has statistics on nodes.
     pub(crate) nodes: usize,
     /// Where published statistics come from: those of groups, and those on nodes, each in memory of its node.
-    caches: Box<[Shared<Cache>]>,
+    pub(super) caches: Box<[Shared<Cache>]>,
     /// The builder that declared the last of the items.
     builder: u64,
     /// Grains that a thread may have written to a group without announcing them: half a batch. What has been announced
@@ -110,11 +110,6 @@ impl Coordinator {
             published.give_back(cache);
         }
         true
-    }
-
-    pub(super) fn give_back(&self, published: OwnedStats) {
-        let cache = &self.caches[published.pool];
-        published.give_back(cache);
     }
 
     /// Makes cells for a thread that writes a group for the first time.

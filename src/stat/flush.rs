@@ -127,6 +127,7 @@ impl Coordinator {
             tables = self.tables.lock();
         };
         drop(tables);
-        self.give_back(gone);
+        let cache = &self.caches[gone.pool];
+        gone.give_back(cache);
     }
 }

@@ -148,12 +148,6 @@ impl Stat {
         Stat { builder: 0, number, shift: BUILT_IN[number as usize].unit.shift() }
     }
 
-    /// Takes the number and the builder that [`Items`] gave.
-    fn declared(number: usize, builder: u64, unit: Unit) -> Stat {
-        // `build` refuses more items than there may be.
-        Stat { builder, number: u8::try_from(number).unwrap_or(u8::MAX), shift: unit.shift() }
-    }
-
     #[inline(always)]
     pub(crate) fn number(self) -> usize {
         usize::from(self.number)
@@ -213,7 +207,9 @@ struct Declared {
 impl Items {
     /// Declares one more item, for the builder of that number, which is not 0.
     pub(crate) fn declare(&mut self, name: &str, unit: Unit, per_node: bool, builder: u64) -> Stat {
-        let stat = Stat::declared(self.len(), builder, unit);
+        // `build` refuses more items than there may be.
+        let number = u8::try_from(self.len()).unwrap_or(u8::MAX);
+        let stat = Stat { builder, number, shift: unit.shift() };
         self.declared.push(Declared { stat, name: name.into(), unit, per_node });
         stat
     }
@@ -244,18 +240,12 @@ impl Items {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Item<'_>> {
-        let built_in = (0..).zip(&BUILT_IN).map(|(number, item)| Item {
-            stat: Stat::built_in(number),
-            name: item.name,
-            unit: item.unit,
-            per_node: item.per_node,
+        let built_in = (0..).zip(&BUILT_IN).map(|(number, &BuiltIn { name, unit, per_node })| {
+            let stat = Stat::built_in(number);
+            Item { stat, name, unit, per_node }
         });
-        let declared = self.declared.iter().map(|item| Item {
-            stat: item.stat,
-            name: &item.name,
-            unit: item.unit,
-            per_node: item.per_node,
-        });
+        let declared = self.declared.iter();
+        let declared = declared.map(|&Declared { stat, ref name, unit, per_node }| Item { stat, name, unit, per_node });
         built_in.chain(declared)
     }
 }
