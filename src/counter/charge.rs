@@ -8,6 +8,7 @@ use crate::counter::slow_path::SlowPath;
 use crate::counter::walk::{Amount, Charged, Walked};
 use crate::counter::{at_limit, stocks};
 use crate::sync::{Ordering, fence_after_exchange};
+use crate::thread::audit::Cell as AuditCell;
 use crate::thread::block::Block;
 use crate::thread::directory::Header;
 use crate::thread::local::with_local;
@@ -243,7 +244,7 @@ impl Counter {
             self.uncharge_levels(slot.take_back(u64::MAX, self.incarnation().fenced));
             return None;
         }
-        let slot = block.slot_or_page(self.index)?;
+        let slot = block.slots.get_or_make(self.index, Slot::vacant)?;
         if slot.is_vacant() {
             if !stocks::reserve(self, capacity) {
                 return None;
@@ -425,7 +426,7 @@ impl Counter {
             freed::note_charged(n);
         }
         if self.tree().audited {
-            match block.and_then(|block| block.audit_or_page(self.index)) {
+            match block.and_then(|block| block.audit.get_or_make(self.index, AuditCell::default)) {
                 Some(cell) => cell.charged(n),
                 None => self.usage.audit_shared.charged_shared(n),
             }
@@ -437,7 +438,7 @@ impl Counter {
             freed::note_uncharged(n);
         }
         if self.tree().audited {
-            match block.and_then(|block| block.audit_or_page(self.index)) {
+            match block.and_then(|block| block.audit.get_or_make(self.index, AuditCell::default)) {
                 Some(cell) => cell.uncharged(n),
                 None => self.usage.audit_shared.uncharged_shared(n),
             }

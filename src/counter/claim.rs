@@ -7,7 +7,7 @@ use std::ptr;
 use crate::counter::incarnation::{Generation, Unreferenced};
 use crate::counter::object::Counter;
 use crate::sync::{Ordering, fence_after_exchange, pause_point};
-use crate::thread::deferred;
+use crate::thread::slow_path;
 
 /// Queue the release of an object, given by its first counter, if the caller's step was the last. Called in a slow path,
 /// after that step and a fence; the caller read `of` before the step.
@@ -29,7 +29,7 @@ fn claim_slow(first: &Counter, of: Generation, word: Unreferenced) {
         pause_point("usage read");
         if used.is_none() && state.end_claimed(word) {
             // Relaxed: from here on the object belongs to this thread.
-            let after = deferred::exchange_release_queue(ptr::from_ref(first).cast());
+            let after = slow_path::exchange_release_queue(ptr::from_ref(first).cast());
             first.usage.next_to_release.store(after.cast_mut().cast(), Ordering::Relaxed);
             return;
         }

@@ -65,7 +65,7 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
         // E12: no barrier. The last handle's drop, or the last uncharge, orders every use of the counter before
         // this. The pool's locks order this before the next counter with the object.
         credit += block.slot(counter.index).map_or(0, Slot::vacate);
-        if let Some(cell) = block.audit(counter.index) {
+        if let Some(cell) = block.audit.get(counter.index) {
             cell.reset();
         }
     }

@@ -8,8 +8,8 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::Policies;
 use crate::sync::Ordering;
 use crate::thread::foreign::Foreign;
-use crate::thread::slow_path::Entered;
-use crate::thread::{deferred, objects};
+use crate::thread::objects;
+use crate::thread::slow_path::{self, Entered};
 
 /// A slow path of this thread, until the value is dropped.
 #[must_use]
@@ -50,7 +50,7 @@ impl Drop for End {
         // A panic that leaves the path leaves the work to the thread's next slow path.
         if self.outermost && thread::panicking() == self.unwinding {
             release_all_claimed();
-            if deferred::has_to_serve() {
+            if slow_path::has_to_serve() {
                 serve_slow();
             }
             objects::report();
@@ -62,7 +62,7 @@ impl Drop for End {
 #[inline]
 pub(crate) fn release_all_claimed() {
     loop {
-        let first = deferred::exchange_release_queue(ptr::null());
+        let first = slow_path::exchange_release_queue(ptr::null());
         if first.is_null() {
             return;
         }
@@ -90,7 +90,7 @@ fn release_claimed_slow(first: *const ()) {
 #[inline(never)]
 #[allow(unsafe_code)]
 fn serve_slow() {
-    let scheduled = deferred::exchange_served(ptr::null());
+    let scheduled = slow_path::exchange_served(ptr::null());
     // SAFETY: `hierarchy::service::schedule` took a handle, which the policies give up; objects are never freed.
     let first = unsafe { scheduled.cast::<Counter>().as_ref::<'static>() };
     if let Some(serve) = first.and_then(|first| first.tree().policies()).map(Policies::server) {

@@ -9,7 +9,7 @@ use crate::counter::object::Counter;
 use crate::counter::watch::FIRST_OF_POLICIES;
 use crate::hierarchy::group_object;
 use crate::sync::Ordering;
-use crate::thread::deferred;
+use crate::thread::slow_path::exchange_served;
 
 /// A thread waits for an event, or a listener is registered.
 pub(crate) const LISTENS: u64 = 1 << FIRST_OF_POLICIES;
@@ -25,7 +25,7 @@ pub(crate) fn schedule(level: &Counter) {
     // before this.
     if level.limits.watched.set(LISTED) & LISTED == 0 {
         let level = Handle::pin(level.header.counter()).into_raw();
-        let after = deferred::exchange_served(ptr::from_ref(level).cast());
+        let after = exchange_served(ptr::from_ref(level).cast());
         group_object::state(level).next_served.store(after.cast_mut(), Ordering::Relaxed);
     }
 }

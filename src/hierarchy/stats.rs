@@ -13,7 +13,7 @@ use crate::stat::{Stat, Stats};
 use crate::sync::Ordering;
 use crate::sync::barrier::BarrierState;
 use crate::thread::block::Block;
-use crate::thread::cells::{Added, CellsRow, ThreadStats};
+use crate::thread::cells::{Added, CellsPlace, CellsRow, ThreadStats};
 use crate::thread::directory::Header;
 use crate::thread::local::{self, Local, with_local};
 use crate::thread::slow_path::Outermost;
@@ -82,20 +82,10 @@ pub(crate) fn published_or_make<'a>(
     published(group, scope)
 }
 
-/// As [`published_or_make`]. Where there is no memory for those, those of the nearest group above that has some.
-fn published_here_or_above<'a>(
-    group: &'a Counter,
-    stats: &Coordinator,
-    scope: StatScope,
-) -> Option<&'a PublishedStats> {
-    let found = published_or_make(group, stats, scope);
-    found.or_else(|| group.path_to_root().find_map(|level| published(level, scope)))
-}
-
 /// This thread's cells for the group in the scope.
 fn cells(group: &Counter, block: &Block, scope: StatScope) -> Option<ThreadStats> {
     match scope {
-        StatScope::Group => block.cells(group.index)?.cells(),
+        StatScope::Group => block.cells.get(group.index)?.cells(),
         StatScope::On(node) => block.row(group.index)?.places()?.get(usize::from(node))?.cells(),
     }
 }
@@ -109,7 +99,7 @@ fn new_cells<'a>(
 ) -> Option<(ThreadStats, &'a PublishedStats)> {
     let block = outermost.block()?;
     let place = match scope {
-        StatScope::Group => block.cells_or_page(group.index)?,
+        StatScope::Group => block.cells.get_or_make(group.index, CellsPlace::default)?,
         StatScope::On(node) => block.row_or_make(group.index, stats.nodes)?.get(usize::from(node))?,
     };
     let published = published_or_make(group, stats, scope)?;
@@ -207,10 +197,13 @@ fn add_in_slow_path(
         Some((cells, published)) => {
             stat.add_known_to(cells, delta, fenced) == Added::Due && stats.list_and_announce(published, cells)
         }
-        None => match published_here_or_above(group, stats, scope) {
-            Some(published) => stats.add_shared(published, stat, delta),
-            None => return Counted::Nowhere,
-        },
+        None => {
+            // Where there is no memory for those, those of the nearest group above that has some.
+            let found = published_or_make(group, stats, scope);
+            let found = found.or_else(|| group.path_to_root().find_map(|level| published(level, scope)));
+            let Some(published) = found else { return Counted::Nowhere };
+            stats.add_shared(published, stat, delta)
+        }
     };
     if must_flush { Counted::MustFlush } else { Counted::Kept }
 }
@@ -341,7 +334,7 @@ pub(crate) fn release(group: &Counter) {
     let on_nodes = node_places(group);
     for block in group.tree().registry.blocks() {
         // As with the slots (E12): every use of the group came before this.
-        if let Some(own) = block.cells(group.index) {
+        if let Some(own) = block.cells.get(group.index) {
             own.set(None);
         }
         let row = block.row(group.index).filter(|_| !on_nodes.is_empty());

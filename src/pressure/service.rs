@@ -12,8 +12,7 @@ use crate::hierarchy::service::{self, Scheduled};
 use crate::pressure::line;
 use crate::pressure::listeners::{self, Notification, Notifications};
 use crate::pressure::wakers::Wakers;
-use crate::thread::deferred;
-use crate::thread::slow_path::Entered;
+use crate::thread::slow_path::{Entered, exchange_served};
 
 /// Serve the levels that this thread has scheduled, and those that it schedules meanwhile. It holds no lock, and none of its
 /// slow paths is under way.
@@ -29,7 +28,7 @@ pub(crate) fn serve(scheduled: *const ()) {
         }
         drop(entered);
         release_all_claimed();
-        first = deferred::exchange_served(ptr::null());
+        first = exchange_served(ptr::null());
     }
     wakers.wake();
     notifications.into_iter().for_each(Notification::dispatch);

@@ -19,9 +19,10 @@ pub(crate) struct Block {
     id: u32,
     /// The next older block. Blocks are only ever added.
     next: *const Block,
-    slots: Directory<Slot>,
-    audit: Directory<AuditCell>,
-    cells: Directory<CellsPlace>,
+    pub(crate) slots: Directory<Slot>,
+    pub(crate) audit: Directory<AuditCell>,
+    /// Where the cells of a group are found.
+    pub(crate) cells: Directory<CellsPlace>,
     rows: Directory<CellsRow>,
     /// Bytes of what rows point to. Stored by the owner.
     row_bytes: AtomicU64,
@@ -86,33 +87,10 @@ impl Block {
         self.slots.behind(header)
     }
 
-    /// Returns the slot of a counter, and makes a page of vacant slots where there is none yet. Owner only. It
-    /// allocates.
-    pub(crate) fn slot_or_page(&self, index: SlotIndex) -> Option<&Slot> {
-        self.slots.get_or_make(index, Slot::vacant)
-    }
-
-    pub(crate) fn audit(&self, index: SlotIndex) -> Option<&AuditCell> {
-        self.audit.get(index)
-    }
-
-    pub(crate) fn audit_or_page(&self, index: SlotIndex) -> Option<&AuditCell> {
-        self.audit.get_or_make(index, AuditCell::default)
-    }
-
     /// This thread's cells of the group behind a header, if it has any.
     #[inline(always)]
     pub(crate) fn cells_behind(&self, header: &Header) -> Option<ThreadStats> {
         self.cells.behind(header)?.cells()
-    }
-
-    /// Where the cells of a group are found, if this thread has a page for it.
-    pub(crate) fn cells(&self, index: SlotIndex) -> Option<&CellsPlace> {
-        self.cells.get(index)
-    }
-
-    pub(crate) fn cells_or_page(&self, index: SlotIndex) -> Option<&CellsPlace> {
-        self.cells.get_or_make(index, CellsPlace::default)
     }
 
     /// This thread's cells for memory on a node of the group behind a header, if it has any.

@@ -8,7 +8,6 @@ pub(crate) mod audit;
 pub(crate) mod block;
 pub(crate) mod cells;
 pub(crate) mod context;
-pub(crate) mod deferred;
 pub(crate) mod directory;
 pub(crate) mod foreign;
 pub(crate) mod freed;

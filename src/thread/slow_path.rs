@@ -1,7 +1,9 @@
 //! The slow paths of a thread: what takes locks, waits or allocates. They nest where an allocator charges inside one.
 
+use std::cell::Cell;
 use std::ptr;
 
+use crate::sync::per_thread;
 use crate::thread::block::Block;
 use crate::thread::local::{Deeper, Local, with_local};
 use crate::thread::registry::register;
@@ -66,4 +68,32 @@ pub(crate) fn is_running() -> bool {
 /// again.
 pub(crate) fn is_nested() -> bool {
     with_local(|local| local.slow.get() > 1)
+}
+
+// === What the thread does at the end: two lists, each linked through its own members ===
+
+per_thread! {
+    /// The first of the groups that this thread must release.
+    with_release_queue: Cell<*const ()> = Cell::new(ptr::null())
+}
+
+per_thread! {
+    /// The first of the levels that this thread must serve.
+    with_served: Cell<*const ()> = Cell::new(ptr::null())
+}
+
+/// Puts `first` in front of what this thread must release. Returns what was there.
+pub(crate) fn exchange_release_queue(first: *const ()) -> *const () {
+    with_release_queue(|queue| queue.replace(first))
+}
+
+/// Puts `first` in front of what this thread must serve. Returns what was there.
+#[inline]
+pub(crate) fn exchange_served(first: *const ()) -> *const () {
+    with_served(|served| served.replace(first))
+}
+
+#[inline]
+pub(crate) fn has_to_serve() -> bool {
+    with_served(|served| !served.get().is_null())
 }

@@ -80,7 +80,7 @@ impl Tree {
 
     /// Audited live charge of one counter, over all threads.
     pub(crate) fn audited_live(&self, counter: &Counter) -> i64 {
-        let cells = self.registry.blocks().filter_map(|block| block.audit(counter.index)).map(AuditCell::live);
+        let cells = self.registry.blocks().filter_map(|block| block.audit.get(counter.index)).map(AuditCell::live);
         // Cumulative counts wrap, and so do their sums: the difference is right.
         cells.fold(counter.usage.audit_shared.live(), i64::wrapping_add)
     }
