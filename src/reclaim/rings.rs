@@ -24,9 +24,9 @@ fn place(of: &Counter) -> &RingPlace {
     &group_object::of(of).ring
 }
 
-/// The number of a group's ring, or [`NO_RING`].
+/// The number of the ring of a group's memory, or [`NO_RING`]: its further counters have none.
 pub(crate) fn number(of: &Counter) -> u32 {
-    place(of).number()
+    if of.is_memory() { place(of).number() } else { NO_RING }
 }
 
 /// Under this lock nothing is allocated or freed.

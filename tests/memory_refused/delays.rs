@@ -13,7 +13,7 @@ use crate::support::workers::Other;
 /// Above high the charge is made, and not delayed; once there are threads the next one is.
 #[test]
 fn without_a_thread_no_thread_is_delayed() {
-    alone("delays::without_a_thread_nobody_is_delayed", || {
+    alone("delays::without_a_thread_no_thread_is_delayed", || {
         let runtime = Runtime::builder().delay_max(Duration::from_secs(600)).build().expect("defaults hold");
         let group = runtime.root().create("q", Limits::new().high(Limit::Bytes(1 << 20))).expect("a name");
         let held = group.charge(8 << 20);

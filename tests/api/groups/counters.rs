@@ -134,3 +134,18 @@ fn a_counter_of_another_builder_is_unknown() {
     assert!(theirs.root().try_charge_set(&[(Counter::MEMORY, 1), (spill, 1)]).is_err());
     assert_eq!(theirs.root().live(), 0);
 }
+
+/// A further counter has no place in reclaim: the group that is in excess is counted for memory alone.
+#[test]
+fn a_group_in_excess_is_so_for_memory_alone() {
+    let mut builder = Runtime::builder().audit(true);
+    let spill = builder.counter("spill");
+    let runtime = builder.build().expect("a counter");
+    let group = runtime.root().create("q", Limits::new().soft(Limit::Bytes(5))).expect("a name");
+    let held = group.try_charge_set(&[(Counter::MEMORY, 10), (spill, 10)]).expect("room");
+    assert_eq!(runtime.root().children_in_excess(), 1);
+    let verdict = runtime.verify();
+    assert!(verdict.is_ok(), "{verdict}");
+    drop(held);
+    assert_eq!(runtime.root().children_in_excess(), 0);
+}
