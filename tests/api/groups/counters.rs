@@ -1,6 +1,6 @@
 //! Counters beside memory: a set is charged as one, a refusal says which counter was full.
 
-use memcg::{Charge, ChargeError, Counter, Group, Limit, Runtime, RuntimeBuilder};
+use memcg::{Bytes, Charge, ChargeError, Counter, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 use super::{Other, assert_empty, assert_sound, build, charge, create, kinds};
 
@@ -138,7 +138,7 @@ fn a_counter_of_another_builder_is_unknown() {
 /// A further counter has no place in reclaim: the group that is in excess is counted for memory alone.
 #[test]
 fn a_group_in_excess_is_so_for_memory_alone() {
-    let mut builder = Runtime::builder().audit(true);
+    let mut builder = Runtime::builder().batch(Bytes(0)).audit(true);
     let spill = builder.counter("spill");
     let runtime = builder.build().expect("a counter");
     let group = runtime.root().create("q", Limits::new().soft(Limit::Bytes(5))).expect("a name");
