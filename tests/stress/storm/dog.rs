@@ -93,7 +93,7 @@ fn the_watchdog_says_where_a_process_that_hangs_hangs() {
     // Each below the name of its thread.
     for (thread, function) in [
         ("right-left", "holds_the_right_and_wants_the_left"),
-        ("sleeper", "waits_for_what_nobody_sends"),
+        ("sleeper", "waits_for_what_no_thread_sends"),
         ("spinner", "never_ends_its_round"),
         ("left-right", "holds_the_left_and_wants_the_right"),
     ] {
