@@ -29,6 +29,7 @@ use crate::thread::directory::Header;
 /// assert_eq!(kmem.migrate(Some(near), Some(far), 1_000), 1_000); // its owner has moved a part of it
 /// let now = runtime.root().numa_stat(Stat::KERNEL);
 /// assert_eq!((now.get(near), now.get(far), kmem.bytes()), (3_096, 1_000, 4_096));
+/// assert_eq!((kmem.group(), kmem.stat()), (runtime.root(), Stat::KERNEL));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "dropped at once it gives the bytes back at once"]
@@ -82,7 +83,6 @@ impl Kmem {
         self.settle_tiers(u64::MAX);
     }
 
-    /// What the group's runtime knows of nodes.
     #[inline]
     pub(super) fn numa(&self) -> &Numa {
         numa_behind(self.charge.header())
@@ -130,7 +130,6 @@ impl Kmem {
         bytes - left
     }
 
-    /// Bytes on no node.
     pub(super) fn unplaced(&self) -> u64 {
         let is_one_node = self.numa().topology.is_one_node();
         if is_one_node { 0 } else { self.on(StatScope::Group) }
@@ -151,38 +150,17 @@ impl Kmem {
     }
 
     /// Bytes held.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let kmem = runtime.root().precharge(10)?.account(&memcg::Placement::on(memcg::NodeId::new(0), 8));
-    /// assert_eq!(kmem.bytes(), 8);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.charge.bytes()
     }
 
     /// The group that is charged: a handle of its own.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let kmem = runtime.root().precharge(10)?.account(&memcg::Placement::new());
-    /// assert_eq!(kmem.group(), runtime.root());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn group(&self) -> Group {
         self.charge.group()
     }
 
     /// The item that the bytes are accounted as.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let kmem = runtime.root().precharge(10)?.account(&memcg::Placement::new());
-    /// assert_eq!(kmem.stat(), memcg::Stat::KERNEL);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn stat(&self) -> Stat {
         self.stat
     }

@@ -10,7 +10,6 @@ use crate::numa::node_of::{BATCH, look_up_each};
 use crate::stat::published::StatScope;
 use crate::thread::directory::Header;
 
-/// What a group's runtime knows of nodes.
 #[inline]
 pub(super) fn numa(group: &Group) -> &Numa {
     &group_tree::of(group.first()).numa

@@ -73,22 +73,11 @@ impl<T> NotStored<T> {
     }
 
     /// The reason.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(1)).build().unwrap();
-    /// let refused = memcg::KmemVec::new_in(&runtime.root()).push(1_u64).unwrap_err();
-    /// assert!(matches!(refused.error(), memcg::KmemError::Charge(_)));
-    /// ```
     pub fn error(&self) -> &KmemError {
         &self.error
     }
 
     /// The value.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(1)).build().unwrap();
-    /// assert_eq!(memcg::KmemVec::new_in(&runtime.root()).push(7_u64).unwrap_err().into_value(), 7);
-    /// ```
     pub fn into_value(self) -> T {
         self.value
     }

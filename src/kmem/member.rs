@@ -17,7 +17,6 @@ use crate::sync::lock::{Lock, Rank};
 use crate::sync::{Arc, AtomicU64, Ordering};
 
 struct Membership {
-    /// How often a mover has moved the member.
     moves: AtomicU64,
     group: Lock<Group>,
 }
@@ -54,11 +53,6 @@ pub struct Mover(Arc<Membership>);
 
 impl Group {
     /// Makes a member of this group, for a thread that other threads move from group to group.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build().unwrap();
-    /// assert_eq!(*runtime.root().join().group(), runtime.root());
-    /// ```
     pub fn join(&self) -> Member {
         let shared = Membership { moves: AtomicU64::new(0), group: Lock::new(Rank::Bookkeeping, self.clone()) };
         Member { shared: Arc::new(shared), seen: 0, group: self.clone() }
@@ -67,13 +61,6 @@ impl Group {
 
 impl Member {
     /// The group that the member was last moved to. Costs one load where it has not moved since.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let mut member = runtime.root().join();
-    /// let _kmem = member.group().precharge(64)?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[inline]
     pub fn group(&mut self) -> &Group {
         // Acquire (E29): a thread that knows of a move sees it counted; pairs with `Mover::move_to`.

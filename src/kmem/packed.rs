@@ -30,7 +30,6 @@ pub(super) struct PackedKmem {
 }
 
 impl PackedKmem {
-    /// Packs an account that lies in one scope.
     #[inline]
     pub(super) fn of(kmem: Kmem) -> PackedKmem {
         debug_assert_eq!(kmem.lines.len(), 1, "an object of some bytes on one node");
@@ -47,22 +46,16 @@ impl PackedKmem {
         PackedKmem { header, node, above: account.and_then(|account| account.above) }
     }
 
-    /// Unpacks the account of an object of so many bytes.
     #[inline]
     pub(super) fn into_kmem(self, stat: Stat, bytes: u64) -> Kmem {
         let scope = if self.node == NOWHERE { StatScope::Group } else { StatScope::On(self.node) };
         let account = AccountLine { scope, above: self.above, bytes };
-        let tiers = self.tiers(scope, bytes);
-        Kmem { charge: Charge::new(self.header, bytes), stat, lines: smallvec![account], tiers }
-    }
-
-    #[inline]
-    fn tiers(&self, scope: StatScope, bytes: u64) -> Tiers {
         let numa = numa_behind(self.header);
-        if numa.tiers.is_empty() {
-            return Tiers::default();
+        let mut tiers = Tiers::default();
+        if !numa.tiers.is_empty() {
+            tiers = Tiers::of_object(self.header, node_of(scope, &numa.topology), bytes);
         }
-        Tiers::of_object(self.header, node_of(scope, &numa.topology), bytes)
+        Kmem { charge: Charge::new(self.header, bytes), stat, lines: smallvec![account], tiers }
     }
 }
 

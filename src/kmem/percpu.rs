@@ -58,6 +58,7 @@ use crate::sync::processor;
 /// });
 /// assert_eq!(hits.iter().map(|copy| copy.load(Ordering::Relaxed)).sum::<u64>(), 4);
 /// assert_eq!(root.numa_stat(Stat::PERCPU).sum() as u64, hits.bytes().charged());
+/// assert_eq!(hits.bytes().group().as_ref(), Some(&root));
 /// drop(hits);
 /// assert_eq!(root.live(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -81,13 +82,6 @@ impl<T> PerCpu<T> {
     /// # Errors
     ///
     /// As [`PerCpuAllocator::allocate`]; an error leaves nothing behind.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let flags = memcg::PerCpu::<std::sync::atomic::AtomicBool>::new_in(&runtime.root())?;
-    /// assert_eq!(flags.iter().count(), runtime.topology().processors());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn new_in(group: &Group) -> Result<PerCpu<T>, KmemError>
     where
         T: Default,
@@ -108,6 +102,7 @@ impl<T> PerCpu<T> {
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let names = memcg::PerCpu::new_with_in(&runtime.root(), |processor| format!("processor {processor}"))?;
     /// assert_eq!(names.get(0).map(String::as_str), Some("processor 0"));
+    /// assert_eq!(names.get(usize::MAX), None);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn new_with_in(group: &Group, make: impl FnMut(usize) -> T) -> Result<PerCpu<T>, KmemError> {
@@ -152,13 +147,6 @@ impl<T> PerCpu<T> {
     }
 
     /// The copy of a processor; `None` where the topology has no such processor.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let values = memcg::PerCpu::new_with_in(&runtime.root(), |processor| processor * 10)?;
-    /// assert_eq!((values.get(0), values.get(usize::MAX)), (Some(&0), None));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[inline]
     pub fn get(&self, processor: usize) -> Option<&T> {
         Some(self.of_unit(self.bytes.plan().unit_of(processor)?))
@@ -167,13 +155,6 @@ impl<T> PerCpu<T> {
     /// The copy of the processor that the thread runs on; the thread may run elsewhere a moment later. Where the
     /// topology does not have that processor, or the system does not tell it, this is some copy. Costs a call, no
     /// system call.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let values = memcg::PerCpu::new_with_in(&runtime.root(), |_| 7)?;
-    /// assert_eq!(*values.current(), 7);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[inline]
     pub fn current(&self) -> &T
     where
@@ -212,13 +193,6 @@ impl<T> PerCpu<T> {
     }
 
     /// The memory of the copies: what is charged to which group, and where it lies.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let values = memcg::PerCpu::<u64>::new_in(&runtime.root())?;
-    /// assert_eq!(values.bytes().group(), Some(runtime.root()));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn bytes(&self) -> &PerCpuBytes {
         &self.bytes
     }

@@ -38,20 +38,12 @@ impl From<u64> for Bound {
 
 impl Bound {
     /// The most bytes.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Bound::from(10).bytes(), 10);
-    /// ```
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Adds bytes for metadata: whole bytes, on any node.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Bound::from(64).with_metadata(8).bytes(), 72);
-    /// ```
     #[must_use]
     pub fn with_metadata(mut self, bytes: u64) -> Bound {
         self.bytes = self.bytes.saturating_add(bytes);
@@ -85,6 +77,7 @@ impl Bound {
 /// placement.add(Some(NodeId::new(1)), 100);
 /// placement.add(None, 28);
 /// assert_eq!((placement.bytes(), placement.on_node(NodeId::new(1)), placement.unplaced()), (4_224, 100, 28));
+/// assert_eq!(placement.nodes().next(), Some((NodeId::new(0), 4_096)));
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Placement {
@@ -104,20 +97,12 @@ impl Eq for Placement {}
 
 impl Placement {
     /// An empty placement.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Placement::new().bytes(), 0);
-    /// ```
     #[inline]
     pub fn new() -> Placement {
         Placement::default()
     }
 
     /// Bytes on one node.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Placement::on(memcg::NodeId::new(3), 10).on_node(memcg::NodeId::new(3)), 10);
-    /// ```
     #[inline]
     pub fn on(node: NodeId, bytes: u64) -> Placement {
         Placement::at(Some(node), bytes)
@@ -133,10 +118,6 @@ impl Placement {
     /// The most that an allocation of this layout may have to account: its bytes. The account is exact to the byte
     /// wherever the memory lies, so there is nothing to round up. The kernel, which accounts pages, adds a page for
     /// each node.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Placement::bound(std::alloc::Layout::new::<u64>()).bytes(), 8);
-    /// ```
     #[inline]
     pub fn bound(layout: Layout) -> Bound {
         Bound::from(layout.size() as u64)
@@ -157,12 +138,6 @@ impl Placement {
     }
 
     /// Adds bytes on a node, or on none.
-    ///
-    /// ```
-    /// let mut placement = memcg::Placement::new();
-    /// placement.add(None, 5);
-    /// assert_eq!(placement.unplaced(), 5);
-    /// ```
     #[inline]
     pub fn add(&mut self, node: Option<NodeId>, bytes: u64) {
         if bytes == 0 {
@@ -206,39 +181,23 @@ impl Placement {
     }
 
     /// All bytes.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Placement::on(memcg::NodeId::new(0), 7).bytes(), 7);
-    /// ```
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.nodes.iter().fold(self.unplaced, |sum, (_, bytes)| sum.saturating_add(*bytes))
     }
 
     /// The bytes on a node.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Placement::on(memcg::NodeId::new(0), 7).on_node(memcg::NodeId::new(1)), 0);
-    /// ```
     pub fn on_node(&self, node: NodeId) -> u64 {
         self.nodes.iter().find(|(of, _)| *of == node).map_or(0, |(_, bytes)| *bytes)
     }
 
     /// The bytes on no node.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Placement::on(memcg::NodeId::new(0), 7).unplaced(), 0);
-    /// ```
     #[inline]
     pub fn unplaced(&self) -> u64 {
         self.unplaced
     }
 
     /// Nodes with the bytes on each, in the order of their addition.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Placement::new().nodes().count(), 0);
-    /// ```
     #[inline]
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, u64)> {
         self.nodes.iter().copied()

@@ -32,10 +32,6 @@ pub enum PageNode {
 
 impl PageNode {
     /// The node, where there is one.
-    ///
-    /// ```
-    /// assert_eq!(memcg::PageNode::Untouched.node(), None);
-    /// ```
     #[must_use]
     pub const fn node(self) -> Option<NodeId> {
         match self {
@@ -120,29 +116,22 @@ delegate!(&N, Box<N>, Arc<N>);
 /// ```
 /// use memcg::{NodeId, NodeOf, OneNode, PageNode};
 ///
+/// let one = OneNode::new(NodeId::new(0));
 /// let mut found = [PageNode::Untouched; 2];
-/// OneNode::new(NodeId::new(0)).look_up(&[0x1000, 0x7000_0000], &mut found);
-/// assert_eq!(found, [PageNode::On(NodeId::new(0)); 2]);
+/// one.look_up(&[0x1000, 0x7000_0000], &mut found);
+/// assert_eq!(found, [PageNode::On(one.node()); 2]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OneNode(NodeId);
 
 impl OneNode {
     /// Puts every page on this node.
-    ///
-    /// ```
-    /// assert_eq!(memcg::OneNode::new(memcg::NodeId::new(3)).node().get(), 3);
-    /// ```
     #[must_use]
     pub const fn new(node: NodeId) -> Self {
         Self(node)
     }
 
     /// The node of every page.
-    ///
-    /// ```
-    /// assert_eq!(memcg::OneNode::new(memcg::NodeId::new(0)).node().get(), 0);
-    /// ```
     #[must_use]
     pub const fn node(self) -> NodeId {
         self.0

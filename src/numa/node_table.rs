@@ -50,12 +50,6 @@ struct Span {
 
 impl NodeTable {
     /// A table in which nothing is mapped. `new` rounds a page size up to a power of two.
-    ///
-    /// ```
-    /// use memcg::{NodeOf, NodeTable};
-    ///
-    /// assert_eq!(NodeTable::new(2 << 20).page_size(), 2 << 20);
-    /// ```
     #[must_use]
     pub fn new(page_size: usize) -> Self {
         Self {
@@ -106,20 +100,12 @@ impl NodeTable {
     }
 
     /// Look-ups since the table was made. Exact once they are over.
-    ///
-    /// ```
-    /// assert_eq!(memcg::NodeTable::new(4_096).calls(), 0);
-    /// ```
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 
     /// Pages asked for in all of them. Exact once they are over.
-    ///
-    /// ```
-    /// assert_eq!(memcg::NodeTable::new(4_096).pages(), 0);
-    /// ```
     #[must_use]
     pub fn pages(&self) -> u64 {
         self.pages.load(Ordering::Relaxed)

@@ -31,21 +31,12 @@ pub struct NodeId(u16);
 
 impl NodeId {
     /// The node of this number, whether there is one or not.
-    ///
-    /// ```
-    /// const FIRST: memcg::NodeId = memcg::NodeId::new(0);
-    /// assert_eq!(FIRST.get(), 0);
-    /// ```
     #[must_use]
     pub const fn new(number: u16) -> Self {
         Self(number)
     }
 
     /// The plain number.
-    ///
-    /// ```
-    /// assert_eq!(memcg::NodeId::new(7).get(), 7);
-    /// ```
     #[must_use]
     pub const fn get(self) -> u16 {
         self.0
@@ -195,19 +186,11 @@ impl Topology {
     }
 
     /// The possible nodes by rising number.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Topology::one_node().nodes().len(), 1);
-    /// ```
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = NodeId> {
         self.0.nodes.iter().map(|node| node.id)
     }
 
     /// Whether there is one node only. Then no page needs a look-up.
-    ///
-    /// ```
-    /// assert!(memcg::Topology::one_node().is_one_node());
-    /// ```
     #[must_use]
     #[inline]
     pub fn is_one_node(&self) -> bool {
@@ -226,22 +209,12 @@ impl Topology {
     }
 
     /// Whether the node has processors. A node without any has memory alone, slower or larger.
-    ///
-    /// ```
-    /// assert!(memcg::Topology::one_node().has_processors(memcg::NodeId::new(0)));
-    /// ```
     #[must_use]
     pub fn has_processors(&self, node: NodeId) -> bool {
         self.node(node).is_some_and(|node| node.has_processors)
     }
 
     /// The number of every possible processor is below this one. At least 1.
-    ///
-    /// ```
-    /// let machine = memcg::Topology::one_node();
-    /// let here = std::thread::available_parallelism().map_or(1, |count| count.get());
-    /// assert!(machine.processors() >= here);
-    /// ```
     #[must_use]
     pub fn processors(&self) -> usize {
         self.0.node_of.len()
@@ -264,12 +237,6 @@ impl Topology {
 
     /// The node of the processor that the thread runs on; the thread may run elsewhere a moment later. Costs a few
     /// nanoseconds and no system call where the C library knows the processor; nothing on one node.
-    ///
-    /// ```
-    /// let machine = memcg::Topology::detect()?;
-    /// assert!(machine.has_processors(machine.current_node()));
-    /// # Ok::<(), memcg::TopologyError>(())
-    /// ```
     #[must_use]
     #[inline]
     pub fn current_node(&self) -> NodeId {

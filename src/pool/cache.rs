@@ -103,7 +103,7 @@ impl Cache {
     /// Objects that have had a user and have none now: memory for the next users. Exact as above.
     pub(crate) fn free(&self) -> u64 {
         let fresh: usize = self.stashes.iter().map(|stash| stash.lock().fresh.len()).sum();
-        let had = self.depot.lock().fresh().saturating_sub(fresh) as u64;
+        let had = self.depot.lock().fresh.saturating_sub(fresh) as u64;
         had.saturating_sub(self.live())
     }
 

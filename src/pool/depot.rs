@@ -58,11 +58,6 @@ impl Depot {
         Ok(())
     }
 
-    /// Objects that have ever been given out.
-    pub(super) fn fresh(&self) -> usize {
-        self.fresh
-    }
-
     pub(super) fn chunks(&self) -> usize {
         self.chunks.len()
     }

@@ -29,6 +29,7 @@ struct Growth {
 }
 
 /// One chunk. `add` writes `start` last, and each field once.
+#[derive(Default)]
 struct ChunkEntry {
     start: AtomicPtr<u8>,
     /// Bytes from one object to the next.
@@ -72,7 +73,7 @@ impl ChunkDirectory {
             for at in 0..POOL_PAGE {
                 // SAFETY: the entry is within the mapping, which starts at a page and has room for so many. No other
                 // thread knows it yet.
-                unsafe { entries.add(at).write(ChunkEntry::new()) };
+                unsafe { entries.add(at).write(ChunkEntry::default()) };
             }
             // Release (E30): pairs with `entry`.
             place.store(entries, Ordering::Release);
@@ -123,16 +124,5 @@ impl ChunkDirectory {
     /// The place of an object among all objects of its cache.
     pub(super) fn place(&self, number: u32) -> Option<usize> {
         self.find(number).map(|found| found.first + found.index)
-    }
-}
-
-impl ChunkEntry {
-    fn new() -> ChunkEntry {
-        ChunkEntry {
-            start: AtomicPtr::new(ptr::null_mut()),
-            given: AtomicU64::new(0),
-            objects: StatU32::new(0),
-            first: StatU32::new(0),
-        }
     }
 }

@@ -7,7 +7,9 @@ use crate::thread::cells::{Added, ThreadStats};
 /// What an item counts, and the grain in which its error is given.
 ///
 /// ```
-/// assert_eq!((memcg::Unit::Bytes.grain(), memcg::Unit::Events.grain()), (4_096, 1));
+/// use memcg::Unit;
+///
+/// assert_eq!([Unit::Bytes, Unit::Events, Unit::Nanoseconds].map(Unit::grain), [4_096, 1, 65_536]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
@@ -24,10 +26,6 @@ pub enum Unit {
 impl Unit {
     /// Returns how much of the unit makes one grain. The items of a group share one error bound in grains. The counts
     /// themselves are exact to the unit.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Unit::Nanoseconds.grain(), 65_536);
-    /// ```
     pub const fn grain(self) -> u64 {
         1 << self.shift()
     }

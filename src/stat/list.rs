@@ -40,17 +40,12 @@ impl FlushList {
     }
 
     pub(super) fn push_front<T: Linked>(&mut self, all: &mut [T], member: u32) {
-        *all[member as usize].link() = Link { prev: NONE, next: self.first };
-        match self.first() {
-            Some(first) => all[first as usize].link().prev = member,
-            None => self.last = member,
-        }
-        self.first = member;
+        self.join(all, member, self.first);
+        self.join(all, NONE, member);
     }
 
-    /// Takes out a member of this list.
-    pub(super) fn remove<T: Linked>(&mut self, all: &mut [T], member: u32) {
-        let Link { prev, next } = std::mem::replace(all[member as usize].link(), Link::ALONE);
+    /// Makes two members neighbours. With [`NONE`] on one side the other member is at that end of the list.
+    fn join<T: Linked>(&mut self, all: &mut [T], prev: u32, next: u32) {
         if prev == NONE {
             self.first = next;
         } else {
@@ -61,6 +56,12 @@ impl FlushList {
         } else {
             all[next as usize].link().prev = prev;
         }
+    }
+
+    /// Takes out a member of this list.
+    pub(super) fn remove<T: Linked>(&mut self, all: &mut [T], member: u32) {
+        let Link { prev, next } = std::mem::replace(all[member as usize].link(), Link::ALONE);
+        self.join(all, prev, next);
     }
 
     /// Notes that a flush is done with the member, and moves it behind those of earlier flushes. Few members have a
@@ -76,17 +77,8 @@ impl FlushList {
             next = prev;
             prev = all[prev as usize].link().prev;
         }
-        *all[member as usize].link() = Link { prev, next };
-        if prev == NONE {
-            self.first = member;
-        } else {
-            all[prev as usize].link().next = member;
-        }
-        if next == NONE {
-            self.last = member;
-        } else {
-            all[next as usize].link().prev = member;
-        }
+        self.join(all, prev, member);
+        self.join(all, member, next);
     }
 }
 

@@ -95,29 +95,11 @@ impl Stats {
     /// Returns an item of the group and all groups below it, with what groups added that are offline by now. 0 for an
     /// item of another runtime. A gauge that several threads move may read below 0, where the figure has one thread's
     /// fall and not another's rise.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build().unwrap();
-    /// # let root = runtime.root();
-    /// root.stat_add(memcg::Stat::SOCK, 100);
-    /// root.stat_add(memcg::Stat::SOCK, -40);
-    /// assert_eq!(root.read_exact().get(memcg::Stat::SOCK), 60);
-    /// ```
     pub fn get(&self, stat: Stat) -> i64 {
         self.figures(stat).map_or(0, |figures| figures.subtree)
     }
 
     /// Returns an item of the group alone: what threads added to it, and not to a group below.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// # let root = runtime.root();
-    /// root.stat_add(memcg::Stat::FILE, 1);
-    /// root.create("q17", memcg::Limits::new())?.stat_add(memcg::Stat::FILE, 2);
-    /// let now = root.read_exact();
-    /// assert_eq!((now.get(memcg::Stat::FILE), now.local(memcg::Stat::FILE)), (3, 1));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn local(&self, stat: Stat) -> i64 {
         self.figures(stat).map_or(0, |figures| figures.local)
     }

@@ -16,9 +16,10 @@ use crate::thread::transit::Transit;
 /// What one thread id owns.
 pub(crate) struct Block {
     pub(crate) transit: Transit,
-    id: u32,
-    /// The next older block. Blocks are only ever added.
-    next: *const Block,
+    /// The number of the thread, which another thread gets once this one has ended.
+    pub(super) id: u32,
+    /// The next older block, null behind the oldest. Blocks are only ever added.
+    pub(super) next: *const Block,
     pub(crate) slots: Directory<Slot>,
     pub(crate) audit: Directory<AuditCell>,
     /// Where the cells of a group are found.
@@ -58,16 +59,6 @@ impl Block {
             rows: Directory::new(),
             row_bytes: AtomicU64::new(0),
         }
-    }
-
-    /// The number of the thread, which another thread gets once this one has ended.
-    pub(super) fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// The next older block; null behind the oldest.
-    pub(super) fn next(&self) -> *const Block {
-        self.next
     }
 
     /// The number of the thread as a counter's sole charger: not zero.

@@ -53,7 +53,6 @@ pub(crate) fn in_hook<R>(hook: impl FnOnce() -> R) -> Option<R> {
     Some(hook())
 }
 
-/// Whether this thread runs a pressure hook or reclaims.
 #[inline]
 pub(crate) fn in_reclaim() -> bool {
     with_notes(|notes| notes.hook.get())
@@ -89,7 +88,6 @@ pub(crate) fn take_nested_over_high() -> u64 {
     })
 }
 
-/// Returns the number of listeners on this thread's stack.
 pub(crate) fn listener_depth() -> u32 {
     with_notes(|notes| notes.foreign_depth.get()) & (WAKES - 1)
 }

@@ -66,5 +66,5 @@ pub(crate) fn with_block<R>(read: impl FnOnce(Option<&Block>) -> R) -> R {
 
 /// The number of this thread's block, given out again when the thread has ended; 0 where it has none.
 pub(crate) fn number() -> u32 {
-    with_block(|block| block.map_or(0, |block| block.id()))
+    with_block(|block| block.map_or(0, |block| block.id))
 }

@@ -97,7 +97,7 @@ impl Registry {
         self.threads.fetch_add(1, Ordering::Relaxed);
         let mut free = self.state.lock();
         // SAFETY: the registry's own blocks, alive as long as it is.
-        let lowest = (0..free.blocks.len()).min_by_key(|&at| unsafe { (*free.blocks[at]).id() });
+        let lowest = (0..free.blocks.len()).min_by_key(|&at| unsafe { (*free.blocks[at]).id });
         if let Some(lowest) = lowest {
             // E8: the mutex hands the slots over. The words are read as the last owner left them.
             return free.blocks.swap_remove(lowest);
@@ -128,7 +128,7 @@ impl Registry {
         std::iter::from_fn(move || {
             // SAFETY: blocks are published initialised and live as long as the registry.
             let block = unsafe { next.as_ref()? };
-            next = block.next();
+            next = block.next;
             Some(block)
         })
     }
@@ -172,7 +172,7 @@ impl Drop for Registry {
         while !next.is_null() {
             // SAFETY: came from `Box::into_raw` in `take`; no thread refers to the registry any more.
             let block = unsafe { Box::from_raw(next.cast_mut()) };
-            next = block.next();
+            next = block.next;
         }
     }
 }

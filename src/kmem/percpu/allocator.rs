@@ -46,13 +46,6 @@ impl PerCpuAllocator {
     /// # Errors
     ///
     /// [`KmemError::Capacity`] for a chunk larger than memory can be.
-    ///
-    /// ```
-    /// let runtime = memcg::Runtime::builder().build()?;
-    /// let allocator = memcg::PerCpuAllocator::new(&runtime.root(), memcg::PerCpuShape::new().with_granule(4))?;
-    /// assert_eq!((allocator.shape().granule(), allocator.chunks()), (4, 0));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn new(group: &Group, shape: PerCpuShape) -> Result<PerCpuAllocator, KmemError> {
         let Numa { topology, node_of, .. } = numa(group);
         let plan = Plan::new(shape, topology, node_of.page_size())?;

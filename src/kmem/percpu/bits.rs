@@ -57,7 +57,6 @@ impl GranuleBits {
         Some(at)
     }
 
-    /// Gives taken granules back.
     pub(super) fn give_back(&mut self, at: usize, many: usize) {
         self.turn(at, many);
         self.taken -= many;

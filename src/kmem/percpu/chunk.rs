@@ -28,7 +28,7 @@ pub(super) struct Chunk {
     /// The pages are in so few scopes that an account needs no allocation.
     near: bool,
     /// How often a look-up has ended.
-    generation: u64,
+    pub(super) generation: u64,
     /// How many look-ups have begun.
     asked: u64,
     pub(super) records: Records,
@@ -155,10 +155,6 @@ impl Chunk {
             }
             _ => Err(charge),
         }
-    }
-
-    pub(super) fn generation(&self) -> u64 {
-        self.generation
     }
 
     /// Where an object lies, by the last look-up.

@@ -23,7 +23,6 @@ use crate::sync::lock::{Lock, Rank};
 /// foreign code.
 pub(super) struct ChunkPool {
     pub(super) plan: Plan,
-    /// The only node, where there is but one.
     pub(super) one_node: Option<NodeId>,
     pub(super) node_of: Arc<dyn NodeOf>,
     chunks: Lock<Chunks>,
@@ -31,9 +30,7 @@ pub(super) struct ChunkPool {
 
 #[derive(Default)]
 struct Chunks {
-    /// By number.
     chunks: Vec<Option<Box<Chunk>>>,
-    /// Empty chunks.
     empty: usize,
     serial: u64,
     /// Reports of moved pages so far.
@@ -131,7 +128,7 @@ impl ChunkPool {
         loop {
             let mut chunks = self.chunks.lock();
             let Some(of) = chunks.get(chunk) else { return u32::MAX };
-            if self.one_node.is_none() && of.generation() != account.generation {
+            if self.one_node.is_none() && of.generation != account.generation {
                 drop(chunks);
                 self.relocate(chunk, &mut account);
                 continue;
@@ -153,7 +150,7 @@ impl ChunkPool {
         let _path = SlowPath::enter();
         let mut chunks = self.chunks.lock();
         let chunk = chunks.get(chunk)?;
-        Some((chunk.placement(&self.plan, at as usize, granules as usize), chunk.generation()))
+        Some((chunk.placement(&self.plan, at as usize, granules as usize), chunk.generation))
     }
 
     /// Moves an account to where its object lies by now.
@@ -245,7 +242,7 @@ impl ChunkPool {
     fn move_accounts(&self, chunk: usize, serial: u64) {
         let mut from = 0;
         loop {
-            let out = self.with(chunk, serial, |chunk| chunk.records.take_out(from, chunk.generation()));
+            let out = self.with(chunk, serial, |chunk| chunk.records.take_out(from, chunk.generation));
             let Some(Some(outed)) = out else { return };
             let number = outed.number;
             from = number + 1;
@@ -255,7 +252,7 @@ impl ChunkPool {
                 let mut back = Some(account);
                 let again = self.with(chunk, serial, |chunk| {
                     let account = back.take()?;
-                    if chunk.generation() != account.generation {
+                    if chunk.generation != account.generation {
                         // The chunk has moved again. The thread that found that has passed this account over.
                         return Some(account);
                     }

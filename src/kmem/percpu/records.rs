@@ -123,7 +123,7 @@ impl Records {
         let Some(record) = self.records.get_mut(number as usize) else { return Err(charge) };
         record.shares.clear();
         share(&mut record.shares);
-        let Some(is_due) = SmallAccount::account(&charge, &record.shares) else {
+        let Some(is_due) = SmallAccount::add(charge.header(), &record.shares, 1) else {
             self.vacate(number);
             return Err(charge);
         };
@@ -152,7 +152,7 @@ impl Records {
     pub(super) fn end(&mut self, number: u32, ended: &mut EndedAccount) {
         let Some(record) = self.records.get_mut(number as usize) else { return };
         match (record.state, record.charge.take()) {
-            (RecordState::Small, Some(charge)) => match SmallAccount::unaccount(&charge, &record.shares) {
+            (RecordState::Small, Some(charge)) => match SmallAccount::add(charge.header(), &record.shares, -1) {
                 Some(is_due) => {
                     ended.charge = Some(charge);
                     if is_due {
@@ -206,9 +206,8 @@ impl Records {
 
 impl Record {
     fn put(&mut self, account: DetachedAccount) {
-        let DetachedAccount { kmem, at, granules, generation } = account;
-        (self.at, self.granules, self.generation) = (at, granules, generation);
-        self.kmem = Some(kmem);
+        (self.at, self.granules, self.generation) = (account.at, account.granules, account.generation);
+        self.kmem = Some(account.kmem);
         self.state = RecordState::Kmem;
     }
 }

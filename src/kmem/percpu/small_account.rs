@@ -92,21 +92,10 @@ pub(super) struct SmallAccount {
 }
 
 impl SmallAccount {
-    /// Accounts, if that changes only cells that the thread has, so that it may hold a lock. Returns whether to
-    /// [`announce`](Self::announce) once it holds none. `None`: nothing is accounted.
+    /// Accounts with the sign 1 and ends such an account with -1, if that changes only cells that the thread has, so that
+    /// it may hold a lock. Returns whether to [`announce`](Self::announce) once it holds none. `None`: nothing changes.
     #[inline(always)]
-    pub(super) fn account(charge: &Charge, shares: &Shares) -> Option<bool> {
-        SmallAccount::add(charge.header(), shares, 1)
-    }
-
-    /// Ends such an account, under the same condition.
-    #[inline(always)]
-    pub(super) fn unaccount(charge: &Charge, shares: &Shares) -> Option<bool> {
-        SmallAccount::add(charge.header(), shares, -1)
-    }
-
-    #[inline(always)]
-    fn add(header: &Header, shares: &Shares, sign: i64) -> Option<bool> {
+    pub(super) fn add(header: &Header, shares: &Shares, sign: i64) -> Option<bool> {
         let mut due = false;
         for (number, share) in shares.iter().enumerate() {
             let Some(is_due) = node_stats::account_at_hand(header, share.scope, STAT, share.bytes.cast_signed() * sign)

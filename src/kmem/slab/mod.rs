@@ -54,7 +54,7 @@ use crate::sync::model_failed;
 /// let slab = KmemSlab::<[u64; 4]>::new_in(&runtime.root());
 /// let mine = slab.insert(&one, [1; 4])?;
 /// let yours = slab.insert(&other, [2; 4])?; // in the same page
-/// assert_eq!((one.live(), other.live()), (slab.object_bytes(), slab.object_bytes()));
+/// assert_eq!((one.live(), other.live(), slab.pages()), (slab.object_bytes(), slab.object_bytes(), 1));
 /// assert_eq!(one.numa_stat(Stat::SLAB).get(NodeId::new(1)) as u64, slab.object_bytes());
 /// std::thread::spawn(move || drop(mine)).join().unwrap();
 /// assert_eq!((one.live(), yours[0]), (0, 2));
@@ -102,11 +102,6 @@ unsafe impl<T: Sync> Sync for KmemBox<T> {}
 
 impl<T> KmemSlab<T> {
     /// Makes a slab without pages, for the groups of the runtime of `group`.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build().unwrap();
-    /// assert_eq!(memcg::KmemSlab::<u64>::new_in(&runtime.root()).pages(), 0);
-    /// ```
     pub fn new_in(group: &Group) -> Self {
         let root = group.ancestors().last().unwrap_or_else(|| group.clone());
         let lists = Lock::new(Rank::Rings, SlabLists::new(numa(&root).topology.nodes().len()));
@@ -114,15 +109,6 @@ impl<T> KmemSlab<T> {
     }
 
     /// Bytes charged for an object: its slot, its word, and its part of the head of its page.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let slab = memcg::KmemSlab::<[u8; 100]>::new_in(&runtime.root());
-    /// let _object = slab.insert(&runtime.root(), [0; 100])?;
-    /// assert!(slab.object_bytes() > 100);
-    /// assert_eq!(runtime.root().live(), slab.object_bytes());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn object_bytes(&self) -> u64 {
         self.shared.layout.object
     }
@@ -149,16 +135,8 @@ impl<T> KmemSlab<T> {
     }
 
     /// Pages of the slab, including the empty ones that it keeps.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let slab = memcg::KmemSlab::new_in(&runtime.root());
-    /// let _object = slab.insert(&runtime.root(), 1)?;
-    /// assert_eq!(slab.pages(), 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn pages(&self) -> usize {
-        self.shared.lists.lock().pages()
+        self.shared.lists.lock().pages
     }
 
     /// Puts a value into a page on the thread's node. May block: in async code call it on a thread for blocking work.
@@ -236,9 +214,9 @@ impl<T> KmemSlab<T> {
             return;
         }
         let mut pinned = PinnedSlabPages::after(&self.shared, None);
-        while let Some(last) = pinned.pages().last().copied() {
-            let nodes = look_up(&self.shared.root, pinned.pages().iter().map(|page| page.address()));
-            for (&page, node) in pinned.pages().iter().zip(nodes) {
+        while let Some(last) = pinned.pages.last().copied() {
+            let nodes = look_up(&self.shared.root, pinned.pages.iter().map(|page| page.address()));
+            for (&page, node) in pinned.pages.iter().zip(nodes) {
                 page.moved(node);
             }
             // The last page is still pinned, so the list goes on from there.

@@ -54,7 +54,6 @@ pub(super) struct PageState<T> {
     pub(super) all: PageLinks<T>,
 }
 
-/// Neighbours in a list.
 pub(super) struct PageLinks<T> {
     pub(super) before: Option<PageRef<T>>,
     pub(super) after: Option<PageRef<T>>,
@@ -146,8 +145,6 @@ impl<T> PageRef<T> {
         unsafe { self.0.byte_add(layout.first).cast::<T>().add(slot as usize) }
     }
 
-    /// Takes the first free slot.
-    ///
     /// # Safety
     ///
     /// As [`state`](Self::state).
@@ -164,8 +161,6 @@ impl<T> PageRef<T> {
         Some(slot)
     }
 
-    /// Puts a slot back.
-    ///
     /// # Safety
     ///
     /// As [`word`](Self::word), and the slot has no holder any more.
@@ -190,7 +185,7 @@ impl<T> PageState<T> {
 pub(super) struct SlabLists<T> {
     nodes: Box<[OnNode<T>]>,
     all: Option<PageRef<T>>,
-    pages: usize,
+    pub(super) pages: usize,
     /// The slab is gone: no empty page stays.
     closed: bool,
 }
@@ -244,10 +239,6 @@ impl<T> SlabLists<T> {
         SlabLists { nodes, all: None, pages: 0, closed: false }
     }
 
-    pub(super) fn pages(&self) -> usize {
-        self.pages
-    }
-
     /// Takes a free slot, where there is one.
     pub(super) fn take(
         &mut self,
@@ -269,18 +260,18 @@ impl<T> SlabLists<T> {
         }
     }
 
-    pub(super) fn add(&mut self, layout: PageLayout, page: PageRef<T>, word: SlotWord) -> (u32, Option<NodeId>) {
+    pub(super) fn add(&mut self, layout: PageLayout, page: PageRef<T>, word: SlotWord) -> u32 {
         // SAFETY: the thread holds the lock; the page is the caller's and in no list.
         unsafe {
             let slot = page.pop(layout, word).unwrap_or(0);
             link(&mut self.all, page, |state| &mut state.all);
             self.pages += 1;
             let state = page.state();
-            let (is_full, asked, lies) = (state.is_full(), state.asked, state.node);
+            let (is_full, asked) = (state.is_full(), state.asked);
             if !is_full {
                 link(&mut self.nodes[asked].open, page, |state| &mut state.open);
             }
-            (slot, lies)
+            slot
         }
     }
 
@@ -350,7 +341,6 @@ impl<T> SlabLists<T> {
         pages
     }
 
-    /// Ends a pin of the caller.
     pub(super) fn unpin(&mut self, page: PageRef<T>) -> Option<SparePage<T>> {
         // SAFETY: the thread holds the lock; the page is pinned.
         unsafe { page.state() }.pins -= 1;
@@ -365,7 +355,7 @@ impl<T> SlabLists<T> {
 
 /// A page in no list, of which no thread has a slot or the address, but for the thread that has this. Its drop unmaps the
 /// page, with the page's handle of what the slab shares. The thread then holds no lock.
-pub(super) struct SparePage<T>(pub(super) PageRef<T>);
+pub(super) struct SparePage<T>(PageRef<T>);
 
 impl<T> Drop for SparePage<T> {
     fn drop(&mut self) {

@@ -5,7 +5,7 @@ use super::super::engine::{look_up, numa};
 use super::super::error::KmemError;
 use super::super::packed::PackedKmem;
 use super::layout::SlotWord;
-use super::pages::{Batch, PageRef, SlabCore, SparePage};
+use super::pages::{Batch, PageRef, SlabCore};
 use crate::numa::NodeId;
 use crate::stat::Stat;
 use crate::sync::Arc;
@@ -30,16 +30,13 @@ impl<T> SlabCore<T> {
         }
         let topology = &numa(&self.root).topology;
         let node = (!topology.is_one_node()).then(|| topology.node_at(asked));
-        let page =
-            PageRef::make(Arc::clone(self), PageRef::<T>::map(self.layout, node)?, Some(topology.node_at(0)), asked);
-        // A failure from here on unmaps it.
-        let unlisted = SparePage(page);
-        if node.is_some() {
-            // No other thread knows the page yet.
-            page.found(look_up(&self.root, std::iter::once(page.address()))[0]);
-        }
-        let (number, lies) = self.lists.lock().add(self.layout, page, word);
-        std::mem::forget(unlisted);
+        let mapping = PageRef::<T>::map(self.layout, node)?;
+        let lies = match node {
+            None => Some(topology.node_at(0)),
+            Some(_) => look_up(&self.root, std::iter::once(mapping.range().start))[0],
+        };
+        let page = PageRef::make(Arc::clone(self), mapping, lies, asked);
+        let number = self.lists.lock().add(self.layout, page, word);
         Ok((SlabSlot { page, number }, lies))
     }
 
@@ -59,18 +56,13 @@ impl<T> Drop for SlabSlot<T> {
 /// Pages that a thread has pinned while it looks at them.
 pub(super) struct PinnedSlabPages<'a, T> {
     shared: &'a SlabCore<T>,
-    pages: Batch<T>,
+    pub(super) pages: Batch<T>,
 }
 
 impl<'a, T> PinnedSlabPages<'a, T> {
-    /// Pins the next pages in the list of all.
     pub(super) fn after(shared: &'a SlabCore<T>, last: Option<PageRef<T>>) -> Self {
         let pages = shared.lists.lock().pin_after(last);
         PinnedSlabPages { shared, pages }
-    }
-
-    pub(super) fn pages(&self) -> &[PageRef<T>] {
-        &self.pages
     }
 }
 
@@ -86,13 +78,6 @@ impl<T> Drop for PinnedSlabPages<'_, T> {
 // === Slots ===
 
 impl<T> PageRef<T> {
-    /// Notes where a page lies that is in no list.
-    #[allow(unsafe_code)]
-    pub(super) fn found(self, node: Option<NodeId>) {
-        // SAFETY: no other thread knows the page.
-        unsafe { self.state() }.node = node;
-    }
-
     /// Publishes the account of a slot that was made for a node. If the page lies elsewhere by now, the account follows
     /// it first. If the holder has given the slot back meanwhile, this ends both.
     #[allow(unsafe_code)]

@@ -67,11 +67,11 @@ pub(super) enum EntryState {
 pub(super) struct ArenaPage {
     mapping: Mapping,
     pub(super) node: Option<NodeId>,
-    asked: usize,
+    pub(super) asked: usize,
     /// The place of the next object.
     top: usize,
     /// Bytes that objects take.
-    taken: usize,
+    pub(super) taken: usize,
     objects: u32,
     /// Threads that read, fill or move here: the page stays, and nothing in it moves.
     pub(super) pins: u32,
@@ -85,7 +85,6 @@ struct ByRoom {
     /// A bit for each class that has pages.
     some: u64,
     first: [u32; CLASSES],
-    /// Pages without objects.
     empty: u32,
 }
 
@@ -126,10 +125,6 @@ impl ArenaPage {
         self.mapping.len() > 0
     }
 
-    pub(super) fn taken(&self) -> usize {
-        self.taken
-    }
-
     pub(super) fn address(&self) -> usize {
         self.mapping.range().start
     }
@@ -152,7 +147,6 @@ impl ArenaPage {
         unsafe { self.place(at).cast::<ObjectHeader>().write(header) };
     }
 
-    /// The bytes behind the header.
     pub(super) fn bytes(&self, at: usize) -> NonNull<u8> {
         self.place(at + size_of::<ObjectHeader>())
     }
@@ -465,10 +459,6 @@ impl Arena {
             }
         }
         None
-    }
-
-    pub(super) fn asked(&self, number: u32) -> usize {
-        self.pages[number as usize].asked
     }
 
     /// Takes out a page without objects and without a pin.

@@ -55,7 +55,7 @@ impl Arena {
         if elsewhere < page_bytes - room {
             return false;
         }
-        let own = self.asked(from);
+        let own = self.pages[from as usize].asked;
         let mut at = 0;
         while let Some((place, header)) = self.pages[from as usize].next_object(at) {
             let bytes = taken(header.len as usize);
@@ -119,7 +119,6 @@ impl KmemStore {
         done
     }
 
-    /// Frees the empty pages that the store keeps.
     fn free_empty(&self, done: &mut Compaction) {
         while let Some(spare) = { self.arena.lock().any_empty() } {
             done.freed += spare.len();

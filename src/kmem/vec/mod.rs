@@ -85,11 +85,6 @@ pub struct KmemVec<T> {
 
 impl<T> KmemVec<T> {
     /// Makes a vector without capacity, which charges nothing.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build().unwrap();
-    /// assert!(memcg::KmemVec::<u64>::new_in(&runtime.root()).is_empty());
-    /// ```
     pub fn new_in(group: &Group) -> Self {
         // Here too, so that a vector without elements compiles for the same types.
         const { assert_page_aligns::<T>() };
@@ -139,36 +134,16 @@ impl<T> KmemVec<T> {
     }
 
     /// The group that is charged: a handle of its own.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build().unwrap();
-    /// assert_eq!(memcg::KmemVec::<u8>::new_in(&runtime.root()).group(), runtime.root());
-    /// ```
     pub fn group(&self) -> Group {
         self.kmem.group()
     }
 
     /// Where the vector's pages are accounted.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
-    /// let pages = memcg::KmemVec::<u8>::with_capacity_in(1, &runtime.root())?;
-    /// assert_eq!(pages.placement().unplaced(), runtime.root().live()); // no thread has touched it
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn placement(&self) -> Placement {
         self.kmem.placement()
     }
 
     /// The elements.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let mut pages = memcg::KmemVec::new_in(&runtime.root());
-    /// pages.push(7)?;
-    /// assert_eq!(pages.as_slice(), [7]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[inline]
     #[allow(unsafe_code)]
     pub fn as_slice(&self) -> &[T] {
