@@ -31,7 +31,7 @@ use crate::thread::slot::{Consume, Put};
 /// let query = runtime.root().create("q17", Limits::new())?;
 /// let charge = query.try_charge(64 * 1024)?;       // before the memory is allocated
 /// let buffer = vec![0u8; 64 * 1024];
-/// assert_eq!(query.live(), 64 * 1024);
+/// assert_eq!((charge.bytes(), charge.group(), query.live()), (64 * 1024, query.clone(), 64 * 1024));
 /// std::thread::spawn(move || drop((buffer, charge))).join().unwrap();
 /// assert_eq!(query.live(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -75,25 +75,12 @@ impl Charge {
     }
 
     /// Returns the bytes held.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Runtime::builder().build()?.root().try_charge(10)?.bytes(), 10);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Returns the group that is charged, as a handle of its own.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
-    /// let charge = acme.try_charge(10)?;
-    /// assert_eq!(charge.group(), acme);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn group(&self) -> Group {
         Group::pinned(self.header.counter().first())
     }
@@ -472,15 +459,6 @@ pub struct MergeError {
 
 impl MergeError {
     /// Returns the charge that was to be merged.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// # let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, memcg::Limits::new()).unwrap());
-    /// let refused = a.try_charge(10)?.merge(b.try_charge(5)?).unwrap_err();
-    /// drop(refused.into_charge());
-    /// assert_eq!(b.live(), 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn into_charge(self) -> Charge {
         self.charge
     }

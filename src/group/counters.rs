@@ -41,13 +41,6 @@ pub struct Counter {
 
 impl Counter {
     /// The counter that [`Group::try_charge`] charges.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let _held = runtime.root().try_charge(10)?;
-    /// assert_eq!(runtime.root().counter(memcg::Counter::MEMORY)?.live(), 10);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub const MEMORY: Counter = Counter { number: 0, of: 0 };
 
     pub(crate) fn new(number: usize, of: u64) -> Self {
@@ -61,6 +54,7 @@ impl Counter {
 /// # let runtime = memcg::Runtime::builder().build()?;
 /// let set = runtime.root().try_charge_set(&[(memcg::Counter::MEMORY, 10)])?;
 /// assert_eq!(set.bytes(memcg::Counter::MEMORY), 10);
+/// assert_eq!(set.into_charges().next().map(|(_, charge)| charge.bytes()), Some(10));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -69,26 +63,11 @@ pub struct ChargeSet(SmallVec<[(Counter, Charge); COMMON]>);
 
 impl ChargeSet {
     /// Returns the bytes held of a counter.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let set = runtime.root().try_charge_set(&[])?;
-    /// assert_eq!(set.bytes(memcg::Counter::MEMORY), 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn bytes(&self, counter: Counter) -> u64 {
         self.0.iter().filter(|(of, _)| *of == counter).map(|(_, charge)| charge.bytes()).sum()
     }
 
     /// Returns the charges one by one, in the order in which the caller asked for them.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let set = runtime.root().try_charge_set(&[(memcg::Counter::MEMORY, 10)])?;
-    /// let charges: Vec<_> = set.into_charges().collect();
-    /// assert_eq!(charges[0].1.bytes(), 10);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn into_charges(self) -> impl Iterator<Item = (Counter, Charge)> {
         self.0.into_iter()
     }

@@ -87,13 +87,6 @@ impl Group {
     }
 
     /// Returns the group's id, which names it for as long as the process runs.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let id = runtime.root().id();
-    /// assert_eq!(runtime.find(id).map(|group| group.path()), Some("/".to_string()));
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
     pub fn id(&self) -> GroupId {
         GroupId { number: self.first().number, generation: self.first().state().generation() }
     }

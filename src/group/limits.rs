@@ -7,9 +7,11 @@ use crate::units::Limit;
 /// ```
 /// use memcg::{Limit, Limits};
 ///
-/// let tenant = Limits::new().max("512MiB".parse()?).low("25%".parse()?);
-/// assert_eq!(tenant.max, Some(Limit::Bytes(512 << 20)));
-/// assert_eq!(tenant.min, None);
+/// let tenant = Limits::new().max("512MiB".parse()?).high(Limit::Bytes(500 << 20)).low("25%".parse()?);
+/// assert_eq!((tenant.max, tenant.high), (Some(Limit::Bytes(512 << 20)), Some(Limit::Bytes(500 << 20))));
+/// assert_eq!((tenant.low, tenant.min, tenant.soft), (Some("25%".parse()?), None, None));
+/// let kept = Limits::new().min(Limit::Bytes(4096)).soft(Limit::Max);
+/// assert_eq!((kept.min, kept.soft), (Some(Limit::Bytes(4096)), Some(Limit::Max)));
 /// # Ok::<(), memcg::ParseLimitError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -29,21 +31,12 @@ pub struct Limits {
 
 impl Limits {
     /// Gives no limit: each keeps its default.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Limits::new().max, None);
-    /// ```
     #[must_use]
     pub const fn new() -> Self {
         Limits { min: None, low: None, high: None, max: None, soft: None }
     }
 
     /// Sets the bytes that reclaim never touches.
-    ///
-    /// ```
-    /// # use memcg::{Limit, Limits};
-    /// assert_eq!(Limits::new().min(Limit::Bytes(4096)).min, Some(Limit::Bytes(4096)));
-    /// ```
     #[must_use]
     pub const fn min(mut self, limit: Limit) -> Self {
         self.min = Some(limit);
@@ -51,12 +44,6 @@ impl Limits {
     }
 
     /// Sets the bytes that reclaim touches last.
-    ///
-    /// ```
-    /// # use memcg::{Limit, Limits};
-    /// assert_eq!(Limits::new().low("10%".parse()?).low, Some("10%".parse()?));
-    /// # Ok::<(), memcg::ParseLimitError>(())
-    /// ```
     #[must_use]
     pub const fn low(mut self, limit: Limit) -> Self {
         self.low = Some(limit);
@@ -64,14 +51,6 @@ impl Limits {
     }
 
     /// Sets the usage above which charges are slowed down, never refused.
-    ///
-    /// ```
-    /// # use memcg::{Limit, Limits, Runtime};
-    /// let runtime = Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", Limits::new().high(Limit::Bytes(1 << 20)))?;
-    /// assert_eq!(acme.high(), 1 << 20);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub const fn high(mut self, limit: Limit) -> Self {
         self.high = Some(limit);
@@ -79,14 +58,6 @@ impl Limits {
     }
 
     /// Sets the most bytes that charges may bring usage to.
-    ///
-    /// ```
-    /// # use memcg::{Limit, Limits, Runtime};
-    /// let runtime = Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(100)))?;
-    /// assert!(acme.try_charge(101).is_err());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     #[must_use]
     pub const fn max(mut self, limit: Limit) -> Self {
         self.max = Some(limit);
@@ -95,11 +66,6 @@ impl Limits {
 
     /// Sets the usage above which the group, and all groups below it, is reclaimed first. 0: whenever it holds
     /// anything.
-    ///
-    /// ```
-    /// # use memcg::{Limit, Limits};
-    /// assert_eq!(Limits::new().soft(Limit::Max).soft, Some(Limit::Max));
-    /// ```
     #[must_use]
     pub const fn soft(mut self, limit: Limit) -> Self {
         self.soft = Some(limit);

@@ -13,7 +13,6 @@ mod handle;
 mod high;
 mod limits;
 mod numa;
-mod observe;
 mod oom;
 mod reading;
 mod reclaim;

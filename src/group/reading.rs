@@ -4,10 +4,12 @@
 use super::error::LimitError;
 use super::handle::Group;
 use super::limits::Limits;
+use crate::admission::lowered;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{credit, marks};
 use crate::hierarchy::limits;
 use crate::page_counter::PeakWindow;
+use crate::pressure::observe;
 use crate::state::limits::LimitKind;
 use crate::units::Limit;
 
@@ -41,7 +43,7 @@ impl Group {
     /// let acme = runtime.root().create("acme", Limits::new())?;
     /// let held = acme.try_charge(60)?;
     /// assert_eq!(acme.set_max(Limit::Bytes(50))?, 10);
-    /// assert_eq!((acme.usage(), acme.forced()), (60, 10));
+    /// assert_eq!((acme.max(), acme.usage(), acme.forced()), (50, 60, 10));
     /// assert!(acme.try_charge(1).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -61,7 +63,7 @@ impl Group {
     /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
     /// acme.set_min(memcg::Limit::Bytes(100))?;
     /// let _held = acme.try_charge(30)?;
-    /// assert_eq!(runtime.root().children_min_usage(), 30, "what is not used needs no protection");
+    /// assert_eq!((acme.min(), runtime.root().children_min_usage()), (100, 30), "30 bytes need protection");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_min(&self, limit: Limit) -> Result<(), LimitError> {
@@ -82,6 +84,7 @@ impl Group {
     /// assert_eq!(acme.low(), 250);
     /// runtime.root().set_max(memcg::Limit::Bytes(2_000))?;
     /// assert_eq!(acme.low(), 500, "worked out again");
+    /// assert_eq!(runtime.root().children_low_usage(), 0, "acme uses nothing");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_low(&self, limit: Limit) -> Result<(), LimitError> {
@@ -123,7 +126,7 @@ impl Group {
     /// let root = runtime.root();
     /// let _held = root.try_charge(10)?;
     /// root.set_soft(memcg::Limit::Bytes(0))?;
-    /// assert!(root.is_in_excess());
+    /// assert!(root.soft() == 0 && root.is_in_excess());
     /// root.set_soft(memcg::Limit::Max)?;
     /// assert!(!root.is_in_excess());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -149,61 +152,31 @@ impl Group {
     }
 
     /// Returns the soft limit in bytes, `u64::MAX` where there is none. One load.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Runtime::builder().build()?.root().soft(), u64::MAX);
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
     pub fn soft(&self) -> u64 {
         limits::value(self.first(), LimitKind::Soft)
     }
 
     /// Returns the max in bytes, `u64::MAX` where there is none. One load.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Runtime::builder().build()?.root().max(), u64::MAX);
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
     pub fn max(&self) -> u64 {
         self.first().max()
     }
 
     /// Returns the bytes that reclaim never touches, 0 by default. One load.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Runtime::builder().build()?.root().min(), 0);
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
     pub fn min(&self) -> u64 {
         limits::value(self.first(), LimitKind::Min)
     }
 
     /// Returns the bytes that reclaim touches last, 0 by default. One load.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Runtime::builder().build()?.root().low(), 0);
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
     pub fn low(&self) -> u64 {
         limits::value(self.first(), LimitKind::Low)
     }
 
     /// Returns the sum over the children of min(usage, min), in bytes. One load. Exact at every quiescent point.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Runtime::builder().build()?.root().children_min_usage(), 0);
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
     pub fn children_min_usage(&self) -> u64 {
         marks::children_protected(self.first(), crate::counter::protection::Protection::Min)
     }
 
     /// Returns the sum over the children of min(usage, low), in bytes. One load. Exact at every quiescent point.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Runtime::builder().build()?.root().children_low_usage(), 0);
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
     pub fn children_low_usage(&self) -> u64 {
         marks::children_protected(self.first(), crate::counter::protection::Protection::Low)
     }
@@ -240,6 +213,44 @@ impl Group {
     }
 }
 
+// === impl Group: limits that only count ===
+
+impl Group {
+    /// Sets whether the limits here and below only count. It may block: in async code use a thread for blocking work.
+    ///
+    /// A charge that the max or high there would have refused or delayed is let through. For a max, the group whose max
+    /// it was counts [`Event::Max`](crate::Event::Max) and [`Event::Observed`](crate::Event::Observed). No group is
+    /// asked to give anything back for such charges. Limits above this group hold.
+    ///
+    /// Further counters are observed, too. Charges that wait here when observing begins are made at once. When the
+    /// limits act again, what is above a max counts as if it had been [forced](Self::forced), and reclaimers are asked
+    /// for it. The call takes the tree's lock and looks at all groups below.
+    ///
+    /// ```
+    /// # use memcg::{Event, Limit, Limits, Runtime};
+    /// let runtime = Runtime::builder().build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(100)))?;
+    /// acme.set_observe_only(true);
+    /// assert!(acme.is_observe_only() && acme.create("q17", Limits::new())?.is_observe_only());
+    /// let _held = acme.try_charge(130)?;
+    /// assert_eq!((acme.usage(), acme.events().get(Event::Observed)), (130, 1));
+    /// acme.set_observe_only(false);
+    /// assert!(acme.try_charge(1).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_observe_only(&self, observe: bool) {
+        observe::set(self.first(), observe);
+        if !observe && !self.is_observe_only() {
+            lowered::shrink_all(self.first());
+        }
+    }
+
+    /// Returns whether this group, or an ancestor, is only observed. One load.
+    pub fn is_observe_only(&self) -> bool {
+        self.first().is_observed()
+    }
+}
+
 // === impl Group: figures ===
 
 impl Group {
@@ -258,24 +269,12 @@ impl Group {
 
     /// Returns [`usage`](Self::usage) minus [`stocked`](Self::stocked), in bytes: what charges hold. It costs what
     /// `stocked` costs. It is exact at every quiescent point, else an estimate, and never negative.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let held = runtime.root().try_charge(10)?;
-    /// assert_eq!(runtime.root().live(), held.bytes());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn live(&self) -> u64 {
         self.memory().live()
     }
 
     /// Returns the credit of the subtree, in bytes. The call takes the tree's lock and looks at one slot for each
     /// thread and group. It is exact at every quiescent point, an estimate while other threads charge.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Runtime::builder().build()?.root().stocked(), 0);
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
     pub fn stocked(&self) -> u64 {
         self.memory().stocked()
     }

@@ -129,6 +129,7 @@ impl Group {
     /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
     /// let root = runtime.root();
     /// root.set_reserve(10);
+    /// assert_eq!(root.reserve(), 10);
     /// let _held = root.try_charge(90)?;
     /// assert!(root.try_charge(1).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -138,11 +139,6 @@ impl Group {
     }
 
     /// Returns the bytes of [`set_reserve`](Self::set_reserve).
-    ///
-    /// ```
-    /// assert_eq!(memcg::Runtime::builder().build()?.root().reserve(), 0);
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
     pub fn reserve(&self) -> u64 {
         self.first().reserve_wanted()
     }

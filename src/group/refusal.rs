@@ -21,9 +21,15 @@ use crate::units::Bytes;
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(512 << 20)))?;
+/// acme.set_reserve(1 << 20);
 /// let query = acme.create("q17", Limits::new())?;
-/// let refused = query.try_charge(u64::MAX).unwrap_err();
-/// assert_eq!(refused.to_string(), "/acme refused 16 EiB for /acme/q17: 0 B live of max 512 MiB, at most 0 B stocked");
+/// let ChargeError::Limit(refusal) = query.try_charge(1 << 30).unwrap_err() else { panic!() };
+/// let line = "/acme refused 1 GiB for /acme/q17: 0 B live of max 512 MiB, at most 0 B stocked, 1 MiB kept for reclaim";
+/// assert_eq!(refusal.to_string(), line);
+/// assert_eq!((refusal.group(), refusal.requester(), refusal.counter()), (&acme, &query, None));
+/// assert_eq!((refusal.requested(), refusal.usage(), refusal.max()), (1 << 30, 0, 512 << 20));
+/// assert_eq!((refusal.reserve(), refusal.want()), (1 << 20, (1 << 30) - (511 << 20)));
+/// assert_eq!((refusal.stocked_bound(), refusal.is_behind()), (0, false));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -62,114 +68,49 @@ impl Refusal {
     }
 
     /// Returns the group whose max was met: the requester or an ancestor.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
-    /// # let memcg::ChargeError::Limit(refusal) = runtime.root().try_charge(2_000).unwrap_err() else { panic!() };
-    /// assert_eq!(refusal.group().path(), "/");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn group(&self) -> &Group {
         &self.group
     }
 
     /// Returns the group that was charged.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
-    /// # let query = runtime.root().create("q17", memcg::Limits::new())?;
-    /// # let memcg::ChargeError::Limit(refusal) = query.try_charge(2_000).unwrap_err() else { panic!() };
-    /// assert_eq!(refusal.requester(), &query);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn requester(&self) -> &Group {
         &self.requester
     }
 
     /// Returns the name of the further counter that was full; `None` for memory.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
-    /// # let memcg::ChargeError::Limit(refusal) = runtime.root().try_charge(2_000).unwrap_err() else { panic!() };
-    /// assert_eq!(refusal.counter(), None);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn counter(&self) -> Option<&str> {
         group_tree::further_name(self.group.first().group().nth(self.counter.into())?)
     }
 
     /// Returns the bytes asked for.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
-    /// # let memcg::ChargeError::Limit(refusal) = runtime.root().try_charge(2_000).unwrap_err() else { panic!() };
-    /// assert_eq!(refusal.requested(), 2_000);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn requested(&self) -> u64 {
         self.requested
     }
 
     /// Returns the usage of the group when it refused, in bytes. All of it is live charge but at most
     /// [`stocked_bound`](Self::stocked_bound).
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
-    /// # let memcg::ChargeError::Limit(refusal) = runtime.root().try_charge(2_000).unwrap_err() else { panic!() };
-    /// assert_eq!(refusal.usage(), 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn usage(&self) -> u64 {
         self.usage
     }
 
     /// Returns the max of the group when it refused, in bytes.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
-    /// # let memcg::ChargeError::Limit(refusal) = runtime.root().try_charge(2_000).unwrap_err() else { panic!() };
-    /// assert_eq!(refusal.max(), 1_024);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn max(&self) -> u64 {
         self.max
     }
 
     /// Returns the bytes that had to be given back there for the charge to fit, when it was refused. 0 where it fit and
     /// was behind others.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
-    /// # let memcg::ChargeError::Limit(refusal) = runtime.root().try_charge(2_000).unwrap_err() else { panic!() };
-    /// assert_eq!(refusal.want(), 2_000 - 1_024);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn want(&self) -> u64 {
         self.usage().saturating_add(self.requested()).saturating_sub(self.max().saturating_sub(self.reserve()))
     }
 
     /// Returns the bytes of the max that are kept for charges made inside reclaim: see [`Group::set_reserve`].
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
-    /// runtime.root().set_reserve(100);
-    /// # let memcg::ChargeError::Limit(refusal) = runtime.root().try_charge(1_000).unwrap_err() else { panic!() };
-    /// assert_eq!((refusal.reserve(), refusal.want()), (100, 1_000 - 924));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn reserve(&self) -> u64 {
         self.reserve
     }
 
     /// Returns whether an older charge waited in line there. A charge that would fit is refused, too, once other
     /// charges have barged past the first in line by as many bytes as it asks for: see [`Group::charge_timeout`].
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
-    /// # let memcg::ChargeError::Limit(refusal) = runtime.root().try_charge(2_000).unwrap_err() else { panic!() };
-    /// assert!(!refusal.is_behind());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn is_behind(&self) -> bool {
         self.is_behind
     }
@@ -193,13 +134,6 @@ impl Refusal {
     }
 
     /// Returns the published bound on credit below the group when it refused, in bytes. 0 in all but rare races.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().max("1KiB".parse::<memcg::Limit>()?).build()?;
-    /// # let memcg::ChargeError::Limit(refusal) = runtime.root().try_charge(2_000).unwrap_err() else { panic!() };
-    /// assert_eq!(refusal.stocked_bound(), 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn stocked_bound(&self) -> u64 {
         self.stocked_bound
     }

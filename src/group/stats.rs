@@ -127,15 +127,6 @@ impl Group {
     /// [`read_exact`](Self::read_exact).
     ///
     /// Source: `do_flush_stats` in `mm/memcontrol.c`.
-    ///
-    /// ```
-    /// # let runtime = memcg::Runtime::builder().build()?;
-    /// # let root = runtime.root();
-    /// root.stat_add(memcg::Stat::SLAB, 1);
-    /// root.flush();
-    /// assert_eq!(root.read_stale().get(memcg::Stat::SLAB), 1);
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
     pub fn flush(&self) {
         stats::flush(self.first(), Unlist::Many);
     }

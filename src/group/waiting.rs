@@ -151,11 +151,6 @@ impl Group {
 
     /// Returns the number of charges that wait in line at this group because its own max has refused them. The group
     /// counts [`Event::Max`](crate::Event::Max) a moment before such a charge is in line.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Runtime::builder().build()?.root().waiting(), 0);
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
     pub fn waiting(&self) -> usize {
         line::length(self.first())
     }

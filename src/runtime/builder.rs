@@ -13,9 +13,9 @@ use crate::lifecycle::create;
 use crate::numa::config::NumaConfig;
 use crate::numa::{NodeId, TopologyError};
 use crate::pool::{NoMemory, PoolAlign};
-use crate::stat::Stat;
 use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
 use crate::stat::item::{ITEMS_MAX, Items};
+use crate::stat::{Stat, Unit};
 use crate::state::reclaim::ReclaimConfig;
 use crate::state::waiting::PressureConfig;
 use crate::sync::Ordering;
@@ -54,10 +54,10 @@ pub struct RuntimeBuilder {
     audit: bool,
     barrier: BarrierMode,
     groups_max: u32,
-    pub(super) pool_align: PoolAlign,
+    pool_align: PoolAlign,
     pub(super) counters: Vec<CounterDecl>,
-    pub(super) items: Items,
-    pub(super) stat_batch: u64,
+    items: Items,
+    stat_batch: u64,
     pub(super) numa: NumaConfig,
     recursive: bool,
     reclaim: ReclaimConfig,
@@ -180,12 +180,6 @@ impl RuntimeBuilder {
     }
 
     /// Sets the max of the root; no max by default.
-    ///
-    /// ```
-    /// let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
-    /// assert!(runtime.root().try_charge(101).is_err());
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
     pub fn max(mut self, limit: Limit) -> Self {
         self.max = limit;
         self
@@ -233,14 +227,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets whether the runtime keeps a second, independent count for [`Runtime::verify`]. It costs a call and a store
-    /// for each charge. Use it in tests, and to find drift.
-    ///
-    /// ```
-    /// let runtime = memcg::Runtime::builder().audit(true).build()?;
-    /// assert!(runtime.verify().audited());
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
+    /// Sets whether the runtime keeps a second, independent count for [`Runtime::verify`], which has an example. It
+    /// costs a call and a store for each charge. Use it in tests, and to find drift.
     pub fn audit(mut self, audit: bool) -> Self {
         self.audit = audit;
         self
@@ -273,26 +261,14 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets how groups lie in memory: at whole cache lines (default), or without a byte between them.
-    ///
-    /// ```
-    /// let runtime = memcg::Runtime::builder().pool_align(memcg::PoolAlign::Packed).build()?;
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
+    /// Sets how groups lie in memory: at whole cache lines (default), or without a byte between them. See
+    /// [`Runtime::pools`] for an example.
     pub fn pool_align(mut self, align: PoolAlign) -> Self {
         self.pool_align = align;
         self
     }
 
-    /// Declares a further counter that every group has beside memory. See [`Counter`].
-    ///
-    /// ```
-    /// let mut builder = memcg::Runtime::builder();
-    /// let spill = builder.counter("spill");
-    /// let runtime = builder.build()?;
-    /// assert_eq!(runtime.root().counter(spill)?.usage(), 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
+    /// Declares a further counter that every group has beside memory. See [`Counter`] for an example.
     pub fn counter(&mut self, name: &str) -> Counter {
         let builder = self.id();
         self.counters.push(CounterDecl { name: name.into(), builder });
@@ -300,11 +276,56 @@ impl RuntimeBuilder {
     }
 
     /// The id of what this builder declares next.
-    pub(super) fn id(&mut self) -> u64 {
+    fn id(&mut self) -> u64 {
         if std::mem::take(self.cloned.get_mut()) {
             self.id = fresh_id();
         }
         self.id
+    }
+
+    /// Declares an item of the statistics that every group has. [`Stat`] has the items that are built in.
+    ///
+    /// ```
+    /// let mut builder = memcg::Runtime::builder();
+    /// let rows = builder.stat("rows_scanned", memcg::Unit::Events);
+    /// let runtime = builder.build()?;
+    /// runtime.root().stat_add(rows, 1_000);
+    /// assert_eq!(runtime.root().read_exact().get(rows), 1_000);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn stat(&mut self, name: &str, unit: Unit) -> Stat {
+        let builder = self.id();
+        self.items.declare(name, unit, false, builder)
+    }
+
+    /// Declares an item as [`stat`](Self::stat) does, one that counts memory which lies on nodes.
+    ///
+    /// ```
+    /// let mut builder = memcg::Runtime::builder();
+    /// let arena = builder.stat_per_node("arena", memcg::Unit::Bytes);
+    /// let runtime = builder.build()?;
+    /// assert!(runtime.items().any(|item| item.stat == arena && item.per_node));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn stat_per_node(&mut self, name: &str, unit: Unit) -> Stat {
+        let builder = self.id();
+        self.items.declare(name, unit, true, builder)
+    }
+
+    /// Sets the grains that [`Group::read`](crate::Group::read) may miss for each writer: 1,024 by default, at most
+    /// 2^40. A thread announces what it has written after half of them, and a read flushes after the other half. An
+    /// announcement walks the ancestors. A larger batch makes announcements rarer, and with 0 a thread announces every
+    /// addition.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().stat_batch(64).build()?;
+    /// runtime.root().stat_add(memcg::Stat::WORKINGSET_REFAULT, 1);
+    /// assert_eq!(runtime.root().read().max_error(), 32);
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn stat_batch(mut self, grains: u64) -> Self {
+        self.stat_batch = grains;
+        self
     }
 
     /// Sets whether children share what none of them claims of their parent's min or low (default). Then it protects
@@ -389,12 +410,6 @@ impl RuntimeBuilder {
     /// # Errors
     ///
     /// [`BuildError`] says what does not hold.
-    ///
-    /// ```
-    /// let runtime = memcg::Runtime::builder().build()?;
-    /// assert_eq!(runtime.groups(), 1);
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
     pub fn build(self) -> Result<Runtime, BuildError> {
         self.check()?;
         let max = match self.max {

@@ -93,25 +93,13 @@ impl RuntimeBuilder {
 }
 
 impl Runtime {
-    /// Returns the memory nodes that the runtime accounts for.
-    ///
-    /// ```
-    /// assert!(memcg::Runtime::builder().build()?.topology().is_one_node());
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
+    /// Returns the memory nodes that the runtime accounts for: see [`RuntimeBuilder::topology`].
     pub fn topology(&self) -> &Topology {
         &group_tree::shared(&self.tree).numa.topology
     }
 
     /// Returns what finds the nodes of pages: as configured, else the one node for every page where there is one node,
-    /// else the system.
-    ///
-    /// ```
-    /// let runtime = memcg::Runtime::builder().build()?;
-    /// let page = [7_u8; 64];
-    /// assert_eq!(memcg::Placement::of(page.as_ptr_range(), runtime.node_of()).unplaced(), 0);
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
+    /// else the system. See [`RuntimeBuilder::node_of`] for an example.
     pub fn node_of(&self) -> &dyn NodeOf {
         &*group_tree::shared(&self.tree).numa.node_of
     }

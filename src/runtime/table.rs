@@ -87,12 +87,6 @@ impl TreeTable {
     }
 
     /// Returns the groups, parents first.
-    ///
-    /// ```
-    /// let runtime = memcg::Runtime::builder().build()?;
-    /// assert_eq!(runtime.tree().rows().len(), 1);
-    /// # Ok::<(), memcg::BuildError>(())
-    /// ```
     pub fn rows(&self) -> &[TreeRow] {
         &self.rows
     }
