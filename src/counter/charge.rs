@@ -20,7 +20,6 @@ use crate::thread::{context, freed};
 /// How often a charge tries again while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
 const RECLAIM_RETRIES_MAX: usize = 16;
 
-/// The result of a walk that has charged.
 struct Refilled {
     walked: Walked,
     /// Whether the stock was open.
@@ -39,7 +38,6 @@ enum OnRefusal {
 // === The hit path ===
 
 impl Header {
-    /// Charge `n` from this thread's stock.
     #[inline(always)]
     pub(crate) fn consume(&self, n: u64) -> Consume {
         with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
@@ -60,7 +58,6 @@ impl Header {
         })
     }
 
-    /// Uncharge `n` into this thread's stock.
     #[inline(always)]
     pub(crate) fn put(&self, n: u64) -> Put {
         with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
@@ -68,10 +65,8 @@ impl Header {
             None => Put::Full,
         })
     }
-}
 
-impl Header {
-    /// The counter of a header. The caller keeps it alive, by a handle or by live charge.
+    /// The caller keeps the counter alive, by a handle or by live charge.
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn counter(&self) -> &'static Counter {
@@ -96,8 +91,8 @@ impl Counter {
         self.charge_slow(n, missed, OnRefusal::Return)
     }
 
-    /// Charge without refusal: this forces what does not fit, after it has drained stranded credit. Returns the units
-    /// charged: fewer than `n` only where a level cannot count them.
+    /// Force what does not fit, after a drain of stranded credit. Returns the units charged: fewer than `n` only where a
+    /// level cannot count them.
     #[cold]
     #[inline(never)]
     pub(crate) fn force_slow(&self, n: u64, missed: Consume) -> u64 {
@@ -225,7 +220,7 @@ impl Counter {
         block.transit.begin(self.tree().number, self.incarnation().fenced);
     }
 
-    /// Keep what a refill charged beyond `n` as credit, or uncharge it from the path.
+    /// Keep units that are charged as credit, or uncharge them.
     fn keep_surplus(&self, slot: &Slot, surplus: u64) {
         let fenced = self.incarnation().fenced;
         let back = match slot.put(surplus, &self.header.capacity, fenced) {
@@ -255,7 +250,6 @@ impl Counter {
         Some(slot)
     }
 
-    /// Call the pressure hook and charge again, for as long as the hook frees something.
     fn call_hook<'a>(
         &'a self,
         thread: &Outermost,
@@ -290,7 +284,7 @@ impl Header {
     pub(crate) fn uncharge_slow(&self, n: u64, missed: Put) {
         match missed {
             Put::Kept => {}
-            Put::Full => self.counter().uncharge_slow(n),
+            Put::Full => self.counter().give_back(n),
             // The slot has the units, and the stock has closed meanwhile: a drainer may have taken them already.
             Put::Closed => {
                 let path = SlowPath::enter();
@@ -322,13 +316,8 @@ impl Header {
 }
 
 impl Counter {
-    /// Uncharge `n` that was charged without a stock.
+    /// Uncharge `n`, which keeps the counter alive until the last step.
     pub(crate) fn give_back(&self, n: u64) {
-        self.uncharge_slow(n);
-    }
-
-    /// `n` is still charged, and keeps the counter alive until the last step.
-    fn uncharge_slow(&self, n: u64) {
         let n = n.min(USAGE_MAX);
         if n == 0 {
             return;
@@ -372,7 +361,6 @@ impl Counter {
         }
     }
 
-    /// The stock is open, and this thread's credit leaves no room for `n`.
     fn is_full_for(&self, block: &Block, n: u64) -> bool {
         let capacity = self.header.capacity.load(Ordering::Relaxed);
         let owned = block.slot(self.index).map_or(-1, Slot::owned);
@@ -454,13 +442,7 @@ impl Counter {
     pub(crate) fn charge_below_slow(&self, n: u64, top: &Counter) -> Result<(), LevelRefusal<'_>> {
         let path = SlowPath::enter();
         let alone = own_block(&path);
-        if let Some(block) = alone {
-            self.enter(block);
-        }
-        let mut walked = self.walk_below(n, Amount::Needed, Some(top));
-        if let Some(block) = alone {
-            block.transit.end();
-        }
+        let mut walked = self.in_transit(alone, || self.walk_below(n, Amount::Needed, Some(top)));
         if let Some(outermost) = path.outermost() {
             walked = walked.or_else(|refusal| at_limit::drain_and_retry(self, n, Some(top), refusal, outermost));
         }
@@ -475,13 +457,15 @@ impl Counter {
         let alone = own_block(&path);
         self.count_uncharged(alone, n);
         // In transit: a thread that lowers max meanwhile waits for this one before it notifies the levels above.
-        if let Some(block) = alone {
-            self.enter(block);
-        }
-        self.uncharge_below(n, top);
-        if let Some(block) = alone {
-            block.transit.end();
-        }
+        self.in_transit(alone, || self.uncharge_below(n, top));
+    }
+
+    fn in_transit<T>(&self, block: Option<&Block>, step: impl FnOnce() -> T) -> T {
+        let Some(block) = block else { return step() };
+        self.enter(block);
+        let done = step();
+        block.transit.end();
+        done
     }
 }
 

@@ -44,8 +44,7 @@ impl CounterConfig {
     /// Batch 64, adaptive, no audit, a sixteenth of the root's max for stranded credit, no max, the best barrier.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new());
     /// assert_eq!((machine.batch(), machine.max()), (64, PageCounter::UNLIMITED));
     /// ```
@@ -66,8 +65,7 @@ impl CounterConfig {
     /// 2^40.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let usage = |batch| {
     ///     let job = PageCounter::root(CounterConfig::new().batch(batch).adaptive(false));
     ///     job.charge(10);
@@ -85,8 +83,7 @@ impl CounterConfig {
     /// Near is less than 4 batches of room at any level, room is 16; both grow with the number of threads above two.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let usage = |adaptive| {
     ///     let job = PageCounter::root(CounterConfig::new().adaptive(adaptive));
     ///     job.charge(10);
@@ -103,8 +100,7 @@ impl CounterConfig {
     /// Costs a call and a store for each charge: for tests and for hunting drift.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let found = |audit| {
     ///     let job = PageCounter::root(CounterConfig::new().audit(audit));
     ///     job.charge(10);
@@ -124,8 +120,7 @@ impl CounterConfig {
     /// Exact: [`stocked_bound`](crate::PageCounter::stocked_bound) of the root is never above it.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false).budget(128));
     /// let (first, second) = (machine.child(), machine.child());
     /// first.charge(10);
@@ -140,8 +135,7 @@ impl CounterConfig {
     /// The max of the root, in units.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().max(1_000));
     /// machine.try_charge(1_000)?;
     /// assert!(machine.try_charge(1).is_err());
@@ -155,8 +149,7 @@ impl CounterConfig {
     /// The barrier pair that charges and drains use.
     ///
     /// ```
-    /// use memcg::{BarrierMode, BarrierState, CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{BarrierMode, BarrierState, CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().barrier(BarrierMode::Fence));
     /// assert_eq!(machine.barrier(), BarrierState::Fence);
     /// ```
@@ -171,8 +164,7 @@ impl CounterConfig {
     /// Source: the mount option `memory_recursiveprot`.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let protected = |recursive| {
     ///     let machine = PageCounter::root(CounterConfig::new().batch(0).recursive_protection(recursive));
     ///     let tenant = machine.child();
@@ -196,8 +188,7 @@ impl CounterConfig {
     /// made inside the hook that does not fit is refused at once.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// static CACHE: std::sync::OnceLock<PageCounter> = std::sync::OnceLock::new();
     /// let machine = PageCounter::root(CounterConfig::new().max(100).on_pressure(|pressure| {
     ///     let Some(cache) = CACHE.get() else { return 0 };
@@ -258,36 +249,11 @@ pub struct Pressure<'a> {
 
 impl Pressure<'_> {
     /// The counter at its max: the hook is to free room in its subtree.
-    ///
-    /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
-    /// let (log, levels) = std::sync::mpsc::channel();
-    /// let machine = PageCounter::root(CounterConfig::new().max(100).on_pressure(move |pressure| {
-    ///     log.send(pressure.level()).unwrap();
-    ///     0
-    /// }));
-    /// assert!(machine.child().try_charge(101).is_err());
-    /// assert_eq!(levels.recv(), Ok(machine.id()));
-    /// ```
     pub fn level(&self) -> CounterId {
         self.refused.level
     }
 
     /// Units that the hook must free there for the charge to fit, as of the refusal.
-    ///
-    /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
-    /// let (log, wants) = std::sync::mpsc::channel();
-    /// let job = PageCounter::root(CounterConfig::new().max(100).on_pressure(move |pressure| {
-    ///     log.send(pressure.want()).unwrap();
-    ///     0
-    /// }));
-    /// job.charge(80);
-    /// assert!(job.try_charge(50).is_err());
-    /// assert_eq!(wants.recv(), Ok(30));
-    /// ```
     pub fn want(&self) -> u64 {
         let Refused { requested, usage, max, .. } = *self.refused;
         usage.saturating_add(requested).saturating_sub(max.min(USAGE_MAX))
@@ -296,8 +262,7 @@ impl Pressure<'_> {
     /// The error that the charge returns if the hook frees nothing.
     ///
     /// ```
-    /// use memcg::{CounterConfig, PageCounter};
-    ///
+    /// # use memcg::{CounterConfig, PageCounter};
     /// let (log, refusals) = std::sync::mpsc::channel();
     /// let job = PageCounter::root(CounterConfig::new().max(100).on_pressure(move |pressure| {
     ///     log.send(*pressure.refused()).unwrap();

@@ -12,7 +12,6 @@ use crate::counter::{claim, marks};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::context;
 
-/// What a level returns that has admitted a walk.
 pub(crate) struct Admitted {
     /// Usage as the walk has left it.
     pub(crate) usage: i64,
@@ -23,10 +22,8 @@ pub(crate) struct Admitted {
 }
 
 impl Counter {
-    /// Add `n` if usage stays within max.
-    ///
-    /// This tries once, as a charge mostly goes, and keeps nothing for the case that it fails: a spill before a locked
-    /// instruction delays the instruction.
+    /// Add `n` if usage stays within max. This tries once, as a charge mostly goes, and keeps nothing for the case that
+    /// it fails: a spill before a locked instruction delays the instruction.
     #[inline]
     pub(crate) fn admit(&self, n: u64) -> Result<Admitted, LevelRefusal<'_>> {
         // Acquire (E1): max is read after usage, as in `admit_slow`.
@@ -124,7 +121,6 @@ impl Counter {
         LevelRefusal { level: self, open, usage, max: max.saturating_add(reserve), reserve }
     }
 
-    /// Whether `new` fits with the reserve, which charges inside reclaim may use.
     #[cold]
     #[inline(never)]
     fn may_use_reserve(&self, new: i64) -> bool {
@@ -222,8 +218,7 @@ impl Counter {
             self.usage.units.fetch_add((n - taken).cast_signed(), Ordering::SeqCst);
             return self.underflow(n, taken);
         }
-        // A plain subtraction would take usage far below zero for an instant, and every charge would pass the limit
-        // then.
+        // A plain subtraction would take usage far below zero for an instant, in which every charge passes the limit.
         loop {
             let taken = n.min(usage.max(0).cast_unsigned());
             let left = usage - taken.cast_signed();
@@ -245,7 +240,7 @@ impl Counter {
         taken
     }
 
-    /// Subtract what this walk has just added. None of it was forced.
+    /// Subtract what this walk has just added, none of it forced.
     pub(crate) fn take_off(&self, n: u64) {
         self.subtract_usage(n);
         fence_after_exchange();
@@ -270,8 +265,7 @@ impl Counter {
         Err(usage)
     }
 
-    /// Store a max for charges to come, whatever usage is. Units above it are set apart as if they had been forced. The
-    /// caller holds the tree's lock.
+    /// Store a max, whatever usage is. Units above it count as forced. The caller holds the tree's lock.
     pub(crate) fn impose_max(&self, max: u64) {
         self.store_admitted(max, self.limits.reserve_wanted.load(Ordering::Relaxed));
         if self.is_observed() {
@@ -283,7 +277,6 @@ impl Counter {
         self.limits.forced.store(forced.max(self.usage().saturating_sub(max)), Ordering::Release);
     }
 
-    /// Lower the units set apart to those that are above max now.
     pub(crate) fn trim_forced(&self) {
         let _forcing = self.limits.forcing.lock();
         let forced = self.limits.forced.load(Ordering::Relaxed);
@@ -298,8 +291,7 @@ impl Counter {
         marks::limit_moved(self);
     }
 
-    /// Store what charges inside reclaim are admitted to, and what other charges are. A level that is only observed
-    /// admits every charge.
+    /// Store what charges inside reclaim are admitted to, and what others are. An observed level admits every charge.
     pub(crate) fn store_admitted(&self, max: u64, reserve: u64) {
         self.usage.observed_max.store(max, Ordering::Relaxed);
         let max = if self.is_observed() { u64::MAX } else { max };
@@ -311,7 +303,7 @@ impl Counter {
         fence_after_exchange();
     }
 
-    /// Set the max that a counter begins with. No thread charges it yet.
+    /// No thread charges the counter yet.
     pub(crate) fn begin_max(&self, max: u64) {
         self.limits.ceiling.store(max, Ordering::Relaxed);
         self.limits.max.store(max, Ordering::Relaxed);
@@ -322,7 +314,6 @@ impl Counter {
         self.limits.tight.load(Ordering::Relaxed) || self.limits.watched.is_for(WAITING)
     }
 
-    /// The counter's limits refuse and delay no charge.
     pub(crate) fn is_observed(&self) -> bool {
         self.limits.watched.is_for(OBSERVED)
     }

@@ -27,10 +27,8 @@ use crate::thread::directory::{Header, SlotIndex};
 pub(crate) const OPENED: u64 = (1 << 32) | 1;
 pub(crate) const CLOSED: u64 = (1 << 32) - 1;
 
-/// A counter: its stock, its level, its place in the tree. The pool owns the objects and never changes their type; a
-/// counter is one incarnation of one object. The fields stand in this order: usage on a line of its own, limits from
-/// the next line on, what never changes. Lines are those of the object; the pool decides whether they are lines of the
-/// processor.
+/// A counter: one incarnation of an object of the pool. Usage has a line of its own, and limits begin on the next one.
+/// Lines are those of the object; the pool decides whether they are lines of the processor.
 ///
 /// Only code that keeps the object alive has a `&Counter`: by a handle, by live charge, or by its place under the
 /// tree's lock. After a step that may be the last, a thread reads only words that stay what they are: see
@@ -45,11 +43,10 @@ pub(crate) struct Counter {
     pub(crate) header: &'static Header,
     /// The index of its slot in each thread's block.
     pub(crate) index: SlotIndex,
-    /// The object that this counter is in: see `pool`.
     object: *const CounterObject,
-    /// The number of the object.
+    /// The number of the object in the pool.
     pub(crate) number: u32,
-    /// The counter's position among the counters of its group.
+    /// The counter's position in its group; 0 for the first one, and for a counter alone.
     pub(crate) position: u16,
     /// Where in the object the next counter of the group lies, in words; 0 in the last one.
     next: u16,
@@ -113,13 +110,13 @@ pub(crate) struct Incarnation {
     pub(crate) budget: u64,
 }
 
-/// The budget of a root is not configured: it is a share of max.
+/// The budget of a root is a share of its max.
 pub(crate) const SHARE_OF_MAX: u64 = u64::MAX;
 
 /// More than one thread has charged here.
 pub(crate) const SHARED: u64 = u64::MAX;
 
-/// A value padded to whole lines of the object.
+/// A value padded to whole lines.
 #[repr(C)]
 pub(crate) struct Padded<T, const REST: usize> {
     value: T,
@@ -175,7 +172,7 @@ pub(crate) struct Usage {
     pub(crate) mark: StatU32,
 }
 
-/// The place of a counter: its object, its position in the group, and where the next counter lies, in words.
+/// Where a counter lies: the fields of [`Counter`] of these names.
 #[derive(Clone, Copy)]
 pub(crate) struct InGroup {
     pub(crate) object: *const CounterObject,
@@ -200,7 +197,6 @@ pub(crate) struct LimitWords {
     pub(crate) forced: AtomicU64,
     pub(crate) forced_total: StatU64,
     pub(crate) forcing: Lock<()>,
-    /// What changes of usage are watched for: see `watch`.
     pub(crate) watched: Watched,
     /// Usage above this is in excess; `u64::MAX`: never.
     pub(crate) soft: AtomicU64,
@@ -212,10 +208,7 @@ pub(crate) struct LimitWords {
     pub(crate) low: Protected,
 }
 
-// === impl Counter: its incarnations ===
-
 impl Counter {
-    /// An object of the pool, without an incarnation.
     pub(crate) fn new(place: InGroup, index: SlotIndex, header: &'static Header) -> Counter {
         let InGroup { object, number, position, next } = place;
         Counter {
@@ -252,7 +245,7 @@ impl Counter {
         }
     }
 
-    /// Start an incarnation. The caller has taken the object from the pool, and no other thread has seen it.
+    /// Start an incarnation of an object that the caller has taken from the pool.
     #[allow(unsafe_code)]
     pub(crate) fn begin(&self, incarnation: Incarnation, batch: u64, max: u64) {
         debug_assert!(self.is_clean(), "a thread has written to an object in the pool");
@@ -265,7 +258,6 @@ impl Counter {
         self.state().begin();
     }
 
-    /// Nothing of an earlier incarnation is left, and no late thread has written to the object.
     fn is_clean(&self) -> bool {
         let LimitWords { min, low, open, watched, in_excess, .. } = &self.limits;
         [open, in_excess, &self.charger].into_iter().all(|word| word.load(Ordering::Relaxed) == 0)
@@ -318,7 +310,6 @@ impl Counter {
         unsafe { (*self.incarnation.get()).take() }
     }
 
-    /// What this incarnation was started with.
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) fn incarnation(&self) -> &Incarnation {
@@ -351,7 +342,6 @@ impl Counter {
         unsafe { &(*self.object).counter }
     }
 
-    /// The place of this counter's group among its siblings.
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) fn links(&self) -> &'static Links {
@@ -365,7 +355,7 @@ impl Counter {
         NonNull::new(next.cast_mut().cast()).filter(|_| self.next > 0)
     }
 
-    /// The object that this counter is in, for the layer that knows what else the object has.
+    /// For the layer that knows what else the object has.
     pub(crate) fn object(&self) -> *const CounterObject {
         self.object
     }
@@ -377,7 +367,6 @@ impl Counter {
         std::iter::successors(Some(self.first()), |counter| counter.next().map(|next| unsafe { next.as_ref() }))
     }
 
-    /// The counter's position in its group; 0 for a counter alone.
     pub(crate) fn number_in_group(&self) -> usize {
         self.position.into()
     }
@@ -401,17 +390,14 @@ impl Counter {
         self.usage.bound.load(Ordering::Relaxed)
     }
 
-    /// Charges refused at this level.
     pub(crate) fn refusals(&self) -> u64 {
         self.usage.failcnt.load(Ordering::Relaxed)
     }
 
-    /// Count one refused charge.
     pub(crate) fn count_refusal(&self) {
         self.usage.failcnt.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Room below `max`.
     pub(crate) fn room(&self, max: u64) -> u64 {
         max.min(USAGE_MAX).saturating_sub(self.usage())
     }
@@ -431,12 +417,10 @@ impl Counter {
         self.opened.load(Ordering::SeqCst) != 0
     }
 
-    /// The stock is in the queue of pending closes.
     pub(crate) fn is_queued(&self) -> bool {
         self.queued.load(Ordering::Relaxed)
     }
 
-    /// The front of the counter set that this counter is a member of.
     #[allow(unsafe_code)]
     pub(crate) fn front(&self) -> Option<&'static Counter> {
         // SAFETY: the front itself sets and clears it under the tree's lock; objects are never freed.

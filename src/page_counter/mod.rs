@@ -44,6 +44,7 @@ pub use reading::{Counts, PeakWindow};
 /// assert_eq!(machine.usage(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Clone)]
 pub struct PageCounter {
     /// A charge that hits needs nothing else.
     header: &'static Header,
@@ -62,16 +63,13 @@ impl Drop for Keep {
             return;
         }
         retire::retire(self.counter);
-        // A loop in the place of a recursion, because a tree may be deeper than a stack. Each ancestor drops without
-        // its parent.
+        // A loop, not a recursion: a tree may be deeper than a stack. Each ancestor drops without its parent.
         let mut parent = self.parent.take();
         while let Some(mut keep) = parent.and_then(Arc::into_inner) {
             parent = keep.parent.take();
         }
     }
 }
-
-// === impl PageCounter: the tree ===
 
 impl PageCounter {
     /// The default max: no limit but the ancestors'.
@@ -120,7 +118,7 @@ impl PageCounter {
     /// let (web, import) = (machine.child(), machine.child());
     /// web.charge(3);
     /// import.charge(4);
-    /// assert_eq!(machine.usage(), 7);
+    /// assert_eq!((machine.usage(), web.parent()), (7, Some(machine.clone())));
     /// drop(import); // and what it still held
     /// assert_eq!(machine.usage(), 3);
     /// ```
@@ -135,13 +133,6 @@ impl PageCounter {
     }
 
     /// Returns the parent, if there is one.
-    ///
-    /// ```
-    /// # use memcg::{CounterConfig, PageCounter};
-    /// let machine = PageCounter::root(CounterConfig::new());
-    /// let job = machine.child();
-    /// assert_eq!(job.parent().as_ref(), Some(&machine));
-    /// ```
     pub fn parent(&self) -> Option<PageCounter> {
         let keep = self.keep.parent.as_ref()?;
         Some(PageCounter { header: keep.counter.header, keep: Arc::clone(keep) })
@@ -167,11 +158,9 @@ impl PageCounter {
     pub(crate) fn counter(&self) -> &'static Counter {
         self.keep.counter
     }
-}
 
-// === impl PageCounter: charge and uncharge ===
+    // === Charge and uncharge ===
 
-impl PageCounter {
     /// Charges `n` units here and at all ancestors, or nowhere. It may block in the pressure hook, if there is one.
     ///
     /// Before a refusal the charge drains all credit below the refusing level ([`Counts::refused_in_transit`] counts
@@ -270,11 +259,9 @@ impl PageCounter {
     pub fn cancel(&self, n: u64) {
         self.counter().subtract(n.min(USAGE_MAX));
     }
-}
 
-// === impl PageCounter: limits ===
+    // === Limits ===
 
-impl PageCounter {
     /// Sets the most units that charges may bring this counter to. Credit below is drained first.
     ///
     /// The call takes the tree's lock. Lowering costs a heavy barrier, and another where credit is drained. From a
@@ -286,10 +273,11 @@ impl PageCounter {
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
-    /// let tenant = PageCounter::root(CounterConfig::new());
+    /// let tenant = PageCounter::root(CounterConfig::new().max(100));
     /// tenant.try_charge(60)?;
     /// let busy = tenant.set_max(59).unwrap_err();
     /// assert_eq!((busy.usage, busy.max), (60, 59));
+    /// assert_eq!(tenant.max(), 100, "busy changes nothing");
     /// tenant.set_max(60)?;
     /// assert!(tenant.try_charge(1).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -299,14 +287,6 @@ impl PageCounter {
     }
 
     /// Returns the most units, [`UNLIMITED`](Self::UNLIMITED) by default. One load.
-    ///
-    /// ```
-    /// # use memcg::{CounterConfig, PageCounter};
-    /// let tenant = PageCounter::root(CounterConfig::new().max(100));
-    /// tenant.charge(60);
-    /// assert!(tenant.set_max(59).is_err());
-    /// assert_eq!(tenant.max(), 100, "busy changes nothing");
-    /// ```
     pub fn max(&self) -> u64 {
         self.counter().max()
     }
@@ -318,8 +298,9 @@ impl PageCounter {
     /// # use memcg::{CounterConfig, PageCounter};
     /// let machine = PageCounter::root(CounterConfig::new().batch(0));
     /// let index = machine.child();
-    /// index.charge(30);
     /// index.set_min(100);
+    /// assert_eq!((index.min(), index.usage()), (100, 0), "a promise charges nothing");
+    /// index.charge(30);
     /// assert_eq!(machine.children_min_usage(), 30, "what is not used needs no protection");
     /// ```
     pub fn set_min(&self, units: u64) {
@@ -327,13 +308,6 @@ impl PageCounter {
     }
 
     /// Returns the units that reclaim never touches, 0 by default. One load.
-    ///
-    /// ```
-    /// # use memcg::{CounterConfig, PageCounter};
-    /// let index = PageCounter::root(CounterConfig::new());
-    /// index.set_min(100);
-    /// assert_eq!((index.min(), index.usage()), (100, 0), "a promise charges nothing");
-    /// ```
     pub fn min(&self) -> u64 {
         marks::protection(self.counter(), Protection::Min)
     }
@@ -348,19 +322,13 @@ impl PageCounter {
     /// cache.set_low(50);
     /// cache.charge(80);
     /// assert_eq!(machine.children_low_usage(), 50);
+    /// assert_eq!((cache.low(), cache.child().low()), (50, 0), "children have their own");
     /// ```
     pub fn set_low(&self, units: u64) {
         marks::set_protection(self.counter(), Protection::Low, units);
     }
 
     /// Returns the units that reclaim touches last, 0 by default. One load.
-    ///
-    /// ```
-    /// # use memcg::{CounterConfig, PageCounter};
-    /// let tenant = PageCounter::root(CounterConfig::new());
-    /// tenant.set_low(50);
-    /// assert_eq!((tenant.low(), tenant.child().low()), (50, 0), "children have their own");
-    /// ```
     pub fn low(&self) -> u64 {
         marks::protection(self.counter(), Protection::Low)
     }
@@ -372,11 +340,12 @@ impl PageCounter {
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
-    /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
+    /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
+    /// let job = machine.child();
     /// job.try_charge(10)?;
     /// assert_eq!(job.usage(), 64);
-    /// job.set_batch(0);
-    /// assert_eq!((job.usage(), job.stocked_bound()), (10, 0));
+    /// machine.set_batch(0);
+    /// assert_eq!((job.batch(), job.usage(), job.stocked_bound()), (0, 10, 0));
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn set_batch(&self, units: u64) {
@@ -384,14 +353,6 @@ impl PageCounter {
     }
 
     /// Returns the units that a thread charges in advance. One load.
-    ///
-    /// ```
-    /// # use memcg::{CounterConfig, PageCounter};
-    /// let machine = PageCounter::root(CounterConfig::new());
-    /// let job = machine.child();
-    /// machine.set_batch(16);
-    /// assert_eq!(job.batch(), 16);
-    /// ```
     pub fn batch(&self) -> u64 {
         self.counter().batch()
     }
@@ -414,12 +375,6 @@ impl PageCounter {
     /// ```
     pub fn drain(&self) -> u64 {
         self.counter().tree().drain(self.counter())
-    }
-}
-
-impl Clone for PageCounter {
-    fn clone(&self) -> Self {
-        PageCounter { header: self.header, keep: Arc::clone(&self.keep) }
     }
 }
 

@@ -14,16 +14,16 @@ use crate::sync::barrier::BarrierState;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering};
 
-// === impl PageCounter: usage ===
-
 impl PageCounter {
     /// Returns live charge and credit of the subtree, in units: what limits compare. One load.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
     /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
-    /// job.try_charge(10)?;
+    /// job.try_charge(10)?; // takes a batch
     /// assert_eq!((job.usage(), job.live(), job.stocked()), (64, 10, 54));
+    /// job.try_charge(10)?; // paid from it
+    /// assert_eq!((job.usage(), job.live(), job.stocked()), (64, 20, 44));
     /// # Ok::<(), memcg::Refused>(())
     /// ```
     pub fn usage(&self) -> u64 {
@@ -50,15 +50,6 @@ impl PageCounter {
     ///
     /// The call takes the tree's lock and looks at one slot for each thread and counter. It is exact at every quiescent
     /// point, an estimate while other threads charge.
-    ///
-    /// ```
-    /// # use memcg::{CounterConfig, PageCounter};
-    /// let job = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
-    /// job.try_charge(10)?; // takes a batch
-    /// job.try_charge(10)?; // paid from it
-    /// assert_eq!((job.stocked(), job.usage()), (44, 64));
-    /// # Ok::<(), memcg::Refused>(())
-    /// ```
     pub fn stocked(&self) -> u64 {
         credit::stocked(self.counter())
     }
@@ -87,21 +78,13 @@ impl PageCounter {
     /// let job = PageCounter::root(CounterConfig::new().max(100));
     /// job.charge(130);
     /// job.uncharge(20);
-    /// assert_eq!((job.usage(), job.forced()), (110, 10));
+    /// assert_eq!((job.usage(), job.forced(), job.forced_total()), (110, 10, 30));
     /// ```
     pub fn forced(&self) -> u64 {
         self.counter().forced()
     }
 
     /// Returns the units that forced charges have ever put above max. One load. A little more where they raced.
-    ///
-    /// ```
-    /// # use memcg::{CounterConfig, PageCounter};
-    /// let job = PageCounter::root(CounterConfig::new().max(100));
-    /// job.charge(130);
-    /// job.uncharge(130);
-    /// assert_eq!((job.forced(), job.forced_total()), (0, 30));
-    /// ```
     pub fn forced_total(&self) -> u64 {
         self.counter().forced_total()
     }
@@ -126,25 +109,12 @@ impl PageCounter {
     /// Returns the sum over the children of min(usage, low), in units. One load.
     ///
     /// Exact at every quiescent point; one step behind a charge in flight.
-    ///
-    /// ```
-    /// # use memcg::{CounterConfig, PageCounter};
-    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
-    /// let cache = machine.child();
-    /// cache.set_low(10);
-    /// cache.charge(25);
-    /// assert_eq!(machine.children_low_usage(), 10);
-    /// cache.uncharge(20);
-    /// assert_eq!(machine.children_low_usage(), 5);
-    /// ```
     pub fn children_low_usage(&self) -> u64 {
         marks::children_protected(self.counter(), Protection::Low)
     }
-}
 
-// === impl PageCounter: history ===
+    // === History ===
 
-impl PageCounter {
     /// Returns the highest usage that admitted charges left behind, in units, credit included. One load.
     ///
     /// A refused charge leaves no trace in it.
@@ -172,6 +142,7 @@ impl PageCounter {
     /// job.charge(80);
     /// job.uncharge(70);
     /// let window = job.peak_window();
+    /// assert_eq!(window.peak(), 10, "a window starts from the usage it finds");
     /// job.charge(5);
     /// assert_eq!((window.peak(), job.peak()), (15, 80));
     /// ```
@@ -215,7 +186,7 @@ impl PageCounter {
         effective::protected(self.counter(), Protection::Low, root.counter())
     }
 
-    /// Returns the number of charges that were refused at this level. Forced charges are never among them. One load.
+    /// Returns the number of charges that this level refused. Forced charges are never among them. One load.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -229,28 +200,13 @@ impl PageCounter {
         self.counter().refusals()
     }
 
-    /// Returns the barrier pair that the tree runs on. Export it as a metric: `Degraded` does not go away.
-    ///
-    /// ```
-    /// # use memcg::{BarrierMode, BarrierState, CounterConfig, PageCounter};
-    /// let machine = PageCounter::root(CounterConfig::new().barrier(BarrierMode::Fence));
-    /// assert_eq!(machine.child().barrier(), BarrierState::Fence);
-    /// ```
+    /// Returns the barrier pair that the tree runs on, as [`CounterConfig::barrier`](crate::CounterConfig::barrier)
+    /// chose it. Export it as a metric: `Degraded` does not go away.
     pub fn barrier(&self) -> BarrierState {
         self.counter().tree().barrier.state()
     }
 
     /// Returns the event counts of the whole tree. One load for each, so they are not all of the same instant.
-    ///
-    /// ```
-    /// # use memcg::{CounterConfig, PageCounter};
-    /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
-    /// let job = machine.child();
-    /// job.try_charge(10)?;
-    /// job.drain();
-    /// assert_eq!(machine.counts().drained, 54);
-    /// # Ok::<(), memcg::Refused>(())
-    /// ```
     pub fn counts(&self) -> Counts {
         counts(self.counter().tree())
     }
@@ -340,7 +296,6 @@ pub struct PeakWindow {
 }
 
 impl PeakWindow {
-    /// Opens a window on `counter`, which `keep` keeps.
     pub(crate) fn open(counter: &'static Counter, keep: Box<dyn Send + Sync>) -> PeakWindow {
         let _path = SlowPath::enter();
         let value = counter.tree().windows.lock().open(counter.key(), counter.peaks(), || counter.usage());
@@ -348,30 +303,11 @@ impl PeakWindow {
     }
 
     /// Returns the highest usage since the window was opened or last reset, in units, credit included. Two loads.
-    ///
-    /// ```
-    /// # use memcg::{CounterConfig, PageCounter};
-    /// let job = PageCounter::root(CounterConfig::new().batch(0));
-    /// job.charge(30);
-    /// let window = job.peak_window();
-    /// job.uncharge(30);
-    /// assert_eq!(window.peak(), 30, "a window starts from the usage it finds");
-    /// ```
     pub fn peak(&self) -> u64 {
         self.counter.peaks().read(&self.value)
     }
 
     /// Starts over from the present usage. The call locks the windows of the tree and visits those of this counter.
-    ///
-    /// ```
-    /// # use memcg::{CounterConfig, PageCounter};
-    /// let job = PageCounter::root(CounterConfig::new().batch(0));
-    /// let window = job.peak_window();
-    /// job.charge(80);
-    /// job.uncharge(70);
-    /// window.reset();
-    /// assert_eq!(window.peak(), 10);
-    /// ```
     pub fn reset(&self) {
         let PeakWindow { counter, value, .. } = self;
         let _path = SlowPath::enter();

@@ -91,6 +91,7 @@ impl CounterSet {
     /// # use memcg::{CounterConfig, CounterSet, PageCounter, SetStock};
     /// let machine = CounterSet::root(vec![CounterConfig::new(); 2], SetStock::Shared);
     /// let job = machine.child();
+    /// assert_eq!((job.len(), job.stock()), (2, SetStock::Shared));
     /// let parent = job.counter(1).and_then(PageCounter::parent);
     /// assert_eq!(parent.as_ref(), machine.counter(1));
     /// ```
@@ -111,12 +112,6 @@ impl CounterSet {
     }
 
     /// Returns how the set keeps credit.
-    ///
-    /// ```
-    /// # use memcg::{CounterConfig, CounterSet, SetStock};
-    /// let machine = CounterSet::root(vec![CounterConfig::new(); 2], SetStock::Shared);
-    /// assert_eq!(machine.child().stock(), SetStock::Shared);
-    /// ```
     pub fn stock(&self) -> SetStock {
         self.stock
     }
@@ -138,12 +133,6 @@ impl CounterSet {
     }
 
     /// Returns the number of counters in the set.
-    ///
-    /// ```
-    /// # use memcg::{CounterConfig, CounterSet, SetStock};
-    /// let machine = CounterSet::root(vec![CounterConfig::new(); 3], SetStock::Shared);
-    /// assert_eq!(machine.child().len(), 3);
-    /// ```
     pub fn len(&self) -> usize {
         self.counters.len()
     }
@@ -327,8 +316,7 @@ impl CounterSet {
     }
 }
 
-/// Counters of a set that a charge has passed. A refusal or a panic of the pressure hook drops this, which uncharges
-/// them.
+/// Counters that a charge has passed. A refusal or a panic of the pressure hook drops this, which uncharges them.
 struct ChargedMembers<'a, A: Fn(usize) -> u64> {
     counters: &'a [PageCounter],
     from: usize,

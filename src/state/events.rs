@@ -51,10 +51,6 @@ pub enum Event {
 
 impl Event {
     /// All events.
-    ///
-    /// ```
-    /// assert_eq!(memcg::Event::ALL[0], memcg::Event::Low);
-    /// ```
     pub const ALL: [Event; 9] = [
         Event::Low,
         Event::High,
@@ -112,7 +108,6 @@ pub(crate) struct EventCounts {
     pub(crate) number: u32,
 }
 
-/// The cache that counts of events are taken from.
 pub(crate) fn event_cache(align: PoolAlign) -> Shared<Cache> {
     #[allow(unsafe_code)]
     unsafe fn unmake(_: NonNull<u8>) {}

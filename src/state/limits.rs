@@ -4,7 +4,6 @@ use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicU8;
 use crate::units::Percent;
 
-/// The limits that can be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LimitKind {
     Max,

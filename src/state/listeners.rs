@@ -74,7 +74,6 @@ pub(crate) struct Listener {
     pub(crate) target: Target,
 }
 
-/// What a listener's event goes to.
 pub(crate) enum Target {
     Waker(Option<Foreign<Waker>>),
     Callback(Arc<Callback<Happened>>),

@@ -116,7 +116,6 @@ impl OomMarks {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// The group's own policy, as it was set.
     pub(crate) fn policy(&self) -> OomPolicy {
         match self.0.load(Ordering::Relaxed) & (REFUSES | CHOOSES) {
             0 => OomPolicy::Inherit,
@@ -168,7 +167,6 @@ impl LastDump {
     }
 }
 
-/// What a tree has of hooks and victims.
 #[derive(Default)]
 pub(crate) struct Oom {
     pub(crate) hooks: Vec<Arc<Callback<Cancel>>>,

@@ -1,4 +1,4 @@
-//! The charge for the bytes that a tree takes for itself: which group has it, and which thread updates it.
+//! The charge for the bytes that a tree takes for itself.
 
 use crate::counter::handle::Handle;
 use crate::sync::AtomicU64;
@@ -35,7 +35,6 @@ pub(crate) struct Books {
     pub(crate) next: Option<Option<Handle>>,
 }
 
-/// The charge, at the group that has it.
 pub(crate) struct Home {
     pub(crate) group: Handle,
     pub(crate) bytes: u64,

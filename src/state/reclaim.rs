@@ -16,7 +16,6 @@ pub(crate) const WHOLE: u64 = 1 << 40;
 /// groups are of the size of a machine.
 pub(crate) const SMALL: u64 = WHOLE >> 6;
 
-/// No ring.
 pub(crate) const NO_RING: u32 = u32::MAX;
 
 /// How a tree reclaims.
@@ -49,7 +48,6 @@ impl RingPlace {
         self.set(NO_RING);
     }
 
-    /// The number, or [`NO_RING`].
     pub(crate) fn number(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
@@ -59,7 +57,6 @@ impl RingPlace {
     }
 }
 
-/// A group, in one incarnation of its object.
 pub(crate) type RingGroup = (&'static Counter, Generation);
 
 /// The reclaimers of each group, by the number of its ring, lowest priority first.
@@ -82,9 +79,7 @@ impl<M> Default for Rings<M> {
 /// Why a group stands in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RingReason {
-    /// It is in excess of a soft limit.
     Excess = 0,
-    /// It has reclaimers.
     Reclaimers = 1,
 }
 
@@ -122,12 +117,10 @@ impl<M> Ring<M> {
     };
 }
 
-/// How often one reason holds for a group.
+/// Whether one reason holds for a group itself, and for how many groups below.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct ReasonCount {
-    /// It holds for the group itself.
     pub(crate) own: bool,
-    /// Groups below for which it holds.
     pub(crate) below: u64,
 }
 
@@ -170,7 +163,6 @@ const UNLINKED: RingLinks = RingLinks {
     kept: false,
 };
 
-/// What the protection of a parent's children follows from.
 #[derive(Clone, Copy)]
 pub(crate) struct ParentFigures {
     pub(crate) usage: u64,

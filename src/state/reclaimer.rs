@@ -1,7 +1,5 @@
 //! Foreign code that frees memory: what it implements, what it is called with, and what a tree keeps of it: whether it
 //! freed anything, and its promises.
-//!
-//! Where a registration is dropped, a call under way is waited for, and none begins: see `thread::foreign`.
 
 use std::time::{Duration, Instant};
 
@@ -102,16 +100,12 @@ impl Priority {
     pub const HIGH: Priority = Priority(192);
 
     /// Any other, from 0, asked before all, to 255.
-    ///
-    /// ```
-    /// assert!(memcg::Priority::new(255) > memcg::Priority::HIGH);
-    /// ```
     pub const fn new(priority: u8) -> Priority {
         Priority(priority)
     }
 }
 
-/// A registered reclaimer: whether it may be called, and whether it is worth it.
+/// A registered reclaimer.
 pub(crate) struct Reclaimer {
     code: Foreign<Arc<dyn Reclaim>>,
     pub(crate) priority: Priority,
@@ -132,7 +126,6 @@ impl Reclaimer {
         })
     }
 
-    /// Drops the foreign code. `Err`: it panicked.
     pub(crate) fn end(mut self) -> Result<(), Panicked> {
         self.code.end()
     }
@@ -143,7 +136,6 @@ impl Reclaimer {
         self.code.call(|code| code.reclaimable())
     }
 
-    /// Calls it. Returns what it says it has freed.
     pub(crate) fn call(&self, want: u64, context: &ReclaimContext<'_>) -> Result<u64, Panicked> {
         let Some(_call) = self.calls.begin_noted() else { return Ok(0) };
         self.code.call(|code| code.reclaim(want, context))
@@ -263,9 +255,8 @@ impl ReclaimContext<'_> {
     /// at most [`reclaim_time`](crate::RuntimeBuilder::reclaim_time), groups that are not are left alone.
     ///
     /// ```
-    /// use memcg::{Charge, Later, Limits, Priority, Reclaim, ReclaimContext, Runtime};
-    /// use std::sync::{Arc, mpsc};
-    ///
+    /// # use memcg::{Charge, Later, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+    /// # use std::sync::{Arc, mpsc};
     /// struct WritesBack(mpsc::Sender<Later>);
     /// impl Reclaim for WritesBack {
     ///     fn reclaim(&self, _want: u64, context: &ReclaimContext<'_>) -> u64 {
@@ -325,7 +316,7 @@ impl std::fmt::Debug for Later {
     }
 }
 
-/// What is remembered of a reclaimer: apart from its registration, because promises outlive that.
+/// What a tree remembers of a reclaimer: apart from its registration, because promises outlive that.
 pub(crate) struct History(Lock<Remembered>);
 
 #[derive(Default)]
@@ -407,7 +398,6 @@ impl History {
         remembered.since.get_or_insert_with(Instant::now);
     }
 
-    /// It reports on a promise.
     pub(crate) fn report(&self, freed: u64) {
         let mut remembered = self.0.lock();
         remembered.promises -= 1;

@@ -10,7 +10,6 @@ use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::thread::foreign::Foreign;
 
-/// How long a tree's charges wait for memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PressureConfig {
     /// The longest delay of a charge above high.
@@ -39,12 +38,11 @@ impl FirstInLine {
         self.ticket() == 0 && self.bytes() == 0
     }
 
-    /// The ticket of the first in line, 0 for none.
+    /// 0 where no charge waits.
     pub(crate) fn ticket(&self) -> u64 {
         self.ticket.load(Ordering::Relaxed)
     }
 
-    /// Bytes that the first in line asks for.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -67,7 +65,6 @@ impl FirstInLine {
     }
 }
 
-/// All charges that wait in a tree.
 #[derive(Default)]
 pub(crate) struct Waiting {
     /// Tickets given out so far.
@@ -88,7 +85,6 @@ pub(crate) struct Line {
     pub(crate) admits: u64,
 }
 
-/// One charge that waits.
 pub(crate) struct Waiter {
     pub(crate) group: &'static Counter,
     pub(crate) bytes: u64,

@@ -22,7 +22,6 @@ use crate::thread::registry::{Registrar, registry};
 use crate::thread::slot::Slot;
 use crate::thread::slow_path::Outermost;
 
-/// What all counters of a tree share.
 pub(crate) struct Tree {
     /// Tells transits of this tree from those of others. Two trees with one number only wait for each other's transits.
     pub(crate) number: u32,
@@ -32,7 +31,7 @@ pub(crate) struct Tree {
     pub(crate) audited: bool,
     pub(crate) config: CounterConfig,
     policies: Option<Box<dyn Policies>>,
-    /// The cache that its objects come from.
+    /// The counters' objects come from it.
     pub(crate) pool: Shared<Cache>,
     pub(crate) counts: TreeCounts,
     /// The tree's lock.
@@ -72,7 +71,7 @@ impl Tree {
         })
     }
 
-    /// The policies that charges ask and notify; none for bare counters.
+    /// None for bare counters.
     #[inline]
     pub(crate) fn policies(&self) -> Option<&dyn Policies> {
         self.policies.as_deref()
@@ -116,7 +115,7 @@ impl OfTree {
         unsafe { self.tree.as_ref() }
     }
 
-    /// A counted reference, for a caller that needs the tree after the counter.
+    /// For a caller that needs the tree after the counter.
     #[allow(unsafe_code)]
     pub(crate) fn counted(&self) -> Arc<Tree> {
         // SAFETY: the pointer is from `Arc::into_raw` in `root`, and the root's reference is still counted, as above.
@@ -136,8 +135,6 @@ impl Drop for OfTree {
         }
     }
 }
-
-// === The policies, as charging knows them ===
 
 /// What charging asks a tree's policies and reports to them: one object for each tree.
 ///
@@ -185,7 +182,6 @@ pub(crate) enum Crossing<'a> {
     Forced(&'a Counter),
 }
 
-/// Which way a batch went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StockMove {
     /// From the counters into the stock.
@@ -194,15 +190,13 @@ pub(crate) enum StockMove {
     Return,
 }
 
-// === Stocks, as `stocks` keeps them ===
-
 /// A few counters; the list of a group that is created allocates nothing.
 pub(crate) type Counters = SmallVec<[&'static Counter; 8]>;
 
-/// Open stocks, and scratch for drains so that they allocate only when they grow.
+/// The open stocks, which `stocks` keeps, and scratch for drains so that they allocate only when they grow.
 #[derive(Default)]
 pub(crate) struct Stocks {
-    /// The counters whose stocks are counted as open, each at the index that it stores.
+    /// Each at the index that `Counter::opened` has.
     pub(in crate::counter) opened: Vec<&'static Counter>,
     pub(crate) scratch: Counters,
     pub(crate) claims: SmallVec<[Claim; 8]>,
@@ -226,9 +220,7 @@ pub(crate) struct Claim {
 #[allow(unsafe_code)]
 unsafe impl Send for Claim {}
 
-// === The hierarchy, as `links` keeps it ===
-
-/// All groups of a tree by name, and by parent.
+/// All groups of a tree by name, and by parent: see `links`.
 pub(crate) struct Hierarchy {
     pub(in crate::counter) shards: [CachePadded<ShardPlace>; SHARDS],
     pub(in crate::counter) hasher: NameHasher,
@@ -244,20 +236,17 @@ impl Hierarchy {
 
 pub(in crate::counter) struct ShardPlace {
     pub(in crate::counter) shard: Lock<Shard>,
-    /// Where the shard has its names.
     pub(in crate::counter) hint: Hint,
 }
 
-/// The groups linked in one shard.
+/// The groups of one shard.
 #[derive(Default)]
 pub(crate) struct Shard {
-    /// Groups by parent and name.
     pub(in crate::counter) names: Names,
     /// Parents that have children here, and the youngest of these.
     pub(in crate::counter) parents: HashTable<Children>,
     /// Groups that went offline and still hold something, the youngest first.
     pub(in crate::counter) dying: Option<&'static Counter>,
-    /// The number of groups that are online, and of those that are dying.
     pub(in crate::counter) online: u32,
     pub(crate) dead: u32,
 }
