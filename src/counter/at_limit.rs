@@ -64,8 +64,7 @@ pub(crate) fn drain_and_retry<'a>(
     Err(refusal)
 }
 
-/// Close the stocks below the levels that forced charges have put above max: no hit below them may succeed from
-/// here on.
+/// Close the stocks below the levels that forced charges have put above max: no hit below them may succeed then.
 #[cold]
 pub(crate) fn close_crossed(counter: &Counter, _: &Outermost) {
     for level in counter.path_to_root() {

@@ -43,7 +43,6 @@ pub(crate) fn figures<R>(tree: &Tree, top: &Counter, read: impl Fn(&Counter, u64
     order.iter().zip(credit).map(|(counter, credit)| read(counter, credit)).collect()
 }
 
-/// Credit of groups below `top` that went offline with an open stock.
 fn pending_below(tree: &Tree, stocks: &Stocks, top: &Counter) -> u64 {
     let is_below = |pending: &&&'static Counter| pending.path_to_root().skip(1).any(|level| std::ptr::eq(level, top));
     stocks.pending_close.iter().filter(is_below).map(|&pending| credit_at(tree, pending)).sum()

@@ -1,8 +1,7 @@
 //! The tree's lock, and everything that moves stranded credit: closing, draining, opening.
 //!
 //! One lock for each tree serialises drains and openings. Its holder waits for other threads only by reading transit
-//! words, for a bounded time. So a thread that waits for the lock must not be in transit. Only a close makes sure that
-//! no credit exists below a level. The drainer
+//! words, for a bounded time. So a thread that waits for the lock must not be in transit. To close, the drainer
 //!
 //! 1. sets capacity 0 for every open stock,
 //! 2. claims what is in the slots,
@@ -13,7 +12,7 @@
 //! 7. uncounts the stocks.
 //!
 //! Edges: E2 and E3 (slots), E4 (forced charge/opening), E5 and E6 (transit), E10 (open count), E35 (opening/offline),
-//! E36 (closing/release). The protocol stands in `README.md` beside this file.
+//! E36 (closing/release).
 
 use crate::counter::object::tree::{Claim, Counters, Stocks, Tree};
 use crate::counter::object::{CLOSED, Counter, OPENED};
@@ -27,8 +26,7 @@ use crate::thread::block::Block;
 const CLOSE_BELOW: u64 = 2;
 const OPEN_ABOVE: u64 = 8;
 
-/// Passes over the stocks in a drain that leaves them open. Further passes would find only what running threads put
-/// meanwhile.
+/// Passes of a drain that leaves the stocks open. Further ones would find only what running threads put meanwhile.
 const OPEN_PASSES: usize = 4;
 
 /// Why a close could not take all credit out.
@@ -46,7 +44,6 @@ impl From<BarrierFailed> for Stuck {
     }
 }
 
-/// How a pass over stocks treats them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pass {
     /// The stocks stay open.
@@ -77,8 +74,8 @@ impl Tree {
         self.threads().saturating_mul(CLOSE_BELOW).saturating_mul(batch)
     }
 
-    /// Margin from which on a stock opens. A stock that never closes by margin has closed for a level above its max,
-    /// and may open as soon as the level is not.
+    /// Margin from which on a stock opens. One that never closes by margin has closed for a level above its max, and may
+    /// open as soon as the level is not.
     pub(crate) fn open_margin(&self, batch: u64) -> u64 {
         if !self.adaptive {
             return 0;
@@ -109,8 +106,7 @@ impl Tree {
             }
         }
         // E4: pairs with `close_crossed`. Either this thread sees that a forced charge has put a level above its max,
-        // or that thread sees this stock counted and closes it.
-        // E35: the same for a group that goes offline.
+        // or that thread sees this stock counted and closes it. E35: the same for a group that goes offline.
         fence_after_exchange();
         let forbids = |level: &Counter| level.is_tight() || level.usage() > level.max();
         if counter.links().is_barred() || counter.path_to_root().any(forbids) {
@@ -162,7 +158,7 @@ impl Tree {
         self.close_all(stocks, closing)
     }
 
-    /// Close these stocks, and with them those in the queue of pending closes.
+    /// Close these stocks, and those in the queue of pending closes.
     fn close_all(&self, stocks: &mut Stocks, mut closing: Counters) -> Result<(), Stuck> {
         stocks.take_pending_close(&mut closing);
         if closing.is_empty() {
@@ -190,7 +186,7 @@ impl Tree {
         taken
     }
 
-    /// Close all stocks that wait for a barrier, with one barrier.
+    /// Close all stocks that wait for a barrier, with one.
     pub(crate) fn close_all_pending(&self, stocks: &mut Stocks) -> Result<(), Stuck> {
         if stocks.pending_close.is_empty() { Ok(()) } else { self.close_all(stocks, Counters::new()) }
     }
@@ -223,8 +219,7 @@ impl Tree {
             // capacity 0. A claim that was cut left credit to an owner that may be undoing a consume. Only after
             // another barrier does this thread see what the owner puts back, or the owner see the cut.
             let first_closing = pass == Pass::Closing && turn == 0;
-            let look_again = first_closing || cut;
-            if stocks.claims.is_empty() && !look_again {
+            if stocks.claims.is_empty() && !first_closing && !cut {
                 break;
             }
             let seen = if first_closing { self.wait_transits() } else { self.barrier.heavy().map_err(Stuck::from) };
@@ -259,8 +254,6 @@ impl Tree {
         self.counts.discarded.fetch_add(units - backed, Ordering::Relaxed);
         self.counts.drained.fetch_add(backed, Ordering::Relaxed);
     }
-
-    // === Explicit drains ===
 
     /// Take all credit below `level` out and leave the stocks open.
     pub(crate) fn drain(&self, level: &Counter) -> u64 {
@@ -297,9 +290,8 @@ impl Tree {
     pub(crate) fn set_batch(&self, level: &Counter, batch: u64) {
         let _path = SlowPath::enter();
         let mut stocks = self.stocks.lock();
-        let closed = self.close(&mut stocks, level, Scope::Subtree);
         // A stock that could not be closed keeps its batch: its bound was published for it.
-        let _ = closed;
+        let _ = self.close(&mut stocks, level, Scope::Subtree);
         for counter in self.hierarchy.snapshot().subtree(level.header.counter()) {
             for stock in [Some(counter), counter.front()].into_iter().flatten().filter(|stock| !stock.is_open()) {
                 stock.batch.store(batch, Ordering::Relaxed);
@@ -323,8 +315,6 @@ impl Tree {
         }
     }
 }
-
-// === impl Stocks: claims ===
 
 impl Stocks {
     /// Claim what a thread has in a stock, for the next barrier. False where there is no memory for the claim.

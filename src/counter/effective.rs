@@ -36,7 +36,7 @@ pub(crate) fn effective(levels: impl IntoIterator<Item = ProtectedLevel>, recurs
     effective
 }
 
-/// What is protected of `level`, where `above` is protected of its parent.
+/// `above` is what is protected of the parent.
 fn protected_below(level: ProtectedLevel, parent: ProtectedLevel, above: u64, recursive: bool) -> u64 {
     let (usage, siblings) = (level.usage, parent.children);
     let protected = usage.min(level.setting);

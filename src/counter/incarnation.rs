@@ -40,11 +40,9 @@ const GENERATION: u32 = 32;
 /// From this many handles on the count sticks: the object is never released, and the count never wraps.
 const HANDLES_STUCK: u64 = 1 << 28;
 
-/// The value that a stuck count is set to: in the middle, so that threads may add one or take one off before they set
-/// it.
+/// What a stuck count is set to: in the middle, because threads may add one or take one off before they set it.
 const HANDLES_SET: u64 = HANDLES_STUCK + HANDLES_STUCK / 2;
 
-/// The state word of one object.
 pub(crate) struct State(AtomicU64);
 
 /// A generation that a thread read while the object was alive.
@@ -190,7 +188,6 @@ impl State {
         self.0.compare_exchange(word | CLAIMED, next_life(word), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Undo the claim.
     pub(crate) fn unclaim(&self) {
         // SeqCst (E15): a thread that took a last step meanwhile has seen the claim gone and checks the usage itself,
         // or the claimer, which checks again after this, sees that step.

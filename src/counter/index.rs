@@ -52,7 +52,6 @@ impl Hint {
         Hint { start: StatPtr::new(std::ptr::null_mut()), lines: StatU64::new(0) }
     }
 
-    /// Prefetch the bucket for `hash`.
     #[inline]
     pub(crate) fn fetch(&self, hash: u64) {
         let line = home(hash as u32, self.lines.load(Ordering::Relaxed) as usize);
@@ -107,7 +106,7 @@ impl Names {
         Ok(())
     }
 
-    /// Insert an entry. The caller has [reserved](Self::reserve) room.
+    /// The caller has [reserved](Self::reserve) room.
     pub(crate) fn insert(&mut self, hash: u64, number: u32) {
         debug_assert!(number != NO_OBJECT && self.len < self.lines.len() * ENTRIES);
         self.put(Entry { hash: hash as u32, number });
@@ -128,7 +127,7 @@ impl Names {
         }
     }
 
-    /// Remove an entry. Returns whether it was there.
+    /// Returns whether the entry was there.
     pub(crate) fn remove(&mut self, hash: u64, number: u32) -> bool {
         let hash = hash as u32;
         let of = |line: &Bucket| line.entries.iter().position(|entry| entry.number == number);
@@ -151,7 +150,6 @@ impl Names {
         true
     }
 
-    /// Bytes of the table.
     pub(crate) fn bytes(&self) -> usize {
         self.lines.capacity() * size_of::<Bucket>()
     }

@@ -6,8 +6,8 @@
 //! more. A parent that goes offline *bars* the word; a new child counts itself there last (E37). A thread that needs
 //! the hierarchy to stand still takes a *snapshot*: it locks all shards, in their order.
 //!
-//! Only groups are linked, each by its first counter; the trees of their other counters have the same hierarchy. A
-//! linked group is online, and keeps its place as long as its shard is locked.
+//! Only groups are linked, each by its first counter. A linked group is online, and keeps its place as long as its
+//! shard is locked.
 //!
 //! Edge: E37 (a child comes/its parent goes offline).
 
@@ -31,14 +31,9 @@ const BARRED: u32 = 1 << 31;
 #[derive(Clone, Copy)]
 pub(crate) struct Hash(u64);
 
-/// The allocator refused memory for an entry: so many bytes.
-pub(crate) struct NoRoom(pub(crate) usize);
-
-/// Why a group was not taken offline.
+/// Why a group was not taken offline, with the number of its children.
 #[derive(Debug)]
 pub(crate) struct HasChildren(pub(crate) usize);
-
-// === impl Links ===
 
 fn set(link: &StatPtr<Counter>, counter: Option<&'static Counter>) {
     link.store(counter.map_or(std::ptr::null(), std::ptr::from_ref).cast_mut(), Ordering::Relaxed);
@@ -101,10 +96,7 @@ pub(crate) fn leave_parent(group: &Counter) {
     }
 }
 
-// === impl Hierarchy ===
-
 impl Hierarchy {
-    /// The hash of a child of that name.
     pub(crate) fn hash_name(&self, parent: &Counter, name: &str) -> Hash {
         Hash(self.hasher.hash_one((parent.number, name)))
     }
@@ -129,7 +121,7 @@ impl Hierarchy {
     }
 
     /// Reserve room for one more in the shard of a group, which the caller has locked; no step after this allocates.
-    pub(crate) fn reserve(&self, shard: &mut Shard, group: &Counter) -> Result<(), NoRoom> {
+    pub(crate) fn reserve(&self, shard: &mut Shard, group: &Counter) -> Result<(), NoMemory> {
         shard.reserve(&self.place(group.links().hash()).hint)
     }
 
@@ -156,12 +148,12 @@ impl Hierarchy {
         sizes.fold((0, 0), |(groups, bytes), shard| (groups + shard.0, bytes + shard.1))
     }
 
-    /// Lock all shards: no group is linked or unlinked for as long as the result lives.
+    /// No group is linked or unlinked for as long as the result lives.
     pub(crate) fn snapshot(&self) -> HierarchySnapshot<'_> {
         HierarchySnapshot(LockGuards::lock(self.shards.iter().map(|place| &place.shard)))
     }
 
-    /// The whole hierarchy, unless another thread holds a shard just now.
+    /// `None` where another thread holds a shard just now.
     pub(crate) fn try_snapshot(&self) -> Option<HierarchySnapshot<'_>> {
         LockGuards::try_lock(self.shards.iter().map(|place| &place.shard)).map(HierarchySnapshot)
     }
@@ -184,8 +176,6 @@ fn spread(number: u32) -> u64 {
     u64::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-// === impl Shard ===
-
 impl Shard {
     fn child(&self, hash: u64, the_one: impl Fn(&Counter) -> bool) -> Option<&'static Counter> {
         self.names.find(hash, |number| group(number).is_some_and(&the_one)).and_then(group)
@@ -196,12 +186,12 @@ impl Shard {
         self.child(new.links().hash(), the_one).is_some()
     }
 
-    fn reserve(&mut self, hint: &Hint) -> Result<(), NoRoom> {
-        self.names.reserve(hint).map_err(|NoMemory { bytes }| NoRoom(bytes))?;
+    fn reserve(&mut self, hint: &Hint) -> Result<(), NoMemory> {
+        self.names.reserve(hint)?;
         let parents = self.parents.try_reserve(1, |children| spread(children.of.number));
         parents.map_err(|refused| match refused {
-            TryReserveError::AllocError { layout } => NoRoom(layout.size()),
-            TryReserveError::CapacityOverflow => NoRoom(usize::MAX),
+            TryReserveError::AllocError { layout } => NoMemory { bytes: layout.size() },
+            TryReserveError::CapacityOverflow => NoMemory { bytes: usize::MAX },
         })
     }
 
@@ -265,7 +255,7 @@ impl Shard {
         self.online -= 1;
     }
 
-    /// Unlink one of the dying: it is released.
+    /// Unlink one of the dying.
     pub(crate) fn release(&mut self, group: &'static Counter) {
         if let Some(next) = unlink(group) {
             self.dying = next;
@@ -274,7 +264,6 @@ impl Shard {
     }
 }
 
-/// Link in front of a list.
 fn link_before(group: &'static Counter, next: Option<&'static Counter>) {
     set(&group.links().prev, None);
     set(&group.links().next, next);
@@ -299,9 +288,7 @@ fn unlink(group: &'static Counter) -> Option<Option<&'static Counter>> {
     }
 }
 
-// === The whole hierarchy ===
-
-/// The hierarchy of a tree while all shards are locked.
+/// All shards of a tree, locked.
 pub(crate) struct HierarchySnapshot<'a>(LockGuards<'a, Shard>);
 
 impl HierarchySnapshot<'_> {
@@ -343,7 +330,6 @@ impl HierarchySnapshot<'_> {
         groups.filter_map(move |group| group.group().nth(number))
     }
 
-    /// The children that are online.
     pub(crate) fn children(&self, group: &'static Counter) -> impl Iterator<Item = &'static Counter> + '_ {
         std::iter::successors(self.first_child(group, 0), |child| self.next_sibling(child))
     }

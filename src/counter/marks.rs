@@ -18,7 +18,7 @@ fn protected(counter: &Counter, kind: Protection) -> &Protected {
     }
 }
 
-/// Set the protection of a counter that no thread charges yet.
+/// No thread charges the counter yet.
 pub(crate) fn begin_protection(counter: &Counter, kind: Protection, units: u64) {
     protected(counter, kind).begin(units);
     if units > 0 {
@@ -54,19 +54,17 @@ pub(crate) fn protection(counter: &Counter, kind: Protection) -> u64 {
     protected(counter, kind).setting()
 }
 
-/// The sum of what the children reported.
 pub(crate) fn children_protected(counter: &Counter, kind: Protection) -> u64 {
     protected(counter, kind).of_children()
 }
 
 // === Soft and high ===
 
-/// Usage above this is in excess; `u64::MAX`: never.
 pub(crate) fn soft(counter: &Counter) -> u64 {
     counter.limits.soft.load(Ordering::Relaxed)
 }
 
-/// Set the soft limit of a counter that no thread charges yet.
+/// No thread charges the counter yet.
 pub(crate) fn begin_soft(counter: &Counter, soft: u64) {
     counter.limits.soft.store(soft, Ordering::Relaxed);
     if soft < u64::MAX {
@@ -74,7 +72,7 @@ pub(crate) fn begin_soft(counter: &Counter, soft: u64) {
     }
 }
 
-/// Set the soft limit. The caller holds the lock of the group's shard.
+/// The caller holds the lock of the group's shard.
 pub(crate) fn set_soft(counter: &Counter, soft: u64) {
     // SeqCst (E23): the limit, then usage; pairs with the exchange on usage before `is_excess_wrong`.
     counter.limits.soft.swap(soft, Ordering::SeqCst);
@@ -100,13 +98,12 @@ pub(crate) fn is_in_excess(counter: &Counter) -> bool {
     counter.limits.in_excess.load(Ordering::SeqCst) != 0
 }
 
-/// Usage above this delays charges; `u64::MAX`: never.
 #[inline]
 pub(crate) fn high(counter: &Counter) -> u64 {
     counter.high.load(Ordering::Relaxed)
 }
 
-/// Set the high. The caller holds the lock of the group's shard, or no thread charges the group yet.
+/// The caller holds the lock of the group's shard, or no thread charges the group yet.
 pub(crate) fn set_high(counter: &Counter, high: u64) {
     counter.high.store(high, Ordering::Relaxed);
     if high < u64::MAX {

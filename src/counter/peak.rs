@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 use crate::sync::stat_atomic::AtomicU64 as StatU64;
 use crate::sync::{Arc, AtomicU64, Ordering, fence_after_exchange};
 
-/// Peak words of one level.
 #[derive(Default)]
 pub(crate) struct Peaks {
     ever: StatU64,
@@ -32,13 +31,12 @@ impl Peaks {
         usage > self.running.load(Ordering::SeqCst)
     }
 
-    /// Record the `usage` that an admitted charge left.
     pub(crate) fn record(&self, usage: u64) {
         self.ever.fetch_max(usage, Ordering::Relaxed);
         self.running.fetch_max(usage, Ordering::Relaxed);
     }
 
-    /// Clear both peaks. No thread uses the counter, and no reader has a window on it.
+    /// No thread uses the counter, and no reader has a window on it.
     pub(crate) fn forget(&self) {
         self.ever.store(0, Ordering::Relaxed);
         self.running.store(0, Ordering::Relaxed);
@@ -71,8 +69,6 @@ impl Peaks {
         window.load(Ordering::Relaxed).max(self.running.load(Ordering::Relaxed))
     }
 }
-
-// === impl Windows ===
 
 impl Windows {
     /// A window on the counter of that key, which starts from `usage`.

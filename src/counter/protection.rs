@@ -7,14 +7,12 @@
 
 use crate::sync::{AtomicI64, AtomicU64, Ordering};
 
-/// Which protection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protection {
     Min = 0,
     Low = 1,
 }
 
-/// One kind of protection of one level.
 #[derive(Default)]
 pub(crate) struct Protected {
     setting: AtomicU64,
@@ -29,19 +27,19 @@ impl Protected {
         self.setting() == 0
     }
 
-    /// Clear all. No thread uses the counter.
+    /// No thread uses the counter.
     pub(crate) fn reset(&self) {
         self.begin(0);
         self.reported.store(0, Ordering::Relaxed);
         self.children.store(0, Ordering::Relaxed);
     }
 
-    /// Set the protection of a counter that no thread charges yet.
+    /// No thread charges the counter yet.
     pub(crate) fn begin(&self, units: u64) {
         self.setting.store(units, Ordering::Relaxed);
     }
 
-    /// Set the protection. A fence and a report follow.
+    /// A fence and a report follow.
     pub(crate) fn set(&self, units: u64) {
         // SeqCst (E11): pairs with the exchanges on usage. Either the charger reads this setting, or this thread its
         // usage.
@@ -77,7 +75,6 @@ impl Protected {
         }
     }
 
-    /// The sum of what the children reported.
     pub(crate) fn of_children(&self) -> u64 {
         // Acquire (E11): pairs with the addition in `report`.
         self.children.load(Ordering::Acquire).max(0).cast_unsigned()

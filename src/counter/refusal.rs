@@ -7,7 +7,6 @@ use crate::counter::object::Counter;
 use crate::error::Refused;
 use crate::sync::Ordering;
 
-/// A level that refused, with the figures that it refused by.
 pub(crate) struct LevelRefusal<'a> {
     pub(crate) level: &'a Counter,
     /// `LimitWords::open` as the thread read it before the usage that it refused by.

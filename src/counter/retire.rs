@@ -17,8 +17,7 @@ use crate::thread::block::Block;
 use crate::thread::local;
 use crate::thread::slot::Slot;
 
-/// Retire a bare counter whose last handle is gone. Its credit and what is still charged to it leave its ancestors; its
-/// object goes back to the pool.
+/// Retire a bare counter whose last handle is gone: its object goes back to the pool.
 pub(crate) fn retire(counter: &'static Counter) {
     let _path = SlowPath::enter();
     // The counter may be the last of its tree.

@@ -2,7 +2,6 @@
 //! guards them.
 //!
 //! No thread releases a counter whose stock is counted here without this lock, so its holder may read all of them.
-//! `links` has the hierarchy.
 //!
 //! Edges: E35 (a stock opens/its group goes offline), E36 (a stock closes/its group is released).
 
@@ -21,14 +20,11 @@ const OPENED_COMMON: usize = 64;
 pub(crate) enum Scope {
     /// The stock of one counter only.
     Own,
-    /// The stocks of a counter and of all below it.
     Subtree,
 }
 
-// === impl Stocks ===
-
 impl Stocks {
-    /// Bytes of all this, as far as it has been written to.
+    /// Bytes that have been written to.
     pub(crate) fn bytes(&self) -> u64 {
         let counters = self.opened.len() + self.scratch.capacity() + self.pending_close.capacity();
         (counters * size_of::<&Counter>() + self.claims.capacity() * size_of::<Claim>()) as u64
@@ -39,8 +35,7 @@ impl Stocks {
         self.opened.try_reserve(1).is_ok()
     }
 
-    /// Move the queue of pending closes into `closing`. Where there is no memory for that, the queue waits for the next
-    /// close.
+    /// Move the queue of pending closes into `closing`. Without memory for that, the queue waits for the next close.
     pub(crate) fn take_pending_close(&mut self, closing: &mut Counters) {
         if closing.try_reserve(self.pending_close.len()).is_ok() {
             closing.extend(self.pending_close.drain(..));
@@ -95,8 +90,7 @@ impl Stocks {
         stocks
     }
 
-    /// Take a stock of a released group out of the queue of pending closes. No barrier has closed it, and it holds no
-    /// credit.
+    /// Take a stock of a released group out of the queue of pending closes: it holds no credit.
     pub(crate) fn forget_pending_close(&mut self, counter: &'static Counter) {
         self.pending_close.retain(|&pending| !std::ptr::eq(pending, counter));
     }
@@ -104,7 +98,6 @@ impl Stocks {
 
 // === What may be stranded ===
 
-/// Whether nothing about the counter itself keeps its stock closed.
 pub(crate) fn may_open(counter: &Counter) -> bool {
     let bare_root = |counter: &Counter| counter.incarnation().parent.is_some() || counter.links().children() == 0;
     let members = &counter.incarnation().members;

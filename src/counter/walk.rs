@@ -14,11 +14,8 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::watch::{HIGH, OBSERVED};
 use crate::sync::Ordering;
 
-/// Levels at a new peak that a walk keeps on its own stack.
-const RISEN_COMMON: usize = 8;
-
-/// Watched levels that a walk keeps on its own stack.
-const WATCHED_COMMON: usize = 8;
+/// Levels of each kind that a walk keeps on its own stack.
+const LEVELS_COMMON: usize = 8;
 
 /// The levels of a charge: from a counter to its root. For the front of a set, the paths of all its members, the last
 /// first. An uncharge goes from the first, so that a later counter never reads lower than an earlier one because of it.
@@ -53,11 +50,10 @@ pub(crate) struct Walked {
 }
 
 impl Walked {
-    /// No level is above a mark, and there is as much room as can be.
     const FREE: Walked = Walked { margin: u64::MAX, over_high: 0, above_observed: false };
 }
 
-/// What a charge that did not hit leaves to its caller.
+/// What a charge that missed leaves to its caller.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub(crate) struct Charged {
@@ -66,11 +62,9 @@ pub(crate) struct Charged {
 }
 
 impl Charged {
-    /// The walk left no level above its high.
     pub(crate) const QUIETLY: Charged = Charged { over_high: 0 };
 }
 
-/// Whether the charge needs all that a walk asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Amount {
     /// The charge needs all of it: an observed max counts it.
@@ -83,9 +77,8 @@ pub(crate) enum Amount {
 /// Levels that a walk visits again once it is through, so that a doomed walk leaves no trace at them.
 struct Passed<'a> {
     /// Levels that the walk may bring to a new peak.
-    risen: SmallVec<[(&'a Counter, u64); RISEN_COMMON]>,
-    /// Levels that are watched.
-    watched: SmallVec<[(&'a Counter, u64); WATCHED_COMMON]>,
+    risen: SmallVec<[(&'a Counter, u64); LEVELS_COMMON]>,
+    watched: SmallVec<[(&'a Counter, u64); LEVELS_COMMON]>,
 }
 
 impl<'a> Passed<'a> {
@@ -113,7 +106,7 @@ impl<'a> Passed<'a> {
 }
 
 /// Marks that a walk has crossed: the walk notifies the policies of them at once.
-type Crossings<'a> = SmallVec<[Crossing<'a>; WATCHED_COMMON]>;
+type Crossings<'a> = SmallVec<[Crossing<'a>; LEVELS_COMMON]>;
 
 impl Counter {
     #[inline]
@@ -126,9 +119,8 @@ impl Counter {
         self.path_to_root().take_while(move |&level| top.is_none_or(|top| !ptr::eq(level, top)))
     }
 
-    /// Charge exactly `n` at every level, or at none.
-    ///
-    /// A doomed walk is visible below the refusing level until it is undone.
+    /// Charge exactly `n` at every level, or at none. A doomed walk is visible below the refusing level until it is
+    /// undone.
     pub(crate) fn walk(&self, n: u64, amount: Amount) -> Result<Walked, LevelRefusal<'_>> {
         self.walk_below(n, amount, None)
     }
@@ -248,8 +240,7 @@ impl Counter {
 
     /// Returns what the lowest level had to subtract.
     fn uncharge_chain(&self, n: u64) -> u64 {
-        // This reads the parent before the subtraction, here and above: what is left to subtract keeps the parent
-        // alive.
+        // The parent is read before the subtraction, here and above: what is left to subtract keeps the parent alive.
         let mut level = self.incarnation().parent;
         let lowest = self.subtract(n);
         let mut n = lowest;

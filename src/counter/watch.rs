@@ -45,7 +45,7 @@ impl Watched {
         self.bits() & bits != 0
     }
 
-    /// Clear all bits. No thread uses the counter.
+    /// No thread uses the counter.
     pub(crate) fn reset(&self) {
         self.0.store(0, Ordering::Relaxed);
     }

@@ -55,7 +55,7 @@ pub(crate) fn count_and_notify(group: &Counter, event: Event) {
     count(group, event);
 }
 
-/// How often the event has happened: to the group itself, or in its subtree.
+/// The count of the group itself, or of its subtree.
 pub(crate) fn read(group: &Counter, event: Event, local: bool) -> u64 {
     let of = |counts: &EventCounts| if local { counts.local.get(event) } else { counts.subtree.get(event) };
     counts(group).map_or(0, of)
@@ -89,7 +89,6 @@ fn make_counts<'a>(group: &'a Counter, cache: &Cache) -> Option<&'a EventCounts>
     counts(group)
 }
 
-/// Gives counts back to the pool.
 #[allow(unsafe_code)]
 fn put_back(cache: &Cache, counts: NonNull<EventCounts>) {
     // SAFETY: made in an object of the cache; the caller has it alone.

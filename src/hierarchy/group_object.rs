@@ -41,7 +41,6 @@ pub(crate) struct GroupObject {
     name: UnsafeCell<Name>,
 }
 
-/// A further counter of a group.
 #[repr(C)]
 struct FurtherCounter {
     counter: Counter,
@@ -92,7 +91,6 @@ pub(crate) fn of(counter: &Counter) -> &'static GroupObject {
     unsafe { &*counter.object().cast::<GroupObject>() }
 }
 
-/// What the policies keep about a counter of a group.
 #[allow(unsafe_code)]
 pub(crate) fn state(counter: &Counter) -> &'static CounterState {
     let group = of(counter);
@@ -102,8 +100,6 @@ pub(crate) fn state(counter: &Counter) -> &'static CounterState {
         position => unsafe { &(*counter.object().byte_add(counter_at(position)).cast::<FurtherCounter>()).state },
     }
 }
-
-// === The memory ===
 
 /// The cache of groups of so many counters. Where there is more than one node, each object has a place for published
 /// statistics on each.
@@ -162,8 +158,8 @@ pub(crate) fn take(tree: &Tree, groups: &GroupTree) -> Result<&'static Counter, 
                 continue;
             }
             let next = if position + 1 < counters { counter_at(position + 1) / PoolAlign::WORD } else { 0 };
-            let (position_in_group, next) = (position as u16, next as u16);
-            let place = InGroup { object: first.as_ptr().cast(), number, position: position_in_group, next };
+            let object = first.as_ptr().cast();
+            let place = InGroup { object, number, position: position as u16, next: next as u16 };
             match new_counter(at(position), place) {
                 Ok(memory) if position == 0 => {
                     first.write(GroupObject::new(memory));
@@ -195,7 +191,7 @@ impl GroupObject {
         }
     }
 
-    /// Give a new group its name. The caller has taken the object from the pool, and no other thread has seen it.
+    /// Give a new group its name. No other thread has seen the object.
     pub(crate) fn begin(&self, name: Name) {
         debug_assert!(self.is_clean(), "a thread has written to an object in the pool");
         self.set_name(name);
@@ -207,7 +203,6 @@ impl GroupObject {
         unsafe { *self.name.get() = name };
     }
 
-    /// What the policies keep about each of the group's counters.
     fn states(&self) -> impl Iterator<Item = &'static CounterState> {
         self.object.counter.group().map(state)
     }

@@ -97,13 +97,11 @@ pub(crate) fn if_groups(tree: &Tree) -> Option<&GroupTree> {
     tree.policies().map(|policies| unsafe { &*ptr::from_ref(policies).cast::<GroupTree>() })
 }
 
-/// What the groups of a tree share.
 #[inline]
 pub(crate) fn shared(tree: &Tree) -> &GroupTree {
     if_groups(tree).expect("a tree of groups")
 }
 
-/// What the groups of a group's tree share.
 #[inline]
 pub(crate) fn of(group: &Counter) -> &GroupTree {
     shared(group.tree())

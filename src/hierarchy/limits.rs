@@ -20,7 +20,6 @@ fn percents(of: &Counter) -> &Percents {
     &group_object::state(of).percents
 }
 
-/// A limit as it was set.
 pub(crate) fn set_to(counter: &Counter, kind: LimitKind) -> Limit {
     match (percents(counter).get(kind), value(counter, kind)) {
         (Some(percent), _) => Limit::Percent(percent),
@@ -40,7 +39,6 @@ pub(crate) fn value(counter: &Counter, kind: LimitKind) -> u64 {
     }
 }
 
-/// Whether a limit of the tree has been set to a percentage.
 pub(crate) fn any_percent(tree: &Tree) -> bool {
     let _path = SlowPath::enter();
     tree.stocks.lock().percents
@@ -53,7 +51,6 @@ pub(crate) fn set_reserve(counter: &Counter, bytes: u64) {
     counter.set_reserve(bytes);
 }
 
-/// The bytes that `limit` stands for at this counter now.
 fn resolve(counter: &Counter, limit: Limit) -> Result<u64, NoLimitedAncestor> {
     match limit {
         Limit::Bytes(bytes) => Ok(bytes),

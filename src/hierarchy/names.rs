@@ -8,7 +8,6 @@ use crate::counter::object::tree::{Shard, Tree};
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::group_object;
 
-/// The name of a counter's group.
 pub(crate) fn of(counter: &Counter) -> &str {
     group_object::of(counter).name()
 }

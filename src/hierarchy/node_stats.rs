@@ -26,8 +26,6 @@ pub(crate) type Above = u16;
 
 const ROOT: Above = Above::MAX;
 
-// === The write path ===
-
 /// Adds to an item of the group, or of its memory on a node. Where nothing is published there and nothing can be, it
 /// accounts to the nearest group above that can. Returns how far above that is. `None`: nothing is counted.
 #[inline(always)]
@@ -114,8 +112,6 @@ fn takes(group: &Counter, coordinator: &Coordinator, scope: StatScope) -> bool {
     };
     stats::published(group, scope).is_some() || may_make() && gets()
 }
-
-// === The readers ===
 
 /// The figures of an item of a group by node: of its subtree, and of the group alone.
 pub(crate) struct FiguresByNode {

@@ -36,7 +36,6 @@ pub(crate) fn unschedule(level: &Counter) {
     level.limits.watched.clear(LISTED);
 }
 
-/// A list of levels that a thread has scheduled.
 pub(crate) struct Scheduled(*const Counter);
 
 impl Scheduled {

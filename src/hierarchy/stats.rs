@@ -18,24 +18,20 @@ use crate::thread::directory::Header;
 use crate::thread::local::{self, Local, with_local};
 use crate::thread::slow_path::Outermost;
 
-// === Where they are ===
-
 /// The coordinator of the group's tree. `None` for a counter that is no group's: it has no statistics.
 pub(super) fn coordinator_of(group: &Counter) -> Option<&Coordinator> {
     group_tree::if_groups(group.tree()).map(|groups| &groups.stats)
 }
 
-/// The coordinator of the tree, for a group.
 pub(crate) fn coordinator(group: &Counter) -> &Coordinator {
     coordinator_of(group).expect("a tree of groups has statistics")
 }
 
-/// Where the group's own published statistics are found.
 fn own_place(group: &Counter) -> &PublishedPlace {
     &group_object::of(group).stats
 }
 
-/// Where the published statistics of its memory on each node are found. Empty in a tree with one node.
+/// Empty in a tree with one node.
 fn node_places(group: &Counter) -> &[PublishedPlace] {
     group_object::of(group).node_places()
 }
@@ -82,7 +78,6 @@ pub(crate) fn published_or_make<'a>(
     published(group, scope)
 }
 
-/// This thread's cells for the group in the scope.
 fn cells(group: &Counter, block: &Block, scope: StatScope) -> Option<ThreadStats> {
     match scope {
         StatScope::Group => block.cells.get(group.index)?.cells(),
@@ -148,7 +143,6 @@ pub(super) fn add_missed(group: &Counter, level: &Counter, stats: &Coordinator, 
     counted
 }
 
-/// An addition: the scope, the item, and how much.
 #[derive(Clone, Copy)]
 pub(super) struct Addition {
     pub(super) scope: StatScope,
@@ -156,17 +150,15 @@ pub(super) struct Addition {
     pub(super) delta: i64,
 }
 
-/// What a slow path has done with an addition.
 enum Counted {
-    /// Not counted: the thread is inside another slow path, and nothing of the scope is published yet.
     Nowhere,
     Kept,
     /// Counted, and so much is announced that the writer has to flush.
     MustFlush,
 }
 
-/// Makes an addition to an item of this runtime where this thread has no cells at hand. Returns whether it is counted.
-/// It is not where the thread is inside another slow path and nothing of the scope is published yet.
+/// Makes an addition where this thread has no cells at hand. Returns whether it is counted: it is not where the thread
+/// is inside another slow path and nothing of the scope is published yet.
 pub(super) fn add_without_cells(group: &Counter, stats: &Coordinator, what: Addition) -> bool {
     let path = SlowPath::enter();
     let counted = add_in_slow_path(group, stats, (path.block(), path.outermost()), what);
@@ -226,9 +218,8 @@ fn flush_root(group: &Counter, scope: StatScope) {
     }
 }
 
-/// Counts one of the events that charges themselves count, on the group of this counter. The thread is not in transit,
-/// holds no lock and is not inside another slow path: such a slow path leaves the stock alone. This may allocate, and a
-/// charge that is refused may find no memory. So such a charge counts nothing here.
+/// Counts an event of a charge, on the group of this counter. The thread is not in transit and holds no lock. This may
+/// allocate, and a charge that is refused may find no memory. So such a charge counts nothing here.
 pub(crate) fn count(counter: &Counter, outermost: &Outermost, stat: Stat) {
     if let Some(stats) = coordinator_of(counter) {
         let one = Addition { scope: StatScope::Group, stat, delta: 1 };
@@ -290,7 +281,6 @@ fn freshen(group: &Counter, freshness: Freshness) -> u64 {
     0
 }
 
-/// What may be missing from all figures of the group together.
 fn error_bound(group: &Counter) -> ErrorBound {
     let bounds = all_published(group).map(|published| published.error_bound(coordinator(group).quantum));
     bounds.fold(ErrorBound::NOTHING, ErrorBound::plus)
@@ -317,14 +307,12 @@ pub(crate) fn flush_ratelimited(group: &Counter) -> bool {
     coordinator(group).is_late() && is_too_far_off(error_bound(group)) && flush(group, Unlist::Many).is_some()
 }
 
-/// Flushes everything, whatever the threshold says, and unlists idle cells. The flusher calls this.
+/// Flushes everything, whatever the threshold says, and unlists idle cells.
 pub(crate) fn flush_periodic(root: &Counter) {
     // Before the root has published statistics the flush does nothing, and counts as a flush all the same.
     coordinator(root).note_root_flush();
     flush(root, Unlist::Always);
 }
-
-// === The end ===
 
 /// Releases the statistics of a group that is gone. What its threads have written goes to its ancestors.
 pub(crate) fn release(group: &Counter) {

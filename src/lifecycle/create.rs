@@ -2,7 +2,7 @@
 
 use crate::counter::config::CounterConfig;
 use crate::counter::join::{self, Init};
-use crate::counter::links::{Hash, NoRoom};
+use crate::counter::links::Hash;
 use crate::counter::object::tree::{Shard, Tree};
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::slow_path::SlowPath;
@@ -102,7 +102,7 @@ fn link<E>(
     if names::is_taken(shard, group) {
         return Err(NotCreated::Taken);
     }
-    tree.hierarchy.reserve(shard, group).map_err(|NoRoom(bytes)| NotCreated::Memory(bytes))?;
+    tree.hierarchy.reserve(shard, group)?;
     // Under the lock: a thread that observes a subtree or changes its batch finds the group linked, or this thread
     // finds the parent's values.
     for counter in group.group() {
