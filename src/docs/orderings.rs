@@ -74,4 +74,4 @@
 //! So `.ci/loom` runs each model both ways, and all hold.
 //!
 //! Loom also forgets an unpark where the thread waits for a lock before it parks; in a model threads park by a lock and
-//! a condition (`sync::model::loom_park`).
+//! a condition (`sync::model::loom`).

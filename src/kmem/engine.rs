@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::group::{Charge, Group};
+use crate::group::{Charge, ChargeError, Group};
 use crate::hierarchy::{group_tree, stats};
 use crate::numa::NodeId;
 use crate::numa::config::Numa;
@@ -28,8 +28,12 @@ pub(super) fn numa_behind(header: &Header) -> &Numa {
     &group_tree::of(header.counter()).numa
 }
 
-pub(super) fn are_of_one_runtime(one: &Group, other: &Group) -> bool {
-    std::ptr::eq(one.first().tree(), other.first().tree())
+/// Refuses a group of another runtime.
+pub(super) fn check_runtime(from: &Group, to: &Group) -> Result<(), ChargeError> {
+    if std::ptr::eq(from.first().tree(), to.first().tree()) {
+        return Ok(());
+    }
+    Err(ChargeError::OtherRuntime { from: from.clone(), to: to.clone() })
 }
 
 pub(super) fn further_header(header: &'static Header, counter: usize) -> Option<&'static Header> {

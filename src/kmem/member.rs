@@ -11,7 +11,7 @@
 //! Source: `current_objcg_update` in `mm/memcontrol.c`, where a tag on the pointer does what this count does; and
 //! "memcg: convert task->objcg to a per-node objcgs array" (Butt, 2026).
 
-use super::engine::are_of_one_runtime;
+use super::engine::check_runtime;
 use crate::group::{ChargeError, Group};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{Arc, AtomicU64, Ordering};
@@ -107,9 +107,7 @@ impl Mover {
     /// ```
     pub fn move_to(&self, group: &Group) -> Result<(), ChargeError> {
         let from = self.0.group.lock().clone();
-        if !are_of_one_runtime(&from, group) {
-            return Err(ChargeError::OtherRuntime { from, to: group.clone() });
-        }
+        check_runtime(&from, group)?;
         if group.is_offline() {
             return Err(ChargeError::Offline { group: group.clone(), requested: 0 });
         }

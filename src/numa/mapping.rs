@@ -13,7 +13,6 @@ use super::topology::NodeId;
 /// What a change of size does to the pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resized {
-    /// The pages are the same.
     Kept,
     /// Other pages have the content. Where these lie is not known yet.
     Copied,
@@ -41,15 +40,15 @@ pub(crate) const fn assert_page_aligns<T>() {
     assert!(align_of::<T>() <= PAGE_MIN, "the type is aligned for more than a page");
 }
 
-/// Why a mapping has no such pages.
 #[derive(Debug)]
 pub(crate) enum MapError {
-    /// The system gives no pages.
-    System { bytes: usize, source: io::Error },
+    System {
+        bytes: usize,
+        source: io::Error,
+    },
     /// The request exceeds the range of addresses.
     Capacity {
         bytes: usize,
-        /// The most that a mapping can have.
         max: usize,
     },
 }

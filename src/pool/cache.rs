@@ -2,15 +2,13 @@
 
 use std::ptr::NonNull;
 
-use super::depot::{Depot, Unmake};
+use super::depot::{Depot, FreeObject, Stash, Unmake};
 use super::directory::directory;
 use super::pages::NoMemory;
 use super::shape::{PoolAlign, Shape};
-use super::stash::{FreeObject, Stash};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::{CachePadded, Shared, pool_stashes, process_wide, share};
 
-/// The objects of one shape.
 pub(crate) struct Cache {
     pub(crate) shape: Shape,
     /// A power of two. Threads of one number share a stash. A new thread gets the number of one that has ended, so as
@@ -127,8 +125,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::pool::depot::BATCH;
     use crate::pool::shape::{Kind, PoolAlign};
-    use crate::pool::stash::BATCH;
     use crate::sync::POOL_STASH;
 
     #[allow(unsafe_code)]

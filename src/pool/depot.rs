@@ -3,14 +3,17 @@
 //! The depot gives out the lowest returned objects first, and only then fresh ones, in order. So live objects lie close
 //! together, and no thread has touched memory above the first fresh object.
 
+use std::ops::Range;
 use std::ptr::NonNull;
+
+use smallvec::SmallVec;
 
 use super::directory::{directory, number};
 use super::lowest::Lowest;
 use super::pages::{NoMemory, PageVec};
 use super::shape::Shape;
-use super::stash::{BATCH, Stash};
 use crate::numa::mapping::Mapping;
+use crate::sync::{POOL_STASH, model_failed};
 
 pub(super) struct Depot {
     shape: Shape,
@@ -93,7 +96,7 @@ impl Drop for Depot {
     /// Runs in models only.
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        if crate::sync::model_failed() {
+        if model_failed() {
             return;
         }
         let objects = self.shape.objects_per_chunk();
@@ -103,5 +106,47 @@ impl Drop for Depot {
             // have none.
             unsafe { (self.unmake)(start.add(place % objects * self.shape.given())) };
         }
+    }
+}
+
+// === Stashes ===
+
+/// Objects that move between a stash and a depot at a time.
+pub(super) const BATCH: usize = POOL_STASH.div_ceil(2);
+
+/// Numbers of objects, in place: no allocation.
+pub(super) type Numbers = SmallVec<[u32; POOL_STASH]>;
+
+/// A few free objects in front of a depot, for the threads of one number.
+#[derive(Default)]
+pub(super) struct Stash {
+    /// Returned by their users; the last one is the warmest.
+    pub(super) back: Numbers,
+    /// Never in use.
+    pub(super) fresh: Range<u32>,
+    /// Objects that these threads have taken, less those that they have put back; wraps.
+    pub(super) live: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FreeObject {
+    pub(super) number: u32,
+    pub(super) recycled: bool,
+}
+
+impl Stash {
+    pub(super) fn take(&mut self) -> Option<FreeObject> {
+        let recycled = self.back.pop().map(|number| FreeObject { number, recycled: true });
+        let free = recycled.or_else(|| self.fresh.next().map(|number| FreeObject { number, recycled: false }))?;
+        self.live = self.live.wrapping_add(1);
+        Some(free)
+    }
+
+    /// Takes an object back. If the stash is full, returns the coldest objects, for the depot.
+    pub(super) fn put(&mut self, number: u32) -> Numbers {
+        let too_many = if self.back.len() < POOL_STASH { Numbers::new() } else { self.back.drain(..BATCH).collect() };
+        self.back.push(number);
+        self.live = self.live.wrapping_sub(1);
+        too_many
     }
 }

@@ -59,7 +59,6 @@ impl Lowest {
         }
     }
 
-    /// Takes the lowest number out.
     pub(super) fn take(&mut self) -> Option<usize> {
         let mut at = 0;
         for level in self.0.iter().rev().skip_while(|level| level.is_empty()) {

@@ -25,7 +25,6 @@ mod directory;
 mod lowest;
 pub(crate) mod pages;
 pub(crate) mod shape;
-mod stash;
 mod table;
 
 pub use shape::PoolAlign;

@@ -8,7 +8,6 @@ use std::slice;
 
 use crate::numa::mapping::{MapError, Mapping};
 
-/// The system gives no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoMemory {
     pub(crate) bytes: usize,

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use super::item::{Items, Stat};
 use super::list::NONE;
 use super::published::{ANNOUNCED_MAX, OwnedStats, PublishedPlace, PublishedStats, StatScope, published_cache};
-use super::stack::ListedStack;
 use super::tables::{CellsEntry, StatTables};
 use crate::numa::NodeId;
 use crate::pool::{Cache, PoolAlign};
@@ -212,4 +211,31 @@ impl Coordinator {
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Newly listed cells: writers push without the lock, the coordinator takes the stack whole (E18). The number of the cells
+/// listed last, 0 where there are none. Each cells' head has the number of the cells below.
+#[derive(Default)]
+pub(super) struct ListedStack(AtomicU64);
+
+impl ListedStack {
+    /// Pushes cells that the caller has marked as listed (E17: the mark comes first).
+    pub(super) fn push(&self, cells: ThreadStats) {
+        // The stack is mostly empty: the first try expects that and saves a load.
+        let mut top = 0;
+        loop {
+            cells.set_next(top as u32);
+            // Release (E18): pairs with `take`, whose caller reads what stands below.
+            match self.0.compare_exchange_weak(top, cells.number().into(), Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => top = now,
+            }
+        }
+    }
+
+    /// Empties the stack. Returns the number of the cells that were on top, 0 where it was empty.
+    pub(super) fn take(&self) -> u32 {
+        // Acquire (E18): pairs with `push`.
+        self.0.swap(0, Ordering::Acquire) as u32
+    }
 }

@@ -30,11 +30,11 @@ impl StatTables {
         let mut at = target;
         let mut finished = 0;
         let done = loop {
-            if self.groups[target as usize].done >= flush {
+            if self.groups[target as usize].link.done >= flush {
                 break true;
             }
             let child = self.groups[at as usize].children.first();
-            if let Some(child) = child.filter(|&child| self.groups[child as usize].done < flush) {
+            if let Some(child) = child.filter(|&child| self.groups[child as usize].link.done < flush) {
                 at = child;
                 continue;
             }
@@ -42,7 +42,7 @@ impl StatTables {
                 break false;
             }
             let group = &self.groups[at as usize];
-            let entry = group.listed.first().filter(|&entry| self.entries[entry as usize].done < flush);
+            let entry = group.listed.first().filter(|&entry| self.entries[entry as usize].link.done < flush);
             if let Some(entry) = entry {
                 if !self.gather(entry) && unlist != Unlist::Never {
                     self.note_idle(entry);
@@ -92,7 +92,6 @@ impl StatTables {
         true
     }
 
-    /// Notes that a flush has found cells as they were.
     fn note_idle(&mut self, number: u32) {
         let entry = &mut self.entries[number as usize];
         entry.idle_visits = entry.idle_visits.saturating_add(1);

@@ -12,18 +12,17 @@ pub(super) const NONE: u32 = u32::MAX;
 pub(super) struct Link {
     prev: u32,
     next: u32,
+    /// The last flush that is done with the member, and with everything below it.
+    pub(super) done: u64,
 }
 
 impl Link {
-    pub(super) const ALONE: Link = Link { prev: NONE, next: NONE };
+    pub(super) const ALONE: Link = Link { prev: NONE, next: NONE, done: 0 };
 }
 
 /// An entry that can be a member of one list at a time.
 pub(super) trait Linked {
     fn link(&mut self) -> &mut Link;
-
-    /// The last flush that is done with it.
-    fn done(&mut self) -> &mut u64;
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,20 +59,22 @@ impl FlushList {
 
     /// Takes out a member of this list.
     pub(super) fn remove<T: Linked>(&mut self, all: &mut [T], member: u32) {
-        let Link { prev, next } = std::mem::replace(all[member as usize].link(), Link::ALONE);
+        let link = all[member as usize].link();
+        let Link { prev, next, done } = *link;
+        *link = Link { done, ..Link::ALONE };
         self.join(all, prev, next);
     }
 
     /// Notes that a flush is done with the member, and moves it behind those of earlier flushes. Few members have a
     /// later number, so the search starts from behind.
     pub(super) fn done<T: Linked>(&mut self, all: &mut [T], member: u32, flush: u64) {
-        *all[member as usize].done() = flush;
+        all[member as usize].link().done = flush;
         if self.last == member {
             return;
         }
         self.remove(all, member);
         let (mut prev, mut next) = (self.last, NONE);
-        while prev != NONE && *all[prev as usize].done() > flush {
+        while prev != NONE && all[prev as usize].link().done > flush {
             next = prev;
             prev = all[prev as usize].link().prev;
         }
@@ -86,15 +87,11 @@ impl FlushList {
 mod tests {
     use super::*;
 
-    struct Linkable(Link, u64);
+    struct Linkable(Link);
 
     impl Linked for Linkable {
         fn link(&mut self) -> &mut Link {
             &mut self.0
-        }
-
-        fn done(&mut self) -> &mut u64 {
-            &mut self.1
         }
     }
 
@@ -105,7 +102,7 @@ mod tests {
 
     #[test]
     fn new_members_are_in_front_and_flushed_ones_behind() {
-        let mut all: Vec<_> = (0..4).map(|_| Linkable(Link::ALONE, 0)).collect();
+        let mut all: Vec<_> = (0..4).map(|_| Linkable(Link::ALONE)).collect();
         let mut list = FlushList::EMPTY;
         for member in 0..4 {
             list.push_front(&mut all, member);

@@ -21,7 +21,6 @@ mod list;
 pub(crate) mod published;
 pub(crate) mod reading;
 mod rows;
-mod stack;
 mod tables;
 pub(crate) mod visits;
 

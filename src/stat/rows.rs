@@ -35,14 +35,12 @@ pub(super) struct ChangedGroup {
 pub(super) const NO_ROW: usize = usize::MAX;
 
 impl SliceRows {
-    /// Bytes of scratch.
     pub(super) fn bytes(&self) -> u64 {
         let SliceRows { rows, changes, idle, .. } = self;
         let all = rows.capacity() * size_of::<ChangedGroup>() + changes.capacity() * size_of::<i64>();
         (all + idle.capacity() * size_of::<u32>()) as u64
     }
 
-    /// Starts the next slice.
     pub(super) fn reset(&mut self) {
         self.slice += 1;
         self.visits = Visits::default();

@@ -10,7 +10,6 @@ use super::rows::SliceRows;
 use crate::sync::{Arc, IDLE_VISITS, SLICE};
 use crate::thread::cells::{CellLine, CellsVersion, ThreadStats, lines, lines_bytes};
 
-/// The tables behind the coordinator's lock.
 #[derive(Default)]
 pub(super) struct StatTables {
     pub(super) groups: Vec<WrittenGroup>,
@@ -22,7 +21,6 @@ pub(super) struct StatTables {
     /// Number of the last flush that has begun, and how many had been asked for by then.
     pub(super) flush: u64,
     pub(super) begun: u64,
-    /// Number of the last unlisting.
     pub(super) unlisting: u64,
     pub(super) rows: SliceRows,
 }
@@ -33,15 +31,13 @@ pub(super) struct WrittenGroup {
     pub(super) published: Option<OwnedStats>,
     pub(super) parent: u32,
     /// Among the children of its parent that have listed cells, here or below. The root is in no list.
-    link: Link,
+    pub(super) link: Link,
     linked: bool,
     pub(super) children: FlushList,
     pub(super) listed: FlushList,
     pub(super) idle: FlushList,
     /// The cells of threads that have none of their own.
     pub(super) shared: u32,
-    /// The last flush that is done with the group and everything below it.
-    pub(super) done: u64,
     /// Its row, of which slice.
     pub(super) row: usize,
     pub(super) slice: u64,
@@ -55,32 +51,22 @@ pub(super) struct CellsEntry {
     pub(super) seen: Box<[i64]>,
     pub(super) version: CellsVersion,
     pub(super) group: u32,
-    link: Link,
+    pub(super) link: Link,
     pub(super) listed: bool,
     /// The unlisting that has unmarked them; 0 for none.
     pub(super) unlisting: u64,
     pub(super) idle_visits: u32,
-    /// The last flush that is done with them.
-    pub(super) done: u64,
 }
 
 impl Linked for WrittenGroup {
     fn link(&mut self) -> &mut Link {
         &mut self.link
     }
-
-    fn done(&mut self) -> &mut u64 {
-        &mut self.done
-    }
 }
 
 impl Linked for CellsEntry {
     fn link(&mut self) -> &mut Link {
         &mut self.link
-    }
-
-    fn done(&mut self) -> &mut u64 {
-        &mut self.done
     }
 }
 
@@ -169,14 +155,14 @@ impl StatTables {
             self.remove_writers(group, 1);
             return;
         }
-        (entry.listed, entry.done) = (true, 0);
+        (entry.listed, entry.link.done) = (true, 0);
         self.groups[group as usize].idle.remove(&mut self.entries, number);
         self.groups[group as usize].listed.push_front(&mut self.entries, number);
         let mut at = group;
         while !self.groups[at as usize].linked && self.groups[at as usize].parent != NONE {
             let parent = self.groups[at as usize].parent;
             let mut siblings = self.groups[parent as usize].children;
-            (self.groups[at as usize].linked, self.groups[at as usize].done) = (true, 0);
+            (self.groups[at as usize].linked, self.groups[at as usize].link.done) = (true, 0);
             siblings.push_front(&mut self.groups, at);
             self.groups[parent as usize].children = siblings;
             at = parent;
@@ -205,15 +191,15 @@ impl StatTables {
     /// of its lists has: those members are in front.
     pub(super) fn finish(&mut self, group: u32) {
         let WrittenGroup { linked, parent, children, listed, .. } = self.groups[group as usize];
-        let below = children.first().map(|child| self.groups[child as usize].done);
-        let own = listed.first().map(|entry| self.entries[entry as usize].done);
+        let below = children.first().map(|child| self.groups[child as usize].link.done);
+        let own = listed.first().map(|entry| self.entries[entry as usize].link.done);
         let done = below.into_iter().chain(own).min().unwrap_or(self.flush);
         if linked {
             let mut siblings = self.groups[parent as usize].children;
             siblings.done(&mut self.groups, group, done);
             self.groups[parent as usize].children = siblings;
         } else {
-            self.groups[group as usize].done = done;
+            self.groups[group as usize].link.done = done;
         }
     }
 
@@ -234,7 +220,6 @@ impl WrittenGroup {
         listed: FlushList::EMPTY,
         idle: FlushList::EMPTY,
         shared: NONE,
-        done: 0,
         row: 0,
         slice: 0,
     };
@@ -262,7 +247,6 @@ impl CellsEntry {
             listed: false,
             unlisting: 0,
             idle_visits: 0,
-            done: 0,
         }
     }
 }

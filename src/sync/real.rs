@@ -173,9 +173,8 @@ impl Patience {
     }
 }
 
+pub(crate) use std::thread::{Thread, current as this_thread, sleep};
 pub(crate) use std::thread_local;
-
-pub(crate) use std::thread::{Thread, current as this_thread};
 
 /// Starts a thread that no other thread joins.
 pub(crate) fn start_thread(name: &str, body: fn()) -> std::io::Result<Thread> {
@@ -191,13 +190,9 @@ pub(crate) fn park(most: Option<Duration>) {
     }
 }
 
-pub(crate) fn sleep(time: Duration) {
-    std::thread::sleep(time);
-}
-
 /// A pause of a thread that waits longer than patience lasts: for foreign code.
 pub(crate) fn pause() {
-    std::thread::sleep(Duration::from_micros(50));
+    sleep(Duration::from_micros(50));
 }
 
 /// A rest between two holds of a lock: a thread that waits for it goes on.
@@ -205,7 +200,6 @@ pub(crate) fn rest() {
     std::thread::yield_now();
 }
 
-/// Whether a point in time has passed.
 pub(crate) fn is_over(deadline: Instant) -> bool {
     Instant::now() >= deadline
 }

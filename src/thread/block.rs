@@ -13,7 +13,6 @@ use crate::thread::directory::{Directory, Header, SlotIndex};
 use crate::thread::slot::Slot;
 use crate::thread::transit::Transit;
 
-/// What one thread id owns.
 pub(crate) struct Block {
     pub(crate) transit: Transit,
     /// The number of the thread, which another thread gets once this one has ended.
@@ -66,19 +65,16 @@ impl Block {
         u64::from(self.id) + 1
     }
 
-    /// The slot of a counter, if this thread has a page for it.
     #[inline(always)]
     pub(crate) fn slot(&self, index: SlotIndex) -> Option<&Slot> {
         self.slots.get(index)
     }
 
-    /// The slot behind a header, if this thread has a page for it.
     #[inline(always)]
     pub(crate) fn slot_behind(&self, header: &Header) -> Option<&Slot> {
         self.slots.behind(header)
     }
 
-    /// This thread's cells of the group behind a header, if it has any.
     #[inline(always)]
     pub(crate) fn cells_behind(&self, header: &Header) -> Option<ThreadStats> {
         self.cells.behind(header)?.cells()

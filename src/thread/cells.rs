@@ -128,7 +128,6 @@ impl Drop for CellsRow {
     }
 }
 
-/// What became of an addition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Added {
     /// Counted.

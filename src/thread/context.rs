@@ -23,18 +23,14 @@ struct Notes {
     foreign_depth: Cell<u32>,
 }
 
-impl Notes {
-    const fn new() -> Self {
-        Notes {
-            hook: Cell::new(false),
-            ticket: Cell::new(NEWCOMER),
-            nested_over_high: Cell::new(0),
-            foreign_depth: Cell::new(0),
-        }
+per_thread! {
+    with_notes: Notes = Notes {
+        hook: Cell::new(false),
+        ticket: Cell::new(NEWCOMER),
+        nested_over_high: Cell::new(0),
+        foreign_depth: Cell::new(0),
     }
 }
-
-per_thread!(with_notes: Notes = Notes::new());
 
 /// Runs foreign code as a pressure hook or as a reclaimer, outside of any slow path. `None` inside another: pressure
 /// does not nest.

@@ -161,7 +161,6 @@ impl<T> Directory<T> {
 }
 
 impl Directory<Slot> {
-    /// The slot behind a header, if its page exists.
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn behind(&self, header: &Header) -> Option<&Slot> {
@@ -172,7 +171,6 @@ impl Directory<Slot> {
 }
 
 impl Directory<CellsPlace> {
-    /// The place of the cells behind a header, if its page exists.
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn behind(&self, header: &Header) -> Option<&CellsPlace> {
@@ -182,7 +180,6 @@ impl Directory<CellsPlace> {
 }
 
 impl Directory<CellsRow> {
-    /// The row of cells behind a header, if its page exists.
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn behind(&self, header: &Header) -> Option<&CellsRow> {

@@ -27,7 +27,6 @@ const PAYLOADS_MAX: usize = 8;
 #[derive(Default)]
 pub(crate) struct Calls(AtomicU64);
 
-/// A call under way.
 pub(crate) struct Call<'a>(&'a AtomicU64);
 
 impl Drop for Call<'_> {
@@ -103,12 +102,10 @@ impl<T> Foreign<T> {
         self.0.as_ref().expect("it is there until it ends")
     }
 
-    /// Runs code of the value.
     pub(crate) fn call<R>(&self, work: impl FnOnce(&T) -> R) -> Result<R, Panicked> {
         contain(|| work(self.get()))
     }
 
-    /// Runs code that consumes the value.
     pub(crate) fn spend(mut self, work: impl FnOnce(T)) -> Result<(), Panicked> {
         self.0.take().map_or(Ok(()), |value| contain(|| work(value)))
     }

@@ -6,7 +6,6 @@ use std::ptr;
 use crate::sync::{follow, model_failed, per_thread};
 use crate::thread::block::{Block, no_block};
 
-/// The words of one thread.
 pub(crate) struct Local {
     /// `no_block` before the first slow path and after the destructor.
     pub(super) block: Cell<*const Block>,
@@ -15,13 +14,9 @@ pub(crate) struct Local {
     pub(super) slow: Cell<u32>,
 }
 
-per_thread!(pub(crate) with_local: Local = Local::new());
+per_thread!(pub(crate) with_local: Local = Local { block: Cell::new(no_block()), slow: Cell::new(0) });
 
 impl Local {
-    const fn new() -> Self {
-        Local { block: Cell::new(no_block()), slow: Cell::new(0) }
-    }
-
     pub(crate) fn block(&self) -> Option<&Block> {
         if ptr::eq(self.block.get(), no_block()) { None } else { self.fast_block() }
     }

@@ -57,7 +57,6 @@ impl Drop for Owner {
 pub(crate) struct Registry {
     /// The newest block. Threads follow `Block::next` from it, without a lock.
     head: AtomicPtr<Block>,
-    /// Threads that hold a block now.
     threads: AtomicU32,
     state: Lock<Free>,
 }

@@ -20,7 +20,6 @@ use crate::sync::{AtomicU64, Ordering};
 /// How far a vacant slot lies below zero.
 const VACANT: u64 = 1 << 62;
 
-/// Credit of one thread for one counter.
 #[derive(Debug)]
 pub(crate) struct Slot {
     /// Owner only.
@@ -29,10 +28,8 @@ pub(crate) struct Slot {
     drained: AtomicU64,
 }
 
-/// What became of a `consume`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Consume {
-    /// The charge stands.
     Hit,
     /// Not enough credit; nothing was written.
     Miss,
@@ -40,7 +37,6 @@ pub(crate) enum Consume {
     Undone,
 }
 
-/// What became of a `put`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
     /// The credit is in the slot of an open counter.

@@ -49,45 +49,32 @@ impl PerCpuBytes {
         zeroed: bool,
     ) -> Result<PerCpuBytes, KmemError> {
         let (granules, align) = pool.plan.granules(layout)?;
-        let Some(group) = group else {
-            let taken = pool.take(granules, align, OwnerWord::NONE)?;
-            return Ok(PerCpuBytes::of(pool, &taken, granules, NONE, None).zeroed(zeroed));
-        };
         let full = pool.plan.full_size(granules);
-        let nodes = numa(group);
-        if !nodes.tiers.is_empty() || nodes.topology != pool.plan.topology {
-            let precharge = group.precharge(full)?;
-            let taken = pool.take(granules, align, OwnerWord::of(group))?;
-            let number = pool.account_slow(&taken, granules as u32, precharge);
-            return Ok(PerCpuBytes::of(pool, &taken, granules, number, None).zeroed(zeroed));
-        }
-        let charge = group.try_charge(full)?;
-        if pool.one_node.is_some() {
-            let taken = pool.take(granules, align, OwnerWord::of(group))?;
-            return Ok(PerCpuBytes::of(pool, &taken, granules, NONE, Some(SingleAccount::new(charge))).zeroed(zeroed));
-        }
-        let (taken, number) = pool.take_accounted(granules, align, group, charge)?;
-        Ok(PerCpuBytes::of(pool, &taken, granules, number, None).zeroed(zeroed))
-    }
-
-    #[inline(always)]
-    fn of(
-        pool: &Arc<ChunkPool>,
-        taken: &TakenGranules,
-        granules: usize,
-        kept: u32,
-        whole: Option<SingleAccount>,
-    ) -> PerCpuBytes {
-        let TakenGranules { chunk, at, first } = *taken;
-        PerCpuBytes { pool: Arc::clone(pool), first, chunk, at, granules: granules as u32, kept, whole }
-    }
-
-    #[inline(always)]
-    fn zeroed(self, zeroed: bool) -> PerCpuBytes {
+        let (taken, kept, whole) = match group {
+            None => (pool.take(granules, align, OwnerWord::NONE)?, NONE, None),
+            Some(group) if !numa(group).tiers.is_empty() || numa(group).topology != pool.plan.topology => {
+                let precharge = group.precharge(full)?;
+                let taken = pool.take(granules, align, OwnerWord::of(group))?;
+                let number = pool.account_slow(&taken, granules as u32, precharge);
+                (taken, number, None)
+            }
+            Some(group) if pool.one_node.is_some() => {
+                let charge = group.try_charge(full)?;
+                let taken = pool.take(granules, align, OwnerWord::of(group))?;
+                (taken, NONE, Some(SingleAccount::new(charge)))
+            }
+            Some(group) => {
+                let charge = group.try_charge(full)?;
+                let (taken, number) = pool.take_accounted(granules, align, group, charge)?;
+                (taken, number, None)
+            }
+        };
+        let TakenGranules { chunk, at, first } = taken;
+        let bytes = PerCpuBytes { pool: Arc::clone(pool), first, chunk, at, granules: granules as u32, kept, whole };
         if zeroed {
-            self.zero();
+            bytes.zero();
         }
-        self
+        Ok(bytes)
     }
 
     /// Charged and uncharged bytes share one loop: its speed depends on how it is compiled.
@@ -104,7 +91,6 @@ impl PerCpuBytes {
         &self.pool.plan
     }
 
-    /// The copy in a unit of the plan.
     #[inline]
     pub(super) fn copy(&self, unit: usize) -> NonNull<u8> {
         let copy = self.first.as_ptr().wrapping_add(unit * self.pool.plan.shape.unit());

@@ -153,7 +153,6 @@ impl ChunkPool {
         Some((chunk.placement(&self.plan, at as usize, granules as usize), chunk.generation))
     }
 
-    /// Moves an account to where its object lies by now.
     fn relocate(&self, chunk: usize, account: &mut DetachedAccount) {
         if let Some((placement, generation)) = self.found(chunk, account.at, account.granules) {
             account.kmem.relocate(&placement);

@@ -126,7 +126,6 @@ pub(super) struct Plan {
     pub(super) words_len: usize,
     /// Bytes for which one answer of a look-up holds.
     pub(super) page: usize,
-    /// The largest alignment of an object.
     align_max: usize,
 }
 

@@ -41,7 +41,6 @@ struct Record {
     state: RecordState,
 }
 
-/// Accounts by number.
 #[derive(Default)]
 pub(super) struct Records {
     records: Vec<Record>,
@@ -128,9 +127,7 @@ impl Records {
             return Err(charge);
         };
         record.charge = Some(charge);
-        record.generation = generation;
-        record.at = at;
-        record.granules = granules;
+        (record.at, record.granules, record.generation) = (at, granules, generation);
         record.state = RecordState::Small;
         if is_due {
             *due = Some(record.shares);

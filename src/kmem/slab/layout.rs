@@ -17,7 +17,6 @@ const SLOTS_MIN: usize = 8;
 /// No page grows beyond this to have more slots.
 const PAGE_MODERATE: usize = 64 << 10;
 
-/// The layout of a slab's pages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PageLayout {
     pub(super) page: usize,

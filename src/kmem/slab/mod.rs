@@ -29,11 +29,11 @@ use std::ptr::NonNull;
 use self::layout::{PageLayout, SlotWord};
 use self::pages::{SlabCore, SlabLists, SlabPage};
 use self::slots::{PinnedSlabPages, SlabSlot};
-use super::engine::{are_of_one_runtime, look_up, numa};
+use super::engine::{check_runtime, look_up, numa};
 use super::error::{KmemError, NotStored};
 use super::packed::PackedKmem;
 use super::placement::{Bound, Placement};
-use crate::group::{ChargeError, Group};
+use crate::group::Group;
 use crate::numa::NodeId;
 use crate::stat::Stat;
 use crate::sync::Arc;
@@ -180,9 +180,7 @@ impl<T> KmemSlab<T> {
 
     fn take(&self, group: &Group, node: NodeId) -> Result<SlabSlot<T>, KmemError> {
         let shared = &self.shared;
-        if !are_of_one_runtime(group, &shared.root) {
-            return Err(ChargeError::OtherRuntime { from: shared.root.clone(), to: group.clone() }.into());
-        }
+        check_runtime(&shared.root, group)?;
         let topology = &numa(group).topology;
         let asked = topology.index_of(node).unwrap_or(0);
         let precharge = group.precharge(Bound::from(shared.layout.object).within(&[topology.node_at(asked)]))?;

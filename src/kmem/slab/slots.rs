@@ -81,10 +81,9 @@ impl<T> PageRef<T> {
     /// Publishes the account of a slot that was made for a node. If the page lies elsewhere by now, the account follows
     /// it first. If the holder has given the slot back meanwhile, this ends both.
     #[allow(unsafe_code)]
-    pub(super) fn publish(self, slot: u32, kmem: Kmem, made_for: Option<NodeId>) {
+    pub(super) fn publish(self, slot: u32, mut kmem: Kmem, mut made_for: Option<NodeId>) {
         // The page may go with the slot.
         let shared = Arc::clone(self.shared());
-        let (mut kmem, mut made_for) = (kmem, made_for);
         loop {
             let owner = PackedKmem::of(kmem);
             let lies = {

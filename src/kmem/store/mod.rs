@@ -39,11 +39,11 @@ use smallvec::SmallVec;
 
 use self::arena::{Arena, EntryState, Reserved, StoreEntry, Wanted, taken};
 use super::account::Kmem;
-use super::engine::{are_of_one_runtime, look_up, numa};
+use super::engine::{check_runtime, look_up, numa};
 use super::error::KmemError;
 use super::packed::PackedKmem;
 use super::placement::{Bound, Placement};
-use crate::group::{ChargeError, Group};
+use crate::group::Group;
 use crate::numa::NodeId;
 use crate::numa::mapping::Mapping;
 use crate::numa::node_of::BATCH;
@@ -162,9 +162,7 @@ impl KmemStore {
     /// ```
     #[allow(unsafe_code)]
     pub fn insert_on(&self, group: &Group, node: NodeId, bytes: &[u8]) -> Result<StoreKey, KmemError> {
-        if !are_of_one_runtime(group, &self.root) {
-            return Err(ChargeError::OtherRuntime { from: self.root.clone(), to: group.clone() }.into());
-        }
+        check_runtime(&self.root, group)?;
         if bytes.len() > self.max_len() {
             return Err(KmemError::Capacity { bytes: bytes.len() as u64, max: self.max_len() as u64 });
         }
@@ -329,8 +327,7 @@ impl KmemStore {
     /// Publishes an object that was filled or set aside, and has pinned its page, with an account made for a node. If
     /// the page lies elsewhere by now, the account follows it first. If the object was removed meanwhile, this ends
     /// both.
-    fn publish(&self, entry: u32, account: Kmem, made_for: Option<NodeId>) {
-        let (mut account, mut made_for) = (account, made_for);
+    fn publish(&self, entry: u32, mut account: Kmem, mut made_for: Option<NodeId>) {
         loop {
             let owner = PackedKmem::of(account);
             let (lies, len) = {
