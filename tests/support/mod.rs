@@ -5,7 +5,6 @@ pub(crate) mod alone;
 pub(crate) mod crowds;
 #[cfg(target_os = "linux")]
 pub(crate) mod denials;
-pub(crate) mod example;
 pub(crate) mod executor;
 pub(crate) mod payloads;
 pub(crate) mod processes;

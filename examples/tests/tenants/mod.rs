@@ -1,24 +1,24 @@
 //! The example `tenants`, run as its users run it: what it prints, and how it takes bad input.
-#[path = "../../../examples/tenants/agree.rs"]
+#[path = "../../tenants/agree.rs"]
 mod agree;
-#[path = "../../../examples/tenants/control_group.rs"]
+#[path = "../../tenants/control_group.rs"]
 #[expect(dead_code, reason = "made for the example")]
 mod control_group;
-#[path = "../../../examples/tenants/entry.rs"]
+#[path = "../../tenants/entry.rs"]
 #[expect(dead_code, reason = "made for the example")]
 mod entry;
-#[path = "../../../examples/tenants/hierarchy.rs"]
+#[path = "../../tenants/hierarchy.rs"]
 mod hierarchy;
-#[path = "../../../examples/tenants/items.rs"]
+#[path = "../../tenants/items.rs"]
 #[expect(dead_code, reason = "made for the example")]
 mod items;
-#[path = "../../../examples/tenants/lru.rs"]
+#[path = "../../tenants/lru.rs"]
 mod lru;
-#[path = "../../../examples/tenants/shelf.rs"]
+#[path = "../../tenants/shelf.rs"]
 #[expect(dead_code, reason = "made for the example")]
 mod shelf;
 
-#[path = "../../../examples/tenants/waits.rs"]
+#[path = "../../tenants/waits.rs"]
 mod waits;
 
 mod bad_input;
@@ -43,7 +43,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::Value;
 
-use crate::support::example;
+use crate::program;
 
 /// A folder of this test's own, gone with it.
 struct Folder(PathBuf);
@@ -74,7 +74,7 @@ impl Drop for Folder {
 
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| example::program("tenants"))
+    PROGRAM.get_or_init(|| program::program("tenants"))
 }
 
 fn run(args: &[&str], traces: &[&Path]) -> Output {

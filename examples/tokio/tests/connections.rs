@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::support::example;
+#[path = "../../tests/program.rs"]
+mod program;
 
 /// What is printed however a run ends: no tenant leaves anything behind.
 const NOTHING_LEFT: &str = "\nat the end: 1 group, 0 dying, 0 B charged";
@@ -13,7 +14,7 @@ const ADDS_UP: &str = "verified against the audited count: all add up\n";
 /// Whether it held, what it printed, and its complaints.
 fn run(args: &str) -> (bool, String, String) {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    let mut command = Command::new(PROGRAM.get_or_init(|| example::program("connections")));
+    let mut command = Command::new(PROGRAM.get_or_init(|| program::program("connections")));
     let output = command.args(args.split_whitespace()).output().expect("the example starts");
     let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"));
     assert!(stdout.contains(NOTHING_LEFT) && stdout.ends_with(ADDS_UP), "{stdout}{stderr}");

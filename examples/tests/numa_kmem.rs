@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-use crate::support::example;
+use crate::program::program;
 
 #[test]
 fn no_field_is_empty() {
-    let output = Command::new(example::program("numa_kmem")).args(["--only", "simulation"]).output();
+    let output = Command::new(program("numa_kmem")).args(["--only", "simulation"]).output();
     let output = output.expect("the example starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let stdout = String::from_utf8(output.stdout).expect("text");

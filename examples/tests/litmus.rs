@@ -2,12 +2,12 @@
 
 use std::process::Command;
 
-use crate::support::example;
+use crate::program::program;
 
 #[test]
 fn who_reads_a_pipe_is_told_of_the_start_too() {
     let args = ["--shape", "put-close", "--rounds", "2000"];
-    let output = Command::new(example::program("litmus")).args(args).output().expect("the example starts");
+    let output = Command::new(program("litmus")).args(args).output().expect("the example starts");
     let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"));
     assert!(output.status.success(), "{stdout}{stderr}");
     if stdout.starts_with("litmus: skipped, ") {
@@ -20,7 +20,7 @@ fn who_reads_a_pipe_is_told_of_the_start_too() {
 
 #[test]
 fn shape_that_there_is_not_is_named_beside_those_that_there_are() {
-    let output = Command::new(example::program("litmus")).args(["--shape", "square"]).output();
+    let output = Command::new(program("litmus")).args(["--shape", "square"]).output();
     let output = output.expect("the example starts");
     assert_eq!(output.status.code(), Some(2));
     let stderr = String::from_utf8(output.stderr).expect("text");
