@@ -13,13 +13,11 @@ pub(super) fn group(parent: &Group, name: &str) -> Group {
     parent.create(name, Limits::new()).unwrap()
 }
 
-/// Takes a group offline and drops the handle.
 pub(super) fn end(group: Group) {
     group.offline().unwrap();
     drop(group);
 }
 
-/// A charge that has begun to wait.
 pub(super) fn waiting(group: &Group, bytes: u64, waker: &Waker) -> Pin<Box<ChargeFuture>> {
     let mut future = Box::pin(group.charge_async(bytes));
     assert!(future.as_mut().poll(&mut Context::from_waker(waker)).is_pending());

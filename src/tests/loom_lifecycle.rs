@@ -274,7 +274,6 @@ fn object_reuse() {
     assert_released_once(&runtime);
 }
 
-/// [`object_reuse`] with the pair, to the depth of the other models.
 #[test]
 fn loom_object_reuse() {
     model(object_reuse);

@@ -1,5 +1,5 @@
 //! Excess, registrations and reclaim: marks that agree with usage, calls that end before a registration is dropped,
-//! bytes that reach the charge that waits for them.
+//! bytes that reach the charge that waits for them. A max that moves: what is set apart, and what reclaim may use.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,13 +8,13 @@ use super::common::{end, group};
 use super::loom_lifecycle::bare;
 use super::{beside, build, model, model_without_pair, race};
 use crate::sync::AtomicU64;
-use crate::{Bytes, Charge, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+use crate::thread::context::in_hook;
+use crate::{Bytes, Charge, ChargeError, Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
 
 fn soft(bytes: u64) -> Limits {
     Limits::new().soft(Limit::Bytes(bytes))
 }
 
-/// A runtime with its root and a group that has a soft limit.
 fn with_soft(name: &str, bytes: u64) -> (Runtime, Group, Group) {
     let (runtime, root) = build(bare());
     let group = root.create(name, soft(bytes)).unwrap();
@@ -175,5 +175,56 @@ fn loom_reclaim_vs_reclaim() {
             race(root.clone(), |root| root.reclaim(3).unwrap().freed, || root.reclaim(1).unwrap().freed);
         drop(registration);
         assert_eq!((ours, theirs), (1, 3));
+    });
+}
+
+/// E5. Units of a walk that is undone for the new max are not set apart as forced.
+#[test]
+fn loom_walk_vs_imposed_max() {
+    model(|| {
+        let (_runtime, root) = build(bare().max(Limit::Bytes(4)));
+        let set = || root.set_max(Limit::Bytes(1)).unwrap();
+        let charge = race(root.clone(), |root| root.try_charge(2).ok(), set).0;
+        assert_eq!(root.forced(), root.usage().saturating_sub(1), "usage {}", root.usage());
+        drop(charge);
+    });
+}
+
+fn charge_in_reclaim(root: Group) -> Option<Charge> {
+    in_hook(|| root.try_charge(3).ok()).flatten()
+}
+
+/// A charge inside reclaim goes by one max, however often the reserved share of it changes meanwhile.
+#[test]
+fn loom_reserve_vs_charge_in_reclaim() {
+    model_without_pair(|| {
+        let (_runtime, root) = build(bare().max(Limit::Bytes(2)));
+        let charged = race(root.clone(), charge_in_reclaim, || [1, 2].map(|reserve| root.set_reserve(reserve))).0;
+        assert!(charged.is_none(), "three of two");
+    });
+}
+
+/// A refusal names the max that refused, though another thread sets a larger one meanwhile.
+#[test]
+fn loom_refusal_vs_raised_max() {
+    model_without_pair(|| {
+        let (_runtime, root) = build(bare().max(Limit::Bytes(1)));
+        let set = || root.set_max(Limit::Bytes(4)).unwrap();
+        match race(root.clone(), |root| root.try_charge(2), set).0 {
+            Err(ChargeError::Limit(refusal)) => assert_eq!((refusal.max(), refusal.usage()), (1, 0), "{refusal}"),
+            charged => drop(charged.unwrap()),
+        }
+    });
+}
+
+/// E31. A charge inside reclaim goes by the new max, or is set apart from what the new max admits.
+#[test]
+fn loom_imposed_max_vs_charge_in_reclaim() {
+    model_without_pair(|| {
+        let (_runtime, root) = build(bare().max(Limit::Bytes(4)));
+        root.set_reserve(2);
+        let charge = race(root.clone(), charge_in_reclaim, || root.set_max(Limit::Bytes(1)).unwrap()).0;
+        assert!(root.usage() <= 1 + root.forced(), "usage {}, forced {}", root.usage(), root.forced());
+        drop(charge);
     });
 }

@@ -19,12 +19,10 @@ use crate::{Bytes, ChargeError, Event, Group, Limit, Limits, OomPolicy, Priority
 /// Time stands still in a model.
 const EVER: Duration = Duration::from_secs(1);
 
-/// Units go up the tree one by one, up to `max`.
 fn bare(max: u64) -> (Runtime, Group) {
     build(loom_lifecycle::bare().max(Limit::Bytes(max)))
 }
 
-/// A stock that has credit to lose.
 fn stocked(max: u64) -> RuntimeBuilder {
     Runtime::builder().batch(Bytes(1)).budget(Bytes(max)).adaptive(false).max(Limit::Bytes(max))
 }

@@ -10,14 +10,11 @@ mod loom_drain;
 mod loom_kmem;
 mod loom_level;
 mod loom_lifecycle;
-mod loom_limits;
-mod loom_numa;
 mod loom_owners;
 mod loom_pool;
 mod loom_reclaim;
 mod loom_shape;
 mod loom_stat;
-mod loom_thread;
 mod loom_transit;
 mod loom_waiting;
 mod schedules;
@@ -28,14 +25,12 @@ use self::schedules::{
 };
 use crate::{Group, Runtime, RuntimeBuilder};
 
-/// A runtime and its root.
 fn build(builder: RuntimeBuilder) -> (Runtime, Group) {
     let runtime = builder.build().unwrap();
     let root = runtime.root();
     (runtime, root)
 }
 
-/// A runtime with a group below its root.
 fn with_group(builder: RuntimeBuilder, name: &str) -> (Runtime, Group) {
     let (runtime, root) = build(builder);
     (runtime, group(&root, name))

@@ -9,7 +9,6 @@
 //! ```
 
 mod common;
-mod shuttle_bursts;
 mod shuttle_groups;
 mod shuttle_kmem;
 mod shuttle_limits;
@@ -18,11 +17,14 @@ mod shuttle_stat;
 mod shuttle_storm;
 mod shuttle_waiting;
 
-use shuttle::scheduler::{PctScheduler, ReplayScheduler, Scheduler};
+use rand::rngs::SmallRng;
+use rand::{RngExt as _, SeedableRng as _};
+use shuttle::scheduler::{
+    DataSource as _, PctScheduler, RandomDataSource, ReplayScheduler, Schedule, Scheduler, Task, TaskId,
+};
 use shuttle::{Config, MaxSteps, Runner};
-use shuttle_bursts::Bursts;
 
-use crate::{Group, Runtime};
+use crate::{Bytes, Group, Limit, Limits, Runtime};
 
 /// As unoptimised code needs it.
 const STACK: usize = 1 << 19;
@@ -57,10 +59,41 @@ fn run(scheduler: impl Scheduler + 'static, scenario: fn()) {
     Runner::new(scheduler, config).run(scenario);
 }
 
-/// Runs each piece of work on a thread of its own and waits for all. What they return is in the order of the work.
-fn side_by_side<T: Send + 'static>(work: impl IntoIterator<Item = Box<dyn FnOnce() -> T + Send>>) -> Vec<T> {
-    let threads: Vec<_> = work.into_iter().map(shuttle::thread::spawn).collect();
-    threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+/// Threads that begin together.
+struct Threads<T = ()>(Vec<Box<dyn FnOnce() -> T + Send>>);
+
+impl<T: Send + 'static> Threads<T> {
+    fn new() -> Self {
+        Threads(Vec::new())
+    }
+
+    /// One more thread, which does `work` with what it is given.
+    fn add<G: Send + 'static>(&mut self, given: G, work: impl FnOnce(G) -> T + Send + 'static) {
+        self.0.push(Box::new(move || work(given)));
+    }
+
+    /// Runs all threads and waits for all. What they return is in the order in which they were added.
+    fn join(self) -> Vec<T> {
+        let threads: Vec<_> = self.0.into_iter().map(shuttle::thread::spawn).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    }
+}
+
+/// A runtime with that max and that batch. A batch of more than 0 has the max as its budget.
+fn runtime(max: u64, batch: u64) -> Runtime {
+    let builder = Runtime::builder().batch(Bytes(batch)).adaptive(false).max(Limit::Bytes(max));
+    if batch > 0 { builder.budget(Bytes(max)) } else { builder }.build().unwrap()
+}
+
+fn below(parent: &Group, name: &str, max: u64) -> Group {
+    parent.create(name, Limits::new().max(Limit::Bytes(max))).unwrap()
+}
+
+/// As many groups as there are names have an object each.
+#[track_caller]
+fn assert_released_once(runtime: &Runtime, names: &[&str]) {
+    let next: Vec<Group> = names.iter().map(|name| common::group(&runtime.root(), name)).collect();
+    assert!((1..next.len()).all(|at| !next[..at].contains(&next[at])), "an object released twice is two groups'");
 }
 
 /// No charge is in flight: what is held and the credit in slots is the usage, at each group, and a drain leaves no
@@ -77,5 +110,48 @@ fn assert_adds_up(runtime: &Runtime, held: &[(&Group, u64)]) {
     assert_eq!(root.usage(), live, "a drain leaves no credit behind");
     for (group, bytes) in held {
         assert_eq!(group.usage(), *bytes, "{}", group.name());
+    }
+}
+
+/// Mean lengths of bursts are powers of two below two to this.
+const LENGTHS: u32 = 8;
+
+/// A random scheduler whose threads run in bursts.
+///
+/// Shuttle's own random scheduler chooses anew at each step, so a thread hardly ever gets through a whole operation
+/// while another one stands still. Most races need just that, once or twice. Here a run has a mean length of bursts,
+/// from one step to a hundred or so, and a pause point or a yield ends a burst.
+struct Bursts {
+    left: usize,
+    rng: SmallRng,
+    /// A burst ends at a step with one in so many.
+    mean: u32,
+    data: RandomDataSource,
+}
+
+impl Bursts {
+    fn new(seed: u64, schedules: usize) -> Self {
+        let rng = SmallRng::seed_from_u64(seed);
+        Bursts { left: schedules, rng, mean: 1, data: RandomDataSource::initialize(seed) }
+    }
+}
+
+impl Scheduler for Bursts {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        self.left = self.left.checked_sub(1)?;
+        self.mean = 1 << self.rng.random_range(0..LENGTHS);
+        Some(Schedule::new(self.data.reinitialize()))
+    }
+
+    fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, yields: bool) -> Option<TaskId> {
+        let goes_on = current.filter(|current| runnable.iter().any(|task| task.id() == *current));
+        if !yields && !self.rng.random_ratio(1, self.mean) && goes_on.is_some() {
+            return goes_on;
+        }
+        Some(runnable[self.rng.random_range(0..runnable.len())].id())
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.data.next_u64()
     }
 }

@@ -1,10 +1,12 @@
 //! Groups that come and go while other threads charge them, look them up and walk past them.
 
-use super::common::{end, group};
-use super::{assert_adds_up, check, side_by_side};
-use crate::{Bytes, Charge, Group, GroupId, Limit, Limits, Runtime};
+use std::sync::Arc;
 
-/// Units go up the tree one by one.
+use super::common::{end, group};
+use super::{Threads, assert_adds_up, assert_released_once, below, check};
+use crate::sync::lock::{Lock, Rank};
+use crate::{Bytes, Charge, GroupId, Limit, Runtime};
+
 fn bare() -> Runtime {
     Runtime::builder().batch(Bytes(0)).build().unwrap()
 }
@@ -20,8 +22,7 @@ fn assert_all_gone(runtime: &Runtime) {
     assert_adds_up(runtime, &[]);
     assert_eq!((runtime.groups(), runtime.dying()), (1, 0));
     assert_eq!(runtime.pools().rows()[0].live, 1, "the root");
-    let next: Vec<Group> = ["a", "b", "c", "d", "e", "f"].iter().map(|name| group(&runtime.root(), name)).collect();
-    assert!((1..next.len()).all(|at| !next[..at].contains(&next[at])), "an object released twice is two groups'");
+    assert_released_once(runtime, &["a", "b", "c", "d", "e", "f"]);
 }
 
 /// The guard gives its last byte back and takes it again, four times; it keeps its group.
@@ -38,22 +39,21 @@ fn turn_over(mut guard: Charge, id: GroupId) {
 #[test]
 fn shuttle_guards_turn_over() {
     check(1000, || {
-        let runtime = std::sync::Arc::new(bare());
-        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        let runtime = Arc::new(bare());
+        let mut threads = Threads::new();
         for name in ["first", "second"] {
             let gone = group(&runtime.root(), name);
             let (id, guard) = (gone.id(), gone.try_charge(1).unwrap());
             gone.offline().unwrap();
-            work.push(Box::new(move || drop(gone)));
-            work.push(Box::new(move || turn_over(guard, id)));
-            let finds = runtime.clone();
-            work.push(Box::new(move || {
+            threads.add(gone, drop);
+            threads.add((), move |()| turn_over(guard, id));
+            threads.add(runtime.clone(), move |finds| {
                 for found in (0..2).filter_map(|_| finds.find(id)) {
                     assert_eq!(found.id(), id);
                 }
-            }));
+            });
         }
-        side_by_side(work);
+        threads.join();
         assert_all_gone(&runtime);
     });
 }
@@ -62,14 +62,13 @@ fn shuttle_guards_turn_over() {
 #[test]
 fn shuttle_groups_come_and_go() {
     check(300, || {
-        let runtime = std::sync::Arc::new(stocked(40));
-        let tenants =
-            ["acme", "blue"].map(|name| runtime.root().create(name, Limits::new().max(Limit::Bytes(20))).unwrap());
-        let handed = std::sync::Arc::new(crate::sync::lock::Lock::new(crate::sync::lock::Rank::Stocks, Vec::new()));
-        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        let runtime = Arc::new(stocked(40));
+        let tenants = ["acme", "blue"].map(|name| below(&runtime.root(), name, 20));
+        let handed = Arc::new(Lock::new(Rank::Stocks, Vec::new()));
+        let mut threads = Threads::new();
         for thread in 0..4 {
             let (tenants, handed) = (tenants.clone(), handed.clone());
-            work.push(Box::new(move || {
+            threads.add((), move |()| {
                 for round in 0..2 {
                     let query = group(&tenants[(thread + round) % 2], &format!("q{thread}-{round}"));
                     let mut charge = query.try_charge(2).unwrap();
@@ -83,17 +82,16 @@ fn shuttle_groups_come_and_go() {
                     }
                     drop(charge);
                 }
-            }));
+            });
         }
-        let walks = runtime.clone();
-        work.push(Box::new(move || {
+        threads.add(runtime.clone(), move |walks| {
             for found in walks.root().descendants() {
                 assert!(found.usage() <= 20 + found.stocked_bound());
                 let same = walks.find(found.id());
                 assert_eq!(same, Some(found));
             }
-        }));
-        side_by_side(work);
+        });
+        threads.join();
         handed.lock().clear();
         for tenant in tenants {
             tenant.offline().unwrap();

@@ -2,7 +2,7 @@
 //! groups go before their objects.
 
 use super::common::{end, machine};
-use super::{assert_adds_up, check, side_by_side};
+use super::{Threads, assert_adds_up, check};
 use crate::sync::Arc;
 use crate::{Group, KmemSlab, KmemStore, Limits, NodeId, Stat};
 
@@ -19,24 +19,22 @@ fn shuttle_objects_of_a_slab() {
         let (nodes, runtime) = machine();
         let root = runtime.root();
         let slab = Arc::new(KmemSlab::new_in(&root));
-        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        let mut threads = Threads::new();
         for thread in 0..4_u64 {
             let (slab, group) = (slab.clone(), root.create(&format!("q{thread}"), Limits::new()).unwrap());
-            let early = slab.insert(&group, thread).unwrap();
-            work.push(Box::new(move || {
+            threads.add(slab.insert(&group, thread).unwrap(), move |early| {
                 let late = slab.insert(&group, thread + 10).unwrap();
                 assert_eq!((*early, *late), (thread, thread + 10));
                 end(group);
                 drop(early);
                 assert_eq!(*late, thread + 10);
-            }));
+            });
         }
-        let moves = slab.clone();
-        work.push(Box::new(move || {
+        threads.add(slab.clone(), move |moves| {
             nodes.lies_on(1);
             moves.relocate();
-        }));
-        side_by_side(work);
+        });
+        threads.join();
         assert_eq!((root.live(), sum(&root, Stat::SLAB)), (0, 0));
         assert_eq!(runtime.dying(), 0);
         assert_adds_up(&runtime, &[]);
@@ -50,24 +48,23 @@ fn shuttle_strings_of_a_store() {
         let (nodes, runtime) = machine();
         let root = runtime.root();
         let store = Arc::new(KmemStore::new_in(&root));
-        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        let mut threads = Threads::new();
         for thread in 0..4_u8 {
             let (store, group) = (store.clone(), root.create(&format!("q{thread}"), Limits::new()).unwrap());
-            work.push(Box::new(move || {
+            threads.add((), move |()| {
                 let keys = [8, 64].map(|len| store.insert(&group, &vec![thread; len]).unwrap());
                 for (key, len) in keys.into_iter().zip([8, 64]) {
                     assert_eq!(store.get(key, <[u8]>::to_vec), Some(vec![thread; len]));
                     assert!(store.remove(key));
                     assert_eq!(store.get(key, <[u8]>::len), None);
                 }
-            }));
+            });
         }
-        let compacts = store.clone();
-        work.push(Box::new(move || {
+        threads.add(store.clone(), move |compacts| {
             nodes.lies_on(1);
             compacts.compact();
-        }));
-        side_by_side(work);
+        });
+        threads.join();
         assert_eq!((store.len(), root.live(), sum(&root, Stat::KERNEL)), (0, 0, 0));
         assert_adds_up(&runtime, &[]);
     });
@@ -81,23 +78,23 @@ fn shuttle_members_are_moved() {
         let (_nodes, runtime) = machine();
         let root = runtime.root();
         let [first, second] = ["first", "second"].map(|name| root.create(name, Limits::new()).unwrap());
-        let mut work: Vec<Box<dyn FnOnce() -> Option<crate::Member> + Send>> = Vec::new();
+        let mut threads = Threads::new();
         for _ in 0..3 {
             let mut member = root.join();
             let (mover, to) = (member.mover(), second.clone());
-            work.push(Box::new(move || {
+            threads.add((), move |()| {
                 for _ in 0..2 {
                     drop(member.group().try_charge(1).unwrap());
                 }
                 Some(member)
-            }));
+            });
             mover.move_to(&first).unwrap();
-            work.push(Box::new(move || {
+            threads.add((), move |()| {
                 mover.move_to(&to).unwrap();
                 None
-            }));
+            });
         }
-        let members = side_by_side(work);
+        let members = threads.join();
         for mut member in members.into_iter().flatten() {
             assert_eq!(*member.group(), second);
         }

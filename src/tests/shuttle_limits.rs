@@ -1,7 +1,7 @@
 //! Limits that move while many threads charge: no group is above a limit once it is set, and no charge is refused
 //! beside credit that lies in another thread's slots or is in transit.
 
-use super::{assert_adds_up, check, side_by_side};
+use super::{Threads, assert_adds_up, check, runtime};
 use crate::{Bytes, CounterConfig, Limit, Limits, PageCounter, Runtime};
 
 /// A max that is lowered holds from then on: walks that were under way are undone.
@@ -11,27 +11,25 @@ fn shuttle_a_lowered_max_holds_at_once() {
         let root = PageCounter::root(CounterConfig::new().batch(0));
         let child = PageCounter::child(&root);
         root.set_max(12).unwrap();
-        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        let mut threads = Threads::new();
         for thread in 0..3 {
-            let child = child.clone();
-            work.push(Box::new(move || {
+            threads.add(child.clone(), move |child| {
                 for round in 0..2 {
                     let units = 1 + (thread + round) % 3;
                     if child.try_charge(units).is_ok() {
                         child.uncharge(units);
                     }
                 }
-            }));
+            });
         }
-        let sets = root.clone();
-        work.push(Box::new(move || {
+        threads.add(root.clone(), move |sets| {
             for max in [6, 3, 12, 4, 12, 2] {
                 if sets.set_max(max).is_ok() {
                     assert!(sets.usage() <= max, "{} above {max}", sets.usage());
                 }
             }
-        }));
-        side_by_side(work);
+        });
+        threads.join();
         assert!(root.verify().is_ok(), "{}", root.verify());
         root.drain();
         assert_eq!((root.usage(), child.usage(), root.counts().underflows), (0, 0, 0));
@@ -46,17 +44,15 @@ fn shuttle_an_imposed_max_sets_apart_what_is_above() {
         let tenant = runtime.root().create("tenant", Limits::new().max(Limit::Bytes(12))).unwrap();
         let query = tenant.create("q", Limits::new()).unwrap();
         let held = query.try_charge(3).unwrap();
-        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        let mut threads = Threads::new();
         for thread in 0..3 {
-            let query = query.clone();
-            work.push(Box::new(move || {
+            threads.add(query.clone(), move |query| {
                 for round in 0..2 {
                     drop(query.try_charge(1 + (thread + round) % 3));
                 }
-            }));
+            });
         }
-        let sets = tenant.clone();
-        work.push(Box::new(move || {
+        threads.add(tenant.clone(), move |sets| {
             for max in [6, 2, 12, 4, 1] {
                 sets.set_max(Limit::Bytes(max)).unwrap();
                 // What is set apart first: an uncharge takes off usage, then off that. No thread charges by force
@@ -64,8 +60,8 @@ fn shuttle_an_imposed_max_sets_apart_what_is_above() {
                 let (forced, usage) = (sets.forced(), sets.usage());
                 assert!(usage <= max + forced, "usage {usage}, forced {forced}, max {max}");
             }
-        }));
-        side_by_side(work);
+        });
+        threads.join();
         assert_eq!((tenant.usage(), tenant.forced()), (3, 2), "what is held above the max is set apart");
         assert_adds_up(&runtime, &[(&query, 3)]);
         drop(held);
@@ -79,22 +75,20 @@ fn shuttle_an_imposed_max_sets_apart_what_is_above() {
 #[test]
 fn shuttle_no_charge_is_refused_beside_credit() {
     check(300, || {
-        let builder = Runtime::builder().batch(Bytes(2)).budget(Bytes(6)).adaptive(false).max(Limit::Bytes(6));
-        let runtime = builder.build().unwrap();
+        let runtime = runtime(6, 2);
         let groups = ["a", "b", "c"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        let mut threads = Threads::new();
         for group in groups {
-            work.push(Box::new(move || {
+            threads.add((), move |()| {
                 for _ in 0..3 {
                     let mut charge = group.try_charge(1).expect("a share is free");
                     charge.try_grow(1).expect("the rest of it is");
                     charge.shrink(1);
                 }
-            }));
+            });
         }
-        let drains = runtime.root();
-        work.push(Box::new(move || assert!(drains.drain() <= 6)));
-        side_by_side(work);
+        threads.add(runtime.root(), move |drains| assert!(drains.drain() <= 6));
+        threads.join();
         assert_eq!(runtime.counts().refused_in_transit, 0);
         assert_adds_up(&runtime, &[]);
     });

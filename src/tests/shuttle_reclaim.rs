@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{assert_adds_up, check, side_by_side};
+use super::{Threads, assert_adds_up, check, runtime};
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::park;
 use crate::{Bytes, Charge, Event, Group, Limit, Limits, OomPolicy, Priority, Reclaim, ReclaimContext, Runtime};
@@ -31,31 +31,29 @@ impl Reclaim for ChargeCache {
 }
 
 fn full_caches(batch: u64) {
-    let builder = Runtime::builder().batch(Bytes(batch)).adaptive(false).max(Limit::Bytes(12));
-    let runtime = if batch > 0 { builder.budget(Bytes(12)) } else { builder }.build().unwrap();
+    let runtime = runtime(12, batch);
     let root = runtime.root();
     let kept = root.create("kept", Limits::new().min(Limit::Bytes(2))).unwrap();
     let kept_cache = ChargeCache::full(&kept, 2);
     let kept_registration = kept.register_reclaimer(kept_cache.clone(), Priority::NORMAL);
-    let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+    let mut threads = Threads::new();
     let mut caches = Vec::new();
     for name in ["a", "b", "c"] {
         let group = root.create(name, Limits::new()).unwrap();
         let cache = ChargeCache::full(&group, 3);
         let registration = group.register_reclaimer(cache.clone(), Priority::NORMAL);
         caches.push((group.clone(), cache.clone(), registration));
-        work.push(Box::new(move || {
+        threads.add((), move |()| {
             for _ in 0..3 {
                 let charge = group.try_charge(1).expect("a cache gives");
                 cache.0.lock().push(charge);
             }
-        }));
+        });
     }
     let extra = root.create("extra", Limits::new()).unwrap();
-    let goes = extra.register_reclaimer(ChargeCache::full(&extra, 1), Priority::NORMAL);
-    work.push(Box::new(move || drop(goes)));
-    work.push(Box::new(move || assert!(extra.reclaim(1).is_ok())));
-    side_by_side(work);
+    threads.add(extra.register_reclaimer(ChargeCache::full(&extra, 1), Priority::NORMAL), drop);
+    threads.add((), move |()| assert!(extra.reclaim(1).is_ok()));
+    threads.join();
     assert_eq!(kept.usage(), 2 + kept.stocked(), "a protected group keeps what it has");
     let mut held: Vec<(&Group, u64)> =
         caches.iter().map(|(group, cache, _)| (group, cache.0.lock().len() as u64)).collect();
@@ -109,12 +107,13 @@ fn victims(names: &[&str], each: u64) {
         }));
         victims.push((thread, cancelled, unpark));
     }
-    let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+    let mut threads = Threads::new();
     for thread in 0..3 {
-        let asks = root.create(&format!("q{thread}"), Limits::new()).unwrap();
-        work.push(Box::new(move || drop(asks.try_charge(2).expect("a victim makes room"))));
+        threads.add(root.create(&format!("q{thread}"), Limits::new()).unwrap(), move |asks| {
+            drop(asks.try_charge(2).expect("a victim makes room"))
+        });
     }
-    side_by_side(work);
+    threads.join();
     assert!((1..=names.len() as u64).contains(&root.events().get(Event::OomKill)));
     for (thread, cancelled, unpark) in victims {
         cancelled.store(true, Ordering::SeqCst);

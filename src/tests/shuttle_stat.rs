@@ -1,7 +1,7 @@
 //! Statistics of many writers: no addition is lost or counted twice while other threads list, flush, unlist or release.
 
 use super::common::end;
-use super::{assert_adds_up, check, side_by_side};
+use super::{Threads, assert_adds_up, check};
 use crate::hierarchy::stats;
 use crate::{Bytes, Group, Limits, NodeId, Placement, Runtime, Stat};
 
@@ -23,24 +23,22 @@ fn shuttle_readers_find_what_they_have_written() {
     check(600, || {
         let runtime = runtime(1);
         let tenants = ["acme", "blue"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
-        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        let mut threads = Threads::new();
         for thread in 0..3 {
             let query = tenants[thread % 2].create(&format!("q{thread}"), Limits::new()).unwrap();
-            let tenant = tenants[thread % 2].clone();
-            work.push(Box::new(move || {
+            threads.add(tenants[thread % 2].clone(), move |tenant| {
                 for written in 1..=2 {
                     query.stat_add(EVENT, 1);
                     assert_eq!(exact(&query), written, "what this thread has written");
                     assert!(exact(&tenant) >= written, "and what is above it");
                 }
-            }));
+            });
         }
-        let root = runtime.root();
-        work.push(Box::new(move || {
+        threads.add(runtime.root(), move |root| {
             stats::flush_periodic(root.first());
             stats::flush_periodic(root.first());
-        }));
-        side_by_side(work);
+        });
+        threads.join();
         assert_eq!([exact(&runtime.root()), exact(&tenants[0]), exact(&tenants[1])], [6, 4, 2]);
         assert_adds_up(&runtime, &[]);
     });
@@ -53,10 +51,9 @@ fn shuttle_figures_outlive_their_groups() {
     check(400, || {
         let runtime = runtime(1);
         let tenant = runtime.root().create("tenant", Limits::new()).unwrap();
-        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        let mut threads = Threads::new();
         for thread in 0..3 {
-            let tenant = tenant.clone();
-            work.push(Box::new(move || {
+            threads.add(tenant.clone(), move |tenant| {
                 for round in 0..2 {
                     let query = tenant.create(&format!("q{thread}-{round}"), Limits::new()).unwrap();
                     let charge = query.try_charge(1).unwrap();
@@ -66,20 +63,18 @@ fn shuttle_figures_outlive_their_groups() {
                     drop(query);
                     drop(charge);
                 }
-            }));
+            });
         }
-        let reads = tenant.clone();
-        work.push(Box::new(move || {
+        threads.add(tenant.clone(), move |reads| {
             let mut before = 0;
             for _ in 0..4 {
                 let now = exact(&reads);
                 assert!((before..=12).contains(&now), "{now} after {before}");
                 before = now;
             }
-        }));
-        let root = runtime.root();
-        work.push(Box::new(move || stats::flush_periodic(root.first())));
-        side_by_side(work);
+        });
+        threads.add(runtime.root(), move |root| stats::flush_periodic(root.first()));
+        threads.join();
         assert_eq!([exact(&runtime.root()), exact(&tenant)], [12, 12]);
         assert_eq!((runtime.groups(), runtime.dying()), (2, 0));
         assert_adds_up(&runtime, &[]);
@@ -95,28 +90,26 @@ fn shuttle_accounts_on_nodes_add_up() {
         let [near, far] = [0, 1].map(NodeId::new);
         let account = |node| tenant.precharge(4_096).unwrap().account(&Placement::on(node, 4_096));
         let (held, kept) = ([account(near), account(far)], account(far));
-        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        let mut threads = Threads::new();
         for kmem in held {
-            work.push(Box::new(move || drop(kmem)));
+            threads.add(kmem, drop);
         }
         for thread in 0..2 {
-            let query = tenant.create(&format!("q{thread}"), Limits::new()).unwrap();
-            work.push(Box::new(move || {
+            threads.add(tenant.create(&format!("q{thread}"), Limits::new()).unwrap(), move |query| {
                 let kmem = query.precharge(8_192).unwrap().account(&Placement::on(near, 8_192));
                 end(query);
                 drop(kmem);
-            }));
+            });
         }
-        let root = runtime.root();
-        work.push(Box::new(move || {
+        threads.add(runtime.root(), move |root| {
             for _ in 0..2 {
                 let read = root.numa_stat(Stat::KERNEL);
                 assert!((4_096..=8_192).contains(&read.get(far)), "{}", read.get(far));
                 assert!((0..=20_480).contains(&read.get(near)), "{}", read.get(near));
             }
             stats::flush_periodic(root.first());
-        }));
-        side_by_side(work);
+        });
+        threads.join();
         for group in [&tenant, &runtime.root()] {
             let read = group.numa_stat(Stat::KERNEL);
             assert_eq!([read.get(near), read.get(far)], [0, 4_096]);

@@ -10,7 +10,7 @@ use std::task::{Context, Waker};
 use shuttle::rand::{Rng as _, thread_rng};
 
 use super::shuttle_reclaim::ChargeCache;
-use super::{assert_adds_up, check, side_by_side};
+use super::{Threads, assert_adds_up, below, check};
 use crate::{Bytes, Charge, ChargeFuture, Group, Limit, Limits, Priority, Runtime, Stat};
 
 const THREADS: usize = 5;
@@ -93,21 +93,19 @@ impl Hand {
 fn storm(batch: u64) {
     let builder = Runtime::builder().batch(Bytes(batch)).stat_batch(4).audit(true).max(Limit::Bytes(24));
     let runtime = if batch > 0 { builder.budget(Bytes(16)) } else { builder }.build().unwrap();
-    let tenants =
-        ["acme", "blue"].map(|name| runtime.root().create(name, Limits::new().max(Limit::Bytes(12))).unwrap());
+    let tenants = ["acme", "blue"].map(|name| below(&runtime.root(), name, 12));
     let cache = ChargeCache::of(Vec::new());
     let registration = runtime.root().register_reclaimer(cache.clone(), Priority::NORMAL);
     let world = Arc::new(World { runtime, tenants, cache, written: AtomicI64::new(0) });
-    let mut work: Vec<Box<dyn FnOnce() -> Hand + Send>> = Vec::new();
+    let mut threads = Threads::new();
     for thread in 0..THREADS {
-        let world = world.clone();
-        work.push(Box::new(move || {
+        threads.add(world.clone(), move |world| {
             let mut hand = Hand::default();
             (0..OPS).for_each(|op| hand.step(&world, &format!("q{thread}-{op}")));
             hand
-        }));
+        });
     }
-    let hands = side_by_side(work);
+    let hands = threads.join();
     let World { runtime, tenants, cache, written } = &*world;
     drop(registration);
     assert_eq!(runtime.root().read_exact().get(EVENT), written.load(Ordering::Relaxed));

@@ -12,29 +12,19 @@ use shuttle::rand::{Rng as _, thread_rng};
 
 use super::common::{block_on, waiting};
 use super::shuttle_reclaim::ChargeCache;
-use super::{assert_adds_up, check, side_by_side};
-use crate::{Bytes, ChargeError, Event, Group, Limit, Limits, Priority, Runtime};
+use super::{Threads, assert_adds_up, assert_released_once, below, check, runtime};
+use crate::{ChargeError, Event, Group, Limit, Limits, Priority};
 
 /// Time stands still in a run.
 const EVER: Duration = Duration::from_secs(60);
-
-fn runtime(max: u64, batch: u64) -> Runtime {
-    let builder = Runtime::builder().batch(Bytes(batch)).adaptive(false).max(Limit::Bytes(max));
-    if batch > 0 { builder.budget(Bytes(max)).build().unwrap() } else { builder.build().unwrap() }
-}
-
-fn below(parent: &Group, name: &str, max: u64) -> Group {
-    parent.create(name, Limits::new().max(Limit::Bytes(max))).unwrap()
-}
 
 /// Six threads, two tenants, less room than they ask for together: blocking waits, futures, futures that are given up.
 fn crowd(batch: u64) {
     let runtime = runtime(6, batch);
     let tenants = ["acme", "blue"].map(|name| below(&runtime.root(), name, 4));
-    let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+    let mut threads = Threads::new();
     for thread in 0..6_u64 {
-        let group = tenants[thread as usize % 2].create(&format!("q{thread}"), Limits::new()).unwrap();
-        work.push(Box::new(move || {
+        threads.add(tenants[thread as usize % 2].create(&format!("q{thread}"), Limits::new()).unwrap(), move |group| {
             for round in 0..2 {
                 let bytes = 1 + (thread + round) % 3;
                 if thread < 3 {
@@ -47,9 +37,9 @@ fn crowd(batch: u64) {
                     drop(block_on(group.charge_async(bytes)).unwrap());
                 }
             }
-        }));
+        });
     }
-    side_by_side(work);
+    threads.join();
     assert_eq!((runtime.root().waiting(), tenants[0].waiting(), tenants[1].waiting()), (0, 0, 0));
     assert_adds_up(&runtime, &[]);
 }
@@ -76,14 +66,12 @@ fn shuttle_a_charge_that_moves_to_another_line_asks_there() {
         let kept = [1, 1].map(|bytes| other.try_charge(bytes).unwrap());
         let cache = ChargeCache::of(kept.into());
         let registration = other.register_reclaimer(cache.clone(), Priority::NORMAL);
-        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        let mut threads = Threads::new();
         for _ in 0..3 {
-            let tenant = tenant.clone();
-            work.push(Box::new(move || drop(block_on(tenant.charge_async(1)).unwrap())));
+            threads.add(tenant.clone(), move |tenant| drop(block_on(tenant.charge_async(1)).unwrap()));
         }
-        let sets = tenant.clone();
-        work.push(Box::new(move || drop(sets.set_max(Limit::Bytes(3)))));
-        side_by_side(work);
+        threads.add(tenant.clone(), move |sets| drop(sets.set_max(Limit::Bytes(3))));
+        threads.join();
         assert_eq!((runtime.root().waiting(), tenant.waiting()), (0, 0));
         let left = other.usage();
         assert_adds_up(&runtime, &[(&other, left), (&tenant, 2)]);
@@ -97,22 +85,21 @@ fn shuttle_a_charge_that_moves_to_another_line_asks_there() {
 fn shuttle_a_waiter_leaves_with_the_group() {
     check(2500, || {
         let runtime = runtime(64, 0);
-        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        let mut threads = Threads::new();
         for name in ["first", "second"] {
             let gone = below(&runtime.root(), name, 1);
             let held = gone.try_charge(1).unwrap();
             let future = waiting(&gone, 1, Waker::noop());
-            work.push(Box::new(move || drop(held)));
-            work.push(Box::new(move || {
+            threads.add(held, drop);
+            threads.add((), move |()| {
                 drop(future);
                 gone.offline().unwrap();
-            }));
+            });
         }
-        side_by_side(work);
+        threads.join();
         assert_adds_up(&runtime, &[]);
         assert_eq!((runtime.groups(), runtime.dying()), (1, 0));
-        let next = ["a", "b", "c", "d"].map(|name| below(&runtime.root(), name, 1));
-        assert!((1..next.len()).all(|at| !next[..at].contains(&next[at])), "an object released twice is two groups'");
+        assert_released_once(&runtime, &["a", "b", "c", "d"]);
     });
 }
 
@@ -124,21 +111,21 @@ fn shuttle_waiters_of_groups_that_go_offline() {
         let root = runtime.root();
         let held = root.try_charge(2).unwrap();
         let refused = Arc::new(AtomicU64::new(0));
-        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        let mut threads = Threads::new();
         for thread in 0..4 {
             let group = root.create(&format!("q{thread}"), Limits::new()).unwrap();
             let (goes, refused) = (group.clone(), refused.clone());
-            work.push(Box::new(move || match group.charge_timeout(1, EVER) {
+            threads.add((), move |()| match group.charge_timeout(1, EVER) {
                 Ok(charge) => drop(charge),
                 Err(ChargeError::Offline { .. }) => drop(refused.fetch_add(1, Ordering::Relaxed)),
                 Err(error) => panic!("{error}"),
-            }));
+            });
             if thread % 2 == 0 {
-                work.push(Box::new(move || goes.offline().unwrap()));
+                threads.add((), move |()| goes.offline().unwrap());
             }
         }
-        work.push(Box::new(move || drop(held)));
-        side_by_side(work);
+        threads.add(held, drop);
+        threads.join();
         assert!(refused.load(Ordering::Relaxed) <= 2);
         assert_eq!((root.waiting(), runtime.dying()), (0, 0));
         assert_adds_up(&runtime, &[]);
@@ -153,10 +140,10 @@ fn shuttle_waits_at_random() {
         let runtime = runtime(6, 1);
         let tenants = ["acme", "blue"].map(|name| below(&runtime.root(), name, 4));
         let notified = Arc::new(AtomicU64::new(0));
-        let mut work: Vec<Box<dyn FnOnce() + Send>> = Vec::new();
+        let mut threads = Threads::new();
         for thread in 0..5 {
             let (tenants, notified) = (tenants.clone(), notified.clone());
-            work.push(Box::new(move || {
+            threads.add((), move |()| {
                 let mut group = tenants[thread % 2].clone();
                 for op in 0..6 {
                     let mut rng = thread_rng();
@@ -182,9 +169,9 @@ fn shuttle_waits_at_random() {
                         }
                     }
                 }
-            }));
+            });
         }
-        side_by_side(work);
+        threads.join();
         assert!(
             notified.load(Ordering::Relaxed) <= 5 * runtime.root().events().get(Event::Max),
             "each listener is called once for each event"

@@ -6,8 +6,6 @@ mod loom_drain;
 mod loom_level;
 #[path = "../../src/tests/loom_pool.rs"]
 mod loom_pool;
-#[path = "../../src/tests/loom_thread.rs"]
-mod loom_thread;
 #[path = "../../src/tests/loom_transit.rs"]
 mod loom_transit;
 #[path = "../../src/tests/schedules.rs"]
