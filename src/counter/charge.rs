@@ -28,7 +28,6 @@ struct Refilled {
     stocked: bool,
 }
 
-/// What follows a refusal after a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OnRefusal {
     CallHook,
@@ -396,11 +395,9 @@ impl Counter {
             self.header.take_back(Some((block, slot)), self.tree().number, self.incarnation().fenced);
         }
     }
-}
 
-// === Hits that cost more: with a real fence, or counted twice ===
+    // === Hits that cost more: with a real fence, or counted twice ===
 
-impl Counter {
     fn consume_careful(&self, block: Option<&Block>, n: u64) -> Consume {
         self.slot_of(block).map_or(Consume::Miss, |(_, slot)| slot.consume(n, self.incarnation().fenced))
     }
@@ -432,11 +429,9 @@ impl Counter {
             }
         }
     }
-}
 
-// === Between two counters: below what they have in common ===
+    // === Between two counters: below what they have in common ===
 
-impl Counter {
     /// Charge `n` to this counter and its ancestors below `top`, which holds it already: exactly, or not at all.
     #[cold]
     pub(crate) fn charge_below_slow(&self, n: u64, top: &Counter) -> Result<(), LevelRefusal<'_>> {

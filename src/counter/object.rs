@@ -101,7 +101,6 @@ pub(crate) struct Incarnation {
     pub(crate) parent: Option<&'static Counter>,
     /// The front of a counter set with shared stock charges these and is no level itself. Empty otherwise.
     pub(crate) members: Box<[&'static Counter]>,
-    /// Whether the counter has a stock of its own.
     pub(crate) stock: bool,
     /// Audited, or with a real fence: the hit path does not serve it.
     pub(crate) careful: bool,
@@ -145,8 +144,7 @@ impl<T, const REST: usize> Deref for Padded<T, REST> {
 /// Usage, and fields that threads rarely touch: they need no line of their own here.
 #[derive(Default)]
 pub(crate) struct Usage {
-    /// What keeps the object. In a further counter of a group it has generation and offline only: the first counter's
-    /// state keeps them all.
+    /// The first counter's keeps all of a group; that of a further counter has generation and offline only.
     pub(crate) state: State,
     /// Live charge and credit of the whole subtree. Signed: a walk sees an underflow instead of a wrapped number.
     pub(crate) units: AtomicI64,
@@ -202,7 +200,7 @@ pub(crate) struct LimitWords {
     pub(crate) soft: AtomicU64,
     /// The excess that this level last reported to the levels above (E23).
     pub(crate) in_excess: AtomicU64,
-    /// Units of the ceiling that only charges inside reclaim may use, where the ceiling is large enough.
+    /// The reserve, where the ceiling is as large: units that only charges inside reclaim may use.
     pub(crate) reserve_wanted: StatU64,
     pub(crate) min: Protected,
     pub(crate) low: Protected,
@@ -283,9 +281,8 @@ impl Counter {
         for word in [open, in_excess, &self.charger] {
             word.store(0, Ordering::Relaxed);
         }
-        for protected in [min, low] {
-            protected.reset();
-        }
+        min.reset();
+        low.reset();
         watched.reset();
         self.limits.soft.store(u64::MAX, Ordering::Relaxed);
         self.high.store(u64::MAX, Ordering::Relaxed);

@@ -19,7 +19,6 @@ use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
 
 /// What all groups of a tree share: behind `Tree::policies`.
 pub(crate) struct GroupTree {
-    /// The counters that each group has beside memory.
     pub(crate) further: Box<[CounterDecl]>,
     /// The most groups at a time.
     pub(crate) groups_max: u32,
@@ -29,7 +28,7 @@ pub(crate) struct GroupTree {
     pub(crate) name_bytes: AtomicU64,
     pub(crate) stats: Coordinator,
     pub(crate) numa: Numa,
-    /// The cache that counts of events come from.
+    /// Counts of events come from it.
     pub(crate) events: Shared<Cache>,
     /// Counters that have counts of events.
     pub(crate) event_counts: AtomicU64,
@@ -37,11 +36,8 @@ pub(crate) struct GroupTree {
     pub(crate) pressure: PressureConfig,
     pub(crate) reclaimers: Lock<Registered>,
     pub(crate) rings: Lock<Rings<RingGroup>>,
-    /// Charges that wait for room.
     pub(crate) waiting: Lock<Waiting>,
-    /// Threads that wait for events, and listeners.
     pub(crate) listeners: Lock<Listeners>,
-    /// Victims that can be cancelled, and those that have been.
     pub(crate) oom: Lock<Oom>,
     pub(crate) own: Own,
 }

@@ -173,15 +173,6 @@ impl PageCounter {
 
     /// Returns the units of usage that low protects against pressure on `root`, as
     /// [`effective_min`](Self::effective_min) does for min.
-    ///
-    /// ```
-    /// # use memcg::{CounterConfig, PageCounter};
-    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
-    /// let job = machine.child();
-    /// job.set_low(10);
-    /// job.charge(30);
-    /// assert_eq!((job.effective_low(&machine), job.effective_low(&job)), (10, 0));
-    /// ```
     pub fn effective_low(&self, root: &PageCounter) -> u64 {
         effective::protected(self.counter(), Protection::Low, root.counter())
     }

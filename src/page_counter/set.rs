@@ -254,16 +254,6 @@ impl CounterSet {
     /// Takes back all credit of the set and of all sets below it. Returns its units, those of a shared stock once.
     ///
     /// It costs a [`PageCounter::drain`] for each counter. It is complete where no thread charges meanwhile.
-    ///
-    /// ```
-    /// # use memcg::{CounterConfig, CounterSet, SetStock};
-    /// let fixed = CounterConfig::new().batch(64).adaptive(false);
-    /// let machine = CounterSet::root(vec![fixed.clone(), fixed], SetStock::Shared);
-    /// machine.child().try_charge(10)?;
-    /// machine.drain();
-    /// assert_eq!(machine.counter(1).unwrap().stocked(), 0);
-    /// # Ok::<(), memcg::SetRefused>(())
-    /// ```
     pub fn drain(&self) -> u64 {
         self.counters.iter().map(PageCounter::drain).sum()
     }

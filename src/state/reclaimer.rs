@@ -342,19 +342,15 @@ struct Remembered {
 pub(crate) enum Standing {
     /// Ask.
     Ready,
-    /// It freed nothing lately. Where nothing else is left it is asked all the same, unless it never frees anything.
-    Spared {
-        /// Until nothing else is left.
-        unless_last: bool,
-    },
+    /// It freed nothing lately. `unless_last`: the round asks it where nothing else is left.
+    Spared { unless_last: bool },
     /// It has promised and has not reported yet.
     Owes,
 }
 
 impl History {
     /// How the reclaimer stands in a round; its group holds `usage`. One that owes for longer than `patience` counts as
-    /// having freed nothing. One that freed nothing is not spared any longer once its group has grown: there may be
-    /// something now.
+    /// having freed nothing. A round spares none whose group has grown: there may be something now.
     pub(crate) fn standing(&self, round: u64, usage: u64, patience: Duration) -> Standing {
         let mut remembered = self.0.lock();
         if remembered.promises > 0 {
@@ -375,8 +371,7 @@ impl History {
         }
     }
 
-    /// It freed something, or it freed nothing while its group held `usage`: then the rest of the round spares it, and so
-    /// do the next ones.
+    /// Where it freed nothing while its group held `usage`, the rest of the round and the next ones spare it.
     pub(crate) fn judge(&self, fruitful: bool, usage: u64) {
         let mut remembered = self.0.lock();
         if fruitful {
@@ -414,7 +409,6 @@ impl History {
         self.0.lock().promised
     }
 
-    /// Bytes that it has promised and not reported on.
     pub(crate) fn owed(&self) -> u64 {
         self.0.lock().owed
     }

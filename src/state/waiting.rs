@@ -52,7 +52,7 @@ impl FirstInLine {
         self.budget.load(Ordering::Relaxed)
     }
 
-    /// Changes the budget, where `change` says so. False: it does not.
+    /// False where `change` returns `None`.
     pub(crate) fn change_budget(&self, change: impl Fn(u64) -> Option<u64>) -> bool {
         self.budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change).is_ok()
     }

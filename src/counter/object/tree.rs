@@ -23,7 +23,7 @@ use crate::thread::slot::Slot;
 use crate::thread::slow_path::Outermost;
 
 pub(crate) struct Tree {
-    /// Tells transits of this tree from those of others. Two trees with one number only wait for each other's transits.
+    /// Named in transit words: two trees with one number only wait for each other's transits.
     pub(crate) number: u32,
     pub(crate) registry: Registrar,
     pub(crate) barrier: Barrier,
@@ -90,8 +90,8 @@ impl Tree {
     }
 }
 
-/// The tree of a counter. Its roots hold counted references; all other counters keep their parents, and so the tree. If
-/// each group changed the count, all threads would write one word.
+/// The tree of a counter. Only roots hold counted references: if each group changed the count, all threads would write
+/// one word.
 pub(crate) struct OfTree {
     tree: NonNull<Tree>,
     is_root: bool,
@@ -200,9 +200,9 @@ pub(crate) struct Stocks {
     pub(in crate::counter) opened: Vec<&'static Counter>,
     pub(crate) scratch: Counters,
     pub(crate) claims: SmallVec<[Claim; 8]>,
-    /// A limit of the tree has been set to a percentage.
+    /// A limit has been set to a percentage.
     pub(crate) percents: bool,
-    /// The stocks of groups that went offline, which no barrier has closed yet.
+    /// Stocks of groups that went offline.
     pub(crate) pending_close: Vec<&'static Counter>,
     /// The number of groups with a stock in that queue.
     pub(crate) unsettled: usize,
