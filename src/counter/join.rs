@@ -74,7 +74,7 @@ fn join(tree: &Tree, init: Init) -> &'static Counter {
 
 /// Begin an incarnation; only the caller sees the counter yet.
 pub(crate) fn start(tree: &Tree, counter: &'static Counter, init: Init) {
-    let fenced = tree.barrier.fenced();
+    let fenced = tree.barrier.fenced;
     let incarnation = Incarnation {
         id: CounterId(next_id()),
         tree: init.tree,

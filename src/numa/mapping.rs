@@ -109,14 +109,13 @@ impl Mapping {
         }
     }
 
-    /// Writes to each page of a range, so that the page gets a place. The caller is the only user of the mapping.
+    /// Writes to each page, so that the page gets a place. The caller is the only user of the mapping.
     #[allow(unsafe_code)]
-    pub(crate) fn touch(&mut self, range: Range<usize>) {
-        let own = self.range();
-        for page in (range.start.max(own.start)..range.end.min(own.end)).step_by(page_size()) {
+    pub(crate) fn touch(&mut self) {
+        for page in (0..self.len).step_by(page_size()) {
             // SAFETY: the address is within the mapping, which only the caller uses. Untouched pages read as zero.
             unsafe {
-                let byte = self.start.as_ptr().add(page - own.start);
+                let byte = self.start.as_ptr().add(page);
                 byte.write_volatile(byte.read_volatile());
             }
         }

@@ -100,16 +100,6 @@ impl<N: NodeOf> NodeCache<N> {
     /// not remembered. Costs one exchange for each page.
     ///
     /// Call it after the pages have moved or are gone, and before any thread relies on where they are now.
-    ///
-    /// ```
-    /// use memcg::{NodeCache, NodeId, NodeOf, OneNode, PageNode};
-    ///
-    /// let cache = NodeCache::new(0..1 << 20, OneNode::new(NodeId::new(0)));
-    /// cache.look_up(&[0], &mut [PageNode::Untouched]);
-    /// assert_eq!(cache.known(), 1);
-    /// cache.invalidate(0..1 << 20);
-    /// assert_eq!(cache.known(), 0);
-    /// ```
     pub fn invalidate(&self, range: Range<usize>) {
         let Some((first, last)) = pages_of(&range, self.shift) else { return };
         let Some(end) = last.checked_sub(self.first).map(|last| last.saturating_add(1).min(self.words.len())) else {
@@ -131,6 +121,8 @@ impl<N: NodeOf> NodeCache<N> {
     /// let cache = NodeCache::new(0..1 << 20, OneNode::new(NodeId::new(0)));
     /// cache.look_up(&[0, 1 << 19, 1 << 21], &mut [PageNode::Untouched; 3]);
     /// assert_eq!(cache.known(), 2, "the third is none of its pages");
+    /// cache.invalidate(0..4_096);
+    /// assert_eq!(cache.known(), 1);
     /// ```
     #[must_use]
     pub fn known(&self) -> usize {

@@ -164,15 +164,6 @@ impl Topology {
     /// # Errors
     ///
     /// See [`TopologyError`]: the nodes and processors contradict each other.
-    ///
-    /// ```
-    /// use memcg::{NodeId, Topology};
-    ///
-    /// let nodes = (0..8).map(|node| (NodeId::new(node), (0..176).filter(move |cpu| cpu % 8 == usize::from(node))));
-    /// let machine = Topology::fixed(nodes)?;
-    /// assert_eq!((machine.nodes().len(), machine.processors()), (8, 176));
-    /// # Ok::<(), memcg::TopologyError>(())
-    /// ```
     pub fn fixed<P>(nodes: impl IntoIterator<Item = (NodeId, P)>) -> Result<Topology, TopologyError>
     where
         P: IntoIterator<Item = usize>,

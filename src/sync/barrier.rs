@@ -64,8 +64,8 @@ pub(crate) struct BarrierFailed;
 /// The pair as one tree uses it.
 #[derive(Debug)]
 pub(crate) struct Barrier {
-    /// Fixed at creation: the hot path chose its side by it.
-    fenced: bool,
+    /// Charges run [`light_fence`] instead of [`light`]. Fixed at creation: the hot path chose its side by it.
+    pub(crate) fenced: bool,
     degraded: AtomicBool,
     /// Heavy barriers run.
     pub(crate) heavies: AtomicU64,
@@ -78,11 +78,6 @@ impl Barrier {
             BarrierMode::Auto | BarrierMode::Membarrier => !membarrier::register(),
         };
         Barrier { fenced, degraded: AtomicBool::new(false), heavies: AtomicU64::new(0) }
-    }
-
-    /// True when charges must run [`light_fence`] instead of [`light`].
-    pub(crate) fn fenced(&self) -> bool {
-        self.fenced
     }
 
     pub(crate) fn state(&self) -> BarrierState {
@@ -107,10 +102,16 @@ impl Barrier {
     }
 }
 
+/// The frequent side, as [`Barrier::fenced`] says.
+#[inline(always)]
+pub(crate) fn light_side(fenced: bool) {
+    if fenced { light_fence() } else { light() }
+}
+
 /// The frequent side: an empty instruction that the compiler moves no memory access across.
 #[inline(always)]
 #[allow(unsafe_code)]
-pub(crate) fn light() {
+fn light() {
     #[cfg(any(loom, shuttle))]
     super::model::fence_of_pair();
     // E2, E3, E5, E17: the light side of all of them.
@@ -126,7 +127,7 @@ pub(crate) fn light() {
 /// The frequent side of the fence mode. Out of line, so that the hot path holds no fence instruction.
 #[cold]
 #[inline(never)]
-pub(crate) fn light_fence() {
+fn light_fence() {
     // E2, E3, E5, E17: as in `light`.
     fence(Ordering::SeqCst);
 }

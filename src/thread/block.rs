@@ -4,9 +4,8 @@
 
 use std::ptr;
 
-use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicU64;
-use crate::sync::{box_zeroed, stand_in};
+use crate::sync::{Ordering, box_zeroed, stand_in};
 use crate::thread::audit::Cell as AuditCell;
 use crate::thread::cells::{CellsPlace, CellsRow, ThreadStats};
 use crate::thread::directory::{Directory, Header, SlotIndex};

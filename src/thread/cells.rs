@@ -13,7 +13,7 @@ use std::ptr::{self, NonNull};
 
 use smallvec::SmallVec;
 
-use crate::sync::barrier::{light, light_fence};
+use crate::sync::barrier::light_side;
 use crate::sync::{Arc, AtomicPtr, AtomicU64, Ordering};
 
 /// Words of a line: two cache lines, which the prefetcher takes as a pair.
@@ -213,11 +213,7 @@ impl ThreadStats {
         self.word(WRITTEN).store(written, Ordering::Release);
         // light (E17): pairs with the heavy in `Coordinator::unlist`. Either the owner sees that the cells are not
         // listed any more, or the coordinator reads its count.
-        if fenced {
-            light_fence()
-        } else {
-            light()
-        }
+        light_side(fenced);
         let listed = self.word(LISTED).load(Ordering::Acquire);
         // One test finds both: the cells are not listed, or more is written than is due.
         let due = self.load(DUE).wrapping_sub(written).cast_signed();

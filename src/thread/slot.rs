@@ -14,7 +14,7 @@
 //! Edges: E2 (consume/drain), E3 (put/close). `src/counter/README.md` has the steps. The caller decides what to do on a
 //! miss.
 
-use crate::sync::barrier::{light, light_fence};
+use crate::sync::barrier::light_side;
 use crate::sync::{AtomicU64, Ordering};
 
 /// How far a vacant slot lies below zero.
@@ -52,11 +52,6 @@ fn credit(level: u64, drained: u64) -> i64 {
     level.wrapping_sub(drained).cast_signed()
 }
 
-#[inline(always)]
-fn barrier(fenced: bool) {
-    if fenced { light_fence() } else { light() }
-}
-
 // === impl Slot: the owner's side ===
 
 impl Slot {
@@ -89,7 +84,7 @@ impl Slot {
         self.level.store(left, Ordering::Release);
         // light (E2): pairs with the heavy between `claim` and `settle`. Either the owner sees the claim, or the
         // drainer sees this level and takes these units off its claim.
-        barrier(fenced);
+        light_side(fenced);
         if self::credit(left, self.drained.load(Ordering::Acquire)) >= 0 { Consume::Hit } else { Consume::Undone }
     }
 
@@ -127,7 +122,7 @@ impl Slot {
         self.level.store(level.wrapping_add(n), Ordering::Release);
         // light (E3): pairs with the heavy in `Tree::close`. Either the owner sees the stock closed and takes the units
         // back, or the drain that follows the closing sees this credit.
-        barrier(fenced);
+        light_side(fenced);
     }
 
     /// Takes up to `most` units of credit out of the slot. They belong to the caller, which must give them back to the
@@ -149,7 +144,7 @@ impl Slot {
                     self.level.store(level, Ordering::Release);
                     // light (E2): pairs with the heavy after a cut. Either the owner sees the cut and looks again with
                     // success, or the drainer sees this level.
-                    barrier(fenced);
+                    light_side(fenced);
                 }
             }
         }

@@ -7,7 +7,7 @@
 //!
 //! One word, so that a closer reads both together. Edges: E5, E6.
 
-use crate::sync::barrier::{light, light_fence};
+use crate::sync::barrier::light_side;
 use crate::sync::{AtomicU64, Ordering, Patience};
 
 /// Stands for any tree: a transit with it covers all trees.
@@ -40,7 +40,7 @@ impl Transit {
         self.0.store(u64::from(of) << 32 | u64::from(sequence(word).wrapping_add(1)), Ordering::Relaxed);
         // light (E5): pairs with the heavy in `Tree::wait_transits`. Either the closer sees this word odd and waits, or
         // what the thread reads from here on says closed.
-        if fenced { light_fence() } else { light() }
+        light_side(fenced);
     }
 
     /// Lets the transit cover every tree: an allocator charges inside a slow path that is in transit already.

@@ -38,7 +38,7 @@ const PARTS: &[(&[&str], &[&str])] = &[
         ],
     ),
     // The barrier pair: the light side is the thread's, the heavy side the drainer's and the flush's.
-    (&["barrier::light", "barrier::light_fence"], &["thread"]),
+    (&["barrier::light_side"], &["thread"]),
     (&["barrier::Barrier"], &["stat", "counter"]),
     (&["barrier::BarrierFailed"], &["counter"]),
     (&["barrier::BarrierMode", "barrier::BarrierState"], &["", "runtime", "page_counter", "hierarchy", "counter"]),

@@ -46,8 +46,8 @@ impl Chunk {
                 data.bind(start + number * unit..start + (number + 1) * unit, *node);
             }
         }
-        data.touch(data.range());
-        words.touch(words.range());
+        data.touch();
+        words.touch();
         Ok(Chunk {
             data,
             words,

@@ -36,9 +36,8 @@ use super::placement::{Bound, Placement};
 use crate::group::Group;
 use crate::numa::NodeId;
 use crate::stat::Stat;
-use crate::sync::Arc;
 use crate::sync::lock::{Lock, Rank};
-use crate::sync::model_failed;
+use crate::sync::{Arc, model_failed};
 
 /// Objects of one type, of any groups of one runtime, in pages of one node each.
 ///

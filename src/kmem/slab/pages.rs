@@ -100,11 +100,10 @@ impl<T> PageRef<T> {
     /// Maps, binds and touches the memory of a page. Does not look up where it lies.
     pub(super) fn map(layout: PageLayout, node: Option<NodeId>) -> Result<Mapping, KmemError> {
         let mut mapping = Mapping::new(layout.page)?;
-        let range = mapping.range();
         if let Some(node) = node {
-            mapping.bind(range.clone(), node);
+            mapping.bind(mapping.range(), node);
         }
-        mapping.touch(range);
+        mapping.touch();
         Ok(mapping)
     }
 

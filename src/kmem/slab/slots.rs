@@ -8,8 +8,7 @@ use super::layout::SlotWord;
 use super::pages::{Batch, PageRef, SlabCore};
 use crate::numa::NodeId;
 use crate::stat::Stat;
-use crate::sync::Arc;
-use crate::sync::model_failed;
+use crate::sync::{Arc, model_failed};
 
 /// A slot that has a holder, without its value. Its drop gives it back.
 pub(super) struct SlabSlot<T> {

@@ -310,13 +310,12 @@ impl KmemStore {
     fn add_page(&self, asked: usize) -> Result<(), KmemError> {
         let topology = &numa(&self.root).topology;
         let mut mapping = Mapping::new(self.page_bytes)?;
-        let range = mapping.range();
         let node = if topology.is_one_node() {
             Some(topology.node_at(0))
         } else {
-            mapping.bind(range.clone(), topology.node_at(asked));
-            mapping.touch(range.clone());
-            look_up(&self.root, std::iter::once(range.start))[0]
+            mapping.bind(mapping.range(), topology.node_at(asked));
+            mapping.touch();
+            look_up(&self.root, std::iter::once(mapping.range().start))[0]
         };
         // If another thread has taken the last place in the table, this drops the page and the caller makes it anew.
         let refused = self.arena.lock().add_page(mapping, node, asked);
