@@ -1,8 +1,8 @@
 //! The attempt to charge: try, drain, reclaim, cancel a victim, wait in line.
 //!
 //! ```text
-//! plain ── try once ── refused ──> retry ──> rounds of reclaim, then a victim ── charge again ──> …
-//!                                    └─ nothing came ──> wait in line, where the caller waits ──> refused
+//! try once ── refused ──> rounds of reclaim, then a victim ── charge again ──> …
+//!                          └─ nothing came ──> wait in line, where the caller waits ──> refused
 //! ```
 
 pub(crate) mod attempt;
@@ -10,7 +10,7 @@ mod cancelling;
 pub(crate) mod lowered;
 pub(crate) mod plain;
 pub(crate) mod polled;
-mod retry;
 mod rounds;
+pub(crate) mod steps;
 pub(crate) mod transfer;
 mod wait;

@@ -1,20 +1,17 @@
-//! The attempt to charge plain bytes to one group.
+//! Plain bytes of one group: what an attempt to charge them does at each step.
 
 use std::cell::RefCell;
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult};
-use crate::admission::retry::reclaim_and_retry;
-use crate::admission::wait::{decided, may_wait, wait_for_victim, wait_in_line};
-use crate::counter::handle::Handle;
+use crate::admission::attempt::{Attempt, ChargeResult};
+use crate::admission::wait::{decided, wait_for_victim};
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::walk::Charged;
 use crate::pressure::line::{self, Ticket};
 use crate::sync::is_over;
 use crate::thread::slot::Consume;
-use crate::thread::{context, slow_path};
 
 /// What a charge may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +29,7 @@ pub(super) struct Plain {
     group: &'static Counter,
     bytes: u64,
     /// Others may be cancelled for it.
-    cancels: bool,
+    pub(super) cancels: bool,
     wait_for: WaitFor,
     /// Its place in line, once it has one.
     line: RefCell<Option<Ticket>>,
@@ -43,12 +40,9 @@ impl Plain {
         Plain { group, bytes, cancels: true, wait_for, line: RefCell::new(None) }
     }
 
-    /// Reclaim and victims, where the first try was refused.
-    pub(super) fn go_on(&self, failure: ChargeFailure) -> ChargeResult {
-        match failure {
-            ChargeFailure::Refused { refusal, .. } => reclaim_and_retry(self, refusal),
-            failure => Err(failure),
-        }
+    /// Its place in line, which it takes at `level` where it has none.
+    pub(super) fn into_line(self, level: &'static Counter) -> Ticket {
+        self.line.into_inner().unwrap_or_else(|| line::enqueue(self.group, self.bytes, level))
     }
 }
 
@@ -99,58 +93,4 @@ impl Attempt for Plain {
     fn may_cancel(&self) -> bool {
         self.cancels && !matches!(self.wait_for, WaitFor::Until(Some(until)) if is_over(until))
     }
-}
-
-/// Makes a charge that did not hit the stock. A charge of 0 bytes takes a handle. The caller sleeps the delay.
-#[inline]
-pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, wait_for: WaitFor) -> ChargeResult {
-    try_once(group, bytes, missed).or_else(|failure| charge_refused(group, bytes, wait_for, failure))
-}
-
-/// After a refusal: reclaim, victims, the line.
-#[cold]
-#[inline(never)]
-fn charge_refused(group: &'static Counter, bytes: u64, wait_for: WaitFor, failure: ChargeFailure) -> ChargeResult {
-    let begun = matches!(wait_for, WaitFor::Until(_)).then(Instant::now);
-    let plain = Plain::new(group, bytes, wait_for);
-    let (refusal, counted, until) = match (plain.go_on(failure), wait_for) {
-        (Err(ChargeFailure::Refused { refusal, counted, .. }), WaitFor::Until(until)) if may_wait(bytes, &refusal) => {
-            (refusal, counted, until)
-        }
-        (ended, _) => return ended.map_err(ChargeFailure::count),
-    };
-    let level = refusal.level.header.counter();
-    let ticket = plain.line.take().unwrap_or_else(|| line::enqueue(group, bytes, level));
-    let ended = match wait_in_line(ticket, bytes, until) {
-        Ok(decision) => decided(decision, counted),
-        Err(level) => {
-            let waited = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
-            Err(ChargeFailure::TimedOut { refusal: level.refusal_now(), counted, waited })
-        }
-    };
-    ended.map_err(ChargeFailure::count)
-}
-
-/// The first try, with which most charges end.
-#[inline]
-pub(super) fn try_once(group: &'static Counter, bytes: u64, missed: Consume) -> ChargeResult {
-    // What allocators have left to a slow path that was no charge, or a refused one, is not this charge's.
-    if !slow_path::is_running() {
-        context::take_nested_over_high();
-    }
-    if group.state().is_offline() {
-        group.undo_slow(bytes, missed);
-        return Err(ChargeFailure::Offline);
-    }
-    if bytes == 0 {
-        Handle::pin(group).into_raw();
-        return Ok(Charged::QUIETLY);
-    }
-    group.try_charge_once_slow(bytes, missed).map_err(ChargeFailure::refused)
-}
-
-/// Asks reclaimers, cancels no group and counts no refusal: where the charge does not fit its caller forces it.
-pub(crate) fn charge_without_victims(group: &'static Counter, bytes: u64, missed: Consume) -> ChargeResult {
-    let plain = Plain { cancels: false, ..Plain::new(group, bytes, WaitFor::Others) };
-    try_once(group, bytes, missed).or_else(|failure| plain.go_on(failure))
 }

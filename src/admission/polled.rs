@@ -5,7 +5,8 @@ use std::task::Waker;
 use std::time::Instant;
 
 use crate::admission::attempt::{ChargeFailure, ChargeResult, Pending};
-use crate::admission::plain::{Plain, WaitFor, try_once};
+use crate::admission::plain::{Plain, WaitFor};
+use crate::admission::steps::{go_on, try_once};
 use crate::admission::wait::{ask_again_after, ask_reclaimers, decided, may_wait};
 use crate::counter::object::Counter;
 use crate::pressure::delays::Alarm;
@@ -33,7 +34,7 @@ pub(crate) struct InLine {
 /// The first poll that misses. It does all that a charge does, and waits for no other thread.
 pub(crate) fn begin(group: &'static Counter, bytes: u64, missed: Consume, waker: &Waker) -> Begun {
     let plain = Plain::new(group, bytes, WaitFor::Nothing);
-    match try_once(group, bytes, missed).or_else(|failure| plain.go_on(failure)) {
+    match try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure)) {
         Err(ChargeFailure::Refused { refusal, pending, .. }) if may_wait(bytes, &refusal) => {
             let level = refusal.level.header.counter();
             let ticket = line::enqueue(group, bytes, level);

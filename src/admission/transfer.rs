@@ -4,7 +4,7 @@ use std::ptr;
 use std::time::Instant;
 
 use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult};
-use crate::admission::retry::reclaim_and_retry;
+use crate::admission::steps::reclaim_and_retry;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::walk::Charged;

@@ -85,6 +85,9 @@ pub(super) fn wait_for_victim(ticket: &mut Ticket, until: Instant, goes_on: impl
 /// Runs one round of reclaim for a charge in line. The round waits for those of other threads or does not. True: the
 /// round freed nothing, and has not waited for others that may free something.
 pub(super) fn ask_reclaimers(level: &'static Counter, bytes: u64, until: Option<Instant>, waits: bool) -> bool {
+    if !registrations::any_below(level) {
+        return false;
+    }
     let end = deadline(level);
     let end = until.map_or(end, |until| until.min(end));
     let mut request = Request::new(ReclaimCause::Full, end).waits(waits);

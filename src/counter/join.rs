@@ -1,6 +1,7 @@
 //! A counter joins a tree: an object of the pool begins an incarnation and is linked below its parent.
 
 use crate::counter::config::CounterConfig;
+use crate::counter::handle::Handle;
 use crate::counter::links::Hash;
 use crate::counter::make;
 use crate::counter::object::tree::{OfTree, Tree};
@@ -93,7 +94,7 @@ pub(crate) fn start(tree: &Tree, counter: &'static Counter, init: Init) {
 pub(crate) fn finish_join(tree: &Tree, group: &'static Counter, first: bool) {
     let Incarnation { parent, members, .. } = group.incarnation();
     if let Some(parent) = parent {
-        parent.state().pin();
+        Handle::pin(parent).into_raw();
     }
     if !first && tree.adaptive && members.is_empty() {
         return;

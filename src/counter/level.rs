@@ -14,11 +14,9 @@ use crate::thread::context;
 
 pub(crate) struct Admitted {
     /// Usage as the walk has left it.
-    pub(crate) usage: i64,
+    pub(crate) usage: u64,
     /// Units that fit above that usage.
     pub(crate) room: u64,
-    /// A policy watches the level.
-    pub(crate) watched: bool,
 }
 
 impl Counter {
@@ -84,11 +82,11 @@ impl Counter {
             self.take_off(n);
             return Err(max);
         }
-        let watched = self.limits.watched.bits() != 0;
-        let max = if watched { self.admit_watched_slow(n, max).ok_or(max)? } else { max };
-        let room = max.min(USAGE_MAX).saturating_sub(new.max(0).cast_unsigned());
+        let max = if self.limits.watched.bits() != 0 { self.admit_watched_slow(n, max).ok_or(max)? } else { max };
+        let usage = new.max(0).cast_unsigned();
+        let room = max.min(USAGE_MAX).saturating_sub(usage);
         self.loosen(room);
-        Ok(Admitted { usage: new, room, watched })
+        Ok(Admitted { usage, room })
     }
 
     /// Admit a walk that has added `n` at a watched level, within `max`. Returns the max by which room is judged.
@@ -152,7 +150,7 @@ impl Counter {
 
     /// Add `n` whatever max says. This sets the excess apart before usage shows it, so usage - forced <= max at all
     /// times.
-    pub(crate) fn add_forced(&self, n: u64) -> (i64, bool) {
+    pub(crate) fn add_forced(&self, n: u64) -> (u64, bool) {
         let _forcing = self.limits.forcing.lock();
         let mut set_apart = 0;
         let mut usage = self.usage.units.load(Ordering::Relaxed);
@@ -162,7 +160,8 @@ impl Counter {
                 i64::MAX
             });
             let max = self.max().min(USAGE_MAX);
-            let excess = new.max(0).cast_unsigned().saturating_sub(max).min(n);
+            let after = new.max(0).cast_unsigned();
+            let excess = after.saturating_sub(max).min(n);
             // Relaxed (E39): before usage shows them, whose exchange releases this; pairs with `forced`.
             self.limits.forced.fetch_add(excess.wrapping_sub(set_apart), Ordering::Relaxed);
             self.limits.forced_total.fetch_add(excess.saturating_sub(set_apart), Ordering::Relaxed);
@@ -172,7 +171,7 @@ impl Counter {
             match self.usage.units.compare_exchange_weak(usage, new, Ordering::SeqCst, Ordering::Relaxed) {
                 Ok(_) => {
                     fence_after_exchange();
-                    return (new, excess > 0);
+                    return (after, excess > 0);
                 }
                 Err(now) => usage = now,
             }

@@ -15,6 +15,7 @@ use std::hash::BuildHasher;
 
 use hashbrown::TryReserveError;
 
+use crate::counter::handle::Handle;
 use crate::counter::index::Hint;
 use crate::counter::make::group;
 use crate::counter::object::tree::{Children, Hierarchy, Shard, ShardPlace};
@@ -130,12 +131,10 @@ impl Hierarchy {
         self.lock_shard(group.links().hash())
     }
 
-    /// The child of that hash that is `the_one`, with a handle for the caller. The caller keeps the parent.
-    pub(crate) fn find(&self, Hash(hash): Hash, the_one: impl Fn(&Counter) -> bool) -> Option<&'static Counter> {
+    /// The child of that hash that is `the_one`. The caller keeps the parent.
+    pub(crate) fn find(&self, Hash(hash): Hash, the_one: impl Fn(&Counter) -> bool) -> Option<Handle> {
         let shard = self.lock_shard(hash);
-        let child = shard.child(hash, the_one)?;
-        child.state().pin();
-        Some(child)
+        shard.child(hash, the_one).map(Handle::pin)
     }
 
     /// Groups that are online or dying, and bytes of the tables. Takes the locks of the shards one after the other.

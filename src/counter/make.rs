@@ -7,7 +7,6 @@
 use std::mem::offset_of;
 use std::ptr::NonNull;
 
-use crate::counter::incarnation::Generation;
 use crate::counter::object::tree::Tree;
 use crate::counter::object::{Counter, CounterObject, InGroup, Incarnation, Links};
 use crate::pool::shape::{Kind, Shape};
@@ -100,13 +99,7 @@ pub(crate) fn cache_of(shared: &Shared<Cache>) -> &Cache {
     shared
 }
 
-/// The object of an id, with a handle for the caller, if it is still in that incarnation. `number` is that of a group
-/// that exists or existed. Takes no lock.
-pub(crate) fn pin(number: u32, of: Generation) -> Option<&'static Counter> {
-    group(number).filter(|group| group.state().try_pin(of))
-}
-
-/// The group of that number, which exists. Takes no lock.
+/// The group of that number, which exists or existed. Takes no lock.
 #[inline]
 pub(crate) fn group(number: u32) -> Option<&'static Counter> {
     Some(made(directory().object(number)?.cast()))

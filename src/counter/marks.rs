@@ -72,7 +72,7 @@ pub(crate) fn begin_soft(counter: &Counter, soft: u64) {
     }
 }
 
-/// The caller holds the lock of the group's shard.
+/// The caller holds the lock of the group's shard, and corrects the mark of excess afterwards.
 pub(crate) fn set_soft(counter: &Counter, soft: u64) {
     // SeqCst (E23): the limit, then usage; pairs with the exchange on usage before `is_excess_wrong`.
     counter.limits.soft.swap(soft, Ordering::SeqCst);
@@ -80,9 +80,6 @@ pub(crate) fn set_soft(counter: &Counter, soft: u64) {
         counter.limits.watched.set(REPORTED);
     }
     fence_after_exchange();
-    if let Some(policies) = counter.tree().policies() {
-        policies.soft_moved(counter);
-    }
 }
 
 /// Usage is on the other side of the soft limit than the mark says.

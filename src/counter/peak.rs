@@ -32,8 +32,10 @@ impl Peaks {
     }
 
     pub(crate) fn record(&self, usage: u64) {
-        self.ever.fetch_max(usage, Ordering::Relaxed);
-        self.running.fetch_max(usage, Ordering::Relaxed);
+        if self.rises(usage) {
+            self.ever.fetch_max(usage, Ordering::Relaxed);
+            self.running.fetch_max(usage, Ordering::Relaxed);
+        }
     }
 
     /// No thread uses the counter, and no reader has a window on it.

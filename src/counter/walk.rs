@@ -14,8 +14,8 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::watch::{HIGH, OBSERVED};
 use crate::sync::Ordering;
 
-/// Levels of each kind that a walk keeps on its own stack.
-const LEVELS_COMMON: usize = 8;
+/// Levels to visit again that a walk keeps on its own stack.
+const PASSED_COMMON: usize = 8;
 
 /// The levels of a charge: from a counter to its root. For the front of a set, the paths of all its members, the last
 /// first. An uncharge goes from the first, so that a later counter never reads lower than an earlier one because of it.
@@ -49,10 +49,6 @@ pub(crate) struct Walked {
     pub(crate) above_observed: bool,
 }
 
-impl Walked {
-    const FREE: Walked = Walked { margin: u64::MAX, over_high: 0, above_observed: false };
-}
-
 /// What a charge that missed leaves to its caller.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -75,38 +71,34 @@ pub(crate) enum Amount {
 }
 
 /// Levels that a walk visits again once it is through, so that a doomed walk leaves no trace at them.
+#[derive(Default)]
 struct Passed<'a> {
-    /// Levels that the walk may bring to a new peak.
-    risen: SmallVec<[(&'a Counter, u64); LEVELS_COMMON]>,
-    watched: SmallVec<[(&'a Counter, u64); LEVELS_COMMON]>,
+    /// Levels that are watched or may have a new peak, with the usage that the walk has left there.
+    levels: SmallVec<[(&'a Counter, u64); PASSED_COMMON]>,
+    /// One of them is watched.
+    watched: bool,
 }
 
 impl<'a> Passed<'a> {
-    fn new() -> Self {
-        Passed { risen: SmallVec::new(), watched: SmallVec::new() }
-    }
-
-    #[inline]
-    fn note(&mut self, level: &'a Counter, usage: i64, watched: bool) {
-        let usage = usage.max(0).cast_unsigned();
-        if level.peaks().rises(usage) {
-            self.risen.push((level, usage));
-        }
-        if watched {
-            self.watched.push((level, usage));
+    #[inline(always)]
+    fn note(&mut self, level: &'a Counter, usage: u64) {
+        let watched = level.limits.watched.bits() != 0;
+        if watched || level.peaks().rises(usage) {
+            self.levels.push((level, usage));
+            self.watched |= watched;
         }
     }
 
     #[inline]
     fn record_peaks(&self) {
-        for &(level, usage) in &self.risen {
+        for &(level, usage) in &self.levels {
             level.peaks().record(usage);
         }
     }
 }
 
 /// Marks that a walk has crossed: the walk notifies the policies of them at once.
-type Crossings<'a> = SmallVec<[Crossing<'a>; LEVELS_COMMON]>;
+type Crossings<'a> = SmallVec<[Crossing<'a>; PASSED_COMMON]>;
 
 impl Counter {
     #[inline]
@@ -127,13 +119,13 @@ impl Counter {
 
     /// [`walk`](Self::walk) the levels below `top` only.
     pub(crate) fn walk_below(&self, n: u64, amount: Amount, top: Option<&Counter>) -> Result<Walked, LevelRefusal<'_>> {
-        let mut passed = Passed::new();
+        let mut passed = Passed::default();
         let mut margin = u64::MAX;
         for level in self.path_below(top) {
             match level.admit(n) {
                 Ok(admitted) => {
                     margin = margin.min(admitted.room);
-                    passed.note(level, admitted.usage, admitted.watched);
+                    passed.note(level, admitted.usage);
                 }
                 Err(refusal) => {
                     self.roll_back_slow(n, refusal.level);
@@ -142,8 +134,8 @@ impl Counter {
             }
         }
         passed.record_peaks();
-        let walked = Walked { margin, ..Walked::FREE };
-        Ok(if passed.watched.is_empty() { walked } else { self.look_at_marks_slow(n, amount, &passed, walked) })
+        let walked = Walked { margin, over_high: 0, above_observed: false };
+        Ok(if passed.watched { self.look_at_marks_slow(n, amount, &passed, walked) } else { walked })
     }
 
     #[cold]
@@ -159,7 +151,7 @@ impl Counter {
     #[inline(never)]
     fn look_at_marks_slow(&self, n: u64, amount: Amount, passed: &Passed<'_>, mut walked: Walked) -> Walked {
         let mut crossings = Crossings::new();
-        for &(level, usage) in &passed.watched {
+        for &(level, usage) in &passed.levels {
             marks::report_protected(level);
             if level.limits.watched.is_for(OBSERVED) && usage > level.max() {
                 walked.above_observed = true;
@@ -186,19 +178,19 @@ impl Counter {
 
     /// Charge exactly `n` at every level, whatever the limits say. True if a level is above its max afterwards.
     pub(crate) fn force(&self, n: u64) -> bool {
-        let mut passed = Passed::new();
+        let mut passed = Passed::default();
         let mut crossings = Crossings::new();
         let mut crossed = false;
         for level in self.path_to_root() {
             let (usage, above) = level.add_forced(n);
-            passed.note(level, usage, level.limits.watched.bits() != 0);
+            passed.note(level, usage);
             crossed |= above;
             if above {
                 crossings.push(Crossing::Forced(level));
             }
         }
         passed.record_peaks();
-        for &(level, _) in &passed.watched {
+        for &(level, _) in &passed.levels {
             marks::report_protected(level);
             if marks::is_excess_wrong(level) {
                 crossings.push(Crossing::Soft(level));

@@ -9,7 +9,8 @@ use std::mem::ManuallyDrop;
 
 use super::error::{ChargeError, SplitError};
 use super::handle::Group;
-use crate::admission::plain::{self, WaitFor};
+use crate::admission::plain::WaitFor;
+use crate::admission::steps;
 use crate::admission::transfer::{TransferFailure, move_charge};
 use crate::counter::handle::Handle;
 use crate::counter::object::Counter;
@@ -376,7 +377,7 @@ pub(super) fn charge_undelayed(
     wait_for: WaitFor,
 ) -> Result<Charged, ChargeError> {
     let counter = header.counter();
-    plain::charge(counter, bytes, missed, wait_for).map_err(|failure| ChargeError::new(failure, counter, bytes))
+    steps::charge(counter, bytes, missed, wait_for).map_err(|failure| ChargeError::new(failure, counter, bytes))
 }
 
 // === The handles of charges of zero bytes ===

@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 
 use crate::counter::handle::Handle;
 use crate::counter::incarnation::Generation;
-use crate::counter::object;
+use crate::counter::{make, object};
 use crate::thread::directory::Header;
 
 /// A handle on a group, the unit that is charged. A handle is cheap to clone, send and share. Clones name the same
@@ -62,23 +62,23 @@ impl fmt::Display for GroupId {
 }
 
 impl GroupId {
-    /// Takes a handle on the group's first counter for the caller, if the group still exists.
-    pub(crate) fn pin(self) -> Option<&'static object::Counter> {
-        crate::counter::make::pin(self.number, self.generation)
+    /// A handle on the group, if it still exists.
+    pub(crate) fn pin(self) -> Option<Handle> {
+        Handle::try_pin(make::group(self.number)?, self.generation)
     }
 }
 
 // === impl Group: the handle ===
 
 impl Group {
-    /// Takes over the caller's handle on the first counter of a group.
-    pub(crate) fn from_handle(counter: &'static object::Counter) -> Group {
-        Group { header: counter.header }
+    /// The handle is on the first counter of the group.
+    pub(crate) fn from_handle(handle: Handle) -> Group {
+        Group { header: handle.into_raw().header }
     }
 
     /// Takes a handle of its own. The caller keeps the group meanwhile.
     pub(crate) fn pinned(counter: &'static object::Counter) -> Group {
-        Group::from_handle(Handle::pin(counter).into_raw())
+        Group::from_handle(Handle::pin(counter))
     }
 
     #[inline(always)]

@@ -4,9 +4,8 @@ use super::error::{CreateError, LimitError, NameFault, OfflineError};
 use super::handle::Group;
 use super::limits::Limits;
 use crate::counter::links::HasChildren;
-use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
-use crate::hierarchy::limits::{self, NoLimitedAncestor};
+use crate::hierarchy::limits::NoLimitedAncestor;
 use crate::hierarchy::names;
 use crate::hierarchy::stats;
 use crate::lifecycle::create::{self, NotCreated};
@@ -14,7 +13,6 @@ use crate::lifecycle::offline;
 use crate::lifecycle::own_bytes;
 use crate::stat::visits::Unlist;
 use crate::state::limits::LimitKind;
-use crate::units::Limit;
 
 impl Group {
     /// The length of the longest name, in bytes.
@@ -65,12 +63,7 @@ impl Group {
             (LimitKind::Soft, soft),
             (LimitKind::High, high),
         ];
-        let set = |new: &Counter| {
-            let mut set = wanted.iter().filter_map(|&(kind, limit)| Some((kind, limit?)));
-            set.try_for_each(|(kind, limit)| limits::set_unlinked(new, kind, limit).map_err(|none| (kind, none)))
-        };
-        let percents = wanted.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
-        let create = || create::create(group.tree(), group, name, hash, percents, set);
+        let create = || create::create(group, name, hash, &wanted);
         let mut created = create();
         if let Err(NotCreated::Full(_)) = created {
             // The groups that are in the way may hold nothing but credit. This slow path releases them at its end.
@@ -83,7 +76,7 @@ impl Group {
             NotCreated::Taken => CreateError::Taken { parent: parent(), name: name.into() },
             NotCreated::Full(most) => CreateError::Full { parent: parent(), name: name.into(), most },
             NotCreated::Memory(bytes) => CreateError::Memory { parent: parent(), name: copy_of(name), bytes },
-            NotCreated::Settings((kind, none)) => self.limit_error(kind, none).into(),
+            NotCreated::Limit(kind, none) => self.limit_error(kind, none).into(),
         })
     }
 

@@ -7,7 +7,8 @@ use super::error::ChargeError;
 use super::future::ChargeFuture;
 use super::handle::Group;
 use crate::admission::attempt::ChargeFailure;
-use crate::admission::plain::{self, WaitFor};
+use crate::admission::plain::WaitFor;
+use crate::admission::steps;
 use crate::pressure::exhausted::OnExhausted;
 use crate::pressure::{line, throttle};
 use crate::thread::slot::Consume;
@@ -94,7 +95,7 @@ impl Group {
     fn charge_over(&self, bytes: u64) -> Result<Charge, ChargeError> {
         match self.header.consume_open(bytes) {
             Consume::Hit => {}
-            missed => match plain::charge_without_victims(self.first(), bytes, missed) {
+            missed => match steps::charge_without_victims(self.first(), bytes, missed) {
                 Ok(charged) => throttle::sleep_after(self.first(), charged),
                 Err(ChargeFailure::Offline) => {
                     return Err(ChargeError::new(ChargeFailure::Offline, self.first(), bytes));

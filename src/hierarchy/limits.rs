@@ -109,9 +109,8 @@ fn apply(stocks: &mut Stocks, counter: &'static Counter, kind: LimitKind, bytes:
         LimitKind::Low => marks::set_protection(counter, Protection::Low, bytes),
         LimitKind::Soft => {
             if let Some(policies) = tree.policies() {
-                policies.before_soft(counter, bytes).unwrap_or_else(|refused| refused.abort());
+                policies.set_soft(counter, bytes).unwrap_or_else(|refused| refused.abort());
             }
-            marks::set_soft(counter, bytes);
         }
         LimitKind::High => marks::set_high(counter, bytes),
         LimitKind::Max => {}

@@ -2,6 +2,7 @@
 
 use std::ptr;
 
+use crate::counter::handle::Handle;
 use crate::counter::links::Hash;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::{Shard, Tree};
@@ -27,8 +28,8 @@ pub(crate) fn expect(parent: &Counter, name: &str) -> Hash {
     hash
 }
 
-/// The child of that name, with a handle for the caller. The caller keeps the parent.
-pub(crate) fn find(tree: &Tree, parent: &Counter, name: &str) -> Option<&'static Counter> {
+/// The child of that name. The caller keeps the parent.
+pub(crate) fn find(tree: &Tree, parent: &Counter, name: &str) -> Option<Handle> {
     let _path = SlowPath::enter();
     tree.hierarchy.find(tree.hierarchy.hash_name(parent, name), |child| is_child(child, parent, name))
 }

@@ -1,6 +1,7 @@
 //! A group is created: an object, its settings, its name and its place below its parent. All this is released again.
 
 use crate::counter::config::CounterConfig;
+use crate::counter::handle::Handle;
 use crate::counter::join::{self, Init};
 use crate::counter::links::Hash;
 use crate::counter::object::tree::{Shard, Tree};
@@ -8,37 +9,40 @@ use crate::counter::object::{Counter, Incarnation};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{make, marks, retire};
 use crate::hierarchy::group_tree::{self, GroupTree};
+use crate::hierarchy::limits::{self, NoLimitedAncestor};
 use crate::hierarchy::{events, group_object, names, stats};
 use crate::lifecycle::offline;
 use crate::pool::NoMemory;
 use crate::pressure::observe;
 use crate::reclaim::{excess, rings};
+use crate::state::limits::LimitKind;
 use crate::state::name::Name;
 use crate::sync::{Arc, Ordering};
+use crate::units::Limit;
 
 /// Why a group was not created.
 #[derive(Debug)]
-pub(crate) enum NotCreated<E> {
+pub(crate) enum NotCreated {
     /// The parent is offline.
     Offline,
     /// The parent has a child of that name.
     Taken,
     /// The configured most groups exist.
     Full(u32),
-    /// Its settings do not hold.
-    Settings(E),
+    /// A limit does not hold.
+    Limit(LimitKind, NoLimitedAncestor),
     /// The system gives no memory: so many bytes were asked for.
     Memory(usize),
 }
 
-impl<E> From<NoMemory> for NotCreated<E> {
+impl From<NoMemory> for NotCreated {
     fn from(refused: NoMemory) -> Self {
         NotCreated::Memory(refused.bytes)
     }
 }
 
-/// Create the root group: one counter for each configuration, the first of which has the caller's handle.
-pub(crate) fn root_group(tree: &Arc<Tree>, configs: &[CounterConfig]) -> Result<&'static Counter, NoMemory> {
+/// Create the root group: one counter for each configuration.
+pub(crate) fn root_group(tree: &Arc<Tree>, configs: &[CounterConfig]) -> Result<Handle, NoMemory> {
     let groups = group_tree::shared(tree);
     let group = start_group(tree, groups, Name::NONE, configs.iter().map(|config| Init::root(tree, config, true)))?;
     // The root counts the events for which other groups have no memory.
@@ -46,25 +50,25 @@ pub(crate) fn root_group(tree: &Arc<Tree>, configs: &[CounterConfig]) -> Result<
     groups.groups.fetch_add(1, Ordering::Relaxed);
     tree.hierarchy.lock_for(group, Hash::of_unnamed(group)).link(group, false);
     join::finish_join(tree, group, false);
-    Ok(group)
+    Ok(Handle::adopt(group))
 }
 
-/// Create a group below `parent`, with a handle for the caller. The caller `sets` its counters up, and has
+/// Create a group below `parent` with the limits that are `wanted`, in their order. The caller has
 /// [expected](crate::hierarchy::names::expect) its name.
-pub(crate) fn create<E>(
-    tree: &Tree,
+pub(crate) fn create(
     parent: &'static Counter,
     name: &str,
     hash: Hash,
-    percents: bool,
-    set: impl FnOnce(&Counter) -> Result<(), E>,
-) -> Result<&'static Counter, NotCreated<E>> {
+    wanted: &[(LimitKind, Option<Limit>)],
+) -> Result<Handle, NotCreated> {
     let _path = SlowPath::enter();
+    let tree = parent.tree();
     let groups = group_tree::shared(tree);
     let group = start_group(tree, groups, Name::new(name)?, parent.group().map(Init::below))?;
     // A thread that moves a max finds the group linked, or this thread finds the max moved.
+    let percents = wanted.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
     let stocks = percents.then(|| tree.stocks.lock());
-    let linked = link(tree, groups, &mut tree.hierarchy.lock_for(group, hash), group, set);
+    let linked = link(tree, groups, &mut tree.hierarchy.lock_for(group, hash), group, wanted);
     if let Some(mut stocks) = stocks {
         stocks.percents |= linked.is_ok();
     }
@@ -72,7 +76,7 @@ pub(crate) fn create<E>(
         Ok(first) => {
             count_name(groups, group, u64::wrapping_add);
             join::finish_join(tree, group, first);
-            Ok(group)
+            Ok(Handle::adopt(group))
         }
         Err(refused) => {
             rings::release(group);
@@ -88,14 +92,14 @@ pub(crate) fn create<E>(
     }
 }
 
-/// Link a group into the tree, as the caller `sets` its counters up. Returns whether it is its parent's first child.
-fn link<E>(
+/// Link a group into the tree, with its limits. Returns whether it is its parent's first child.
+fn link(
     tree: &Tree,
     groups: &GroupTree,
     shard: &mut Shard,
     group: &'static Counter,
-    set: impl FnOnce(&Counter) -> Result<(), E>,
-) -> Result<bool, NotCreated<E>> {
+    wanted: &[(LimitKind, Option<Limit>)],
+) -> Result<bool, NotCreated> {
     if group.incarnation().parent.is_some_and(|parent| parent.links().is_barred()) {
         return Err(NotCreated::Offline);
     }
@@ -108,7 +112,11 @@ fn link<E>(
     for counter in group.group() {
         counter.batch.store(counter.incarnation().parent.map_or(0, Counter::batch), Ordering::Relaxed);
     }
-    set(group).map_err(NotCreated::Settings)?;
+    for &(kind, limit) in wanted {
+        if let Some(limit) = limit {
+            limits::set_unlinked(group, kind, limit).map_err(|none| NotCreated::Limit(kind, none))?;
+        }
+    }
     observe::follow_unlinked(group);
     excess::prepare(group, marks::soft(group))?;
     if !admit_group(groups) {

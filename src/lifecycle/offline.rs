@@ -9,7 +9,7 @@ use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{marks, retire};
 use crate::hierarchy::service::{self, WAITS};
-use crate::reclaim::registrations;
+use crate::reclaim::{excess, registrations};
 use crate::sync::{PENDING_CLOSE_MAX, fence_after_exchange};
 
 /// Take `group` offline: it admits no charge, leaves its parent's children, and its name is free. The caller has a
@@ -69,7 +69,7 @@ fn leave(shard: &mut Shard, group: &'static Counter) {
     for counter in group.group() {
         marks::set_protection(counter, Protection::Min, 0);
         marks::set_protection(counter, Protection::Low, 0);
-        marks::set_soft(counter, u64::MAX);
+        excess::set_soft(counter, u64::MAX);
         // After all this: a thread that sees the bit finds the stock closed.
         counter.state().set_offline();
         // E27: offline, then a check whether a charge waits.

@@ -38,12 +38,10 @@ impl Policies for GroupTree {
         }
     }
 
-    fn before_soft(&self, counter: &'static Counter, soft: u64) -> Result<(), NoMemory> {
-        excess::prepare(counter, soft)
-    }
-
-    fn soft_moved(&self, counter: &Counter) {
-        excess::soft_moved(counter);
+    fn set_soft(&self, counter: &'static Counter, soft: u64) -> Result<(), NoMemory> {
+        excess::prepare(counter, soft)?;
+        excess::set_soft(counter, soft);
+        Ok(())
     }
 
     fn fell(&self, counter: &Counter) {

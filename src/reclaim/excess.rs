@@ -41,8 +41,10 @@ pub(crate) fn prepare(group: &'static Counter, bytes: u64) -> Result<(), NoMemor
     if bytes < u64::MAX { rings::make(group) } else { Ok(()) }
 }
 
-/// The soft limit of a group has moved. A group without a ring has never had one.
-pub(crate) fn soft_moved(group: &Counter) {
+/// Sets the soft limit of a group that is prepared for it. A group without a ring has never had one. The caller holds
+/// the lock of the group's shard.
+pub(crate) fn set_soft(group: &Counter, bytes: u64) {
+    marks::set_soft(group, bytes);
     if rings::number(group) != NO_RING {
         cross(group);
     }

@@ -5,6 +5,7 @@ use std::time::Instant;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::group_tree;
+use crate::reclaim::registrations;
 use crate::reclaim::report::ReclaimReport;
 use crate::reclaim::round::{self, Request, TIME_MAX};
 use crate::state::reclaimer::ReclaimCause;
@@ -35,7 +36,7 @@ pub(crate) fn deadline(level: &Counter) -> Instant {
 /// Rounds of reclaim for what is in excess, while anything comes.
 pub(crate) fn shrink(level: &'static Counter, request: &mut Request, excess: impl Fn() -> u64) {
     for _ in 0..ROUNDS_MAX {
-        if excess() == 0 || !may_call_out() {
+        if excess() == 0 || !may_call_out() || !registrations::any_below(level) {
             break;
         }
         match round::run(level, excess(), request) {
@@ -62,6 +63,9 @@ pub(crate) fn reclaim_now(target: &'static Counter, bytes: u64) -> Option<Reclai
     let mut request = Request::new(ReclaimCause::Asked, deadline(target));
     for _ in 0..ROUNDS_MAX {
         let left = bytes.saturating_sub(total.freed).saturating_sub(total.pending);
+        if !registrations::any_below(target) {
+            break;
+        }
         let Some(round) = round::run(target, left, &mut request) else { break };
         total.add(&round.report);
         if round.report.freed == 0 && round.report.pending == 0 && !round.others {

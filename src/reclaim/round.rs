@@ -133,12 +133,15 @@ struct Round<'a> {
     unwaited: bool,
 }
 
-/// One round for `want` bytes of the subtree of `target`. `None` inside a reclaimer: reclaim does not nest.
+/// One round for `want` bytes of the subtree of `target`, where the caller has found
+/// [a reclaimer](registrations::any_below). `None`: nothing is wanted, or this thread is inside a reclaimer, where
+/// reclaim does not nest.
 pub(crate) fn run(target: &'static Counter, want: u64, request: &mut Request) -> Option<Outcome> {
     static ROUNDS: AtomicU64 = AtomicU64::new(1);
+    if want == 0 {
+        return None;
+    }
     context::in_hook(|| {
-        // In this order: a ring comes before the first reclaimer.
-        let asked = want > 0 && registrations::any_below(target);
         let mut round = Round {
             target,
             ring: rings::number(target),
@@ -155,15 +158,12 @@ pub(crate) fn run(target: &'static Counter, want: u64, request: &mut Request) ->
             under_way: false,
             unwaited: false,
         };
+        let before = round.rings(|rings, ring| rings.fruitful(ring));
+        round.set_under_way(true);
+        round.make_passes(before);
+        round.set_under_way(false);
         // What other threads got may be what this round's caller needs.
-        let mut others = false;
-        if asked {
-            let before = round.rings(|rings, ring| rings.fruitful(ring));
-            round.set_under_way(true);
-            round.make_passes(before);
-            round.set_under_way(false);
-            others = round.came_to_nothing() && round.rings(|rings, ring| rings.fruitful(ring)) != before;
-        }
+        let others = round.came_to_nothing() && round.rings(|rings, ring| rings.fruitful(ring)) != before;
         Outcome { report: round.report, owing: round.owing, others, unwaited: round.unwaited }
     })
 }

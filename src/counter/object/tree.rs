@@ -138,9 +138,9 @@ impl Drop for OfTree {
 
 /// What charging asks a tree's policies and reports to them: one object for each tree.
 ///
-/// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone`, `crossed`, `fell` and
-/// `soft_moved` may hold the tree's lock or be in transit: these call no foreign code and take only locks that rank
-/// after the tree's. The caller of the others holds no lock.
+/// The caller keeps each counter that it passes. A caller of `may_barge`, `barge_undone`, `crossed` and `fell` may hold
+/// the tree's lock or be in transit: these call no foreign code and take only locks that rank after the tree's. The
+/// caller of `server`, `release` and `stock_moved` holds no lock.
 pub(crate) trait Policies: Send + Sync {
     /// A walk has added `n` units at `counter`, where charges wait for room. Whether the units may stay.
     fn may_barge(&self, counter: &Counter, n: u64) -> bool;
@@ -151,11 +151,9 @@ pub(crate) trait Policies: Send + Sync {
     /// A walk has got through and reports the marks that it crossed, once, at its end.
     fn crossed(&self, crossings: &[Crossing<'_>]);
 
-    /// A counter is to have the soft limit `soft`. Allocates what the policies need for it.
-    fn before_soft(&self, counter: &'static Counter, soft: u64) -> Result<(), NoMemory>;
-
-    /// The soft limit of a counter has moved.
-    fn soft_moved(&self, counter: &Counter);
+    /// Sets the soft limit of a counter, and allocates what the policies need for it. The caller holds the tree's lock
+    /// and that of the group's shard.
+    fn set_soft(&self, counter: &'static Counter, soft: u64) -> Result<(), NoMemory>;
 
     /// Usage has fallen, or a max has moved, at a counter where charges wait for room or whose mark of excess is wrong.
     fn fell(&self, counter: &Counter);

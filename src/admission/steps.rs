@@ -1,0 +1,104 @@
+//! The steps of a charge in their order: the first try; after a refusal reclaim and victims, then the line.
+
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use crate::admission::attempt::{Attempt, ChargeFailure, ChargeResult, Efforts, Progress};
+use crate::admission::cancelling::cancel_for;
+use crate::admission::plain::{Plain, WaitFor};
+use crate::admission::rounds::reclaim_for;
+use crate::admission::wait::{decided, may_wait, wait_in_line};
+use crate::counter::handle::Handle;
+use crate::counter::object::Counter;
+use crate::counter::refusal::LevelRefusal;
+use crate::counter::walk::Charged;
+use crate::reclaim::repeat::ROUNDS_MAX;
+use crate::thread::slot::Consume;
+use crate::thread::{context, slow_path};
+
+/// Makes a charge that did not hit the stock. A charge of 0 bytes takes a handle. The caller sleeps the delay.
+#[inline]
+pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, wait_for: WaitFor) -> ChargeResult {
+    try_once(group, bytes, missed).or_else(|failure| charge_refused(group, bytes, wait_for, failure))
+}
+
+/// After a refusal: reclaim, victims, the line.
+#[cold]
+#[inline(never)]
+fn charge_refused(group: &'static Counter, bytes: u64, wait_for: WaitFor, failure: ChargeFailure) -> ChargeResult {
+    let begun = matches!(wait_for, WaitFor::Until(_)).then(Instant::now);
+    let plain = Plain::new(group, bytes, wait_for);
+    let (refusal, counted, until) = match (go_on(&plain, failure), wait_for) {
+        (Err(ChargeFailure::Refused { refusal, counted, .. }), WaitFor::Until(until)) if may_wait(bytes, &refusal) => {
+            (refusal, counted, until)
+        }
+        (ended, _) => return ended.map_err(ChargeFailure::count),
+    };
+    let ended = match wait_in_line(plain.into_line(refusal.level.header.counter()), bytes, until) {
+        Ok(decision) => decided(decision, counted),
+        Err(level) => {
+            let waited = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+            Err(ChargeFailure::TimedOut { refusal: level.refusal_now(), counted, waited })
+        }
+    };
+    ended.map_err(ChargeFailure::count)
+}
+
+/// The first try, with which most charges end.
+#[inline]
+pub(super) fn try_once(group: &'static Counter, bytes: u64, missed: Consume) -> ChargeResult {
+    // What allocators have left to a slow path that was no charge, or a refused one, is not this charge's.
+    let left = context::take_nested_over_high();
+    if left > 0 && slow_path::is_running() {
+        context::leave_over_high(left);
+    }
+    if group.state().is_offline() {
+        group.undo_slow(bytes, missed);
+        return Err(ChargeFailure::Offline);
+    }
+    if bytes == 0 {
+        Handle::pin(group).into_raw();
+        return Ok(Charged::QUIETLY);
+    }
+    group.try_charge_once_slow(bytes, missed).map_err(ChargeFailure::refused)
+}
+
+/// Asks reclaimers, cancels no group and counts no refusal: where the charge does not fit its caller forces it.
+pub(crate) fn charge_without_victims(group: &'static Counter, bytes: u64, missed: Consume) -> ChargeResult {
+    let mut plain = Plain::new(group, bytes, WaitFor::Others);
+    plain.cancels = false;
+    try_once(group, bytes, missed).or_else(|failure| go_on(&plain, failure))
+}
+
+/// Reclaim and victims, where the first try was refused.
+pub(super) fn go_on(plain: &Plain, failure: ChargeFailure) -> ChargeResult {
+    match failure {
+        ChargeFailure::Refused { refusal, .. } => reclaim_and_retry(plain, refusal),
+        failure => Err(failure),
+    }
+}
+
+/// Reclaims below the level that refused while reclaimers free anything, then cancels groups there. It does the same at
+/// another level, where that one refuses then. Foreign code runs on this thread, which holds no lock of this crate.
+#[cold]
+pub(super) fn reclaim_and_retry(attempt: &impl Attempt, mut refusal: LevelRefusal<'static>) -> ChargeResult {
+    let mut efforts = Efforts::default();
+    for _ in 0..ROUNDS_MAX {
+        efforts.pending = None;
+        refusal = match reclaim_for(attempt, refusal, &mut efforts) {
+            Progress::Charged(charged) => return Ok(charged),
+            Progress::Failed(failure) => return Err(failure),
+            Progress::Refused(refusal) => refusal,
+        };
+        let level = refusal.level;
+        refusal = match cancel_for(attempt, refusal, &mut efforts) {
+            Progress::Charged(charged) => return Ok(charged),
+            Progress::Failed(failure) => return Err(failure),
+            Progress::Refused(refusal) => refusal,
+        };
+        if ptr::eq(refusal.level, level) || attempt.is_in_line() {
+            break;
+        }
+    }
+    Err(ChargeFailure::Refused { refusal, counted: efforts.counted, pending: efforts.pending })
+}
