@@ -10,7 +10,6 @@ use crate::error::CounterId;
 use crate::sync::Arc;
 use crate::thread::ids::next_id;
 
-/// What a counter is made from.
 pub(crate) struct Init {
     pub(crate) tree: OfTree,
     pub(crate) parent: Option<&'static Counter>,
@@ -44,7 +43,6 @@ impl Init {
     }
 }
 
-/// A tree of bare counters.
 pub(crate) fn bare_tree(config: CounterConfig) -> Arc<Tree> {
     Tree::new(config, make::counter_cache(), None)
 }

@@ -22,7 +22,6 @@ pub(crate) fn counter_cache() -> Shared<Cache> {
     cache(Shape { kind: Kind::Counter, asked, align: PoolAlign::default(), node: None }, unmake)
 }
 
-/// Drop what has been made of an object.
 #[allow(unsafe_code)]
 unsafe fn unmake(object: NonNull<u8>) {
     // SAFETY: the caller has the object, and no other thread uses it; zeroed, or made.

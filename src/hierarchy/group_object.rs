@@ -124,7 +124,6 @@ fn places_at(counters: usize) -> usize {
     if counters > 1 { counter_at(counters - 1) + size_of::<FurtherCounter>() } else { size_of::<GroupObject>() }
 }
 
-/// Drop what has been made of an object.
 #[allow(unsafe_code)]
 unsafe fn unmake(object: NonNull<u8>) {
     let mut counter = object.cast::<Counter>();

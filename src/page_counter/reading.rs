@@ -2,13 +2,12 @@
 
 use std::fmt;
 
-use crate::counter::effective;
 use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::verify::{Known, Verdict, verify};
-use crate::counter::{credit, marks};
+use crate::counter::{credit, effective, marks};
 use crate::page_counter::PageCounter;
 use crate::sync::barrier::BarrierState;
 use crate::sync::stat_atomic::AtomicU64;

@@ -5,7 +5,6 @@ use crate::sync::AtomicU64;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicBool, AtomicU64 as StatU64};
 
-/// The group that a tree's own bytes are charged to, and the thread that updates the charge.
 pub(crate) struct Own {
     /// Whether a group has the charge.
     pub(crate) on: AtomicBool,

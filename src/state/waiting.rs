@@ -67,7 +67,6 @@ impl FirstInLine {
 
 #[derive(Default)]
 pub(crate) struct Waiting {
-    /// Tickets given out so far.
     pub(crate) tickets: u64,
     pub(crate) waiters: BTreeMap<u64, Waiter>,
     /// By the key of the level.
