@@ -1,5 +1,6 @@
-//! The test of the letter that moved the kernel's stock into the page counter, in user space: pages are faulted in and
-//! released, and each is charged. `cargo bench --bench fault [-- --trials N --iterations N --pages N --by-region]`
+//! The test of the patch series that moved the kernel's stock into the page counter, in user space: pages are faulted
+//! in and released, and each is charged.
+//! `cargo bench --bench fault [-- --trials N --iterations N --pages N --by-region]`
 //!
 //! 1, 4 and 32 counters, each with a mapped region. One iteration charges and touches all regions page by page,
 //! uncharges them page by page, and gives the pages back with `madvise(MADV_DONTNEED)`. Four variants take turns trial

@@ -1,7 +1,7 @@
-//! The letter's before and after, as seen here: what a group and its parts ask for, and what size classes, objects at
-//! whole cache lines and packed ones give. `cargo bench --bench pools [-- --groups N --runs N]`
+//! The patch series' before and after, as seen here: what a group and its parts ask for, and what size classes, objects
+//! at whole cache lines and packed ones give. `cargo bench --bench pools [-- --groups N --runs N]`
 //!
-//! As the letter has it from the kernel's trace, all of it is told by the events of the pools, one for each allocation,
+//! As the series has it from the kernel's trace, all of it comes from the events of the pools, one for each allocation,
 //! on machines of 1, 2 and 8 nodes; then what is really resident of so many groups, each way in processes of its own.
 //! The events are feature `tracing`'s: built without, the program has itself built and started with it.
 

@@ -6,8 +6,8 @@
 //! `reclaim/stream/…` a charge of a page, of which one in 32 needs reclaim: what a stream pays that fills the root.
 //!
 //! One group holds memory; `idle…` are so many others beside it that hold none: in `soft_pass` and `no_excess` as the
-//! letter had them, with no limit and no reclaimer, in `…_registered` with both. Below the rows stand the groups that
-//! were visited, the letter's figures, and the goals that this run can answer.
+//! series had them, with no limit and no reclaimer, in `…_registered` with both. Below the rows stand the groups that
+//! were visited, the patch series' figures, and the goals that this run can answer.
 
 #[cfg(not(loom))]
 mod common;

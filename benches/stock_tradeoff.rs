@@ -3,7 +3,7 @@
 //!
 //! For 1 to 50,000 counters: the bound as a formula, the worst case measured, and a typical one, in which threads steal
 //! work from each other. Then the bytes of the tables themselves, and what the figures say about the three points with
-//! which the letter that moved the kernel's stock qualified its bound.
+//! which the patch series that moved the kernel's stock qualified its bound.
 
 #[cfg(not(loom))]
 mod common;

@@ -202,7 +202,7 @@ impl Jitter {
     }
 }
 
-/// How often who reads a file or a pipe is told how far a shape is.
+/// How often a file or a pipe gets a line that says how far a shape is.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// Rounds between two looks at the clock.

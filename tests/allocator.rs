@@ -35,7 +35,7 @@ static CHARGED: AtomicI64 = AtomicI64::new(0);
 static NESTED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 thread_local! {
-    /// Whom this thread's allocations are charged to.
+    /// The tenant to which this thread's allocations are charged.
     static TENANT: Cell<usize> = const { Cell::new(NO_TENANT) };
     static IN_CALL: Cell<bool> = const { Cell::new(false) };
 }

@@ -76,7 +76,7 @@ fn clock(id: rustix::time::ClockId) -> Option<Duration> {
 #[cfg(target_os = "linux")]
 const TICK: Duration = Duration::from_millis(10);
 
-/// How long the processors have been busy with other processes: who measures latencies wants to know. Processes that
+/// How long the processors have been busy with other processes: they disturb a measure of latencies. Processes that
 /// this one has started are not others once they have been waited for.
 #[cfg(target_os = "linux")]
 pub(crate) fn others() -> Option<Duration> {

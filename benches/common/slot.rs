@@ -1,4 +1,4 @@
-//! The slot of two single-writer words, as the baselines need it: the owner's side whole, and no thread who drains.
+//! The slot of two single-writer words, as the baselines need it: the owner's side whole, and no thread that drains.
 
 #![cfg(not(loom))]
 

@@ -2,8 +2,8 @@
 
 #![cfg(not(loom))]
 
-mod letter;
 mod region;
+mod series;
 
 use std::time::Instant;
 
@@ -81,7 +81,7 @@ pub(crate) fn main() {
         let (none, stock) = (trials.of(Variant::None), trials.of(Variant::Stock));
         missed += usize::from(stock.delta(&none) > DELTA_MAX && !stock.is_noise(&none));
     }
-    letter::print();
+    series::print();
     match missed {
         0 => println!("stock against none: at most {DELTA_MAX} %, or inside one std, with all numbers of counters"),
         n => println!("stock against none: above {DELTA_MAX} % and outside one std with {n} of 3 numbers of counters"),

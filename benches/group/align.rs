@@ -1,4 +1,4 @@
-//! `group/align/…`: groups at whole cache lines, and packed. What the letter asserts of alignment, measured.
+//! `group/align/…`: groups at whole cache lines, and packed. What the patch series asserts of alignment, measured.
 //!
 //! Neighbours in memory belong to different threads, which charge them at the same time. Those of one thread are in a
 //! runtime of its own: nothing but the place in memory is common to two threads, no line of a parent hides what that
@@ -59,7 +59,7 @@ impl What {
             What::Walk => format!("a charge up the tree, {FEW} groups of each thread"),
             What::Hit => format!("a charge from the stock, {FEW} groups of each thread"),
             What::Many => format!("a charge up the tree, {MANY} groups of each thread"),
-            What::CreateDestroy => "a life".to_owned(),
+            What::CreateDestroy => "create to release".to_owned(),
         }
     }
 }

@@ -56,7 +56,7 @@ pub(crate) struct Options {
 enum Part {
     /// Bytes of an idle group
     Footprint,
-    /// Time of a life, beside few siblings and many
+    /// Time from create to release, beside few siblings and many
     Lives,
     /// Memory and barriers of many lives
     Cycles,

@@ -27,7 +27,7 @@ const TOUCHES: u64 = 1_000;
 pub(crate) const CREATE_DESTROY_NANOS_MAX: f64 = 1_500.0;
 /// Slowest to fastest, from one sibling to the most.
 pub(crate) const SIBLINGS_FLAT: f64 = 1.25;
-/// A life by two threads that live side by side, to one by one.
+/// Create to release by two threads side by side, to one by one.
 pub(crate) const TWO_THREADS_MAX: f64 = 1.0;
 /// Barriers, for so many releases.
 pub(crate) const BARRIERS_MAX: f64 = 1.0;

@@ -1,5 +1,5 @@
 //! Accounting where it is used: a map with a value for each processor is made, filled, read and torn down, as the
-//! letter's program does with maps of BPF. Making it asks the system for memory, as that one enters the kernel.
+//! series' program does with maps of BPF. Making it asks the system for memory, as that one enters the kernel.
 
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "values are written through addresses, and a mapping is made by hand")]

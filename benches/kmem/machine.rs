@@ -27,7 +27,7 @@ pub(crate) struct Model {
     metadata: u16,
 }
 
-/// The letter's first machine, its second, and the one of its functional test, as large as the first.
+/// The series' first machine, its second, and the one of its functional test, as large as the first.
 pub(crate) const NODES1: Model = Model { nodes: 1, processors: 176, with_processors: 1, metadata: 0 };
 pub(crate) const NODES2: Model = Model { nodes: 2, processors: 80, with_processors: 2, metadata: 1 };
 pub(crate) const NODES8: Model = Model { nodes: 8, processors: 176, with_processors: 2, metadata: 5 };

@@ -3,9 +3,9 @@
 #![cfg(not(loom))]
 
 mod end_to_end;
-mod letter;
 mod machine;
 mod rows;
+mod series;
 mod table;
 mod turns;
 mod variant;

@@ -1,4 +1,4 @@
-//! Ours beside the letter's.
+//! Ours beside the patch series'.
 
 #![cfg(not(loom))]
 #![allow(unsafe_code, reason = "the plain loop that the allocator is compared with writes through addresses")]
@@ -13,7 +13,7 @@ use memcg::MovePages;
 use super::machine::{BATCH, MODELS, Machine, Model, NODES1, NODES2};
 use super::turns::{Cost, costs};
 use super::variant::Variant;
-use super::{SIZES, end_to_end, letter};
+use super::{SIZES, end_to_end, series};
 
 /// Ours at most, in per cent, by size: with one node, and with more.
 const ONE_NODE_MAX: [f64; 5] = [6.0, 6.0, 3.0, 2.0, 2.0];
@@ -46,10 +46,10 @@ pub(crate) fn print(turns: usize) {
          The machines are simulated: processors and nodes of {}, nodes of pages by table. The memory is this machine's,\n\
          the library and its allocator are what they would be there; `per_page` and `per_node` pay for a walk of page\n\
          tables in memory for each processor. A thread keeps {} of credit. After a cost stands half of what lies between\n\
-         its quartiles. The letter: {}, measured in the kernel.\n",
+         its quartiles. The patch series: {}, measured in the kernel.\n",
         MODELS.map(|model| format!("{} on {}", model.processors, model.nodes)).join(", "),
         BATCH,
-        letter::SOURCE,
+        series::SOURCE,
     );
     let mut goals = Goals { met: 0, missed: Vec::new() };
     for model in MODELS {
@@ -92,9 +92,9 @@ fn model_table(model: Model, turns: usize, goals: &mut Goals) {
             &mut cells.clone().map(|cost| format!("{:+.1} +-{:.1}", cost.percent, cost.spread)),
         ));
         table.add_row(row("", "ns", &mut cells.map(|cost| format!("{:+.0}", cost.nanos))));
-        if SIZES.iter().any(|size| letter::percent(model.nodes, variant, *size).is_some()) {
-            let of = |size| letter::percent(model.nodes, variant, size).map_or(String::new(), |of| format!("{of:+.1}"));
-            table.add_row(row("", "letter, %", &mut SIZES.into_iter().map(of)));
+        if SIZES.iter().any(|size| series::percent(model.nodes, variant, *size).is_some()) {
+            let of = |size| series::percent(model.nodes, variant, size).map_or(String::new(), |of| format!("{of:+.1}"));
+            table.add_row(row("", "series, %", &mut SIZES.into_iter().map(of)));
         }
     }
     let most = if model.nodes == 1 { ONE_NODE_MAX } else { NODES_MAX };

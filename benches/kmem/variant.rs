@@ -1,7 +1,7 @@
-//! Ways of accounting: none, the letter's, and the library's.
+//! Ways of accounting: none, the patch series', and the library's.
 //!
-//! All of them allocate from the same allocator. The letter's charge the group once through the library, which keeps
-//! credit as the kernel does, and add to the library's statistics, one addition for each update that the letter's would
+//! All of them allocate from the same allocator. The series' charge the group once through the library, which keeps
+//! credit as the kernel does, and add to the library's statistics, one addition for each update that the series' would
 //! make; they have no tree of statistics by node to pay for, and get that for nothing.
 
 #![cfg(not(loom))]
@@ -155,7 +155,7 @@ impl Machine {
     }
 
     /// (a) and (b): bytes gathered by node, one update for each. An object is wholly on the node of its first page, as
-    /// the letter has it; its metadata is looked up page by page.
+    /// the series has it; its metadata is looked up page by page.
     #[inline(always)]
     fn account_nodes(&self, bytes: &PerCpuBytes, size: usize, sign: i64, node_of: impl Fn(usize, usize) -> usize) {
         let mut by_node: ByNode = [0; 8];

@@ -97,7 +97,7 @@ impl Visit for Allocation {
 }
 
 impl fmt::Display for Allocation {
-    /// In the letter's words.
+    /// In the series' words.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Allocation { pool, asked, given, node, recycled } = self;
         let node = if node.is_empty() { "-1" } else { node };

@@ -3,8 +3,8 @@
 #![cfg(not(loom))]
 
 mod events;
-mod letter;
 mod machine;
+mod series;
 mod sizes;
 mod weigh;
 
@@ -36,7 +36,7 @@ pub(crate) fn main() {
     if !options.bench {
         (options.groups, options.runs) = (options.groups.min(1_000), 1);
     }
-    println!("memcg {} on {}\nThe letter: {}.\n", env!("CARGO_PKG_VERSION"), describe(), letter::SOURCE);
+    println!("memcg {} on {}\nThe series: {}.\n", env!("CARGO_PKG_VERSION"), describe(), series::SOURCE);
     events::listen();
     let machines = machine::NODES.map(sizes::trace);
     sizes::print(&machines);

@@ -7,8 +7,8 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use memcg::{PoolAlign, PoolTable, Runtime};
 
 use super::events::{Allocation, told};
-use super::letter::{self, Structure};
 use super::machine::{ALIGNS, create, hold, runtime};
+use super::series::{self, Structure};
 
 /// What the kernel's slabs of this size are counted in.
 const SLAB: usize = 32 << 10;
@@ -133,9 +133,9 @@ pub(crate) fn print(machines: &[Machine]) {
         "in 32 KiB",
         "in a chunk",
     ]);
-    for (place, Structure { name, asked, given }) in [letter::GROUP, letter::PART].iter().enumerate() {
+    for (place, Structure { name, asked, given }) in [series::GROUP, series::PART].iter().enumerate() {
         let of = if place == 0 { "1" } else { "1 on each node" };
-        let head = [if place == 0 { "letter" } else { "" }, name, of].map(str::to_owned);
+        let head = [if place == 0 { "series" } else { "" }, name, of].map(str::to_owned);
         table.add_row(head.into_iter().chain(sizes(*asked, given)).chain([String::new()]));
     }
     for machine in machines {
@@ -182,15 +182,15 @@ fn wastes(machines: &[Machine]) {
         "wasted",
         "memory on every node: asked",
         "wasted",
-        "the letter, which makes all parts at once: wasted",
+        "the series, which makes all parts at once: wasted",
     ]);
     for machine in machines {
         let cells = [&machine.idle, &machine.everywhere].map(|objects| {
             let (asked, given) = sum(objects);
             [asked.to_string(), given.map(|given| (given - asked).to_string()).join(", ")]
         });
-        let letter = letter::waste(machine.nodes.into()).map(|bytes| bytes.to_string()).join(", ");
-        table.add_row([nodes(machine.nodes)].into_iter().chain(cells.into_iter().flatten()).chain([letter]));
+        let series = series::waste(machine.nodes.into()).map(|bytes| bytes.to_string()).join(", ");
+        table.add_row([nodes(machine.nodes)].into_iter().chain(cells.into_iter().flatten()).chain([series]));
     }
     println!("{}\n", table.trim_fmt());
 }

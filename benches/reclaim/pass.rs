@@ -49,7 +49,7 @@ struct Row {
     idle: usize,
     kind: Idle,
     ask: Ask,
-    /// One reclaimer at the root that looks at every group, as the letter's first three patches did.
+    /// One reclaimer at the root that looks at every group, as the series' first three patches did.
     skip: bool,
 }
 
@@ -114,7 +114,7 @@ impl Tally {
         self.soft_visited.fetch_add(soft_visited, Ordering::Relaxed);
     }
 
-    /// `None` where nothing was counted: a charge tells no group whom it had visited.
+    /// `None` where nothing was counted: a charge does not report how many groups it visited.
     fn mean(&self) -> Option<PerReclaim> {
         let reclaims = self.reclaims.load(Ordering::Relaxed);
         let per = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64 / reclaims as f64;

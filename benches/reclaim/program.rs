@@ -4,8 +4,8 @@
 
 mod cache;
 mod charge;
-mod letter;
 mod pass;
+mod series;
 
 use self::pass::Visited;
 use crate::common::goals::Goals;
@@ -30,7 +30,7 @@ pub(crate) fn main() {
     charge::rows(&mut rows);
 
     let medians = rows.finish();
-    letter::print();
+    series::print();
     let mut goals = Goals::new(&medians);
     for row in ["soft_pass", "soft_pass_registered"] {
         for idle in [512, 2_048, 8_192] {

@@ -42,7 +42,7 @@ impl Waiters {
         self.0.1.notify_one();
     }
 
-    /// So much more is free; with `all`, nothing more is to come. Those who have what they want hear of it.
+    /// So much more is free; with `all`, nothing more is to come. Waiters that have what they want are woken.
     fn tell(&self, freed: u64, all: bool) {
         let served: Vec<Waiter> = {
             let mut orders = self.0.0.lock();

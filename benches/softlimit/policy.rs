@@ -1,4 +1,4 @@
-//! The ways to choose whom to reclaim.
+//! The ways to choose the groups to reclaim.
 
 #![cfg(not(loom))]
 

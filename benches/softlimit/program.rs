@@ -5,12 +5,12 @@
 mod cache;
 mod device;
 mod jobs;
-mod letter;
 mod lru;
 mod policy;
 mod proportion;
 mod report;
 mod scene;
+mod series;
 mod stream;
 mod system;
 mod trace;
@@ -26,11 +26,11 @@ use comfy_table::presets::ASCII_MARKDOWN;
 use memcg::Bytes;
 
 use self::jobs::Work;
-use self::letter::Setup;
 use self::lru::PAGE;
 use self::policy::Variant;
 use self::report::{Of, Runs};
 use self::scene::Run;
+use self::series::Setup;
 use self::stream::Stream;
 use self::trace::Split;
 use crate::common::clock;
@@ -69,7 +69,7 @@ struct Options {
     /// Threads of each group
     #[arg(long, default_value_t = 2)]
     jobs: usize,
-    /// The budget, in per cent of all blocks of both groups: the letter's builds all but fitted, too
+    /// The budget, in per cent of all blocks of both groups: the series' builds all but fitted, too
     #[arg(long, default_value_t = 95)]
     budget: u64,
     /// Work to read a block: rounds for each of its words
@@ -142,7 +142,7 @@ pub(crate) fn main() {
     if options.wants(Which::Proportion) {
         proportion::run(&mut goals);
     }
-    letter::print();
+    series::print();
     goals.print();
     if let (Some(before), Some(after)) = (others, clock::others()) {
         let share = after.saturating_sub(before).as_secs_f64() / start.elapsed().as_secs_f64() / processors as f64;

@@ -1,13 +1,13 @@
-//! Tables in the letter's manner.
+//! Tables in the patch series' manner.
 
 #![cfg(not(loom))]
 
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 
-use super::letter::{Figure, Setup, per_cent};
 use super::policy::Variant;
 use super::scene::Run;
+use super::series::{Figure, Setup, per_cent};
 use crate::common::stats::Summary;
 
 /// A figure of a run.
@@ -23,18 +23,18 @@ pub(crate) struct Runs {
 struct Measure {
     name: &'static str,
     decimals: usize,
-    letter: Option<Figure>,
+    series: Option<Figure>,
     of: Of,
 }
 
 const MEASURES: [Measure; 7] = [
-    Measure { name: "system, ms", decimals: 2, letter: Some(Figure::System), of: |run| run.system * 1e3 },
-    Measure { name: "elapsed, ms", decimals: 1, letter: Some(Figure::Elapsed), of: |run| run.elapsed * 1e3 },
-    Measure { name: "refaults", decimals: 1, letter: Some(Figure::Refaults), of: |run| run.refaults },
-    Measure { name: "hits", decimals: 1, letter: None, of: |run| run.hits },
-    Measure { name: "evicted, pages", decimals: 1, letter: None, of: |run| run.evicted },
-    Measure { name: "evicted / asked", decimals: 3, letter: None, of: Run::evicted_per_asked },
-    Measure { name: "asks", decimals: 1, letter: None, of: |run| run.asks },
+    Measure { name: "system, ms", decimals: 2, series: Some(Figure::System), of: |run| run.system * 1e3 },
+    Measure { name: "elapsed, ms", decimals: 1, series: Some(Figure::Elapsed), of: |run| run.elapsed * 1e3 },
+    Measure { name: "refaults", decimals: 1, series: Some(Figure::Refaults), of: |run| run.refaults },
+    Measure { name: "hits", decimals: 1, series: None, of: |run| run.hits },
+    Measure { name: "evicted, pages", decimals: 1, series: None, of: |run| run.evicted },
+    Measure { name: "evicted / asked", decimals: 3, series: None, of: Run::evicted_per_asked },
+    Measure { name: "asks", decimals: 1, series: None, of: |run| run.asks },
 ];
 
 impl Run {
@@ -61,14 +61,14 @@ impl Runs {
 
     pub(crate) fn print(&self) {
         let mut table = Table::new();
-        let head = ["", "variant", "min", "max", "avg", "std", "runs", "of base", "letter"];
+        let head = ["", "variant", "min", "max", "avg", "std", "runs", "of base", "series"];
         table.load_style(ASCII_MARKDOWN).set_header(head);
-        for Measure { name, decimals, letter, of } in MEASURES {
+        for Measure { name, decimals, series, of } in MEASURES {
             let base = self.summary(Variant::Base, of);
             for (place, (variant, runs)) in self.of.iter().enumerate() {
                 let row = self.summary(*variant, of);
                 let number = |value: f64| format!("{value:.decimals$}");
-                let letter = letter.and_then(|figure| per_cent(self.setup, figure, *variant));
+                let series = series.and_then(|figure| per_cent(self.setup, figure, *variant));
                 table.add_row([
                     if place == 0 { name.to_owned() } else { String::new() },
                     variant.name(),
@@ -78,7 +78,7 @@ impl Runs {
                     number(row.std),
                     runs.len().to_string(),
                     self.of_base(*variant, &row, &base),
-                    letter.map_or_else(String::new, |per_cent| format!("{per_cent:.1} %")),
+                    series.map_or_else(String::new, |per_cent| format!("{per_cent:.1} %")),
                 ]);
             }
         }

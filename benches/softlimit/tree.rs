@@ -51,7 +51,7 @@ impl SoftTree {
         }
     }
 
-    /// `mem_cgroup_largest_soft_limit_node`: takes it out; who took it puts it back.
+    /// `mem_cgroup_largest_soft_limit_node`: takes it out. The caller puts it back.
     pub(crate) fn pop_largest(&self) -> Option<usize> {
         let exceeding = &mut *self.exceeding.lock();
         let (_, group) = exceeding.order.pop_last()?;

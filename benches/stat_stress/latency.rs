@@ -1,5 +1,5 @@
-//! The letter's second run: how long readers wait for exact figures of one of many groups that a thread writes at full
-//! speed.
+//! The patch series' second run: how long readers wait for exact figures of one of many groups that a thread writes at
+//! full speed.
 
 #![cfg(not(loom))]
 

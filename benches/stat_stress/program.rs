@@ -51,7 +51,7 @@ struct Options {
     /// workers: runs of each kind
     #[arg(long, default_value_t = 4)]
     repeats: usize,
-    /// workers: who keeps the statistics
+    /// workers: what keeps the statistics
     #[arg(long, value_enum, value_delimiter = ',', default_value = "ours,global_threshold,unified_skip,unified_wait")]
     ways: Vec<Way>,
     /// latency, timers: groups that the writer goes over
@@ -86,7 +86,7 @@ enum Which {
 #[value(rename_all = "snake_case")]
 enum Way {
     Ours,
-    /// What the letter made of the kernel
+    /// What the series made of the kernel
     Subtree,
     GlobalThreshold,
     UnifiedSkip,
@@ -154,8 +154,8 @@ pub(crate) fn main() {
     let options = if options.bench { options } else { options.small() };
     let processors = thread::available_parallelism().map_or(1, |count| count.get());
     println!(
-        "{processors} processors; the letter had 384. Threads here are real, and wait for a processor where those of the\n\
-         letter had one.\n"
+        "{processors} processors; the series had 384. Threads here are real, and wait for a processor where those of the\n\
+         series had one.\n"
     );
     if RunQueue::of_this_thread().is_none() {
         println!("No /proc/thread-self/schedstat here: latencies are wall time, the wait for a processor included.\n");

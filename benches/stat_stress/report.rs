@@ -8,7 +8,7 @@ use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 use hdrhistogram::Histogram;
 
-/// The goals, which are the letter's figures: so many per cent within this, and almost none and none above those.
+/// The goals, which are the series' figures: so many per cent within this, and almost none and none above those.
 const WITHIN: (f64, Duration) = (99.9, Duration::from_micros(50));
 const RARELY: (f64, Duration) = (0.01, Duration::from_millis(1));
 const NEVER: Duration = Duration::from_millis(100);
@@ -48,7 +48,7 @@ pub(crate) fn print(kinds: &[(&str, &Times)]) {
     println!("{}\n", table.trim_fmt());
 }
 
-/// The letter's three figures against these.
+/// The series' three figures against these.
 pub(crate) fn print_goals(times: &Times) {
     let percentile = Duration::from_nanos(times.value_at_percentile(WITHIN.0));
     let (rarely, never) = (above(times, RARELY.1), above(times, NEVER));

@@ -1,4 +1,4 @@
-//! As many readers as the letter had: timers on a few threads, which put up with figures that are nearly right.
+//! As many readers as the patch series had: timers on a few threads, which put up with figures that are nearly right.
 
 #![cfg(not(loom))]
 
@@ -102,7 +102,7 @@ fn read(options: &Options, library: &Library, thread: usize, stop: &AtomicBool) 
                 thread::sleep(due - now);
                 now = Instant::now();
             }
-            // Near enough: who comes a little early does not wait.
+            // Near enough: a timer that is a little early does not wait.
             record(&mut seen.lateness, now.saturating_duration_since(due));
             let group = &library.groups[first + random.random_range(0..options.many)];
             let start = Instant::now();

@@ -1,5 +1,5 @@
-//! The letter's first run: workers that allocate and reclaim in their groups, each a fixed amount, and readers beside
-//! them.
+//! The patch series' first run: workers that allocate and reclaim in their groups, each a fixed amount, and readers
+//! beside them.
 
 #![cfg(not(loom))]
 
@@ -172,7 +172,7 @@ impl<'a, S: Statistics> Scene<'a, S> {
         }
     }
 
-    /// `periodic`: somebody has to flush every now and then, for the policy has nobody of its own.
+    /// `periodic`: a thread flushes every now and then, for the policy has no flusher of its own.
     fn play(&self, periodic: bool) -> Run {
         let readers = if self.beside == Beside::Alone { 0 } else { self.options.reader_threads() };
         thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! The three points with which the letter qualified its bound, each against the figures of this run.
+//! The three points with which the patch series qualified its bound, each against the figures of this run.
 
 #![cfg(not(loom))]
 
@@ -45,7 +45,7 @@ fn larger_machines(setup: &Setup, lines: &[Line]) {
         "counters".to_owned(),
         "a thread's stock, uncut".to_owned(),
         format!("of {} a thread", Bytes(per_thread * PAGE)),
-        "the letter's, of the same".to_owned(),
+        "the series', of the same".to_owned(),
         "ours with budget, measured".to_owned(),
     ]);
     for line in lines {

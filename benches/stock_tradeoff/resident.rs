@@ -28,7 +28,7 @@ const STACK: usize = 128 << 10;
 
 pub(crate) fn print(tables: &[(usize, usize)]) {
     println!(
-        "Tables: whole pages of {SLOTS_PER_PAGE} slots of {SLOT} bytes for each thread; the letter's two words for each\n\
+        "Tables: whole pages of {SLOTS_PER_PAGE} slots of {SLOT} bytes for each thread; the series' two words for each\n\
          (processor, group); seven slots. Measured: growth of the resident set in a process of its own.\n"
     );
     let mut table = Table::new();
@@ -36,7 +36,7 @@ pub(crate) fn print(tables: &[(usize, usize)]) {
         "threads x counters",
         "stock, formula",
         "stock, measured",
-        "letter, formula",
+        "series, formula",
         "slots7, formula",
     ]);
     for &(threads, counters) in tables {

@@ -1,4 +1,4 @@
-//! `charge/{no_waiters,waiters_elsewhere}/depth4/…`: what a waiter costs those who charge beside it.
+//! `charge/{no_waiters,waiters_elsewhere}/depth4/…`: what a waiter costs the threads that charge beside it.
 
 #![cfg(not(loom))]
 

@@ -1,4 +1,4 @@
-//! `wait/async/groups100`: one thread polls who has been woken.
+//! `wait/async/groups100`: one thread polls the futures that have been woken.
 
 #![cfg(not(loom))]
 
@@ -95,7 +95,7 @@ impl Circle {
         circle
     }
 
-    /// A thread that has held longest gives back, and gets in line again; who is woken by it holds.
+    /// The future that has held longest gives back and gets in line again. The one that this wakes holds then.
     fn admissions(&mut self, times: u64) {
         for _ in 0..times {
             let holder = self.holders.pop_front().expect("one of each group");
@@ -118,6 +118,6 @@ fn team() -> Team {
         let mut circle = Circle::new(&runtime);
         circle.admissions(TOUCHES);
         station.serve(|iters| circle.admissions(iters));
-        assert_eq!(circle.holders.len(), GROUPS, "who waited was not woken");
+        assert_eq!(circle.holders.len(), GROUPS, "a future that waited was not woken");
     })
 }

@@ -77,7 +77,7 @@ pub(crate) struct Args {
     wait: Option<Duration>,
 
     /// Add tenants that flood: each scans keys of 4 KiB, none of them twice, and sends eight times as many requests as
-    /// all who do not flood together. They are promised nothing [default: 0, and 1 to compare and to kill].
+    /// all others together. They are promised nothing [default: 0, and 1 to compare and to kill].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     noisy: Option<u16>,
 

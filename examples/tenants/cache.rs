@@ -53,7 +53,7 @@ pub(crate) struct Figures {
     /// Requests that look up.
     pub(crate) gets: u64,
     pub(crate) hits: u64,
-    /// Charges that were refused; who then waits is refused once more when that is in vain.
+    /// Charges that were refused. One that then waits in vain is refused once more.
     pub(crate) refused: u64,
     /// Requests that were delayed above high, and how long in all.
     pub(crate) delayed: u64,

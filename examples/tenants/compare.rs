@@ -77,7 +77,7 @@ struct Bench<'a> {
 pub(crate) struct Outcome {
     /// Those that flood stand behind all others.
     pub(crate) tenants: Vec<Counted>,
-    /// Of the budget, the part that a tenant gets who is alone.
+    /// The part of the budget that a tenant gets when it is alone.
     pub(crate) used_alone: f64,
     /// The highest usage at any instant.
     pub(crate) peak: u64,

@@ -94,7 +94,8 @@ impl ControlGroup {
                 // Memory and swap together: above it stays nothing for swap.
                 if_there(set("memory.memsw.limit_in_bytes", &limit))?;
                 if_there(set("memory.swappiness", "0"))?;
-                // May be inherited: who is out of memory is killed, and does not wait for a tenant who raises the limit.
+                // May be inherited: a process that is out of memory is killed, and does not wait until the limit is
+                // raised.
                 if_there(set("memory.oom_control", "0"))
             }
             Version::V2 => {

@@ -1,7 +1,7 @@
 //! Makes room for requests that wait.
 //!
-//! One thread, told by the groups' events that a limit was met. It looks who waits, evicts where that helps, and sleeps
-//! until the next event. Whom its evictions admit is the groups' business: in the order in which they came.
+//! The groups' events wake one thread when a limit is met. It looks which requests wait, evicts where that helps, and
+//! sleeps until the next event. The groups admit the requests in the order in which they came.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +16,10 @@ use crate::shelf::Shelf;
 /// Of a max, what is evicted at once: few wake-ups, and few entries that need not have gone.
 const PART: u64 = 256;
 
-/// The event comes before a tenant that caused it stands in line. So long he is looked for.
+/// The event comes before the request that caused it is in line. The evictor looks for it for so long.
 const ON_THE_WAY: Duration = Duration::from_micros(200);
 
-/// And so long at most he is overlooked.
+/// The evictor overlooks a request for so long at most.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// How long a shelf is waited for: no tenant holds one for anything like it.
@@ -31,7 +31,7 @@ pub(crate) struct Evictor {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Those among whom it chooses.
+/// The tenants among which it chooses.
 pub(crate) struct Places {
     root: Group,
     tenants: Vec<Place>,

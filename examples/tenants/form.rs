@@ -1,7 +1,7 @@
 //! One of the two forms of the service that `--kill` starts: a process of its own, in a control group.
 //!
-//! It waits to be told that it is in there, serves, and tells now and then how far it is: who is killed has no time for
-//! a report.
+//! It waits to be told that it is in there, serves, and reports now and then how far it is: a process that is killed
+//! has no time for a report.
 
 use std::io::{self, BufRead};
 use std::sync::atomic::{AtomicBool, Ordering};

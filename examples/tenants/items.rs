@@ -16,7 +16,7 @@ pub(crate) struct Items {
     pub(crate) evictions: Stat,
 }
 
-/// A tenant's own figures, for those who read them while others count.
+/// A tenant's own figures, for threads that read them while others count.
 #[derive(Debug, Default)]
 pub(crate) struct Own {
     /// In the order of [`Items::growing`].
@@ -57,7 +57,7 @@ impl Items {
 }
 
 impl Own {
-    /// Shows what has been counted, after it went into the statistics; by who serves the tenant.
+    /// Shows what has been counted, after it went into the statistics. The thread that serves the tenant calls it.
     pub(crate) fn show(&self, gets: u64, hits: u64) {
         for (place, figure) in self.growing.iter().zip([gets, hits]) {
             // Release: a tenant that sees it finds it in the statistics, too.

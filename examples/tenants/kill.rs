@@ -88,7 +88,7 @@ struct Outcome {
     /// Processes that the system killed there, if it says.
     killed: Option<u64>,
     peak_bytes: Option<u64>,
-    /// The last that it told: of who was killed a little less than there was.
+    /// The last figure that it reported. Where it was killed, it served a few more.
     requests: u64,
     live_bytes: u64,
     seconds: f64,
@@ -100,7 +100,8 @@ pub(crate) fn requests(args: &Args) -> u64 {
     args.requests.unwrap_or(offered.saturating_add(offered / CALM_PART))
 }
 
-/// What a control group may hold: so far above the budget that what the heap loses between entries has room in any case.
+/// What a control group may hold: so far above the budget that what the heap loses between entries has room in any
+/// case.
 fn limit(args: &Args) -> u64 {
     let budget = args.budget().as_u64();
     budget.saturating_add(budget / 2).saturating_add(PROGRAM)

@@ -1,7 +1,7 @@
 //! The statistics while they are counted: looks at all groups, some of them shown, each of them checked.
 //!
-//! No thread waits for a look, and none takes a lock of the service. What a figure must be is known from both sides: the
-//! tenants show their own counts, which are in the statistics before, and an exact read follows.
+//! No thread waits for a look, and none takes a lock of the service. What a figure must be is known from both sides:
+//! the tenants show their own counts, which are in the statistics before, and an exact read follows.
 
 use std::time::{Duration, Instant};
 
@@ -102,7 +102,7 @@ impl<'a> Live<'a> {
         [("the service", &self.root, error * SERVICE_PART)].into_iter().chain(tenants)
     }
 
-    /// Those who hold most, then the service.
+    /// The tenants that hold most, then the service.
     fn table(&self, elapsed: Duration, live: &[Stats]) -> String {
         let names = self.groups().map(|(name, ..)| name);
         let mut rows: Vec<_> = names.zip(live).collect();

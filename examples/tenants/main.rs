@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Tenants count bytes, look-ups, hits and evictions in the statistics of their groups. While it runs a live table
-//! shows those who hold most, each figure with the error that it may have.
+//! shows the tenants that hold most, each figure with the error that it may have.
 //!
 //! `--kill` shows what a limit is for: the same flood, with no limit and with one, in a control group of the
 //! operating system each. One of the two is killed.

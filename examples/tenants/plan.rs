@@ -22,7 +22,7 @@ const OVERCOMMIT: f64 = 1.125;
 /// The same where policies are compared, but of all that the entries take.
 const WORKING_SETS_COMPARED: f64 = 0.6;
 
-/// Those who mostly read.
+/// Of its requests, the part that a tenant which mostly reads reads at least.
 const GETS_MIN: f64 = 0.9;
 
 /// Keys where the working set is not known.

@@ -17,7 +17,7 @@ pub(crate) enum Policy {
     Shared,
     /// The tenant's own: each is held to its fair share, whether or not others use theirs.
     Static,
-    /// First who holds more than the soft limit, then who holds more than the low one: groups under one limit.
+    /// Groups under one limit. Those above their soft limit give first, then those above their low.
     Memcg,
     /// As under memcg, but no tenant evicts in the middle of a request: it waits, and another thread makes room.
     Waiting,

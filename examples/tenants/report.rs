@@ -61,7 +61,7 @@ pub(crate) struct Report {
     pub(crate) above_high: u64,
     /// `None`: no tenant waited.
     pub(crate) wait_times: Option<WaitTimes>,
-    /// Tenants who did not meet their max, and whether the service met its own.
+    /// Tenants that did not meet their max, and whether the service met its own.
     pub(crate) unmet: Vec<String>,
     pub(crate) tenants: Vec<Row>,
     /// One line for each count that does not add up.

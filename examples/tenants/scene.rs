@@ -16,7 +16,7 @@ use crate::service::{BURST, Source};
 use crate::setup::SetupError;
 use crate::trace::{Lookup, Trace, TraceError};
 
-/// Requests of one that floods, as a multiple of those of all who do not.
+/// Requests of one tenant that floods, as a multiple of those of all that do not.
 const FLOOD: f64 = 8.0;
 
 /// All tenants to be.

@@ -1,4 +1,4 @@
-//! The tenants under their budget: who is asked for what, and what it takes to serve them.
+//! The tenants under their budget: which is asked for what, and what it takes to serve them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,7 +40,7 @@ pub(crate) struct Tenant {
 /// What it takes to serve a tenant: in one worker's hands at a time.
 pub(crate) struct Turn {
     pub(crate) cache: Cache,
-    /// The tenant's own, so that its requests do not depend on who else is served.
+    /// The tenant's own, so that its requests do not depend on the other tenants.
     pub(crate) random: Random,
     /// Keys that have been scanned.
     pub(crate) scanned: u64,
@@ -103,7 +103,7 @@ impl Service {
                 1
             }
             Source::Trace { lookups, endless } => {
-                // Relaxed: written in the tenant's turn; who reads it without is told later.
+                // Relaxed: written in the tenant's turn. A thread that reads it outside of the turn sees it later.
                 let before = tenant.served.load(Ordering::Relaxed);
                 let left = if *endless { usize::MAX } else { lookups.len() - before };
                 let burst = most.min(left);

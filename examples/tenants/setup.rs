@@ -51,7 +51,7 @@ pub(crate) struct Setup {
     pub(crate) runtime: Runtime,
     pub(crate) items: Items,
     pub(crate) service: Service,
-    /// The shelves' places among those who are asked for room.
+    /// The registrations of the shelves, which are asked for room.
     registrations: Vec<Registration>,
     /// Where requests wait.
     evictor: Option<Evictor>,
@@ -92,7 +92,7 @@ impl Setup {
         let asked_for = match rule.policy {
             Policy::Shared => std::slice::from_ref(&root),
             Policy::Static | Policy::Memcg => &groups,
-            // No tenant is asked: those who wait are seen to.
+            // No tenant is asked: the evictor sees to the requests that wait.
             Policy::Waiting | Policy::Unlimited => &[],
         };
         let registrations = asked_for.iter().zip(&shelves).map(|(group, shelf)| register(group, shelf)).collect();

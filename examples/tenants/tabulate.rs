@@ -18,7 +18,7 @@ use crate::waits::{WaitTimes, Waits};
 /// Points of hit ratio that a tenant may lose to others under memcg.
 const LOST_MAX: f64 = 2.0;
 
-/// Points that they lose who share one LRU, for the load to show anything.
+/// Points that tenants of one shared LRU lose at least, for the load to show anything.
 const SHARED_LOST_MIN: f64 = 10.0;
 
 /// Of the budget, in percent, what a tenant that is alone can use.
@@ -38,7 +38,7 @@ pub(crate) struct Setting {
     requests: u64,
     scale: Option<f64>,
     left_out: Vec<String>,
-    /// Those who do not flood, and those who do.
+    /// The tenants that do not flood, then those that do.
     tenants: Vec<String>,
     noisy: u16,
     /// What all entries of the former take, and what is promised to them.

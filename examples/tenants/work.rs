@@ -71,8 +71,8 @@ impl<'a> Work<'a> {
         Self { service, probe, extent, arrivals, taken, started, broken }
     }
 
-    /// Warms up the tenants in the order of `largest_first`: who wants more than a fair share gets it while there is
-    /// room, the others get theirs from them.
+    /// Warms up the tenants in the order of `largest_first`. One that wants more than a fair share gets it while there
+    /// is room, the others get theirs from them.
     pub(crate) fn warm_up(&self, largest_first: &[usize]) {
         let next = AtomicUsize::new(0);
         let warm_up = || {

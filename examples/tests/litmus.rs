@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::program::program;
 
 #[test]
-fn who_reads_a_pipe_is_told_of_the_start_too() {
+fn a_reader_of_a_pipe_gets_the_start_too() {
     let args = ["--shape", "put-close", "--rounds", "2000"];
     let output = Command::new(program("litmus")).args(args).output().expect("the example starts");
     let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"));

@@ -464,7 +464,7 @@ fn a_counter_of_another_runtime() {
 }
 
 #[test]
-fn a_refusal_says_who_and_why() {
+fn a_refusal_names_the_group_and_the_reason() {
     let held = Held::new();
     held.acme.set_max("512MiB".parse::<Limit>().expect("a limit")).expect("a number");
     held.runtime.root().set_max(Limit::Max).expect("none");

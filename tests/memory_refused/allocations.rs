@@ -105,7 +105,7 @@ fn each_allocation_of_create_may_be_refused() {
     });
 }
 
-/// Where memory is refused those who are dying are looked at, whose credit waits for a barrier: with what is there.
+/// Where memory is refused, the dying groups whose credit waits for a barrier are settled, without more memory.
 #[test]
 fn create_is_refused_while_the_dying_wait_for_their_barrier() {
     alone("allocations::create_is_refused_while_the_dying_wait_for_their_barrier", || {

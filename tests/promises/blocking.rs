@@ -36,7 +36,7 @@ fn first_line<'a>(lines: &[&'a str], at: usize) -> &'a str {
 }
 
 #[test]
-fn who_may_block_says_so() {
+fn a_function_that_may_block_says_so() {
     let mut silent = Vec::new();
     for (file, starts) in MAY_BLOCK {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file);

@@ -1,5 +1,5 @@
-//! What the types promise: who may cross threads, who owns what, how large a charge is. Most of it holds as soon as it
-//! compiles.
+//! What the types promise: which may cross threads, which owns what, how large a charge is. Most of it holds as soon as
+//! it compiles.
 
 use std::error::Error;
 use std::hash::Hash;
@@ -49,7 +49,7 @@ const _: () = {
     shared::<TreeTable>();
     shared::<TreeRow>();
     shared::<Verdict>();
-    // A thread that waits goes where his task goes; what has been registered is kept by a thread that owns it.
+    // A future goes where its task goes. A registration stays with the thread that owns it.
     future::<ChargeFuture>();
     future::<EventFuture>();
     shared::<Events>();
@@ -81,7 +81,8 @@ const _: () = {
 fn sizes() {
     assert_eq!((size_of::<Charge>(), size_of::<Option<Charge>>()), (16, 16));
     assert_eq!((size_of::<Group>(), size_of::<Option<Group>>()), (8, 8));
-    // A refusal is plain data, for an allocator may be refused, and says who holds most. A hit writes three words of it.
+    // A refusal is plain data, for an allocator may be refused, and names the groups that hold most. A hit writes three
+    // words of it.
     assert!(size_of::<Result<Charge, ChargeError>>() <= 120);
 }
 

@@ -42,7 +42,7 @@ fn actions() -> impl Strategy<Value = Action> {
 }
 
 fn ops(length: usize) -> impl Strategy<Value = Vec<Op>> {
-    let op = (0..3_u8, any::<u8>(), actions()).prop_map(|(thread, counter, action)| Op { thread, counter, action });
+    let op = (0..3_u8, any::<u8>(), actions()).prop_map(|(thread, subject, action)| Op { thread, subject, action });
     prop::collection::vec(op, 0..length)
 }
 
@@ -76,7 +76,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..crate::config() })]
 
     #[test]
-    fn a_long_life_agrees_with_the_twin(adaptive in any::<bool>(), ops in ops(600)) {
+    fn a_long_run_agrees_with_the_twin(adaptive in any::<bool>(), ops in ops(600)) {
         let setup = Setup { batch: 64, adaptive, audit: true, fence: false, budget: None, max: PageCounter::UNLIMITED };
         run(&setup, &ops);
     }

@@ -1,7 +1,7 @@
 //! Groups and charges against their naive twin, over random operations.
 //!
-//! After every operation: who is there, online, called what, below whom; what each is charged and what it refuses, and
-//! why; that a charge is admitted exactly when there is room for what is live; that a group is gone exactly when
+//! After every operation: which groups exist, are online, their names and parents; what each is charged and refuses,
+//! and why; that a charge is admitted exactly when there is room for what is live; that a group is gone exactly when
 //! nothing keeps it.
 
 use proptest::prelude::*;
@@ -98,7 +98,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..crate::config() })]
 
     #[test]
-    fn groups_of_a_long_life_agree_with_the_twin(setup in setups(true), ops in ops(800)) {
+    fn groups_of_a_long_run_agree_with_the_twin(setup in setups(true), ops in ops(800)) {
         run(&setup, &ops);
     }
 }

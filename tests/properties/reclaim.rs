@@ -1,4 +1,4 @@
-//! Groups under pressure, with reclaimers of all characters; and who is in excess after any history.
+//! Groups under pressure, with reclaimers of all characters; and which groups are in excess after any history.
 
 use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime};
 use proptest::prelude::*;

@@ -74,7 +74,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..crate::config() })]
 
     #[test]
-    fn statistics_of_a_long_life_agree_with_the_twin(setup in setups(), ops in ops(1_000)) {
+    fn statistics_of_a_long_run_agree_with_the_twin(setup in setups(), ops in ops(1_000)) {
         run(&setup, &ops);
     }
 }

@@ -2,7 +2,7 @@
 //! Statistics of groups.
 //!
 //! * `stats`: what threads add is read, and how far a read may be off;
-//! * `stories`: three readers whom the kernel once misled, and what they read here.
+//! * `stories`: three readers that the kernel once misled, and what they read here.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -39,8 +39,8 @@ impl Drop for Leaves<'_> {
     }
 }
 
-/// Runs `others` on so many threads less one, and `own` on the caller's. Threads are spawned here alone: where each test
-/// spawned its own, a good part of the time to compile it went there.
+/// Runs `others` on so many threads less one, and `own` on the caller's. Threads are spawned here alone: where each
+/// test spawned its own, a good part of the time to compile it went there.
 fn side_by_side(threads: usize, others: &(dyn Fn(usize) + Sync), own: &mut dyn FnMut()) {
     std::thread::scope(|scope| {
         for who in 1..threads {
@@ -101,7 +101,7 @@ enum Either<A, B> {
     Other(B),
 }
 
-/// [`crowd`] of two, who do different things.
+/// [`crowd`] of two threads, which do different things.
 pub(crate) fn pair<S: Send + Sync, A: Send, B: Send>(
     rounds: u64,
     prepare: impl FnMut(u64) -> S,

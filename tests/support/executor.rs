@@ -79,7 +79,7 @@ impl Executor {
         }
     }
 
-    /// Nothing is on the queue and no thread polls: who has not finished waits to be woken.
+    /// Nothing is on the queue and no thread polls: a task that has not finished waits to be woken.
     pub(crate) fn is_idle(&self) -> bool {
         let queue = lock(&self.queue);
         queue.tasks.is_empty() && queue.busy == 0

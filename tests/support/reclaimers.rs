@@ -1,4 +1,4 @@
-//! Reclaimers to test with: a cache that is honest, one that is a closure, and a log of what was asked of whom.
+//! Reclaimers to test with: a cache that is honest, one that is a closure, and a log of what each was asked for.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -208,8 +208,8 @@ impl Crowded {
         Crowded { group, pinned, outside, log, _caches: caches, _outside: registration }
     }
 
-    /// Lowers a limit, first to what there is, which asks no cache, then to so many MiB, which the caches make room for.
-    /// Returns what they were asked for.
+    /// Lowers a limit, first to what there is, which asks no cache, then to so many MiB, which the caches make room
+    /// for. Returns what they were asked for.
     #[track_caller]
     pub(crate) fn lowered_to(&self, mebibytes: u64, set: impl Fn(&Group, Limit) -> u64) -> Vec<Asked> {
         assert_eq!(set(&self.group, Limit::Bytes(20 * MIB)), 0);

@@ -48,7 +48,7 @@ pub(crate) fn assert_sound(runtime: &Runtime) {
     }
 }
 
-/// All has been given back and no thread waits: nothing is left, not of those who waited or listened either.
+/// All has been given back and no thread waits: nothing is left, and nothing of waiters and listeners either.
 #[track_caller]
 pub(crate) fn assert_empty(runtime: &Runtime) {
     let root = runtime.root();

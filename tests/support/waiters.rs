@@ -1,4 +1,4 @@
-//! Those who wait, to test with: futures polled by hand, with wakers that count, and an executor of one future.
+//! Waiters to test with: futures polled by hand, with wakers that count, and an executor of one future.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -143,8 +143,8 @@ pub(crate) fn turned_away(waiter: &mut Waiter) -> ChargeError {
     }
 }
 
-/// Woken once, as a thread that is done with waiting: at once, or by a thread that was about to serve the line itself, as one
-/// that has just come into it.
+/// Woken once, as a thread that is done with waiting: at once, or by a thread that was about to serve the line itself,
+/// as one that has just come into it.
 #[track_caller]
 pub(crate) fn assert_woken(waiter: &Waiter, whether: bool) {
     if whether {

@@ -4,8 +4,6 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use super::reclaimers::lock;
-
 type Job = Box<dyn FnOnce() + Send>;
 
 pub(crate) struct Other {
@@ -24,8 +22,8 @@ impl Other {
     pub(crate) fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
         let result = Arc::new(Mutex::new(None));
         let place = Arc::clone(&result);
-        self.wait_for(Box::new(move || *lock(&place) = Some(job())));
-        lock(&result).take().expect("the job has ended")
+        self.wait_for(Box::new(move || *place.lock().expect("no panic holds it") = Some(job())));
+        result.lock().expect("no panic holds it").take().expect("the job has ended")
     }
 
     /// The channels carry no results: a type of its own for each would cost more to compile than many a test.

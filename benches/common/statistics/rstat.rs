@@ -21,15 +21,15 @@ use super::{BATCH, Events, Item, ROOT, Statistics};
 /// Who flushes what, and when.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Policy {
-    /// Before the letter: every flush is one of the whole tree, by one thread at a time, and who finds one under way
-    /// returns at once. One count of changes decides whether to.
+    /// Before the patch series: a flush is one of the whole tree, by one thread at a time. A thread that finds one
+    /// under way returns at once. One count of changes decides whether to.
     UnifiedSkip,
-    /// The same, but who finds one under way waits until it is done.
+    /// The same, but a thread that finds one under way waits until it is done.
     UnifiedWait,
-    /// The subtree that is asked for, every thread who asks; still with one count of changes for all.
+    /// The subtree that is asked for, by each thread that asks; still with one count of changes for all.
     GlobalThreshold,
-    /// After the letter: the subtree that is asked for, with a count for each group, for which every change goes up the
-    /// tree.
+    /// After the patch series: the subtree that is asked for, with a count for each group, for which every change goes
+    /// up the tree.
     Subtree,
 }
 

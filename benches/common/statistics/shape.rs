@@ -4,7 +4,7 @@
 
 use super::ROOT;
 
-/// A thread that is below whom. A parent comes before its children; the first group is the root, and its own parent.
+/// The parent of each group. A parent comes before its children. The first group is the root, and its own parent.
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
     parents: Vec<u32>,

@@ -1,7 +1,7 @@
 //! Time of a whole life, beside few siblings and many, by one thread and by two.
 //!
-//! Each number of siblings has a process of its own, so that a crowd is in no other thread's pools, tables and pages; those
-//! take turns.
+//! Each number of siblings has a process of its own, so that a crowd is in no other thread's pools, tables and pages;
+//! those take turns.
 
 #![cfg(not(loom))]
 
@@ -25,9 +25,9 @@ pub(crate) const WHAT: &str = "siblings";
 pub(crate) fn print(options: &Options, goals: &mut Goals<'_>) {
     let counts: Vec<u32> = BTreeSet::from([1, 1_000, options.groups]).into_iter().collect();
     println!(
-        "A life: created under a new name of 16 bytes, charged, uncharged, taken offline, dropped. Medians of {} slices of\n\
+        "Create to release: under a new name of 16 bytes; charged, uncharged, taken offline, dropped. Medians of {} slices of\n\
          {} ms, in turn; +- is one standard deviation from slice to slice, and a difference inside it is noise. Of two\n\
-         threads: the time of one life of each, and how long one life takes of both together.\n",
+         threads: the time of one group of each, and how long one group takes of both together.\n",
         options.turns, options.slice,
     );
     let others = Others::watch();
@@ -87,13 +87,13 @@ fn table(counts: &[u32], series: &[[Series; 2]]) -> Table {
 
 fn judge(counts: &[u32], series: &[[Series; 2]], goals: &mut Goals<'_>) {
     let most = counts.last().copied().unwrap_or_default();
-    goals.at_most("a life, 1 sibling, 1 thread", series[0][0].median(), "ns", CREATE_DESTROY_NANOS_MAX);
+    goals.at_most("create to release, 1 sibling, 1 thread", series[0][0].median(), "ns", CREATE_DESTROY_NANOS_MAX);
     for threads in [1, 2] {
         let medians: Vec<f64> = series.iter().map(|of| of[threads - 1].median()).collect();
         let slowest = medians.iter().copied().fold(f64::MIN, f64::max);
         let fastest = medians.iter().copied().fold(f64::MAX, f64::min);
         goals.at_most(
-            format!("a life, 1 to {most} siblings, {threads} threads: slowest / fastest"),
+            format!("create to release, 1 to {most} siblings, {threads} threads: slowest / fastest"),
             slowest / fastest,
             "x",
             SIBLINGS_FLAT,

@@ -84,7 +84,7 @@ fn kill_is_a_table_for_people() {
     }
 }
 
-/// What a user without rights sees; who cannot become one has none to begin with.
+/// What a user without rights sees. A user that cannot become another one has no rights to begin with.
 #[cfg(unix)]
 #[test]
 fn kill_without_permission_is_skipped_with_a_reason() {

@@ -80,7 +80,7 @@ fn comparison_has_a_row_for_each_policy() {
     let figure = |row: usize, figure: &str| rows[row][figure][1].as_f64().expect("the median");
     assert!(figure(0, "hit_ratio") > 95.0, "everything fits, and was filled before");
     assert!(figure(1, "lost") > 5.0 + figure(3, "lost"), "memcg protects, shared does not");
-    assert!(figure(1, "lost") > 5.0 + figure(4, "lost"), "and a tenant that makes room for those who wait does, too");
+    assert!(figure(1, "lost") > 5.0 + figure(4, "lost"), "and so does memcg where charges wait");
     assert_eq!([1, 2, 3].map(|row| figure(row, "waited")), [0.0; 3]);
     assert!(figure(4, "waited") > 0.0 && figure(4, "wait_p99_us") >= figure(4, "wait_p50_us"));
     assert!(figure(2, "used_alone") < 50.0, "a split is not borrowed");

@@ -1,4 +1,4 @@
-//! Shelves as reclaimers: whom they make room for, when they are gone, and that no thread waits for himself.
+//! Shelves as reclaimers: for which tenants they make room, when they are gone, and that no thread waits for itself.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ fn key(tenant: usize, number: u64) -> Key {
 }
 
 #[test]
-fn oldest_entry_goes_and_it_is_counted_for_whom() {
+fn oldest_entry_goes_and_its_tenant_counts_it() {
     let service = Service::new();
     (0..ROOM).for_each(|number| service.put(0, number).expect("room"));
     service.put(1, 0).expect("room is made");
@@ -108,7 +108,7 @@ fn tenant_that_leaves_gives_what_it_left_behind() {
 
 /// A tenant that charges with a shelf locked gets nothing from that shelf, but an answer.
 #[test]
-fn shelf_that_is_locked_by_who_charges_is_not_waited_for() {
+fn shelf_that_the_charging_thread_locks_is_not_waited_for() {
     let service = Service::new();
     (0..ROOM - 1).for_each(|number| service.put(0, number).expect("room"));
     service.put(1, 0).expect("room");

@@ -34,7 +34,7 @@ fn entry_that_comes_back_with_another_size_is_resized() {
     for (sizes, hits, live) in [
         (&[10, 250, 250][..], 1, cost(250)),
         (&[250, 10, 10], 1, cost(10)),
-        // The same for the allocator, not the same for who reads it.
+        // The same for the allocator, not the same for a reader.
         (&[250, 249, 250], 0, cost(250)),
     ] {
         let path = folder.file("t.csv", trace(sizes.iter().map(|&size| (1, size))));

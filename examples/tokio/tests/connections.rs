@@ -43,7 +43,7 @@ fn number(stdout: &str, words: &str) -> u64 {
 }
 
 #[test]
-fn who_sends_much_is_held_back_and_no_other_tenant() {
+fn a_tenant_that_sends_much_is_held_back_and_no_other() {
     let stdout = holds("--in-turn 200 --at-once 60 --high 1MiB");
     assert_eq!(number(&stdout, " connections were open at once"), 60);
     assert!(number(&stdout, " requests were not read") > 0, "{stdout}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{MIB, assert_empty, build, charge, create, in_line, kinds, limited};
 
 #[test]
-fn who_holds_who_waits_what_happened() {
+fn holders_waiters_and_events() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "acme", 100 * MIB);
@@ -77,7 +77,7 @@ fn not_too_often() {
             assert!((0..10).all(|_| group.diagnose_ratelimited(long).is_none()));
             assert!(group.diagnose_ratelimited(Duration::MAX).is_none());
         }
-        assert!(groups[0].diagnose_ratelimited(Duration::ZERO).is_some(), "each asks as he likes");
+        assert!(groups[0].diagnose_ratelimited(Duration::ZERO).is_some(), "each call sets its own time");
         std::thread::sleep(Duration::from_millis(5));
         assert!(groups[0].diagnose_ratelimited(Duration::from_millis(5)).is_some(), "its time has come");
         assert!(groups[0].diagnose().to_string().contains("/a"), "on request at any time");

@@ -1,4 +1,4 @@
-//! A refusal names who holds the memory: children of the group that refused, the largest first.
+//! A refusal names the groups that hold the memory: children of the group that refused, the largest first.
 
 use memcg::{ChargeError, Group, Refusal};
 

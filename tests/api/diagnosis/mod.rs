@@ -1,4 +1,4 @@
-//! What a group at its limit says: who holds its memory, who waits, what happened.
+//! What a group at its limit says: which groups hold its memory, how many charges wait, what happened.
 //!
 //! * `holders`: in the refusal; `top`: on request; `dump`: all of a subtree, and not too often.
 

@@ -144,7 +144,7 @@ fn silence_after_each_end() {
             drop(last);
             stop.store(true, Ordering::SeqCst);
         });
-        assert_eq!(group.events().get(Event::Panic), 0, "no thread was called after his end");
+        assert_eq!(group.events().get(Event::Panic), 0, "no listener was called after its end");
         drop(group);
         assert_empty(&runtime);
     }

@@ -81,7 +81,7 @@ fn change_the_tree_and_its_limits() {
     }
 }
 
-/// Make room for a thread that has just been refused, so that the next is not; wake who waits.
+/// Make room for a thread that has just been refused, so that the next is not; wake the charges that wait.
 #[test]
 fn make_room() {
     for builder in kinds() {

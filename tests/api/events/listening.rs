@@ -1,4 +1,4 @@
-//! Calls of foreign code: by whom, of what, how often.
+//! Calls of foreign code: on which thread, of what, how often.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -147,7 +147,7 @@ fn a_waker_whose_drop_panics() {
             let waker = Waker::from(Arc::new(Drops(depth)));
             let mut changed = Polled::new(group.events().changed(Event::Oom));
             assert!(changed.poll_with(&waker).is_pending());
-            // From here on the place among those who wait has the last of it.
+            // From here on the listener's place has the last clone of the waker.
             drop(waker);
             drop((changed, group));
             assert_empty(&runtime);

@@ -172,7 +172,7 @@ fn many_at_once() {
     }
 }
 
-/// Every kind of event wakes who waits for it.
+/// Every kind of event wakes the thread that waits for it.
 #[test]
 fn every_event() {
     for builder in kinds() {

@@ -17,7 +17,7 @@ fn named(parent: &Group, name: &str) -> Vec<Group> {
 }
 
 #[test]
-fn of_many_who_create_one_name_one_wins() {
+fn of_many_that_create_one_name_one_wins() {
     let runtime = build(fixed());
     let root = runtime.root();
     crowd(
@@ -55,7 +55,10 @@ fn a_parent_goes_offline_or_has_a_child() {
         |parent| {
             let made = parent.create("child", Limits::new());
             let told = matches!(made, Err(CreateError::Offline { .. }));
-            assert!(!told || parent.is_offline() && parent.try_charge(1).is_err(), "who is told so finds it so");
+            assert!(
+                !told || parent.is_offline() && parent.try_charge(1).is_err(),
+                "a thread to which create says so finds it so"
+            );
             made
         },
         |round, parent, gone, made| match (gone, made) {
@@ -358,7 +361,7 @@ fn an_id_finds_its_own_group_or_none_while_the_last_step_is_taken() {
     assert_empty(&runtime);
 }
 
-/// The runtime goes while a group makes a group: he has one that is offline, or is told why not.
+/// The runtime goes while a thread creates a group: the thread has one that is offline, or the error says why not.
 #[test]
 fn a_runtime_goes_while_a_group_is_made() {
     let mut made = [0_u64; 2];

@@ -1,6 +1,6 @@
-//! Groups as those who embed them meet them: who is where, who goes when, what a charge may become.
+//! Groups as a program that embeds them meets them: where a group is, when it goes, what a charge may become.
 //!
-//! * `tree`: who is found where, while others come and go;
+//! * `tree`: which group is found where, while others come and go;
 //! * `offline`: admission stops, names are free, barriers are few;
 //! * `dying`: what may still be done to a group that went offline;
 //! * `outlive`: charges and handles that outlive their group and their runtime;

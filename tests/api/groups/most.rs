@@ -83,7 +83,7 @@ fn there_are_never_more_and_at_rest_as_many_as_configured() {
 
 /// Each thread gives up what it alone has had before it makes another: there is always room for that one.
 #[test]
-fn who_makes_room_for_himself_is_never_refused() {
+fn a_thread_that_makes_room_for_itself_is_never_refused() {
     let (runtime, root) = most(fixed(), 1 + THREADS as u32);
     crowd(
         THREADS,

@@ -59,7 +59,7 @@ fn its_name_is_free_at_once() {
     assert_empty(&runtime);
 }
 
-/// The statement: a group that begins a charge after `offline` returned is refused, also who has credit.
+/// The statement: a charge that begins after `offline` has returned is refused, also on a thread that has credit.
 #[test]
 fn no_group_is_admitted_afterwards() {
     for builder in kinds() {

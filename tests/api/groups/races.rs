@@ -129,8 +129,8 @@ fn a_guard_that_turns_over_keeps_its_group() {
     assert_empty(&runtime);
 }
 
-/// A stock opens with the first charge, closes near the max, and opens again, while the group goes offline alone or with
-/// all above it: no group finds it open afterwards.
+/// A stock opens with the first charge, closes near the max, and opens again, while the group goes offline alone or
+/// with all above it: no group finds it open afterwards.
 #[test]
 fn a_stock_that_opens_while_its_group_goes_offline_is_closed() {
     for builder in [Runtime::builder().audit(true).batch(Bytes(64)), Runtime::builder().batch(Bytes(16))] {
@@ -227,9 +227,10 @@ impl Reclaim for Cache {
     }
 }
 
-/// A group and its parent go offline one right after the other: its reclaimers are left to who stays, none in between.
+/// A group and its parent go offline one right after the other: its reclaimers go to the group that stays, and to none
+/// in between.
 #[test]
-fn reclaimers_of_groups_that_go_at_once_are_left_to_who_stays() {
+fn reclaimers_of_groups_that_go_at_once_go_to_the_one_that_stays() {
     let runtime = build(Runtime::builder().batch(Bytes(0)));
     let root = runtime.root();
     pair(

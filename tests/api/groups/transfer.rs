@@ -1,4 +1,4 @@
-//! Whose a charge may become: siblings, ancestors, descendants, and who says no.
+//! Which group may get a charge: siblings, ancestors, descendants, and which group refuses it.
 
 use memcg::{ChargeError, Group, Limit, Runtime};
 

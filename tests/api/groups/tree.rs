@@ -221,7 +221,7 @@ fn a_deep_tree_goes_on_a_small_stack() {
 }
 
 #[test]
-fn the_table_lists_who_is_online() {
+fn the_table_lists_the_groups_online() {
     let runtime = build(bare().max("1MiB".parse::<memcg::Limit>().expect("a limit")));
     let acme = runtime.root().create("acme", Limits::new().max(memcg::Limit::Bytes(100))).expect("a name");
     let query = create(&acme, "q17");

@@ -1,7 +1,8 @@
 //! Observe-only: limits of a subtree that are counted, and refuse and delay no group.
 //!
 //! * `through`: what is let through, and what is said of it; `switching`: on and off, at whatever usage;
-//! * `subtree`: for whom it holds; `waiting`: those who wait when it comes; `pressure`: no group is asked for anything.
+//! * `subtree`: for which groups it holds; `waiting`: charges that wait when it begins; `pressure`: no group is asked
+//!   for anything.
 
 mod pressure;
 mod subtree;

@@ -20,7 +20,7 @@ fn no_group_is_asked() {
         group.set_max(Limit::Bytes(KIB)).expect("a number");
         group.set_high(Limit::Bytes(KIB)).expect("a number");
         assert!(log.is_empty() && cache.bytes() == 4 * KIB);
-        // A group that asks himself is answered, and a limit above is another matter.
+        // A group that asks for itself is answered, and a limit above is another matter.
         assert_eq!(group.reclaim(KIB).expect("not inside a reclaimer").freed, KIB);
         assert!(!log.is_empty());
         drop((held, registration, cache, group));

@@ -1,4 +1,4 @@
-//! For whom it holds: the group and all below it, whenever they are made; no group above, no group beside.
+//! Observe-only holds for the group and all below it, whenever they are created; for no group above, for none beside.
 
 use memcg::{Event, Limit, Limits};
 

@@ -1,9 +1,9 @@
-//! Those who wait when it comes are let through; no thread waits while it lasts.
+//! Charges that wait when observing begins are made; no charge waits while it lasts.
 
 use super::{KIB, WATCHDOG, admitted, assert_empty, blocked, build, charge, create, in_line, join, kinds, limited};
 
 #[test]
-fn who_waits_is_let_through() {
+fn a_charge_that_waits_is_let_through() {
     for builder in kinds() {
         let runtime = build(builder);
         let top = create(&runtime.root(), "top");
@@ -22,9 +22,9 @@ fn who_waits_is_let_through() {
     }
 }
 
-/// A limit above holds those who wait for it.
+/// A limit above holds the charges that wait for it.
 #[test]
-fn who_waits_above_waits_on() {
+fn a_charge_that_waits_above_waits_on() {
     for builder in kinds() {
         let runtime = build(builder);
         let top = limited(&runtime.root(), "top", 20 * KIB);

@@ -1,4 +1,5 @@
-//! Statements 47 to 49 and 56 to 61: max with a policy that chooses, who is killed with whom, and who hears of it.
+//! Statements 47 to 49 and 56 to 61: max with a policy that chooses, which groups are killed together, and which are
+//! notified.
 //!
 //! A kill is a call of the cancel hook of a group, which is a process; where the kernel frees the memory itself, the
 //! process gives its charges up. The root counts as every other group does; the kernel's shows no events.
@@ -201,7 +202,7 @@ twins! {
 }
 
 /// oom_score_adj -1000 is an exempt group.
-fn who_is_exempt_survives(builder: RuntimeBuilder) {
+fn an_exempt_group_survives(builder: RuntimeBuilder) {
     let runtime = build(builder);
     let group = create(&runtime.root(), "q", max(50 * MIB));
     group.set_oom_group(true);
@@ -222,7 +223,7 @@ fn who_is_exempt_survives(builder: RuntimeBuilder) {
 }
 
 twins! {
-    who_is_exempt_survives:
+    an_exempt_group_survives:
     s059_who_is_exempt_survives(bare_groups()),
     s059_adaptive(adaptive_groups()),
 }

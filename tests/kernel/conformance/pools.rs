@@ -1,5 +1,5 @@
-//! Statements 101 and 102: objects of groups and of their parts, and where they come from. The letter's own sizes are
-//! reckoned in `src/pool/shape.rs`.
+//! Statements 101 and 102: objects of groups and of their parts, and where they come from. The sizes of the patch
+//! series are reckoned in `src/pool/shape.rs`.
 
 use memcg::{Group, Limit, Limits, NodeId, PoolAlign, PoolRow, Runtime, RuntimeBuilder, Stat};
 

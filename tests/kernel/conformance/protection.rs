@@ -212,7 +212,7 @@ fn s031_the_target_is_not_protected_from_itself() {
     }
 }
 
-/// What siblings leave of their parent's protection floats to those who use more than they are promised.
+/// What siblings leave of their parent's protection floats to the groups that use more than they are promised.
 #[test]
 fn s032_surplus_goes_by_use() {
     for (recursive, shares) in [(true, [25, 16, 8]), (false, [20, 10, 0])] {
@@ -292,7 +292,7 @@ twins! {
 }
 
 /// A counter that goes takes its protection out of the parent at once. In the kernel its charges stay; a bare counter
-/// has nobody left to uncharge them, so they leave with it.
+/// has no owner left to uncharge them, so they leave with it.
 #[test]
 fn s039_gone_child_protects_nothing() {
     let r = PageCounter::root(fixed());
@@ -307,7 +307,7 @@ fn s039_gone_child_protects_nothing() {
     assert_sound(&r);
 }
 
-/// Who uses no more than its protection is protected, who is the target never is, and an empty group always.
+/// A group that uses no more than its protection is protected, the target never is, and an empty group always.
 #[test]
 fn s036_equality_protects() {
     for builder in [bare_groups(), bare_groups().recursive_protection(false)] {

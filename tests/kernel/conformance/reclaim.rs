@@ -89,7 +89,7 @@ fn s054_the_refusing_level_counts() {
     the_refusing_level_counts(adaptive_groups());
 }
 
-/// Who reclaims has no memory to wait for: his own charge counts `max` where it does not fit, and never `oom`. Here it
+/// A reclaimer has no memory to wait for: its own charge counts `max` where it does not fit, and never `oom`. Here it
 /// is refused; the kernel, which may not refuse it, lets it through (`PF_MEMALLOC` in `try_charge_memcg`). The same
 /// inside a cancel hook (`task_in_memcg_oom`).
 fn inside_reclaim_nothing_counts_as_oom(builder: RuntimeBuilder) {

@@ -1,4 +1,4 @@
-//! Statements 93 to 98: who is in excess, who is asked first, and who is not even looked at.
+//! Statements 93 to 98: which group is in excess, which is asked first, and which is not even looked at.
 
 use memcg::{Group, Limit, Limits, ReclaimPass, RuntimeBuilder};
 
@@ -122,8 +122,8 @@ fn s096_idle_groups_are_not_visited() {
     assert_groups_sound(&runtime);
 }
 
-/// No group is in excess: no group is visited for it, and every group is asked in the same call; the same where those in
-/// excess give nothing.
+/// No group is in excess: no group is visited for it, and every group is asked in the same call; the same where those
+/// in excess give nothing.
 fn no_group_in_excess(builder: RuntimeBuilder) {
     let runtime = builder.build().expect("a configuration");
     let (root, log) = (runtime.root(), Log::default());

@@ -28,8 +28,8 @@ fn hold(group: &Group, stat: Stat, bytes: u64) -> Kmem {
     group.precharge(bytes).expect("no max").account_as(stat, &Placement::on(NodeId::new(0), bytes))
 }
 
-/// Dentries that no group uses: they stay when the process that looked for them has ended, until reclaim takes them, the
-/// oldest first.
+/// Dentries that no group uses: they stay when the process that looked for them has ended, until reclaim takes them,
+/// the oldest first.
 struct Dcache {
     group: Group,
     dentries: Mutex<VecDeque<Kmem>>,
@@ -73,7 +73,8 @@ impl Reclaim for Dcache {
     }
 }
 
-/// `test_kmem_basic` in `test_kmem.c`: 100,000 dentries show in *slab*; high is set to 1M, and at least half of them go.
+/// `test_kmem_basic` in `test_kmem.c`: 100,000 dentries show in *slab*; high is set to 1M, and at least half of them
+/// go.
 fn test_kmem_basic(cell: Cell) {
     let runtime = cell.build();
     let group = create(&runtime.root(), "kmem_basic_test", Limits::new());
@@ -94,9 +95,9 @@ fn test_kmem_basic(cell: Cell) {
 /// `test_kmem_memcg_deletion` in `test_kmem.c`: 100 groups come and go, in each of which 2 threads for each processor
 /// leave 100 dentries. What the parent holds is what its items come to.
 ///
-/// Each of those threads has ended with credit in its stock, in a group that is gone: with the default stock the parent's
-/// usage is larger than the sum by up to its `stocked_bound`, until that credit is settled or drained. So the sum is
-/// compared with what is live, and with usage once that is drained; without stock the bound is 0.
+/// Each of those threads has ended with credit in its stock, in a group that is gone: with the default stock the
+/// parent's usage is larger than the sum by up to its `stocked_bound`, until that credit is settled or drained. So the
+/// sum is compared with what is live, and with usage once that is drained; without stock the bound is 0.
 fn test_kmem_memcg_deletion(cell: Cell) {
     let runtime = cell.build();
     let parent = create(&runtime.root(), "kmem_memcg_deletion_test", Limits::new());
@@ -128,8 +129,9 @@ fn test_kmem_memcg_deletion(cell: Cell) {
     assert_eq!((parent.live(), runtime.dying()), (0, 0));
 }
 
-/// `test_kmem_kernel_stacks` in `test_kmem.c`: a process starts 1,000 threads, and *kernel_stack* is no less than a page
-/// for each. As in the kernel, who starts a thread is charged for its stack; what the thread does is no group's concern.
+/// `test_kmem_kernel_stacks` in `test_kmem.c`: a process starts 1,000 threads, and *kernel_stack* is no less than a
+/// page for each. As in the kernel, the group that starts a thread is charged for its stack; what the thread does is no
+/// group's concern.
 fn test_kmem_kernel_stacks(cell: Cell) {
     let mut builder = cell.builder();
     let kernel_stack = builder.stat_per_node("kernel_stack", Unit::Bytes);
@@ -145,9 +147,9 @@ fn test_kmem_kernel_stacks(cell: Cell) {
     assert_sound(&runtime);
 }
 
-/// `test_kmem_dead_cgroups` in `test_kmem.c`: 30 groups come and go, each leaves 100 dentries, and none of them is dying
-/// afterwards. The kernel moves what they leave to their parent; here a group is dying until its owner does, or reclaim
-/// has taken it. Both are shown: no group has to wait for either.
+/// `test_kmem_dead_cgroups` in `test_kmem.c`: 30 groups come and go, each leaves 100 dentries, and none of them is
+/// dying afterwards. The kernel moves what they leave to their parent; here a group is dying until its owner does, or
+/// reclaim has taken it. Both are shown: no group has to wait for either.
 fn test_kmem_dead_cgroups(cell: Cell) {
     for reparented in [true, false] {
         let runtime = cell.build();
@@ -178,8 +180,8 @@ fn test_kmem_dead_cgroups(cell: Cell) {
     }
 }
 
-/// `test_percpu_basic` in `test_kmem.c`: a tree of 1,000 groups, each of which has copies for each processor and an object
-/// in its parent. The parent's current is what *percpu* and *slab* come to.
+/// `test_percpu_basic` in `test_kmem.c`: a tree of 1,000 groups, each of which has copies for each processor and an
+/// object in its parent. The parent's current is what *percpu* and *slab* come to.
 fn test_percpu_basic(cell: Cell) {
     let runtime = cell.build();
     let parent = create(&runtime.root(), "percpu_basic_test", Limits::new());

@@ -1,4 +1,4 @@
-//! A group that is killed where reclaim brings nothing, with whom, and who counts it.
+//! Which group is killed where reclaim brings nothing, which groups go with it, and which count it.
 
 use memcg::{Event, Group, Limits};
 
@@ -67,9 +67,9 @@ fn test_memcg_oom_group_parent_events(cell: Cell) {
     assert_sound(&runtime);
 }
 
-/// `test_memcg_oom_group_score_events` in `test_memcontrol.c`: all are killed but who has an `oom_score_adj` of -1000,
-/// which is exempt here. The kernel counts 3 kills of two processes: `oom_kill_process` in `mm/oom_kill.c` kills the
-/// victim, then every group in its group, the victim again. Here each is told once.
+/// `test_memcg_oom_group_score_events` in `test_memcontrol.c`: all are killed but a process with an `oom_score_adj` of
+/// -1000, which is exempt here. The kernel counts 3 kills of two processes: `oom_kill_process` in `mm/oom_kill.c` kills
+/// the victim, then every group in its group, the victim again. Here each is told once.
 fn test_memcg_oom_group_score_events(cell: Cell) {
     let runtime = cell.build();
     let group = create(&runtime.root(), "memcg_test_0", max(50 * MIB));

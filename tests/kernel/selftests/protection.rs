@@ -78,8 +78,8 @@ fn protection(cell: Cell, kind: Kind) {
     drop(readers);
 }
 
-/// `test_memcg_min` in `test_memcontrol.c`, with `test_memcg_protection`: 170M do not fit beside 50M in 200M, so who
-/// asks for them is killed.
+/// `test_memcg_min` in `test_memcontrol.c`, with `test_memcg_protection`: 170M do not fit beside 50M in 200M, so the
+/// process that asks for them is killed.
 fn test_memcg_min(cell: Cell) {
     protection(cell, Kind::Min);
 }

@@ -1,4 +1,4 @@
-//! What is read of memory on nodes: sums, by whom, how exactly, on which nodes.
+//! What is read of memory on nodes: sums, by which readers, how exactly, on which nodes.
 
 use memcg::{BuildError, Group, NodeStats, Runtime, Stat};
 

@@ -1,5 +1,5 @@
-//! Where the bytes of a range lie: pages are looked up once each, in batches, and an object that straddles them is split
-//! where one ends.
+//! Where the bytes of a range lie: pages are looked up once each, in batches, and an object that straddles them is
+//! split where one ends.
 
 use std::alloc::Layout;
 use std::collections::HashMap;
@@ -208,9 +208,9 @@ fn one_node_looks_at_no_page() {
     assert_eq!(placement, placed(&[(0, usize::MAX as u64)]));
 }
 
-/// A thread that says that there is one node is asked for no page, however he is handed on.
+/// A `NodeOf` that says that there is one node is asked for no page, however it is handed on.
 #[test]
-fn who_knows_one_node_is_not_asked() {
+fn a_node_of_that_knows_one_node_is_not_asked() {
     struct Only(Table);
     impl NodeOf for Only {
         fn page_size(&self) -> usize {

@@ -1,10 +1,11 @@
-//! Memory on nodes as those who embed the library meet it: admitted first, accounted where it lies, taken off where it
-//! was accounted.
+//! Memory on nodes as a program that embeds the library meets it: admitted first, accounted where it lies, taken off
+//! where it was accounted.
 //!
 //! * `gather`: where the bytes of a range lie; `precharge`: admission; `account`: what becomes of it;
 //! * `moving`: migration, and a part that goes; `transfer`: another group's;
-//! * `figures`: what is read, by whom, how exactly; `items`: which items; `updates`: how much is written for it;
-//! * `offline`: groups that go meanwhile; `released`: what released groups leave, and who comes into their objects;
+//! * `figures`: what is read, by which readers, how exactly; `items`: which items; `updates`: how much is written for
+//!   it;
+//! * `offline`: groups that go meanwhile; `released`: what released groups leave to the next groups in their objects;
 //! * `tiers`: counters of some nodes; `reclaim`: what gives way; `members`: threads that others move;
 //! * `seed`: two nodes with processors, six without; `model`: any operations on any machine, against a naive twin;
 //! * `threads`: many threads at once.

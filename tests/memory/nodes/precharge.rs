@@ -52,7 +52,7 @@ fn a_drain_does_not_take_it() {
                 theirs.drain();
                 ours.drain();
             }
-            // A thread that needs it is refused, whatever he drains.
+            // A charge that needs it is refused, whatever its thread drains.
             assert!(theirs.try_charge(4_001).is_err());
             drop(theirs.try_charge(4_000).expect("what is left"));
         });

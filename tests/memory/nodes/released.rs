@@ -1,4 +1,4 @@
-//! What released groups leave, and who comes into their objects: no part, row or cell of the last group is found in the next.
+//! What released groups leave: the next group in the object finds no part, row or cell of the last one.
 
 use memcg::{Group, Runtime, Stat};
 

@@ -1,6 +1,6 @@
-//! The functional test of the letter, "per-memcg-per-node kmem accounting" (Ghiti, 2026): eight nodes of which two have
-//! processors. For each allocation every node is charged, and later uncharged, the same bytes, also one without processors
-//! that ends up holding nothing but metadata; nothing is left in the end.
+//! The functional test of "per-memcg-per-node kmem accounting" (Ghiti, 2026): eight nodes of which two have
+//! processors. For each allocation every node is charged, and later uncharged, the same bytes, also one without
+//! processors that ends up holding nothing but metadata; nothing is left in the end.
 
 use memcg::{Bound, Group, Kmem, NodeOf, PageNode, Placement, Stat, Topology};
 
@@ -74,7 +74,7 @@ fn seed_functional_8_nodes() {
             let chunk = Chunk { unit: 64 << 10, topology: machine(), metadata };
             let mut expected = [0_i64; NODES];
             let mut held = Vec::new();
-            // The letter's sizes, and one that straddles two pages of its unit.
+            // The sizes of the patch series, and one that straddles two pages of its unit.
             for (at, size) in [(0, 64), (64, 256), (512, 1_024), (4_096, 4_096), (8_192, 8_192), (PAGE * 5 - 32, 64)] {
                 let kmem = allocate(&group, &chunk, at, size);
                 let data = (size * PROCESSORS / 2) as i64;

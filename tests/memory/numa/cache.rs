@@ -38,7 +38,7 @@ fn mapped_cached_unmapped_and_mapped_elsewhere() {
     for _ in 0..3 {
         assert_eq!(ask(&cache, &pages()), [on(0); PAGES]);
     }
-    assert_eq!(table.pages(), PAGES as u64, "no thread was asked again");
+    assert_eq!(table.pages(), PAGES as u64, "no page was asked for again");
 
     table.remove(page(4)..page(8));
     cache.invalidate(page(4)..page(8));
@@ -197,7 +197,7 @@ impl NodeOf for Mute {
 }
 
 #[test]
-fn who_does_not_answer_has_said_nothing() {
+fn a_node_of_that_does_not_answer_has_said_nothing() {
     let cache = NodeCache::new(0..64, Mute);
     assert_eq!(cache.page_size(), 1);
     assert_eq!(ask(&cache, &[0, 7, 64]), [PageNode::Untouched; 3]);

@@ -1,4 +1,4 @@
-//! Which nodes there are, where a page lies, and who remembers it.
+//! Which nodes there are, where a page lies, and which cache remembers it.
 
 mod cache;
 mod fixture;

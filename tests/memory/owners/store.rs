@@ -72,7 +72,7 @@ fn each_group_pays_on_the_node_of_the_page() {
 }
 
 #[test]
-fn who_is_refused_has_stored_nothing() {
+fn a_group_that_is_refused_has_stored_nothing() {
     let runtime = Runtime::builder().build().unwrap();
     let tenant = runtime.root().create("tenant", Limits::new()).unwrap();
     let store = KmemStore::new_in(&runtime.root());

@@ -1,4 +1,4 @@
-//! The store against one that does without pages: what is kept, by whom, and where that is accounted.
+//! The store against one that does without pages: what is kept, for which group, and where that is accounted.
 
 use std::collections::HashMap;
 

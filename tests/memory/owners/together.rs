@@ -69,7 +69,7 @@ fn a_group_goes_offline_while_it_allocates() {
         drop((objects, vec));
         keys.into_iter().for_each(|key| assert!(store.remove(key)));
     }
-    // Those of whom no group has the keys.
+    // Strings of which no thread has the keys.
     drop((slab, store));
     for stat in [Stat::SLAB, Stat::KERNEL] {
         assert_clean(&root, stat);

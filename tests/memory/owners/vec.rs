@@ -174,7 +174,7 @@ fn pages_that_no_group_touched_go_back_unseen() {
 }
 
 #[test]
-fn who_is_refused_has_what_he_had() {
+fn a_vec_that_is_refused_has_what_it_had() {
     let runtime = Runtime::builder().build().unwrap();
     let group = runtime.root().create("tenant", Limits::new().max(Limit::Bytes((3 * page()) as u64))).unwrap();
     let mut vec = KmemVec::new_in(&group);

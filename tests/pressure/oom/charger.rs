@@ -17,7 +17,7 @@ fn assert_cancelled(error: ChargeError, of: &memcg::Group, bytes: u64) {
     }
 }
 
-/// The largest is the one who charges: he is told to stop, and told so.
+/// The largest group is the one that charges: its hook is called, and its charge is refused as cancelled.
 #[test]
 fn one_that_is_the_victim_itself() {
     for builder in kinds() {
@@ -28,7 +28,7 @@ fn one_that_is_the_victim_itself() {
         let held = [charge(&below, 80 * KIB), charge(&small, 20 * KIB)];
         let victims = Victims::default();
         let hooks = [&group, &small].map(|group| victims.stubborn(group));
-        // At once: no thread waits for himself.
+        // At once: no thread waits for itself.
         assert_cancelled(below.try_charge(KIB).expect_err("it is the victim"), &below, KIB);
         assert_eq!((victims.paths(), domain.live()), (vec!["/domain/q".to_string()], 100 * KIB));
         assert_eq!((local(&domain, Event::Oom), local(&group, Event::OomKill)), (1, 1));
@@ -40,9 +40,9 @@ fn one_that_is_the_victim_itself() {
     }
 }
 
-/// Those of the victim's subtree who wait are told to stop as well; others are not.
+/// Charges that wait in the victim's subtree are refused as cancelled, too. Others are not.
 #[test]
-fn those_of_the_victim_who_wait() {
+fn charges_that_wait_in_the_victim() {
     for builder in kinds() {
         let runtime = build(builder);
         let domain = limited(&runtime.root(), "domain", 100 * KIB);

@@ -1,4 +1,4 @@
-//! A group that is chosen: a group that is furthest above his share, and has a hook.
+//! Which group is chosen: the one furthest above its share that has a hook.
 
 use memcg::{ChargeError, Event, Group, Limit, Limits};
 
@@ -51,12 +51,12 @@ fn the_largest_first() {
 }
 
 #[test]
-fn who_has_nothing_is_left_alone() {
+fn a_group_that_has_nothing_is_left_alone() {
     let candidates = [candidate("nothing", 0, 0, None), candidate("some", 10, 0, None)];
     assert_order(&candidates, &["some"]);
 }
 
-/// Usage above low counts, not usage; and who is within his low is not chosen at all.
+/// Usage above low counts, not usage. A group within its low is not chosen at all.
 #[test]
 fn low_is_a_share() {
     let candidates =

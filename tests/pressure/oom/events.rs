@@ -78,9 +78,9 @@ fn a_subtree_counts_once() {
     }
 }
 
-/// Those who listen hear of it, at the victim and above.
+/// Listeners are notified, at the victim and above.
 #[test]
-fn those_who_listen_hear() {
+fn listeners_are_notified() {
     for builder in kinds() {
         let runtime = build(builder);
         let domain = limited(&runtime.root(), "domain", 100 * KIB);

@@ -1,9 +1,10 @@
 //! The policy at a max that nothing can be reclaimed for: refuse, or choose a victim.
 //!
-//! * `policy`: which one holds where; `choice`: who is chosen; `subtrees`: who goes with whom, and who never;
+//! * `policy`: which one holds where; `choice`: which group is chosen; `subtrees`: which groups go together, which
+//!   never;
 //! * `hooks`: what a cancel hook may do, and what becomes of one that does nothing or panics;
 //! * `charger`: the charge that asked, and those that wait; `several`: more than one at once;
-//! * `lowered`: a max that is set below usage; `events`: who counts what; `reviewed`: what reviews found.
+//! * `lowered`: a max that is set below usage; `events`: which group counts what; `reviewed`: what reviews found.
 
 mod async_code;
 mod charger;

@@ -14,9 +14,9 @@ fn root_of(max: u64) -> Runtime {
     build(bare().max(Limit::Bytes(max)))
 }
 
-/// A subtree goes as one, but for who is exempt: what does not fit there waits for the victim as any other group.
+/// A subtree goes as one, exempt groups aside: a charge that does not fit there waits for the victim as any other.
 #[test]
-fn who_is_exempt_is_not_told_that_he_was_cancelled() {
+fn an_exempt_group_is_not_refused_as_cancelled() {
     let runtime = root_of(100);
     let service = create(&runtime.root(), "service");
     service.set_oom_group(true);
@@ -31,9 +31,9 @@ fn who_is_exempt_is_not_told_that_he_was_cancelled() {
     assert_eq!((hog.live(), charge.bytes()), (0, 50));
 }
 
-/// A group that waits in the victim is sent away before its hooks run: a hook may join him.
+/// A charge that waits in the victim is refused before the hooks run: a hook may join its thread.
 #[test]
-fn a_hook_may_wait_for_who_waits_in_its_group() {
+fn a_hook_may_join_a_thread_that_waits_in_its_group() {
     let runtime = root_of(100);
     let root = runtime.root();
     let [hog, other] = ["hog", "other"].map(|name| create(&root, name));
@@ -62,7 +62,7 @@ fn a_hook_may_wait_for_who_waits_in_its_group() {
     assert_eq!(root.events().get(memcg::Event::Panic), 0);
 }
 
-/// Frees a part of what it has, inside reclaim: who waits is served there, and not from the reserve.
+/// Frees a part of what it has, inside reclaim: the waiter is served there, and not from the reserve.
 #[test]
 fn the_reserve_is_not_for_those_in_line() {
     struct Part(Mutex<Vec<memcg::Charge>>);

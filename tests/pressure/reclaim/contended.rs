@@ -72,7 +72,7 @@ fn tries(group: &Group, entries: u64) -> Arc<Tries> {
     Arc::new(Tries(Mutex::new((0..entries).map(|_| charge(group, KIB)).collect())))
 }
 
-/// A group that finds the cache at work waits for what comes of it: neither is he refused, nor is low broken for him.
+/// A charge that finds the cache at work waits for what comes of it. It is not refused, and low is not broken for it.
 #[test]
 fn a_cache_at_work_is_not_one_without_memory() {
     let runtime = build(bare().max(Limit::Bytes(2_100 * KIB)));
@@ -93,8 +93,8 @@ fn a_cache_at_work_is_not_one_without_memory() {
     assert_empty(&runtime);
 }
 
-/// A round on another thread is not waited for by who waits for no group: refused, or in line, at once, and low is not
-/// broken for it.
+/// A charge that waits for no thread does not wait for a round on another one: it is refused, or in line, at once. Low
+/// is not broken for it.
 #[test]
 fn undelayed_does_not_wait_for_a_round_of_others() {
     let runtime = build(bare().max(Limit::Bytes(200 * KIB)).reclaim_time(Duration::from_secs(600)));
@@ -129,7 +129,7 @@ fn undelayed_does_not_wait_for_a_round_of_others() {
         assert_eq!((root.waiting(), root.events().get(Event::Low), kept.bytes()), (1, 0, 100 * KIB));
         end.wait();
         drop(waits.join().expect("the cache gives"));
-        assert!(future.poll(&mut context).is_ready(), "what was given back is for who stands in line");
+        assert!(future.poll(&mut context).is_ready(), "what was given back is for the charge in line");
     });
     drop((registration, kept_registration, kept, cache, protected, open, busy));
     assert_empty(&runtime);

@@ -1,4 +1,4 @@
-//! Events: who counts what, in the group itself and above it, and that nothing is ever taken back.
+//! Events: which group counts what, in the group itself and above it, and that nothing is ever taken back.
 
 use std::collections::HashMap;
 

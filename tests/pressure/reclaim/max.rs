@@ -20,7 +20,7 @@ fn written_below_usage_it_reclaims() {
         assert_eq!((above, group.usage(), group.forced(), group.max()), (3 * MIB, 4 * MIB, 3 * MIB, MIB));
         assert_eq!(group.live(), pinned.bytes());
         assert!(group.try_charge(1).is_err());
-        assert_eq!(outside.bytes(), 8 * MIB, "who is not below is not asked");
+        assert_eq!(outside.bytes(), 8 * MIB, "a group that is not below is not asked");
         // It goes on where it left off.
         let Crowded { group, pinned, .. } = crowded;
         drop(pinned);

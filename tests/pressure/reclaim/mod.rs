@@ -1,6 +1,7 @@
-//! Reclaim as those who embed it meet it: who is asked, in which order, for how much, and what a reclaimer may do.
+//! Reclaim as a program that embeds it meets it: which group is asked, in which order, for how much, and what a
+//! reclaimer may do.
 //!
-//! * `registration`: registered, gone, inherited; `priority`: who is first within a group;
+//! * `registration`: registered, gone, inherited; `priority`: which reclaimer is first in a group;
 //! * `callback`: what a reclaimer may do while it is asked, and what it may not; `reserve`: what it may charge;
 //! * `order`: soft limits first, protection last; `boundary`: what lies above the level under pressure is none of it;
 //! * `share`: to each in proportion; `neighbour`: below low, too, and by small requests; `surplus`: where a
@@ -9,8 +10,8 @@
 //! * `later`: answers that come afterwards; `time`: none that is asked after the time is over;
 //! * `contended`: several threads at one level;
 //! * `verbs`: what may be refused asks first; `max`: a max below usage; `asked`: `Group::reclaim`;
-//! * `events`: who counts what;
-//! * `excess`: who is counted as above a soft limit.
+//! * `events`: which group counts what;
+//! * `excess`: which groups are counted as above a soft limit.
 
 mod asked;
 mod boundary;

@@ -1,5 +1,5 @@
-//! A neighbour that grows takes from every group in proportion, whatever it asks for at a time: below low, where nothing
-//! else is left, as well as where nothing is protected.
+//! A neighbour that grows takes from every group in proportion, whatever it asks for at a time: below low, where
+//! nothing else is left, as well as where nothing is protected.
 
 use memcg::{Charge, Event, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
@@ -64,7 +64,7 @@ fn the_large_give_more() {
     }
 }
 
-/// Sizes of which no lap is a multiple: who is left out when a request is met gives with the next one.
+/// Sizes of which no lap is a multiple: a group that is left out when a request is met gives with the next one.
 #[test]
 fn the_same_where_nothing_is_protected() {
     for builder in stocks() {

@@ -1,4 +1,5 @@
-//! A group that is asked when: those above their soft limit first, then all that is not protected, then low, and min never.
+//! A group that is asked when: those above their soft limit first, then all that is not protected, then low, and min
+//! never.
 
 use memcg::{Event, Group, Limit, Limits, ReclaimPass};
 
@@ -146,8 +147,8 @@ fn excess_that_has_nothing_to_give_is_no_obstacle() {
     assert_sound(&runtime);
 }
 
-/// Those in excess have no group to ask, or went offline with what they hold: the first pass ends with no group visited,
-/// and every group is asked in the same call.
+/// Those in excess have no group to ask, or went offline with what they hold: the first pass ends with no group
+/// visited, and every group is asked in the same call.
 #[test]
 fn excess_with_no_group_to_ask_is_no_obstacle() {
     for builder in kinds() {
@@ -171,7 +172,7 @@ fn excess_with_no_group_to_ask_is_no_obstacle() {
     }
 }
 
-/// The protection of a group in excess holds: soft limits say who is first, not who is bare.
+/// The protection of a group in excess holds: soft limits say which group is first, not which has no protection.
 #[test]
 fn excess_does_not_break_protection() {
     let runtime = build(bare());

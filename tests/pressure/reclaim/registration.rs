@@ -1,4 +1,4 @@
-//! Registered is asked; dropped is gone; who goes offline leaves its reclaimers to its parent.
+//! Registered is asked; dropped is gone; a group that goes offline leaves its reclaimers to its parent.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
@@ -259,7 +259,7 @@ fn a_registration_outlives_what_it_was_made_with() {
 }
 
 /// While the first of many is asked all of them go, with their parents, and others take the names: the walk goes on
-/// with those, and who has gone is not asked.
+/// with those, and a group that has gone is not asked.
 #[test]
 fn the_tree_may_go_under_the_walk() {
     for builder in kinds() {

@@ -1,4 +1,4 @@
-//! How much of whom: in proportion to what each could give, and hardly more than was asked for.
+//! How much each reclaimer gives: in proportion to what each could give, and hardly more than was asked for.
 
 use std::sync::Arc;
 

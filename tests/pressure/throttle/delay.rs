@@ -1,4 +1,4 @@
-//! A thread that sleeps, at least how long, and who does not sleep at all.
+//! Which threads sleep, at least how long, and which do not sleep at all.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -227,7 +227,7 @@ fn a_cap_of_nothing() {
 
 /// One that sleeps holds its charge, and nothing else: others go on, and may free what it is above.
 #[test]
-fn who_sleeps_is_in_no_charges_way() {
+fn a_thread_that_sleeps_is_in_no_charges_way() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(Duration::from_millis(300)));
         let group = with_high(&runtime.root(), "q", MIB);
@@ -268,9 +268,9 @@ fn a_charge_that_grows_is_delayed_too() {
     }
 }
 
-/// Who waited for room and comes in above high is delayed as any charge; who made the room is not.
+/// A charge that waited for room and is made above high is delayed as any charge. The thread that made room is not.
 #[test]
-fn who_waited_is_delayed_by_his_own() {
+fn a_charge_that_waited_is_delayed_by_its_own() {
     for builder in kinds() {
         let runtime = build(builder.delay_max(LONG));
         let limits = memcg::Limits::new().high(Limit::Bytes(MIB)).max(Limit::Bytes(10 * MIB));
@@ -279,8 +279,8 @@ fn who_waited_is_delayed_by_his_own() {
         let (mut held, above) = (group.charge(10 * MIB), other.charge(120 * MIB));
         let thread = crate::support::waiters::blocked(&group, MIB, &group);
         held.shrink(2 * MIB);
-        // Handed over, by this thread or by the other one at the end of its way into line: as this thread's own charge it
-        // would be a long one.
+        // Handed over, by this thread or by the other one at the end of its way into line: as this thread's own charge
+        // it would be a long one.
         crate::support::waiters::until("handed over", || (group.live(), group.waiting()) == (9 * MIB, 0));
         let (_, took) = timed(|| drop(charge(&other, 16)));
         assert!(took < QUICK, "{took:?}");

@@ -76,7 +76,7 @@ fn at_the_ends_of_what_can_be_counted() {
     }
 }
 
-/// The caller has the charge, and the delay to serve as he likes.
+/// The caller has the charge, and spends the delay as it likes.
 #[test]
 fn left_to_the_caller() {
     for builder in kinds() {

@@ -77,7 +77,7 @@ fn a_hit_is_ready_at_once() {
     }
 }
 
-/// A thread that has a timer of his own has the charge at once, whether or not he had to stand in line for it.
+/// A thread that has a timer of its own has the charge at once, whether or not the charge had to wait in line.
 #[test]
 fn undelayed_is_ready_as_soon_as_it_is_charged() {
     for builder in kinds() {
@@ -235,7 +235,8 @@ impl Drop for Bad {
     }
 }
 
-/// A waker that panics, when it is woken or when it is dropped, keeps no charge asleep, and the thread that wakes goes on.
+/// A waker that panics, when it is woken or when it is dropped, keeps no charge asleep, and the thread that wakes goes
+/// on.
 #[test]
 fn a_waker_that_panics() {
     let runtime = build(trees::stocked().delay_max(LONG));

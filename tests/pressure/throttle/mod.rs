@@ -1,7 +1,8 @@
-//! `high`, as those who embed the library meet it: charges above it succeed, reclaim first, and take their time.
+//! `high`, as a program that embeds the library meets it: charges above it succeed, reclaim first, and take their time.
 //!
 //! * `writing`: setting it; `delay`: how long charges take, and which do not; `figures`: what is told of that;
-//! * `reclaim`: who is asked first; `futures`: charges that yield instead of sleeping; `events`: who counts what.
+//! * `reclaim`: which group is asked first; `futures`: charges that yield instead of sleeping; `events`: what is
+//!   counted.
 
 mod delay;
 mod events;

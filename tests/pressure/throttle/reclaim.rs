@@ -1,4 +1,4 @@
-//! Above high, memory is asked for first: of whom, for what, and that it is not taken from those who are protected.
+//! Above high, memory is asked for first: of which groups, for what, and that none is taken from protected groups.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -52,7 +52,7 @@ fn written_below_usage_it_reclaims() {
         // More than there is to give.
         assert_eq!(group.set_high(Limit::Bytes(MIB)).expect("a number"), 3 * MIB);
         assert_eq!((group.usage(), group.forced(), group.high()), (4 * MIB, 0, MIB));
-        assert_eq!(outside.bytes(), 8 * MIB, "who is not below is not asked");
+        assert_eq!(outside.bytes(), 8 * MIB, "a group that is not below is not asked");
         assert_eq!([Event::Max, Event::Oom].map(|event| group.events().get(event)), [0, 0]);
         assert_sound(&runtime);
     }

@@ -47,7 +47,7 @@ fn refused_at_once() {
 
 /// One that got in line before is none of it: a reclaimer may poll it, and it stays.
 #[test]
-fn who_is_in_line_stays_there() {
+fn a_charge_in_line_stays_there() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);

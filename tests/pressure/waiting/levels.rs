@@ -1,4 +1,4 @@
-//! More than one level that is full: who waits waits at the one that refused, and goes on to the next.
+//! More than one level that is full: a charge waits at the level that refused it, and goes on to the next.
 
 use memcg::Limit;
 
@@ -103,7 +103,7 @@ fn never_at_a_level_above() {
     }
 }
 
-/// Room that one of a subtree leaves goes to the first of those who wait for it, above and below.
+/// Room that a group of a subtree leaves goes to the first of the charges that wait for it, above and below.
 #[test]
 fn a_line_at_each_level() {
     for builder in kinds() {
@@ -115,7 +115,7 @@ fn a_line_at_each_level() {
         let mut within = in_line(&inner, 5 * KIB);
         assert_eq!((inner.waiting(), top.waiting()), (1, 1));
         drop(below);
-        // Below there is room for the one, above for the other, who came first.
+        // Below there is room for the one charge, above for the other, which came first.
         assert_woken(&above, true);
         assert_woken(&within, false);
         assert_eq!((top.live(), inner.waiting() + top.waiting()), (10 * KIB, 1));
@@ -143,7 +143,7 @@ fn passed_once() {
         for _ in 0..3 {
             drop(charge(&other, 20 * KIB));
         }
-        let error = other.try_charge(1).expect_err("he has been passed by 70 KiB");
+        let error = other.try_charge(1).expect_err("charges of 70 KiB have barged past the first");
         assert!(matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.is_behind()), "{error}");
         drop((error, forced));
         drop((admitted(&mut waiter), waiter, inner, other, top));
@@ -151,7 +151,7 @@ fn passed_once() {
     }
 }
 
-/// So it is with who was first until a charge older came from another line.
+/// The same for a waiter that was first until an older one came from another line.
 #[test]
 fn passed_once_though_a_charge_older_comes() {
     for builder in kinds() {
@@ -175,7 +175,8 @@ fn passed_once_though_a_charge_older_comes() {
         for _ in 0..2 {
             drop(charge(&other, 10 * KIB));
         }
-        let error = other.try_charge(1).expect_err("he has been passed by 50 KiB while he was first");
+        let error =
+            other.try_charge(1).expect_err("charges of 50 KiB have barged past the younger waiter while it was first");
         assert!(matches!(&error, memcg::ChargeError::Limit(refusal) if refusal.is_behind()), "{error}");
         drop((error, forced));
         drop((admitted(&mut younger), beside, younger, inner, other, top));
@@ -183,8 +184,8 @@ fn passed_once_though_a_charge_older_comes() {
     }
 }
 
-/// He came before the first in line at either level, neither of whom may be passed any more: he goes before them, and not
-/// from one line to the other for ever.
+/// A waiter came before the first in line at either level, and no charge may barge past these two any more. The waiter
+/// goes before them, and not from one line to the other for ever.
 #[test]
 fn older_than_the_first_of_two_lines() {
     for builder in kinds() {
@@ -207,7 +208,7 @@ fn older_than_the_first_of_two_lines() {
         drop(forced);
         assert_eq!((inner.waiting(), top.waiting()), (2, 1));
         assert!(other.try_charge(KIB).is_err(), "no charge passes at the one");
-        // Now there is room for him at both.
+        // Now there is room for the oldest at both.
         let giver = std::thread::spawn(move || drop(more));
         join(giver);
         assert_woken(&oldest, true);
@@ -246,8 +247,8 @@ fn many_at_all_levels() {
     }
 }
 
-/// A thread that has moved asks there for memory, as he did where he came from: once more he is woken for that, where there is
-/// any charge to ask.
+/// A waiter that has moved asks there for memory, as it did where it came from. It is woken once more for that, where
+/// there is a reclaimer to ask.
 #[test]
 fn at_the_next_level_a_charge_may_have_something() {
     for builder in kinds() {

@@ -22,7 +22,7 @@ fn assert_never(error: ChargeError, level: &Group, bytes: u64) {
 }
 
 #[test]
-fn raised_it_admits_who_fits() {
+fn raised_it_admits_what_fits() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 10 * KIB);
@@ -117,7 +117,7 @@ fn what_can_never_fit_does_not_wait() {
     }
 }
 
-/// A max that is lowered turns away who cannot ever fit any more, and no other charge.
+/// A max that is lowered turns away the charges that can never fit any more, and no other charge.
 #[test]
 fn lowered_it_turns_away() {
     for builder in kinds() {

@@ -1,12 +1,12 @@
-//! Charges that wait for room, as those who embed the library meet them: blocking with a time limit, and as futures.
+//! Charges that wait for room, as a program that embeds the library meets them: blocking with a time limit, as futures.
 //!
-//! * `order`: first come, first served; `passing`: who may pass the first in line, and how many bytes at most;
+//! * `order`: first come, first served; `passing`: which charges may barge past the first in line;
 //!   `large`: one that is large among many that are small;
 //! * `timeouts`, `cancel`, `offline`, `limits`: the ends of waiting other than room;
-//! * `holding`: who waits holds nothing; `wakes`: who is woken, how often, through which waker;
+//! * `holding`: a charge that waits holds nothing; `wakes`: which waiter is woken, how often, through which waker;
 //! * `stock`: what other threads have in stock is room; `levels`: more than one level that is full;
 //! * `model`: any sequence of verbs against a model of the line;
-//! * `inside`: a reclaimer does not wait; `reclaim`: who waits asks for more; `panics`: wakers that panic;
+//! * `inside`: a reclaimer does not wait; `reclaim`: a waiter asks for more; `panics`: wakers that panic;
 //! * `exhausted`: what is to happen, as text; `extremes`: nothing, everything, for ever.
 
 mod cancel;

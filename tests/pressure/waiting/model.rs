@@ -1,5 +1,5 @@
-//! The line against a model of it that is obviously right: a charge that is first gets the room, others may pass him until
-//! they have taken as much as he asks for. One thread, any sequence of verbs, and the outcome of each is known.
+//! The line against a model of it that is obviously right: the first charge gets the room, and others may barge past it
+//! until they have taken as much as it asks for. One thread, any sequence of verbs, and the outcome of each is known.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -101,7 +101,7 @@ impl Model {
 /// The library's side.
 struct World {
     group: Group,
-    /// Below it, who charges; replaced when one goes offline.
+    /// Groups below it, which the run charges. A new one replaces a group that goes offline.
     groups: Vec<Group>,
     held: Vec<Charge>,
     waiters: Vec<Option<Waiter>>,
@@ -230,7 +230,7 @@ fn step(world: &mut World, model: &mut Model, rng: &mut SmallRng) -> String {
     }
 }
 
-/// Returns how those who waited have ended.
+/// Returns how the waits have ended.
 fn run(builder: RuntimeBuilder, seed: u64) -> Vec<State> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let runtime = build(builder);

@@ -121,7 +121,7 @@ fn no_charge_waits_for_one_that_is_offline() {
     }
 }
 
-/// The first in line, whom no charge may pass any more, is the one who goes.
+/// The first in line, past which no charge may barge any more, is the one that goes.
 #[test]
 fn those_behind_move_up() {
     for builder in kinds() {

@@ -98,7 +98,7 @@ fn one_line_for_all_below() {
     }
 }
 
-/// A charge that frees is not the one who waits: threads in line, served one by one by another.
+/// The thread that frees is not one that waits: another thread serves the threads in line, one by one.
 #[test]
 fn threads_in_the_order_in_which_they_came() {
     for builder in kinds() {

@@ -1,4 +1,4 @@
-//! Wakers that panic: a charge that is behind is woken all the same, and no charge loses what he was given.
+//! Wakers that panic: a charge that is behind is woken all the same, and no charge loses what it was given.
 
 use std::mem::ManuallyDrop;
 use std::ptr;
@@ -17,8 +17,8 @@ impl Wake for Calls {
     }
 }
 
-/// A waker's panic ends in the thread that wakes: the charge of that thread stands, and so do those that it has made for
-/// others.
+/// A waker's panic ends in the thread that wakes: the charge of that thread stands, and so do those that it has made
+/// for others.
 #[test]
 fn a_call_that_panics() {
     for depth in DEPTHS {
@@ -49,7 +49,8 @@ fn fragile(depth: &'static u64) -> ManuallyDrop<Waker> {
         panic_with(unsafe { *depth.cast::<u64>() });
     }
     static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, |_| (), |_| (), drops);
-    // SAFETY: any thread may call these functions, for a static that no charge changes; none needs what another one did.
+    // SAFETY: any thread may call these functions, for a static that no charge changes; none needs what another one
+    // did.
     ManuallyDrop::new(unsafe { Waker::from_raw(RawWaker::new(ptr::from_ref(depth).cast(), &VTABLE)) })
 }
 

@@ -1,4 +1,4 @@
-//! Who may pass the first in line: others, until together they have taken as many bytes as he asks for.
+//! Which charges may barge past the first in line: others, until together they have taken as many bytes as it asks for.
 
 use std::sync::Barrier;
 use std::thread;
@@ -31,7 +31,7 @@ fn as_many_bytes_as_the_first_asks_for() {
             let held = charge(&group, 50 * KIB);
             let mut first = in_line(&group, 64 * KIB);
             assert_eq!(pass(&group, bytes), 64 * KIB / bytes);
-            // There is room, and no charge has it; no charge gets in by trying again, however little he asks for.
+            // There is room, and no charge has it; no charge gets in by trying again, however little it asks for.
             assert_eq!(group.live(), 50 * KIB);
             assert_eq!((pass(&group, bytes), pass(&group, 1)), (0, 0));
             assert_woken(&first, false);
@@ -133,9 +133,9 @@ fn not_from_far_behind() {
     }
 }
 
-/// When he goes who held them up, they move at once.
+/// When the first in line goes, the waiters that it held up are served at once.
 #[test]
-fn a_first_who_gives_up_holds_no_charge_up() {
+fn a_first_that_gives_up_holds_no_charge_up() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = limited(&runtime.root(), "q", 100 * KIB);
@@ -154,7 +154,7 @@ fn a_first_who_gives_up_holds_no_charge_up() {
     }
 }
 
-/// A thread that charges elsewhere passes no charge, though he is below the same root.
+/// A charge elsewhere barges past no waiter, though its group is below the same root.
 #[test]
 fn other_levels_are_other_lines() {
     for builder in kinds() {

@@ -50,9 +50,9 @@ fn first_every_charge_is_asked() {
     }
 }
 
-/// Who has nobody to ask when it comes into line asks whoever comes later.
+/// A waiter that finds no reclaimer to ask when it comes into line asks the one that is registered later.
 #[test]
-fn a_thread_asks_who_comes_later() {
+fn a_waiter_asks_a_reclaimer_that_comes_later() {
     let runtime = build(super::bare().reclaim_time(Duration::from_millis(2)));
     let group = limited(&runtime.root(), "q", 100 * KIB);
     let cache = Cache::alone(&group, 100 * KIB, &Log::default());
@@ -162,7 +162,7 @@ fn what_was_promised_is_handed_over() {
     }
 }
 
-/// A reclaimer that needs a buffer to evict is not held up by those for whom it evicts.
+/// A reclaimer that needs a buffer to evict is not held up by the charges for which it evicts.
 #[test]
 fn a_reclaimer_need_not_stand_in_line() {
     for builder in kinds() {

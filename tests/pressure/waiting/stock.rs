@@ -68,7 +68,7 @@ fn what_another_thread_gives_back() {
 }
 
 /// Others charge and give back on their hit path at the moment when a charge gets in line for all there is. When they
-/// have stopped, he is in, and no charge has done anything for that.
+/// have stopped, that charge is made, and no thread has done anything for it.
 #[test]
 fn a_put_and_a_waiter_at_once() {
     for builder in large_batches() {
@@ -100,7 +100,7 @@ fn a_put_and_a_waiter_at_once() {
     }
 }
 
-/// The same with a line of several, each of whom needs all of it.
+/// The same with a line of several charges, each of which needs all of it.
 #[test]
 fn several_that_need_everything() {
     for builder in large_batches() {

@@ -21,7 +21,7 @@ fn timed_out(group: &Group, bytes: u64, time: Duration) -> (Refusal, Duration) {
 }
 
 #[test]
-fn it_says_who_refused_and_how_long_it_waited() {
+fn it_names_the_group_that_refused_and_the_time_waited() {
     for builder in kinds() {
         let runtime = build(builder);
         let top = limited(&runtime.root(), "top", 10 * KIB);
@@ -80,7 +80,7 @@ fn in_time_is_in_time() {
     }
 }
 
-/// The next in line is not held up by a charge who has left.
+/// The next in line is not held up by a charge that has left.
 #[test]
 fn the_next_in_line_moves_up() {
     for builder in kinds() {
@@ -199,7 +199,7 @@ fn others_in_line_are_as_they_were() {
     }
 }
 
-/// Who got in in the end was not refused; who did not was, once.
+/// A waiter that was admitted in the end was not refused. A waiter that was not was refused once.
 #[test]
 fn what_is_counted() {
     for builder in kinds() {

@@ -1,4 +1,4 @@
-//! A thread that is woken: a charge that is admitted, once, through the waker of his last poll, and no other charge.
+//! Which waiter is woken: the one that is admitted, once, through the waker of its last poll, and no other.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,7 +82,7 @@ fn through_the_last_waker() {
         assert!(old.iter().all(|old| old.count() == 0));
         assert_woken(&waiter, true);
         drop(admitted(&mut waiter));
-        // No charge keeps a waker that he does not need.
+        // No charge keeps a waker that it does not need.
         assert!(old.iter().all(|old| Arc::strong_count(old) == 1));
         drop((waiter, group));
         assert_empty(&runtime);
@@ -226,7 +226,7 @@ fn one_that_panics() {
     }
 }
 
-/// Of two runtimes: who is woken in the one gives back in the other, and so on.
+/// Of two runtimes: the thread that is woken in the one gives back in the other, and so on.
 #[test]
 fn from_one_runtime_to_another() {
     for (one, other) in kinds().into_iter().zip(kinds()) {

@@ -63,7 +63,7 @@ fn another_group_takes_it_over() {
 }
 
 #[test]
-fn who_goes_offline_leaves_it_to_the_nearest_above() {
+fn a_group_that_goes_offline_leaves_it_to_the_nearest_above() {
     let runtime = audited();
     let root = runtime.root();
     let tenant = create(&root, "tenant");

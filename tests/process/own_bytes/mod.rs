@@ -1,7 +1,7 @@
 //! What a runtime takes itself: one figure, and the group that it is charged to.
 //!
 //! * `figure`: what it counts, against what the system says; what is used again;
-//! * `charged`: who has it while groups and threads come and go.
+//! * `charged`: which group has it while groups and threads come and go.
 
 mod charged;
 #[cfg(target_os = "linux")]

@@ -1,6 +1,7 @@
 #![cfg(not(loom))]
-//! Naive twins of the library, and the operations that both are driven with: for each the twin, `ops` (one operation, and
-//! how bytes become operations, for the fuzzer) and `run` (the interpreter that drives library and twin side by side).
+//! Naive twins of the library, and the operations that both are driven with: for each the twin, `ops` (its operations,
+//! and how records of bytes become them, for the fuzzer) and `run` (the interpreter that drives library and twin
+//! together).
 //!
 //! * `counters`: a tree of counters; `groups`: groups and charges; `stats`: their statistics; `reclaim`: groups under
 //!   pressure.
@@ -11,4 +12,7 @@
 pub(crate) mod counters;
 pub(crate) mod groups;
 pub(crate) mod reclaim;
+pub(crate) mod record;
 pub(crate) mod stats;
+#[path = "../../support/workers.rs"]
+pub(crate) mod workers;

@@ -1,4 +1,5 @@
-//! Statistics as those who embed them meet them: what is added is read, by whom, and how far a read may be off.
+//! Statistics as a program that embeds them meets them: which readers find what is added, and how far a read may be
+//! off.
 //!
 //! * `items`: what can be counted; `foreign`: items of another builder;
 //! * `readers`: the write path and the four readers;
@@ -8,7 +9,7 @@
 //! * `flusher`: the periodic flush, and the rate-limited one;
 //! * `charges`: what the charge code counts by itself;
 //! * `bounds`: how far a read may be off, reached and attacked;
-//! * `stopped`: writers that stopped, and who forgets them;
+//! * `stopped`: writers that stopped, and which flush forgets them;
 //! * `visits`: what a flush looks at, and when a barrier runs; `table`: the columns of the tree.
 
 mod bounds;

@@ -6,7 +6,7 @@ use super::{Other, assert_exact, assert_honest, build, charge, create, kinds};
 
 const STAT: Stat = Stat::SLAB;
 
-/// Every thread who has a group writes a last time and goes; no thread flushes meanwhile.
+/// Every thread that has a handle writes a last time and drops it. No thread flushes meanwhile.
 #[test]
 fn what_the_last_holder_wrote_is_with_the_parent() {
     for builder in kinds() {

@@ -20,7 +20,7 @@ fn what_is_added_is_read_exactly() {
             other.add(&one, rows, 1);
             (of_acme, of_one, of_two) = (of_acme + 1, of_one + round + 1, of_two + 3 * round);
             if round % 20 == 0 {
-                // From the leaves up, and from the root down: who flushes first makes no difference.
+                // From the leaves up, and from the root down: which flush is first makes no difference.
                 let leaves_first = round % 40 == 0;
                 let mut levels = [
                     (&root, of_acme + of_one + of_two, 0),

@@ -1,8 +1,8 @@
-//! Three stories of "mm: memcg: restore subtree stats flushing" (Yosry Ahmed, linux-mm, 2023): who is misled when every
-//! read flushes the whole tree and gives up where another thread is at it.
+//! Three stories of "mm: memcg: restore subtree stats flushing" (Yosry Ahmed, linux-mm, 2023): which readers are misled
+//! when every read flushes the whole tree and gives up where another thread is at it.
 //!
-//! Each story is told once, over [`Statistics`], and heard twice: from this library, where it ends well, and from
-//! [`UnifiedSkip`], the kernel's way before, where it ends as the letter says. What decides is a flush of the root that
+//! Each story is written once, over [`Statistics`], and runs twice: over this library, where it ends well, and from
+//! [`UnifiedSkip`], the kernel's way before, where it ends as the series says. What decides is a flush of the root that
 //! is under way while the reader reads; for `UnifiedSkip` it is held in the middle, so that the story ends the same way
 //! each time.
 
@@ -100,8 +100,8 @@ impl Statistics for Library {
 
 const MIB: i64 = 1 << 20;
 
-/// Memory is short because one tenant has grown: the handler kills the one that holds most. Returns whom, and what it
-/// thinks that frees.
+/// Memory is short because one tenant has grown: the handler kills the one that holds most. Returns its number, and
+/// what it thinks that frees.
 fn oom_handler_picks_a_victim(stats: &dyn Statistics) -> (usize, i64) {
     for (tenant, bytes) in [(1, 100 * MIB), (2, 300 * MIB), (3, 200 * MIB)] {
         stats.add_elsewhere(tenant, bytes);

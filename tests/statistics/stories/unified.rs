@@ -1,4 +1,5 @@
-//! The kernel's way before the letter: a flush is one of the whole tree, and a thread that finds one under way goes without.
+//! The kernel's way before the patch series: a flush is one of the whole tree, and a thread that finds one under way
+//! goes without.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};

@@ -22,7 +22,7 @@ enum Way {
     Goes,
     /// It is woken, and goes without a look: what was handed to it is the next one's.
     GoesWhenWoken,
-    /// It was polled by another thread first, who is not to be woken.
+    /// Another thread polled it first, which is not to be woken.
     IsPassedOn,
 }
 
@@ -62,7 +62,7 @@ async fn end_in_some_way(world: Arc<World>, number: usize, woken_and_gone: Arc<A
 }
 
 #[test]
-fn who_leaves_leaves_nothing_behind() {
+fn a_future_that_leaves_leaves_nothing_behind() {
     let _turn = turn(module_path!());
     let world = Arc::new(World::new());
     let plugs = world.plug();
@@ -74,7 +74,7 @@ fn who_leaves_leaves_nothing_behind() {
         }
     };
     run("leave", &world, spawn, || {
-        assert_eq!(world.waiting(), TASKS - count(Way::Goes), "who has gone waits no more");
+        assert_eq!(world.waiting(), TASKS - count(Way::Goes), "a future that has gone waits no more");
         drop(plugs);
     });
     assert_eq!(woken_and_gone.load(Ordering::SeqCst), count(Way::GoesWhenWoken));

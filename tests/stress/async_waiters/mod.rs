@@ -101,7 +101,7 @@ fn all_wait_and_all_finish() {
     world.check_end(TASKS);
     let wakes = executor.wakes() as f64 / TASKS as f64;
     println!("{TASKS} tasks, all waited: {wakes:.3} wake-ups an admission, {:.1?}", began.elapsed());
-    assert!(wakes >= 1.0, "{wakes} wake-ups an admission: who waited was not woken?");
+    assert!(wakes >= 1.0, "{wakes} wake-ups an admission: a waiter was not woken?");
     assert!(wakes <= WAKES_PER_ADMISSION_MAX, "{wakes} wake-ups an admission");
 }
 

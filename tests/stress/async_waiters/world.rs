@@ -72,7 +72,7 @@ impl World {
         tenants + queries
     }
 
-    /// Every thread has got what he wanted and has given it back.
+    /// Every task has got what it wanted and has given it back.
     pub(crate) fn check_end(&self, admissions: usize) {
         assert_eq!(self.admissions.load(Ordering::SeqCst), admissions);
         let root = self.runtime.root();

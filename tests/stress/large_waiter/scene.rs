@@ -12,7 +12,7 @@ pub(crate) const LARGE: u64 = 64 << 20;
 const MAX: u64 = LARGE + (16 << 20);
 pub(crate) const THREADS: usize = 4;
 
-/// Short, for who waits behind the large one keeps what it needs.
+/// Short, for a charge that waits behind the large one keeps what that one needs.
 const QUEUES_FOR: Duration = Duration::from_millis(2);
 
 /// Where the small ones charge.
@@ -123,8 +123,8 @@ impl Scene {
         }
     }
 
-    /// Whether what the level holds is more than small ones: then who has been admitted may have come after it. Room
-    /// that was handed over shows before its owner knows.
+    /// Whether what the level holds is more than small ones: then the charge that was admitted may have come after it.
+    /// Room that was handed over shows before its owner knows.
     fn large_is_in(&self) -> bool {
         let small = self.held.load(Ordering::SeqCst) + THREADS as u64 * SMALL;
         self.level.usage().saturating_sub(small) > LARGE / 2

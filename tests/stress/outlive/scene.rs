@@ -46,7 +46,7 @@ impl Reclaim for Cache {
     }
 }
 
-/// The runtime of now; who was there before is kept by its root alone.
+/// The present runtime. Only the handle on its root keeps an earlier one.
 pub(crate) struct Scene {
     now: Mutex<Arc<Runtime>>,
     /// Roots of all there were, and the further counter of each.

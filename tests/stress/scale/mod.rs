@@ -1,8 +1,8 @@
-//! A large tree whose groups come and go on several threads: a thread that looks meanwhile finds all that stays, once, and
-//! nothing that never was.
+//! A large tree whose groups come and go on several threads: a thread that looks meanwhile finds all that stays, once,
+//! and nothing that never was.
 //!
-//! * here: the tree, and those who change it; `look_up`: by path and by id; `walks`: children, descendants, the table,
-//!   `verify`.
+//! * here: the tree, and the threads that change it; `look_up`: by path and by id; `walks`: children, descendants, the
+//!   table, `verify`.
 //!
 //! One test at a time: each has the machine's memory to itself. `MEMCG_SCALE_GROUPS` sets how many groups stay.
 

@@ -55,7 +55,7 @@ fn walk(world: &World, what: usize, _one: Look<'_>) {
                 }
             }
             _ => {
-                // Charges in flight may show, of those who come and go and of all above them; what stays adds up.
+                // Charges in flight may show, of groups that come and go and of all above them; what stays adds up.
                 let verdict = world.runtime.verify();
                 assert!(verdict.counters() >= world.len(), "{verdict}");
                 for fault in verdict.faults() {

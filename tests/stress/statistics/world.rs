@@ -190,7 +190,7 @@ impl World {
 pub(crate) struct Lane {
     rng: SmallRng,
     held: Vec<(Charge, Known)>,
-    /// Whom it writes to for a while; the others' cells go idle.
+    /// The groups that it writes to for a while. The cells of the others go idle.
     favourites: Vec<Known>,
     gauges: HashMap<usize, i64>,
 }

@@ -1,7 +1,8 @@
-//! Room for one, wanted by several: a thread that has it gives it back in one way or another, and the next must have it then.
+//! Room for one, wanted by several: a thread that has it gives it back in one way or another, and the next must have it
+//! then.
 //!
-//! In each round every thread takes it once. Who has had it waits for the others and does nothing besides that could
-//! help one who was forgotten: a wake-up that is lost stops every thread, and the watchdog says where.
+//! In each round every thread takes it once. A thread that has had it waits for the others and does nothing that could
+//! help one that was forgotten: a wake-up that is lost stops every thread, and the watchdog says where.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -125,7 +126,8 @@ impl Course {
         drop(charge);
     }
 
-    /// Raised again before anything else is done: what was refused for it must not wait for the next who gives back.
+    /// Raised again before anything else is done: what was refused for it must not wait for the next thread that gives
+    /// back.
     fn move_limits(&self, rng: &mut SmallRng) {
         let tenant = &self.tenants[rng.random_range(0..2)];
         if rng.random_bool(0.5) {
@@ -151,7 +153,7 @@ impl Course {
     }
 }
 
-/// For the reader of a failure: what hides in stocks is the first that he asks for.
+/// For the reader of a failure: what hides in stocks is what a reader looks for first.
 fn describe(root: &Group) -> String {
     let row = |group: Group| {
         let (usage, live, stocked) = (group.usage(), group.live(), group.stocked());

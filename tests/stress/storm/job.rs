@@ -69,7 +69,7 @@ impl Job {
             let (held, stopped, calls, id) = (Arc::clone(&held), Arc::clone(stopped), Arc::clone(calls), group.id());
             group.on_cancel(move |cancel: &Cancel| {
                 assert_eq!(cancel.group().id(), id, "the hook of another group");
-                assert!(cancel.overrun() > 0, "who is within his share is not chosen");
+                assert!(cancel.overrun() > 0, "a group within its share is not chosen");
                 held.stopped.store(true, Ordering::SeqCst);
                 calls.made.fetch_add(1, Ordering::SeqCst);
                 lock(&stopped).push(Arc::clone(&held));

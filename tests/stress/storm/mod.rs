@@ -2,13 +2,13 @@
 //! limits that move, reclaimers that sleep 1 to 50 ms, one in eight of them for nothing; groups that go offline while
 //! others wait for room in them, futures that are dropped, victims that are told to stop.
 //!
-//! All the time a sampler looks for a usage above its limit, and a watchdog for a storm in which no thread is admitted any
-//! more. Each attempt must end in one way, and in time; in the end nothing is held, no thread waits, and the figures of
-//! the tree agree with its audit.
+//! All the time a sampler looks for a usage above its limit, and a watchdog for a storm in which no thread is admitted
+//! any more. Each attempt must end in one way, and in time; in the end nothing is held, no thread waits, and the
+//! figures of the tree agree with its audit.
 //!
 //! * here: the threads, and what they report; `lane`: what one thread does, `waits`: the forms of a charge;
 //! * `world`: a runtime, its groups, and what must hold; `cache`: its reclaimers; `job`: groups that come and go;
-//! * `pool`: who frees what others have asked for; `tally`: how attempts ended;
+//! * `pool`: the thread that frees what others have asked for; `tally`: how attempts ended;
 //! * `baton`: room for one, handed from one to the next; `dog`: the watchdog does bark.
 //!
 //! `MEMCG_STRESS_SECONDS` is how long it lasts (default 4): a minute in the check, ten by hand:

@@ -1,4 +1,4 @@
-//! How attempts ended, and how long who was admitted had to wait.
+//! How attempts ended, and how long the admitted charges had to wait.
 
 use std::collections::BTreeMap;
 use std::fmt;

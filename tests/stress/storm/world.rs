@@ -83,7 +83,7 @@ pub(crate) struct World {
     calls: Arc<Calls>,
 }
 
-/// Where a charge goes, and who may keep it.
+/// Where a charge goes, and which cache may keep it.
 pub(crate) struct Target {
     pub(crate) group: Group,
     /// Index of the group that stays which it is, or is below.
@@ -241,10 +241,7 @@ impl World {
         }
         let events = root.events();
         assert_eq!(events.get(Event::OomKill), calls.made.load(Ordering::SeqCst), "hooks called, and counted");
-        assert!(
-            tally.sum(End::Cancelled) == 0 || events.get(Event::OomKill) > 0,
-            "cancelled, and no thread was chosen"
-        );
+        assert!(tally.sum(End::Cancelled) == 0 || events.get(Event::OomKill) > 0, "cancelled, and no group was chosen");
         assert_eq!(events.get(Event::Panic), 0);
         drop(stays);
         root.children().iter().for_each(Group::offline_tree);

@@ -71,7 +71,7 @@ pub(crate) fn fail(why: &str, describe: &Describe) -> ! {
     std::thread::spawn(move || say.send(describe()));
     match said.recv_timeout(DESCRIBE_WITHIN) {
         Ok(text) => drop(writeln!(stderr, "{text}")),
-        Err(_) => drop(writeln!(stderr, "watchdog: nothing can be said of the state, who asks hangs too")),
+        Err(_) => drop(writeln!(stderr, "watchdog: nothing can be said of the state, the thread that asks hangs too")),
     }
     let _ = writeln!(stderr, "watchdog: {why}");
     std::process::abort();

@@ -90,8 +90,8 @@ mod linux {
     impl Sheet {
         fn fill(&self) {
             let mut len = 0;
-            // SAFETY: one thread at a time is asked, and no other thread traces meanwhile but who is about to panic; what
-            // that could spoil is the text of a process that is ending.
+            // SAFETY: one thread at a time is asked, and no other thread traces meanwhile but one that is about to
+            // panic; what that could spoil is the text of a process that is ending.
             unsafe {
                 backtrace::trace_unsynchronized(|frame| {
                     self.frames[len].store(frame.ip() as usize, Ordering::Relaxed);

@@ -2,9 +2,9 @@
 //!
 //! The twin has for each guard the bytes in each place, and for each group a flag for each node on which it or a group
 //! below ever had memory. After each operation: a charge is admitted exactly when there is room; what a guard says it
-//! holds is what the twin has; stale figures are off by no more than they say. On reading, and in the end: for every group
-//! each node is what the guards have there, the nodes sum to the account, the account is no more than the charge, and
-//! the tier holds what lies on it and what is promised. When all is gone all is zero.
+//! holds is what the twin has; stale figures are off by no more than they say. On reading, and in the end: for every
+//! group each node is what the guards have there, the nodes sum to the account, the account is no more than the charge,
+//! and the tier holds what lies on it and what is promised. When all is gone all is zero.
 
 mod run;
 mod twin;
@@ -137,7 +137,7 @@ proptest! {
     #![proptest_config(config(8))]
 
     #[test]
-    fn a_long_life_agrees_with_the_twin(setup in setups(), ops in ops(800)) {
+    fn a_long_run_agrees_with_the_twin(setup in setups(), ops in ops(800)) {
         run(&setup, &ops);
     }
 }

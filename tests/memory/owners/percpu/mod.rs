@@ -150,8 +150,8 @@ fn an_object_is_charged_its_copies_and_its_own_words() {
     world.nothing_is_left();
 }
 
-/// The letter's functional test: two nodes with processors, six without, one of which holds the metadata. For each
-/// allocation every node is charged and later uncharged the same bytes, and nothing is left after teardown.
+/// The functional test of the patch series: two nodes with processors, six without, one of which holds the metadata.
+/// For each allocation every node is charged and later uncharged the same bytes, and nothing is left after teardown.
 #[test]
 fn seed_functional_8_nodes() {
     let world = World::placed(&[0, 1, 0, 1, 0, 1], 8, 5, PerCpuShape::new());

@@ -86,7 +86,7 @@ fn threads_allocate_and_free_while_pages_move() {
 
 /// A group that finds nodes is foreign: no lock is held, and it may do what it likes.
 #[test]
-fn who_finds_nodes_may_use_the_allocator() {
+fn a_node_of_may_use_the_allocator() {
     struct Nosy(OnceLock<(PerCpuAllocator, Group)>, AtomicUsize);
     #[derive(Clone)]
     struct Asked(Arc<Nosy>);

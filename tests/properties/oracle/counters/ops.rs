@@ -1,13 +1,10 @@
 #![cfg(not(loom))]
-//! Operations on a tree, and their form in bytes.
-//!
-//! Bytes are read in records of four (one operation each, two bytes of a corpus file apart never shift the rest), so
-//! that a mutation changes one operation and leaves the others as they were.
+//! Operations on a tree of counters.
 
 use memcg::PageCounter;
 
-/// Threads that operations are spread over.
-pub(crate) const THREADS: usize = 3;
+pub(crate) use crate::oracle::record::THREADS;
+use crate::oracle::record::{self, pick};
 
 /// Sizes with something behind each: nothing, one, around a batch of 64, around two batches, more than any stock,
 /// the largest usage, the largest number.
@@ -41,13 +38,7 @@ pub(crate) enum Size {
     Beyond,
 }
 
-/// One operation, by one of the threads, on one of the counters (both taken modulo what exists).
-#[derive(Clone, Debug)]
-pub(crate) struct Op {
-    pub(crate) thread: u8,
-    pub(crate) counter: u8,
-    pub(crate) action: Action,
-}
+pub(crate) type Op = record::Op<Action>;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
@@ -69,15 +60,8 @@ pub(crate) enum Action {
     Exit,
 }
 
-/// The first record makes the set-up, each further one an operation; a rest of less than a record is ignored.
-pub(crate) fn records<S, O>(bytes: &[u8], setup: fn([u8; 4]) -> S, op: fn([u8; 4]) -> O) -> (S, Vec<O>) {
-    let mut records = bytes.chunks_exact(4).map(|r| [r[0], r[1], r[2], r[3]]);
-    let setup = setup(records.next().unwrap_or_default());
-    (setup, records.map(op).collect())
-}
-
 pub(crate) fn decode(bytes: &[u8]) -> (Setup, Vec<Op>) {
-    records(bytes, setup, op)
+    record::decode(bytes, setup, action)
 }
 
 fn setup([batch, flags, budget, max]: [u8; 4]) -> Setup {
@@ -91,9 +75,9 @@ fn setup([batch, flags, budget, max]: [u8; 4]) -> Setup {
     }
 }
 
-fn op([code, counter, thread, size]: [u8; 4]) -> Op {
+fn action([code, _, _, size]: [u8; 4]) -> Action {
     let units = pick(&SIZES, size);
-    let action = match code % 24 {
+    match code % 24 {
         0 | 1 => Action::Child,
         2 => Action::DropHandle,
         3..=7 => Action::TryCharge(Size::Units(units)),
@@ -109,10 +93,5 @@ fn op([code, counter, thread, size]: [u8; 4]) -> Op {
         21 => Action::SetBatch(pick(&BATCHES, size)),
         22 => Action::Drain,
         _ => Action::Exit,
-    };
-    Op { thread, counter, action }
-}
-
-pub(crate) fn pick<T: Copy>(from: &[T], index: u8) -> T {
-    from[usize::from(index) % from.len()]
+    }
 }

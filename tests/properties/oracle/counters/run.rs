@@ -4,13 +4,11 @@
 //! The threads are real, so each has its own stock, but they take turns: the order is the order of the operations,
 //! and what must come out of each is known.
 
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
-
 use memcg::{BarrierMode, CounterConfig, PageCounter};
 
 use super::Oracle;
 use super::ops::{Action, Op, Setup, Size, THREADS, decode};
+use crate::oracle::workers::Other;
 
 /// More counters than that make an operation slow and show nothing new.
 const COUNTERS_MAX: usize = 12;
@@ -44,55 +42,12 @@ pub(crate) fn run_bytes(bytes: &[u8]) {
     run(&setup, &ops);
 }
 
-// === impl Worker ===
-
-type Job = Box<dyn FnOnce() + Send>;
-
-/// A thread that does one job at a time and is waited for.
-pub(crate) struct Worker {
-    jobs: Option<Sender<Job>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Worker {
-    pub(crate) fn spawn() -> Self {
-        let (jobs, inbox) = channel::<Job>();
-        let thread = std::thread::spawn(move || inbox.into_iter().for_each(|job| job()));
-        Self { jobs: Some(jobs), thread: Some(thread) }
-    }
-
-    /// Runs `job` on the thread and returns its result; everything the job owned is dropped by then.
-    pub(crate) fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
-        let (answer, result) = channel();
-        let job = Box::new(move || {
-            let value = job();
-            // No thread listens any more only when the test is over.
-            let _ = answer.send(value);
-        });
-        self.jobs.as_ref().and_then(|jobs| jobs.send(job).ok()).expect("the thread takes jobs until it is dropped");
-        result.recv().expect("the job panicked on its thread")
-    }
-}
-
-impl Drop for Worker {
-    /// Returns when the thread is over, its thread-local destructors included.
-    fn drop(&mut self) {
-        drop(self.jobs.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic in there has been seen as a missing answer.
-            let _ = thread.join();
-        }
-    }
-}
-
-// === impl Run ===
-
 struct Run {
     setup: Setup,
     oracle: Oracle,
     /// The handle of each of the twin's counters, by index.
     handles: Vec<Option<PageCounter>>,
-    workers: Vec<Worker>,
+    workers: Vec<Other>,
     /// What is being done, for the message of a failure.
     at: String,
 }
@@ -111,7 +66,7 @@ impl Run {
             setup: setup.clone(),
             oracle: Oracle::new(setup.max, setup.batch),
             handles: vec![Some(PageCounter::root(config))],
-            workers: (0..THREADS).map(|_| Worker::spawn()).collect(),
+            workers: (0..THREADS).map(|_| Other::spawn()).collect(),
             at: String::from("start"),
         }
     }
@@ -129,13 +84,12 @@ impl Run {
 
     /// Runs `job` with a handle of the counter on a thread.
     fn on<R: Send + 'static>(&self, op: &Op, index: usize, job: impl FnOnce(&PageCounter) -> R + Send + 'static) -> R {
-        let counter = self.counter(index);
-        self.workers[usize::from(op.thread) % THREADS].run(move || job(&counter))
+        self.workers[usize::from(op.thread) % THREADS].with(&self.counter(index), job)
     }
 
     fn step(&mut self, op: &Op) {
         let held: Vec<usize> = (0..self.handles.len()).filter(|&index| self.handles[index].is_some()).collect();
-        let index = held[usize::from(op.counter) % held.len()];
+        let index = held[usize::from(op.subject) % held.len()];
         match op.action {
             Action::Child => self.child(op, index),
             Action::DropHandle => self.drop_handle(op, index),
@@ -164,7 +118,7 @@ impl Run {
                 self.oracle.set_batch(index, units);
             }
             Action::Drain => self.drain(op, index),
-            Action::Exit => self.workers[usize::from(op.thread) % THREADS] = Worker::spawn(),
+            Action::Exit => self.workers[usize::from(op.thread) % THREADS] = Other::spawn(),
         }
     }
 

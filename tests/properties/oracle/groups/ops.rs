@@ -1,9 +1,10 @@
-//! Operations on groups and charges, and their form in bytes: records of four, as in the other `ops`.
+//! Operations on groups and charges.
 
 use memcg::PageCounter;
 
-pub(crate) use crate::oracle::counters::ops::{BATCHES, SIZES, Size, THREADS};
-use crate::oracle::counters::ops::{pick, records};
+pub(crate) use crate::oracle::counters::ops::{BATCHES, SIZES, Size};
+pub(crate) use crate::oracle::record::THREADS;
+use crate::oracle::record::{self, pick};
 
 /// Most groups at a time: some runs meet it.
 pub(crate) const GROUPS_MAX: [u32; 4] = [64, 64, 6, 3];
@@ -22,14 +23,7 @@ pub(crate) struct Setup {
     pub(crate) packed: bool,
 }
 
-/// One operation, by one of the threads, on one of the groups that a thread has a handle on, or on one of the charges
-/// (taken modulo what exists).
-#[derive(Clone, Debug)]
-pub(crate) struct Op {
-    pub(crate) thread: u8,
-    pub(crate) subject: u8,
-    pub(crate) action: Action,
-}
+pub(crate) type Op = record::Op<Action>;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
@@ -79,7 +73,7 @@ pub(crate) enum Action {
 }
 
 pub(crate) fn decode(bytes: &[u8]) -> (Setup, Vec<Op>) {
-    records(bytes, setup, op)
+    record::decode(bytes, setup, action)
 }
 
 fn setup([batch, flags, budget, max]: [u8; 4]) -> Setup {
@@ -95,9 +89,9 @@ fn setup([batch, flags, budget, max]: [u8; 4]) -> Setup {
     }
 }
 
-fn op([code, subject, thread, size]: [u8; 4]) -> Op {
+fn action([code, _, _, size]: [u8; 4]) -> Action {
     let bytes = pick(&SIZES, size);
-    let action = match code % 42 {
+    match code % 42 {
         0..=3 => Action::Create { name: size % 8, max: pick(&[u64::MAX, u64::MAX, 100, 1_000], size / 8) },
         4 => Action::CloneHandle,
         5 | 6 => Action::DropHandle,
@@ -130,8 +124,7 @@ fn op([code, subject, thread, size]: [u8; 4]) -> Op {
         39 => Action::Exit,
         40 => Action::Find(size),
         _ => Action::FindByPath(size),
-    };
-    Op { thread, subject, action }
+    }
 }
 
 /// The most that one run charges: sums of it stay far from what a counter can hold.

@@ -8,7 +8,7 @@ use memcg::{
 
 use super::ops::{Action, Op, Setup, THREADS, decode};
 use super::{COUNTERS, NotMade, Twin};
-use crate::oracle::counters::run::Worker;
+use crate::oracle::workers::Other;
 
 /// More of them make an operation slow and show nothing new.
 const GROUPS_MADE_MAX: usize = 40;
@@ -89,7 +89,7 @@ pub(super) struct Run {
     pub(super) handles: Vec<Vec<Group>>,
     /// In the order of the twin's.
     pub(super) charges: Vec<Charge>,
-    pub(super) workers: Vec<Worker>,
+    pub(super) workers: Vec<Other>,
     /// What is live in the pools when there is a root and nothing else, where no other thread takes from them.
     pub(super) live: Option<Vec<u64>>,
     /// What is being done, for the message of a failure.
@@ -109,7 +109,7 @@ impl Run {
             runtime: Some(runtime),
             further,
             charges: Vec::new(),
-            workers: (0..THREADS).map(|_| Worker::spawn()).collect(),
+            workers: (0..THREADS).map(|_| Other::spawn()).collect(),
             live: None,
             at: String::from("start"),
         }
@@ -120,7 +120,7 @@ impl Run {
         [Counter::MEMORY, self.further][number]
     }
 
-    pub(super) fn worker(&self, op: &Op) -> &Worker {
+    pub(super) fn worker(&self, op: &Op) -> &Other {
         &self.workers[usize::from(op.thread) % THREADS]
     }
 
@@ -146,8 +146,7 @@ impl Run {
         group: usize,
         job: impl FnOnce(&Group) -> R + Send + 'static,
     ) -> R {
-        let group = self.handle(group).clone();
-        self.worker(op).run(move || job(&group))
+        self.worker(op).with(self.handle(group), job)
     }
 
     fn step(&mut self, op: &Op) {
@@ -161,7 +160,7 @@ impl Run {
             Action::Find(number) => self.find(number),
             Action::FindByPath(number) => self.find_by_path(number),
             Action::DropRuntime => self.drop_runtime(),
-            Action::Exit => self.workers[usize::from(op.thread) % THREADS] = Worker::spawn(),
+            Action::Exit => self.workers[usize::from(op.thread) % THREADS] = Other::spawn(),
             Action::Grow(_)
             | Action::TryGrow(_)
             | Action::Shrink(_)
@@ -275,7 +274,7 @@ impl Run {
         }
     }
 
-    /// A path finds who is online there, whichever thread was before.
+    /// A path finds the group that is online there, whichever group was there before.
     fn find_by_path(&mut self, number: u8) {
         let Some(runtime) = &self.runtime else { return };
         let path = self.twin.path(usize::from(number) % self.ids.len());

@@ -1,9 +1,9 @@
 //! Groups under pressure with reclaimers of all characters, after Velox's arbitration fuzzer.
 //!
-//! There is no twin that says who is asked for how much. What is known is what every group holds, and what must hold
-//! whatever the reclaimers do: no level above its max but for what was forced, no group asked below its min, no group asked
-//! in a pass that is not his, no group refused while one that is honest and not protected has what is missing, and
-//! nothing left in the end.
+//! There is no twin that says which group is asked for how much. What is known is what every group holds, and what must
+//! hold whatever the reclaimers do: no level above its max but for what was forced, no group asked below its min, no
+//! group asked in a pass that is not its own, no group refused while one that is honest and not protected has what is
+//! missing, and nothing left in the end.
 //!
 //! * here: the books; `actor`: a reclaimer, and what it checks when it is asked;
 //! * `ops`: one operation, and how bytes become operations;
@@ -41,7 +41,7 @@ struct Cast {
     registration: Arc<Mutex<Option<Registration>>>,
 }
 
-/// What exists and who holds what. Group 0 is the root; indices are never used again.
+/// What exists and what each group holds. Group 0 is the root; indices are never used again.
 struct Books {
     groups: Vec<Entry>,
     cast: Vec<Cast>,
@@ -83,7 +83,7 @@ impl Books {
         self.cast.iter().filter(move |cast| self.home(cast.group) == home && lock(&cast.registration).is_some())
     }
 
-    /// A group below says that he has freed what he has not.
+    /// A reclaimer below claims to have freed what it has not.
     fn has_boasters(&self, top: usize) -> bool {
         let below = self.cast.iter().filter(|cast| self.is_within(cast.group, top));
         below.map(|cast| cast.actor.character()).any(|character| character.boasts())

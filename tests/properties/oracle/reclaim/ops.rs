@@ -1,7 +1,7 @@
-//! Operations on groups under pressure, and their form in bytes: records of four, as in the other `ops`.
+//! Operations on groups under pressure.
 
-pub(crate) use crate::oracle::counters::ops::THREADS;
-use crate::oracle::counters::ops::{pick, records};
+pub(crate) use crate::oracle::record::THREADS;
+use crate::oracle::record::{self, pick};
 
 /// Batches of the stock.
 pub(crate) const BATCHES: [u64; 5] = [0, 0, 64, 4_096, 262_144];
@@ -117,14 +117,7 @@ impl Setting {
     pub(crate) const ALL: [Setting; 5] = [Setting::Max, Setting::Soft, Setting::Low, Setting::Min, Setting::Reserve];
 }
 
-/// One operation, by one of the threads, on one of the groups that are online or one of the reclaimers (taken modulo
-/// what exists).
-#[derive(Clone, Debug)]
-pub(crate) struct Op {
-    pub(crate) thread: u8,
-    pub(crate) subject: u8,
-    pub(crate) action: Action,
-}
+pub(crate) type Op = record::Op<Action>;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
@@ -160,7 +153,7 @@ pub(crate) enum Action {
 }
 
 pub(crate) fn decode(bytes: &[u8]) -> (Setup, Vec<Op>) {
-    records(bytes, setup, op)
+    record::decode(bytes, setup, action)
 }
 
 fn setup([batch, flags, max, _]: [u8; 4]) -> Setup {
@@ -174,9 +167,9 @@ fn setup([batch, flags, max, _]: [u8; 4]) -> Setup {
     }
 }
 
-fn op([code, subject, thread, size]: [u8; 4]) -> Op {
+fn action([code, _, thread, size]: [u8; 4]) -> Action {
     let bytes = pick(&SIZES, size);
-    let action = match code % 40 {
+    match code % 40 {
         0..=4 => Action::Create,
         5 => Action::Offline,
         6 => Action::OfflineTree,
@@ -198,6 +191,5 @@ fn op([code, subject, thread, size]: [u8; 4]) -> Op {
         37 => Action::DropAnswer,
         38 => Action::Drain,
         _ => Action::Exit,
-    };
-    Op { thread, subject, action }
+    }
 }

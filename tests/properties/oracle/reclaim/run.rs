@@ -14,7 +14,7 @@ use memcg::{
 use super::actor::{Actor, Findings, Shared};
 use super::ops::{Action, Character, Op, SIZES, Setting, Setup, THREADS, decode};
 use super::{Books, Cast, Entry, lock};
-use crate::oracle::counters::run::Worker;
+use crate::oracle::workers::Other;
 
 /// More of them make an operation slow and show nothing new.
 const GROUPS_MADE_MAX: usize = 24;
@@ -73,7 +73,7 @@ pub(super) struct Run {
     pub(super) findings: Arc<Mutex<Findings>>,
     /// Events as last read, by group.
     pub(super) events: Vec<[u64; 6]>,
-    workers: Vec<Worker>,
+    workers: Vec<Other>,
     /// What is being done, for the message of a failure.
     pub(super) at: String,
 }
@@ -99,24 +99,23 @@ impl Run {
             books: Books { groups: vec![root], cast: Vec::new(), held: Vec::new() },
             findings: Arc::default(),
             events: Vec::new(),
-            workers: (0..THREADS).map(|_| Worker::spawn()).collect(),
+            workers: (0..THREADS).map(|_| Other::spawn()).collect(),
             at: String::from("start"),
         }
     }
 
-    fn worker(&self, op: &Op) -> &Worker {
+    fn worker(&self, op: &Op) -> &Other {
         &self.workers[usize::from(op.thread) % THREADS]
     }
 
     /// Runs `job` with a handle of the group on a thread.
     fn on<R: Send + 'static>(&self, op: &Op, group: usize, job: impl FnOnce(&Group) -> R + Send + 'static) -> R {
-        let group = self.books.groups[group].group.clone();
-        self.worker(op).run(move || job(&group))
+        self.worker(op).with(&self.books.groups[group].group, job)
     }
 
     fn step(&mut self, op: &Op) {
         match op.action {
-            Action::Exit => self.workers[usize::from(op.thread) % THREADS] = Worker::spawn(),
+            Action::Exit => self.workers[usize::from(op.thread) % THREADS] = Other::spawn(),
             Action::Fill(_) | Action::Unregister | Action::DropActor => {
                 if !self.books.cast.is_empty() {
                     self.step_actor(op, usize::from(op.subject) % self.books.cast.len());

@@ -1,7 +1,7 @@
-//! Operations on statistics, and their form in bytes: records of four, as in the other `ops`.
+//! Operations on statistics.
 
-pub(crate) use crate::oracle::counters::ops::THREADS;
-use crate::oracle::counters::ops::{pick, records};
+pub(crate) use crate::oracle::record::THREADS;
+use crate::oracle::record::{self, pick};
 
 use super::ITEMS;
 
@@ -22,14 +22,7 @@ pub(crate) struct Setup {
     pub(crate) more: u8,
 }
 
-/// One operation, by one of the threads, on one of the groups that a thread has a handle on, or on one of the charges
-/// (taken modulo what exists).
-#[derive(Clone, Debug)]
-pub(crate) struct Op {
-    pub(crate) thread: u8,
-    pub(crate) subject: u8,
-    pub(crate) action: Action,
-}
+pub(crate) type Op = record::Op<Action>;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
@@ -75,17 +68,17 @@ pub(crate) enum Action {
 }
 
 pub(crate) fn decode(bytes: &[u8]) -> (Setup, Vec<Op>) {
-    records(bytes, setup, op)
+    record::decode(bytes, setup, action)
 }
 
 fn setup([batch, flags, more, _]: [u8; 4]) -> Setup {
     Setup { batch: pick(&BATCHES, batch), fence: flags & 1 != 0, audit: flags & 2 != 0, more: more % 49 }
 }
 
-fn op([code, subject, thread, size]: [u8; 4]) -> Op {
+fn action([code, _, _, size]: [u8; 4]) -> Action {
     let item = usize::from(size / 32) % ITEMS;
     let delta = pick(&DELTAS, size % 16) * if size & 16 == 0 { 1 } else { -1 };
-    let action = match code % 40 {
+    match code % 40 {
         0..=3 => Action::Create(size % 6),
         4 => Action::CloneHandle,
         5 | 6 => Action::DropHandle,
@@ -110,6 +103,5 @@ fn op([code, subject, thread, size]: [u8; 4]) -> Op {
         36 => Action::DropCharge,
         37 => Action::AtExit { item, delta },
         _ => Action::Exit,
-    };
-    Op { thread, subject, action }
+    }
 }

@@ -11,7 +11,7 @@ use memcg::{BarrierMode, Charge, Group, Limits, Runtime, Stat, Stats, Unit};
 
 use super::ops::{Action, Op, Setup, THREADS, decode};
 use super::{ITEMS, Twin};
-use crate::oracle::counters::run::Worker;
+use crate::oracle::workers::Other;
 
 /// More of them make an operation slow and show nothing new.
 const GROUPS_MADE_MAX: usize = 40;
@@ -49,7 +49,7 @@ struct Run {
     /// Of each of the twin's groups.
     handles: Vec<Vec<Group>>,
     charges: Vec<(Charge, usize)>,
-    workers: Vec<(Worker, u64)>,
+    workers: Vec<(Other, u64)>,
     /// Threads begun.
     begun: u64,
     /// What is being done, for the message of a failure.
@@ -101,13 +101,13 @@ impl Run {
             stats,
             foreign,
             charges: Vec::new(),
-            workers: (0..begun).map(|number| (Worker::spawn(), number)).collect(),
+            workers: (0..begun).map(|number| (Other::spawn(), number)).collect(),
             begun,
             at: String::from("start"),
         }
     }
 
-    fn worker(&self, op: &Op) -> &(Worker, u64) {
+    fn worker(&self, op: &Op) -> &(Other, u64) {
         &self.workers[usize::from(op.thread) % THREADS]
     }
 
@@ -134,7 +134,7 @@ impl Run {
                 }
             }
             Action::Exit => {
-                self.workers[usize::from(op.thread) % THREADS] = (Worker::spawn(), self.begun);
+                self.workers[usize::from(op.thread) % THREADS] = (Other::spawn(), self.begun);
                 self.begun += 1;
             }
             Action::AddByCharge { .. } | Action::DropCharge if self.charges.is_empty() => {}
@@ -318,7 +318,8 @@ impl Run {
         }
     }
 
-    /// All is exact, by a thread that is asked first; then all that is left goes, the runtime first, last or in between.
+    /// All is exact, by a thread that is asked first; then all that is left goes, the runtime first, last or in
+    /// between.
     fn finish(mut self) {
         self.at = String::from("end");
         let order = (0..self.handles.len()).map(|group| group * 7 % self.handles.len());

@@ -1,4 +1,4 @@
-//! The letter's averages in per cent of its base, to stand beside ours.
+//! The patch series' averages in per cent of its base, to stand beside ours.
 
 #![cfg(not(loom))]
 
@@ -12,7 +12,7 @@ pub(crate) enum Setup {
     Stream,
 }
 
-/// What the letter measured.
+/// What the series measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Figure {
     System,
@@ -43,7 +43,7 @@ fn averages(setup: Setup, figure: Figure) -> Option<(f64, f64)> {
     })
 }
 
-/// What the letter has, if it has it.
+/// What the series has, if it has it.
 pub(crate) fn per_cent(setup: Setup, figure: Figure, variant: Variant) -> Option<f64> {
     let (rework, reworkoptim) = averages(setup, figure)?;
     match variant {

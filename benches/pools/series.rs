@@ -1,4 +1,4 @@
-//! The figures of the letter, to stand beside ours.
+//! The figures of the patch series, to stand beside ours.
 
 #![cfg(not(loom))]
 
@@ -16,10 +16,10 @@ pub(crate) const GROUP: Structure = Structure { name: "mem_cgroup", asked: 2_312
 pub(crate) const PART: Structure =
     Structure { name: "mem_cgroup_per_node", asked: 2_896, given: [4_096, 2_944, 2_896] };
 
-/// What a pointer to a part takes: the letter counts it with the part. It is within what a group asks for.
+/// What a pointer to a part takes: the series counts it with the part. It is within what a group asks for.
 const POINTER: usize = 8;
 
-/// Bytes that one group wastes with so many nodes, all parts made, each way; as the letter counts.
+/// Bytes that one group wastes with so many nodes, all parts made, each way; as the series counts.
 pub(crate) fn waste(nodes: usize) -> [usize; 3] {
     std::array::from_fn(|way| {
         let of = |structure: &Structure| structure.given[way] - structure.asked;

@@ -1,11 +1,11 @@
-//! The two tables of the letter, to stand beside ours.
+//! The two tables of the patch series, to stand beside ours.
 
 #![cfg(not(loom))]
 
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 
-/// Control groups, ms an iteration before and after, and the difference in per cent as the letter has it, made from
+/// Control groups, ms an iteration before and after, and the difference in per cent as the series has it, made from
 /// finer figures than it prints.
 type Row = (u32, u32, u32, f64);
 

@@ -1,4 +1,4 @@
-//! The two tables of the letter, to stand beside ours.
+//! The two tables of the patch series, to stand beside ours.
 
 #![cfg(not(loom))]
 
@@ -26,7 +26,7 @@ const TWO_NODES: &Rows = &[
     (Variant::Cached, [86.5, 45.5, 14.7, 1.8, 1.6]),
 ];
 
-/// What the letter says of a way; nothing of ours, nor of eight nodes.
+/// What the series says of a way; nothing of ours, nor of eight nodes.
 pub(crate) fn percent(nodes: u16, variant: Variant, size: usize) -> Option<f64> {
     let rows = match nodes {
         1 => ONE_NODE,

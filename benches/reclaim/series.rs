@@ -1,4 +1,4 @@
-//! The letter's figures for idle groups, to stand beside ours.
+//! The patch series' figures for idle groups, to stand beside ours.
 
 #![cfg(not(loom))]
 
