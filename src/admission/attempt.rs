@@ -11,9 +11,7 @@ use crate::pressure::victims::Excluded;
 use crate::state::events::Event;
 use crate::thread::context;
 
-/// A charge that did not fit and is tried again.
 pub(crate) trait Attempt {
-    /// The group that is charged.
     fn group(&self) -> &'static Counter;
 
     fn bytes(&self) -> u64;
@@ -50,10 +48,8 @@ pub(crate) trait Attempt {
     }
 }
 
-/// How a charge ended.
 pub(crate) type ChargeResult = Result<Charged, ChargeFailure>;
 
-/// Why a charge is not made.
 pub(crate) enum ChargeFailure {
     Refused {
         refusal: LevelRefusal<'static>,
@@ -86,25 +82,15 @@ pub(crate) enum Pending {
 
 /// Where a step has left an attempt.
 pub(crate) enum Progress {
-    Charged(Charged),
-    Failed(ChargeFailure),
+    Ended(ChargeResult),
     /// This is the refusal to go on with.
     Refused(LevelRefusal<'static>),
-}
-
-impl From<ChargeResult> for Progress {
-    fn from(ended: ChargeResult) -> Self {
-        match ended {
-            Ok(charged) => Progress::Charged(charged),
-            Err(failure) => Progress::Failed(failure),
-        }
-    }
 }
 
 impl From<Result<Charged, LevelRefusal<'static>>> for Progress {
     fn from(charged: Result<Charged, LevelRefusal<'static>>) -> Self {
         match charged {
-            Ok(charged) => Progress::Charged(charged),
+            Ok(charged) => Progress::Ended(Ok(charged)),
             Err(refusal) => Progress::Refused(refusal),
         }
     }

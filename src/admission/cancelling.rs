@@ -4,8 +4,7 @@ use std::time::Instant;
 
 use crate::admission::attempt::{Attempt, ChargeFailure, Efforts, Pending, Progress, fits_ever};
 use crate::counter::refusal::LevelRefusal;
-use crate::hierarchy::events;
-use crate::hierarchy::group_tree;
+use crate::hierarchy::{events, group_tree};
 use crate::pressure::victims::{self, Choice};
 use crate::reclaim::repeat::may_call_out;
 use crate::reclaim::round::TIME_MAX;
@@ -30,7 +29,7 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
                 continue;
             }
             Choice::NoCandidate => break,
-            Choice::Asker => return Progress::Failed(ChargeFailure::Cancelled),
+            Choice::Asker => return Progress::Ended(Err(ChargeFailure::Cancelled)),
             // Charges in line before this one may take the room that there is. That is no reason to refuse this one.
             Choice::Room => {
                 let time = group_tree::shared(tree).pressure.oom_time.min(TIME_MAX);
@@ -45,11 +44,11 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
                 // A thread may have made this charge in line meanwhile.
                 if let Some(ended) = attempt.ended() {
                     chosen.spare();
-                    return ended.into();
+                    return Progress::Ended(ended);
                 }
                 chosen.cancel();
                 if chosen.victim.includes(group) {
-                    return Progress::Failed(ChargeFailure::Cancelled);
+                    return Progress::Ended(Err(ChargeFailure::Cancelled));
                 }
                 (chosen.victim.until, Some(chosen.victim))
             }
@@ -60,11 +59,11 @@ pub(super) fn cancel_for(attempt: &impl Attempt, refusal: LevelRefusal<'static>,
         }
         let more = || awaited.as_ref().is_none_or(|victim| victims::is_awaited(tree, victim));
         if let Some(ended) = attempt.wait(level, until, &more) {
-            return ended.into();
+            return Progress::Ended(ended);
         }
     }
     if let Some(ended) = attempt.leave() {
-        return ended.into();
+        return Progress::Ended(ended);
     }
     if attempt.is_in_line() {
         return Progress::Refused(refusal);

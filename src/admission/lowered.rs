@@ -2,8 +2,7 @@
 
 use crate::counter::handle::{Handle, pin_below};
 use crate::counter::object::Counter;
-use crate::hierarchy::events;
-use crate::hierarchy::limits;
+use crate::hierarchy::{events, limits};
 use crate::pressure::throttle;
 use crate::pressure::victims::{self, Choice, Excluded};
 use crate::reclaim::repeat::{self, deadline, may_call_out};

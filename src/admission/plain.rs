@@ -24,7 +24,6 @@ pub(crate) enum WaitFor {
     Until(Option<Instant>),
 }
 
-/// Plain bytes of one group.
 pub(super) struct Plain {
     group: &'static Counter,
     bytes: u64,

@@ -15,7 +15,6 @@ use crate::reclaim::repeat::may_call_out;
 use crate::state::waiting::Decision;
 use crate::thread::slot::Consume;
 
-/// What the first poll came to.
 pub(crate) enum Begun {
     Ended(ChargeResult),
     InLine(InLine),
@@ -53,7 +52,6 @@ impl InLine {
         self.again = again.and_then(|again| Alarm::set(None, again, waker));
     }
 
-    /// How it ended, if it did.
     pub(crate) fn poll(&mut self, waker: &Waker) -> Option<ChargeResult> {
         let decision = self.poll_line(waker)?;
         Some(decided(decision, false).map_err(ChargeFailure::count))

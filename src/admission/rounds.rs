@@ -45,10 +45,10 @@ pub(super) fn reclaim_for(
             }
         }
         if group.state().is_offline() {
-            return Progress::Failed(ChargeFailure::Offline);
+            return Progress::Ended(Err(ChargeFailure::Offline));
         }
         refusal = match attempt.charge() {
-            Ok(charged) => return Progress::Charged(charged),
+            Ok(charged) => return Progress::Ended(Ok(charged)),
             Err(again) => again,
         };
     }
@@ -60,7 +60,6 @@ fn may_ask(level: &Counter, bytes: u64, refusal: &LevelRefusal<'_>) -> bool {
     fits_ever(bytes, refusal) && may_call_out() && level.is_memory() && registrations::any_below(level)
 }
 
-/// What a round for a charge came to.
 enum RoundOutcome {
     /// A good part of what is wanted, a promise that was waited for, or something for other threads, which was waited
     /// for: charge again.
@@ -73,7 +72,6 @@ enum RoundOutcome {
     Pending(Pending),
 }
 
-/// One round for a charge.
 fn one_round(
     attempt: &impl Attempt,
     request: &mut Request,

@@ -86,14 +86,12 @@ pub(super) fn reclaim_and_retry(attempt: &impl Attempt, mut refusal: LevelRefusa
     for _ in 0..ROUNDS_MAX {
         efforts.pending = None;
         refusal = match reclaim_for(attempt, refusal, &mut efforts) {
-            Progress::Charged(charged) => return Ok(charged),
-            Progress::Failed(failure) => return Err(failure),
+            Progress::Ended(ended) => return ended,
             Progress::Refused(refusal) => refusal,
         };
         let level = refusal.level;
         refusal = match cancel_for(attempt, refusal, &mut efforts) {
-            Progress::Charged(charged) => return Ok(charged),
-            Progress::Failed(failure) => return Err(failure),
+            Progress::Ended(ended) => return ended,
             Progress::Refused(refusal) => refusal,
         };
         if ptr::eq(refusal.level, level) || attempt.is_in_line() {

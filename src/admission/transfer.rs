@@ -10,7 +10,6 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::walk::Charged;
 use crate::sync::{is_over, pause};
 
-/// Why a charge is not moved.
 pub(crate) enum TransferFailure {
     /// The two groups belong to two runtimes.
     OtherTree,
@@ -20,7 +19,6 @@ pub(crate) enum TransferFailure {
     NotCharged { counter: &'static Counter, failure: ChargeFailure },
 }
 
-/// A charge of the levels below a common ancestor.
 struct Below {
     counter: &'static Counter,
     bytes: u64,

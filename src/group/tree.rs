@@ -6,11 +6,9 @@ use super::limits::Limits;
 use crate::counter::links::HasChildren;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::limits::NoLimitedAncestor;
-use crate::hierarchy::names;
-use crate::hierarchy::stats;
+use crate::hierarchy::{names, stats};
 use crate::lifecycle::create::{self, NotCreated};
-use crate::lifecycle::offline;
-use crate::lifecycle::own_bytes;
+use crate::lifecycle::{offline, own_bytes};
 use crate::stat::visits::Unlist;
 use crate::state::limits::LimitKind;
 

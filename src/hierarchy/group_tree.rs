@@ -20,7 +20,6 @@ use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
 /// What all groups of a tree share: behind `Tree::policies`.
 pub(crate) struct GroupTree {
     pub(crate) further: Box<[CounterDecl]>,
-    /// The most groups at a time.
     pub(crate) groups_max: u32,
     /// The number of groups, dying ones included, where it is limited.
     pub(crate) groups: AtomicU32,

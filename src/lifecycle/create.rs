@@ -20,10 +20,8 @@ use crate::state::name::Name;
 use crate::sync::{Arc, Ordering};
 use crate::units::Limit;
 
-/// Why a group was not created.
 #[derive(Debug)]
 pub(crate) enum NotCreated {
-    /// The parent is offline.
     Offline,
     /// The parent has a child of that name.
     Taken,
@@ -160,8 +158,6 @@ fn start_group(
     group_object::of(group).begin(name);
     Ok(group)
 }
-
-// === The end ===
 
 /// Release a group object, which the caller has claimed (E15).
 pub(crate) fn release(tree: &Tree, groups: &GroupTree, group: &'static Counter) -> Option<Incarnation> {

@@ -41,7 +41,6 @@ const SLICE: usize = 64;
 
 process_wide!(delays: Lock<Delays> = || Lock::new(Rank::Bookkeeping, Delays::default()));
 
-/// Those of the whole process.
 #[derive(Default)]
 pub(crate) struct Delays {
     /// Delays that there were.
@@ -65,7 +64,6 @@ struct Delay {
     waker: Foreign<Waker>,
 }
 
-/// What the thread does next.
 enum Next {
     Look,
     Sleep(Duration),
@@ -127,13 +125,11 @@ impl Delays {
     }
 }
 
-/// With the table.
 fn with<R>(work: impl FnOnce(&mut Delays) -> R) -> R {
     let _path = SlowPath::enter();
     work(&mut delays().lock())
 }
 
-/// The thread.
 fn run() {
     loop {
         let mut ended = Wakers::default();

@@ -19,7 +19,6 @@ const SCALING_SHIFT: u32 = 14;
 /// Shorter ones are not worth the trouble.
 pub(crate) const DELAY_MIN: Duration = Duration::from_millis(10);
 
-/// Usage above high.
 pub(crate) fn above(level: &Counter) -> u64 {
     if level.limits.watched.is_for(HIGH) { level.usage().saturating_sub(marks::high(level)) } else { 0 }
 }
@@ -29,7 +28,6 @@ pub(crate) fn levels_above(group: &'static Counter) -> impl Iterator<Item = &'st
     group.path_to_root().filter(|level| above(level) > 0)
 }
 
-/// Those of them that delay charges.
 pub(crate) fn levels_that_delay(group: &'static Counter) -> impl Iterator<Item = &'static Counter> {
     levels_above(group).filter(|level| !level.is_observed())
 }

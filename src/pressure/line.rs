@@ -42,8 +42,6 @@ pub(crate) struct Ticket {
     group: Handle,
 }
 
-// === A level's own words ===
-
 fn table(of: &Tree) -> &Lock<Waiting> {
     &group_tree::shared(of).waiting
 }
@@ -79,7 +77,6 @@ pub(crate) fn undo_barge(level: &Counter, n: u64) {
     }
 }
 
-/// Charges that wait in line here.
 pub(crate) fn length(level: &Counter) -> usize {
     if !level.limits.watched.is_for(WAITING) {
         return 0;
@@ -159,7 +156,6 @@ impl Waiting {
         self.forget_one_of(group);
     }
 
-    /// One charge less that this group waits with.
     fn forget_one_of(&mut self, group: &Counter) {
         if let Some(waits) = self.groups.get_mut(&group.key()) {
             *waits -= 1;
@@ -236,15 +232,12 @@ impl Waiting {
     }
 }
 
-/// Serving one level.
 struct Service<'a> {
     block: Option<&'a Block>,
     wakers: &'a mut Wakers,
     /// Levels whose line a waiter has moved to.
     moved: SmallVec<[&'static Counter; 2]>,
 }
-
-// === Serving ===
 
 /// Serve the waiters at `level`. The caller keeps the level and holds no lock.
 pub(crate) fn serve(level: &'static Counter, block: Option<&Block>, wakers: &mut Wakers) {
@@ -277,8 +270,6 @@ pub(crate) fn expel(tree: &Tree, decision: Decision, is_meant: impl Fn(&Counter)
         service::schedule(level);
     }
 }
-
-// === The waiter's side ===
 
 /// Wait in line at `level`, which has refused `bytes`. The caller keeps the group meanwhile.
 pub(crate) fn enqueue(group: &'static Counter, bytes: u64, level: &'static Counter) -> Ticket {

@@ -31,7 +31,6 @@ pub(crate) struct Notification {
     happened: Happened,
 }
 
-/// Calls that are due.
 pub(crate) type Notifications = SmallVec<[Notification; 2]>;
 
 impl Notification {

@@ -1,10 +1,9 @@
 //! Observe-only: the limits of a subtree refuse and delay no charge, as if they were not there, and count.
 
-use crate::counter::at_limit;
-use crate::counter::handle;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::watch::OBSERVED;
+use crate::counter::{at_limit, handle};
 use crate::pressure::victims::marks;
 use crate::state::oom::OBSERVES;
 use crate::sync::Ordering;

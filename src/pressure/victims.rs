@@ -16,9 +16,7 @@ use crate::counter::object::Counter;
 use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
-use crate::hierarchy::events;
-use crate::hierarchy::group_object;
-use crate::hierarchy::group_tree;
+use crate::hierarchy::{events, group_object, group_tree};
 use crate::pressure::line::expel;
 use crate::pressure::wakers::Wakers;
 use crate::reclaim::round::TIME_MAX;
@@ -45,7 +43,6 @@ pub(crate) fn chooses(level: &Counter) -> bool {
     policies.find(|&policy| policy != OomPolicy::Inherit) == Some(OomPolicy::Choose)
 }
 
-/// The group, or one above it, is exempt.
 fn is_spared(group: &Counter) -> bool {
     group.path_to_root().any(|level| marks(level).has(EXEMPT))
 }
@@ -91,9 +88,7 @@ impl Excluded {
     }
 }
 
-/// What comes of looking for a victim.
 pub(crate) enum Choice {
-    /// There is none.
     NoCandidate,
     /// There is room by now.
     Room,
@@ -140,8 +135,6 @@ pub(crate) fn hook(group: &'static Counter, function: Function<Cancel>) -> HookG
     table(group.tree()).lock().hooks.push(Arc::clone(&hook));
     HookGuard(hook)
 }
-
-// === Choosing ===
 
 fn is_below(group: &Counter, top: &Counter) -> bool {
     group.path_to_root().any(|level| ptr::eq(level, top))
@@ -264,15 +257,12 @@ impl Oom {
     }
 }
 
-/// A group that could be chosen.
 struct Candidate {
     unit: &'static Counter,
     overrun: u64,
     /// The overruns of those candidates below it that have no other one in between.
     below: u64,
 }
-
-// === Cancelling ===
 
 impl Chosen {
     /// The victim is not cancelled after all.

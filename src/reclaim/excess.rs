@@ -57,7 +57,6 @@ pub(crate) fn is_soft_eligible(group: &Counter, root: &Counter) -> bool {
         && group.path_to_root().any(|level| ptr::eq(level, root))
 }
 
-/// How many groups below are in excess.
 pub(crate) fn count_below(group: &Counter) -> u64 {
     let _path = SlowPath::enter();
     rings::lock(group.tree()).counts(rings::number(group), RingReason::Excess).below

@@ -74,7 +74,6 @@ pub(crate) fn release(group: &Counter) {
     }
 }
 
-/// An empty vector with room for so many.
 fn room_for<T>(many: usize) -> Result<Vec<T>, NoMemory> {
     let mut room = Vec::new();
     room.try_reserve_exact(many).map_err(|_| NoMemory { bytes: many.saturating_mul(size_of::<T>()) })?;

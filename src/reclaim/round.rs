@@ -55,7 +55,6 @@ struct ProtectedBytes {
     in_lap: u64,
 }
 
-/// What came of a round.
 pub(crate) struct Outcome {
     pub(crate) report: ReclaimReport,
     /// Reclaimers that have promised to free more.
@@ -96,7 +95,6 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Its time is up.
     pub(crate) fn is_over(&self) -> bool {
         self.asked && is_over(self.deadline)
     }
@@ -333,7 +331,6 @@ impl Round<'_> {
         proportion(weight, most.saturating_sub(freed), most).max(1)
     }
 
-    /// What is protected of a group.
     fn protection(&mut self, group: &'static Counter, pass: ReclaimPass) -> ProtectedBytes {
         let Some(mut views) = views(group, self.target) else { return ProtectedBytes::default() };
         let [min, low] = [Protection::Min, Protection::Low].map(|kind| views.protected(kind));

@@ -75,7 +75,6 @@ pub(crate) struct GroupTurn {
     pub(crate) all: bool,
 }
 
-/// What a walk comes to.
 pub(crate) enum WalkStep<M> {
     /// A group with reclaimers, with a handle for the caller, and its ring.
     Visit(M, u32),
