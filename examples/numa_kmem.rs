@@ -1,12 +1,12 @@
-//! A thread that holds how much on which memory node: on this machine, and on a simulated one of eight nodes.
+//! Which group holds how much on which memory node: on this machine, and on a simulated one of eight nodes.
 //!
 //! ```text
 //! cargo run --release --example numa_kmem
 //! cargo run --release --example numa_kmem -- --only machine     # or: simulation
 //! ```
 //!
-//! A service with two tenants keeps rows (`KmemVec`), hit counts for each processor (`PerCpu`), sessions (`KmemSlab`) and
-//! compressed documents (`KmemStore`). After each step the table is printed that the kernel would show as
+//! A service with two tenants keeps rows (`KmemVec`), hit counts for each processor (`PerCpu`), sessions (`KmemSlab`)
+//! and compressed documents (`KmemStore`). After each step the table is printed that the kernel would show as
 //! `memory.numa_stat`; at the end all is given back, and the tree adds up to nothing.
 //!
 //! On this machine the kernel is asked where pages lie. The simulation has two nodes with processors and six without;
@@ -26,7 +26,7 @@ use memcg::{
 };
 
 #[derive(Parser)]
-#[command(about = "Who holds how much on which memory node")]
+#[command(about = "Which group holds how much on which memory node")]
 struct Options {
     /// Run one of the two only.
     #[arg(long, value_enum)]

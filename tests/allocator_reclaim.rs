@@ -54,7 +54,7 @@ unsafe impl GlobalAlloc for Asking {
 #[global_allocator]
 static ALLOCATOR: Asking = Asking;
 
-/// A thread that it is asked by may hold its lock: it is an allocation that asks.
+/// The thread that asks may hold its lock, because an allocation asks.
 struct Cache {
     held: Mutex<Charge>,
     calls: AtomicU64,

@@ -51,7 +51,7 @@ pub(crate) struct Cache {
     /// Pages, and those of them that have been taken: to be read without the lock.
     len: AtomicUsize,
     doomed: AtomicUsize,
-    /// The tree that is to hear of its events, and the group's number there.
+    /// The tree that gets its events, and the group's number there.
     tree: Option<(Arc<SoftTree>, usize)>,
     pub(crate) counts: Counts,
 }

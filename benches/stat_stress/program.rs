@@ -81,7 +81,7 @@ enum Which {
     Timers,
 }
 
-/// Who keeps the statistics.
+/// What keeps the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 enum Way {

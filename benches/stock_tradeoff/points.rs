@@ -130,5 +130,5 @@ fn all_processors(setup: &Setup, lines: &[Line]) {
             format!("{:.1} %", typical.peak as f64 / line.worst_stock.max(1) as f64 * 100.0),
         ]);
     }
-    println!("{}\n\n    {}: no thread migrated; the tasks did.", table.trim_fmt(), verdict(rare));
+    println!("{}\n\n    {}: in this run tasks migrate, threads do not.", table.trim_fmt(), verdict(rare));
 }

@@ -48,7 +48,7 @@ fn watched(args: &Args, scene: &Scene, setup: &Setup, work: &Work<'_>) -> Result
     let mut live = Live::new(&setup.service, setup.runtime.root(), setup.items, args.live());
     let mut tick = || {
         if let Some(table) = live.look(work.started.get().map(Instant::elapsed)) {
-            // Who cannot print it says so when it comes to the report.
+            // A program that cannot print it says so when it comes to the report.
             progress.bar.suspend(|| drop(print(&table)));
         }
         progress.show(work);

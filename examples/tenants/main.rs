@@ -3,7 +3,7 @@
 //! Each tenant is a cache of a group of its own; all groups hang below one root, and the root's max
 //! is the budget: what one tenant holds the others cannot have. Where a charge does not fit, caches are
 //! asked to evict: first those above their soft limits, then those above their low ones. What does not fit
-//! after all passes through uncached. Under `--policy waiting` a request stands in line instead, while another thread
+//! after all passes through uncached. Under `--policy waiting` a request waits in line instead, while another thread
 //! evicts.
 //!
 //! ```text

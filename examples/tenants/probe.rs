@@ -79,8 +79,8 @@ impl<'a> Rounds<'a> {
         Self { probe, start, begun: 0, spent: Duration::ZERO, costs: Costs::default() }
     }
 
-    /// Takes part in a round that begins now. Who comes too late waits for the next, but no tenant misses the first: the
-    /// shortest run has its figures.
+    /// Takes part in a round that begins now. A thread that comes too late waits for the next, but none misses the
+    /// first: the shortest run has its figures.
     pub(crate) fn pass(&mut self, now: Instant) {
         let Some(probe) = self.probe else { return };
         let elapsed = now - self.start;

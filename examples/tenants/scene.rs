@@ -1,4 +1,4 @@
-//! Who the tenants are: the clusters, the traces, those that flood. The same under each policy and in each run.
+//! The tenants: the clusters, the traces, those that flood. The same under each policy and in each run.
 
 use std::collections::HashMap;
 

@@ -65,7 +65,7 @@ struct Row {
     hit_ratio: Spread,
     lost: Spread,
     lost_by_worst: Spread,
-    /// Who lost most in any repeat.
+    /// The tenant that lost most in any repeat.
     worst: String,
     noisy_hit_ratio: Spread,
     used_alone: Spread,

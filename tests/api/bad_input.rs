@@ -423,7 +423,7 @@ fn merging_charges_of_two_groups() {
         assert_says(&error, "a charge of /b does not merge into one of /a");
         let theirs = error.into_charge();
         assert_eq!((ours.bytes(), theirs.bytes(), theirs.group()), (10, bytes, b.clone()));
-        // An error that no thread looks at gives the charge back.
+        // An error that is dropped unread gives the charge back.
         drop(ours.merge(theirs));
         assert_eq!((a.live(), b.live()), (10, 0));
         // Another counter of the same group.

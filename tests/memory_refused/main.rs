@@ -4,7 +4,7 @@
 //!
 //! * here: an allocator that refuses, and what must be as it was; `allocations`: from the first, the second, … of one
 //!   call on; `pages`: to one thread by a seccomp filter, to all by a limit of the address space; `first_use`: of what comes
-//!   with its first use, where no thread can be told; `delays`: a thread in the place of memory.
+//!   with its first use, where no caller gets an error; `delays`: a thread in the place of memory.
 //!
 //! Each test starts this program again for itself alone.
 

@@ -1,5 +1,5 @@
 #![cfg(not(loom))]
-//! A group that is full: what the library does before it refuses a charge.
+//! What the library does before it refuses a charge to a full group.
 //!
 //! * `throttle`: it delays charges above high; `reclaim`: it asks reclaimers;
 //! * `waiting`: it lets charges wait for room; `oom`: it chooses a victim.

@@ -1,4 +1,4 @@
-//! What groups cost in memory: an idle one little, a dead one nothing.
+//! What groups cost in memory: an idle one little, a released one nothing.
 //!
 //! Resident memory is the whole process's, so each test starts this program again for itself alone.
 //!
@@ -155,7 +155,7 @@ fn the_statistics_of_a_dead_group_leave_nothing() {
 }
 
 /// Two threads charge every `nth` group, one of them takes it offline: credit of both waits for a barrier that serves
-/// many. Who is charged by one thread alone goes at once.
+/// many. A group that one thread alone has charged goes at once.
 fn charged_by_two(what: &str, nth: u64) {
     let (runtime, root) = root_of(Limit::Max);
     let mut flat = Flat::new();

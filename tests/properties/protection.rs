@@ -146,7 +146,7 @@ proptest! {
         }
     }
 
-    /// Who sets more is protected by no less.
+    /// A group that sets more is protected by no less.
     #[test]
     fn monotone_in_its_own_setting(tree in trees(1 << 40), at in any::<usize>(), more in sizes(1 << 40)) {
         let counters = tree.grow();

@@ -1,6 +1,6 @@
 //! Threads that do something at the same time, round after round.
 //!
-//! A thread that is woken comes late by more than most of what is tried takes: so they meet awake, and each of them is
+//! A thread that is woken is late by more than most of what is tried takes. So the threads meet awake, and each is
 //! late by another amount in each round.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -18,7 +18,7 @@ use super::shape::Shape;
 use super::threads::Threads;
 use super::{BATCH, Events, Item, ROOT, Statistics};
 
-/// Who flushes what, and when.
+/// Which thread flushes what, and when.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Policy {
     /// Before the patch series: a flush is one of the whole tree, by one thread at a time. A thread that finds one

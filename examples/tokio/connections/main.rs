@@ -2,7 +2,7 @@
 //!
 //! `service.rs` is the part to copy. A buffer is charged before it is allocated. While a tenant is above its *high* its
 //! connections are not read, so that their peers stop sending; other tenants' are. Where the budget of all is used up,
-//! requests stand in line for it. A connection that ends, however it ends, leaves nothing behind.
+//! requests wait in line for it. A connection that ends, however it ends, leaves nothing behind.
 //!
 //! ```text
 //! cargo run --release --example connections
@@ -176,7 +176,7 @@ fn look_back(options: &Options, service: &Service, closed: usize) -> Vec<String>
     println!(
         "{above} charges left a tenant above its high, and {held_back} requests were not read for {time:.1?} in all"
     );
-    println!("{in_line} requests stood in line for the budget");
+    println!("{in_line} requests waited in line for the budget");
 
     let mut faults = Vec::new();
     let mut expect = |holds: bool, fault: String| {

@@ -169,7 +169,8 @@ impl Service {
         timeout(patience, work).await.map_err(|_| Closed::TooSlow(patience))?
     }
 
-    /// Whose connection it is. Until that is known nothing is charged to any tenant: a name is short, and so is patience.
+    /// The tenant of the connection. Until it is known nothing is charged to any tenant: a name is short, and so is
+    /// patience.
     async fn greeting(&self, stream: &mut TcpStream) -> Result<&Group, Closed> {
         let mut name = [0; u8::MAX as usize];
         let name = &mut name[..stream.read_u8().await?.into()];
@@ -237,8 +238,8 @@ impl<'a> Connection<'a> {
     /// Charged, then allocated.
     async fn buffer(&self, bytes: u32) -> Result<Buffer, ChargeError> {
         self.hold_back(bytes.into()).await;
-        // Where the budget is used up it stands in line. Here as there, whichever tenant waits holds nothing; so a charge that
-        // brings the tenant above its high is not delayed itself, but those that come after it are.
+        // Where the budget is used up it waits in line. Here as there, whichever tenant waits holds nothing; so a
+        // charge that brings the tenant above its high is not delayed itself, but those that come after it are.
         let charge = self.group.charge_async(bytes.into()).undelayed().await?;
         Ok(Buffer { bytes: vec![0; bytes as usize], _charge: charge })
     }

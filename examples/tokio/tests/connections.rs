@@ -47,7 +47,7 @@ fn a_tenant_that_sends_much_is_held_back_and_no_other() {
     let stdout = holds("--in-turn 200 --at-once 60 --high 1MiB");
     assert_eq!(number(&stdout, " connections were open at once"), 60);
     assert!(number(&stdout, " requests were not read") > 0, "{stdout}");
-    assert_eq!(number(&stdout, " requests stood in line"), 0);
+    assert_eq!(number(&stdout, " requests waited in line"), 0);
     for tenant in ["globex", "initech", "umbrella"] {
         let row = stdout.lines().find(|line| line.starts_with(&format!("/{tenant} "))).expect("a row for each tenant");
         // 50 connections in turn with a request each, 15 at once with three; never held back, for no time.
@@ -59,7 +59,7 @@ fn a_tenant_that_sends_much_is_held_back_and_no_other() {
 #[test]
 fn where_the_budget_is_used_up_requests_stand_in_line() {
     let stdout = holds("--in-turn 4 --at-once 24 --small 256KiB --budget 1MiB --high 256KiB");
-    assert!(number(&stdout, " requests stood in line") > 0, "{stdout}");
+    assert!(number(&stdout, " requests waited in line") > 0, "{stdout}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! At a group above: it hears of all that happens below, with its own count.
+//! A listener at a group above is notified of all that happens below, with its own count.
 
 use memcg::{Event, Group};
 

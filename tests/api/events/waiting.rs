@@ -121,7 +121,7 @@ fn a_future_that_is_dropped() {
         drop(future);
         oom(&group);
         assert_eq!(wakes.count(), 0);
-        assert_eq!(std::sync::Arc::strong_count(&wakes), 1, "no thread keeps its waker");
+        assert_eq!(std::sync::Arc::strong_count(&wakes), 1, "no listener keeps its waker");
         let mut future = Polled::new(group.events().changed(Event::Oom));
         assert!(future.poll().is_pending());
         oom(&group);

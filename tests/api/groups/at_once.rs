@@ -110,7 +110,7 @@ fn a_parent_that_is_offline_has_no_child_that_is_online() {
     assert_empty(&runtime);
 }
 
-/// A group that sees a group offline may count on all of it: its name is free, and its parent may go.
+/// A thread that sees a group offline may count on all of it: its name is free, and its parent may go.
 #[test]
 fn a_group_that_is_seen_offline_is_out_of_the_way() {
     let runtime = build(fixed());

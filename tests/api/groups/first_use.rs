@@ -43,9 +43,9 @@ fn many_come_first_and_nothing_is_made_twice_or_lost() {
                         1 => drop(group.try_charge(11).expect_err("10 of 10")),
                         _ => {
                             let window = group.peak_window();
-                            let hears = group.on_event(Event::Low, |_| ());
+                            let subscription = group.on_event(Event::Low, |_| ());
                             group.flush();
-                            drop((window, hears));
+                            drop((window, subscription));
                         }
                     }
                 }

@@ -36,7 +36,7 @@ impl Cold {
     }
 }
 
-/// Who begins a charge and knows that the group is offline is refused, whatever was put into the stock meanwhile.
+/// A thread that knows that the group is offline is refused, whatever was put into the stock meanwhile.
 #[test]
 fn a_late_put_admits_no_group() {
     let runtime = open();

@@ -200,7 +200,7 @@ fn s044_below_ten_milliseconds_is_ignored() {
     }
 }
 
-/// The first charge takes a batch in advance; up to its end no group looks at high.
+/// The first charge takes a batch in advance; up to its end no charge looks at high.
 #[test]
 fn s046_a_hit_does_not_look() {
     let page = 4 * KIB;

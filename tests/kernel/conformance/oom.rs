@@ -145,7 +145,7 @@ twins! {
     s056_adaptive(adaptive_groups()),
 }
 
-/// The parent has the limit, the child is one group to be killed: it dies as a whole, and no group beside it.
+/// The parent has the limit, the child is one group to be killed: it is killed as a whole, and no group beside it.
 fn the_whole_child_dies(builder: RuntimeBuilder) {
     let runtime = build(builder);
     let parent = create(&runtime.root(), "parent", max(50 * MIB));
@@ -228,7 +228,7 @@ twins! {
     s059_adaptive(adaptive_groups()),
 }
 
-/// A listener at each level above, and a thread that waits there: all hear of what moved the count they read.
+/// A listener at each level above, and a thread that waits there: all are notified of what moved the count they read.
 fn each_ancestor_hears(builder: RuntimeBuilder) {
     let runtime = builder.build().expect("a configuration");
     let root = runtime.root();

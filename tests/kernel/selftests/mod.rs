@@ -6,9 +6,9 @@
 //! | cell | stock | what children do not claim of their parent's protection |
 //! |---|---|---|
 //! | `bare` | none (`batch(0)`) | protects no group |
-//! | `bare_recursive` | none | protects who uses more (`memory_recursiveprot`) |
+//! | `bare_recursive` | none | protects groups that use more (`memory_recursiveprot`) |
 //! | `stock` | as it is by default | protects no group |
-//! | `stock_recursive` | as it is by default | protects who uses more |
+//! | `stock_recursive` | as it is by default | protects groups that use more |
 //!
 //! A page of the kernel's is one charge of 4 KiB here; nothing of it is allocated. `memory.current` is
 //! [`Group::usage`], and [`Group::live`] is held to the same tolerance. Where the default stock makes usage larger than
@@ -120,7 +120,7 @@ pub(crate) fn assert_current(group: &Group, expected: u64, percent: u64) {
     }
 }
 
-/// One item as `memory.stat` shows it; no group may change it meanwhile. A read that did not have to be exact is no
+/// One item as `memory.stat` shows it; no thread may change it meanwhile. A read that did not have to be exact is no
 /// further off than it says.
 #[track_caller]
 pub(crate) fn stat(group: &Group, stat: Stat) -> u64 {

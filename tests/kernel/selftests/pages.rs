@@ -1,4 +1,4 @@
-//! Pages and who holds them: each is a charge of its own, and an item of the statistics says what it is for.
+//! Pages and their holders: each is a charge of its own, and an item of the statistics says what it is for.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -31,7 +31,7 @@ impl Socket {
     }
 
     /// Waits for room; false once the other end has closed (ECONNRESET). The page is charged when there is room for it,
-    /// so no group charges while the buffers are full.
+    /// so no sender charges while the buffers are full.
     fn write(&self) -> bool {
         let blocked = |buffers: &mut Buffers| buffers.pages.len() == ROOM && !buffers.closed;
         let room = self.changed.wait_while(lock(&self.buffers), blocked).unwrap_or_else(PoisonError::into_inner);
@@ -65,9 +65,10 @@ impl Socket {
     }
 }
 
-/// `test_memcg_sock` in `test_memcontrol.c`, with `tcp_server` and `tcp_client`: a server writes for as long as it can, a
-/// client reads a MiB 16 times and looks whether current has grown by what *sock* says. The kernel's test passes with one
-/// look that finds it so; here each does, for the client waits until the server cannot go on. Closed, nothing is left.
+/// `test_memcg_sock` in `test_memcontrol.c`, with `tcp_server` and `tcp_client`: a server writes for as long as it can,
+/// a client reads a MiB 16 times and looks whether current has grown by what *sock* says. The kernel's test passes with
+/// one look that finds it so; here each does, for the client waits until the server cannot go on. Closed, nothing is
+/// left.
 fn test_memcg_sock(cell: Cell) {
     let runtime = cell.build();
     let group = create(&runtime.root(), "memcg_test", Limits::new());

@@ -86,7 +86,8 @@ fn runtimes_with_other_nodes_come_into_their_objects() {
     }
 }
 
-/// A group with parts on all nodes dies, and one that is on one node comes into its place: it has that part alone.
+/// A group with parts on all nodes is released, and one that is on one node comes into its place: it has that part
+/// alone.
 #[test]
 fn the_next_one_begins_without_parts() {
     for builder in super::kinds(8) {

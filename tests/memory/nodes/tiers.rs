@@ -161,8 +161,8 @@ fn asked_before_it_moves() {
         assert_eq!(to(&mut kmem, 0, 1, 1_000).expect("nothing"), 0);
         assert_eq!(to(&mut kmem, 1, 0, u64::MAX).expect("all"), 20);
         // To no node, and to one that is not there.
-        assert_eq!(kmem.try_migrate(Some(node(0)), None, 5).expect("no thread to ask"), 5);
-        assert_eq!(kmem.try_migrate(Some(node(2)), Some(node(17)), 5).expect("no thread to ask"), 5);
+        assert_eq!(kmem.try_migrate(Some(node(0)), None, 5).expect("no tier to ask"), 5);
+        assert_eq!(kmem.try_migrate(Some(node(2)), Some(node(17)), 5).expect("no tier to ask"), 5);
         assert_eq!((kmem.bytes(), forced(&root, toptier)), (300, 0));
         assert_sums(&runtime);
         drop((kmem, group));

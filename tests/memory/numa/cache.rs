@@ -67,7 +67,7 @@ fn what_has_no_node_is_asked_for_again() {
         assert_eq!(ask(&cache, &three), expected);
         assert_eq!((table.calls(), cache.known()), (calls, 0));
     }
-    // Touched: no thread says so, and it is found.
+    // The page is touched. No call says so, and it is found.
     table.set(page(0)..page(3), NodeId::new(6));
     assert_eq!(ask(&cache, &three), [on(6); 3]);
     assert_eq!(cache.known(), 3);

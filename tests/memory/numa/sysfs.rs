@@ -66,7 +66,7 @@ fn sparse_numbers() {
 
 #[test]
 fn offline_nodes_and_processors() {
-    // Node 1 is to come; so are processors 2 and 3, which no thread names yet.
+    // Node 1 is to come; so are processors 2 and 3, which no file names yet.
     let machine = read(&Sysfs::machine("0-2", "0,2", &[(0, "0"), (2, "1")], "0-3"));
     assert_eq!(numbers(&machine), [0, 1, 2]);
     assert_eq!([0, 1, 2].map(|node| machine.is_online(NodeId::new(node))), [true, false, true]);

@@ -148,7 +148,7 @@ fn what_is_shrunk_goes_back_to_the_byte() {
     vec.shrink_to_fit();
     assert_eq!((vec.capacity(), root.live()), (6 * page(), (6 * page()) as u64));
     assert_eq!(on(&root, STAT), by_node(&lies(&vec, &nodes), 2));
-    // Moved meanwhile, and no group has said so.
+    // The pages have moved meanwhile, and no call has said so.
     nodes.shift(0, 1);
     vec.truncate(page());
     vec.shrink_to_fit();

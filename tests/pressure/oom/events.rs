@@ -88,17 +88,17 @@ fn listeners_are_notified() {
         let victims = Victims::default();
         let hook = victims.obedient(&victim, 100 * KIB);
         let before = OOM.map(|_| domain.events());
-        let heard = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let notified = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
         let subscription = {
-            let heard = std::sync::Arc::clone(&heard);
+            let notified = std::sync::Arc::clone(&notified);
             runtime.root().on_event(Event::OomKill, move |happened| {
-                heard.fetch_add(happened.times(), std::sync::atomic::Ordering::SeqCst);
+                notified.fetch_add(happened.times(), std::sync::atomic::Ordering::SeqCst);
             })
         };
         drop(charge(&domain, 10 * KIB));
         let moved = OOM.iter().zip(before).map(|(&event, before)| before.wait(event, std::time::Duration::ZERO));
         assert_eq!(moved.collect::<Vec<_>>(), [true, true, false]);
-        assert_eq!(heard.load(std::sync::atomic::Ordering::SeqCst), 1);
+        assert_eq!(notified.load(std::sync::atomic::Ordering::SeqCst), 1);
         drop((subscription, hook, victim, domain));
         assert_empty(&runtime);
     }

@@ -113,7 +113,7 @@ fn now_is_now() {
     }
 }
 
-/// Who lowers it may be a group that is itself below: it is none of the charges.
+/// The thread that lowers the max may work for a group below: it makes none of the charges.
 #[test]
 fn by_a_thread_of_the_victim() {
     for builder in kinds() {

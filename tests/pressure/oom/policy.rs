@@ -4,7 +4,7 @@ use memcg::{ChargeError, Event, Group, OomPolicy};
 
 use super::{KIB, Victims, all, assert_empty, bare, charge, create, kinds, limited};
 
-/// Refused, and no group was asked to stop.
+/// The charge is refused, and no hook was called.
 #[track_caller]
 fn assert_refuses(group: &Group, level: &Group, victims: &Victims) {
     let error = group.try_charge(10 * KIB).expect_err("full");
@@ -90,7 +90,7 @@ fn of_the_group_that_refused() {
     }
 }
 
-/// What can be reclaimed is reclaimed: no group dies for it.
+/// What can be reclaimed is reclaimed: no group is chosen for it.
 #[test]
 fn reclaim_comes_first() {
     for builder in kinds() {
@@ -161,7 +161,7 @@ fn not_for_further_counters() {
     assert_empty(&runtime);
 }
 
-/// A charge that is made anyhow ends no group: reclaim is asked, and then it is forced.
+/// A charge that is made in any case cancels no group: it asks reclaimers, and then it is forced.
 #[test]
 fn not_for_an_overcharge() {
     for builder in kinds() {

@@ -135,7 +135,7 @@ fn undelayed_does_not_wait_for_a_round_of_others() {
     assert_empty(&runtime);
 }
 
-/// A future that came while another thread was asking stands in line, and asks again: that round brings nothing.
+/// A future that came while another thread was asking waits in line, and asks again: that round brings nothing.
 #[test]
 fn a_future_asks_again_when_others_have() {
     let runtime = build(bare().max(Limit::Bytes(200 * KIB)).reclaim_time(Duration::from_secs(600)));

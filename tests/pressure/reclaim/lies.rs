@@ -106,7 +106,7 @@ fn too_much_at_once_ends_the_walk() {
         let first = create_with(&root, "first", soft(0));
         let (cache, calls, _registration) = liar(&first, 8 * MIB, 8 * MIB, |_| u64::MAX, |_| 8 * MIB);
         let (other, _registered) = Cache::of(&create_with(&root, "other", soft(0)), 8 * MIB, &log);
-        // A group that is asked first: once the one that gives all is asked, no group is any more.
+        // Either group may be asked first. Once the one that gives all is asked, no other is.
         while calls.load(Ordering::SeqCst) == 0 {
             root.reclaim(16 * KIB).expect("not inside a reclaimer");
         }

@@ -1,4 +1,4 @@
-//! A group that is asked when: those above their soft limit first, then all that is not protected, then low, and min
+//! When a group is asked: those above their soft limit first, then all that is not protected, then low, and min
 //! never.
 
 use memcg::{Event, Group, Limit, Limits, ReclaimPass};

@@ -291,7 +291,7 @@ fn the_tree_may_go_under_the_walk() {
         drop(top);
         let report = root.reclaim(64 * MIB).expect("not inside a reclaimer");
         assert_eq!(report.panics, 0);
-        assert!(lock(&made).iter().any(|(cache, _)| cache.bytes() < 4 * MIB), "no group new was asked");
+        assert!(lock(&made).iter().any(|(cache, _)| cache.bytes() < 4 * MIB), "no new group was asked");
         assert!(report.freed >= 60 * MIB, "{report:?}");
         assert!(log.order().iter().all(|path| path.starts_with("/top/")));
         assert_sound(&runtime);

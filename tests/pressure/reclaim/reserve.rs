@@ -53,7 +53,7 @@ fn only_charges_inside_reclaim_use_it() {
     }
 }
 
-/// Whose reserve it is: the level that has it, whichever group below is charged.
+/// A reserve belongs to the level that has it, whichever group below is charged.
 #[test]
 fn it_is_the_levels_own() {
     let runtime = build(bare());

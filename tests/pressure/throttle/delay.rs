@@ -8,7 +8,7 @@ use memcg::{Bytes, Group, Limit, Priority};
 
 use super::{BATCH, Cache, KIB, Log, MIB, WATCHDOG, assert_empty, bare, build, call, charge, create, kinds, with_high};
 
-/// So long that no charge mistakes it for a slow machine, but no longer than a test may take to fail.
+/// So long that no test mistakes a slow machine for it, but no longer than a test may take to fail.
 const LONG: Duration = Duration::from_secs(60);
 const QUICK: Duration = Duration::from_secs(40);
 

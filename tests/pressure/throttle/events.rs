@@ -1,4 +1,4 @@
-//! Who counts that usage is above high: each level that is, once for a charge, and no charge for what is forced.
+//! Which level counts that usage is above high: each that is above, once for a charge, and none for a forced charge.
 
 use memcg::{Event, Group};
 

@@ -123,7 +123,7 @@ fn it_ends_when_usage_is_below_again() {
     }
 }
 
-/// A delay that no charge would sleep is none.
+/// A delay too short to sleep is none.
 #[test]
 fn what_is_short_is_ready_at_once() {
     for builder in kinds() {

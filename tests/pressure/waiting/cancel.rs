@@ -38,7 +38,7 @@ fn while_it_waits() {
         drop(waiter);
         assert_eq!((group.waiting(), group.live()), (0, 10 * KIB));
         drop(held);
-        assert_eq!(group.live(), 0, "no charge takes it");
+        assert_eq!(group.live(), 0, "no waiter takes it");
         drop(charge(&group, 10 * KIB));
         drop(group);
         assert_empty(&runtime);

@@ -23,7 +23,7 @@ fn at_the_level_that_refused() {
     }
 }
 
-/// There is room below, and none above: it moves, once, and no charge wakes for that.
+/// There is room below, and none above: the waiter moves, once, and no thread wakes for that.
 #[test]
 fn from_one_to_the_next() {
     for builder in kinds() {
@@ -127,7 +127,8 @@ fn a_line_at_each_level() {
     }
 }
 
-/// A thread that has been passed in one line may be passed by the rest in the next: one allowance for the whole wait.
+/// Charges that barge past a waiter in one line take from its budget for the next line, too: one budget for the whole
+/// wait.
 #[test]
 fn passed_once() {
     for builder in kinds() {

@@ -197,7 +197,7 @@ fn step(world: &mut World, model: &mut Model, rng: &mut SmallRng) -> String {
             let line = model.line();
             let place = line[rng.random_range(0..line.len())];
             world.waiters[place] = None;
-            // As good as any end of which no charge hears.
+            // As good as any end that no charge notices.
             model.leave(place, State::Offline);
             model.serve();
             format!("{place} given up")

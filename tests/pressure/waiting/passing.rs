@@ -18,7 +18,7 @@ fn pass(group: &Group, bytes: u64) -> u64 {
             Err(other) => panic!("{other}"),
         }
         passed += 1;
-        assert!(passed < 1_000_000, "no charge stops them");
+        assert!(passed < 1_000_000, "nothing stops them");
     }
 }
 

@@ -77,7 +77,7 @@ fn through_the_last_waker() {
                 old
             })
             .collect();
-        assert_eq!(group.waiting(), 1, "it stands in line once");
+        assert_eq!(group.waiting(), 1, "it is in line once");
         drop(held);
         assert!(old.iter().all(|old| old.count() == 0));
         assert_woken(&waiter, true);

@@ -61,7 +61,7 @@ fn a_read_is_off_by_half_of_what_it_may_be() {
     }
 }
 
-/// One of them writes on, and is heard of, but not so much that a read minds: the error comes as near to the most as
+/// One of them writes on, and announces it, but not so much that a read minds: the error comes as near to the most as
 /// the pieces in which a thread announces allow.
 #[test]
 fn a_read_is_off_by_almost_all_of_what_it_may_be() {

@@ -156,7 +156,7 @@ fn there_is_one_thread_while_it_runs() {
         eventually("its end", || threads() == before);
         runtime.start_flusher(SOON).expect("a period");
         eventually("its beginning", || threads() == before + 1);
-        // A thread that comes last: one of them runs.
+        // Whichever call comes last, one flusher runs.
         for _ in 0..20 {
             std::thread::scope(|scope| {
                 for period in [NEVER, SOON, NEVER, SOON] {
@@ -268,8 +268,8 @@ fn a_ratelimited_flush_waits_for_the_periodic_one() {
     }
 }
 
-/// No thread flushes the root any more: sooner or later it is late, and a thread that asks does it, for as much as was asked and
-/// where a thresholded read would.
+/// No thread flushes the root any more: sooner or later it is late, and a thread that asks does it, for as much as was
+/// asked and where a thresholded read would.
 #[test]
 fn a_ratelimited_flush_steps_in_when_it_is_late() {
     let runtime = build(Runtime::builder());

@@ -119,7 +119,7 @@ fn a_visit_is_one_of_a_thread_and_a_group() {
     }
 }
 
-/// However often and a thread that writes: an exact read disturbs no thread as long as every thread writes on.
+/// An exact read disturbs no thread as long as every thread writes on, however often it reads.
 #[test]
 fn exact_reads_take_no_barrier() {
     for builder in kinds() {
@@ -169,7 +169,8 @@ fn at_rest_nothing_happens() {
     }
 }
 
-/// Written again after it was found idle, now and then and by any thread: nothing is lost on the way off the list and back.
+/// Written again after it was found idle, now and then and by any thread: nothing is lost on the way off the list and
+/// back.
 #[test]
 fn off_the_list_and_back() {
     for builder in kinds() {

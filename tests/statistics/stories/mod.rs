@@ -120,7 +120,7 @@ fn story_oom_handler_picks_the_spike() {
     for read in [Group::read, Group::read_exact] {
         assert_eq!(oom_handler_picks_a_victim(&Library::new(&TENANTS, read)), (1, 1_100 * MIB));
     }
-    // The wrong one dies, and memory stays as short as it was.
+    // The wrong one is killed, and memory stays as short as it was.
     assert_eq!(oom_handler_picks_a_victim(&UnifiedSkip::new(&TENANTS)), (2, 300 * MIB));
 }
 

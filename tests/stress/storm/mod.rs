@@ -112,7 +112,7 @@ fn epoch(seed: u64, length: Duration, admitted: &Arc<AtomicU64>) -> (Tally, u64)
         (tally, sampler.join().unwrap_or_else(|panic| resume_unwind(panic)))
     });
     tally.check();
-    let events = Arc::into_inner(world).expect("no thread describes it").end(&tally);
+    let events = Arc::into_inner(world).expect("no other thread has it").end(&tally);
     tally.add_events(&events);
     drop(watchdog);
     (tally, samples)

@@ -11,7 +11,7 @@ use super::world::{Target, World};
 use crate::support::executor::poll_for;
 use crate::support::watchdog;
 
-/// For a machine that is busy with other things. Who waits longer has been forgotten.
+/// For a machine that is busy with other things. A charge that waits longer has been forgotten.
 const LOST_AFTER: Duration = Duration::from_secs(60);
 
 /// One call, with its arguments.

@@ -156,7 +156,8 @@ impl World {
         }
     }
 
-    /// A charge that may bring usage above a max: no sample is taken of those that it may, meanwhile.
+    /// Makes a charge that may bring usage above a max. Meanwhile the sampler takes no sample of the groups that it
+    /// charges.
     pub(crate) fn force<R>(&self, target: &Target, charge: impl FnOnce() -> R) -> R {
         let levels = [&self.stays[0], &self.stays[target.stay]];
         for stay in levels {

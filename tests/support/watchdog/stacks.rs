@@ -1,7 +1,7 @@
 //! The stacks of all threads of this process, from within.
 //!
 //! Each thread is sent a signal. Its handler only notes addresses: what it interrupts may hold the lock of the
-//! allocator, or of standard error. Who asked makes names of them.
+//! allocator, or of standard error. The thread that asked makes names of them.
 
 use std::fmt::Write as _;
 

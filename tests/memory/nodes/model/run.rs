@@ -363,7 +363,8 @@ impl Run {
             for &number in &self.twin.numbers {
                 let expected = (of(&all, Some(number)), of(&own, Some(number)));
                 let found = (now.get(node(number)), now.local(node(number)));
-                // What the dead left is no thread's own: it is in no local figure that can be read, so these agree.
+                // What released groups left is no group's own: it is in no local figure that can be read, so these
+                // agree.
                 assert_eq!(found, expected, "{}: {} on node {number}", self.at, handle.path());
             }
             assert_eq!(now.unplaced(), of(&all, None), "{}: {}", self.at, handle.path());

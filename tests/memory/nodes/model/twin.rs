@@ -104,7 +104,7 @@ impl Twin {
         self.levels(a).find(|&level| self.is_within(b, level)).unwrap_or(0)
     }
 
-    /// A thread that is accounted: the nearest that has a part there, or may make one.
+    /// The group that is accounted: the nearest that has statistics there, or may make them.
     pub(super) fn put(&mut self, kmem: &mut TwinKmem, spot: Spot, bytes: u64) {
         if bytes == 0 {
             return;

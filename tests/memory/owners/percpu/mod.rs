@@ -380,7 +380,7 @@ fn the_kernel_says_where_copies_lie() {
     let Ok(node_of) = MovePages::new() else {
         return eprintln!("skipped: this system does not say where pages lie");
     };
-    // A second node that the machine need not have: with one no group would be asked.
+    // A second node that the machine need not have: with one node no `NodeOf` would be asked.
     let real = Topology::detect().unwrap_or_else(|_| Topology::one_node());
     let spare = node(real.nodes().map(NodeId::get).max().unwrap_or(0) + 1);
     let of = |node| -> (NodeId, Vec<usize>) {

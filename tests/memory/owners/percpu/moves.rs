@@ -17,7 +17,7 @@ fn accounts_move_with_the_pages() {
     let (one, two) = (world.allocate(64), world.allocator.allocate(bytes_of(32), &other).unwrap());
     assert_eq!(world.accounted(), (vec![128, 64, 0], 0));
     world.table.0.set(world.unit(1), node(2));
-    assert_eq!(world.accounted(), (vec![128, 64, 0], 0), "no group has said so");
+    assert_eq!(world.accounted(), (vec![128, 64, 0], 0), "no call has said so");
     world.allocator.migrated(world.unit(1));
     assert_eq!(world.accounted(), (vec![128, 0, 64], 0));
     assert_eq!(accounted(&other), (vec![64, 0, 32], 0));
@@ -84,7 +84,7 @@ fn threads_allocate_and_free_while_pages_move() {
     world.nothing_is_left();
 }
 
-/// A group that finds nodes is foreign: no lock is held, and it may do what it likes.
+/// A `NodeOf` is foreign code: no lock is held, and it may do what it likes.
 #[test]
 fn a_node_of_may_use_the_allocator() {
     struct Nosy(OnceLock<(PerCpuAllocator, Group)>, AtomicUsize);

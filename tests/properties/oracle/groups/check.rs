@@ -38,7 +38,7 @@ impl Run {
         assert!(counter.peak() >= usage, "{at}: {handle:?}");
     }
 
-    /// Everything, after deaths have been settled.
+    /// Everything, after dying groups have been settled.
     pub(super) fn look(&self) {
         for (group, handles) in self.handles.iter().enumerate() {
             if let Some(handle) = handles.first() {
@@ -63,7 +63,7 @@ impl Run {
         assert_eq!((limits.max, handle.min()), (Some(limit(twin.max[0])), twin.min), "{at}: {handle:?}");
         for number in 0..COUNTERS {
             let counter = handle.counter(self.counter(number)).expect("declared");
-            // In this order: to tell what is stocked settles deaths.
+            // In this order: a read of what is stocked settles dying groups.
             let (stocked, usage, live) = (counter.stocked(), counter.usage(), self.twin.live(group, number));
             assert_eq!((counter.live(), usage), (live, live + stocked), "{at}: {handle:?}");
             assert!(stocked <= counter.stocked_bound(), "{at}: {handle:?}: {stocked} stocked");

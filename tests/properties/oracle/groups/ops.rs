@@ -65,7 +65,7 @@ pub(crate) enum Action {
     FindByPath(u8),
     Drain,
     Settle,
-    /// Everything is compared, deaths settled.
+    /// Settles what is dying, and compares everything.
     Look,
     DropRuntime,
     /// The thread ends and another takes its place.

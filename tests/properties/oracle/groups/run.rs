@@ -13,7 +13,7 @@ use crate::oracle::workers::Other;
 /// More of them make an operation slow and show nothing new.
 const GROUPS_MADE_MAX: usize = 40;
 
-/// Operations between two looks at everything. In between deaths wait for their barrier.
+/// Operations between two looks at everything. In between dying groups wait for their barrier.
 const LOOK_EVERY: usize = 16;
 
 /// Drives a new runtime through all of `ops`, then drops what is left.
@@ -248,7 +248,7 @@ impl Run {
             (Err(CreateError::Offline { .. }), Err(NotMade::Offline))
             | (Err(CreateError::Taken { .. }), Err(NotMade::Taken))
             | (Err(CreateError::Full { .. }), Err(NotMade::Most)) => {}
-            // With deaths that are not settled more may be there than the twin knows of.
+            // With dying groups that are not settled there may be more groups than the twin has.
             (Err(CreateError::Full { .. }), Ok(index)) if self.runtime.as_ref().is_some_and(|r| r.dying() > 0) => {
                 assert_eq!(index, self.ids.len());
                 drop(self.twin.groups.pop());

@@ -33,7 +33,7 @@ pub(crate) struct Setup {
     pub(crate) adaptive: bool,
     pub(crate) fence: bool,
     pub(crate) recursive: bool,
-    /// Reclaim has all the time that it needs, and no group keeps an answer: what is refused is judged.
+    /// Reclaim has all the time that it needs, and no reclaimer keeps an answer: the run judges refusals.
     pub(crate) patient: bool,
     pub(crate) max: u64,
 }
