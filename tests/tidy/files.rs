@@ -1,6 +1,7 @@
 //! What holds for files: their length, their gates, the version that they state.
 
 use std::fs;
+use std::process::Command;
 
 use crate::reader::{Source, fail_if_any, read, root, sources, split, tokens};
 
@@ -60,6 +61,46 @@ fn tests_and_benches_step_aside_under_loom() {
         }
     }
     fail_if_any("loom's types panic outside a model: start the file with `#![cfg(not(loom))]`", &faults);
+}
+
+/// What stands at the top of the project, folders that start with a dot aside.
+const TOP: &[&str] = &[
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "Cargo.lock",
+    "Cargo.toml",
+    "LICENSE-APACHE",
+    "LICENSE-MIT",
+    "README.md",
+    "benches",
+    "clippy.toml",
+    "crates",
+    "docs",
+    "examples",
+    "fuzz",
+    "rustfmt.toml",
+    "src",
+    "tests",
+];
+
+/// The first parts of paths that belong to no entry of [`TOP`], each once.
+fn strays(paths: &str) -> Vec<String> {
+    let first = paths.lines().map(|path| path.split('/').next().unwrap_or(path));
+    let mut strays: Vec<String> =
+        first.filter(|name| !name.starts_with('.') && !TOP.contains(name)).map(str::to_owned).collect();
+    strays.dedup();
+    strays
+}
+
+#[test]
+fn only_what_belongs_to_the_project_is_committed() {
+    assert_eq!(strays("README.md\nsrc/lib.rs\n.ci/run\ngroups-1/a.o\ngroups-1/b.o\n"), ["groups-1"]);
+    let listed = Command::new("git").arg("-C").arg(root()).arg("ls-files").output();
+    let Some(listed) = listed.ok().filter(|listed| listed.status.success()) else {
+        println!("no git repository here: skipped");
+        return;
+    };
+    fail_if_any("a file at the top is listed in TOP", &strays(&String::from_utf8_lossy(&listed.stdout)));
 }
 
 #[test]
