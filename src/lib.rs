@@ -61,23 +61,24 @@ pub use counter::verify::{Fault, FaultKind, Verdict};
 pub use error::{Busy, CounterId, Refused, SetRefused};
 pub use group::{
     CancelHook, Charge, ChargeError, ChargeFuture, ChargeSet, Counter, CreateError, Diagnosis, EventFuture, Events,
-    Group, GroupCounter, GroupId, LimitError, Limits, MergeError, NameFault, NodeStats, NumaTable, OfflineError,
-    ReclaimError, Refusal, Registration, SplitError, Subscription,
+    Group, GroupCounter, GroupId, LimitError, Limits, MergeError, NameFault, NumaTable, OfflineError, ReclaimError,
+    Refusal, Registration, SplitError, Subscription,
 };
 pub use kmem::{
-    Bound, Compaction, Kmem, KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, Member, Mover, NotStored, PerCpu,
-    PerCpuAllocator, PerCpuBytes, PerCpuShape, Placement, Precharge, StoreKey,
+    Bound, Compaction, Kmem, KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, Member, Mover, NodeAccount, NotStored,
+    PerCpu, PerCpuAllocator, PerCpuBytes, PerCpuShape, Placement, Precharge, StoreKey,
 };
 pub use lifecycle::own_bytes::OwnBytes;
 pub use numa::{
     MovePages, MovePagesError, NodeCache, NodeId, NodeOf, NodeTable, OneNode, PageNode, Topology, TopologyError,
 };
 pub use page_counter::set::{CounterSet, SetStock};
-pub use page_counter::{Counts, PageCounter, PeakWindow};
+pub use page_counter::{Counts, NodeStats, PageCounter, PeakWindow};
 pub use pool::{PoolAlign, PoolRow, PoolTable};
 pub use pressure::exhausted::{OnExhausted, ParseOnExhaustedError};
 pub use reclaim::report::ReclaimReport;
 pub use runtime::{BuildError, FlusherError, Runtime, RuntimeBuilder, TreeRow, TreeTable};
+pub use stat::reading::Freshness;
 pub use stat::{Item, Stat, Stats, Unit};
 pub use state::events::Event;
 pub use state::listeners::Happened;

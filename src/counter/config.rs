@@ -1,10 +1,12 @@
 //! How a tree of counters behaves.
 
+use std::any::Any;
 use std::fmt;
 
 use crate::error::{CounterId, Refused};
 use crate::sync::Arc;
 use crate::sync::barrier::BarrierMode;
+use crate::thread::directory::Header;
 
 /// The most units that a counter may hold.
 pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
@@ -12,11 +14,27 @@ pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
 /// Units that a thread charges in advance, unless configured otherwise: the kernel's MEMCG_CHARGE_BATCH.
 pub(crate) const BATCH: u64 = 64;
 
+/// The same where units are bytes: 64 pages of 4 KiB.
+pub(crate) const BATCH_OF_BYTES: u64 = 64 * 4096;
+
 /// The largest batch. Two of them are a slot's capacity, which must stay far from the sign bit.
 pub(crate) const BATCH_MAX: u64 = 1 << 40;
 
 /// Share of the root's max that may be stranded as credit, unless configured otherwise.
 pub(crate) const BUDGET_SHARE: u64 = 16;
+
+/// What makes and ends the counters of a tree that has nodes or statistics: a layer above this one. Each counter is
+/// passed by its header.
+pub(crate) trait Extension: Any + Send + Sync {
+    /// Makes a root.
+    fn root(&self, config: &CounterConfig) -> &'static Header;
+
+    /// Makes a counter below `parent`, which the caller keeps.
+    fn child(&self, parent: &'static Header) -> &'static Header;
+
+    /// Ends a counter without children that no handle names any more. What is charged to it leaves its ancestors.
+    fn end(&self, counter: &'static Header);
+}
 
 type PressureHook = dyn Fn(&Pressure<'_>) -> u64 + Send + Sync;
 
@@ -38,6 +56,9 @@ pub struct CounterConfig {
     pub(crate) barrier: BarrierMode,
     pub(crate) hook: Option<Arc<PressureHook>>,
     pub(crate) recursive: bool,
+    pub(crate) name: Box<str>,
+    /// `None`: a bare counter.
+    pub(crate) extension: Option<Arc<dyn Extension>>,
 }
 
 impl CounterConfig {
@@ -58,7 +79,30 @@ impl CounterConfig {
             barrier: BarrierMode::Auto,
             hook: None,
             recursive: true,
+            name: Box::default(),
+            extension: None,
         }
+    }
+
+    /// What suits bytes: as [`new`](Self::new), with a batch of 256 KiB, which is 64 pages of 4 KiB.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// assert_eq!(PageCounter::root(CounterConfig::bytes()).batch(), 256 << 10);
+    /// ```
+    pub fn bytes() -> Self {
+        CounterConfig { batch: BATCH_OF_BYTES, ..CounterConfig::new() }
+    }
+
+    /// The name of the root, which [`PageCounter::name`](crate::PageCounter::name) returns. None by default.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// assert_eq!(PageCounter::root(CounterConfig::new().name("connections")).name(), "connections");
+    /// ```
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = name.into();
+        self
     }
 
     /// Units that a thread charges in advance. 0 switches the stock off: every charge walks, usage is live. At most
@@ -224,6 +268,8 @@ impl fmt::Debug for CounterConfig {
             .field("barrier", &self.barrier)
             .field("on_pressure", &self.hook.is_some())
             .field("recursive_protection", &self.recursive)
+            .field("name", &self.name)
+            .field("declares", &self.extension.is_some())
             .finish()
     }
 }

@@ -43,14 +43,33 @@ pub(crate) fn retire(counter: &'static Counter) {
         parent.uncharge_levels(counter.usage());
         drop(Handle::adopt(parent));
     }
+    close_empty(&tree, &mut stocks, counter);
+    drop(stocks);
+    make::give_back(&tree, counter);
+}
+
+/// Take all that is charged to a counter off its path to the root. No handle names it, so no thread charges it any more;
+/// it has no children. Its stock closes for good.
+pub(crate) fn uncharge_all(counter: &'static Counter) {
+    let _path = SlowPath::enter();
+    let tree = counter.tree();
+    let mut stocks = tree.stocks.lock();
+    let barred = counter.links().bar();
+    debug_assert!(barred.is_ok(), "a counter outlives its children");
+    // The credit is part of the usage.
+    vacate(tree, counter);
+    counter.uncharge_levels(counter.usage());
+    close_empty(tree, &mut stocks, counter);
+}
+
+/// Close the stock of a counter that no thread uses any more, after its credit is back.
+fn close_empty(tree: &Tree, stocks: &mut Stocks, counter: &'static Counter) {
     if counter.is_open() {
         // E10: uncounted after its credit is back, as in `Tree::close`.
         counter.header.capacity.store(0, Ordering::Release);
         tree.uncount(counter);
         stocks.set_open(counter, false);
     }
-    drop(stocks);
-    make::give_back(&tree, counter);
 }
 
 /// Make all slots of a counter vacant, which no thread uses any more. Returns the credit that was in them.

@@ -29,7 +29,7 @@ pub use events::{EventFuture, Events, Subscription};
 pub use future::ChargeFuture;
 pub use handle::{Group, GroupId};
 pub use limits::Limits;
-pub use numa::{NodeStats, NumaTable};
+pub use numa::NumaTable;
 pub use oom::CancelHook;
 pub use reclaim::Registration;
 pub use refusal::Refusal;

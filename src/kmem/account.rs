@@ -5,16 +5,15 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use super::engine::numa_behind;
+use super::lines::{self, AccountLines};
 use super::placement::Placement;
 use super::tiers::Tiers;
 use crate::group::{Charge, ChargeError, Group};
-use crate::hierarchy::node_stats::{self, Above};
+use crate::numa::NodeId;
 use crate::numa::config::Numa;
-use crate::numa::{NodeId, Topology};
 use crate::stat::Stat;
 use crate::stat::published::StatScope;
 use crate::sync::model_failed;
-use crate::thread::directory::Header;
 
 /// Bytes charged to a group, and accounted to the nodes where they lie. Its drop takes off each node what was accounted
 /// there, and then uncharges the bytes. It may be dropped on any thread, also after the group, its handles and the
@@ -38,18 +37,6 @@ pub struct Kmem {
     pub(super) stat: Stat,
     pub(super) lines: AccountLines,
     pub(super) tiers: Tiers,
-}
-
-/// Two nodes, and one for metadata, need no allocation.
-pub(super) type AccountLines = SmallVec<[AccountLine; 3]>;
-
-/// Bytes accounted in one scope. Two words, because owners move many of these about.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AccountLine {
-    pub(super) bytes: u64,
-    pub(super) scope: StatScope,
-    /// `None`: nowhere, because the thread was inside another slow path.
-    pub(super) above: Option<Above>,
 }
 
 impl Kmem {
@@ -90,44 +77,18 @@ impl Kmem {
 
     /// The scope of a node. What is on no node, or on one that the topology does not have, is the group's own.
     pub(super) fn scope(&self, node: Option<NodeId>) -> StatScope {
-        let topology = &self.numa().topology;
-        match node.and_then(|node| topology.index_of(node)) {
-            Some(index) if !topology.is_one_node() => StatScope::On(index as u16),
-            _ => StatScope::Group,
-        }
+        lines::scope(node, &self.numa().topology)
     }
 
     #[inline]
     pub(super) fn account(&mut self, scope: StatScope, bytes: u64) {
-        if bytes == 0 {
-            return;
-        }
-        let above = node_stats::account(self.charge.header(), scope, self.stat, bytes.cast_signed());
-        self.add_line(AccountLine { scope, above, bytes });
-    }
-
-    #[inline]
-    fn add_line(&mut self, line: AccountLine) {
-        match self.lines.iter_mut().find(|of| of.scope == line.scope && of.above == line.above) {
-            Some(of) => of.bytes += line.bytes,
-            None => self.lines.push(line),
-        }
+        lines::account(&mut self.lines, self.charge.header(), self.stat, (scope, bytes));
     }
 
     /// Takes at most `bytes` off. Returns how many.
     #[inline]
     fn unaccount(&mut self, scope: StatScope, bytes: u64) -> u64 {
-        let mut left = bytes;
-        for account in self.lines.iter_mut().filter(|of| of.scope == scope) {
-            let gone = left.min(account.bytes);
-            if gone > 0 {
-                account.take_off(self.charge.header(), self.stat, gone);
-                account.bytes -= gone;
-                left -= gone;
-            }
-        }
-        self.lines.retain(|account| account.bytes > 0);
-        bytes - left
+        lines::unaccount(&mut self.lines, self.charge.header(), self.stat, (scope, bytes))
     }
 
     pub(super) fn unplaced(&self) -> u64 {
@@ -174,12 +135,7 @@ impl Kmem {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn placement(&self) -> Placement {
-        let topology = &self.numa().topology;
-        let mut placement = Placement::new();
-        for account in &self.lines {
-            placement.add(node_of(account.scope, topology), account.bytes);
-        }
-        placement
+        lines::placement(&self.lines, &self.numa().topology)
     }
 
     /// Moves at most `bytes` of the account after the memory has moved, or after its first touch (`from` is `None`).
@@ -319,7 +275,7 @@ impl Kmem {
         if !std::ptr::eq(self.charge.header(), other.charge.header()) || self.stat != other.stat {
             return Err(Box::new(other));
         }
-        std::mem::take(&mut other.lines).into_iter().for_each(|line| self.add_line(line));
+        std::mem::take(&mut other.lines).into_iter().for_each(|line| lines::add(&mut self.lines, line));
         self.tiers.merge(std::mem::take(&mut other.tiers));
         drop(self.charge.merge(other.charge.take()));
         Ok(())
@@ -362,24 +318,7 @@ impl Kmem {
     }
 
     fn on(&self, scope: StatScope) -> u64 {
-        self.lines.iter().filter(|account| account.scope == scope).map(|account| account.bytes).sum()
-    }
-}
-
-/// The node of a scope. With one node the group's own scope is that node.
-pub(super) fn node_of(scope: StatScope, topology: &Topology) -> Option<NodeId> {
-    match scope {
-        StatScope::On(index) => Some(topology.node_at(index.into())),
-        StatScope::Group => topology.is_one_node().then(|| topology.node_at(0)),
-    }
-}
-
-impl AccountLine {
-    #[inline]
-    pub(super) fn take_off(&self, header: &Header, stat: Stat, bytes: u64) {
-        if let Some(above) = self.above {
-            node_stats::unaccount(header, self.scope, above, stat, bytes.cast_signed());
-        }
+        lines::on(&self.lines, scope)
     }
 }
 

@@ -12,7 +12,9 @@
 mod account;
 mod engine;
 mod error;
+mod lines;
 mod member;
+mod node_account;
 mod packed;
 mod percpu;
 mod placement;
@@ -25,6 +27,7 @@ mod vec;
 pub use account::Kmem;
 pub use error::{KmemError, NotStored};
 pub use member::{Member, Mover};
+pub use node_account::NodeAccount;
 pub use percpu::{PerCpu, PerCpuAllocator, PerCpuBytes, PerCpuShape};
 pub use placement::{Bound, Placement};
 pub use precharge::Precharge;

@@ -8,8 +8,9 @@ use std::mem::ManuallyDrop;
 
 use smallvec::smallvec;
 
-use super::account::{AccountLine, Kmem, node_of};
+use super::account::Kmem;
 use super::engine::{has_statistics, numa_behind};
+use super::lines::{AccountLine, node_of};
 use super::tiers::Tiers;
 use crate::group::Charge;
 use crate::hierarchy::node_stats::Above;

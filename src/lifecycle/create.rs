@@ -8,7 +8,7 @@ use crate::counter::object::tree::{Shard, Tree};
 use crate::counter::object::{Counter, Incarnation};
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{make, marks, retire};
-use crate::hierarchy::group_tree::{self, GroupTree};
+use crate::hierarchy::group_tree::{self, GroupConfig, GroupTree};
 use crate::hierarchy::limits::{self, NoLimitedAncestor};
 use crate::hierarchy::{events, group_object, names, stats};
 use crate::lifecycle::offline;
@@ -17,7 +17,7 @@ use crate::pressure::observe;
 use crate::reclaim::{excess, rings};
 use crate::state::limits::LimitKind;
 use crate::state::name::Name;
-use crate::sync::{Arc, Ordering};
+use crate::sync::Ordering;
 use crate::units::Limit;
 
 #[derive(Debug)]
@@ -39,8 +39,10 @@ impl From<NoMemory> for NotCreated {
     }
 }
 
-/// Create the root group: one counter for each configuration.
-pub(crate) fn root_group(tree: &Arc<Tree>, configs: &[CounterConfig]) -> Result<Handle, NoMemory> {
+/// Create the root group of a new tree: one counter for each configuration. The tree behaves as the first one says.
+pub(crate) fn root_group(groups: GroupConfig, configs: &[CounterConfig]) -> Result<Handle, NoMemory> {
+    let pool = group_object::group_cache(configs.len(), groups.stats.nodes, groups.pool_align);
+    let tree = &Tree::new(configs[0].clone(), pool, Some(Box::new(GroupTree::new(groups))));
     let groups = group_tree::shared(tree);
     let group = start_group(tree, groups, Name::NONE, configs.iter().map(|config| Init::root(tree, config, true)))?;
     // The root counts the events for which other groups have no memory.
@@ -147,7 +149,7 @@ fn count_name(tree: &GroupTree, group: &Counter, change: fn(u64, u64) -> u64) {
 }
 
 /// Start an incarnation of each counter of a group.
-fn start_group(
+pub(super) fn start_group(
     tree: &Tree,
     groups: &GroupTree,
     name: Name,

@@ -1,5 +1,6 @@
 //! How groups are created, go offline and are released.
 
+pub(crate) mod alone;
 pub(crate) mod create;
 pub(crate) mod offline;
 pub(crate) mod own_bytes;

@@ -37,9 +37,14 @@ impl Default for NumaConfig {
 
 impl NumaConfig {
     pub(crate) fn build(self) -> Result<Numa, TopologyError> {
-        let topology = self.topology?;
+        Ok(Numa::new(self.topology?, self.node_of, self.tiers.into()))
+    }
+}
+
+impl Numa {
+    pub(crate) fn new(topology: Topology, node_of: Option<Arc<dyn NodeOf>>, tiers: Box<[Tier]>) -> Numa {
         let first = topology.node_at(0);
-        let node_of: Arc<dyn NodeOf> = match self.node_of {
+        let node_of: Arc<dyn NodeOf> = match node_of {
             // With one node there is nothing to ask.
             _ if topology.is_one_node() => Arc::new(OneNode::new(first)),
             Some(node_of) => node_of,
@@ -49,7 +54,7 @@ impl NumaConfig {
                 Err(_) => Arc::new(NodeTable::new(OneNode::new(first).page_size())),
             },
         };
-        Ok(Numa { topology, node_of, tiers: self.tiers.into(), percpu: OnceLock::new() })
+        Numa { topology, node_of, tiers, percpu: OnceLock::new() }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::verify::{Known, Verdict, verify};
 use crate::counter::{credit, effective, marks};
-use crate::page_counter::PageCounter;
+use crate::page_counter::handle::PageCounter;
 use crate::sync::barrier::BarrierState;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering};

@@ -11,7 +11,7 @@ use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::verify::Verdict;
 use crate::error::SetRefused;
-use crate::page_counter::PageCounter;
+use crate::page_counter::handle::PageCounter;
 use crate::sync::Arc;
 use crate::thread::slot::Consume;
 
@@ -65,7 +65,8 @@ pub struct CounterSet {
 
 impl CounterSet {
     /// Creates one root for each configuration. Each counter has the batch, max and budget of its own configuration.
-    /// Barrier, audit, adaptivity and pressure hook are those of the first, and so is the batch of a shared stock.
+    /// Barrier, audit, adaptivity and pressure hook are those of the first, and so is the batch of a shared stock. The
+    /// counters of a set have no nodes and no statistics, whatever the configurations declare.
     ///
     /// ```
     /// # use memcg::{CounterConfig, CounterSet, SetStock};
@@ -79,9 +80,9 @@ impl CounterSet {
             return CounterSet { stock, front: None, counters: Arc::from([]) };
         };
         let _path = SlowPath::enter();
-        let tree = join::bare_tree(first.clone());
+        let tree = join::bare_tree(CounterConfig { extension: None, ..first.clone() });
         let own = stock == SetStock::Independent;
-        let counters = configs.iter().map(|config| PageCounter::keep(join::root(&tree, config, own), None));
+        let counters = configs.iter().map(|config| PageCounter::of_set(join::root(&tree, config, own)));
         CounterSet::new(&tree, stock, counters.collect())
     }
 
@@ -99,14 +100,14 @@ impl CounterSet {
         let Some(first) = self.counters.first() else { return self.clone() };
         let _path = SlowPath::enter();
         let own = self.stock == SetStock::Independent;
-        let counters = self.counters.iter().map(|parent| parent.child_with_stock(own));
+        let counters = self.counters.iter().map(|parent| parent.child_with("", own));
         CounterSet::new(&first.counter().incarnation().tree.counted(), self.stock, counters.collect())
     }
 
     fn new(tree: &Arc<Tree>, stock: SetStock, counters: Arc<[PageCounter]>) -> CounterSet {
         let front = (stock == SetStock::Shared).then(|| {
             let members = counters.iter().map(PageCounter::counter).collect();
-            PageCounter::keep(join::front(tree, members, counters[0].batch()), None)
+            PageCounter::of_set(join::front(tree, members, counters[0].batch()))
         });
         CounterSet { stock, front, counters }
     }
@@ -171,7 +172,7 @@ impl CounterSet {
     #[inline]
     pub fn try_charge(&self, n: u64) -> Result<(), SetRefused> {
         let Some(front) = &self.front else { return self.try_charge_independent(|_| n, || Ok(())) };
-        match front.header.consume(n) {
+        match front.header().consume(n) {
             Consume::Hit => Ok(()),
             missed => self.try_charge_shared_slow(front, n, missed),
         }

@@ -3,29 +3,23 @@
 use std::time::Duration;
 
 use super::Runtime;
-use crate::counter::config::{BATCH_MAX, CounterConfig};
-use crate::counter::object::tree::Tree;
+use crate::counter::config::{BATCH_MAX, BATCH_OF_BYTES, CounterConfig};
 use crate::counter::slow_path::SlowPath;
 use crate::group::{Counter, Group};
-use crate::hierarchy::group_object::group_cache;
-use crate::hierarchy::group_tree::{CounterDecl, GroupConfig, GroupTree};
+use crate::hierarchy::group_tree::{CounterDecl, GroupConfig};
 use crate::lifecycle::create;
 use crate::numa::config::NumaConfig;
 use crate::numa::{NodeId, TopologyError};
 use crate::pool::{NoMemory, PoolAlign};
 use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
-use crate::stat::item::{ITEMS_MAX, Items};
+use crate::stat::item::{ITEMS_MAX, Items, next_builder};
 use crate::stat::{Stat, Unit};
 use crate::state::reclaim::ReclaimConfig;
 use crate::state::waiting::PressureConfig;
 use crate::sync::Ordering;
 use crate::sync::barrier::BarrierMode;
-use crate::sync::stat_atomic::{AtomicBool, AtomicU64};
+use crate::sync::stat_atomic::AtomicBool;
 use crate::units::{Bytes, Limit};
-
-/// Bytes that a thread charges in advance, unless configured otherwise: 64 pages of 4 KiB, the kernel's
-/// MEMCG_CHARGE_BATCH.
-const BATCH: u64 = 64 * 4096;
 
 /// The most counters of a group, that of memory included. They are one object.
 const COUNTERS_MAX: usize = 1_024;
@@ -137,11 +131,6 @@ pub enum BuildError {
     },
 }
 
-fn fresh_id() -> u64 {
-    static IDS: AtomicU64 = AtomicU64::new(1);
-    IDS.fetch_add(1, Ordering::Relaxed)
-}
-
 /// Both builders know what was declared before. What one of them declares afterwards is known to that one alone.
 impl Clone for RuntimeBuilder {
     fn clone(&self) -> Self {
@@ -159,10 +148,10 @@ impl Clone for RuntimeBuilder {
 impl RuntimeBuilder {
     pub(super) fn new() -> Self {
         RuntimeBuilder {
-            id: fresh_id(),
+            id: next_builder(),
             cloned: AtomicBool::new(false),
             max: Limit::Max,
-            batch: Bytes(BATCH),
+            batch: Bytes(BATCH_OF_BYTES),
             budget: None,
             adaptive: true,
             audit: false,
@@ -278,7 +267,7 @@ impl RuntimeBuilder {
     /// The id of what this builder declares next.
     fn id(&mut self) -> u64 {
         if std::mem::take(self.cloned.get_mut()) {
-            self.id = fresh_id();
+            self.id = next_builder();
         }
         self.id
     }
@@ -428,7 +417,7 @@ impl RuntimeBuilder {
             if self.reclaim.weight.is_some_and(|stat| !stats.items.knows(stat)) {
                 return Err(BuildError::ForeignStat);
             }
-            let groups = GroupTree::new(GroupConfig {
+            let groups = GroupConfig {
                 pool_align: self.pool_align,
                 further: self.counters.into(),
                 groups_max: self.groups_max,
@@ -436,10 +425,9 @@ impl RuntimeBuilder {
                 reclaim: self.reclaim,
                 pressure: self.pressure,
                 numa,
-            });
-            let pool = group_cache(configs.len(), nodes.len(), self.pool_align);
-            let tree = Tree::new(configs[0].clone(), pool, Some(Box::new(groups)));
-            create::root_group(&tree, &configs).map_err(|NoMemory { bytes }| BuildError::Memory(Bytes(bytes as u64)))?
+            };
+            create::root_group(groups, &configs)
+                .map_err(|NoMemory { bytes }| BuildError::Memory(Bytes(bytes as u64)))?
         };
         Ok(Runtime::new(Group::from_handle(root)))
     }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::sync::Ordering;
+use crate::sync::stat_atomic::AtomicU64;
 use crate::thread::cells::{Added, ThreadStats};
 
 /// What an item counts, and the grain in which its error is given.
@@ -187,6 +189,12 @@ impl fmt::Debug for Stat {
             None => write!(f, "Stat({} of builder {})", self.number, self.builder),
         }
     }
+}
+
+/// The number of a new builder, which is not 0.
+pub(crate) fn next_builder() -> u64 {
+    static BUILDERS: AtomicU64 = AtomicU64::new(1);
+    BUILDERS.fetch_add(1, Ordering::Relaxed)
 }
 
 #[derive(Clone, Debug, Default)]

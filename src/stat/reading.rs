@@ -5,15 +5,28 @@ use smallvec::SmallVec;
 use super::item::{Items, Stat};
 use super::published::{ErrorBound, PublishedStats};
 
+/// How much a reading of statistics may miss of what was written before it.
+///
+/// ```
+/// use memcg::{CounterConfig, Freshness, PageCounter, Stat};
+///
+/// let machine = PageCounter::root(CounterConfig::new().statistics());
+/// machine.stat_add(Stat::WORKINGSET_REFAULT, 10);
+/// let [stale, exact] = [Freshness::Stale, Freshness::Exact].map(|how| machine.read(how));
+/// assert_eq!((stale.max_error(), exact.max_error()), (512, 0));
+/// assert_eq!(exact.get(Stat::WORKINGSET_REFAULT), 10);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Freshness {
-    /// As published.
+#[non_exhaustive]
+pub enum Freshness {
+    /// As published last: loads only, about 10 ns.
     Stale,
-    /// The read flushes where more may be missing than the kernel's threshold.
+    /// At most one batch for each writer is missing. The read flushes where more may be, as reading `memory.stat` does.
     Threshold,
-    /// The read flushes where more grains than this may be missing.
+    /// At most so many grains of each item's unit are missing ([`Unit::grain`](crate::Unit::grain)). The read flushes
+    /// where more may be.
     Within(u64),
-    /// Flushed.
+    /// Nothing is missing. The read flushes the subtree twice, and what the second flush finds is the error.
     Exact,
 }
 

@@ -13,7 +13,6 @@ mod counter;
 mod error;
 #[path = "../../src/numa/mod.rs"]
 mod numa;
-#[path = "../../src/page_counter/mod.rs"]
 mod page_counter;
 #[path = "../../src/pool/mod.rs"]
 mod pool;

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::plan::Plan;
 use super::small_account::{SHARES_MAX, Shares};
-use crate::kmem::account::node_of;
+use crate::kmem::lines::node_of;
 use crate::kmem::placement::Placement;
 use crate::numa::node_of::look_up_each;
 use crate::numa::{NodeOf, PageNode, Topology};

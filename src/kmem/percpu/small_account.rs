@@ -2,7 +2,8 @@
 
 use crate::group::Charge;
 use crate::hierarchy::node_stats;
-use crate::kmem::account::{AccountLine, Kmem};
+use crate::kmem::account::Kmem;
+use crate::kmem::lines::AccountLine;
 use crate::kmem::tiers::Tiers;
 use crate::stat::Stat;
 use crate::stat::published::StatScope;

@@ -1,0 +1,146 @@
+//! Units that a counter alone holds, with the node of each.
+
+use std::fmt;
+
+use super::lines::{self, AccountLines};
+use super::placement::Placement;
+use crate::error::Refused;
+use crate::hierarchy::group_tree;
+use crate::numa::{NodeId, Topology};
+use crate::page_counter::PageCounter;
+use crate::stat::Stat;
+use crate::sync::model_failed;
+
+/// Units charged to a [`PageCounter`], and accounted to the nodes where they lie. It keeps the counter. Its drop takes
+/// off each node what was accounted there, and then uncharges the units, on any thread.
+///
+/// Where the configuration declares no [nodes](crate::CounterConfig::topology) it is the charge alone.
+///
+/// ```
+/// use memcg::{CounterConfig, NodeId, PageCounter, Placement, Stat};
+///
+/// let (near, far) = (NodeId::new(0), NodeId::new(1));
+/// let memory = PageCounter::root(CounterConfig::bytes().max(1 << 20).nodes(2));
+/// let precharge = memory.precharge(4_096)?; // before the allocation: it may be refused
+/// let mut held = precharge.account(&Placement::on(near, 4_000)); // after it: never
+/// assert_eq!(held.migrate(Some(near), Some(far), 1_000), 1_000); // the owner has moved a part
+/// let now = memory.numa_stat(Stat::KERNEL);
+/// assert_eq!((now.get(near), now.get(far), memory.live()), (3_000, 1_000, 4_000));
+/// drop(held);
+/// assert_eq!((memory.numa_stat(Stat::KERNEL).sum(), memory.live()), (0, 0));
+/// # Ok::<(), memcg::Refused>(())
+/// ```
+#[must_use = "dropped at once it gives the units back at once"]
+pub struct NodeAccount {
+    counter: PageCounter,
+    units: u64,
+    stat: Stat,
+    lines: AccountLines,
+}
+
+impl PageCounter {
+    /// Charges `units` for memory that the caller is about to allocate: the first of three steps. Then allocate, look
+    /// where the memory lies, and [account](NodeAccount::account) it; what was not needed goes back. It costs what a
+    /// [`try_charge`](Self::try_charge) costs.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] names the level that was full. Nothing of the charge remains.
+    pub fn precharge(&self, units: u64) -> Result<NodeAccount, Refused> {
+        self.try_charge(units)?;
+        Ok(NodeAccount { counter: self.clone(), units, stat: Stat::KERNEL, lines: AccountLines::new() })
+    }
+}
+
+/// The nodes that the configuration declares, if it declares any or statistics.
+fn topology(counter: &PageCounter) -> Option<&Topology> {
+    group_tree::if_groups(counter.counter().tree()).map(|groups| &groups.numa.topology)
+}
+
+impl NodeAccount {
+    /// Accounts what was allocated as [`Stat::KERNEL`], to the nodes where it lies: one update for each node. The rest
+    /// of the charge goes back. Another account before this one ends.
+    ///
+    /// It never fails: a placement larger than the charge is memory that exists, so the difference is
+    /// [forced](PageCounter::charge).
+    pub fn account(self, placement: &Placement) -> NodeAccount {
+        self.account_as(Stat::KERNEL, placement)
+    }
+
+    /// [`account`](Self::account) as another item.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, Freshness, NodeId, PageCounter, Placement, Stat};
+    /// let memory = PageCounter::root(CounterConfig::bytes().nodes(2));
+    /// let _held = memory.precharge(64)?.account_as(Stat::SLAB, &Placement::on(NodeId::new(0), 48));
+    /// assert_eq!((memory.live(), memory.read(Freshness::Exact).get(Stat::SLAB)), (48, 48));
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub fn account_as(mut self, stat: Stat, placement: &Placement) -> NodeAccount {
+        self.take_off();
+        let (held, units) = (self.units, placement.bytes());
+        self.counter.charge(units.saturating_sub(held));
+        (self.units, self.stat) = (units, stat);
+        if let Some(topology) = topology(&self.counter) {
+            for (node, bytes) in
+                placement.nodes().map(|(node, bytes)| (Some(node), bytes)).chain([(None, placement.unplaced())])
+            {
+                let scope = lines::scope(node, topology);
+                lines::account(&mut self.lines, self.counter.header(), stat, (scope, bytes));
+            }
+        }
+        self.counter.uncharge(held.saturating_sub(units));
+        self
+    }
+
+    /// Moves at most `units` of the account after the memory has moved, or after its first touch (`from` is `None`).
+    /// Returns how many. What is held stays as it is.
+    pub fn migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, units: u64) -> u64 {
+        let Some(topology) = topology(&self.counter) else { return 0 };
+        let (of, into) = (lines::scope(from, topology), lines::scope(to, topology));
+        if of == into {
+            return lines::on(&self.lines, of).min(units);
+        }
+        let header = self.counter.header();
+        let moved = lines::unaccount(&mut self.lines, header, self.stat, (of, units));
+        lines::account(&mut self.lines, header, self.stat, (into, moved));
+        moved
+    }
+
+    /// Units held.
+    pub fn units(&self) -> u64 {
+        self.units
+    }
+
+    /// The counter that is charged.
+    pub fn counter(&self) -> &PageCounter {
+        &self.counter
+    }
+
+    /// Where the units are accounted: nowhere before [`account`](Self::account).
+    pub fn placement(&self) -> Placement {
+        topology(&self.counter).map_or_else(Placement::new, |topology| lines::placement(&self.lines, topology))
+    }
+
+    fn take_off(&mut self) {
+        for line in std::mem::take(&mut self.lines) {
+            line.take_off(self.counter.header(), self.stat, line.bytes);
+        }
+    }
+}
+
+impl Drop for NodeAccount {
+    fn drop(&mut self) {
+        if !model_failed() {
+            // The account ends before the charge, as a `Kmem` does.
+            self.take_off();
+            self.counter.uncharge(self.units);
+        }
+    }
+}
+
+impl fmt::Debug for NodeAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeAccount").field("counter", &self.counter).field("placement", &self.placement()).finish()
+    }
+}

@@ -1,0 +1,172 @@
+//! Nodes and statistics of counters, as their configuration declares them.
+//!
+//! A tree that declares any is a tree of groups without names (`lifecycle::alone`). One that declares none is a tree of
+//! bare counters.
+
+use std::any::Any;
+
+use crate::counter::config::{CounterConfig, Extension};
+use crate::hierarchy::group_tree::GroupConfig;
+use crate::lifecycle::alone;
+use crate::numa::config::Numa;
+use crate::numa::{NodeId, Topology};
+use crate::pool::PoolAlign;
+use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
+use crate::stat::item::{ITEMS_MAX, Items, next_builder};
+use crate::stat::{Stat, Unit};
+use crate::state::reclaim::ReclaimConfig;
+use crate::state::waiting::PressureConfig;
+use crate::sync::Arc;
+use crate::thread::directory::Header;
+
+struct Declared {
+    /// Distinguishes what this configuration declares from what others do.
+    number: u64,
+    topology: Topology,
+    items: Items,
+    stat_batch: u64,
+}
+
+impl Default for Declared {
+    fn default() -> Self {
+        let (number, topology) = (next_builder(), Topology::one_node());
+        Declared { number, topology, items: Items::default(), stat_batch: STAT_BATCH }
+    }
+}
+
+/// Both know what was declared before. What one declares afterwards is known to that one alone.
+impl Clone for Declared {
+    fn clone(&self) -> Self {
+        Declared { number: next_builder(), topology: self.topology.clone(), items: self.items.clone(), ..*self }
+    }
+}
+
+impl Extension for Declared {
+    fn root(&self, config: &CounterConfig) -> &'static Header {
+        let nodes: Vec<NodeId> = self.topology.nodes().collect();
+        let align = PoolAlign::default();
+        let groups = GroupConfig {
+            pool_align: align,
+            further: Box::default(),
+            groups_max: u32::MAX,
+            stats: Coordinator::new(self.items.clone(), &nodes, align, self.number, self.stat_batch),
+            reclaim: ReclaimConfig::DEFAULT,
+            pressure: PressureConfig::DEFAULT,
+            numa: Numa::new(self.topology.clone(), None, Box::default()),
+        };
+        alone::root(config, groups).unwrap_or_else(|refused| refused.abort()).header
+    }
+
+    fn child(&self, parent: &'static Header) -> &'static Header {
+        alone::child(parent.counter()).unwrap_or_else(|refused| refused.abort()).header
+    }
+
+    fn end(&self, counter: &'static Header) {
+        alone::end(counter.counter());
+    }
+}
+
+impl CounterConfig {
+    fn declare<T>(&mut self, change: impl FnOnce(&mut Declared) -> T) -> T {
+        let before: Option<Arc<dyn Any + Send + Sync>> = self.extension.take().map(|extension| extension as _);
+        // `Declared` is the only extension.
+        let mut declared = before.and_then(|before| before.downcast().ok()).unwrap_or_default();
+        let done = change(Arc::make_mut(&mut declared));
+        self.extension = Some(declared);
+        done
+    }
+
+    /// Declares the built-in items of the statistics ([`Stat`]): the counters of the tree get a
+    /// [`stat_add`](crate::PageCounter::stat_add), reads and a flush. [`stat`](Self::stat) and
+    /// [`topology`](Self::topology) declare them, too.
+    ///
+    /// A tree that declares nothing pays for nothing. A charge costs the same either way. A counter with statistics has
+    /// a group's object, about half a kilobyte, and makes and ends as a group does.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, Freshness, PageCounter, Stat};
+    /// let written = |config| {
+    ///     let machine = PageCounter::root(config);
+    ///     machine.stat_add(Stat::SOCK, 100);
+    ///     machine.read(Freshness::Exact).get(Stat::SOCK)
+    /// };
+    /// assert_eq!(written(CounterConfig::new().statistics()), 100);
+    /// assert_eq!(written(CounterConfig::new()), 0, "not declared");
+    /// ```
+    pub fn statistics(mut self) -> Self {
+        self.declare(|_| ());
+        self
+    }
+
+    /// Declares an item of the statistics. The tree then has the built-in items, too: 64 together at most. An item
+    /// beyond those is no tree's: what is added to it is counted in
+    /// [`Counts::foreign_stats`](crate::Counts::foreign_stats) only.
+    ///
+    /// A clone of the configuration knows what was declared before it was made. What either declares later is known to
+    /// its own trees only.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, Freshness, PageCounter, Unit};
+    /// let mut config = CounterConfig::new();
+    /// let rows = config.stat("rows_scanned", Unit::Events);
+    /// let machine = PageCounter::root(config);
+    /// machine.child().stat_add(rows, 1_000);
+    /// assert_eq!(machine.read(Freshness::Exact).get(rows), 1_000);
+    /// assert!(machine.items().any(|item| item.name == "rows_scanned"));
+    /// ```
+    pub fn stat(&mut self, name: &str, unit: Unit) -> Stat {
+        self.declare(|declared| {
+            if declared.items.len() < ITEMS_MAX {
+                declared.items.declare(name, unit, false, declared.number)
+            } else {
+                Items::default().declare(name, unit, false, next_builder())
+            }
+        })
+    }
+
+    /// Sets the grains that [`Freshness::Threshold`](crate::Freshness::Threshold) allows a read to miss for each
+    /// writer: 1,024 by default, at most 2^40. It declares the statistics.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, Freshness, PageCounter, Stat};
+    /// let machine = PageCounter::root(CounterConfig::new().stat_batch(64));
+    /// machine.stat_add(Stat::WORKINGSET_REFAULT, 1);
+    /// assert_eq!(machine.read(Freshness::Threshold).max_error(), 32);
+    /// ```
+    pub fn stat_batch(mut self, grains: u64) -> Self {
+        self.declare(|declared| declared.stat_batch = grains.min(STAT_BATCH_MAX));
+        self
+    }
+
+    /// Declares the memory nodes that the counters account for ([`precharge`](crate::PageCounter::precharge)), and the
+    /// statistics.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, NodeId, PageCounter, Placement, Stat, Topology};
+    ///
+    /// let machine = Topology::fixed([(NodeId::new(0), vec![0, 1]), (NodeId::new(2), vec![])])?;
+    /// let memory = PageCounter::root(CounterConfig::bytes().topology(machine));
+    /// let _held = memory.precharge(100)?.account(&Placement::on(NodeId::new(2), 100));
+    /// assert_eq!(memory.numa_stat(Stat::KERNEL).to_string(), "N0=0 N2=100");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn topology(mut self, topology: Topology) -> Self {
+        self.declare(|declared| declared.topology = topology);
+        self
+    }
+
+    /// Declares so many memory nodes, numbered from 0, with one processor each. 0 counts as 1.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter, Stat};
+    /// let memory = PageCounter::root(CounterConfig::bytes().nodes(2));
+    /// assert_eq!(memory.numa_stat(Stat::ANON).iter().count(), 2);
+    /// ```
+    pub fn nodes(self, nodes: u16) -> Self {
+        let numbered = (0..nodes.max(1)).map(|node| (NodeId::new(node), [usize::from(node)]));
+        match Topology::fixed(numbered) {
+            Ok(topology) => self.topology(topology),
+            Err(_) => self,
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! The handle on a counter, its charges and its limits.
+
+use std::fmt;
+
+use crate::counter::config::{BATCH_MAX, CounterConfig, Extension, USAGE_MAX};
+use crate::counter::object::Counter;
+use crate::counter::protection::Protection;
+use crate::counter::slow_path::SlowPath;
+use crate::counter::{at_limit, join, marks, retire};
+use crate::error::{Busy, CounterId, Refused};
+use crate::sync::{Arc, model_failed};
+use crate::thread::directory::Header;
+use crate::thread::slot::{Consume, Put};
+
+/// A hierarchical counter: a usage, a limit, a parent, and a stock of pre-charged credit for each thread. Its owner
+/// decides what a unit is: a byte, a page, a connection.
+///
+/// A charge to a counter charges all its ancestors. It is admitted when it fits at every level, and leaves no trace
+/// when it does not. The calling thread's stock pays most charges. Those touch no shared memory: a charge and its
+/// uncharge cost about 2 ns together, at any depth.
+///
+/// The type is a handle. Clones name the same counter, and comparison is by identity. When the last handle is gone and
+/// no children are left, the counter is gone, and what is still charged to it leaves its ancestors.
+///
+/// At every quiescent point and every level, `usage == live charges of the subtree + credit in its stocks`.
+///
+/// Source: `mm/page_counter.c`, and "move stock from mem_cgroup to page_counter" (J. Hahn, linux-mm, 2026).
+///
+/// ```
+/// use memcg::{CounterConfig, PageCounter};
+///
+/// let machine = PageCounter::root(CounterConfig::new().batch(64));
+/// let job = machine.child();
+/// machine.set_max(1_000)?;
+/// job.try_charge(10)?;
+/// assert_eq!(machine.usage(), job.live() + job.stocked());
+/// job.uncharge(10);
+/// machine.drain();
+/// assert_eq!(machine.usage(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct PageCounter {
+    /// A charge that hits needs nothing else.
+    header: &'static Header,
+    keep: Arc<Keep>,
+}
+
+/// Keeps a counter and its ancestors in the tree.
+struct Keep {
+    counter: &'static Counter,
+    name: Box<str>,
+    parent: Option<Arc<Keep>>,
+}
+
+impl Drop for Keep {
+    fn drop(&mut self) {
+        if model_failed() {
+            return;
+        }
+        // The counter may be the last of its tree, which has the extension.
+        match extension(self.counter) {
+            Some(extension) => extension.end(self.counter.header),
+            None => retire::retire(self.counter),
+        }
+        // A loop, not a recursion: a tree may be deeper than a stack. Each ancestor drops without its parent.
+        let mut parent = self.parent.take();
+        while let Some(mut keep) = parent.and_then(Arc::into_inner) {
+            parent = keep.parent.take();
+        }
+    }
+}
+
+/// What has made the counter, unless it is a bare one.
+fn extension(counter: &Counter) -> Option<Arc<dyn Extension>> {
+    counter.tree().config.extension.clone()
+}
+
+impl PageCounter {
+    /// The default max: no limit but the ancestors'.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// let machine = PageCounter::root(CounterConfig::new().max(10));
+    /// let job = machine.child();
+    /// assert_eq!(job.max(), PageCounter::UNLIMITED);
+    /// assert!(job.try_charge(11).is_err());
+    /// ```
+    pub const UNLIMITED: u64 = u64::MAX;
+
+    /// The most units that a counter can hold, 2^63 - 1. Beyond it charges are refused whatever max says. Forced
+    /// charges are clamped there and counted in [`Counts::overflows`].
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// let counter = PageCounter::root(CounterConfig::new());
+    /// counter.try_charge(PageCounter::USAGE_MAX)?;
+    /// assert_eq!(counter.try_charge(1).unwrap_err().max, PageCounter::UNLIMITED);
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub const USAGE_MAX: u64 = USAGE_MAX;
+
+    /// Creates a counter without a parent, the root of a new tree. A root has no stock as long as it has children.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// let machine = PageCounter::root(CounterConfig::new().max(8_192));
+    /// assert_eq!(machine.parent(), None);
+    /// assert_eq!(machine.max(), 8_192);
+    /// ```
+    pub fn root(config: CounterConfig) -> PageCounter {
+        let counter = match &config.extension {
+            Some(extension) => extension.root(&config).counter(),
+            None => {
+                let _path = SlowPath::enter();
+                join::root(&join::bare_tree(config.clone()), &config, true)
+            }
+        };
+        PageCounter::keep(counter, config.name, None)
+    }
+
+    /// Creates a counter below this one, with the batch of this one and without limits.
+    ///
+    /// When its first child is created, a counter gives its own credit back. It takes the tree's lock and allocates.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
+    /// let (web, import) = (machine.child(), machine.child());
+    /// web.charge(3);
+    /// import.charge(4);
+    /// assert_eq!((machine.usage(), web.parent()), (7, Some(machine.clone())));
+    /// drop(import); // and what it still held
+    /// assert_eq!(machine.usage(), 3);
+    /// ```
+    pub fn child(&self) -> PageCounter {
+        self.child_with("", true)
+    }
+
+    /// Does what [`child`](Self::child) does, and gives the counter a name.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// let files = PageCounter::root(CounterConfig::new().name("files"));
+    /// assert_eq!(files.named_child("spill").name(), "spill");
+    /// ```
+    pub fn named_child(&self, name: &str) -> PageCounter {
+        self.child_with(name, true)
+    }
+
+    pub(crate) fn child_with(&self, name: &str, stock: bool) -> PageCounter {
+        let child = match extension(self.counter()) {
+            Some(extension) => extension.child(self.header).counter(),
+            None => {
+                let _path = SlowPath::enter();
+                join::child(self.counter().tree(), self.counter(), stock)
+            }
+        };
+        PageCounter::keep(child, name.into(), Some(Arc::clone(&self.keep)))
+    }
+
+    /// Returns the name, which is empty where the counter was given none. Any number of counters may have it.
+    pub fn name(&self) -> &str {
+        &self.keep.name
+    }
+
+    /// Returns the counter of that id, where it is this one or an ancestor: the level that an error names.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// let machine = PageCounter::root(CounterConfig::new().name("machine").max(10));
+    /// let job = machine.named_child("job");
+    /// let refused = job.try_charge(11).unwrap_err();
+    /// assert_eq!(job.level(refused.level).as_ref().map(PageCounter::name), Some("machine"));
+    /// ```
+    pub fn level(&self, id: CounterId) -> Option<PageCounter> {
+        std::iter::successors(Some(self.clone()), PageCounter::parent).find(|level| level.id() == id)
+    }
+
+    /// Returns the parent, if there is one.
+    pub fn parent(&self) -> Option<PageCounter> {
+        let keep = self.keep.parent.as_ref()?;
+        Some(PageCounter { header: keep.counter.header, keep: Arc::clone(keep) })
+    }
+
+    /// Returns the counter's name in errors and verdicts.
+    pub fn id(&self) -> CounterId {
+        self.counter().id()
+    }
+
+    fn keep(counter: &'static Counter, name: Box<str>, parent: Option<Arc<Keep>>) -> PageCounter {
+        PageCounter { header: counter.header, keep: Arc::new(Keep { counter, name, parent }) }
+    }
+
+    /// The root of a counter set, or the one stock of a set.
+    pub(crate) fn of_set(counter: &'static Counter) -> PageCounter {
+        PageCounter::keep(counter, Box::default(), None)
+    }
+
+    #[inline(always)]
+    pub(crate) fn header(&self) -> &'static Header {
+        self.header
+    }
+
+    #[inline(always)]
+    pub(crate) fn counter(&self) -> &'static Counter {
+        self.keep.counter
+    }
+
+    // === Charge and uncharge ===
+
+    /// Charges `n` units here and at all ancestors, or nowhere. It may block in the pressure hook, if there is one.
+    ///
+    /// Before a refusal the charge drains all credit below the refusing level ([`Counts::refused_in_transit`] counts
+    /// the exceptions) and asks the pressure hook. To charge 0 always succeeds.
+    ///
+    /// A charge costs about 1 ns from the stock, else two or three read-modify-write instructions a level. It is exact:
+    /// after a success usage is within max at every level, unless a forced charge is on top.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] names the level that was full. Nothing of the charge remains.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// let machine = PageCounter::root(CounterConfig::new().max(1_000));
+    /// let job = machine.child();
+    /// job.try_charge(900)?;
+    /// let refused = job.try_charge(101).unwrap_err();
+    /// assert_eq!(refused.level, machine.id(), "the level that was full");
+    /// assert_eq!((refused.usage, refused.max), (900, 1_000));
+    /// assert_eq!(job.live(), 900);
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    #[inline]
+    pub fn try_charge(&self, n: u64) -> Result<(), Refused> {
+        match self.header.consume(n) {
+            Consume::Hit => Ok(()),
+            missed => self.charge_or_refuse_slow(n, missed),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn charge_or_refuse_slow(&self, n: u64, missed: Consume) -> Result<(), Refused> {
+        self.counter().try_charge_slow(n, missed).map_err(|refusal| refusal.refused(self.counter(), n))
+    }
+
+    /// Charges `n` units here and at all ancestors, whatever the limits say. Use it for memory that exists already.
+    ///
+    /// The charge drains stranded credit first. What still does not fit goes above max, and [`forced`](Self::forced)
+    /// counts it. The call does not ask the pressure hook. It costs what a [`try_charge`](Self::try_charge) costs, and
+    /// above max a lock for each level.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// let job = PageCounter::root(CounterConfig::new().max(100));
+    /// job.charge(130); // a library has allocated it already
+    /// assert_eq!((job.usage(), job.forced()), (130, 30));
+    /// assert!(job.try_charge(1).is_err());
+    /// ```
+    #[inline]
+    pub fn charge(&self, n: u64) {
+        match self.header.consume(n) {
+            Consume::Hit => {}
+            missed => drop(self.counter().force_slow(n, missed)),
+        }
+    }
+
+    /// Gives `n` units back, on whatever thread. It never fails.
+    ///
+    /// To give back more than was charged is a bug of the caller. The level where it shows clamps it and counts it in
+    /// [`Counts::underflows`], and [`verify`](Self::verify) reports it. This counter then goes without stock. Only what
+    /// it really held is uncharged from its ancestors.
+    ///
+    /// An uncharge costs about 1 ns into the stock, else a read-modify-write instruction a level.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// let uploads = PageCounter::root(CounterConfig::new().max(100));
+    /// uploads.try_charge(100)?;
+    /// std::thread::scope(|scope| {
+    ///     scope.spawn(|| uploads.uncharge(100));
+    /// });
+    /// uploads.try_charge(100)?;
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    #[inline]
+    pub fn uncharge(&self, n: u64) {
+        match self.header.put(n) {
+            Put::Kept => {}
+            missed => self.header.uncharge_slow(n, missed),
+        }
+    }
+
+    /// Takes `n` units off this level only, and leaves the ancestors as they are: one step to undo a charge by hand.
+    ///
+    /// More than usage is clamped and counted in [`Counts::underflows`]. It costs one read-modify-write instruction.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
+    /// let job = machine.child();
+    /// job.charge(10);
+    /// job.cancel(4);
+    /// assert_eq!((job.usage(), machine.usage()), (6, 10));
+    /// ```
+    pub fn cancel(&self, n: u64) {
+        self.counter().subtract(n.min(USAGE_MAX));
+    }
+
+    // === Limits ===
+
+    /// Sets the most units that charges may bring this counter to. Credit below is drained first.
+    ///
+    /// The call takes the tree's lock. Lowering costs a heavy barrier, and another where credit is drained. From a
+    /// success on, usage stays within max but for forced charges.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`] when live charge is above `max`; the old max holds. After forced charges even a raised max may be busy.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// let tenant = PageCounter::root(CounterConfig::new().max(100));
+    /// tenant.try_charge(60)?;
+    /// let busy = tenant.set_max(59).unwrap_err();
+    /// assert_eq!((busy.usage, busy.max), (60, 59));
+    /// assert_eq!(tenant.max(), 100, "busy changes nothing");
+    /// tenant.set_max(60)?;
+    /// assert!(tenant.try_charge(1).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn set_max(&self, max: u64) -> Result<(), Busy> {
+        at_limit::set_max(self.counter(), max).map_err(|usage| Busy { level: self.id(), usage, max })
+    }
+
+    /// Returns the most units, [`UNLIMITED`](Self::UNLIMITED) by default. One load.
+    pub fn max(&self) -> u64 {
+        self.counter().max()
+    }
+
+    /// Sets the units that reclaim never touches. The parent sums what its children protect
+    /// ([`children_min_usage`](Self::children_min_usage)) for the code that reclaims; charges do not look at it.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
+    /// let index = machine.child();
+    /// index.set_min(100);
+    /// assert_eq!((index.min(), index.usage()), (100, 0), "a promise charges nothing");
+    /// index.charge(30);
+    /// assert_eq!(machine.children_min_usage(), 30, "what is not used needs no protection");
+    /// ```
+    pub fn set_min(&self, units: u64) {
+        marks::set_protection(self.counter(), Protection::Min, units);
+    }
+
+    /// Returns the units that reclaim never touches, 0 by default. One load.
+    pub fn min(&self) -> u64 {
+        marks::protection(self.counter(), Protection::Min)
+    }
+
+    /// Sets the units that reclaim touches last. The parent sums what its children protect
+    /// ([`children_low_usage`](Self::children_low_usage)) for the code that reclaims; charges do not look at it.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// let machine = PageCounter::root(CounterConfig::new().batch(0));
+    /// let cache = machine.child();
+    /// cache.set_low(50);
+    /// cache.charge(80);
+    /// assert_eq!(machine.children_low_usage(), 50);
+    /// assert_eq!((cache.low(), cache.child().low()), (50, 0), "children have their own");
+    /// ```
+    pub fn set_low(&self, units: u64) {
+        marks::set_protection(self.counter(), Protection::Low, units);
+    }
+
+    /// Returns the units that reclaim touches last, 0 by default. One load.
+    pub fn low(&self) -> u64 {
+        marks::protection(self.counter(), Protection::Low)
+    }
+
+    /// Changes the batch of this counter and all below it to `units`, at most 2^40. 0 switches their stock off.
+    ///
+    /// The call drains their credit first, which takes the tree's lock and a heavy barrier. A counter whose credit is
+    /// out of reach (see [`Counts::refused_in_transit`]) keeps its batch.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
+    /// let job = machine.child();
+    /// job.try_charge(10)?;
+    /// assert_eq!(job.usage(), 64);
+    /// machine.set_batch(0);
+    /// assert_eq!((job.batch(), job.usage(), job.stocked_bound()), (0, 10, 0));
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub fn set_batch(&self, units: u64) {
+        self.counter().tree().set_batch(self.counter(), units.min(BATCH_MAX));
+    }
+
+    /// Returns the units that a thread charges in advance. One load.
+    pub fn batch(&self) -> u64 {
+        self.counter().batch()
+    }
+
+    /// Takes back all credit of this counter and all below it. Returns its units.
+    ///
+    /// The call waits for no charge in flight. It takes the tree's lock, looks at one slot for each thread and open
+    /// stock, and where there is credit runs a heavy barrier: at most four while other threads charge. The drain is
+    /// complete where no thread charges meanwhile.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// let machine = PageCounter::root(CounterConfig::new().batch(64).adaptive(false));
+    /// let job = machine.child();
+    /// job.try_charge(10)?;
+    /// job.uncharge(10);
+    /// assert_eq!(machine.usage(), 64);
+    /// assert_eq!((machine.drain(), machine.usage()), (64, 0));
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub fn drain(&self) -> u64 {
+        self.counter().tree().drain(self.counter())
+    }
+}
+
+impl PartialEq for PageCounter {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.keep, &other.keep)
+    }
+}
+
+impl Eq for PageCounter {}
+
+impl fmt::Debug for PageCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageCounter")
+            .field("id", &self.counter().id().0)
+            .field("name", &self.name())
+            .field("usage", &self.usage())
+            .field("max", &self.max())
+            .finish_non_exhaustive()
+    }
+}

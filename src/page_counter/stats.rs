@@ -1,0 +1,112 @@
+//! A counter's statistics: any thread writes them, and a reader chooses how fresh they must be.
+
+use crate::hierarchy::{group_tree, stats};
+use crate::numa::Topology;
+use crate::page_counter::handle::PageCounter;
+use crate::page_counter::node_stats::NodeStats;
+use crate::stat::item::Items;
+use crate::stat::reading::Freshness;
+use crate::stat::visits::Unlist;
+use crate::stat::{Item, Stat, Stats};
+
+/// For counters whose configuration declares [statistics](crate::CounterConfig::statistics), and for those of groups,
+/// where they are the group's. Without a declaration there is nothing to write and all reads are 0.
+impl PageCounter {
+    fn has_stats(&self) -> bool {
+        group_tree::if_groups(self.counter().tree()).is_some()
+    }
+
+    /// Adds to an item, here and in the figures of all ancestors: 2 ns, no lock, no read-modify-write instruction, at
+    /// any depth. The first addition of a thread to a counter makes the thread's cells, which takes the lock of the
+    /// statistics.
+    ///
+    /// An item of another tree is counted in [`Counts::foreign_stats`](crate::Counts::foreign_stats) only.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, Freshness, PageCounter, Stat};
+    /// let machine = PageCounter::root(CounterConfig::bytes().statistics());
+    /// let job = machine.child();
+    /// job.stat_add(Stat::ANON, 65_536);
+    /// job.stat_add(Stat::ANON, -4_096);
+    /// assert_eq!(machine.read(Freshness::Exact).get(Stat::ANON), 61_440);
+    /// ```
+    #[inline]
+    pub fn stat_add(&self, stat: Stat, delta: i64) {
+        stats::add(self.header(), stat, delta);
+    }
+
+    /// Reads the figures of the subtree, as fresh as the caller asks. [`Stats::max_error`] says what may be missing,
+    /// and [`Freshness`] what each reading costs.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, Freshness, PageCounter, Stat};
+    /// let machine = PageCounter::root(CounterConfig::new().statistics());
+    /// machine.stat_add(Stat::WORKINGSET_REFAULT, 1_000);
+    /// let near = machine.read(Freshness::Within(4_096));
+    /// assert!(near.get(Stat::WORKINGSET_REFAULT).abs_diff(1_000) <= near.max_error());
+    /// assert_eq!(machine.read(Freshness::Exact).get(Stat::WORKINGSET_REFAULT), 1_000);
+    /// ```
+    pub fn read(&self, freshness: Freshness) -> Stats {
+        if self.has_stats() {
+            stats::read(self.counter().first(), freshness)
+        } else {
+            Stats::read(&Items::default(), std::iter::empty())
+        }
+    }
+
+    /// Publishes everything that was written in this subtree before the call: half the cost of an exact read. Readers
+    /// and flushes that run at once share the work.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, Freshness, PageCounter, Stat};
+    /// let machine = PageCounter::root(CounterConfig::new().statistics());
+    /// machine.child().stat_add(Stat::SOCK, 7);
+    /// machine.flush();
+    /// assert_eq!(machine.read(Freshness::Stale).get(Stat::SOCK), 7);
+    /// ```
+    pub fn flush(&self) {
+        if self.has_stats() {
+            stats::flush(self.counter().first(), Unlist::Many);
+        }
+    }
+
+    /// Does what [`flush`](Self::flush) does where more than [`Freshness::Threshold`] allows may be missing, and only
+    /// while the last flush of the root is more than four seconds old. Returns whether it flushed.
+    ///
+    /// ```
+    /// # use memcg::{CounterConfig, PageCounter, Stat};
+    /// let machine = PageCounter::root(CounterConfig::new().statistics());
+    /// machine.stat_add(Stat::SLAB, 1 << 30);
+    /// assert!(!machine.flush_ratelimited(), "the tree has just begun");
+    /// ```
+    pub fn flush_ratelimited(&self) -> bool {
+        self.has_stats() && stats::flush_ratelimited(self.counter().first())
+    }
+
+    /// Returns the items of the statistics: those built in, then those that the configuration declares.
+    pub fn items(&self) -> impl Iterator<Item = Item<'_>> {
+        group_tree::if_groups(self.counter().tree()).into_iter().flat_map(|groups| groups.stats.items.iter())
+    }
+
+    /// Returns the memory nodes that the counter accounts for; one node where none are declared.
+    pub fn topology(&self) -> Topology {
+        let declared = group_tree::if_groups(self.counter().tree()).map(|groups| groups.numa.topology.clone());
+        declared.unwrap_or_else(Topology::one_node)
+    }
+
+    /// Reads an item by node. The figures contain everything that was written before the call, and
+    /// [`NodeStats::max_error`] is what was written while the read ran. It costs two flushes of the statistics on each
+    /// node.
+    ///
+    /// ```
+    /// use memcg::{CounterConfig, NodeId, PageCounter, Placement, Stat};
+    ///
+    /// let memory = PageCounter::root(CounterConfig::bytes().nodes(2));
+    /// let _held = memory.child().precharge(64)?.account(&Placement::on(NodeId::new(1), 64));
+    /// assert_eq!(memory.numa_stat(Stat::KERNEL).get(NodeId::new(1)), 64);
+    /// # Ok::<(), memcg::Refused>(())
+    /// ```
+    pub fn numa_stat(&self, stat: Stat) -> NodeStats {
+        NodeStats::read(self.counter().first(), stat, Freshness::Exact)
+    }
+}

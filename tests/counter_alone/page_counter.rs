@@ -1,0 +1,11 @@
+//! The files of `page_counter/` that need no policy.
+
+#[path = "../../src/page_counter/handle.rs"]
+pub(crate) mod handle;
+#[path = "../../src/page_counter/reading.rs"]
+pub(crate) mod reading;
+#[path = "../../src/page_counter/set.rs"]
+pub(crate) mod set;
+
+pub use handle::PageCounter;
+pub use reading::{Counts, PeakWindow};
