@@ -21,8 +21,9 @@
 //! [`Group::charge_async`]), or has another group cancelled ([`OomPolicy`]). A charge above a high is delayed
 //! ([`Group::set_high`]). [`Events`] count all this, and notify listeners.
 //!
-//! The layer below counts anything else: [`PageCounter`] is one counter in a tree, [`CounterSet`] is several that are
-//! charged as one, and [`CounterConfig`] says how they behave. [`Bytes`] and [`Limit`] are sizes as text. [`docs`] says
+//! A [`PageCounter`] is one counter in a tree, of bytes or of anything else, without names, policies and guards: it has
+//! its stock, the limits of its ancestors, accounts by node and statistics. [`CounterSet`] is several that are charged
+//! as one, and [`CounterConfig`] says how they behave and what they have. [`Bytes`] and [`Limit`] are sizes as text. [`docs`] says
 //! how the crate works, what is exact and what it does not do.
 
 pub(crate) mod admission;

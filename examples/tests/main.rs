@@ -5,4 +5,5 @@ mod program;
 
 mod litmus;
 mod numa_kmem;
+mod page_counter;
 mod tenants;

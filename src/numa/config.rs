@@ -26,12 +26,15 @@ pub(crate) struct NumaConfig {
     pub(crate) tiers: Vec<Tier>,
 }
 
+/// The topology where none is configured. The system tells the number of processors once.
+pub(crate) fn one_node() -> Topology {
+    static ONE_NODE: OnceLock<Topology> = OnceLock::new();
+    ONE_NODE.get_or_init(Topology::one_node).clone()
+}
+
 impl Default for NumaConfig {
     fn default() -> Self {
-        // The system tells the number of processors once.
-        static ONE_NODE: OnceLock<Topology> = OnceLock::new();
-        let topology = Ok(ONE_NODE.get_or_init(Topology::one_node).clone());
-        NumaConfig { topology, node_of: None, tiers: Vec::new() }
+        NumaConfig { topology: Ok(one_node()), node_of: None, tiers: Vec::new() }
     }
 }
 

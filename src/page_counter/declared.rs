@@ -8,7 +8,7 @@ use std::any::Any;
 use crate::counter::config::{CounterConfig, Extension};
 use crate::hierarchy::group_tree::GroupConfig;
 use crate::lifecycle::alone;
-use crate::numa::config::Numa;
+use crate::numa::config::{self, Numa};
 use crate::numa::{NodeId, Topology};
 use crate::pool::PoolAlign;
 use crate::stat::coordinator::{Coordinator, STAT_BATCH, STAT_BATCH_MAX};
@@ -19,7 +19,7 @@ use crate::state::waiting::PressureConfig;
 use crate::sync::Arc;
 use crate::thread::directory::Header;
 
-struct Declared {
+struct Declarations {
     /// Distinguishes what this configuration declares from what others do.
     number: u64,
     topology: Topology,
@@ -27,21 +27,21 @@ struct Declared {
     stat_batch: u64,
 }
 
-impl Default for Declared {
+impl Default for Declarations {
     fn default() -> Self {
-        let (number, topology) = (next_builder(), Topology::one_node());
-        Declared { number, topology, items: Items::default(), stat_batch: STAT_BATCH }
+        let (number, topology) = (next_builder(), config::one_node());
+        Declarations { number, topology, items: Items::default(), stat_batch: STAT_BATCH }
     }
 }
 
 /// Both know what was declared before. What one declares afterwards is known to that one alone.
-impl Clone for Declared {
+impl Clone for Declarations {
     fn clone(&self) -> Self {
-        Declared { number: next_builder(), topology: self.topology.clone(), items: self.items.clone(), ..*self }
+        Declarations { number: next_builder(), topology: self.topology.clone(), items: self.items.clone(), ..*self }
     }
 }
 
-impl Extension for Declared {
+impl Extension for Declarations {
     fn root(&self, config: &CounterConfig) -> &'static Header {
         let nodes: Vec<NodeId> = self.topology.nodes().collect();
         let align = PoolAlign::default();
@@ -67,9 +67,9 @@ impl Extension for Declared {
 }
 
 impl CounterConfig {
-    fn declare<T>(&mut self, change: impl FnOnce(&mut Declared) -> T) -> T {
+    fn declare<T>(&mut self, change: impl FnOnce(&mut Declarations) -> T) -> T {
         let before: Option<Arc<dyn Any + Send + Sync>> = self.extension.take().map(|extension| extension as _);
-        // `Declared` is the only extension.
+        // `Declarations` is the only extension.
         let mut declared = before.and_then(|before| before.downcast().ok()).unwrap_or_default();
         let done = change(Arc::make_mut(&mut declared));
         self.extension = Some(declared);

@@ -22,6 +22,11 @@ use crate::thread::slot::{Consume, Put};
 /// The type is a handle. Clones name the same counter, and comparison is by identity. When the last handle is gone and
 /// no children are left, the counter is gone, and what is still charged to it leaves its ancestors.
 ///
+/// Where the configuration declares them ([`CounterConfig::nodes`], [`CounterConfig::statistics`]), the counter also
+/// accounts for memory by node ([`precharge`](Self::precharge), [`numa_stat`](Self::numa_stat)), and its tree gathers
+/// statistics ([`stat_add`](Self::stat_add), [`read`](Self::read), [`flush`](Self::flush)). What is not declared costs
+/// nothing.
+///
 /// At every quiescent point and every level, `usage == live charges of the subtree + credit in its stocks`.
 ///
 /// Source: `mm/page_counter.c`, and "move stock from mem_cgroup to page_counter" (J. Hahn, linux-mm, 2026).

@@ -1,7 +1,7 @@
 //! A counter's statistics: any thread writes them, and a reader chooses how fresh they must be.
 
 use crate::hierarchy::{group_tree, stats};
-use crate::numa::Topology;
+use crate::numa::{Topology, config};
 use crate::page_counter::handle::PageCounter;
 use crate::page_counter::node_stats::NodeStats;
 use crate::stat::item::Items;
@@ -91,7 +91,7 @@ impl PageCounter {
     /// Returns the memory nodes that the counter accounts for; one node where none are declared.
     pub fn topology(&self) -> Topology {
         let declared = group_tree::if_groups(self.counter().tree()).map(|groups| groups.numa.topology.clone());
-        declared.unwrap_or_else(Topology::one_node)
+        declared.unwrap_or_else(config::one_node)
     }
 
     /// Reads an item by node. The figures contain everything that was written before the call, and

@@ -4,6 +4,7 @@
 //! * `groups`: groups in a tree, from create to offline; `events`: what is counted, waited for and listened to;
 //! * `observe`: limits that count and refuse no charge; `diagnosis`: what a group at its limit says;
 //! * `drains`: what drains the stock of a counter; `edges`: threads that begin and end, calls of the system that fail;
+//! * `page_counter`: nodes, statistics and names of counters alone;
 //! * `misuse`: wrong use of counters; `bad_input`: names, limits and configurations that do not hold;
 //! * `pools`: with feature `tracing`, an event for each object that is taken.
 
@@ -18,5 +19,6 @@ mod events;
 mod groups;
 mod misuse;
 mod observe;
+mod page_counter;
 #[cfg(feature = "tracing")]
 mod pools;

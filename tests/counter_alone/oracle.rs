@@ -2,6 +2,13 @@
 
 #[path = "../properties/oracle/counters/mod.rs"]
 pub(crate) mod counters;
+
+use memcg::CounterConfig;
+
+/// Counters alone have nothing to declare.
+pub(crate) fn declaring(config: CounterConfig) -> CounterConfig {
+    config
+}
 #[path = "../properties/oracle/record.rs"]
 pub(crate) mod record;
 #[path = "../support/workers.rs"]

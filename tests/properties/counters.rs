@@ -46,7 +46,7 @@ fn ops(length: usize) -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 0..length)
 }
 
-/// Fences, audits, batches, budgets and root limits of all kinds; whether the stock adapts is the caller's.
+/// Fences, declarations, audits, batches, budgets and root limits of all kinds; whether the stock adapts is the caller's.
 fn setups(adaptive: bool) -> impl Strategy<Value = Setup> {
     let budgets = prop_oneof![
         4 => Just(None),
@@ -54,8 +54,17 @@ fn setups(adaptive: bool) -> impl Strategy<Value = Setup> {
         1 => Just(Some(1 << 20)),
     ];
     let max = prop_oneof![3 => Just(PageCounter::UNLIMITED), 2 => 0..5_000_u64, 1 => Just(1 << 40)];
-    (select(&BATCHES[..]), any::<bool>(), prop::bool::weighted(0.8), budgets, max)
-        .prop_map(move |(batch, fence, audit, budget, max)| Setup { batch, adaptive, audit, fence, budget, max })
+    (select(&BATCHES[..]), any::<[bool; 2]>(), prop::bool::weighted(0.8), budgets, max).prop_map(
+        move |(batch, [fence, declares], audit, budget, max)| Setup {
+            batch,
+            adaptive,
+            audit,
+            fence,
+            declares,
+            budget,
+            max,
+        },
+    )
 }
 
 proptest! {
@@ -76,8 +85,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..crate::config() })]
 
     #[test]
-    fn a_long_run_agrees_with_the_twin(adaptive in any::<bool>(), ops in ops(600)) {
-        let setup = Setup { batch: 64, adaptive, audit: true, fence: false, budget: None, max: PageCounter::UNLIMITED };
+    fn a_long_run_agrees_with_the_twin([adaptive, declares] in any::<[bool; 2]>(), ops in ops(600)) {
+        let (fence, max) = (false, PageCounter::UNLIMITED);
+        let setup = Setup { batch: 64, adaptive, audit: true, fence, declares, budget: None, max };
         run(&setup, &ops);
     }
 }

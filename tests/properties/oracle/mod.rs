@@ -16,3 +16,8 @@ pub(crate) mod record;
 pub(crate) mod stats;
 #[path = "../../support/workers.rs"]
 pub(crate) mod workers;
+
+/// The same tree with nodes and statistics, which change no figure of its counters.
+pub(crate) fn declaring(config: memcg::CounterConfig) -> memcg::CounterConfig {
+    config.nodes(2)
+}

@@ -22,6 +22,8 @@ pub(crate) struct Setup {
     pub(crate) audit: bool,
     /// Fence instead of the best barrier there is.
     pub(crate) fence: bool,
+    /// Nodes and statistics, which need a group's object for each counter.
+    pub(crate) declares: bool,
     /// Most stranded credit; `None` leaves the default.
     pub(crate) budget: Option<u64>,
     /// Limit of the root.
@@ -70,6 +72,7 @@ fn setup([batch, flags, budget, max]: [u8; 4]) -> Setup {
         adaptive: flags & 1 != 0,
         audit: flags & 2 == 0,
         fence: flags & 4 != 0,
+        declares: flags & 8 != 0,
         budget: pick(&[None, None, Some(0), Some(1), Some(10), Some(128), Some(300), Some(100_000)], budget),
         max: pick(&[PageCounter::UNLIMITED, 0, 64, 100, 1_000, 5_000, 100_000, 1 << 40], max),
     }

@@ -8,6 +8,7 @@ use memcg::{BarrierMode, CounterConfig, PageCounter};
 
 use super::Oracle;
 use super::ops::{Action, Op, Setup, Size, THREADS, decode};
+use crate::oracle::declaring;
 use crate::oracle::workers::Other;
 
 /// More counters than that make an operation slow and show nothing new.
@@ -61,6 +62,9 @@ impl Run {
         }
         if let Some(budget) = setup.budget {
             config = config.budget(budget);
+        }
+        if setup.declares {
+            config = declaring(config);
         }
         Self {
             setup: setup.clone(),
