@@ -119,6 +119,9 @@ impl ChargeFailure {
             &self
         {
             refusal.level.count_refusal();
+            if let ChargeFailure::TimedOut { .. } = &self {
+                events::count_and_notify(refusal.level, Event::TimedOut);
+            }
             // Inside reclaim no reclaimer was asked, so the refusal says nothing about what other groups hold.
             if !counted && !context::in_reclaim() {
                 events::count_and_notify(refusal.level, Event::Oom);

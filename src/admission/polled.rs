@@ -28,6 +28,7 @@ pub(crate) struct InLine {
     asked: &'static Counter,
     /// When to ask them again, where other threads were asking.
     again: Option<Alarm>,
+    begun: Instant,
 }
 
 /// The first poll that misses. It does all that a charge does, and waits for no other thread.
@@ -37,7 +38,7 @@ pub(crate) fn begin(group: &'static Counter, bytes: u64, missed: Consume, waker:
         Err(ChargeFailure::Refused { refusal, pending, .. }) if may_wait(bytes, &refusal) => {
             let level = refusal.level.header.counter();
             let ticket = line::enqueue(group, bytes, level);
-            let mut in_line = InLine { ticket, bytes, asked: level, again: None };
+            let mut in_line = InLine { ticket, bytes, asked: level, again: None, begun: Instant::now() };
             in_line.ask_again(pending == Some(Pending::Round), waker);
             Begun::InLine(in_line)
         }
@@ -55,6 +56,19 @@ impl InLine {
     pub(crate) fn poll(&mut self, waker: &Waker) -> Option<ChargeResult> {
         let decision = self.poll_line(waker)?;
         Some(decided(decision, false).map_err(ChargeFailure::count))
+    }
+
+    /// Time is over: the charge leaves the line. What was decided in time holds.
+    pub(crate) fn time_out(&mut self) -> ChargeResult {
+        let level = self.ticket.level();
+        let ended = match self.ticket.leave() {
+            Some(decision) => decided(decision, false),
+            None => {
+                let (refusal, waited) = (level.refusal_now(), self.begun.elapsed());
+                Err(ChargeFailure::TimedOut { refusal, counted: false, waited })
+            }
+        };
+        ended.map_err(ChargeFailure::count)
     }
 
     /// Asks the reclaimers where the charge has moved to another line: those there were not asked yet.

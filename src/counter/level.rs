@@ -338,6 +338,16 @@ impl Counter {
         self.path_to_root().map(|level| USAGE_MAX - level.usage()).min().unwrap_or(USAGE_MAX)
     }
 
+    /// The least max of the levels above. A max that is only observed refuses no charge.
+    pub(crate) fn effective_max(&self) -> u64 {
+        self.path_to_root().filter(|level| !level.is_observed()).map(Counter::max).min().unwrap_or(u64::MAX)
+    }
+
+    /// Units that each level has room for, credit in stocks taken for used.
+    pub(crate) fn headroom(&self) -> u64 {
+        self.path_to_root().map(|level| level.room(level.admits())).min().unwrap_or(USAGE_MAX)
+    }
+
     pub(crate) fn forced(&self) -> u64 {
         // Acquire (E39): a thread that reads usage after it finds there what was subtracted here; pairs with
         // `subtract`.

@@ -1,14 +1,15 @@
 //! `ChargeFuture`: a charge that waits without blocking.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::charge::Charge;
 use super::error::ChargeError;
 use super::handle::Group;
+use crate::admission::attempt::ChargeResult;
 use crate::admission::polled::{Begun, InLine, begin};
 use crate::counter::walk::Charged;
 use crate::pressure::delays::Alarm;
@@ -23,12 +24,14 @@ pub struct ChargeFuture {
     group: Group,
     bytes: u64,
     undelayed: bool,
+    /// How long it may take from the first poll on, until it is charged.
+    time: Option<Duration>,
     state: Stage,
 }
 
 enum Stage {
     New,
-    InLine(InLine),
+    InLine(InLine, Option<Deadline>),
     /// Charged, above a high.
     Delayed {
         until: Instant,
@@ -39,9 +42,97 @@ enum Stage {
     Done,
 }
 
+/// When a charge in line is given up.
+struct Deadline {
+    until: Instant,
+    /// Set by the first poll in line.
+    alarm: Option<Alarm>,
+}
+
+impl Deadline {
+    /// Whether time is over; else a wake follows when it is. Where there is no thread to wake the future, it is over at
+    /// once: the future would wait without an end.
+    fn is_over(&mut self, waker: &Waker) -> bool {
+        if is_over(self.until) {
+            return true;
+        }
+        match &self.alarm {
+            Some(alarm) => !alarm.renew(waker),
+            None => {
+                self.alarm = Alarm::set(None, self.until, waker);
+                self.alarm.is_none()
+            }
+        }
+    }
+}
+
 impl ChargeFuture {
     pub(crate) fn new(group: Group, bytes: u64) -> Self {
-        ChargeFuture { group, bytes, undelayed: false, state: Stage::New }
+        ChargeFuture { group, bytes, undelayed: false, time: None, state: Stage::New }
+    }
+
+    /// Gives the charge up where it is not made `time` after the first poll. The future then returns
+    /// [`ChargeError::TimedOut`], and the group that refused counts [`Event::TimedOut`](crate::Event::TimedOut).
+    ///
+    /// A charge that was made in time holds, also where the future is polled later. The delay above a
+    /// [high](Group::set_high) comes on top; [`undelayed`](Self::undelayed) leaves it out. The thread of this crate that
+    /// ends delays wakes the future, within 1 ms where the processor is free. Where the system gives no thread, the
+    /// first poll in line gives the charge up.
+    ///
+    /// ```
+    /// # use memcg::{ChargeError, Event, Limit, Runtime};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let root = runtime.root();
+    /// let _held = root.try_charge(80)?;
+    /// let Err(ChargeError::TimedOut { refusal, .. }) = root.charge_async(30).timeout(Duration::from_millis(5)).await else {
+    ///     panic!("20 bytes are left");
+    /// };
+    /// assert_eq!((refusal.group(), refusal.requested()), (&root, 30));
+    /// assert_eq!(root.events().get(Event::TimedOut), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn timeout(mut self, time: Duration) -> Self {
+        self.time = Some(time);
+        self
+    }
+
+    /// Gives the charge up where it waits in line when `sleep` is ready, as [`timeout`](Self::timeout) does: for the
+    /// timer of an async runtime, or any other future. What `sleep` returns is dropped. It is polled only while the
+    /// charge waits.
+    ///
+    /// ```
+    /// # use memcg::{ChargeError, Limit, Runtime};
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let root = runtime.root();
+    /// let _held = root.try_charge(80)?;
+    /// let patience = tokio::time::sleep(Duration::from_millis(5));
+    /// let refused = root.charge_async(30).until(patience).await.unwrap_err();
+    /// assert!(matches!(refused, ChargeError::TimedOut { .. }));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn until<S: Future>(mut self, sleep: S) -> Result<Charge, ChargeError> {
+        let mut sleep = pin!(sleep);
+        poll_fn(|context| {
+            if let Poll::Ready(ended) = Pin::new(&mut self).poll(context) {
+                return Poll::Ready(ended);
+            }
+            match &mut self.state {
+                Stage::InLine(in_line, _) if sleep.as_mut().poll(context).is_ready() => {
+                    let ended = in_line.time_out();
+                    self.ended(Some(ended), context.waker())
+                }
+                _ => Poll::Pending,
+            }
+        })
+        .await
     }
 
     /// Makes the future ready as soon as it is charged, also above a [high](Group::set_high). Use it where the caller
@@ -76,6 +167,25 @@ impl ChargeFuture {
         self.state = Stage::Delayed { until, alarm: None, charge };
     }
 
+    /// Returns the charge, or why there is none. Pending while it waits or is delayed.
+    fn ended(&mut self, ended: Option<ChargeResult>, waker: &Waker) -> Poll<Result<Charge, ChargeError>> {
+        match ended {
+            Some(Ok(charged)) => self.charged(charged),
+            Some(Err(failure)) => {
+                self.state = Stage::Done;
+                return Poll::Ready(Err(ChargeError::new(failure, self.group.first(), self.bytes)));
+            }
+            None => {}
+        }
+        if self.is_held_up(waker) {
+            return Poll::Pending;
+        }
+        match std::mem::replace(&mut self.state, Stage::Done) {
+            Stage::Delayed { charge, .. } => Poll::Ready(Ok(charge)),
+            _ => Poll::Pending,
+        }
+    }
+
     /// Whether it is not charged yet, or delayed. A wake follows when that is over.
     fn is_held_up(&mut self, waker: &Waker) -> bool {
         let Stage::Delayed { until, alarm, .. } = &mut self.state else { return true };
@@ -99,7 +209,7 @@ impl Future for ChargeFuture {
     type Output = Result<Charge, ChargeError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let (counter, bytes, waker) = (self.group.first(), self.bytes, context.waker());
+        let waker = context.waker();
         let mut ended = None;
         if let Stage::New = self.state {
             match self.group.header.consume_open(self.bytes) {
@@ -107,30 +217,25 @@ impl Future for ChargeFuture {
                     self.state = Stage::Done;
                     return Poll::Ready(Ok(Charge::new(self.group.header, self.bytes)));
                 }
-                missed => match begin(counter, bytes, missed, waker) {
-                    Begun::Ended(begun) => ended = Some(begun),
-                    Begun::InLine(in_line) => self.state = Stage::InLine(in_line),
-                },
+                missed => {
+                    let until = self.time.and_then(|time| Instant::now().checked_add(time));
+                    match begin(self.group.first(), self.bytes, missed, waker) {
+                        Begun::Ended(begun) => ended = Some(begun),
+                        Begun::InLine(in_line) => {
+                            let deadline = until.map(|until| Deadline { until, alarm: None });
+                            self.state = Stage::InLine(in_line, deadline);
+                        }
+                    }
+                }
             }
         }
-        if let Stage::InLine(in_line) = &mut self.state {
+        if let Stage::InLine(in_line, deadline) = &mut self.state {
             ended = in_line.poll(waker);
-        }
-        match ended {
-            Some(Ok(charged)) => self.charged(charged),
-            Some(Err(failure)) => {
-                self.state = Stage::Done;
-                return Poll::Ready(Err(ChargeError::new(failure, counter, bytes)));
+            if ended.is_none() && deadline.as_mut().is_some_and(|deadline| deadline.is_over(waker)) {
+                ended = Some(in_line.time_out());
             }
-            None => {}
         }
-        if self.is_held_up(waker) {
-            return Poll::Pending;
-        }
-        match std::mem::replace(&mut self.state, Stage::Done) {
-            Stage::Delayed { charge, .. } => Poll::Ready(Ok(charge)),
-            _ => Poll::Pending,
-        }
+        self.ended(ended, waker)
     }
 }
 

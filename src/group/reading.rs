@@ -161,6 +161,40 @@ impl Group {
         self.first().max()
     }
 
+    /// Returns the least max of this group and its ancestors, in bytes. `u64::MAX` where none has one. A max that is
+    /// [only observed](Self::set_observe_only) refuses no charge and does not count. A few loads a level; each is exact.
+    ///
+    /// ```
+    /// # use memcg::{Limit, Limits, Runtime};
+    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(60)))?;
+    /// let query = acme.create("q17", Limits::new().max(Limit::Bytes(80)))?;
+    /// assert_eq!((query.max(), query.effective_max()), (80, 60));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn effective_max(&self) -> u64 {
+        self.first().effective_max()
+    }
+
+    /// Returns the bytes that a charge to this group could ask for now: the least room of this group and its ancestors.
+    /// Room is max without usage and without the [reserve](Self::set_reserve). Where no level has a max, it is what
+    /// usage can still count up to 2^63.
+    ///
+    /// A few loads a level. The levels are read one after the other, so beside charges the figure is an estimate. Credit
+    /// counts as used: a charge that drains it may find more room, at most [`stocked`](Self::stocked) of the level.
+    ///
+    /// ```
+    /// # use memcg::{Limit, Limits, Runtime};
+    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new().max(Limit::Bytes(80))).unwrap());
+    /// let _held = a.try_charge(70)?;
+    /// assert_eq!((a.headroom(), b.headroom()), (10, 30), "a is nearly full, b has what the root has left");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn headroom(&self) -> u64 {
+        self.first().headroom()
+    }
+
     /// Returns the bytes that reclaim never touches, 0 by default. One load.
     pub fn min(&self) -> u64 {
         limits::value(self.first(), LimitKind::Min)

@@ -15,7 +15,7 @@ use crate::thread::slot::Consume;
 
 impl Group {
     /// Charges `bytes`. Blocks for at most `time`, in line, where they do not fit: in async code use
-    /// [`charge_async`](Self::charge_async) with a time limit around it.
+    /// [`charge_async`](Self::charge_async) with its [`timeout`](ChargeFuture::timeout).
     ///
     /// The call first does all that [`try_charge`](Self::try_charge) does. Then the charge waits in line at the group
     /// whose max is met, behind those that came before. A thread that gives bytes back there charges them for the first
@@ -34,7 +34,8 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// [`ChargeError::TimedOut`] after `time`. [`ChargeError::Limit`] at once, for a charge that could never fit.
+    /// [`ChargeError::TimedOut`] after `time`; [`Event::TimedOut`](crate::Event::TimedOut) counts it.
+    /// [`ChargeError::Limit`] at once, for a charge that could never fit.
     /// [`ChargeError::Offline`] as soon as the group goes offline. [`ChargeError::Cancelled`] as soon as the group is
     /// chosen to give its memory back. [`ChargeError::InReclaim`] at once inside a reclaimer.
     ///
@@ -112,7 +113,9 @@ impl Group {
     ///
     /// The future needs no async runtime, only a [`Waker`](std::task::Waker). A future that is dropped before it is
     /// done leaves the line, and nothing of it remains. One that is dropped after it was given the bytes, and before it
-    /// was polled again, gives them back. A time limit is the caller's timer around it.
+    /// was polled again, gives them back. For a time limit use [`timeout`](ChargeFuture::timeout), or
+    /// [`until`](ChargeFuture::until) with a timer of any runtime. The refusal then names the group and the amount, and
+    /// is counted; a timer around the future would leave no trace.
     ///
     /// The polling thread asks reclaimers at the first poll and where the charge has moved to another group's line. It
     /// asks again where other threads were asking at the same time; the thread of this crate that ends delays wakes the
@@ -126,7 +129,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// As [`charge_timeout`](Self::charge_timeout), without [`ChargeError::TimedOut`].
+    /// As [`charge_timeout`](Self::charge_timeout); [`ChargeError::TimedOut`] only where the future has a time limit.
     ///
     /// ```
     /// # use memcg::{Limit, Runtime};

@@ -45,13 +45,15 @@ pub enum Event {
     Overcharge,
     /// A charge was let through above the max of a group that is only observed.
     Observed,
+    /// A charge waited in line at the group for all the time that its caller allowed, and did not fit.
+    TimedOut,
     /// A reclaimer, a listener or a cancel hook of the group panicked.
     Panic,
 }
 
 impl Event {
     /// All events.
-    pub const ALL: [Event; 9] = [
+    pub const ALL: [Event; 10] = [
         Event::Low,
         Event::High,
         Event::Max,
@@ -60,6 +62,7 @@ impl Event {
         Event::OomGroupKill,
         Event::Overcharge,
         Event::Observed,
+        Event::TimedOut,
         Event::Panic,
     ];
 
@@ -78,6 +81,7 @@ impl Event {
             Event::OomGroupKill => "oom_group_kill",
             Event::Overcharge => "overcharge",
             Event::Observed => "observed",
+            Event::TimedOut => "timed_out",
             Event::Panic => "panic",
         }
     }

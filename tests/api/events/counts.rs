@@ -19,6 +19,7 @@ fn names() {
         (Event::OomGroupKill, "oom_group_kill"),
         (Event::Overcharge, "overcharge"),
         (Event::Observed, "observed"),
+        (Event::TimedOut, "timed_out"),
         (Event::Panic, "panic"),
     ];
     for (event, name) in named {

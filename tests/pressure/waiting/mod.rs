@@ -2,7 +2,7 @@
 //!
 //! * `order`: first come, first served; `passing`: which charges may barge past the first in line;
 //!   `large`: one that is large among many that are small;
-//! * `timeouts`, `cancel`, `offline`, `limits`: the ends of waiting other than room;
+//! * `timeouts`, `deadlines`, `cancel`, `offline`, `limits`: the ends of waiting other than room;
 //! * `holding`: a charge that waits holds nothing; `wakes`: which waiter is woken, how often, through which waker;
 //! * `stock`: what other threads have in stock is room; `levels`: more than one level that is full;
 //! * `model`: any sequence of verbs against a model of the line;
@@ -10,6 +10,7 @@
 //! * `exhausted`: what is to happen, as text; `extremes`: nothing, everything, for ever.
 
 mod cancel;
+mod deadlines;
 mod exhausted;
 mod extremes;
 mod holding;

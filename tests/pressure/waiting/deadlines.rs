@@ -1,0 +1,185 @@
+//! A future with a time limit, by the crate's own thread or by any timer.
+
+use std::future::{pending, ready};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use memcg::{Charge, ChargeError, Event, Group, Refusal};
+
+use super::{KIB, Polled, WATCHDOG, assert_empty, assert_sound, block_on, build, charge, create, kinds, limited};
+
+const SHORT: Duration = Duration::from_millis(50);
+
+#[track_caller]
+fn timed_out(ended: Result<Charge, ChargeError>) -> (Refusal, Duration) {
+    match ended {
+        Err(ChargeError::TimedOut { refusal, waited }) => (*refusal, waited),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn counted(group: &Group) -> u64 {
+    group.events_local().get(Event::TimedOut)
+}
+
+/// It names what was asked for where, and is counted once: at the group that refused, and above.
+#[test]
+fn it_leaves_a_trace_and_nothing_else() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 10 * KIB);
+        let group = create(&top, "q");
+        let held = charge(&group, 8 * KIB);
+        let started = Instant::now();
+        let mut future = Polled::new(group.charge_async(3 * KIB).timeout(SHORT));
+        assert!(future.poll().is_pending());
+        assert_eq!(top.waiting(), 1);
+        let (refusal, waited) = timed_out(future.finish());
+        assert!(started.elapsed() >= SHORT && waited <= started.elapsed(), "{waited:?}");
+        assert_eq!((refusal.group(), refusal.requester(), refusal.requested()), (&top, &group, 3 * KIB));
+        assert_eq!((counted(&top), counted(&group), runtime.root().events().get(Event::TimedOut)), (1, 0, 1));
+        assert_eq!((top.waiting(), top.live(), top.refused()), (0, 8 * KIB, 1));
+        assert_eq!(future.wakes(), 1, "one wake-up for the whole wait");
+        assert!(future.poll().is_pending(), "it is done");
+        drop((future, refusal, held, group, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// A charge that blocks counts the same.
+#[test]
+fn a_blocking_charge_counts_the_same() {
+    let runtime = build(super::bare());
+    let group = limited(&runtime.root(), "q", 10 * KIB);
+    let held = charge(&group, 8 * KIB);
+    timed_out(group.charge_timeout(3 * KIB, Duration::from_millis(1)));
+    assert_eq!((counted(&group), group.events_local().get(Event::Oom)), (1, 1));
+    group.try_charge(3 * KIB).expect_err("no room");
+    assert_eq!(counted(&group), 1, "it did not wait");
+    drop((held, group));
+    assert_empty(&runtime);
+}
+
+#[test]
+fn any_timer_ends_it() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        let held = charge(&group, 8 * KIB);
+        let mut future = Polled::new(group.charge_async(3 * KIB).until(ready("whatever")));
+        let Poll::Ready(ended) = future.poll() else { panic!("the timer was over before") };
+        assert_eq!(timed_out(ended).0.requested(), 3 * KIB);
+        let mut future = Polled::new(group.charge_async(3 * KIB).until(pending::<()>()));
+        assert!(future.poll().is_pending() && group.waiting() == 1);
+        drop(held);
+        let Poll::Ready(Ok(charge)) = future.poll() else { panic!("there is room") };
+        assert_eq!((charge.bytes(), counted(&group)), (3 * KIB, 1));
+        drop((future, charge, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Where the charge need not wait no timer is asked: a panic would say so.
+#[test]
+fn without_a_wait_no_timer_is_asked() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        let asks = || std::future::poll_fn(|_| -> Poll<()> { panic!("asked") });
+        drop(block_on(group.charge_async(KIB).until(asks())).expect("it fits"));
+        let never = [
+            block_on(group.charge_async(11 * KIB).until(asks())),
+            block_on(group.charge_async(11 * KIB).timeout(Duration::ZERO)),
+        ];
+        assert!(never.iter().all(|ended| matches!(ended, Err(ChargeError::Limit(_)))), "{never:?}");
+        assert_eq!(counted(&group), 0);
+        drop((never, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// What was charged in time holds, however late the future is polled.
+#[test]
+fn what_came_in_time_holds() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        let held = charge(&group, 10 * KIB);
+        let mut ours = Polled::new(group.charge_async(4 * KIB).timeout(SHORT));
+        let mut theirs = Polled::new(group.charge_async(4 * KIB).until(tokio_like(SHORT)));
+        assert!(ours.poll().is_pending() && theirs.poll().is_pending());
+        drop(held);
+        std::thread::sleep(2 * SHORT);
+        let charges = [ours.finish(), theirs.finish()].map(|charge| charge.expect("charged long ago").bytes());
+        assert_eq!((charges, counted(&group)), ([4 * KIB; 2], 0));
+        drop((ours, theirs, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Ready so long after it was made.
+fn tokio_like(time: Duration) -> impl Future<Output = ()> {
+    let until = Instant::now() + time;
+    std::future::poll_fn(move |_| if Instant::now() < until { Poll::Pending } else { Poll::Ready(()) })
+}
+
+/// No time is one try, and more time than there is has no end.
+#[test]
+fn extremes() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 10 * KIB);
+        let held = block_on(group.charge_async(10 * KIB).timeout(Duration::ZERO)).expect("it fits");
+        timed_out(block_on(group.charge_async(1).timeout(Duration::ZERO)));
+        for time in [Duration::MAX, WATCHDOG] {
+            let mut future = Polled::new(group.charge_async(1).timeout(time));
+            assert!(future.poll().is_pending() && future.poll().is_pending());
+            drop(future);
+        }
+        assert_eq!((group.waiting(), counted(&group)), (0, 1), "one that is dropped leaves no trace");
+        drop((held, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// The time of many ends at once while others give memory back: each is charged or timed out, and it adds up.
+#[test]
+fn time_is_over_while_memory_comes() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 64 * KIB);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let group = group.clone();
+                scope.spawn(move || {
+                    for round in 0..50 {
+                        let time = Duration::from_micros((thread * 37 + round * 13) % 700);
+                        let charges = [17, 23].map(|kib| block_on(group.charge_async(kib * KIB).timeout(time)));
+                        for ended in charges.iter().filter_map(|charge| charge.as_ref().err()) {
+                            assert!(matches!(ended, ChargeError::TimedOut { .. }), "{ended}");
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!((group.waiting(), group.live(), counted(&group)), (0, 0, group.refused()));
+        assert_sound(&runtime);
+        drop(group);
+        assert_empty(&runtime);
+    }
+}
+
+/// The delay above a high comes on top.
+#[test]
+fn a_delay_comes_on_top() {
+    let delay = Duration::from_millis(150);
+    let runtime = build(super::bare().delay_max(delay));
+    let group = create(&runtime.root(), "q");
+    group.set_high(memcg::Limit::Bytes(super::MIB)).expect("a number");
+    let held = group.charge(8 * super::MIB);
+    let started = Instant::now();
+    drop(block_on(group.charge_async(super::MIB).timeout(Duration::ZERO)).expect("high refuses no charge"));
+    assert!(started.elapsed() >= delay, "{:?}", started.elapsed());
+    drop((held, group));
+    assert_empty(&runtime);
+}
