@@ -1,5 +1,7 @@
 //! More counters than memory: spill files, swap, a tier of memory. Each has its own limits; one call charges a set.
 
+use std::fmt;
+
 use smallvec::SmallVec;
 
 use super::charge::Charge;
@@ -7,9 +9,9 @@ use super::error::{ChargeError, LimitError};
 use super::events::Events;
 use super::handle::Group;
 use crate::admission::lowered;
-use crate::counter::{credit, object};
+use crate::counter::object;
 use crate::hierarchy::{group_tree, limits};
-use crate::page_counter::PeakWindow;
+use crate::page_counter::PageCounter;
 use crate::state::limits::LimitKind;
 use crate::thread::directory::Header;
 use crate::units::Limit;
@@ -96,7 +98,7 @@ impl Group {
     pub fn try_charge_set(&self, amounts: &[(Counter, u64)]) -> Result<ChargeSet, ChargeError> {
         let mut charges = SmallVec::with_capacity(amounts.len());
         for &(counter, bytes) in amounts.iter().rev() {
-            charges.push((counter, Charge::attempt(self.counter(counter)?.counter.header, bytes)?));
+            charges.push((counter, Charge::attempt(self.find_counter(counter)?.header, bytes)?));
         }
         charges.reverse();
         Ok(ChargeSet(charges))
@@ -116,12 +118,15 @@ impl Group {
     /// assert!(memcg::Runtime::builder().build()?.root().counter(spill).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn counter(&self, counter: Counter) -> Result<GroupCounter<'_>, ChargeError> {
+    pub fn counter(&self, counter: Counter) -> Result<GroupCounter, ChargeError> {
+        Ok(GroupCounter::new(self.find_counter(counter)?, OfGroup(self.clone())))
+    }
+
+    fn find_counter(&self, counter: Counter) -> Result<&'static object::Counter, ChargeError> {
         let unknown = || ChargeError::UnknownCounter { group: self.clone(), counter: counter.number };
         let declared = counter.number.checked_sub(1).and_then(|at| group_tree::of(self.first()).further.get(at));
         let known = counter.number == 0 || declared.is_some_and(|further| further.builder == counter.of);
-        let found = self.first().group().nth(counter.number).filter(|_| known).ok_or_else(unknown)?;
-        Ok(GroupCounter { group: self, counter: found })
+        self.first().group().nth(counter.number).filter(|_| known).ok_or_else(unknown)
     }
 
     /// [`try_charge`](Self::try_charge) on the counter of that number. The caller knows that the group has it.
@@ -138,10 +143,20 @@ impl Group {
         self.first().group().nth(counter).map_or(self.header, |counter| counter.header)
     }
 
-    pub(crate) fn memory(&self) -> GroupCounter<'_> {
-        GroupCounter { group: self, counter: self.first() }
+    /// Sets a limit of a counter of this group. Returns the usage above a max then.
+    pub(super) fn set_limit(
+        &self,
+        counter: &'static object::Counter,
+        kind: LimitKind,
+        limit: Limit,
+    ) -> Result<u64, LimitError> {
+        limits::set(counter, kind, limit).map_err(|none| self.limit_error(kind, none))
     }
 }
+
+/// A handle on the group, which keeps its counters.
+#[derive(Clone)]
+pub struct OfGroup(Group);
 
 /// One counter of a group. Its figures are those of the subtree. [`Group`]'s methods say what each figure means and
 /// costs.
@@ -156,61 +171,21 @@ impl Group {
 /// assert_eq!(memory.max(), 20);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Copy)]
-pub struct GroupCounter<'a> {
-    group: &'a Group,
-    pub(crate) counter: &'static object::Counter,
-}
+pub type GroupCounter = PageCounter<OfGroup>;
 
-impl GroupCounter<'_> {
+impl GroupCounter {
+    fn group(&self) -> &Group {
+        &self.keep_of().0
+    }
+
     /// Returns `memory`, or the name that the builder gave the counter.
     pub fn name(&self) -> &str {
-        group_tree::further_name(self.counter).unwrap_or("memory")
-    }
-
-    /// Returns live charge and credit, in bytes.
-    pub fn usage(&self) -> u64 {
-        self.counter.usage()
-    }
-
-    /// Returns the credit, in bytes.
-    pub fn stocked(&self) -> u64 {
-        credit::stocked(self.counter)
-    }
-
-    /// Returns the bound on credit, in bytes.
-    pub fn stocked_bound(&self) -> u64 {
-        self.counter.bound()
-    }
-
-    /// Returns usage minus credit, in bytes.
-    pub fn live(&self) -> u64 {
-        credit::live(self.counter)
-    }
-
-    /// Returns the bytes above max.
-    pub fn forced(&self) -> u64 {
-        self.counter.forced()
-    }
-
-    /// Returns the highest usage, in bytes.
-    pub fn peak(&self) -> u64 {
-        self.counter.peaks().ever()
-    }
-
-    /// Opens a peak of the caller's own.
-    pub fn peak_window(&self) -> PeakWindow {
-        PeakWindow::open(self.counter, Box::new(self.group.clone()))
+        group_tree::further_name(self.counter()).unwrap_or("memory")
     }
 
     /// Returns the number of charges refused here.
     pub fn refused(&self) -> u64 {
-        self.counter.refusals()
-    }
-
-    /// Returns the max in bytes, `u64::MAX` where there is none.
-    pub fn max(&self) -> u64 {
-        self.counter.max()
+        self.failcnt()
     }
 
     /// Does what [`Group::set_max`] does. It may block: in async code use [`set_max_now`](Self::set_max_now).
@@ -221,7 +196,7 @@ impl GroupCounter<'_> {
     pub fn set_max(&self, limit: Limit) -> Result<u64, LimitError> {
         let excess = self.set_max_now(limit)?;
         // Reclaimers and victims give memory back and no other resource.
-        Ok(if self.counter.is_memory() { lowered::shrink_to_max(self.group.first()) } else { excess })
+        Ok(if self.counter().is_memory() { lowered::shrink_to_max(self.counter()) } else { excess })
     }
 
     /// Does what [`Group::set_max_now`] does.
@@ -230,31 +205,22 @@ impl GroupCounter<'_> {
     ///
     /// [`LimitError::NoLimitedAncestor`]. The old max holds.
     pub fn set_max_now(&self, limit: Limit) -> Result<u64, LimitError> {
-        self.set(LimitKind::Max, limit)
-    }
-
-    pub(crate) fn set(&self, kind: LimitKind, limit: Limit) -> Result<u64, LimitError> {
-        let set = limits::set(self.counter, kind, limit);
-        set.map_err(|none| self.group.limit_error(kind, none))
+        self.group().set_limit(self.counter(), LimitKind::Max, limit)
     }
 
     /// Reads the events of this counter in the subtree, as [`Group::events`] does. Those of memory are the group's.
     pub fn events(&self) -> Events {
-        Events::read(self.group, self.counter, false)
+        Events::read(self.group(), self.counter(), false)
     }
 
     /// Reads the events of this counter in this group alone, as [`Group::events_local`] does.
     pub fn events_local(&self) -> Events {
-        Events::read(self.group, self.counter, true)
+        Events::read(self.group(), self.counter(), true)
     }
+}
 
-    /// Takes all credit back. Returns its bytes.
-    pub fn drain(&self) -> u64 {
-        self.counter.tree().drain(self.counter)
-    }
-
-    /// Changes the batch of this counter to `bytes`, here and in all groups below.
-    pub fn set_batch(&self, bytes: u64) {
-        self.counter.tree().set_batch(self.counter, bytes.min(crate::counter::config::BATCH_MAX));
+impl fmt::Debug for GroupCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GroupCounter").field("name", &self.name()).field("group", self.group()).finish_non_exhaustive()
     }
 }

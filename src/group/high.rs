@@ -43,7 +43,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_high(&self, limit: Limit) -> Result<u64, LimitError> {
-        self.memory().set(LimitKind::High, limit)?;
+        self.set_limit(self.first(), LimitKind::High, limit)?;
         throttle::shrink_to_high(self.first());
         Ok(high::above(self.first()))
     }

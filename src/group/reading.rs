@@ -5,6 +5,7 @@ use super::error::LimitError;
 use super::handle::Group;
 use super::limits::Limits;
 use crate::admission::lowered;
+use crate::counter::config::BATCH_MAX;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{credit, marks};
 use crate::hierarchy::limits;
@@ -48,7 +49,8 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_max(&self, limit: Limit) -> Result<u64, LimitError> {
-        self.memory().set_max(limit)
+        self.set_max_now(limit)?;
+        Ok(lowered::shrink_to_max(self.first()))
     }
 
     /// Sets the bytes that reclaim never touches. The parent sums what its children protect; charges do not look at it.
@@ -67,7 +69,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_min(&self, limit: Limit) -> Result<(), LimitError> {
-        self.memory().set(LimitKind::Min, limit).map(drop)
+        self.set_limit(self.first(), LimitKind::Min, limit).map(drop)
     }
 
     /// Sets the bytes that reclaim touches last. The parent sums what its children protect; charges do not look at it.
@@ -88,7 +90,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_low(&self, limit: Limit) -> Result<(), LimitError> {
-        self.memory().set(LimitKind::Low, limit).map(drop)
+        self.set_limit(self.first(), LimitKind::Low, limit).map(drop)
     }
 
     /// [`set_max`](Self::set_max) that asks no reclaimer and cancels no group, and so returns at once. What is above
@@ -108,7 +110,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_max_now(&self, limit: Limit) -> Result<u64, LimitError> {
-        self.memory().set_max_now(limit)
+        self.set_limit(self.first(), LimitKind::Max, limit)
     }
 
     /// Sets the usage in bytes above which this group, and all groups below it, is reclaimed before others. 0: whenever
@@ -132,7 +134,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_soft(&self, limit: Limit) -> Result<(), LimitError> {
-        self.memory().set(LimitKind::Soft, limit).map(drop)
+        self.set_limit(self.first(), LimitKind::Soft, limit).map(drop)
     }
 
     /// Returns the limits as they were set, percentages as percentages.
@@ -227,7 +229,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_batch(&self, bytes: u64) {
-        self.memory().set_batch(bytes);
+        self.first().tree().set_batch(self.first(), bytes.min(BATCH_MAX));
     }
 
     /// Takes back all credit of this group and all groups below it. Returns its bytes.
@@ -243,7 +245,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn drain(&self) -> u64 {
-        self.memory().drain()
+        self.first().tree().drain(self.first())
     }
 }
 
@@ -304,13 +306,13 @@ impl Group {
     /// Returns [`usage`](Self::usage) minus [`stocked`](Self::stocked), in bytes: what charges hold. It costs what
     /// `stocked` costs. It is exact at every quiescent point, else an estimate, and never negative.
     pub fn live(&self) -> u64 {
-        self.memory().live()
+        credit::live(self.first())
     }
 
     /// Returns the credit of the subtree, in bytes. The call takes the tree's lock and looks at one slot for each
     /// thread and group. It is exact at every quiescent point, an estimate while other threads charge.
     pub fn stocked(&self) -> u64 {
-        self.memory().stocked()
+        credit::stocked(self.first())
     }
 
     /// Returns the published bound on [`stocked`](Self::stocked), in bytes. It is the sum over the open stocks of the
@@ -349,7 +351,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn peak(&self) -> u64 {
-        self.memory().peak()
+        self.first().peaks().ever()
     }
 
     /// Opens a peak of the caller's own. A reset disturbs no other peak. The window keeps the group's object.
@@ -365,7 +367,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn peak_window(&self) -> PeakWindow {
-        self.memory().peak_window()
+        PeakWindow::open(self.first(), Box::new(self.clone()))
     }
 
     /// Returns the number of charges refused because this group was full, its own and those of groups below. One load.
@@ -378,7 +380,7 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn refused(&self) -> u64 {
-        self.memory().refused()
+        self.first().refusals()
     }
 
     /// Returns [`usage`](Self::usage) without that of the children that are online, in bytes. That is the group's own,

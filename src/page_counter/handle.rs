@@ -27,6 +27,10 @@ use crate::thread::slot::{Consume, Put};
 /// statistics ([`stat_add`](Self::stat_add), [`read`](Self::read), [`flush`](Self::flush)). What is not declared costs
 /// nothing.
 ///
+/// The counters of a [`Group`](crate::Group) are of this type, too, for reading, limiting and draining:
+/// [`Group::counter`](crate::Group::counter) returns a [`GroupCounter`](crate::GroupCounter). The group charges them and
+/// keeps them.
+///
 /// At every quiescent point and every level, `usage == live charges of the subtree + credit in its stocks`.
 ///
 /// Source: `mm/page_counter.c`, and "move stock from mem_cgroup to page_counter" (J. Hahn, linux-mm, 2026).
@@ -45,13 +49,17 @@ use crate::thread::slot::{Consume, Put};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
-pub struct PageCounter {
+pub struct PageCounter<K = Alone> {
     /// A charge that hits needs nothing else.
     header: &'static Header,
-    keep: Arc<Keep>,
+    counter: &'static Counter,
+    keep: K,
 }
 
-/// Keeps a counter and its ancestors in the tree.
+/// Keeps a counter alone, and its ancestors, in the tree: the default of [`PageCounter`].
+#[derive(Clone)]
+pub struct Alone(Arc<Keep>);
+
 struct Keep {
     counter: &'static Counter,
     name: Box<str>,
@@ -79,6 +87,32 @@ impl Drop for Keep {
 /// What has made the counter, unless it is a bare one.
 fn extension(counter: &Counter) -> Option<Arc<dyn Extension>> {
     counter.tree().config.extension.clone()
+}
+
+impl<K> PageCounter<K> {
+    /// The handle on a counter that `keep` keeps.
+    pub(crate) fn new(counter: &'static Counter, keep: K) -> Self {
+        PageCounter { header: counter.header, counter, keep }
+    }
+
+    #[inline(always)]
+    pub(crate) fn header(&self) -> &'static Header {
+        self.header
+    }
+
+    pub(crate) fn keep_of(&self) -> &K {
+        &self.keep
+    }
+
+    #[inline(always)]
+    pub(crate) fn counter(&self) -> &'static Counter {
+        self.counter
+    }
+
+    /// Returns the counter's name in errors and verdicts.
+    pub fn id(&self) -> CounterId {
+        self.counter.id()
+    }
 }
 
 impl PageCounter {
@@ -161,12 +195,12 @@ impl PageCounter {
                 join::child(self.counter().tree(), self.counter(), stock)
             }
         };
-        PageCounter::keep(child, name.into(), Some(Arc::clone(&self.keep)))
+        PageCounter::keep(child, name.into(), Some(Arc::clone(&self.keep.0)))
     }
 
     /// Returns the name, which is empty where the counter was given none. Any number of counters may have it.
     pub fn name(&self) -> &str {
-        &self.keep.name
+        &self.keep.0.name
     }
 
     /// Returns the counter of that id, where it is this one or an ancestor: the level that an error names.
@@ -184,32 +218,17 @@ impl PageCounter {
 
     /// Returns the parent, if there is one.
     pub fn parent(&self) -> Option<PageCounter> {
-        let keep = self.keep.parent.as_ref()?;
-        Some(PageCounter { header: keep.counter.header, keep: Arc::clone(keep) })
-    }
-
-    /// Returns the counter's name in errors and verdicts.
-    pub fn id(&self) -> CounterId {
-        self.counter().id()
+        let keep = self.keep.0.parent.as_ref()?;
+        Some(PageCounter::new(keep.counter, Alone(Arc::clone(keep))))
     }
 
     fn keep(counter: &'static Counter, name: Box<str>, parent: Option<Arc<Keep>>) -> PageCounter {
-        PageCounter { header: counter.header, keep: Arc::new(Keep { counter, name, parent }) }
+        PageCounter::new(counter, Alone(Arc::new(Keep { counter, name, parent })))
     }
 
     /// The root of a counter set, or the one stock of a set.
     pub(crate) fn of_set(counter: &'static Counter) -> PageCounter {
         PageCounter::keep(counter, Box::default(), None)
-    }
-
-    #[inline(always)]
-    pub(crate) fn header(&self) -> &'static Header {
-        self.header
-    }
-
-    #[inline(always)]
-    pub(crate) fn counter(&self) -> &'static Counter {
-        self.keep.counter
     }
 
     // === Charge and uncharge ===
@@ -340,11 +359,6 @@ impl PageCounter {
         at_limit::set_max(self.counter(), max).map_err(|usage| Busy { level: self.id(), usage, max })
     }
 
-    /// Returns the most units, [`UNLIMITED`](Self::UNLIMITED) by default. One load.
-    pub fn max(&self) -> u64 {
-        self.counter().max()
-    }
-
     /// Sets the units that reclaim never touches. The parent sums what its children protect
     /// ([`children_min_usage`](Self::children_min_usage)) for the code that reclaims; charges do not look at it.
     ///
@@ -361,11 +375,6 @@ impl PageCounter {
         marks::set_protection(self.counter(), Protection::Min, units);
     }
 
-    /// Returns the units that reclaim never touches, 0 by default. One load.
-    pub fn min(&self) -> u64 {
-        marks::protection(self.counter(), Protection::Min)
-    }
-
     /// Sets the units that reclaim touches last. The parent sums what its children protect
     /// ([`children_low_usage`](Self::children_low_usage)) for the code that reclaims; charges do not look at it.
     ///
@@ -380,6 +389,18 @@ impl PageCounter {
     /// ```
     pub fn set_low(&self, units: u64) {
         marks::set_protection(self.counter(), Protection::Low, units);
+    }
+}
+
+impl<K> PageCounter<K> {
+    /// Returns the most units, [`UNLIMITED`](PageCounter::UNLIMITED) by default. One load.
+    pub fn max(&self) -> u64 {
+        self.counter().max()
+    }
+
+    /// Returns the units that reclaim never touches, 0 by default. One load.
+    pub fn min(&self) -> u64 {
+        marks::protection(self.counter(), Protection::Min)
     }
 
     /// Returns the units that reclaim touches last, 0 by default. One load.
@@ -432,13 +453,13 @@ impl PageCounter {
     }
 }
 
-impl PartialEq for PageCounter {
+impl<K> PartialEq for PageCounter<K> {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.keep, &other.keep)
+        std::ptr::eq(self.counter, other.counter)
     }
 }
 
-impl Eq for PageCounter {}
+impl<K> Eq for PageCounter<K> {}
 
 impl fmt::Debug for PageCounter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

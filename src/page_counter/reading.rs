@@ -13,7 +13,7 @@ use crate::sync::barrier::BarrierState;
 use crate::sync::stat_atomic::AtomicU64;
 use crate::sync::{Arc, Ordering};
 
-impl PageCounter {
+impl<K> PageCounter<K> {
     /// Returns live charge and credit of the subtree, in units: what limits compare. One load.
     ///
     /// ```
@@ -145,7 +145,10 @@ impl PageCounter {
     /// job.charge(5);
     /// assert_eq!((window.peak(), job.peak()), (15, 80));
     /// ```
-    pub fn peak_window(&self) -> PeakWindow {
+    pub fn peak_window(&self) -> PeakWindow
+    where
+        K: Clone + Send + Sync + 'static,
+    {
         PeakWindow::open(self.counter(), Box::new(self.clone()))
     }
 
@@ -166,13 +169,13 @@ impl PageCounter {
     /// }
     /// assert_eq!(jobs[0].effective_min(&machine), 25, "the tenant has 50 for both");
     /// ```
-    pub fn effective_min(&self, root: &PageCounter) -> u64 {
+    pub fn effective_min(&self, root: &PageCounter<K>) -> u64 {
         effective::protected(self.counter(), Protection::Min, root.counter())
     }
 
     /// Returns the units of usage that low protects against pressure on `root`, as
     /// [`effective_min`](Self::effective_min) does for min.
-    pub fn effective_low(&self, root: &PageCounter) -> u64 {
+    pub fn effective_low(&self, root: &PageCounter<K>) -> u64 {
         effective::protected(self.counter(), Protection::Low, root.counter())
     }
 
@@ -195,7 +198,9 @@ impl PageCounter {
     pub fn barrier(&self) -> BarrierState {
         self.counter().tree().barrier.state()
     }
+}
 
+impl PageCounter {
     /// Returns the event counts of the whole tree. One load for each, so they are not all of the same instant.
     pub fn counts(&self) -> Counts {
         counts(self.counter().tree())

@@ -11,7 +11,7 @@ use crate::stat::{Item, Stat, Stats};
 
 /// For counters whose configuration declares [statistics](crate::CounterConfig::statistics), and for those of groups,
 /// where they are the group's. Without a declaration there is nothing to write and all reads are 0.
-impl PageCounter {
+impl<K> PageCounter<K> {
     fn has_stats(&self) -> bool {
         group_tree::if_groups(self.counter().tree()).is_some()
     }

@@ -31,7 +31,7 @@ const _: () = {
     shared::<PageCounter>();
     shared::<Runtime>();
     shared::<RuntimeBuilder>();
-    shared::<GroupCounter<'static>>();
+    shared::<GroupCounter>();
     shared::<PeakWindow>();
     // Names and figures are plain data.
     plain::<GroupId>();
