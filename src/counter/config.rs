@@ -34,6 +34,9 @@ pub(crate) trait Extension: Any + Send + Sync {
 
     /// Ends a counter without children that no handle names any more. What is charged to it leaves its ancestors.
     fn end(&self, counter: &'static Header);
+
+    /// Counts of the statistics of the tree: flushes, visits, lists, unlists, foreign, nested.
+    fn stat_counts(&self, counter: &'static Header) -> [u64; 6];
 }
 
 type PressureHook = dyn Fn(&Pressure<'_>) -> u64 + Send + Sync;

@@ -7,6 +7,7 @@ use std::any::Any;
 
 use crate::counter::config::{CounterConfig, Extension};
 use crate::hierarchy::group_tree::GroupConfig;
+use crate::hierarchy::stats;
 use crate::lifecycle::alone;
 use crate::numa::config::{self, Numa};
 use crate::numa::{NodeId, Topology};
@@ -63,6 +64,10 @@ impl Extension for Declarations {
 
     fn end(&self, counter: &'static Header) {
         alone::end(counter.counter());
+    }
+
+    fn stat_counts(&self, counter: &'static Header) -> [u64; 6] {
+        stats::coordinator(counter.counter()).counts.all()
     }
 }
 

@@ -203,7 +203,11 @@ impl<K> PageCounter<K> {
 impl PageCounter {
     /// Returns the event counts of the whole tree. One load for each, so they are not all of the same instant.
     pub fn counts(&self) -> Counts {
-        counts(self.counter().tree())
+        let counts = counts(self.counter().tree());
+        match &self.counter().tree().config.extension {
+            Some(extension) => counts.with_stats(extension.stat_counts(self.header())),
+            None => counts,
+        }
     }
 
     /// Compares the counts of the subtree with each other, and with the second count where
@@ -254,7 +258,7 @@ pub struct Counts {
     pub overflows: u64,
     /// Units of credit that a drain discarded, because after an underflow usage did not contain them.
     pub discarded: u64,
-    /// Flushes of the statistics; those that several readers shared count once. From here on, of trees of groups.
+    /// Flushes of the statistics; those that several readers shared count once. From here on, of trees that have statistics.
     pub flushes: u64,
     /// Cells that flushes visited. Cells hold what one thread has written for one group. The last visit to cells that
     /// are unlisted or released is not counted.
@@ -267,6 +271,14 @@ pub struct Counts {
     pub foreign_stats: u64,
     /// Additions that were not counted: an allocator made them inside another slow path, and had no cells yet.
     pub nested_stats: u64,
+}
+
+impl Counts {
+    /// The same with the counts of the tree's statistics, in the order of their fields.
+    pub(crate) fn with_stats(self, counts: [u64; 6]) -> Counts {
+        let [flushes, flush_visits, stat_lists, stat_unlists, foreign_stats, nested_stats] = counts;
+        Counts { flushes, flush_visits, stat_lists, stat_unlists, foreign_stats, nested_stats, ..self }
+    }
 }
 
 /// A private, resettable peak of one counter. Other windows and [`PageCounter::peak`] do not notice a reset.
@@ -323,7 +335,7 @@ impl fmt::Debug for PeakWindow {
     }
 }
 
-/// Reads the counts of a tree, with one load for each. Those of statistics are zero: they are of groups.
+/// Reads the counts of a tree, with one load for each. Those of statistics are zero.
 pub(crate) fn counts(tree: &Tree) -> Counts {
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     Counts {

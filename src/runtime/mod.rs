@@ -25,9 +25,9 @@ use crate::pool::PoolTable;
 use crate::reclaim::excess;
 use crate::stat::Item;
 use crate::stat::coordinator::PERIOD;
+use crate::sync::Arc;
 use crate::sync::barrier::BarrierState;
 use crate::sync::lock::{Lock, Rank};
-use crate::sync::{Arc, Ordering};
 use flusher::Flusher;
 
 /// Owns a tree of groups and its configuration. Share it by reference or in an `Arc`. The drop may block: in async code
@@ -244,16 +244,7 @@ impl Runtime {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn counts(&self) -> Counts {
-        let stats = &group_tree::shared(&self.tree).stats.counts;
-        Counts {
-            flushes: stats.flushes.load(Ordering::Relaxed),
-            flush_visits: stats.visits.load(Ordering::Relaxed),
-            stat_lists: stats.lists.load(Ordering::Relaxed),
-            stat_unlists: stats.unlists.load(Ordering::Relaxed),
-            foreign_stats: stats.foreign.load(Ordering::Relaxed),
-            nested_stats: stats.nested.load(Ordering::Relaxed),
-            ..counts(&self.tree)
-        }
+        counts(&self.tree).with_stats(group_tree::shared(&self.tree).stats.counts.all())
     }
 
     /// Returns the barrier pair of charges and drains. Export it as a metric: [`BarrierState::Degraded`] does not go

@@ -63,6 +63,14 @@ pub(crate) struct StatCounts {
     pub(crate) nested: StatU64,
 }
 
+impl StatCounts {
+    /// The counts in their order. One load for each.
+    pub(crate) fn all(&self) -> [u64; 6] {
+        let StatCounts { flushes, visits, lists, unlists, foreign, nested } = self;
+        [flushes, visits, lists, unlists, foreign, nested].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
 impl Coordinator {
     pub(crate) fn new(items: Items, nodes: &[NodeId], align: PoolAlign, builder: u64, batch: u64) -> Coordinator {
         let tables = StatTables::new(items.len());

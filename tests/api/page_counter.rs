@@ -76,6 +76,7 @@ fn the_sixty_fifth_item_is_no_trees() {
     let counter = PageCounter::root(config);
     assert_eq!(counter.items().count(), 64);
     declared.iter().for_each(|&stat| counter.stat_add(stat, 1));
+    assert_eq!(counter.counts().foreign_stats, 11, "the last ones");
     let now = counter.read(Freshness::Exact);
     let counted = declared.iter().filter(|&&stat| now.get(stat) == 1).count();
     let built_in = PageCounter::root(CounterConfig::new().statistics()).items().count();

@@ -1,6 +1,9 @@
 //! Counters beside memory: a set is charged as one, a refusal says which counter was full.
 
-use memcg::{Bytes, Charge, ChargeError, Counter, Group, Limit, Limits, Runtime, RuntimeBuilder};
+use memcg::{
+    Bytes, Charge, ChargeError, Counter, CounterConfig, Freshness, Group, Limit, Limits, PageCounter, Runtime,
+    RuntimeBuilder, Stat,
+};
 
 use super::{Other, assert_empty, assert_sound, build, charge, create, kinds};
 
@@ -148,4 +151,41 @@ fn a_group_in_excess_is_so_for_memory_alone() {
     assert!(verdict.is_ok(), "{verdict}");
     drop(held);
     assert_eq!(runtime.root().children_in_excess(), 0);
+}
+
+/// What a figure of a counter alone says, that of a group's counter says.
+fn figures<K>(counter: &PageCounter<K>) -> [u64; 7] {
+    let stock = [counter.usage(), counter.live(), counter.stocked()];
+    let [live, peak] = [stock[1], counter.peak()];
+    [stock[0], live, stock[2], counter.forced(), peak, counter.max(), counter.failcnt()]
+}
+
+#[test]
+fn the_counter_of_a_group_is_a_page_counter_that_keeps_the_group() {
+    let (runtime, [memory, spill, _]) = with_spill_and_swap(super::fixed());
+    let group = create(&runtime.root(), "q");
+    let counters = [memory, spill].map(|counter| group.counter(counter).expect("declared"));
+    let set = group.try_charge_set(&[(memory, 10), (spill, 10)]).expect("room");
+    for counter in &counters {
+        let alone = PageCounter::root(CounterConfig::new().batch(counter.batch()).adaptive(false)).child();
+        alone.try_charge(10).expect("room");
+        counter.set_max(Limit::Bytes(300_000)).expect("a number");
+        alone.set_max(300_000).expect("room");
+        assert_eq!(figures(counter), figures(&alone));
+        assert_eq!(counter.drain(), alone.drain());
+        assert_eq!(figures(counter), figures(&alone));
+    }
+    assert_eq!(counters.each_ref().map(|counter| counter.name().to_string()), ["memory", "spill"]);
+    assert!(counters[0] == group.counter(memory).expect("declared") && counters[0] != counters[1]);
+    // The statistics are the group's, whichever counter reads them.
+    counters[1].stat_add(Stat::SOCK, 7);
+    assert_eq!(counters.each_ref().map(|counter| counter.read(Freshness::Exact).get(Stat::SOCK)), [7, 7]);
+    // The counter keeps the group's object, also offline.
+    group.offline().expect("no children");
+    drop((group, set));
+    assert_eq!((runtime.dying(), counters[1].live()), (1, 0));
+    drop(counters);
+    runtime.settle();
+    assert_empty(&runtime);
+    assert_eq!(runtime.dying(), 0);
 }
