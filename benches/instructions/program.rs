@@ -5,6 +5,7 @@
 use std::env;
 use std::hint::black_box;
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
 use memcg::{Charge, ChargeError, CounterConfig, Group, PageCounter, Refused, Runtime, Stat};
@@ -15,6 +16,10 @@ const PAIR_INSTRUCTIONS_MAX: f64 = 47.0;
 
 /// The same through a group and the guard that it returns: 47.
 const GROUP_PAIR_INSTRUCTIONS_MAX: f64 = 52.0;
+
+/// The same through a group without a guard, and through a trait object: a pool that has only amounts.
+const RAW_PAIR_INSTRUCTIONS_MAX: f64 = GROUP_PAIR_INSTRUCTIONS_MAX;
+const DYN_PAIR_INSTRUCTIONS_MAX: f64 = 1.5 * GROUP_PAIR_INSTRUCTIONS_MAX;
 
 /// One add to a statistic, of an item that the compiler knows: 29, with its part of the announcement that is due every
 /// half batch.
@@ -38,6 +43,8 @@ struct Options {
 enum Run {
     Pairs,
     GroupPairs,
+    RawPairs,
+    DynPairs,
     StatAdds,
     Empty,
 }
@@ -48,6 +55,8 @@ impl Run {
         match self {
             Run::Pairs => "memcg_probe_pairs",
             Run::GroupPairs => "memcg_probe_group_pairs",
+            Run::RawPairs => "memcg_probe_raw_pairs",
+            Run::DynPairs => "memcg_probe_dyn_pairs",
             Run::StatAdds => "memcg_probe_stat_adds",
             Run::Empty => "memcg_probe_empty",
         }
@@ -57,6 +66,8 @@ impl Run {
         match self {
             Run::Pairs => "pairs",
             Run::GroupPairs => "group-pairs",
+            Run::RawPairs => "raw-pairs",
+            Run::DynPairs => "dyn-pairs",
             Run::StatAdds => "stat-adds",
             Run::Empty => "empty",
         }
@@ -93,6 +104,36 @@ pub(crate) fn memcg_probe_group_uncharge(charge: Charge) {
     drop(charge);
 }
 
+/// A charge of a group in another crate, without a guard.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn memcg_probe_raw_charge(group: &Group, n: u64) -> Result<(), ChargeError> {
+    group.try_charge_raw(n)
+}
+
+/// Its end.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn memcg_probe_raw_uncharge(group: &Group, n: u64) {
+    group.uncharge(n);
+}
+
+/// What a query engine asks its pool: amounts, and no value that it keeps.
+pub(crate) trait Pool {
+    fn try_grow(&self, bytes: usize) -> Result<(), ChargeError>;
+    fn shrink(&self, bytes: usize);
+}
+
+impl Pool for Group {
+    fn try_grow(&self, bytes: usize) -> Result<(), ChargeError> {
+        self.try_charge_raw(bytes as u64)
+    }
+
+    fn shrink(&self, bytes: usize) {
+        self.uncharge(bytes as u64);
+    }
+}
+
 /// An add to a statistic in another crate, of any item.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -127,6 +168,28 @@ pub(crate) fn memcg_probe_group_pairs(group: &Group, pairs: u64) {
     }
 }
 
+/// So many amounts that come and go.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn memcg_probe_raw_pairs(group: &Group, pairs: u64) {
+    for _ in 0..pairs {
+        let n = black_box(1);
+        group.try_charge_raw(n).expect("no limit is set");
+        group.uncharge(n);
+    }
+}
+
+/// The same through a trait object, which the compiler does not see through.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub(crate) fn memcg_probe_dyn_pairs(pool: &Arc<dyn Pool>, pairs: u64) {
+    for _ in 0..pairs {
+        let n = black_box(1);
+        pool.try_grow(n).expect("no limit is set");
+        pool.shrink(n);
+    }
+}
+
 /// So many adds of one event.
 #[unsafe(no_mangle)]
 #[inline(never)]
@@ -158,10 +221,15 @@ pub(crate) fn main() -> ExitCode {
         memcg_probe_stat_add(&group, Stat::WORKINGSET_REFAULT, black_box(1));
         memcg_probe_charge_stat_add(&charge, black_box(1));
         memcg_probe_group_uncharge(charge);
+        memcg_probe_raw_charge(&group, black_box(1)).expect("no limit is set");
+        memcg_probe_raw_uncharge(&group, black_box(1));
     }
+    let pool: Arc<dyn Pool> = black_box(Arc::new(group.clone()));
     match options.run {
         Some(Run::Pairs) => memcg_probe_pairs(&counter, PAIRS),
         Some(Run::GroupPairs) => memcg_probe_group_pairs(&group, PAIRS),
+        Some(Run::RawPairs) => memcg_probe_raw_pairs(&group, PAIRS),
+        Some(Run::DynPairs) => memcg_probe_dyn_pairs(&pool, PAIRS),
         Some(Run::StatAdds) => memcg_probe_stat_adds(&group, PAIRS),
         Some(Run::Empty) => memcg_probe_empty(PAIRS),
         None if options.bench => return hold(&counter),
@@ -196,6 +264,8 @@ fn count_all(counter: &PageCounter) -> Result<bool, Failure> {
     for (run, what, most) in [
         (Run::Pairs, "one charge and one uncharge", PAIR_INSTRUCTIONS_MAX),
         (Run::GroupPairs, "one charge of a group and the drop of its guard", GROUP_PAIR_INSTRUCTIONS_MAX),
+        (Run::RawPairs, "one charge of a group and its uncharge, without a guard", RAW_PAIR_INSTRUCTIONS_MAX),
+        (Run::DynPairs, "the same through an `Arc<dyn Pool>`", DYN_PAIR_INSTRUCTIONS_MAX),
         (Run::StatAdds, "one add to a statistic", STAT_ADD_INSTRUCTIONS_MAX),
     ] {
         let pair = count(run)?.saturating_sub(empty) as f64 / PAIRS as f64;

@@ -49,12 +49,18 @@ impl Header {
     /// The slot may still hold credit after the group went offline without a barrier; it must not be spent.
     #[inline(always)]
     pub(crate) fn consume_open(&self, n: u64) -> Consume {
-        // Relaxed: a thread that knows that the group is offline, and so closed, reads 0.
-        let bar = n.cast_signed().wrapping_sub(1) | self.capacity.load(Ordering::Relaxed).cast_signed().wrapping_sub(1);
+        let bar = self.bar(n);
         with_local(|local| match local.fast_block().and_then(|block| block.slot_behind(self)) {
             Some(slot) => slot.consume_unless(n, false, bar),
             None => Consume::Miss,
         })
+    }
+
+    /// Below zero for 0 units, and where the stock is closed.
+    #[inline(always)]
+    pub(crate) fn bar(&self, n: u64) -> i64 {
+        // Relaxed: a thread that knows that the group is offline, and so closed, reads 0.
+        n.cast_signed().wrapping_sub(1) | self.capacity.load(Ordering::Relaxed).cast_signed().wrapping_sub(1)
     }
 
     #[inline(always)]
@@ -413,7 +419,7 @@ impl Counter {
         if self.tree().audited {
             match block.and_then(|block| block.audit.get_or_make(self.index, AuditCell::default)) {
                 Some(cell) => cell.charged(n),
-                None => self.usage.audit_shared.charged_shared(n),
+                None => self.usage.audit_shared.charged(n),
             }
         }
     }
@@ -425,7 +431,7 @@ impl Counter {
         if self.tree().audited {
             match block.and_then(|block| block.audit.get_or_make(self.index, AuditCell::default)) {
                 Some(cell) => cell.uncharged(n),
-                None => self.usage.audit_shared.uncharged_shared(n),
+                None => self.usage.audit_shared.uncharged(n),
             }
         }
     }

@@ -6,6 +6,7 @@ use std::ptr;
 
 use crate::counter::incarnation::{Generation, Unreferenced};
 use crate::counter::object::Counter;
+use crate::counter::raw;
 use crate::sync::{Ordering, fence_after_exchange, pause_point};
 use crate::thread::slow_path;
 
@@ -27,7 +28,11 @@ fn claim_slow(first: &Counter, of: Generation, word: Unreferenced) {
         // No other thread releases the object now: the list of its counters is there.
         let used = first.group().find(|counter| !usage_is_zero(counter));
         pause_point("usage read");
-        if used.is_none() && state.end_claimed(word) {
+        let hides_guards = used.is_none() && raw::hides_guards(first);
+        if hides_guards && state.keep_claimed(word) {
+            return;
+        }
+        if used.is_none() && !hides_guards && state.end_claimed(word) {
             // Relaxed: from here on the object belongs to this thread.
             let after = slow_path::exchange_release_queue(ptr::from_ref(first).cast());
             first.usage.next_to_release.store(after.cast_mut().cast(), Ordering::Relaxed);

@@ -188,6 +188,13 @@ impl State {
         self.0.compare_exchange(word | CLAIMED, next_life(word), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
+    /// Keep a claimed object for ever, where the word is exactly as claimed: guards may still uncharge it, and no usage
+    /// shows that.
+    pub(crate) fn keep_claimed(&self, Unreferenced(word): Unreferenced) -> bool {
+        // AcqRel (E15): as in `end_claimed`. The handle is no value's.
+        self.0.compare_exchange(word | CLAIMED, word + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
     pub(crate) fn unclaim(&self) {
         // SeqCst (E15): a thread that took a last step meanwhile has seen the claim gone and checks the usage itself,
         // or the claimer, which checks again after this, sees that step.

@@ -32,6 +32,7 @@ pub(crate) mod marks;
 pub(crate) mod object;
 pub(crate) mod peak;
 pub(crate) mod protection;
+pub(crate) mod raw;
 pub(crate) mod refusal;
 pub(crate) mod retire;
 pub(crate) mod slow_path;

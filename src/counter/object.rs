@@ -20,7 +20,7 @@ use crate::pool::PoolAlign;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU32 as StatU32, AtomicU64 as StatU64};
 use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use crate::thread::audit::Cell as AuditCell;
+use crate::thread::audit::SharedCell;
 use crate::thread::directory::{Header, SlotIndex};
 
 /// The steps of `LimitWords::open`: one open stock more or less below a level, and one transition.
@@ -152,8 +152,10 @@ pub(crate) struct Usage {
     pub(crate) failcnt: StatU64,
     pub(crate) underflows: StatU64,
     pub(crate) underflowed: StatU64,
-    /// Audit cell of threads that have no block.
-    pub(crate) audit_shared: AuditCell,
+    /// The audit of threads that have no block.
+    pub(crate) audit_shared: SharedCell,
+    /// Charges without a guard, of the same threads: see `raw`.
+    pub(crate) raw_shared: SharedCell,
     /// The max as it was set, while the level is only observed and `limits.max` admits every charge.
     pub(crate) observed_max: StatU64,
     /// The front of the counter set that this counter is a member of.
@@ -303,6 +305,7 @@ impl Counter {
             figure.store(0, Ordering::Relaxed);
         }
         self.usage.audit_shared.reset();
+        self.usage.raw_shared.reset();
         // SAFETY: see `Sync`.
         unsafe { (*self.incarnation.get()).take() }
     }

@@ -11,7 +11,7 @@ use crate::counter::object::tree::{Stocks, Tree};
 use crate::counter::object::{Counter, Incarnation, SHARED};
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
-use crate::counter::{make, marks};
+use crate::counter::{make, marks, raw};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::block::Block;
 use crate::thread::local;
@@ -35,7 +35,7 @@ pub(crate) fn retire(counter: &'static Counter) {
     let Incarnation { parent, members, .. } = counter.incarnation();
     for member in members {
         member.uncharge_levels(credit.min(member.usage()));
-        member.usage.audit_shared.charged_shared(live.cast_unsigned());
+        member.usage.audit_shared.charged(live.cast_unsigned());
         member.set_front(None);
     }
     if let Some(parent) = parent {
@@ -87,6 +87,7 @@ pub(crate) fn vacate(tree: &Tree, counter: &Counter) -> u64 {
             cell.reset();
         }
     }
+    raw::reset(counter);
     credit
 }
 

@@ -1,8 +1,8 @@
 //! What the crate does not do.
 //!
 //! * **Signal handlers do not charge**, as they do not allocate.
-//! * **A global allocator may call `charge`, `try_charge`, `uncharge`, `stat_add`, `precharge` and `account`, and drop
-//!   what those make, and no other call**; an account on more than three nodes allocates itself. Inside another slow
+//! * **A global allocator may call `charge`, `try_charge`, `charge_raw`, `try_charge_raw`, `uncharge`, `stat_add`,
+//!   `precharge` and `account`, and drop what those make, and no other call**; an account on more than three nodes allocates itself. Inside another slow
 //!   path of the same thread these walk without stock and are refused without a drain. Reading `stocked` there, or
 //!   changing a limit, would wait for a lock that the thread may hold.
 //! * **After fork without exec** the child has one thread and a copy of all memory. Credit of the other threads is
@@ -20,6 +20,8 @@
 //! * **A group lasts until it is taken offline.** Dropping its handles does not end it: a look-up finds its name as
 //!   long as it is online.
 //! * **`Charge::forget` keeps a group's object for ever**, and its bytes in every ancestor.
+//! * **`Group::uncharge` of bytes that guards hold keeps that group's object for ever**, where the guards outlive its
+//!   handles: a late drop of a guard then finds its own group.
 //! * **A charge or a handle that is kept keeps its ancestors' objects**, about half a kilobyte each, also after the
 //!   runtime is gone.
 //! * **Pools do not shrink**: they use objects, slots and headers again and never give them back to the system.

@@ -22,6 +22,8 @@ use crate::thread::slot::{Consume, Put};
 
 /// Bytes charged to a group and all its ancestors. The drop gives them back, on whatever thread it runs.
 ///
+/// A caller that has only an amount charges without a guard: [`Group::try_charge_raw`].
+///
 /// A charge is two words, owned, `Send + 'static`. It may outlive every handle of its group and the runtime, and its
 /// group may go offline before it. To make one costs about 1 ns and to drop one 1 ns where the thread has credit.
 ///
@@ -362,7 +364,7 @@ impl Group {
 /// Makes a charge that did not hit, and sleeps where it is above a high. A charge of 0 bytes takes a handle.
 #[cold]
 #[inline(never)]
-fn charge_and_sleep_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
+pub(super) fn charge_and_sleep_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
     let charged = charge_undelayed(header, bytes, missed, WaitFor::Others)?;
     // The charge keeps the group.
     throttle::sleep_after(header.counter(), charged);
@@ -390,7 +392,7 @@ fn hold(counter: &'static Counter) {
 
 /// Gives a handle on the group up. Afterwards the group may be gone.
 #[inline]
-fn release(counter: &'static Counter) {
+pub(super) fn release(counter: &'static Counter) {
     drop(Handle::adopt(counter));
 }
 

@@ -14,6 +14,7 @@ mod high;
 mod limits;
 mod numa;
 mod oom;
+mod raw;
 mod reading;
 mod reclaim;
 mod refusal;

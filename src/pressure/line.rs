@@ -99,7 +99,7 @@ fn charge_for<'a>(group: &'a Counter, block: Option<&Block>, n: u64, ticket: u64
     let Walked { over_high, .. } = walked?;
     // Not this thread's own charge: what it has freed for others it has freed.
     if group.tree().audited {
-        group.usage.audit_shared.charged_shared(n);
+        group.usage.audit_shared.charged(n);
     }
     Ok(Charged { over_high })
 }

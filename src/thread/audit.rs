@@ -2,6 +2,8 @@
 //!
 //! `live` is usage minus credit, so it always agrees with them. With `audit` on, each pair of thread and counter has
 //! two cumulative cells, charged and uncharged, that only its own thread writes. `verify` adds them up and compares.
+//!
+//! Charges without a guard have such cells in every tree: see `counter::raw`.
 
 use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicU64;
@@ -26,16 +28,6 @@ impl Cell {
         self.uncharged.store(self.uncharged.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }
 
-    /// Counts for threads past their destructors. They have no block, and share one cell.
-    pub(crate) fn charged_shared(&self, n: u64) {
-        self.charged.fetch_add(n, Ordering::Relaxed);
-    }
-
-    /// Counts for the same threads as [`charged_shared`](Self::charged_shared).
-    pub(crate) fn uncharged_shared(&self, n: u64) {
-        self.uncharged.fetch_add(n, Ordering::Relaxed);
-    }
-
     /// Charged minus uncharged; negative where another thread charged what this one freed.
     pub(crate) fn live(&self) -> i64 {
         let uncharged = self.uncharged.load(Ordering::Relaxed);
@@ -46,5 +38,29 @@ impl Cell {
     pub(crate) fn reset(&self) {
         self.charged.store(0, Ordering::Relaxed);
         self.uncharged.store(0, Ordering::Relaxed);
+    }
+}
+
+/// What threads without a block have charged and not uncharged. Charges inside a slow path count here, too.
+#[derive(Debug, Default)]
+pub(crate) struct SharedCell(AtomicU64);
+
+impl SharedCell {
+    pub(crate) fn charged(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn uncharged(&self, n: u64) {
+        self.0.fetch_sub(n, Ordering::Relaxed);
+    }
+
+    /// Charged minus uncharged; negative where other threads charged what these freed.
+    pub(crate) fn live(&self) -> i64 {
+        self.0.load(Ordering::Relaxed).cast_signed()
+    }
+
+    /// Starts over for the next counter in the object.
+    pub(crate) fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
     }
 }

@@ -20,6 +20,9 @@ pub(crate) struct Block {
     pub(super) next: *const Block,
     pub(crate) slots: Directory<Slot>,
     pub(crate) audit: Directory<AuditCell>,
+    /// What the thread has charged and uncharged without a guard. A page is made after the page of `slots` that has the
+    /// same indices.
+    raw: Directory<AuditCell>,
     /// Where the cells of a group are found.
     pub(crate) cells: Directory<CellsPlace>,
     rows: Directory<CellsRow>,
@@ -53,6 +56,7 @@ impl Block {
             next: ptr::null(),
             slots: Directory::new(),
             audit: Directory::new(),
+            raw: Directory::new(),
             cells: Directory::new(),
             rows: Directory::new(),
             row_bytes: AtomicU64::new(0),
@@ -72,6 +76,26 @@ impl Block {
     #[inline(always)]
     pub(crate) fn slot_behind(&self, header: &Header) -> Option<&Slot> {
         self.slots.behind(header)
+    }
+
+    /// The slot behind a header, and the cell of charges without a guard, where the thread has that cell.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn raw_behind(&self, header: &Header) -> Option<(&Slot, &AuditCell)> {
+        let cell = self.raw.behind(header)?;
+        // SAFETY: the page of the cell is there, so `raw_or_make` has made the page of the slot before it.
+        Some((unsafe { self.slots.behind_made(header) }, cell))
+    }
+
+    /// The cell of charges without a guard, if its page exists.
+    pub(crate) fn raw(&self, index: SlotIndex) -> Option<&AuditCell> {
+        self.raw.get(index)
+    }
+
+    /// Returns the cell of charges without a guard, and makes its page where there is none. Owner only. It allocates.
+    pub(crate) fn raw_or_make(&self, index: SlotIndex) -> Option<&AuditCell> {
+        self.slots.get_or_make(index, Slot::vacant)?;
+        self.raw.get_or_make(index, AuditCell::default)
     }
 
     #[inline(always)]
@@ -100,7 +124,8 @@ impl Block {
 
     /// Bytes of memory that the block takes: its head and the parts of its directories that were made.
     pub(super) fn bytes(&self) -> u64 {
-        let directories = [self.slots.bytes(), self.audit.bytes(), self.cells.bytes(), self.rows.bytes()];
+        let Block { slots, audit, raw, cells, rows, .. } = self;
+        let directories = [slots.bytes(), audit.bytes(), raw.bytes(), cells.bytes(), rows.bytes()];
         HEAD + directories.iter().sum::<u64>() + self.row_bytes.load(Ordering::Relaxed)
     }
 }

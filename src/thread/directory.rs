@@ -4,6 +4,7 @@ use std::ptr;
 
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, PAGE_SLOTS, PAGES_MAX};
+use crate::thread::audit::Cell as AuditCell;
 use crate::thread::cells::{CellsPlace, CellsRow};
 use crate::thread::slot::Slot;
 
@@ -95,8 +96,8 @@ impl Header {
     }
 }
 
-/// Cells and rows of cells are found by the same offset.
-const _: () = assert!(size_of::<CellsPlace>() == size_of::<CellsRow>());
+/// Cells and rows of cells are found by the same offset, and so are slots and audit cells.
+const _: () = assert!(size_of::<CellsPlace>() == size_of::<CellsRow>() && size_of::<Slot>() == size_of::<AuditCell>());
 
 /// Aligned so that no two threads share a line, nor a pair of lines.
 #[repr(C, align(128))]
@@ -166,6 +167,30 @@ impl Directory<Slot> {
     pub(crate) fn behind(&self, header: &Header) -> Option<&Slot> {
         // SAFETY: `Header::set_index` is the only writer and stores the halves of an index, which are within their
         // bounds.
+        unsafe { self.at(header.page.load(Ordering::Relaxed), header.offset.load(Ordering::Relaxed)) }
+    }
+
+    /// [`behind`](Self::behind) without the test whether there is a page.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the owner, which has made the page.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) unsafe fn behind_made(&self, header: &Header) -> &Slot {
+        // SAFETY: as above; the page is there, says the caller. Relaxed: the owner made it.
+        unsafe {
+            let page = self.pages.get_unchecked(header.page.load(Ordering::Relaxed) as usize).load(Ordering::Relaxed);
+            &*page.cast::<Slot>().byte_add(header.offset.load(Ordering::Relaxed) as usize)
+        }
+    }
+}
+
+impl Directory<AuditCell> {
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    pub(crate) fn behind(&self, header: &Header) -> Option<&AuditCell> {
+        // SAFETY: as above; a cell is as large as a slot.
         unsafe { self.at(header.page.load(Ordering::Relaxed), header.offset.load(Ordering::Relaxed)) }
     }
 }

@@ -53,6 +53,13 @@ fn actions() -> impl Strategy<Value = Action> {
         3 => any::<u8>().prop_map(Action::Merge),
         5 => any::<u8>().prop_map(Action::Transfer),
         8 => Just(Action::DropCharge),
+        4 => bytes().prop_map(|bytes| Action::TryChargeRaw(Size::Units(bytes))),
+        1 => Just(Action::TryChargeRaw(Size::Margin)),
+        1 => Just(Action::TryChargeRaw(Size::Beyond)),
+        1 => bytes().prop_map(Action::ChargeRaw),
+        5 => bytes().prop_map(Action::Uncharge),
+        2 => Just(Action::IntoRaw),
+        2 => Just(Action::FromRaw),
     ];
     prop_oneof![40 => groups, 60 => charges, 1 => Just(Action::DropRuntime)]
 }

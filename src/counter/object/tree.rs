@@ -15,7 +15,7 @@ use crate::counter::peak::Windows;
 use crate::pool::{Cache, NoMemory};
 use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, Rank};
-use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
+use crate::sync::stat_atomic::{AtomicBool, AtomicU32, AtomicU64};
 use crate::sync::{Arc, CachePadded, NameHasher, Ordering, SHARDS, Shared};
 use crate::thread::audit::Cell as AuditCell;
 use crate::thread::registry::{Registrar, registry};
@@ -34,6 +34,8 @@ pub(crate) struct Tree {
     /// The counters' objects come from it.
     pub(crate) pool: Shared<Cache>,
     pub(crate) counts: TreeCounts,
+    /// A thread has charged or uncharged without a guard: see `raw`.
+    pub(crate) raw: AtomicBool,
     /// The tree's lock.
     pub(crate) stocks: Lock<Stocks>,
     pub(crate) hierarchy: Hierarchy,
@@ -65,6 +67,7 @@ impl Tree {
             policies,
             pool,
             counts: TreeCounts::default(),
+            raw: AtomicBool::new(false),
             stocks: Lock::new(Rank::Stocks, Stocks::default()),
             hierarchy: Hierarchy::new(),
             windows: Lock::new(Rank::Bookkeeping, Windows::default()),

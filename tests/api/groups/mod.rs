@@ -8,7 +8,7 @@
 //! * `first_use`: what a group has from its first use on;
 //! * `most`: many threads and the configured most groups;
 //! * `races`: a group that goes offline under a group's hands;
-//! * `verbs`: what a charge may become; `transfer`: whose it may become;
+//! * `raw`: charges without a guard; `verbs`: what a charge may become; `transfer`: whose it may become;
 //! * `room`: the least max and the least room above a group;
 //! * `limits`, `counters`: what a group may hold, of memory and of the rest.
 
@@ -21,6 +21,7 @@ mod most;
 mod offline;
 mod outlive;
 mod races;
+mod raw;
 mod room;
 mod settings;
 mod transfer;

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use memcg::{Charge, ChargeError, Counter, CreateError, Limit, Limits};
+use memcg::{Charge, ChargeError, Counter, CreateError, Group, Limit, Limits};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
@@ -15,12 +15,14 @@ use super::{THREADS, lock};
 pub(crate) struct Lane {
     pub(crate) rng: SmallRng,
     pub(crate) held: Vec<Charge>,
+    /// Charged without a guard, each amount with the group that it is given back to.
+    pub(crate) raw: Vec<(Group, u64)>,
     pub(crate) refusals: u64,
 }
 
 impl Lane {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { rng: SmallRng::seed_from_u64(seed), held: Vec::new(), refusals: 0 }
+        Self { rng: SmallRng::seed_from_u64(seed), held: Vec::new(), raw: Vec::new(), refusals: 0 }
     }
 
     pub(crate) fn bytes(&mut self) -> u64 {
@@ -37,7 +39,8 @@ impl Lane {
             0..4 => self.set_limits(world),
             4..6 => self.look(world),
             6..60 => self.replace(world),
-            60..400 => self.charge(world),
+            60..320 => self.charge(world),
+            320..400 => self.raw(world),
             400..420 => {
                 let (group, bytes) = (world.any_group(&mut self.rng), self.bytes());
                 self.held.push(world.forced.run(|| group.charge(bytes)));
@@ -146,6 +149,50 @@ impl Lane {
             Ok(charge) => self.held.push(charge),
             Err(error) => self.refused(&error),
         }
+    }
+
+    /// Without a guard; and a guard given up, and made again.
+    pub(crate) fn raw(&mut self, world: &World) {
+        let bytes = self.bytes();
+        match self.rng.random_range(0..16) {
+            0..6 => {
+                let group = world.any_group(&mut self.rng);
+                match group.try_charge_raw(bytes) {
+                    Ok(()) => self.raw.push((group, bytes)),
+                    Err(error) => self.refused(&error),
+                }
+            }
+            6 => {
+                let group = world.any_group(&mut self.rng);
+                let charged = world.forced.run(|| group.charge_raw(bytes));
+                self.raw.push((group, charged));
+            }
+            7 | 8 => {
+                if let Some(guard) = self.pick().filter(|guard| guard.bytes() > 0) {
+                    let (word, bytes) = guard.into_raw();
+                    // SAFETY: both are of `into_raw`, and used once.
+                    #[allow(unsafe_code)]
+                    self.held.push(unsafe { Charge::from_raw(word, bytes) });
+                }
+            }
+            _ if self.raw.is_empty() => {}
+            9..12 => {
+                let at = self.rng.random_range(0..self.raw.len());
+                let (group, held) = &mut self.raw[at];
+                let part = bytes.min(*held);
+                group.uncharge(part);
+                *held -= part;
+            }
+            _ => {
+                let at = self.rng.random_range(0..self.raw.len());
+                let (group, held) = self.raw.swap_remove(at);
+                group.uncharge(held);
+            }
+        }
+    }
+
+    pub(crate) fn uncharge_raw(&mut self) {
+        self.raw.drain(..).for_each(|(group, held)| group.uncharge(held));
     }
 
     /// To another thread, or what others have sent to this one.

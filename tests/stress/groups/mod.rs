@@ -76,7 +76,8 @@ impl Stress {
             let inboxes: Vec<_> = self.inboxes.iter().map(lock).collect();
             let held = lanes.iter().flat_map(|lane| &lane.held).chain(inboxes.iter().flat_map(|inbox| inbox.iter()));
             let world = self.world();
-            world.as_ref().expect("still there").check(&mut rng, &held.collect::<Vec<_>>());
+            let raw = lanes.iter().flat_map(|lane| &lane.raw);
+            world.as_ref().expect("still there").check(&mut rng, &held.collect::<Vec<_>>(), &raw.collect::<Vec<_>>());
         };
         stretches(THREADS, POINTS_PER_TREE, seed, |thread| self.work(thread, ops), rest);
         self.end(seed.is_multiple_of(3));
@@ -88,7 +89,11 @@ impl Stress {
         if runtime_first {
             drop(world.runtime.take());
         }
-        self.lanes.iter().for_each(|lane| lock(lane).held.clear());
+        for lane in &self.lanes {
+            let mut lane = lock(lane);
+            lane.held.clear();
+            lane.uncharge_raw();
+        }
         self.inboxes.iter().for_each(|inbox| lock(inbox).clear());
         world.end();
     }

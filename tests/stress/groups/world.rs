@@ -130,19 +130,19 @@ impl World {
         true
     }
 
-    /// No thread charges: everything must add up. `held` is all there is.
-    pub(crate) fn check(&self, rng: &mut SmallRng, held: &[&Charge]) {
+    /// No thread charges: everything must add up. `held` and `raw` are all there is.
+    pub(crate) fn check(&self, rng: &mut SmallRng, held: &[&Charge], raw: &[&(Group, u64)]) {
         let runtime = self.runtime();
         let verdict = runtime.verify();
         assert!(verdict.is_ok(), "{verdict}");
         let spilt = runtime.root().counter(self.spill).expect("declared").live();
         let mut live: HashMap<GroupId, (Group, u64)> = HashMap::new();
         let mut all = 0;
-        for charge in held.iter().filter(|charge| charge.bytes() > 0) {
-            let group = charge.group();
-            all += charge.bytes();
+        let guarded = held.iter().filter(|charge| charge.bytes() > 0).map(|charge| (charge.group(), charge.bytes()));
+        for (group, bytes) in guarded.chain(raw.iter().map(|(group, bytes)| (group.clone(), *bytes))) {
+            all += bytes;
             for level in group.ancestors().chain([group]) {
-                live.entry(level.id()).or_insert((level, 0)).1 += charge.bytes();
+                live.entry(level.id()).or_insert((level, 0)).1 += bytes;
             }
         }
         assert_eq!(runtime.root().live() + spilt, all);

@@ -10,10 +10,10 @@ use super::{Held, No};
 const MARGIN_MAX: u64 = 1 << 32;
 
 /// More of them make an operation slow and show nothing new.
-const CHARGES_MAX: usize = 40;
+pub(super) const CHARGES_MAX: usize = 40;
 
 impl Run {
-    fn bytes(&self, group: usize, counter: usize, size: Size) -> u64 {
+    pub(super) fn bytes(&self, group: usize, counter: usize, size: Size) -> u64 {
         let margin = self.twin.margin(group, counter, None).min(MARGIN_MAX);
         match size {
             Size::Units(bytes) => bytes,
@@ -22,14 +22,14 @@ impl Run {
         }
     }
 
-    fn hold(&mut self, charge: Charge, group: usize, counter: usize, bytes: u64) {
+    pub(super) fn hold(&mut self, charge: Charge, group: usize, counter: usize, bytes: u64) {
         assert_eq!(charge.bytes(), bytes, "{}", self.at);
         self.charges.push(charge);
         self.twin.held.push(Held { group, counter, bytes });
     }
 
     /// Both say yes, or both say no for the same reason.
-    fn agree<T>(
+    pub(super) fn agree<T>(
         &self,
         found: Result<T, ChargeError>,
         expected: Result<(), No>,

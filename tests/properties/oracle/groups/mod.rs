@@ -5,12 +5,13 @@
 //!
 //! * here: the twin;
 //! * `ops`: one operation, and how bytes become operations;
-//! * `run`: the interpreter that drives groups and twin side by side; `charges`: its part for what is charged; `check`:
-//!   what must hold after each step.
+//! * `run`: the interpreter that drives groups and twin side by side; `charges`: its part for what is charged, `raw`:
+//!   without a guard; `check`: what must hold after each step.
 
 mod charges;
 mod check;
 pub(crate) mod ops;
+mod raw;
 pub(crate) mod run;
 
 use memcg::PageCounter;
@@ -58,6 +59,8 @@ pub(crate) enum NotMade {
 pub(crate) struct Twin {
     pub(crate) groups: Vec<Group>,
     pub(crate) held: Vec<Held>,
+    /// The same without a guard.
+    pub(crate) raw: Vec<Held>,
     pub(crate) groups_max: u32,
 }
 
@@ -73,7 +76,7 @@ impl Twin {
             min: 0,
             refused: [0; COUNTERS],
         };
-        Self { groups: vec![root], held: Vec::new(), groups_max }
+        Self { groups: vec![root], held: Vec::new(), raw: Vec::new(), groups_max }
     }
 
     /// From `group` to the root, both included.
@@ -90,10 +93,14 @@ impl Twin {
         if names.len() == 1 { "/".into() } else { names.into_iter().rev().collect::<Vec<_>>().join("/") }
     }
 
+    fn all_held(&self) -> impl Iterator<Item = &Held> {
+        self.held.iter().chain(&self.raw)
+    }
+
     /// What is charged to `top` and all below it.
     pub(crate) fn live(&self, top: usize, counter: usize) -> u64 {
         let below = |held: &&Held| held.counter == counter && self.is_within(held.group, top);
-        self.held.iter().filter(below).map(|held| held.bytes).sum()
+        self.all_held().filter(below).map(|held| held.bytes).sum()
     }
 
     pub(crate) fn children(&self, parent: usize) -> impl Iterator<Item = usize> {
@@ -109,7 +116,7 @@ impl Twin {
         let Group { online, handles, .. } = self.groups[group];
         online
             || handles > 0
-            || self.held.iter().any(|held| held.group == group)
+            || self.all_held().any(|held| held.group == group)
             || self.children(group).any(|child| self.is_there(child))
     }
 

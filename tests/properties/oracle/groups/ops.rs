@@ -52,6 +52,15 @@ pub(crate) enum Action {
     /// To that group.
     Transfer(u8),
     DropCharge,
+    /// Without a guard, as the next two.
+    TryChargeRaw(Size),
+    ChargeRaw(u64),
+    /// Of an amount without a guard, at most all of it.
+    Uncharge(u64),
+    /// A charge becomes an amount.
+    IntoRaw,
+    /// An amount becomes a charge again.
+    FromRaw,
     SetMax(u64),
     /// This far above what is live.
     SetMaxAbove(u64),
@@ -89,8 +98,26 @@ fn setup([batch, flags, budget, max]: [u8; 4]) -> Setup {
     }
 }
 
+/// From this code on operations without a guard: the codes below keep their meaning in the corpus.
+const FIRST_RAW: u8 = 240;
+
+fn raw_action(code: u8, bytes: u64) -> Action {
+    match code {
+        0..=3 => Action::TryChargeRaw(Size::Units(bytes)),
+        4 => Action::TryChargeRaw(Size::Margin),
+        5 => Action::TryChargeRaw(Size::Beyond),
+        6 => Action::ChargeRaw(bytes),
+        7..=11 => Action::Uncharge(bytes),
+        12 | 13 => Action::IntoRaw,
+        _ => Action::FromRaw,
+    }
+}
+
 fn action([code, _, _, size]: [u8; 4]) -> Action {
     let bytes = pick(&SIZES, size);
+    if code >= FIRST_RAW {
+        return raw_action(code - FIRST_RAW, bytes);
+    }
     match code % 42 {
         0..=3 => Action::Create { name: size % 8, max: pick(&[u64::MAX, u64::MAX, 100, 1_000], size / 8) },
         4 => Action::CloneHandle,

@@ -89,6 +89,8 @@ pub(super) struct Run {
     pub(super) handles: Vec<Vec<Group>>,
     /// In the order of the twin's.
     pub(super) charges: Vec<Charge>,
+    /// In the order of the twin's amounts without a guard: the word of one that was a charge.
+    pub(super) words: Vec<Option<usize>>,
     pub(super) workers: Vec<Other>,
     /// What is live in the pools when there is a root and nothing else, where no other thread takes from them.
     pub(super) live: Option<Vec<u64>>,
@@ -109,6 +111,7 @@ impl Run {
             runtime: Some(runtime),
             further,
             charges: Vec::new(),
+            words: Vec::new(),
             workers: (0..THREADS).map(|_| Other::spawn()).collect(),
             live: None,
             at: String::from("start"),
@@ -170,6 +173,7 @@ impl Run {
             | Action::Merge(_)
             | Action::Transfer(_)
             | Action::DropCharge => self.step_charge(op),
+            Action::Uncharge(_) | Action::IntoRaw | Action::FromRaw => self.step_raw(op),
             _ => {
                 if let Some(group) = self.group(op.subject) {
                     self.step_group(op, group);
@@ -185,6 +189,7 @@ impl Run {
                 let clone = self.on(op, group, Group::clone);
                 self.keep(group, clone);
             }
+            Action::DropHandle if self.is_last_way_to_amounts(group) => {}
             Action::DropHandle => {
                 let handle = self.handles[group].pop();
                 self.worker(op).run(move || drop(handle));
@@ -202,6 +207,8 @@ impl Run {
             }
             Action::TryCharge(size) => self.try_charge(op, group, size),
             Action::Charge(bytes) => self.charge(op, group, bytes),
+            Action::TryChargeRaw(size) => self.try_charge_raw(op, group, size),
+            Action::ChargeRaw(bytes) => self.charge_raw(op, group, bytes),
             Action::ChargeBoth(memory, further) => self.charge_both(op, group, [memory, further]),
             Action::SetMax(max) => self.set_max(op, group, 0, max),
             Action::SetMaxAbove(margin) => {
@@ -286,7 +293,7 @@ impl Run {
         }
     }
 
-    fn keep(&mut self, group: usize, handle: Group) {
+    pub(super) fn keep(&mut self, group: usize, handle: Group) {
         self.handles[group].push(handle);
         self.twin.groups[group].handles += 1;
     }
@@ -302,6 +309,7 @@ impl Run {
     }
 
     fn drop_runtime(&mut self) {
+        self.keep_groups_of_amounts();
         if let Some(runtime) = self.runtime.take() {
             drop(runtime);
             self.twin.offline_tree(0);
@@ -313,6 +321,7 @@ impl Run {
     fn finish(mut self) {
         self.at = String::from("end");
         self.look();
+        self.uncharge_all();
         let (charges, handles) = (std::mem::take(&mut self.charges), std::mem::take(&mut self.handles));
         let root = handles[0].first().cloned();
         if self.setup.budget.is_some() {

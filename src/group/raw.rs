@@ -1,0 +1,222 @@
+//! Charges without a guard: for a caller that keeps an amount and has no place for a value.
+
+use std::mem::ManuallyDrop;
+
+use super::charge::{Charge, charge_and_sleep_slow, release};
+use super::error::ChargeError;
+use super::handle::Group;
+use crate::counter::raw::{self, Way};
+use crate::thread::directory::Header;
+use crate::thread::slot::{Consume, Put};
+
+impl Group {
+    /// Charges as [`try_charge`](Self::try_charge) does, without a guard: the caller gives the bytes back with
+    /// [`uncharge`](Self::uncharge). Use it where the caller's interface has only an amount, such as the memory pool of
+    /// a query engine or an allocator. It may block, as `try_charge` does.
+    ///
+    /// Live bytes keep the group's object as those of a [`Charge`] do. 0 bytes hold nothing, and are refused where the
+    /// group is offline. The call costs what a `try_charge` costs, and is as exact.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`], as [`try_charge`](Self::try_charge). Nothing of the charge remains.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use memcg::{ChargeError, Group, Limit, Limits, Runtime};
+    ///
+    /// /// What a query engine asks its pool: amounts, and no value that the engine keeps.
+    /// trait MemoryPool: Send + Sync {
+    ///     fn grow(&self, bytes: usize);
+    ///     fn try_grow(&self, bytes: usize) -> Result<(), ChargeError>;
+    ///     fn shrink(&self, bytes: usize);
+    ///     fn reserved(&self) -> usize;
+    /// }
+    ///
+    /// struct GroupPool(Group);
+    ///
+    /// impl MemoryPool for GroupPool {
+    ///     fn grow(&self, bytes: usize) {
+    ///         self.0.charge_raw(bytes as u64);
+    ///     }
+    ///     fn try_grow(&self, bytes: usize) -> Result<(), ChargeError> {
+    ///         self.0.try_charge_raw(bytes as u64)
+    ///     }
+    ///     fn shrink(&self, bytes: usize) {
+    ///         self.0.uncharge(bytes as u64);
+    ///     }
+    ///     fn reserved(&self) -> usize {
+    ///         self.0.live() as usize
+    ///     }
+    /// }
+    ///
+    /// let runtime = Runtime::builder().build()?;
+    /// let query = runtime.root().create("q17", Limits::new().max(Limit::Bytes(1 << 20)))?;
+    /// let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool(query.clone()));
+    /// let sorter = Arc::clone(&pool);
+    /// std::thread::spawn(move || {
+    ///     sorter.try_grow(64 * 1024).unwrap();
+    ///     sorter.grow(1024);
+    /// })
+    /// .join()
+    /// .unwrap();
+    /// assert!(pool.try_grow(1 << 20).is_err());
+    /// assert_eq!((pool.reserved(), query.live()), (65 * 1024, 65 * 1024));
+    /// pool.shrink(65 * 1024);
+    /// assert_eq!(query.live(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn try_charge_raw(&self, bytes: u64) -> Result<(), ChargeError> {
+        match self.header.consume_raw(bytes) {
+            Consume::Hit => Ok(()),
+            missed => try_charge_slow(self.header, bytes, missed),
+        }
+    }
+
+    /// Charges as [`charge`](Self::charge) does, whatever the limits say, without a guard. The caller gives the bytes
+    /// back with [`uncharge`](Self::uncharge). Use it for memory that exists already.
+    ///
+    /// Returns the bytes charged: fewer than `bytes` only where usage would pass 2^63. The call also charges a group
+    /// that is offline. It costs what a `charge` costs, and is as exact.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// let root = runtime.root();
+    /// root.charge_raw(130); // a library has allocated it already
+    /// assert_eq!((root.usage(), root.forced()), (130, 30));
+    /// root.uncharge(130);
+    /// assert_eq!((root.usage(), root.forced()), (0, 0));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    #[inline]
+    pub fn charge_raw(&self, bytes: u64) -> u64 {
+        match self.header.consume_raw(bytes) {
+            Consume::Hit => bytes,
+            missed => charge_slow(self.header, bytes, missed),
+        }
+    }
+
+    /// Gives bytes back that were charged without a guard, on whatever thread. It never fails, and works on a group
+    /// that is offline.
+    ///
+    /// To give back more than was charged is a bug of the caller. It takes nothing from other groups: the group's own
+    /// usage ends at 0, its ancestors give back what it held, and [`Counts::underflows`](crate::Counts::underflows)
+    /// counts it. [`Runtime::verify`](crate::Runtime::verify) then names the group. Where guards hold the bytes that
+    /// were given back, their drop is what is counted. Such a group's object is not used again, so a late drop finds
+    /// its own group.
+    ///
+    /// The call costs what the drop of a [`Charge`] costs.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let query = runtime.root().create("q17", memcg::Limits::new())?;
+    /// query.try_charge_raw(100)?;
+    /// query.offline()?;
+    /// assert_eq!(query.live(), 100);
+    /// query.uncharge(100); // through a handle that was kept
+    /// assert_eq!((query.live(), runtime.counts().underflows), (0, 0));
+    /// query.uncharge(1); // a bug
+    /// assert_eq!((query.live(), runtime.counts().underflows), (0, 1));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn uncharge(&self, bytes: u64) {
+        match self.header.put_raw(bytes) {
+            Put::Kept => {}
+            missed => uncharge_slow(self.header, bytes, missed),
+        }
+    }
+}
+
+impl Charge {
+    /// Gives the guard up and keeps its bytes charged. Returns a word and the bytes, for memory that has no place for a
+    /// guard. [`from_raw`](Self::from_raw) makes a guard of them again, and
+    /// [`Group::uncharge`](crate::Group::uncharge) gives them back without one.
+    ///
+    /// The bytes keep the group's object. A charge of zero bytes keeps it by a handle, which only `from_raw` gives up.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let query = runtime.root().create("q17", memcg::Limits::new())?;
+    /// let (word, bytes) = query.try_charge(4096)?.into_raw();
+    /// assert_eq!((bytes, query.live()), (4096, 4096));
+    /// // SAFETY: both are from `into_raw`, and are used once.
+    /// let charge = unsafe { memcg::Charge::from_raw(word, bytes) };
+    /// assert_eq!(charge.group(), query);
+    /// drop(charge);
+    /// assert_eq!(query.live(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use = "the bytes stay charged"]
+    pub fn into_raw(self) -> (*const (), u64) {
+        let charge = ManuallyDrop::new(self);
+        let (header, bytes) = (charge.header(), charge.bytes());
+        if bytes > 0 {
+            raw::count(header.counter(), bytes, Way::Charged);
+        }
+        (std::ptr::from_ref(header).cast(), bytes)
+    }
+
+    /// Makes a guard of what [`into_raw`](Self::into_raw) has returned, on whatever thread.
+    ///
+    /// # Safety
+    ///
+    /// `word` comes from `into_raw`, and the bytes are charged still: none of them was given back, and no guard has
+    /// been made of them yet. `bytes` may be a part of what `into_raw` returned, but not 0 unless it returned 0. The
+    /// calls for all parts together give no more than it returned.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().build()?;
+    /// let query = runtime.root().create("q17", memcg::Limits::new())?;
+    /// let (word, bytes) = query.try_charge(4096)?.into_raw();
+    /// // SAFETY: two parts of one charge, each used once.
+    /// let halves = unsafe { [bytes / 2, bytes - bytes / 2].map(|part| memcg::Charge::from_raw(word, part)) };
+    /// drop(halves);
+    /// assert_eq!(query.live(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[allow(unsafe_code)]
+    pub unsafe fn from_raw(word: *const (), bytes: u64) -> Charge {
+        // SAFETY: the word is that of a header, says the caller; headers are never freed.
+        let header = unsafe { &*word.cast::<Header>() };
+        if bytes > 0 {
+            raw::count(header.counter(), bytes, Way::Uncharged);
+        }
+        Charge::new(header, bytes)
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn try_charge_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
+    charge_and_sleep_slow(header, bytes, missed)?;
+    if bytes > 0 {
+        raw::count(header.counter(), bytes, Way::Charged);
+    } else {
+        // A charge of 0 bytes has taken a handle, which only a guard has a place for.
+        release(header.counter());
+    }
+    Ok(())
+}
+
+#[cold]
+#[inline(never)]
+fn charge_slow(header: &'static Header, bytes: u64, missed: Consume) -> u64 {
+    let charged = if bytes == 0 { 0 } else { header.counter().force_slow(bytes, missed) };
+    if charged > 0 {
+        raw::count(header.counter(), charged, Way::Charged);
+    }
+    charged
+}
+
+/// The caller has a handle, so the counter is there afterwards.
+#[cold]
+#[inline(never)]
+fn uncharge_slow(header: &'static Header, bytes: u64, missed: Put) {
+    if bytes > 0 {
+        raw::count(header.counter(), bytes, Way::Uncharged);
+        header.uncharge_slow(bytes, missed);
+    }
+}

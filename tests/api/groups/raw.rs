@@ -1,0 +1,235 @@
+//! Charges without a guard: figures as of guards, what they keep, and what giving back too much does.
+
+use std::sync::Arc;
+use std::thread;
+
+use memcg::{Bytes, Charge, ChargeError, FaultKind, Group, Limit, Limits, Runtime};
+
+use super::{assert_empty, assert_sound, bare, build, charge, create, fixed, kinds};
+
+#[test]
+fn an_amount_is_charged_refused_and_given_back_as_a_guard_is() {
+    for builder in kinds() {
+        let runtime = build(builder.max(Limit::Bytes(1_000)));
+        let group = create(&runtime.root(), "q");
+        group.try_charge_raw(600).expect("room");
+        let guard = charge(&group, 400);
+        let Err(ChargeError::Limit(refusal)) = group.try_charge_raw(1) else { panic!("1 of 0 left") };
+        assert_eq!((refusal.group(), refusal.requested(), refusal.usage()), (&runtime.root(), 1, 1_000));
+        drop(refusal);
+        assert_eq!(group.charge_raw(50), 50);
+        assert_eq!((group.live(), runtime.root().live(), runtime.root().forced()), (1_050, 1_050, 50));
+        thread::scope(|scope| {
+            scope.spawn(|| group.uncharge(650));
+        });
+        assert_eq!((group.live(), guard.bytes()), (400, 400));
+        drop(guard);
+        group.offline().expect("no children");
+        drop(group);
+        assert_eq!(runtime.counts().underflows, 0);
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn many_small_amounts_on_many_threads_leave_nothing() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = create(&runtime.root(), "q");
+        thread::scope(|scope| {
+            for worker in 0..3_u64 {
+                let group = &group;
+                scope.spawn(move || {
+                    for step in 0..500 {
+                        group.try_charge_raw(step % 7 + worker).expect("no limit");
+                        let guard = charge(group, step % 5);
+                        group.uncharge(step % 7);
+                        drop(guard);
+                    }
+                });
+            }
+        });
+        // What the workers charged more than they gave back: 0, 1 and 2 bytes in each step.
+        assert_eq!(group.live(), 1_500);
+        group.uncharge(1_500);
+        group.offline().expect("no children");
+        drop(group);
+        assert_eq!(runtime.counts().underflows, 0);
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn an_amount_keeps_its_group_and_no_amount_keeps_none() {
+    for builder in [bare(), fixed(), Runtime::builder().batch(Bytes(64))] {
+        let runtime = build(builder);
+        let group = create(&runtime.root(), "q");
+        let id = group.id();
+        group.try_charge_raw(0).expect("online");
+        group.try_charge_raw(10).expect("room");
+        group.offline().expect("no children");
+        assert!(matches!(group.try_charge_raw(0), Err(ChargeError::Offline { requested: 0, .. })));
+        assert!(matches!(group.try_charge_raw(1), Err(ChargeError::Offline { requested: 1, .. })));
+        assert_eq!(group.charge_raw(5), 5, "by force, also offline");
+        drop(group);
+        runtime.settle();
+        let group = runtime.find(id).expect("15 bytes keep it");
+        assert_eq!((group.live(), runtime.dying()), (15, 1));
+        group.uncharge(0);
+        group.uncharge(15);
+        drop(group);
+        runtime.settle();
+        assert_eq!((runtime.find(id), runtime.dying()), (None, 0));
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+#[allow(unsafe_code)]
+fn a_guard_becomes_a_word_and_a_number_and_a_guard_again() {
+    let mut builder = Runtime::builder().batch(Bytes(64));
+    let spill = builder.counter("spill");
+    let runtime = build(builder);
+    let group = create(&runtime.root(), "q");
+    let id = group.id();
+    let set = group.try_charge_set(&[(spill, 30)]).expect("room");
+    let mut guards: Vec<Charge> = set.into_charges().map(|(_, charge)| charge).collect();
+    guards.push(charge(&group, 20));
+    guards.push(charge(&group, 0));
+    let raw: Vec<_> = guards
+        .into_iter()
+        .map(|guard| {
+            let (word, bytes) = guard.into_raw();
+            (word as usize, bytes)
+        })
+        .collect();
+    group.offline().expect("no children");
+    drop(group);
+    runtime.settle();
+    assert_eq!(runtime.find(id).map(|group| group.live()), Some(20));
+    let back = move || {
+        for (word, bytes) in raw {
+            // SAFETY: each is from `into_raw`, and this is its one use, in two parts where it has bytes.
+            let parts = unsafe {
+                let word = word as *const ();
+                if bytes == 0 {
+                    vec![Charge::from_raw(word, 0)]
+                } else {
+                    [1, bytes - 1].map(|part| Charge::from_raw(word, part)).into()
+                }
+            };
+            assert!(parts.iter().all(|part| part.group().id() == id));
+        }
+    };
+    thread::spawn(back).join().expect("no panic");
+    assert_eq!(runtime.find(id), None);
+    assert_empty(&runtime);
+}
+
+#[test]
+fn bytes_of_a_guard_that_was_given_up_may_be_given_back_by_amount() {
+    let runtime = build(fixed());
+    let group = create(&runtime.root(), "q");
+    let (_, bytes) = charge(&group, 100).into_raw();
+    group.uncharge(bytes);
+    group.offline().expect("no children");
+    drop(group);
+    assert_eq!(runtime.counts().underflows, 0);
+    assert_empty(&runtime);
+}
+
+/// More than the group has: its usage ends at zero, the others keep theirs, and the verdict names it.
+#[test]
+fn too_much_given_back_is_counted_and_taken_from_no_other_group() {
+    for batch in [0, 64] {
+        let runtime = build(Runtime::builder().batch(Bytes(batch)).adaptive(false));
+        let root = runtime.root();
+        let [group, other] = ["q", "other"].map(|name| create(&root, name));
+        let theirs = charge(&other, 500);
+        group.try_charge_raw(10).expect("room");
+        group.uncharge(1_000);
+        assert_eq!((group.live(), other.live(), root.live()), (0, 500, 500));
+        assert_eq!(runtime.counts().underflows, 1);
+        let verdict = runtime.verify();
+        let fault = verdict.faults().iter().find(|fault| fault.kind == FaultKind::Underflow).expect("one fault");
+        assert_eq!(fault.path.as_deref(), Some("/q"));
+        // It goes on without stock, and exactly.
+        group.try_charge_raw(7).expect("room");
+        assert_eq!((group.usage(), group.live()), (7, 7));
+        group.uncharge(7);
+        group.uncharge(u64::MAX);
+        assert_eq!((group.usage(), other.live()), (0, 500));
+        drop(theirs);
+    }
+}
+
+/// The handle is gone, and what was given back too much was a guard's: the guard's drop must not reach the next group.
+#[test]
+fn a_guard_whose_bytes_were_given_back_by_amount_finds_its_own_group() {
+    for builder in [fixed().audit(false), bare().audit(false), bare(), Runtime::builder().batch(Bytes(64))] {
+        let runtime = build(builder);
+        let root = runtime.root();
+        let group = create(&root, "q");
+        let guard = charge(&group, 40);
+        group.try_charge_raw(60).expect("room");
+        group.uncharge(100);
+        group.offline().expect("no children");
+        drop(group);
+        runtime.settle();
+        let next: Vec<Group> = (0..100).map(|number| create(&root, &format!("next{number}"))).collect();
+        let held: Vec<Charge> = next.iter().map(|next| charge(next, 50)).collect();
+        assert_eq!((guard.bytes(), guard.group().path()), (40, "/q".to_owned()), "no other group has the object");
+        drop(guard);
+        assert!(next.iter().all(|next| next.live() == 50));
+        assert_eq!(root.live(), 5_000);
+        assert_eq!((runtime.counts().underflows, runtime.dying()), (1, 1), "counted, and kept");
+        drop(held);
+    }
+}
+
+/// Too much was given back, and no guard is left: the object is used again.
+#[test]
+fn a_group_that_gave_back_too_much_and_has_no_guards_goes() {
+    let runtime = build(Runtime::builder().batch(Bytes(0)));
+    let group = create(&runtime.root(), "q");
+    let guard = charge(&group, 40);
+    group.uncharge(45);
+    drop(guard);
+    assert_eq!((runtime.counts().underflows, group.live()), (2, 0));
+    group.offline().expect("no children");
+    drop(group);
+    assert_eq!(runtime.dying(), 0);
+}
+
+/// As a memory pool has it: nothing but amounts, behind a trait object, from several threads.
+#[test]
+fn a_pool_of_amounts_holds_the_limit() {
+    trait Pool: Send + Sync {
+        fn try_grow(&self, bytes: usize) -> bool;
+        fn shrink(&self, bytes: usize);
+    }
+    impl Pool for Group {
+        fn try_grow(&self, bytes: usize) -> bool {
+            self.try_charge_raw(bytes as u64).is_ok()
+        }
+        fn shrink(&self, bytes: usize) {
+            self.uncharge(bytes as u64);
+        }
+    }
+    let runtime = build(Runtime::builder());
+    let group = runtime.root().create("q", Limits::new().max(Limit::Bytes(1_000))).expect("a name");
+    let pool: Arc<dyn Pool> = Arc::new(group.clone());
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            let pool = Arc::clone(&pool);
+            scope.spawn(move || {
+                let grown = (0..300).filter(|_| pool.try_grow(10)).count();
+                (0..grown).for_each(|_| pool.shrink(10));
+            });
+        }
+    });
+    assert!(group.peak() <= 1_000 && !pool.try_grow(1_001) && pool.try_grow(1_000));
+    pool.shrink(1_000);
+    assert_sound(&runtime);
+    assert_eq!(group.live(), 0);
+}
