@@ -96,8 +96,8 @@ impl Header {
     }
 }
 
-/// Cells and rows of cells are found by the same offset, and so are slots and audit cells.
-const _: () = assert!(size_of::<CellsPlace>() == size_of::<CellsRow>() && size_of::<Slot>() == size_of::<AuditCell>());
+/// Cells and rows of cells are found by the same offset.
+const _: () = assert!(size_of::<CellsPlace>() == size_of::<CellsRow>());
 
 /// Aligned so that no two threads share a line, nor a pair of lines.
 #[repr(C, align(128))]
@@ -190,8 +190,12 @@ impl Directory<AuditCell> {
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(crate) fn behind(&self, header: &Header) -> Option<&AuditCell> {
-        // SAFETY: as above; a cell is as large as a slot.
-        unsafe { self.at(header.page.load(Ordering::Relaxed), header.offset.load(Ordering::Relaxed)) }
+        let offset = header.offset.load(Ordering::Relaxed);
+        // A cell is as large as a slot, but not in a model.
+        let (slot, cell) = (size_of::<Slot>() as u32, size_of::<AuditCell>() as u32);
+        let offset = if slot == cell { offset } else { offset / slot * cell };
+        // SAFETY: as above; the offset is that of the cell with the slot's index.
+        unsafe { self.at(header.page.load(Ordering::Relaxed), offset) }
     }
 }
 
