@@ -39,9 +39,12 @@ pub struct NodeAccount {
 }
 
 impl PageCounter {
-    /// Charges `units` for memory that the caller is about to allocate: the first of three steps. Then allocate, look
-    /// where the memory lies, and [account](NodeAccount::account) it; what was not needed goes back. It costs what a
-    /// [`try_charge`](Self::try_charge) costs.
+    /// Charges `units` for memory that the caller is about to allocate. It may block in the pressure hook, if there is
+    /// one.
+    ///
+    /// This is the first of three steps. Then allocate, look where the memory lies, and
+    /// [account](NodeAccount::account) it; what was not needed goes back. It costs what a
+    /// [`try_charge`](Self::try_charge) costs, and is as exact.
     ///
     /// # Errors
     ///

@@ -210,7 +210,7 @@ impl PageCounter {
     /// let machine = PageCounter::root(CounterConfig::new().name("machine").max(10));
     /// let job = machine.named_child("job");
     /// let refused = job.try_charge(11).unwrap_err();
-    /// assert_eq!(job.level(refused.level).as_ref().map(PageCounter::name), Some("machine"));
+    /// assert_eq!(job.level(refused.level).as_ref().map(|level| level.name()), Some("machine"));
     /// ```
     pub fn level(&self, id: CounterId) -> Option<PageCounter> {
         std::iter::successors(Some(self.clone()), PageCounter::parent).find(|level| level.id() == id)

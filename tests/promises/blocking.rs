@@ -14,6 +14,7 @@ const MAY_BLOCK: &[(&str, &[&str])] = &[
     ("group/reclaim.rs", &["pub fn reclaim(", "pub struct Registration "]),
     ("group/waiting.rs", &["pub fn charge_timeout(", "pub fn charge_with("]),
     ("kmem/account.rs", &["pub fn try_migrate(", "pub fn transfer("]),
+    ("kmem/node_account.rs", &["pub fn precharge("]),
     ("kmem/percpu.rs", &["pub fn new_in(", "pub fn new_with_in(", "pub fn new_with_of("]),
     ("kmem/percpu/allocator.rs", &["pub fn allocate("]),
     ("kmem/precharge.rs", &["pub fn precharge("]),
@@ -23,7 +24,7 @@ const MAY_BLOCK: &[(&str, &[&str])] = &[
         "kmem/vec/mod.rs",
         &["pub fn with_capacity_in(", "pub fn push(", "pub fn extend_from_slice(", "pub fn try_reserve("],
     ),
-    ("page_counter/mod.rs", &["pub fn try_charge("]),
+    ("page_counter/handle.rs", &["pub fn try_charge("]),
     ("page_counter/set.rs", &["pub fn try_charge(", "pub fn try_charge_each("]),
     ("runtime/mod.rs", &["pub struct Runtime ", "pub fn start_flusher(", "pub fn stop_flusher("]),
 ];
