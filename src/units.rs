@@ -1,28 +1,18 @@
-//! Sizes and limits as text. A parse error has the position of the fault, and sizes print in IEC units.
+//! Sizes and limits, and the text that they print. The grammar stands on [`Limit`]; `parse` reads it.
 //!
-//! ```text
-//! limit  = "max" | number "%" | size
-//! size   = number [ [" "] unit ]              one space at most, so that what is printed parses
-//! number = digit { ["_"] digit }              decimal, never octal or hexadecimal
-//! unit   = "B" | prefix [ "iB" ]              64M is 64MiB, as in the kernel's memparse
-//! prefix = K M G T P E, in either case        powers of 1,024
-//! ```
-//!
-//! Nothing else parses. The grammar leaves out on purpose: `64MB` and `64mib` (in the international system they are
-//! decimal megabytes and bits), fractions and signs, and surrounding blanks: a program that reads lines trims them.
 //! Nothing here knows a counter: the owner of a limit decides what a percentage refers to.
 
+mod parse;
 #[cfg(feature = "serde")]
 mod serde;
 
 use std::fmt;
 use std::str::FromStr;
 
-use thiserror::Error;
+use self::parse::Wanted;
+pub use self::parse::{ParseLimitError, ParseLimitErrorKind};
 
-use self::ParseLimitErrorKind::{Empty, NotANumber, Overflow, PercentOutOfRange, TrailingInput, UnknownUnit};
-
-/// Prefixes by rising power of 1,024, which is all that parsing and printing know about units.
+/// Prefixes by rising power of 1,024 or of 1,000, which is all that parsing and printing know about units.
 const PREFIXES: [char; 6] = ['K', 'M', 'G', 'T', 'P', 'E'];
 
 /// Each prefix shifts by so many bits more than the one before it.
@@ -69,21 +59,39 @@ pub struct Percent(
 
 /// How much a group may hold: bytes, a share of the nearest limited ancestor's max, or no limit.
 ///
-/// `0` means zero, never "no limit". What `{}` prints is exact and parses back to the same limit.
+/// A method that takes a limit takes `impl Into<Limit>`: a `usize` is bytes, and so is [`Bytes`]. `0` means zero, never
+/// "no limit".
+///
+/// As text, a limit follows this grammar:
+///
+/// ```text
+/// limit  = "max" | number "%" | size          max: no limit, as in a control group's memory.max
+/// size   = number ["." digits] [[" "] unit]   one space at most; the whole comes to whole bytes
+/// number = digit { ["_"] digit }              decimal, never octal or hexadecimal
+/// unit   = "B" | prefix ["iB"]                powers of 1,024: 64M is 64MiB, as in the kernel's memparse
+///        | prefix "B"                         powers of 1,000: 64MB is 64,000,000
+/// prefix = K M G T P E                        in either case
+/// ```
+///
+/// Nothing else parses. The grammar leaves out `64mb` and `64mib` (a lower-case b is a bit), signs and surrounding blanks:
+/// a program that reads lines trims them. What `{}` prints is exact and parses back to the same limit.
 ///
 /// ```
-/// use memcg::{Limit, ParseLimitErrorKind, Percent};
+/// use memcg::{Limit, Limits, ParseLimitErrorKind};
 ///
-/// assert_eq!("512MiB".parse(), Ok(Limit::Bytes(512 << 20)));
-/// assert_eq!("25%".parse(), Ok(Limit::Percent(Percent::new(25).unwrap())));
-/// assert_eq!("max".parse(), Ok(Limit::Max));
-/// assert_eq!("0".parse(), Ok(Limit::Bytes(0)));
+/// const BUDGET: Limit = Limit::gib(2);
+/// let limits = Limits::new().max(512 << 20).high(Limit::mib(500)).low(Limit::percent(25)).soft(BUDGET);
+/// assert_eq!(limits.max, Some("512MiB".parse::<Limit>()?));
 ///
-/// assert_eq!(Limit::Bytes(512 << 20).to_string(), "512 MiB");
-/// assert_eq!(Limit::Bytes(1_000_001).to_string(), "1000001 B");
+/// assert_eq!("1.5 GiB".parse(), Ok(Limit::mib(1536)));
+/// assert_eq!("64MB".parse(), Ok(Limit::bytes(64_000_000)));
+/// assert_eq!("25%".parse(), Ok(Limit::percent(25)));
+/// assert_eq!(("max".parse(), "0".parse()), (Ok(Limit::Unlimited), Ok(Limit::bytes(0))));
+/// assert_eq!([Limit::mib(512), Limit::Bytes(1_000_001)].map(|limit| limit.to_string()), ["512 MiB", "1000001 B"]);
 ///
-/// let fault = "64MB".parse::<Limit>().unwrap_err();
-/// assert_eq!((fault.position, fault.kind), (2, ParseLimitErrorKind::UnknownUnit));
+/// let fault = "64 mb".parse::<Limit>().unwrap_err();
+/// assert_eq!((fault.position(), fault.kind()), (3, ParseLimitErrorKind::UnknownUnit));
+/// # Ok::<(), memcg::ParseLimitError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
@@ -91,63 +99,8 @@ pub enum Limit {
     Bytes(u64),
     /// This share of the nearest limited ancestor's max. The crate computes it again when that max moves.
     Percent(Percent),
-    /// No limit of its own. The ancestors' limits still hold.
-    Max,
-}
-
-/// Why a text is no [`Bytes`] or no [`Limit`], and where.
-///
-/// ```
-/// use memcg::{Bytes, ParseLimitErrorKind};
-///
-/// let fault = "1.5GiB".parse::<Bytes>().unwrap_err();
-/// assert_eq!(fault.position, 1);
-/// assert_eq!(fault.kind, ParseLimitErrorKind::TrailingInput);
-/// assert_eq!(fault.to_string(), "unexpected text after the number at byte 1");
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
-#[error("{kind} at byte {position}")]
-pub struct ParseLimitError {
-    /// Byte offset of the fault: on a character boundary, at most the length of the text.
-    pub position: usize,
-    /// What is wrong there.
-    pub kind: ParseLimitErrorKind,
-}
-
-/// The ways in which a text fails to be a limit.
-///
-/// ```
-/// use memcg::{Limit, ParseLimitErrorKind};
-///
-/// let kind_of = |text: &str| text.parse::<Limit>().unwrap_err().kind;
-/// assert_eq!(kind_of(""), ParseLimitErrorKind::Empty);
-/// assert_eq!(kind_of("-1"), ParseLimitErrorKind::NotANumber);
-/// assert_eq!(kind_of("64 MB"), ParseLimitErrorKind::UnknownUnit);
-/// assert_eq!(kind_of("16EiB"), ParseLimitErrorKind::Overflow);
-/// assert_eq!(kind_of("101%"), ParseLimitErrorKind::PercentOutOfRange);
-/// assert_eq!(kind_of("64M "), ParseLimitErrorKind::TrailingInput);
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
-#[non_exhaustive]
-pub enum ParseLimitErrorKind {
-    /// There is no text at all.
-    #[error("empty size")]
-    Empty,
-    /// A digit must stand here. After an underscore this may be the end of the text.
-    #[error("expected a digit")]
-    NotANumber,
-    /// The word that starts here is no unit. `%` is none where no percentage is allowed.
-    #[error("unknown unit (B, or K, M, G, T, P, E with or without iB)")]
-    UnknownUnit,
-    /// The number exceeds 64 bits: at this digit, or by the unit that starts here.
-    #[error("size does not fit 64 bits")]
-    Overflow,
-    /// The percentage that starts here is above 100.
-    #[error("percentage above 100")]
-    PercentOutOfRange,
-    /// The text goes on where it must end. A blank is such text, too.
-    #[error("unexpected text after the number")]
-    TrailingInput,
+    /// No limit of its own: `max` as text. The ancestors' limits still hold.
+    Unlimited,
 }
 
 // === impl Bytes ===
@@ -202,9 +155,10 @@ impl fmt::Display for Bytes {
     }
 }
 
-impl From<u64> for Bytes {
-    fn from(bytes: u64) -> Self {
-        Self(bytes)
+/// What `len()` and `size_of` give. No other integer converts, so that a literal needs no suffix.
+impl From<usize> for Bytes {
+    fn from(bytes: usize) -> Self {
+        Self(bytes as u64)
     }
 }
 
@@ -212,8 +166,7 @@ impl FromStr for Bytes {
     type Err = ParseLimitError;
 
     fn from_str(text: &str) -> Result<Self, ParseLimitError> {
-        let number = Number::scan(text)?;
-        number.size(text).map(Self)
+        parse::size(text).map(Self).map_err(|fault| fault.of(text, Wanted::Size))
     }
 }
 
@@ -255,13 +208,45 @@ impl fmt::Display for Percent {
 
 // === impl Limit ===
 
+impl Limit {
+    /// So many bytes.
+    #[must_use]
+    pub const fn bytes(bytes: u64) -> Self {
+        Limit::Bytes(bytes)
+    }
+
+    /// So many KiB (1,024 bytes); [`u64::MAX`] bytes where that is more.
+    #[must_use]
+    pub const fn kib(kib: u64) -> Self {
+        Limit::Bytes(kib.saturating_mul(1 << 10))
+    }
+
+    /// So many MiB; [`u64::MAX`] bytes where that is more.
+    #[must_use]
+    pub const fn mib(mib: u64) -> Self {
+        Limit::Bytes(mib.saturating_mul(1 << 20))
+    }
+
+    /// So many GiB; [`u64::MAX`] bytes where that is more.
+    #[must_use]
+    pub const fn gib(gib: u64) -> Self {
+        Limit::Bytes(gib.saturating_mul(1 << 30))
+    }
+
+    /// A share of the nearest limited ancestor's max. More than 100 is 100: no group can hold more than its ancestor.
+    #[must_use]
+    pub const fn percent(percent: u8) -> Self {
+        Limit::Percent(Percent(if percent < 100 { percent } else { 100 }))
+    }
+}
+
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // Exact without `#`, because a limit that a program prints into a file must parse back to the same limit.
             Self::Bytes(bytes) => f.pad(&Bytes(*bytes).exact()),
             Self::Percent(percent) => percent.fmt(f),
-            Self::Max => f.pad("max"),
+            Self::Unlimited => f.pad("max"),
         }
     }
 }
@@ -272,112 +257,23 @@ impl From<Bytes> for Limit {
     }
 }
 
+impl From<Percent> for Limit {
+    fn from(percent: Percent) -> Self {
+        Self::Percent(percent)
+    }
+}
+
+/// Bytes. No other integer converts, so that a literal needs no suffix; see [`Limit::bytes`].
+impl From<usize> for Limit {
+    fn from(bytes: usize) -> Self {
+        Bytes::from(bytes).into()
+    }
+}
+
 impl FromStr for Limit {
     type Err = ParseLimitError;
 
     fn from_str(text: &str) -> Result<Self, ParseLimitError> {
-        if let Some(rest) = text.strip_prefix("max") {
-            let position = text.len() - rest.len();
-            return if rest.is_empty() { Ok(Self::Max) } else { Err(TrailingInput.at(position)) };
-        }
-        let number = Number::scan(text)?;
-        match text[number.end..].strip_prefix('%') {
-            Some("") => number.percent().map(Self::Percent),
-            Some(_) => Err(TrailingInput.at(number.end + 1)),
-            None => number.size(text).map(Self::Bytes),
-        }
+        parse::limit(text).map_err(|fault| fault.of(text, Wanted::Limit))
     }
-}
-
-// === impl ParseLimitErrorKind ===
-
-impl ParseLimitErrorKind {
-    fn at(self, position: usize) -> ParseLimitError {
-        ParseLimitError { position, kind: self }
-    }
-}
-
-// === impl Number ===
-
-/// The digits at the front of a text.
-struct Number {
-    /// Their value, or the fault at the digit that exceeds 64 bits. The scan does not return that fault: a percentage
-    /// so long is out of range, not too long.
-    value: Result<u64, ParseLimitError>,
-    end: usize,
-}
-
-impl Number {
-    /// Reads the digits and underscores that `text` starts with.
-    fn scan(text: &str) -> Result<Self, ParseLimitError> {
-        if text.is_empty() {
-            return Err(Empty.at(0));
-        }
-        let bytes = text.as_bytes();
-        let mut number = Self { value: Ok(0), end: 0 };
-        loop {
-            let digit = match bytes.get(number.end) {
-                Some(byte @ b'0'..=b'9') => byte - b'0',
-                _ => return Err(NotANumber.at(number.end)),
-            };
-            number.push(digit);
-            number.end += 1;
-            match bytes.get(number.end) {
-                Some(b'0'..=b'9') => {}
-                Some(b'_') => number.end += 1,
-                _ => return Ok(number),
-            }
-        }
-    }
-
-    fn push(&mut self, digit: u8) {
-        if let Ok(value) = self.value {
-            self.value =
-                value.checked_mul(10).and_then(|tens| tens.checked_add(u64::from(digit))).ok_or(Overflow.at(self.end));
-        }
-    }
-
-    fn percent(self) -> Result<Percent, ParseLimitError> {
-        self.value.ok().and_then(|value| u8::try_from(value).ok()).and_then(Percent::new).ok_or(PercentOutOfRange.at(0))
-    }
-
-    /// The number times the unit behind it.
-    fn size(self, text: &str) -> Result<u64, ParseLimitError> {
-        let rest = &text[self.end..];
-        if rest.is_empty() {
-            return self.value;
-        }
-        // A blank is part of the size only between the number and a unit.
-        let word = rest.strip_prefix(' ').unwrap_or(rest);
-        let position = text.len() - word.len();
-        let length = word.find(|c: char| !c.is_alphabetic()).unwrap_or(word.len());
-        let (unit, trailing) = word.split_at(length);
-        if unit.is_empty() {
-            let kind = if rest.starts_with('%') { UnknownUnit } else { TrailingInput };
-            return Err(kind.at(self.end));
-        }
-        let bits = unit_bits(unit).ok_or(UnknownUnit.at(position))?;
-        if !trailing.is_empty() {
-            return Err(TrailingInput.at(position + length));
-        }
-        let size = self.value?;
-        // The shift back detects bits that the shift has lost.
-        let scaled = size << bits;
-        if scaled >> bits == size { Ok(scaled) } else { Err(Overflow.at(position)) }
-    }
-}
-
-/// How far a unit shifts the number before it, or `None` where it is no unit.
-fn unit_bits(unit: &str) -> Option<u32> {
-    if unit == "B" {
-        return Some(0);
-    }
-    let prefix = unit.strip_suffix("iB").unwrap_or(unit);
-    let mut letters = prefix.chars();
-    let letter = letters.next()?.to_ascii_uppercase();
-    if letters.next().is_some() {
-        return None;
-    }
-    let power = PREFIXES.iter().position(|&known| known == letter)?;
-    Some((power as u32 + 1) * PREFIX_BITS)
 }

@@ -18,7 +18,7 @@ const TOUCHES: u64 = 1_000;
 
 pub(crate) fn rows(rows: &mut Rows) {
     // Crossed: each charge brings the lowest group into excess, and the uncharge out of it.
-    let soft = [("unset", Limit::Max), ("uncrossed", Limit::Bytes(1 << 40)), ("crossed", Limit::Bytes(SIZE - 1))];
+    let soft = [("unset", Limit::Unlimited), ("uncrossed", Limit::Bytes(1 << 40)), ("crossed", Limit::Bytes(SIZE - 1))];
     for threads in [1, 2] {
         for (name, soft) in soft {
             let id = format!("reclaim/charge_no_stock/{name}/depth{DEPTH}/threads{threads}");
@@ -31,7 +31,7 @@ pub(crate) fn rows(rows: &mut Rows) {
 fn team(soft: Limit, threads: usize) -> Team {
     let runtime = Runtime::builder().batch(Bytes(0)).build().expect("nothing is asked for that cannot be had");
     let leaf = (1..DEPTH).fold(runtime.root(), |above, depth| {
-        let limits = if depth + 1 == DEPTH && soft != Limit::Max { Limits::new().soft(soft) } else { Limits::new() };
+        let limits = if depth + 1 == DEPTH && soft != Limit::Unlimited { Limits::new().soft(soft) } else { Limits::new() };
         above.create("below", limits).expect("a free name in a group that is")
     });
     Team::new(threads, move |station| {

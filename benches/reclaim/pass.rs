@@ -144,7 +144,7 @@ fn team(row: Row, tally: &Arc<Tally>) -> Team {
 impl Scene {
     fn new(row: Row, tally: &Arc<Tally>) -> Self {
         let most = u32::try_from(row.idle).expect("thousands") + SPARE;
-        let max = if row.ask == Ask::Reclaim { Limit::Max } else { Limit::Bytes(BYTES) };
+        let max = if row.ask == Ask::Reclaim { Limit::Unlimited } else { Limit::Bytes(BYTES) };
         let runtime = Runtime::builder().max(max).groups_max(most).build().expect("memory for so many");
         let root = runtime.root();
         let mut idle = Vec::new();
@@ -160,7 +160,7 @@ impl Scene {
             }
             groups.push(group);
         }
-        let soft = if row.excess { Limit::Bytes(BYTES / 2) } else { Limit::Max };
+        let soft = if row.excess { Limit::Bytes(BYTES / 2) } else { Limit::Unlimited };
         let active = root.create("active", Limits::new().soft(soft)).expect("a free name in a group that is");
         groups.push(active.clone());
         let cache = Arc::new(Cache::new(&active, BYTES));

@@ -102,7 +102,7 @@ impl Candidate {
         let &Planned { cluster, keys, max, demand, working_set } = planned;
         Self {
             name: cluster.name(),
-            max: max.map_or(Limit::Max, Limit::Bytes),
+            max: max.map_or(Limit::Unlimited, Limit::Bytes),
             demand,
             working_set,
             sizes: Some(Sizes::new(cluster)),
@@ -129,7 +129,7 @@ impl Candidate {
     fn scan(number: u16, rate: f64) -> Self {
         Self {
             name: noisy(number),
-            max: Limit::Max,
+            max: Limit::Unlimited,
             demand: u64::MAX,
             working_set: u64::MAX,
             sizes: None,

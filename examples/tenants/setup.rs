@@ -70,7 +70,7 @@ pub(crate) struct Rule {
 
 impl Setup {
     pub(crate) fn new(args: &Args, scene: &Scene, rule: Rule) -> Result<Self, SetupError> {
-        let max = if rule.policy == Policy::Unlimited { Limit::Max } else { Limit::Bytes(scene.budget) };
+        let max = if rule.policy == Policy::Unlimited { Limit::Unlimited } else { Limit::Bytes(scene.budget) };
         let mut builder = Runtime::builder().max(max).batch(args.batch()).stat_batch(STAT_BATCH);
         let items = Items::declare(&mut builder);
         let runtime = builder.audit(args.audit).delay_max(DELAY_MAX).build()?;
@@ -169,7 +169,7 @@ fn limit(group: &Group, candidate: &Candidate, share: u64, rule: Rule) -> Result
     }
     match rule.policy {
         // Nothing is charged yet, so that nothing is above.
-        Policy::Shared | Policy::Unlimited => drop(group.set_max(Limit::Max)?),
+        Policy::Shared | Policy::Unlimited => drop(group.set_max(Limit::Unlimited)?),
         Policy::Static => drop(group.set_max(Limit::Bytes(share))?),
         Policy::Memcg | Policy::Waiting => {
             let low = if candidate.is_noisy() { 0 } else { rule.promise.low.of(share) };

@@ -193,8 +193,8 @@ impl GroupCounter {
     /// # Errors
     ///
     /// [`LimitError::NoLimitedAncestor`]. The old max holds.
-    pub fn set_max(&self, limit: Limit) -> Result<u64, LimitError> {
-        let excess = self.set_max_now(limit)?;
+    pub fn set_max(&self, limit: impl Into<Limit>) -> Result<u64, LimitError> {
+        let excess = self.set_max_now(limit.into())?;
         // Reclaimers and victims give memory back and no other resource.
         Ok(if self.counter().is_memory() { lowered::shrink_to_max(self.counter()) } else { excess })
     }
@@ -204,8 +204,8 @@ impl GroupCounter {
     /// # Errors
     ///
     /// [`LimitError::NoLimitedAncestor`]. The old max holds.
-    pub fn set_max_now(&self, limit: Limit) -> Result<u64, LimitError> {
-        self.group().set_limit(self.counter(), LimitKind::Max, limit)
+    pub fn set_max_now(&self, limit: impl Into<Limit>) -> Result<u64, LimitError> {
+        self.group().set_limit(self.counter(), LimitKind::Max, limit.into())
     }
 
     /// Reads the events of this counter in the subtree, as [`Group::events`] does. Those of memory are the group's.

@@ -155,7 +155,7 @@ impl Row {
 }
 
 pub(crate) fn limit(bytes: u64) -> String {
-    if bytes == u64::MAX { Limit::Max.to_string() } else { Bytes(bytes).to_string() }
+    if bytes == u64::MAX { Limit::Unlimited.to_string() } else { Bytes(bytes).to_string() }
 }
 
 /// `max 1 MiB`, and `max` where there is none.

@@ -14,7 +14,7 @@ use crate::units::Limit;
 
 impl Group {
     /// Sets the usage in bytes above which charges slow down. It may block: in async code call it on a thread for
-    /// blocking work. The default is [`Limit::Max`]: no charge slows down.
+    /// blocking work. The default is [`Limit::Unlimited`]: no charge slows down.
     ///
     /// The call is never refused for usage, and does nothing on a group that is offline. It drains and reclaims at once
     /// what is above the limit, as far as reclaimers give it. Returns the bytes that are still above.
@@ -42,8 +42,8 @@ impl Group {
     /// assert!(root.events().get(Event::High) > 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_high(&self, limit: Limit) -> Result<u64, LimitError> {
-        self.set_limit(self.first(), LimitKind::High, limit)?;
+    pub fn set_high(&self, limit: impl Into<Limit>) -> Result<u64, LimitError> {
+        self.set_limit(self.first(), LimitKind::High, limit.into())?;
         throttle::shrink_to_high(self.first());
         Ok(high::above(self.first()))
     }

@@ -7,11 +7,11 @@ use crate::units::Limit;
 /// ```
 /// use memcg::{Limit, Limits};
 ///
-/// let tenant = Limits::new().max("512MiB".parse()?).high(Limit::Bytes(500 << 20)).low("25%".parse()?);
-/// assert_eq!((tenant.max, tenant.high), (Some(Limit::Bytes(512 << 20)), Some(Limit::Bytes(500 << 20))));
+/// let tenant = Limits::new().max("512MiB".parse::<Limit>()?).high(500 << 20).low(Limit::percent(25));
+/// assert_eq!((tenant.max, tenant.high), (Some(Limit::mib(512)), Some(Limit::mib(500))));
 /// assert_eq!((tenant.low, tenant.min, tenant.soft), (Some("25%".parse()?), None, None));
-/// let kept = Limits::new().min(Limit::Bytes(4096)).soft(Limit::Max);
-/// assert_eq!((kept.min, kept.soft), (Some(Limit::Bytes(4096)), Some(Limit::Max)));
+/// let kept = Limits::new().min(4096).soft(Limit::Unlimited);
+/// assert_eq!((kept.min, kept.soft), (Some(Limit::kib(4)), Some(Limit::Unlimited)));
 /// # Ok::<(), memcg::ParseLimitError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -38,37 +38,37 @@ impl Limits {
 
     /// Sets the bytes that reclaim never touches.
     #[must_use]
-    pub const fn min(mut self, limit: Limit) -> Self {
-        self.min = Some(limit);
+    pub fn min(mut self, limit: impl Into<Limit>) -> Self {
+        self.min = Some(limit.into());
         self
     }
 
     /// Sets the bytes that reclaim touches last.
     #[must_use]
-    pub const fn low(mut self, limit: Limit) -> Self {
-        self.low = Some(limit);
+    pub fn low(mut self, limit: impl Into<Limit>) -> Self {
+        self.low = Some(limit.into());
         self
     }
 
     /// Sets the usage above which charges are slowed down, never refused.
     #[must_use]
-    pub const fn high(mut self, limit: Limit) -> Self {
-        self.high = Some(limit);
+    pub fn high(mut self, limit: impl Into<Limit>) -> Self {
+        self.high = Some(limit.into());
         self
     }
 
     /// Sets the most bytes that charges may bring usage to.
     #[must_use]
-    pub const fn max(mut self, limit: Limit) -> Self {
-        self.max = Some(limit);
+    pub fn max(mut self, limit: impl Into<Limit>) -> Self {
+        self.max = Some(limit.into());
         self
     }
 
     /// Sets the usage above which the group, and all groups below it, is reclaimed first. 0: whenever it holds
     /// anything.
     #[must_use]
-    pub const fn soft(mut self, limit: Limit) -> Self {
-        self.soft = Some(limit);
+    pub fn soft(mut self, limit: impl Into<Limit>) -> Self {
+        self.soft = Some(limit.into());
         self
     }
 }

@@ -48,8 +48,8 @@ impl Group {
     /// assert!(acme.try_charge(1).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_max(&self, limit: Limit) -> Result<u64, LimitError> {
-        self.set_max_now(limit)?;
+    pub fn set_max(&self, limit: impl Into<Limit>) -> Result<u64, LimitError> {
+        self.set_max_now(limit.into())?;
         Ok(lowered::shrink_to_max(self.first()))
     }
 
@@ -68,8 +68,8 @@ impl Group {
     /// assert_eq!((acme.min(), runtime.root().children_min_usage()), (100, 30), "30 bytes need protection");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_min(&self, limit: Limit) -> Result<(), LimitError> {
-        self.set_limit(self.first(), LimitKind::Min, limit).map(drop)
+    pub fn set_min(&self, limit: impl Into<Limit>) -> Result<(), LimitError> {
+        self.set_limit(self.first(), LimitKind::Min, limit.into()).map(drop)
     }
 
     /// Sets the bytes that reclaim touches last. The parent sums what its children protect; charges do not look at it.
@@ -89,8 +89,8 @@ impl Group {
     /// assert_eq!(runtime.root().children_low_usage(), 0, "acme uses nothing");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_low(&self, limit: Limit) -> Result<(), LimitError> {
-        self.set_limit(self.first(), LimitKind::Low, limit).map(drop)
+    pub fn set_low(&self, limit: impl Into<Limit>) -> Result<(), LimitError> {
+        self.set_limit(self.first(), LimitKind::Low, limit.into()).map(drop)
     }
 
     /// [`set_max`](Self::set_max) that asks no reclaimer and cancels no group, and so returns at once. What is above
@@ -109,12 +109,12 @@ impl Group {
     /// assert_eq!(root.set_max_now(memcg::Limit::Bytes(4))?, root.usage() - 4);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_max_now(&self, limit: Limit) -> Result<u64, LimitError> {
-        self.set_limit(self.first(), LimitKind::Max, limit)
+    pub fn set_max_now(&self, limit: impl Into<Limit>) -> Result<u64, LimitError> {
+        self.set_limit(self.first(), LimitKind::Max, limit.into())
     }
 
     /// Sets the usage in bytes above which this group, and all groups below it, is reclaimed before others. 0: whenever
-    /// it holds anything. [`Limit::Max`], the default: never. The call does nothing on a group that is offline.
+    /// it holds anything. [`Limit::Unlimited`], the default: never. The call does nothing on a group that is offline.
     ///
     /// A charge that walks compares usage with it, and reports each crossing to the groups above. A charge from the
     /// stock does not, because credit is usage already.
@@ -129,12 +129,12 @@ impl Group {
     /// let _held = root.try_charge(10)?;
     /// root.set_soft(memcg::Limit::Bytes(0))?;
     /// assert!(root.soft() == 0 && root.is_in_excess());
-    /// root.set_soft(memcg::Limit::Max)?;
+    /// root.set_soft(memcg::Limit::Unlimited)?;
     /// assert!(!root.is_in_excess());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_soft(&self, limit: Limit) -> Result<(), LimitError> {
-        self.set_limit(self.first(), LimitKind::Soft, limit).map(drop)
+    pub fn set_soft(&self, limit: impl Into<Limit>) -> Result<(), LimitError> {
+        self.set_limit(self.first(), LimitKind::Soft, limit.into()).map(drop)
     }
 
     /// Returns the limits as they were set, percentages as percentages.

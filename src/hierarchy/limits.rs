@@ -23,7 +23,7 @@ fn percents(of: &Counter) -> &Percents {
 pub(crate) fn set_to(counter: &Counter, kind: LimitKind) -> Limit {
     match (percents(counter).get(kind), value(counter, kind)) {
         (Some(percent), _) => Limit::Percent(percent),
-        (None, u64::MAX) => Limit::Max,
+        (None, u64::MAX) => Limit::Unlimited,
         (None, bytes) => Limit::Bytes(bytes),
     }
 }
@@ -54,7 +54,7 @@ pub(crate) fn set_reserve(counter: &Counter, bytes: u64) {
 fn resolve(counter: &Counter, limit: Limit) -> Result<u64, NoLimitedAncestor> {
     match limit {
         Limit::Bytes(bytes) => Ok(bytes),
-        Limit::Max => Ok(u64::MAX),
+        Limit::Unlimited => Ok(u64::MAX),
         Limit::Percent(percent) => {
             let limited = counter.path_to_root().skip(1).map(Counter::max).find(|&max| max != u64::MAX);
             limited.map(|max| percent.of(max)).ok_or(NoLimitedAncestor(percent))

@@ -150,7 +150,7 @@ impl RuntimeBuilder {
         RuntimeBuilder {
             id: next_builder(),
             cloned: AtomicBool::new(false),
-            max: Limit::Max,
+            max: Limit::Unlimited,
             batch: Bytes(BATCH_OF_BYTES),
             budget: None,
             adaptive: true,
@@ -169,8 +169,8 @@ impl RuntimeBuilder {
     }
 
     /// Sets the max of the root; no max by default.
-    pub fn max(mut self, limit: Limit) -> Self {
-        self.max = limit;
+    pub fn max(mut self, limit: impl Into<Limit>) -> Self {
+        self.max = limit.into();
         self
     }
 
@@ -403,7 +403,7 @@ impl RuntimeBuilder {
         self.check()?;
         let max = match self.max {
             Limit::Bytes(bytes) => bytes,
-            Limit::Percent(_) | Limit::Max => u64::MAX,
+            Limit::Percent(_) | Limit::Unlimited => u64::MAX,
         };
         let mut config = CounterConfig::new().batch(self.batch.0).adaptive(self.adaptive).audit(self.audit);
         config = config.barrier(self.barrier).recursive_protection(self.recursive);
@@ -436,7 +436,7 @@ impl RuntimeBuilder {
         let max = match self.max {
             Limit::Percent(_) => return Err(BuildError::PercentOfNothing),
             Limit::Bytes(bytes) => Bytes(bytes),
-            Limit::Max => Bytes(u64::MAX),
+            Limit::Unlimited => Bytes(u64::MAX),
         };
         if self.batch.0 > BATCH_MAX {
             return Err(BuildError::BatchTooLarge(self.batch));

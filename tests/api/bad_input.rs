@@ -189,7 +189,7 @@ fn a_percentage_of_nothing() {
 fn the_largest_limits() {
     let held = Held::new();
     for group in [&held.runtime.root(), &held.query] {
-        for limit in [Limit::Bytes(u64::MAX), Limit::Max, Limit::Bytes(USAGE_MAX), Limit::Bytes(USAGE_MAX + 1)] {
+        for limit in [Limit::Bytes(u64::MAX), Limit::Unlimited, Limit::Bytes(USAGE_MAX), Limit::Bytes(USAGE_MAX + 1)] {
             assert_eq!(group.set_max(limit).expect("a number"), 0);
             group.set_min(limit).expect("a number");
             group.set_low(limit).expect("a number");
@@ -197,7 +197,7 @@ fn the_largest_limits() {
         }
         assert_eq!(group.set_max(Limit::Bytes(0)).expect("a number"), 30);
         assert_eq!((group.forced(), group.limits().max), (30, Some(Limit::Bytes(0))));
-        group.set_max(Limit::Max).expect("none");
+        group.set_max(Limit::Unlimited).expect("none");
         held.assert_whole();
     }
     held.query.set_batch(u64::MAX);
@@ -337,7 +337,7 @@ fn the_largest_configuration() {
 
 #[test]
 fn the_largest_sizes() {
-    for max in [Limit::Max, Limit::Bytes(1_000)] {
+    for max in [Limit::Unlimited, Limit::Bytes(1_000)] {
         let mut held = Held::new();
         held.runtime.root().set_max(max).expect("a number");
         for bytes in [u64::MAX, u64::MAX - 29, 1 << 63, USAGE_MAX, USAGE_MAX - 29] {
@@ -467,7 +467,7 @@ fn a_counter_of_another_runtime() {
 fn a_refusal_names_the_group_and_the_reason() {
     let held = Held::new();
     held.acme.set_max("512MiB".parse::<Limit>().expect("a limit")).expect("a number");
-    held.runtime.root().set_max(Limit::Max).expect("none");
+    held.runtime.root().set_max(Limit::Unlimited).expect("none");
     let refused = held.query.try_charge(u64::MAX).expect_err("does not fit");
     assert_says(
         &refused,
@@ -478,7 +478,7 @@ fn a_refusal_names_the_group_and_the_reason() {
     assert_eq!((refusal.group(), refusal.requester()), (&held.acme, &held.query));
     assert_eq!((refusal.usage(), refusal.max(), refusal.stocked_bound()), (30, 512 << 20, 0));
     // Without a limit it is the largest number that refuses.
-    held.acme.set_max(Limit::Max).expect("none");
+    held.acme.set_max(Limit::Unlimited).expect("none");
     let refused = held.query.try_charge(u64::MAX).expect_err("does not fit");
     assert_says(&refused, "/acme/q refused 16 EiB for /acme/q: 30 B live of max, at most 0 B stocked");
     drop((refusal, refused));

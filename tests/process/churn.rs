@@ -130,7 +130,7 @@ fn a_dead_group_leaves_nothing() {
 #[test]
 fn the_statistics_of_a_dead_group_leave_nothing() {
     alone("the_statistics_of_a_dead_group_leave_nothing", || {
-        let (runtime, root) = root_of(Limit::Max);
+        let (runtime, root) = root_of(Limit::Unlimited);
         let mut flat = Flat::new();
         let (groups, inbox) = sync_channel::<Group>(64);
         std::thread::scope(|scope| {
@@ -157,7 +157,7 @@ fn the_statistics_of_a_dead_group_leave_nothing() {
 /// Two threads charge every `nth` group, one of them takes it offline: credit of both waits for a barrier that serves
 /// many. A group that one thread alone has charged goes at once.
 fn charged_by_two(what: &str, nth: u64) {
-    let (runtime, root) = root_of(Limit::Max);
+    let (runtime, root) = root_of(Limit::Unlimited);
     let mut flat = Flat::new();
     let (groups, inbox) = sync_channel::<Group>(64);
     let (back, charged) = sync_channel::<Group>(64);

@@ -192,11 +192,11 @@ fn an_object_comes_back_clean() {
                 assert_eq!(
                     group.limits(),
                     Limits::new()
-                        .max(Limit::Max)
+                        .max(Limit::Unlimited)
                         .min(Limit::Bytes(0))
                         .low(Limit::Bytes(0))
-                        .soft(Limit::Max)
-                        .high(Limit::Max),
+                        .soft(Limit::Unlimited)
+                        .high(Limit::Unlimited),
                     "no percentage is left"
                 );
                 assert_eq!((group.usage(), group.live(), group.stocked(), group.forced()), (0, 0, 0, 0));

@@ -94,7 +94,7 @@ fn errors_box() {
         let group = runtime.root().create(if refuse == 1 { "" } else { "q" }, Limits::new())?;
         let mut charge = group.try_charge(15)?;
         let part = charge.split(if refuse == 2 { 16 } else { 5 })?;
-        group.set_max(if refuse == 3 { "200%".parse::<Limit>()? } else { Limit::Max })?;
+        group.set_max(if refuse == 3 { "200%".parse::<Limit>()? } else { Limit::Unlimited })?;
         charge.merge(if refuse == 4 { runtime.root().try_charge(1)? } else { part })?;
         if refuse == 5 {
             runtime.root().offline()?

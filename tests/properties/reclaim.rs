@@ -124,7 +124,7 @@ proptest! {
             let group = |at: u8| online[usize::from(at) % online.len()].clone();
             match step {
                 Step::Create(at, soft) => {
-                    let limits = Limits::new().soft(if soft == u64::MAX { Limit::Max } else { Limit::Bytes(soft) });
+                    let limits = Limits::new().soft(if soft == u64::MAX { Limit::Unlimited } else { Limit::Bytes(soft) });
                     let made = group(at).create(&number.to_string(), limits).expect("a name that is free");
                     groups.push(made);
                 }
@@ -137,14 +137,14 @@ proptest! {
                 Step::Charge(at, bytes) => held.extend(group(at).try_charge(bytes).ok()),
                 Step::Force(at, bytes) => held.push(group(at).charge(bytes)),
                 Step::Soft(at, soft) => {
-                    let limit = if soft == u64::MAX { Limit::Max } else { Limit::Bytes(soft) };
+                    let limit = if soft == u64::MAX { Limit::Unlimited } else { Limit::Bytes(soft) };
                     group(at).set_soft(limit).expect("a number");
                 }
                 Step::SoftOfMax(at, max) => {
                     root.set_max(Limit::Bytes(max)).expect("a number");
                     let of = group(at);
                     if of != root {
-                        of.set_soft("40%".parse().expect("a percentage")).expect("the root has a max");
+                        of.set_soft("40%".parse::<memcg::Limit>().expect("a percentage")).expect("the root has a max");
                     }
                 }
                 Step::Drain(at) => drop(group(at).drain()),

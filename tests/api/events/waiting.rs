@@ -195,8 +195,8 @@ fn every_event() {
 fn everything(root: &memcg::Group) {
     use memcg::{Limit, Limits, OomPolicy, Priority};
     let max = Limits::new().max(Limit::Bytes(100));
-    let low = root.create("low", max.low(Limit::Max)).expect("a free name");
-    let below = low.create("below", Limits::new().low(Limit::Max)).expect("a free name");
+    let low = root.create("low", max.low(Limit::Unlimited)).expect("a free name");
+    let below = low.create("below", Limits::new().low(Limit::Unlimited)).expect("a free name");
     let (cache, registration) = super::Cache::of(&below, 50, &super::Log::default());
     drop(low.try_charge(100).expect("from the protected"));
     drop((registration, cache));

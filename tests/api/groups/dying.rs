@@ -51,7 +51,7 @@ fn its_max_may_change() {
     with_a_dying_group(|group| {
         assert_eq!(group.set_max(Limit::Bytes(10)).expect("a number"), 20);
         assert_eq!((group.max(), group.forced()), (10, 20));
-        assert_eq!(group.set_max(Limit::Max).expect("none"), 0);
+        assert_eq!(group.set_max(Limit::Unlimited).expect("none"), 0);
     });
 }
 

@@ -37,7 +37,7 @@ fn a_max_below_usage_is_stored_and_reports_the_excess() {
         // By force it rises again.
         held.grow(100);
         assert_eq!((group.usage(), group.forced()), (186, 96));
-        assert_eq!(group.set_max(Limit::Max).expect("none"), 0);
+        assert_eq!(group.set_max(Limit::Unlimited).expect("none"), 0);
         assert_eq!((group.forced(), group.max()), (0, u64::MAX));
         assert_sound(&runtime);
         drop((held, theirs, group, below));
@@ -89,7 +89,7 @@ fn percentages_follow_the_nearest_max_above() {
     assert_eq!((figures(&acme), figures(&query)), ((1_000, 0, 200), (200, 50, 0)), "nested");
     free.set_max(Limit::Bytes(300)).expect("a number");
     assert_eq!(figures(&query), (60, 15, 0), "a nearer one");
-    free.set_max(Limit::Max).expect("none");
+    free.set_max(Limit::Unlimited).expect("none");
     assert_eq!(figures(&query), (200, 50, 0), "and gone again");
     acme.set_max(Limit::Bytes(400)).expect("a number");
     root.set_max(Limit::Bytes(10_000)).expect("a number");
@@ -131,7 +131,7 @@ fn a_percentage_without_a_limited_ancestor() {
     assert_eq!((acme.max(), acme.min(), acme.low()), (u64::MAX, 0, 0));
     assert_eq!(
         acme.limits(),
-        Limits::new().max(Limit::Max).min(Limit::Bytes(0)).low(Limit::Bytes(0)).soft(Limit::Max).high(Limit::Max)
+        Limits::new().max(Limit::Unlimited).min(Limit::Bytes(0)).low(Limit::Bytes(0)).soft(Limit::Unlimited).high(Limit::Unlimited)
     );
     match acme.create("q", Limits::new().low(quarter)) {
         Err(memcg::CreateError::Limit(error)) => refuse(&acme, error, "low"),
@@ -144,7 +144,7 @@ fn a_percentage_without_a_limited_ancestor() {
     root.set_max(Limit::Bytes(400)).expect("a number");
     acme.set_max(quarter).expect("the root's");
     // The max goes: what it made stays.
-    root.set_max(Limit::Max).expect("none");
+    root.set_max(Limit::Unlimited).expect("none");
     assert_eq!((acme.max(), acme.limits().max), (100, Some(quarter)));
     root.set_max(Limit::Bytes(800)).expect("a number");
     assert_eq!(acme.max(), 200, "and follows again");
@@ -163,7 +163,7 @@ fn protection_is_told_to_the_parent() {
         assert_eq!(told(), (50, acme.usage().min(90)));
         root.set_max(Limit::Bytes(400)).expect("a number");
         assert_eq!((told().0, acme.min()), (20, 20));
-        acme.set_min(Limit::Max).expect("all of it");
+        acme.set_min(Limit::Unlimited).expect("all of it");
         assert_eq!((told().0, acme.min()), (acme.usage(), u64::MAX));
         assert_sound(&runtime);
         drop(held);

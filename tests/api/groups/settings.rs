@@ -116,7 +116,7 @@ fn what_a_parent_counts_of_its_children_adds_up_a_group_that_comes_and_goes() {
             if who == 0 {
                 for bytes in [30, 50, 70] {
                     stays.set_min(Limit::Bytes(bytes)).expect("a number");
-                    stays.set_soft(if bytes == 50 { Limit::Max } else { Limit::Bytes(bytes) }).expect("a number");
+                    stays.set_soft(if bytes == 50 { Limit::Unlimited } else { Limit::Bytes(bytes) }).expect("a number");
                 }
                 return;
             }

@@ -206,8 +206,8 @@ fn s009_sizes_parse_to_the_byte() {
     assert_eq!(bytes("12x").expect_err("x is no unit").position, 2);
     assert!(bytes("").is_err(), "nothing is no size");
     assert!(bytes("18446744073709551616").is_err(), "2^64 does not fit");
-    assert!(matches!("max".parse::<Limit>(), Ok(Limit::Max)));
-    assert_eq!(Limit::Max.to_string(), "max");
+    assert!(matches!("max".parse::<Limit>(), Ok(Limit::Unlimited)));
+    assert_eq!(Limit::Unlimited.to_string(), "max");
     assert_eq!(Bytes(31_457_280).to_string(), "30 MiB");
 }
 

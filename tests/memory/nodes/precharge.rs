@@ -20,9 +20,9 @@ fn every_level_is_asked() {
             other => panic!("{other:?}"),
         };
         assert_eq!(refuses(101), b);
-        b.set_max(Limit::Max).expect("a limit");
+        b.set_max(Limit::Unlimited).expect("a limit");
         assert_eq!(refuses(501), a);
-        a.set_max(Limit::Max).expect("a limit");
+        a.set_max(Limit::Unlimited).expect("a limit");
         assert_eq!(refuses(1_001), root);
         assert_eq!((root.live(), a.live(), b.live()), (0, 0, 0));
         let precharge = b.precharge(1_000).expect("it fits");

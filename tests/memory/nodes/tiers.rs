@@ -271,7 +271,7 @@ fn it_follows_to_another_group() {
         b.set_max(Limit::Bytes(99)).expect("a limit");
         assert!(kmem.transfer(&b).is_err());
         assert_eq!((tiers(), kmem.group(), forced(&root, toptier)), ([70, 70, 0], a.clone(), 0));
-        b.set_max(Limit::Max).expect("a limit");
+        b.set_max(Limit::Unlimited).expect("a limit");
         kmem.transfer(&b).expect("room");
         assert_eq!(tiers(), [70, 0, 70]);
         assert_sound(&runtime);

@@ -89,7 +89,7 @@ fn what_is_left_behind_finds_a_home() {
         assert_eq!((local(b), local(a), on(root)), ([11, 0, 0], [0, 0, 20], [11, 0, 20]));
         kmem.transfer(c).expect("no limits");
         assert_eq!((local(b), local(a), local(c)), ([1, 0, 0], [0, 0, 0], [10, 0, 20]));
-        d.set_max(Limit::Max).expect("a number");
+        d.set_max(Limit::Unlimited).expect("a number");
         kmem.transfer(d).expect("no limits");
         assert_eq!((on(a), on(d)), ([1, 0, 0], [10, 0, 20]));
         drop((part, kmem));

@@ -90,7 +90,7 @@ fn low_as_it_takes_effect() {
         let runtime = build(builder.oom_time(HASTY));
         let domain = limited(&runtime.root(), "domain", 100 * KIB);
         let bare_parent = create(&domain, "bare");
-        let boasts = bare_parent.create("boasts", Limits::new().low(Limit::Max)).expect("a free name");
+        let boasts = bare_parent.create("boasts", Limits::new().low(Limit::Unlimited)).expect("a free name");
         let plain = create(&domain, "plain");
         let held = [charge(&boasts, 60 * KIB), charge(&plain, 40 * KIB)];
         assert_eq!(boasts.effective_low(&domain), 0, "its parent has none");

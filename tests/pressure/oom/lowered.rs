@@ -101,7 +101,7 @@ fn now_is_now() {
         // It holds for a group that charges from now on.
         drop(charge(&domain, KIB));
         assert!(cache.bytes() <= 9 * KIB, "{}", cache.bytes());
-        assert_eq!(domain.set_max_now(Limit::Max).expect("no number"), 0);
+        assert_eq!(domain.set_max_now(Limit::Unlimited).expect("no number"), 0);
         let half = limited(&runtime.root(), "half", MIB);
         let below = create(&half, "below");
         below.set_max_now("50%".parse().expect("a percentage")).expect("of half");

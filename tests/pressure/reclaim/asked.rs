@@ -56,7 +56,7 @@ fn all_of_it() {
         let runtime = build(builder);
         let (root, log) = (runtime.root(), Log::default());
         let kept = create_with(&root, "kept", Limits::new().min(Limit::Bytes(2 * MIB)));
-        let low = create_with(&root, "low", Limits::new().low(Limit::Max));
+        let low = create_with(&root, "low", Limits::new().low(Limit::Unlimited));
         let _caches = [&kept, &low].map(|group| Cache::of(group, 10 * MIB, &log));
         let report = root.reclaim(u64::MAX).expect("not inside a reclaimer");
         // A stock that stays open takes what is given back: usage is what is protected.

@@ -31,7 +31,7 @@ fn any_level_may_be_the_target() {
                 let at = leaves.iter().position(|leaf| leaf.path() == asked.group).expect("a leaf");
                 assert!(at >= depth, "{asked:?} is not below level {depth}");
             }
-            level.set_max(Limit::Max).expect("none");
+            level.set_max(Limit::Unlimited).expect("none");
             drop(held);
         }
         assert_sound(&runtime);
@@ -109,8 +109,8 @@ fn excess_counts_up_to_the_target() {
 fn protection_counts_from_the_target() {
     let runtime = build(bare());
     let log = Log::default();
-    let above = create_with(&runtime.root(), "above", Limits::new().min(Limit::Max));
-    let target = create_with(&above, "target", max(20 * MIB).min(Limit::Max));
+    let above = create_with(&runtime.root(), "above", Limits::new().min(Limit::Unlimited));
+    let target = create_with(&above, "target", max(20 * MIB).min(Limit::Unlimited));
     let leaf = create(&target, "leaf");
     let (cache, _registration) = Cache::of(&leaf, 20 * MIB, &log);
     let held = charge(&target, 5 * MIB);

@@ -30,7 +30,7 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
     drop(other.try_charge(10).expect("there is room"));
     for level in [group, target, &other, &root] {
         level.set_soft(Limit::Bytes(MIB)).expect("a number");
-        level.set_soft(Limit::Max).expect("none");
+        level.set_soft(Limit::Unlimited).expect("none");
         level.set_low(Limit::Bytes(0)).expect("a number");
         level.set_min(Limit::Bytes(0)).expect("a number");
         level.set_max(level.limits().max.expect("always told")).expect("as it was");
@@ -222,7 +222,7 @@ fn reclaim_inside_reclaim_is_an_error() {
                     assert!(error.to_string().contains(&target.path()), "{error}");
                 }
                 assert_eq!(other.set_max(Limit::Bytes(3 * MIB)).expect("a number"), MIB, "stored, not reclaimed for");
-                other.set_max(Limit::Max).expect("none");
+                other.set_max(Limit::Unlimited).expect("none");
                 seen.fetch_add(1, Ordering::SeqCst);
                 cache.evict(want)
             });

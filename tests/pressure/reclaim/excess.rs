@@ -15,7 +15,7 @@ fn never_by_default() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = create(&runtime.root(), "q");
-        assert_eq!((group.soft(), group.limits().soft), (u64::MAX, Some(Limit::Max)));
+        assert_eq!((group.soft(), group.limits().soft), (u64::MAX, Some(Limit::Unlimited)));
         let held = group.charge(1 << 50);
         assert!(!group.is_in_excess() && !runtime.root().is_in_excess());
         assert_eq!(runtime.root().children_in_excess(), 0);
@@ -51,7 +51,7 @@ fn above_it_not_at_it() {
         assert_eq!((counted(), group.soft()), ((false, 0, 0), limit + 1));
         group.set_soft(Limit::Bytes(limit)).expect("a number");
         assert_eq!(counted(), (true, 1, 1));
-        group.set_soft(Limit::Max).expect("none");
+        group.set_soft(Limit::Unlimited).expect("none");
         assert_eq!(counted(), (false, 0, 0));
         group.set_soft(Limit::Bytes(0)).expect("a number");
         assert_eq!(counted(), (true, 1, 1));
@@ -195,7 +195,7 @@ fn work(leaves: &[Group], parents: &[Group], seed: u64) -> Vec<memcg::Charge> {
         let leaf = &leaves[rng.random_range(0..leaves.len())];
         match rng.random_range(0..12) {
             0 => leaf.set_soft(Limit::Bytes(rng.random_range(0..8) * 4 * KIB)).expect("a number"),
-            1 => leaf.set_soft(Limit::Max).expect("none"),
+            1 => leaf.set_soft(Limit::Unlimited).expect("none"),
             2 => parents[step % 2].set_soft(Limit::Bytes(rng.random_range(0..20) * KIB)).expect("a number"),
             3 => {
                 let limits = soft(rng.random_range(0..2) * KIB);

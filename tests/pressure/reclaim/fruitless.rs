@@ -142,7 +142,7 @@ fn no_group_is_unprotected_for_a_memory() {
     let runtime = build(bare());
     let (root, log) = (runtime.root(), Log::default());
     let dud = Dud::of(&create(&root, "dud"), 16 * MIB);
-    let kept = create_with(&root, "kept", memcg::Limits::new().low(Limit::Max));
+    let kept = create_with(&root, "kept", memcg::Limits::new().low(Limit::Unlimited));
     for _ in 0..3 {
         root.reclaim(MIB).expect("not inside a reclaimer");
     }

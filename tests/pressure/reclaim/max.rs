@@ -40,8 +40,8 @@ fn in_the_order_of_any_reclaim() {
         let limits = [
             ("over", soft(0)),
             ("plain", Limits::new()),
-            ("low", Limits::new().low(Limit::Max)),
-            ("min", Limits::new().min(Limit::Max)),
+            ("low", Limits::new().low(Limit::Unlimited)),
+            ("min", Limits::new().min(Limit::Unlimited)),
         ];
         let groups = limits.map(|(name, limits)| create_with(&group, name, limits));
         let _caches = groups.each_ref().map(|group| Cache::of(group, 8 * MIB, &log));

@@ -116,7 +116,7 @@ fn it_ends_when_usage_is_below_again() {
         let held = group.charge(8 * MIB);
         let mut future = Polled::new(group.charge_async(BATCH));
         assert!(future.poll().is_pending());
-        group.set_high(Limit::Max).expect("no number");
+        group.set_high(Limit::Unlimited).expect("no number");
         drop(future.finish().expect("high refuses no charge"));
         drop((future, held, group));
         assert_empty(&runtime);
@@ -252,14 +252,14 @@ fn a_waker_that_panics() {
     };
     let mut futures = [bad(), delayed(&group), bad(), delayed(&group), bad()];
     assert!(futures[4].poll().is_pending(), "the old waker's panic ends there");
-    group.set_high(Limit::Max).expect("no number");
+    group.set_high(Limit::Unlimited).expect("no number");
     super::until("the others are woken", || [1, 3, 4].iter().all(|&at| futures[at].wakes() == 1));
     for mut future in futures {
         drop(future.finish().expect("high refuses no charge"));
     }
     group.set_high(Limit::Bytes(MIB)).expect("a number");
     let mut last = delayed(&group);
-    group.set_high(Limit::Max).expect("no number");
+    group.set_high(Limit::Unlimited).expect("no number");
     drop(last.finish().expect("high refuses no charge"));
     drop((last, held, group));
     assert_empty(&runtime);

@@ -10,7 +10,7 @@ fn at_creation_or_later() {
         let runtime = build(builder);
         let group = with_high(&runtime.root(), "q", 8 * MIB);
         assert_eq!((group.high(), group.limits().high), (8 * MIB, Some(Limit::Bytes(8 * MIB))));
-        assert_eq!(group.set_high(Limit::Max).expect("no number"), 0);
+        assert_eq!(group.set_high(Limit::Unlimited).expect("no number"), 0);
         assert_eq!(group.high(), u64::MAX);
         assert_eq!(group.set_high(Limit::Bytes(0)).expect("a number"), 0);
         assert_eq!(group.high(), 0);

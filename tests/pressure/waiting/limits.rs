@@ -36,7 +36,7 @@ fn raised_it_admits_what_fits() {
             assert_woken(waiter, woken);
         }
         assert_eq!((group.live(), group.waiting()), (15 * KIB, 2));
-        group.set_max(Limit::Max).expect("no number");
+        group.set_max(Limit::Unlimited).expect("no number");
         let charges: Vec<_> = waiters.iter_mut().map(admitted).collect();
         let last = join(thread).expect("no limit any more");
         assert_eq!((group.live(), group.waiting()), (24 * KIB, 0));

@@ -1,8 +1,8 @@
 //! Sizes and limits as text: the grammar, its faults with their positions, and what is printed.
 pub(crate) mod twin;
 
-use memcg::ParseLimitErrorKind::{Empty, NotANumber, Overflow, PercentOutOfRange, TrailingInput, UnknownUnit};
-use memcg::{Bytes, Limit, ParseLimitError, ParseLimitErrorKind, Percent};
+use memcg::ParseLimitErrorKind::{Empty, NotANumber, NotWhole, Overflow, PercentOutOfRange, TrailingInput, UnknownUnit};
+use memcg::{Bytes, Limit, ParseLimitErrorKind, Percent};
 use proptest::prelude::*;
 
 fn percent(percent: u8) -> Limit {
@@ -24,6 +24,16 @@ fn sizes_and_limits_parse() {
         ("64M", Limit::Bytes(64 << 20)),
         ("64MiB", Limit::Bytes(64 << 20)),
         ("64 MiB", Limit::Bytes(64 << 20)),
+        ("64MB", Limit::Bytes(64_000_000)),
+        ("64 mB", Limit::Bytes(64_000_000)),
+        ("8GB", Limit::Bytes(8_000_000_000)),
+        ("18EB", Limit::Bytes(18_000_000_000_000_000_000)),
+        ("1.5GiB", Limit::Bytes(3 << 29)),
+        ("0.5K", Limit::Bytes(512)),
+        ("2.0", Limit::Bytes(2)),
+        ("1.001 kB", Limit::Bytes(1_001)),
+        ("0.0009765625KiB", Limit::Bytes(1)),
+        ("15.999999999999999999132638262011596452794037759304046630859375EiB", Limit::Bytes(u64::MAX)),
         ("1_024G", Limit::Bytes(1 << 40)),
         ("1T", Limit::Bytes(1 << 40)),
         ("1PiB", Limit::Bytes(1 << 50)),
@@ -33,7 +43,7 @@ fn sizes_and_limits_parse() {
         ("0%", percent(0)),
         ("25%", percent(25)),
         ("100%", percent(100)),
-        ("max", Limit::Max),
+        ("max", Limit::Unlimited),
     ];
     for (text, limit) in accepted {
         assert_eq!(text.parse(), Ok(limit), "{text:?}");
@@ -43,7 +53,7 @@ fn sizes_and_limits_parse() {
 
 #[test]
 fn faults_name_their_position() {
-    let rejected: [(&str, usize, ParseLimitErrorKind); 37] = [
+    let rejected: [(&str, usize, ParseLimitErrorKind); 47] = [
         ("", 0, Empty),
         (" ", 0, NotANumber),
         (" 64M", 0, NotANumber),
@@ -58,8 +68,9 @@ fn faults_name_their_position() {
         ("1__0", 2, NotANumber),
         ("1_M", 2, NotANumber),
         ("٣", 0, NotANumber),
-        ("64MB", 2, UnknownUnit),
-        ("64 MB", 3, UnknownUnit),
+        ("64Mb", 2, UnknownUnit),
+        ("64 MBi", 3, UnknownUnit),
+        ("1.5%", 3, UnknownUnit),
         ("64mib", 2, UnknownUnit),
         ("64b", 2, UnknownUnit),
         ("64iB", 2, UnknownUnit),
@@ -70,7 +81,16 @@ fn faults_name_their_position() {
         ("64M ", 3, TrailingInput),
         ("64  M", 2, TrailingInput),
         ("64\n", 2, TrailingInput),
-        ("1.5GiB", 1, TrailingInput),
+        ("1.5.5", 3, TrailingInput),
+        ("1.", 2, NotANumber),
+        ("1.GiB", 2, NotANumber),
+        ("1._5GiB", 2, NotANumber),
+        ("1.5_0GiB", 3, TrailingInput),
+        ("1.5", 1, NotWhole),
+        ("0.3KiB", 1, NotWhole),
+        ("1.0005kB", 1, NotWhole),
+        ("19EB", 2, Overflow),
+        ("18.5EB", 4, Overflow),
         ("1e3", 2, TrailingInput),
         ("max ", 3, TrailingInput),
         ("maximum", 3, TrailingInput),
@@ -83,17 +103,36 @@ fn faults_name_their_position() {
         ("17179869184 GiB", 12, Overflow),
     ];
     for (text, position, kind) in rejected {
-        assert_eq!(text.parse::<Limit>(), Err(ParseLimitError { position, kind }), "{text:?}");
+        let fault = text.parse::<Limit>().expect_err("no limit");
+        assert_eq!((fault.position(), fault.kind()), (position, kind), "{text:?}");
         twin::check(text);
     }
 }
 
 #[test]
 fn bytes_are_neither_max_nor_a_percentage() {
-    let fault = |position, kind| Err(ParseLimitError { position, kind });
-    assert_eq!("max".parse::<Bytes>(), fault(0, NotANumber));
-    assert_eq!("25%".parse::<Bytes>(), fault(2, UnknownUnit));
-    assert_eq!("".parse::<Bytes>(), fault(0, Empty));
+    let fault = |text: &str| text.parse::<Bytes>().map_err(|fault| (fault.position(), fault.kind()));
+    assert_eq!(fault("max"), Err((0, NotANumber)));
+    assert_eq!(fault("25%"), Err((2, UnknownUnit)));
+    assert_eq!(fault(""), Err((0, Empty)));
+}
+
+#[test]
+fn whole_numbers_and_constants_are_limits() {
+    let limits = memcg::Limits::new().max(512 << 20).high("x".len()).low(Bytes(7)).min(Percent::new(3).expect("small"));
+    assert_eq!([limits.max, limits.high], [Some(Limit::mib(512)), Some(Limit::bytes(1))]);
+    assert_eq!([limits.low, limits.min], [Some(Limit::bytes(7)), Some(Limit::percent(3))]);
+    assert_eq!([Limit::kib(1), Limit::gib(1)], [Limit::bytes(1 << 10), Limit::bytes(1 << 30)]);
+    assert_eq!([Limit::kib(u64::MAX), Limit::gib(1 << 34)], [Limit::bytes(u64::MAX); 2]);
+    assert_eq!(Limit::percent(101), Limit::percent(100));
+}
+
+#[test]
+fn a_long_text_is_quoted_in_part() {
+    let text = "7".repeat(63) + "\u{e9}" + &"7".repeat(100);
+    let fault = text.parse::<Limit>().expect_err("no limit");
+    assert_eq!(fault.input(), "7".repeat(63));
+    assert!(fault.to_string().len() < 200, "{fault}");
 }
 
 #[test]
@@ -123,7 +162,7 @@ fn bytes_print_rounded_and_exact() {
 #[test]
 fn printing_honours_width() {
     assert_eq!(format!("{:>8}|", Bytes(1 << 20)), "   1 MiB|");
-    assert_eq!(format!("{:<5}|", Limit::Max), "max  |");
+    assert_eq!(format!("{:<5}|", Limit::Unlimited), "max  |");
     assert_eq!(format!("{:^5}|", percent(25)), " 25% |");
 }
 
@@ -154,7 +193,8 @@ fn near_text() -> impl Strategy<Value = String> {
         2 => "[_ %.+-]",
         3 => "[KMGTPEkmgtpe]",
         2 => Just("iB".to_string()),
-        1 => Just("B".to_string()),
+        2 => Just("B".to_string()),
+        1 => "[.][0-9]{1,4}",
         1 => Just("max".to_string()),
         1 => any::<char>().prop_map(String::from),
     ];
@@ -166,7 +206,7 @@ fn any_limit() -> impl Strategy<Value = Limit> {
         any::<u64>().prop_map(Limit::Bytes),
         (0_u64..16, 0_u32..64).prop_map(|(number, bits)| Limit::Bytes(number << bits)),
         (0_u8..=100).prop_map(percent),
-        Just(Limit::Max),
+        Just(Limit::Unlimited),
     ]
 }
 

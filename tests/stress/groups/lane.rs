@@ -84,7 +84,7 @@ impl Lane {
             0 => Limit::Bytes(self.rng.random_range(0..200)),
             1 => Limit::Bytes(stay.group.live()),
             2..4 => Limit::Bytes(stay.group.live() + self.rng.random_range(0..3_000)),
-            _ => Limit::Max,
+            _ => Limit::Unlimited,
         };
         match self.rng.random_range(0..12) {
             0 => stay.group.set_min(Limit::Bytes(self.bytes())).expect("a number"),

@@ -100,7 +100,7 @@ impl Lane {
             0 => stay.group.set_min(Limit::Bytes(self.rng.random_range(0..MAX / 64))).expect("a number"),
             1 => stay.group.set_low(Limit::Bytes(self.rng.random_range(0..MAX / 16))).expect("a number"),
             2 | 3 => stay.group.set_soft(bytes).expect("a number"),
-            4 => stay.group.set_soft([Limit::Max, Limit::Bytes(0)][self.rng.random_range(0..2)]).expect("a number"),
+            4 => stay.group.set_soft([Limit::Unlimited, Limit::Bytes(0)][self.rng.random_range(0..2)]).expect("a number"),
             5 => stay.group.set_reserve(self.rng.random_range(0..2) * (64 << 10)),
             6 => stay.set_max(Limit::Bytes(MAX / 8 + self.rng.random_range(0..MAX / 2))),
             _ => stay.group.set_batch([0, 4_096, 65_536][self.rng.random_range(0..3)]),
@@ -126,7 +126,7 @@ impl Lane {
         let place = &world.passing[self.rng.random_range(0..PASSING)];
         let parent = world.any_group(&mut self.rng);
         let name = self.rng.random_range(0..4 * PASSING).to_string();
-        let soft = [Limit::Max, Limit::Bytes(0), Limit::Bytes(100_000)][self.rng.random_range(0..3)];
+        let soft = [Limit::Unlimited, Limit::Bytes(0), Limit::Bytes(100_000)][self.rng.random_range(0..3)];
         let next = match parent.create(&name, Limits::new().soft(soft)) {
             Ok(group) => Some(Passing::new(world, group, &mut self.rng)),
             Err(CreateError::Taken { .. } | CreateError::Offline { .. }) => None,

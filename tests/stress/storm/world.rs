@@ -175,7 +175,7 @@ impl World {
         let place = rng.random_range(0..JOBS);
         let tenant = &self.stays[1 + place % TENANTS].group;
         let name = format!("job{}", self.names.fetch_add(1, Ordering::SeqCst));
-        let max = if rng.random_bool(0.3) { Limit::Bytes(TENANT_MAX / 4) } else { Limit::Max };
+        let max = if rng.random_bool(0.3) { Limit::Bytes(TENANT_MAX / 4) } else { Limit::Unlimited };
         let group = tenant.create(&name, Limits::new().max(max)).expect("a name");
         group.set_oom_exempt(rng.random_bool(0.1));
         group.set_oom_group(rng.random_bool(0.2));
@@ -202,7 +202,7 @@ impl World {
                 self.stays[0].set(|root| root.set_max_now(max));
             }
             8..11 => set_high(group, part(rng, 12, 36)),
-            11 => set_high(group, Limit::Max),
+            11 => set_high(group, Limit::Unlimited),
             12..14 => group.set_soft(part(rng, 0, 32)).expect("a number"),
             14..16 => group.set_low(part(rng, 0, 16)).expect("a number"),
             16 => group.set_min(part(rng, 0, 2)).expect("a number"),

@@ -360,5 +360,5 @@ impl Run {
 }
 
 pub(super) fn limit(bytes: u64) -> Limit {
-    if bytes == u64::MAX { Limit::Max } else { Limit::Bytes(bytes) }
+    if bytes == u64::MAX { Limit::Unlimited } else { Limit::Bytes(bytes) }
 }

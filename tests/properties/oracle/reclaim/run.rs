@@ -327,5 +327,5 @@ fn answer(later: Later, actor: &Actor, report: bool) {
 }
 
 fn limit(bytes: u64) -> Limit {
-    if bytes == u64::MAX { Limit::Max } else { Limit::Bytes(bytes) }
+    if bytes == u64::MAX { Limit::Unlimited } else { Limit::Bytes(bytes) }
 }

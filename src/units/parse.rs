@@ -1,0 +1,266 @@
+//! The reader of sizes and limits. An error quotes the text and names the place and the forms that would do.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use self::ParseLimitErrorKind::{Empty, NotANumber, NotWhole, Overflow, PercentOutOfRange, TrailingInput, UnknownUnit};
+use super::{Limit, PREFIXES, Percent};
+
+/// Why a text is no [`Bytes`] or no [`Limit`], and where.
+///
+/// ```
+/// use memcg::{Bytes, Limit, ParseLimitErrorKind};
+///
+/// let fault = "0.3KiB".parse::<Bytes>().unwrap_err();
+/// assert_eq!((fault.input(), fault.position(), fault.kind()), ("0.3KiB", 1, ParseLimitErrorKind::NotWhole));
+/// assert_eq!(
+///     fault.to_string(),
+///     "\"0.3KiB\" is no size: no whole number of bytes at byte 1; expected 4096, 64KiB, 1.5GiB or 64MB",
+/// );
+/// let fault = "lots".parse::<Limit>().unwrap_err();
+/// assert_eq!(
+///     fault.to_string(),
+///     "\"lots\" is no limit: expected a digit at byte 0; expected 4096, 64KiB, 1.5GiB, 64MB, 25% or max",
+/// );
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Error)]
+#[error("{input:?} is no {wanted}: {kind} at byte {position}; expected {}", wanted.forms())]
+pub struct ParseLimitError {
+    input: Box<str>,
+    wanted: Wanted,
+    position: usize,
+    kind: ParseLimitErrorKind,
+}
+
+/// What a text was read as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Wanted {
+    Size,
+    Limit,
+}
+
+/// The ways in which a text fails to be a limit.
+///
+/// ```
+/// use memcg::{Limit, ParseLimitErrorKind};
+///
+/// let kind_of = |text: &str| text.parse::<Limit>().unwrap_err().kind();
+/// assert_eq!(kind_of(""), ParseLimitErrorKind::Empty);
+/// assert_eq!(kind_of("-1"), ParseLimitErrorKind::NotANumber);
+/// assert_eq!(kind_of("64 Mb"), ParseLimitErrorKind::UnknownUnit);
+/// assert_eq!(kind_of("16EiB"), ParseLimitErrorKind::Overflow);
+/// assert_eq!(kind_of("1.5"), ParseLimitErrorKind::NotWhole);
+/// assert_eq!(kind_of("101%"), ParseLimitErrorKind::PercentOutOfRange);
+/// assert_eq!(kind_of("64M "), ParseLimitErrorKind::TrailingInput);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
+#[non_exhaustive]
+pub enum ParseLimitErrorKind {
+    /// There is no text at all.
+    #[error("nothing")]
+    Empty,
+    /// A digit must stand here. After an underscore or a point this may be the end of the text.
+    #[error("expected a digit")]
+    NotANumber,
+    /// The word that starts here is no unit. `%` is none where no percentage is allowed, and none after a fraction.
+    #[error("unknown unit")]
+    UnknownUnit,
+    /// The number exceeds 64 bits: at this digit, or by the unit that starts here.
+    #[error("more than 64 bits")]
+    Overflow,
+    /// The fraction that starts here leaves a part of a byte.
+    #[error("no whole number of bytes")]
+    NotWhole,
+    /// The percentage that starts here is above 100.
+    #[error("a percentage above 100")]
+    PercentOutOfRange,
+    /// The text goes on where it must end. A blank is such text, too.
+    #[error("text after the end")]
+    TrailingInput,
+}
+
+// === impl ParseLimitError ===
+
+impl ParseLimitError {
+    /// The text that was read. A text of more than 64 bytes is cut there.
+    #[must_use]
+    pub fn input(&self) -> &str {
+        &self.input
+    }
+
+    /// The byte offset of the fault: on a character boundary, at most the length of the text.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// What is wrong there.
+    #[must_use]
+    pub fn kind(&self) -> ParseLimitErrorKind {
+        self.kind
+    }
+}
+
+impl Wanted {
+    fn forms(self) -> &'static str {
+        match self {
+            Wanted::Size => "4096, 64KiB, 1.5GiB or 64MB",
+            Wanted::Limit => "4096, 64KiB, 1.5GiB, 64MB, 25% or max",
+        }
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Wanted::Size { "size" } else { "limit" })
+    }
+}
+
+// === The grammar ===
+
+/// An error shows no more of a text than this.
+const SHOWN: usize = 64;
+
+/// What is wrong, and where.
+pub(super) struct Fault {
+    kind: ParseLimitErrorKind,
+    position: usize,
+}
+
+impl Fault {
+    pub(super) fn of(self, text: &str, wanted: Wanted) -> ParseLimitError {
+        let ends = text.char_indices().map(|(at, character)| at + character.len_utf8());
+        let input = text[..ends.take_while(|&end| end <= SHOWN).last().unwrap_or(0)].into();
+        ParseLimitError { input, wanted, position: self.position, kind: self.kind }
+    }
+}
+
+impl ParseLimitErrorKind {
+    fn at(self, position: usize) -> Fault {
+        Fault { position, kind: self }
+    }
+}
+
+pub(super) fn limit(text: &str) -> Result<Limit, Fault> {
+    if let Some(rest) = text.strip_prefix("max") {
+        let position = text.len() - rest.len();
+        return if rest.is_empty() { Ok(Limit::Unlimited) } else { Err(TrailingInput.at(position)) };
+    }
+    let number = Number::scan(text)?;
+    match text[number.end..].strip_prefix('%') {
+        Some("") => number.percent().map(Limit::Percent),
+        Some(_) => Err(TrailingInput.at(number.end + 1)),
+        None => number.size(text).map(Limit::Bytes),
+    }
+}
+
+pub(super) fn size(text: &str) -> Result<u64, Fault> {
+    Number::scan(text)?.size(text)
+}
+
+/// The digits at the front of a text.
+struct Number {
+    /// Their value; `None` where it exceeds 64 bits. The scan does not return that fault: a percentage so long is out of
+    /// range, not too long.
+    value: Option<u64>,
+    end: usize,
+    /// The digit that exceeds 64 bits, if there is one.
+    overflow: usize,
+}
+
+impl Number {
+    /// Reads the digits and underscores that `text` starts with.
+    fn scan(text: &str) -> Result<Self, Fault> {
+        if text.is_empty() {
+            return Err(Empty.at(0));
+        }
+        let mut number = Self { value: Some(0), end: 0, overflow: 0 };
+        loop {
+            let Some(next) = digit(text, number.end) else { return Err(NotANumber.at(number.end)) };
+            if let Some(value) = number.value {
+                number.value = value.checked_mul(10).and_then(|tens| tens.checked_add(next));
+                number.overflow = number.end;
+            }
+            number.end += 1;
+            if text.as_bytes().get(number.end) == Some(&b'_') {
+                number.end += 1;
+            } else if digit(text, number.end).is_none() {
+                return Ok(number);
+            }
+        }
+    }
+
+    fn percent(self) -> Result<Percent, Fault> {
+        self.value.and_then(|value| u8::try_from(value).ok()).and_then(Percent::new).ok_or(PercentOutOfRange.at(0))
+    }
+
+    /// The number and the fraction behind it, times the unit behind that.
+    fn size(self, text: &str) -> Result<u64, Fault> {
+        let fraction = text[self.end..].strip_prefix('.').map_or("", digits);
+        let point = usize::from(text[self.end..].starts_with('.'));
+        if point > 0 && fraction.is_empty() {
+            return Err(NotANumber.at(self.end + 1));
+        }
+        let end = self.end + point + fraction.len();
+        let (unit, position) = read_unit(text, end)?;
+        let value = self.value.ok_or(Overflow.at(self.overflow))?;
+        let part = part_of(unit, fraction).ok_or(NotWhole.at(self.end))?;
+        value.checked_mul(unit).and_then(|whole| whole.checked_add(part)).ok_or(Overflow.at(position))
+    }
+}
+
+fn digit(text: &str, at: usize) -> Option<u64> {
+    text.as_bytes().get(at).filter(|byte| byte.is_ascii_digit()).map(|byte| u64::from(byte - b'0'))
+}
+
+/// The digits that the text starts with.
+fn digits(text: &str) -> &str {
+    &text[..text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len())]
+}
+
+/// The unit that stands at the end of a number, and where. No text is a byte.
+fn read_unit(text: &str, end: usize) -> Result<(u64, usize), Fault> {
+    let rest = &text[end..];
+    if rest.is_empty() {
+        return Ok((1, end));
+    }
+    // A blank is part of the size only between the number and a unit.
+    let word = rest.strip_prefix(' ').unwrap_or(rest);
+    let position = text.len() - word.len();
+    let length = word.find(|c: char| !c.is_alphabetic()).unwrap_or(word.len());
+    let (unit, trailing) = word.split_at(length);
+    if unit.is_empty() {
+        let kind = if rest.starts_with('%') { UnknownUnit } else { TrailingInput };
+        return Err(kind.at(end));
+    }
+    let unit = bytes_of(unit).ok_or(UnknownUnit.at(position))?;
+    if trailing.is_empty() { Ok((unit, position)) } else { Err(TrailingInput.at(position + length)) }
+}
+
+/// How many bytes a unit is.
+fn bytes_of(unit: &str) -> Option<u64> {
+    if unit == "B" {
+        return Some(1);
+    }
+    let mut letters = unit.chars();
+    let prefix = letters.next()?.to_ascii_uppercase();
+    let base: u64 = match letters.as_str() {
+        "" | "iB" => 1_024,
+        "B" => 1_000,
+        _ => return None,
+    };
+    let power = PREFIXES.iter().position(|&known| known == prefix)?;
+    Some(base.pow(power as u32 + 1))
+}
+
+/// So many bytes is the fraction of a unit; `None` where that is no whole number.
+///
+/// It divides by ten from the last digit on. Where the whole sum is an integer, so is each sum on the way.
+fn part_of(unit: u64, fraction: &str) -> Option<u64> {
+    fraction.trim_end_matches('0').bytes().rev().try_fold(0_u64, |part, digit| {
+        // At most 9 units and one more: below 10 * 2^60.
+        let tenfold = u128::from(part) + u128::from(digit - b'0') * u128::from(unit);
+        (tenfold % 10 == 0).then_some((tenfold / 10) as u64)
+    })
+}
