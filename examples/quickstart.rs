@@ -9,8 +9,8 @@ use std::error::Error;
 use memcg::{Charge, ChargeError, Limit, Limits, Runtime};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let runtime = Runtime::builder().max("2GiB".parse::<Limit>()?).build()?;
-    let acme = runtime.root().create("acme", Limits::new().max("512MiB".parse()?).low("128MiB".parse()?))?;
+    let runtime = Runtime::builder().max(Limit::gib(2)).build()?;
+    let acme = runtime.root().create("acme", Limits::new().max(Limit::mib(512)).low(Limit::mib(128)))?;
     let query = acme.create("q17", Limits::new())?;
 
     let charge: Charge = query.try_charge(64 * 1024)?; // before the memory is allocated

@@ -7,8 +7,8 @@
 //! ```
 //! use memcg::{Limit, Limits, Runtime};
 //!
-//! let runtime = Runtime::builder().max("2GiB".parse::<Limit>()?).build()?;
-//! let tenant = runtime.root().create("acme", Limits::new().max("512MiB".parse()?))?;
+//! let runtime = Runtime::builder().max(Limit::gib(2)).build()?;
+//! let tenant = runtime.root().create("acme", Limits::new().max(Limit::mib(512)))?;
 //! let query = tenant.create("q17", Limits::new())?;
 //! let charge = query.try_charge(64 * 1024)?;
 //! assert!(query.try_charge(1 << 30).is_err(), "refused by /acme");
@@ -61,9 +61,9 @@ pub use counter::config::{CounterConfig, Pressure};
 pub use counter::verify::{Fault, FaultKind, Verdict};
 pub use error::{Busy, CounterId, Refused, SetRefused};
 pub use group::{
-    CancelHook, Charge, ChargeError, ChargeFuture, ChargeSet, Counter, CreateError, Diagnosis, EventFuture, Events,
-    Group, GroupCounter, GroupId, LimitError, Limits, MergeError, NameFault, NumaTable, OfflineError, ReclaimError,
-    Refusal, Registration, SplitError, Subscription,
+    CancelHook, Charge, ChargeError, ChargeFuture, ChargeSet, ContradictionError, Counter, CreateError, Diagnosis,
+    EventFuture, Events, Group, GroupCounter, GroupId, LimitError, Limits, MergeError, NameFault, NumaTable,
+    OfflineError, ReclaimError, Refusal, Registration, SplitError, Subscription,
 };
 pub use kmem::{
     Bound, Compaction, Kmem, KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, Member, Mover, NodeAccount, NotStored,

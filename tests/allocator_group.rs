@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::{Limit, Limits, Runtime};
+use memcg::{Limits, Runtime};
 
 /// Asks a group for each allocation, and allocates whatever it says.
 struct Asking;
@@ -47,8 +47,8 @@ static ALLOCATOR: Asking = Asking;
 
 #[test]
 fn a_refused_allocation_asks_once() {
-    let runtime = Runtime::builder().max(Limit::Bytes(1 << 20)).adaptive(false).build().expect("a configuration");
-    let small = runtime.root().create("small", Limits::new().max(Limit::Bytes(64))).expect("a name");
+    let runtime = Runtime::builder().max(1 << 20).adaptive(false).build().expect("a configuration");
+    let small = runtime.root().create("small", Limits::new().max(64)).expect("a name");
     assert!(GROUP.set(small).is_ok());
     for size in [16, 1_000, 100_000] {
         let (asked, refused) = ASKED.get();

@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-use memcg::{Group, Limit, Limits, Runtime};
+use memcg::{Group, Limits, Runtime};
 
 /// Charges what a thread allocates while it says so.
 struct Charging;
@@ -42,7 +42,7 @@ static ALLOCATOR: Charging = Charging;
 fn an_allocators_charge_does_not_take_the_delay() {
     // An audit allocates for a thread's first charge of a group, after its walk.
     let runtime = Runtime::builder().audit(true).build().expect("a configuration");
-    let group = runtime.root().create("q", Limits::new().high(Limit::Bytes(1 << 20))).expect("a name");
+    let group = runtime.root().create("q", Limits::new().high(1 << 20)).expect("a name");
     let held = group.charge(4 << 20);
     assert!(GROUP.set(group.clone()).is_ok());
     std::thread::scope(|scope| {

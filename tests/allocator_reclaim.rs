@@ -101,7 +101,7 @@ fn a_full_group_reclaims_inside_alloc() {
                         cache.held.lock().expect("no thread panics").merge(more).expect("of the same group");
                     }
                     // The library allocates under its locks, and is refused there.
-                    let group = root.create(&format!("{worker}.{number}"), Limits::new().soft(Limit::Bytes(0)));
+                    let group = root.create(&format!("{worker}.{number}"), Limits::new().soft(0));
                     let group = group.expect("a name");
                     let mine = group.register_reclaimer(Arc::clone(cache) as Arc<dyn Reclaim>, Priority::LOW);
                     drop(group.try_charge(1_000));

@@ -31,7 +31,8 @@ pub(crate) fn rows(rows: &mut Rows) {
 fn team(soft: Limit, threads: usize) -> Team {
     let runtime = Runtime::builder().batch(Bytes(0)).build().expect("nothing is asked for that cannot be had");
     let leaf = (1..DEPTH).fold(runtime.root(), |above, depth| {
-        let limits = if depth + 1 == DEPTH && soft != Limit::Unlimited { Limits::new().soft(soft) } else { Limits::new() };
+        let limits =
+            if depth + 1 == DEPTH && soft != Limit::Unlimited { Limits::new().soft(soft) } else { Limits::new() };
         above.create("below", limits).expect("a free name in a group that is")
     });
     Team::new(threads, move |station| {

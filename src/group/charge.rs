@@ -91,7 +91,7 @@ impl Charge {
     /// Charges `bytes` more, whatever the limits say, as [`Group::charge`] does. Use it for memory that exists already.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let mut charge = runtime.root().try_charge(80)?;
     /// charge.grow(50);
     /// assert_eq!((charge.bytes(), runtime.root().forced()), (130, 30));
@@ -110,7 +110,7 @@ impl Charge {
     /// [`ChargeError`]; the charge is as it was.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let mut charge = runtime.root().try_charge(80)?;
     /// charge.try_grow(20)?;
     /// assert!(charge.try_grow(1).is_err());
@@ -171,7 +171,7 @@ impl Charge {
     /// [`ChargeError`] where it has to grow and cannot; the charge is as it was.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let mut charge = runtime.root().try_charge(80)?;
     /// charge.resize(30)?;
     /// assert!(charge.resize(101).is_err());
@@ -267,8 +267,8 @@ impl Charge {
     /// [`ChargeError`]; the charge is as it was.
     ///
     /// ```
-    /// # use memcg::{Limit, Limits};
-    /// # let runtime = memcg::Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// # use memcg::Limits;
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
     /// let mut charge = a.try_charge(100)?; // the root is full
     /// charge.transfer(&b)?;
@@ -329,8 +329,8 @@ impl Group {
     /// [`ChargeError::Cancelled`]: the group was chosen to give its memory back.
     ///
     /// ```
-    /// # use memcg::{Limit, Limits};
-    /// # let runtime = memcg::Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// # use memcg::Limits;
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let acme = runtime.root().create("acme", Limits::new())?;
     /// let charge = acme.try_charge(80)?;
     /// let refused = acme.try_charge(21).unwrap_err();
@@ -349,7 +349,7 @@ impl Group {
     /// counts it. The charge is smaller than `bytes` only where usage would pass 2^63.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// let charge = root.charge(130); // a library has allocated it already
     /// assert_eq!((root.usage(), root.forced()), (130, 30));

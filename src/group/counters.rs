@@ -28,7 +28,7 @@ const COMMON: usize = 4;
 /// let spill = builder.counter("spill");
 /// let runtime = builder.build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
-/// query.counter(spill)?.set_max(memcg::Limit::Bytes(1_000))?;
+/// query.counter(spill)?.set_max(1_000)?;
 /// let held = query.try_charge_set(&[(Counter::MEMORY, 64), (spill, 1_000)])?;
 /// assert!(query.try_charge_set(&[(Counter::MEMORY, 64), (spill, 1)]).is_err());
 /// assert_eq!((query.live(), query.counter(spill)?.live()), (64, 1_000));
@@ -89,7 +89,7 @@ impl Group {
     /// let swap = builder.counter("swap");
     /// # let runtime = builder.build()?;
     /// let root = runtime.root();
-    /// root.counter(swap)?.set_max(memcg::Limit::Bytes(10))?;
+    /// root.counter(swap)?.set_max(10)?;
     /// let refused = root.try_charge_set(&[(memcg::Counter::MEMORY, 5), (swap, 11)]).unwrap_err();
     /// assert_eq!(refused.to_string(), "/ refused 11 B of swap for /: 0 B live of max 10 B, at most 0 B stocked");
     /// assert_eq!(root.live(), 0);
@@ -167,7 +167,7 @@ pub struct OfGroup(Group);
 /// let _held = root.try_charge(10)?;
 /// let memory = root.counter(memcg::Counter::MEMORY)?;
 /// assert_eq!((memory.name(), memory.live(), memory.peak()), ("memory", 10, 10));
-/// memory.set_max(memcg::Limit::Bytes(20))?;
+/// memory.set_max(20)?;
 /// assert_eq!(memory.max(), 20);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

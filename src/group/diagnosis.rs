@@ -76,7 +76,7 @@ impl Group {
     /// all groups below.
     ///
     /// ```
-    /// let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// let _held = root.try_charge(90)?;
     /// assert!(root.try_charge(20).is_err());

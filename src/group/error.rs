@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::handle::Group;
+use super::limits::ContradictionError;
 use super::refusal::Refusal;
 use crate::admission::attempt::ChargeFailure;
 use crate::counter::object::Counter;
@@ -15,7 +16,7 @@ use crate::units::{Bytes, Percent};
 /// ```
 /// use memcg::{ChargeError, Limits, Runtime};
 ///
-/// let runtime = Runtime::builder().max("1MiB".parse::<memcg::Limit>()?).build()?;
+/// let runtime = Runtime::builder().max(memcg::Limit::mib(1)).build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
 /// match query.try_charge(u64::MAX) {
 ///     Err(ChargeError::Limit(refusal)) => assert_eq!(refusal.group(), &runtime.root()),
@@ -201,6 +202,9 @@ pub enum CreateError {
     /// Its limits do not hold.
     #[error(transparent)]
     Limit(#[from] LimitError),
+    /// Two of its limits contradict each other, and the runtime is strict.
+    #[error(transparent)]
+    Contradiction(#[from] ContradictionError),
 }
 
 /// What is wrong with a group's name.

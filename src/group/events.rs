@@ -56,9 +56,9 @@ impl Events {
     /// between the reading and the wait. A group that goes offline wakes no listener. The call takes one lock.
     ///
     /// ```
-    /// # use memcg::{Event, Limit, Runtime};
+    /// # use memcg::{Event, Runtime};
     /// # use std::time::Duration;
-    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// let events = root.events();
     /// assert!(!events.wait(Event::Oom, Duration::from_millis(1)));
@@ -81,11 +81,11 @@ impl Events {
     /// needs no async runtime, and dropping it ends the wait.
     ///
     /// ```
-    /// # use memcg::{Event, Limit, Runtime};
+    /// # use memcg::{Event, Runtime};
     /// # use std::future::Future;
     /// # use std::pin::pin;
     /// # use std::task::{Context, Poll, Waker};
-    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// let mut refused = pin!(root.events().changed(Event::Oom));
     /// let mut context = Context::from_waker(Waker::noop());
@@ -165,9 +165,9 @@ impl Group {
     /// Source: `memory.events.local`.
     ///
     /// ```
-    /// # use memcg::{Event, Limit, Limits};
+    /// # use memcg::{Event, Limits};
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(10)))?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(10))?;
     /// let _held = acme.charge(11);
     /// assert_eq!(acme.events_local().get(Event::Overcharge), 1);
     /// assert_eq!(runtime.root().events_local().get(Event::Overcharge), 0);
@@ -186,10 +186,10 @@ impl Group {
     /// also a panic in the listener's drop.
     ///
     /// ```
-    /// # use memcg::{Event, Limit, Runtime};
+    /// # use memcg::{Event, Runtime};
     /// # use std::sync::Arc;
     /// # use std::sync::atomic::{AtomicU64, Ordering};
-    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// let refused = Arc::new(AtomicU64::new(0));
     /// let subscription = root.on_event(Event::Oom, {

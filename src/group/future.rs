@@ -80,11 +80,11 @@ impl ChargeFuture {
     /// first poll in line gives the charge up.
     ///
     /// ```
-    /// # use memcg::{ChargeError, Event, Limit, Runtime};
+    /// # use memcg::{ChargeError, Event, Runtime};
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// let _held = root.try_charge(80)?;
     /// let Err(ChargeError::TimedOut { refusal, .. }) = root.charge_async(30).timeout(Duration::from_millis(5)).await else {
@@ -105,11 +105,11 @@ impl ChargeFuture {
     /// charge waits.
     ///
     /// ```
-    /// # use memcg::{ChargeError, Limit, Runtime};
+    /// # use memcg::{ChargeError, Runtime};
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// let _held = root.try_charge(80)?;
     /// let patience = tokio::time::sleep(Duration::from_millis(5));
@@ -139,12 +139,12 @@ impl ChargeFuture {
     /// has a timer of its own, and asks [`Group::high_delay`] how long to wait, before this charge or after it.
     ///
     /// ```
-    /// # use memcg::{Limit, Limits, Runtime};
+    /// # use memcg::{Limits, Runtime};
     /// # use std::future::Future;
     /// # use std::pin::pin;
     /// # use std::task::{Context, Poll, Waker};
     /// let runtime = Runtime::builder().build()?;
-    /// let limits = Limits::new().high(Limit::Bytes(1 << 20)).max(Limit::Bytes(4 << 20));
+    /// let limits = Limits::new().high(1 << 20).max(4 << 20);
     /// let acme = runtime.root().create("acme", limits)?;
     /// let held = acme.charge(4 << 20);
     /// let mut charge = pin!(acme.charge_async(2 << 20).undelayed());

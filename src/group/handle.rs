@@ -18,8 +18,8 @@ use crate::thread::directory::Header;
 /// ```
 /// use memcg::{Limits, Runtime};
 ///
-/// let runtime = Runtime::builder().max("2GiB".parse::<memcg::Limit>()?).build()?;
-/// let acme = runtime.root().create("acme", Limits::new().max("512MiB".parse()?))?;
+/// let runtime = Runtime::builder().max(memcg::Limit::gib(2)).build()?;
+/// let acme = runtime.root().create("acme", Limits::new().max(memcg::Limit::mib(512)))?;
 /// let query = acme.create("q17", Limits::new())?;
 /// let charge = query.try_charge(64 * 1024)?;
 /// assert_eq!((query.live(), acme.live(), runtime.root().live()), (65_536, 65_536, 65_536));

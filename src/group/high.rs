@@ -32,11 +32,11 @@ impl Group {
     /// As [`set_max`](Self::set_max).
     ///
     /// ```
-    /// # use memcg::{Event, Limit, Runtime};
+    /// # use memcg::{Event, Runtime};
     /// let runtime = Runtime::builder().build()?;
     /// let root = runtime.root();
     /// let _held = root.try_charge(1 << 20)?;
-    /// assert!(root.set_high(Limit::Bytes(1_000_000))? > 0, "no reclaimer gives anything");
+    /// assert!(root.set_high(1_000_000)? > 0, "no reclaimer gives anything");
     /// assert_eq!(root.high(), 1_000_000);
     /// let _more = root.try_charge(1 << 20)?; // delayed
     /// assert!(root.events().get(Event::High) > 0);
@@ -60,10 +60,10 @@ impl Group {
     /// Source: `calculate_high_delay` in `mm/memcontrol.c`.
     ///
     /// ```
-    /// # use memcg::{Limit, Runtime};
+    /// # use memcg::Runtime;
     /// let runtime = Runtime::builder().build()?;
     /// let root = runtime.root();
-    /// root.set_high(Limit::Bytes(100 << 20))?;
+    /// root.set_high(100 << 20)?;
     /// let _held = root.charge(102 << 20);
     /// assert_eq!(root.high_delay(64 * 4096).as_millis(), 25);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -87,10 +87,10 @@ impl Group {
     /// again later, or wait with [`charge_async`](Self::charge_async).
     ///
     /// ```
-    /// # use memcg::{Limit, Runtime};
+    /// # use memcg::Runtime;
     /// let runtime = Runtime::builder().build()?;
     /// let root = runtime.root();
-    /// root.set_high(Limit::Bytes(1 << 20))?;
+    /// root.set_high(1 << 20)?;
     /// let _held = root.charge(2 << 20);
     /// let (_charge, delay) = root.try_charge_undelayed(1 << 20)?;
     /// assert!(!delay.is_zero()); // to be awaited

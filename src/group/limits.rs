@@ -1,4 +1,4 @@
-//! `Limits`: what a group may hold, as plain data.
+//! `Limits`: what a group may hold, as plain data, and whether that makes sense.
 
 use crate::units::Limit;
 
@@ -7,7 +7,7 @@ use crate::units::Limit;
 /// ```
 /// use memcg::{Limit, Limits};
 ///
-/// let tenant = Limits::new().max("512MiB".parse::<Limit>()?).high(500 << 20).low(Limit::percent(25));
+/// let tenant = Limits::new().max(Limit::mib(512)).high(500 << 20).low(Limit::percent(25));
 /// assert_eq!((tenant.max, tenant.high), (Some(Limit::mib(512)), Some(Limit::mib(500))));
 /// assert_eq!((tenant.low, tenant.min, tenant.soft), (Some("25%".parse()?), None, None));
 /// let kept = Limits::new().min(4096).soft(Limit::Unlimited);
@@ -70,5 +70,83 @@ impl Limits {
     pub fn soft(mut self, limit: impl Into<Limit>) -> Self {
         self.soft = Some(limit.into());
         self
+    }
+
+    /// Finds two limits that contradict each other, so that one of them cannot do what it is for. It compares bytes with
+    /// bytes and percentages with percentages.
+    ///
+    /// A group takes such limits all the same, as the kernel does, unless its runtime is
+    /// [strict](crate::RuntimeBuilder::strict_limits): a program that changes one limit after the other passes through
+    /// such states.
+    ///
+    /// # Errors
+    ///
+    /// [`ContradictionError`] names the two.
+    ///
+    /// ```
+    /// use memcg::Limits;
+    ///
+    /// assert_eq!(Limits::new().low(1 << 20).max(2 << 20).check(), Ok(()));
+    /// let contradiction = Limits::new().low(2 << 20).max(1 << 20).check().unwrap_err();
+    /// assert_eq!(contradiction.to_string(), "low 2 MiB is above max 1 MiB: no usage is above max");
+    /// ```
+    pub fn check(&self) -> Result<(), ContradictionError> {
+        let Limits { min, low, high, max, soft } = *self;
+        let held = [("min", min), ("low", low)];
+        let pairs = [("high", high), ("soft", soft)].map(|lower| (lower, ("max", max))).into_iter();
+        let pairs = pairs.chain(
+            [("max", max), ("high", high), ("soft", soft)]
+                .into_iter()
+                .flat_map(|upper| held.map(|lower| (lower, upper))),
+        );
+        for (lower, upper) in pairs {
+            let is_above = match (lower.1, upper.1) {
+                (Some(Limit::Bytes(lower)), Some(Limit::Bytes(upper))) => lower > upper,
+                (Some(Limit::Percent(lower)), Some(Limit::Percent(upper))) => lower > upper,
+                _ => false,
+            };
+            if let ((lower, Some(lower_limit)), (upper, Some(upper_limit)), true) = (lower, upper, is_above) {
+                return Err(ContradictionError { lower, lower_limit, upper, upper_limit });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Two limits of which one keeps the other from doing what it is for; see [`Limits::check`].
+///
+/// ```
+/// let limits = memcg::Limits::new().min(4096).soft(100);
+/// let contradiction = limits.check().unwrap_err();
+/// assert_eq!((contradiction.lower(), contradiction.upper()), (("min", limits.min.unwrap()), ("soft", limits.soft.unwrap())));
+/// assert_eq!(contradiction.to_string(), "min 4 KiB is above soft 100 B: above soft the group gives first what min keeps");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{lower} {lower_limit} is above {upper} {upper_limit}: {}", self.why())]
+pub struct ContradictionError {
+    lower: &'static str,
+    lower_limit: Limit,
+    upper: &'static str,
+    upper_limit: Limit,
+}
+
+impl ContradictionError {
+    /// The limit that belongs below the other one: its name and its value.
+    #[must_use]
+    pub fn lower(&self) -> (&'static str, Limit) {
+        (self.lower, self.lower_limit)
+    }
+
+    /// The limit that belongs above: its name and its value.
+    #[must_use]
+    pub fn upper(&self) -> (&'static str, Limit) {
+        (self.upper, self.upper_limit)
+    }
+
+    fn why(&self) -> String {
+        match self.upper {
+            "max" => "no usage is above max".to_owned(),
+            upper => format!("above {upper} the group gives first what {} keeps", self.lower),
+        }
     }
 }

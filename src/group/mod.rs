@@ -29,7 +29,7 @@ pub use error::{ChargeError, CreateError, LimitError, NameFault, OfflineError, R
 pub use events::{EventFuture, Events, Subscription};
 pub use future::ChargeFuture;
 pub use handle::{Group, GroupId};
-pub use limits::Limits;
+pub use limits::{ContradictionError, Limits};
 pub use numa::NumaTable;
 pub use oom::CancelHook;
 pub use reclaim::Registration;

@@ -12,9 +12,9 @@ use crate::state::oom::{Cancel, EXEMPT, OomPolicy, TOGETHER};
 /// not hold a lock that the hook waits for. Inside a listener, a reclaimer or a hook it does not wait.
 ///
 /// ```
-/// use memcg::{Limit, Limits, OomPolicy, Runtime};
+/// use memcg::{Limits, OomPolicy, Runtime};
 ///
-/// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+/// let runtime = Runtime::builder().max(100).build()?;
 /// runtime.root().set_oom_policy(OomPolicy::Choose);
 /// let hog = runtime.root().create("hog", Limits::new())?;
 /// let hook = hog.on_cancel(|_| panic!("not any more"));

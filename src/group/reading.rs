@@ -39,11 +39,11 @@ impl Group {
     /// [`LimitError::NoLimitedAncestor`] for a percentage where no ancestor has a max. The old max holds.
     ///
     /// ```
-    /// # use memcg::{Limit, Limits, Runtime};
+    /// # use memcg::{Limits, Runtime};
     /// let runtime = Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new())?;
     /// let held = acme.try_charge(60)?;
-    /// assert_eq!(acme.set_max(Limit::Bytes(50))?, 10);
+    /// assert_eq!(acme.set_max(50)?, 10);
     /// assert_eq!((acme.max(), acme.usage(), acme.forced()), (50, 60, 10));
     /// assert!(acme.try_charge(1).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -63,7 +63,7 @@ impl Group {
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
-    /// acme.set_min(memcg::Limit::Bytes(100))?;
+    /// acme.set_min(100)?;
     /// let _held = acme.try_charge(30)?;
     /// assert_eq!((acme.min(), runtime.root().children_min_usage()), (100, 30), "30 bytes need protection");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -80,11 +80,11 @@ impl Group {
     /// As [`set_max`](Self::set_max).
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(1_000)).build()?;
+    /// # let runtime = memcg::Runtime::builder().max(1_000).build()?;
     /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
     /// acme.set_low("25%".parse::<memcg::Limit>()?)?;
     /// assert_eq!(acme.low(), 250);
-    /// runtime.root().set_max(memcg::Limit::Bytes(2_000))?;
+    /// runtime.root().set_max(2_000)?;
     /// assert_eq!(acme.low(), 500, "worked out again");
     /// assert_eq!(runtime.root().children_low_usage(), 0, "acme uses nothing");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -106,7 +106,7 @@ impl Group {
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// # let root = runtime.root();
     /// let _held = root.try_charge(10)?;
-    /// assert_eq!(root.set_max_now(memcg::Limit::Bytes(4))?, root.usage() - 4);
+    /// assert_eq!(root.set_max_now(4)?, root.usage() - 4);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn set_max_now(&self, limit: impl Into<Limit>) -> Result<u64, LimitError> {
@@ -127,7 +127,7 @@ impl Group {
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let root = runtime.root();
     /// let _held = root.try_charge(10)?;
-    /// root.set_soft(memcg::Limit::Bytes(0))?;
+    /// root.set_soft(0)?;
     /// assert!(root.soft() == 0 && root.is_in_excess());
     /// root.set_soft(memcg::Limit::Unlimited)?;
     /// assert!(!root.is_in_excess());
@@ -141,8 +141,8 @@ impl Group {
     ///
     /// ```
     /// # use memcg::{Limit, Limits, Runtime};
-    /// let runtime = Runtime::builder().max(Limit::Bytes(1_000)).build()?;
-    /// let acme = runtime.root().create("acme", Limits::new().max("25%".parse()?))?;
+    /// let runtime = Runtime::builder().max(1_000).build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(Limit::percent(25)))?;
     /// assert_eq!(acme.limits().max, Some("25%".parse()?));
     /// assert_eq!(acme.limits().low, Some(Limit::Bytes(0)));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -167,10 +167,10 @@ impl Group {
     /// [only observed](Self::set_observe_only) refuses no charge and does not count. A few loads a level; each is exact.
     ///
     /// ```
-    /// # use memcg::{Limit, Limits, Runtime};
-    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
-    /// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(60)))?;
-    /// let query = acme.create("q17", Limits::new().max(Limit::Bytes(80)))?;
+    /// # use memcg::{Limits, Runtime};
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(60))?;
+    /// let query = acme.create("q17", Limits::new().max(80))?;
     /// assert_eq!((query.max(), query.effective_max()), (80, 60));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -186,9 +186,9 @@ impl Group {
     /// counts as used: a charge that drains it may find more room, at most [`stocked`](Self::stocked) of the level.
     ///
     /// ```
-    /// # use memcg::{Limit, Limits, Runtime};
-    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
-    /// let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new().max(Limit::Bytes(80))).unwrap());
+    /// # use memcg::{Limits, Runtime};
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new().max(80)).unwrap());
     /// let _held = a.try_charge(70)?;
     /// assert_eq!((a.headroom(), b.headroom()), (10, 30), "a is nearly full, b has what the root has left");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -263,9 +263,9 @@ impl Group {
     /// for it. The call takes the tree's lock and looks at all groups below.
     ///
     /// ```
-    /// # use memcg::{Event, Limit, Limits, Runtime};
+    /// # use memcg::{Event, Limits, Runtime};
     /// let runtime = Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(100)))?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(100))?;
     /// acme.set_observe_only(true);
     /// assert!(acme.is_observe_only() && acme.create("q17", Limits::new())?.is_observe_only());
     /// let _held = acme.try_charge(130)?;
@@ -332,7 +332,7 @@ impl Group {
     /// back, those above max first. One load. `usage - forced <= max`.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let mut charge = runtime.root().charge(130);
     /// charge.shrink(20);
     /// assert_eq!(runtime.root().forced(), 10);
@@ -373,7 +373,7 @@ impl Group {
     /// Returns the number of charges refused because this group was full, its own and those of groups below. One load.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
     /// assert!(acme.try_charge(101).is_err());
     /// assert_eq!((acme.refused(), runtime.root().refused()), (0, 1));

@@ -126,7 +126,7 @@ impl Group {
     /// a reserve does nothing. The call takes the tree's lock. Meanwhile [`max`](Self::max) may read low.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// root.set_reserve(10);
     /// assert_eq!(root.reserve(), 10);
@@ -147,9 +147,9 @@ impl Group {
     /// below it, first. One load; exact.
     ///
     /// ```
-    /// # use memcg::{Limit, Limits};
+    /// # use memcg::Limits;
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", Limits::new().soft(Limit::Bytes(0)))?;
+    /// let acme = runtime.root().create("acme", Limits::new().soft(0))?;
     /// assert!(!acme.is_in_excess());
     /// let _held = acme.try_charge(1)?;
     /// assert!(acme.is_in_excess());
@@ -164,9 +164,9 @@ impl Group {
     /// Source: `children_in_excess`, soft limit rework (Hocko, 2013).
     ///
     /// ```
-    /// # use memcg::{Limit, Limits};
+    /// # use memcg::Limits;
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", Limits::new().soft(Limit::Bytes(10)))?;
+    /// let acme = runtime.root().create("acme", Limits::new().soft(10))?;
     /// let _held = acme.try_charge(11)?;
     /// assert_eq!((runtime.root().children_in_excess(), acme.children_in_excess()), (1, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -181,9 +181,9 @@ impl Group {
     /// Source: `mem_cgroup_soft_reclaim_eligible`, soft limit rework (Hocko, 2013).
     ///
     /// ```
-    /// # use memcg::{Limit, Limits};
+    /// # use memcg::Limits;
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", Limits::new().soft(Limit::Bytes(0)))?;
+    /// let acme = runtime.root().create("acme", Limits::new().soft(0))?;
     /// let query = acme.create("q17", Limits::new())?;
     /// let _held = query.try_charge(1)?;
     /// assert!(query.is_soft_eligible(&runtime.root()), "with acme");
@@ -200,10 +200,10 @@ impl Group {
     /// Source: `effective_protection` in `mm/page_counter.c`.
     ///
     /// ```
-    /// # use memcg::{Limit, Limits};
+    /// # use memcg::Limits;
     /// # let runtime = memcg::Runtime::builder().batch(memcg::Bytes(0)).build()?;
-    /// let acme = runtime.root().create("acme", Limits::new().min(Limit::Bytes(50)))?;
-    /// let [a, b] = ["a", "b"].map(|name| acme.create(name, Limits::new().min(Limit::Bytes(100))).unwrap());
+    /// let acme = runtime.root().create("acme", Limits::new().min(50))?;
+    /// let [a, b] = ["a", "b"].map(|name| acme.create(name, Limits::new().min(100)).unwrap());
     /// let _held = [a.try_charge(100)?, b.try_charge(100)?];
     /// assert_eq!(a.effective_min(&runtime.root()), 25, "acme has 50 for both");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -216,9 +216,9 @@ impl Group {
     /// [`effective_min`](Self::effective_min) does for min.
     ///
     /// ```
-    /// # use memcg::{Limit, Limits};
+    /// # use memcg::Limits;
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", Limits::new().low(Limit::Bytes(50)))?;
+    /// let acme = runtime.root().create("acme", Limits::new().low(50))?;
     /// let _held = acme.try_charge(100)?;
     /// assert_eq!((acme.effective_low(&runtime.root()), acme.effective_low(&acme)), (50, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -20,7 +20,7 @@ use crate::units::Bytes;
 /// use memcg::{ChargeError, Limit, Limits, Runtime};
 ///
 /// let runtime = Runtime::builder().build()?;
-/// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(512 << 20)))?;
+/// let acme = runtime.root().create("acme", Limits::new().max(512 << 20))?;
 /// acme.set_reserve(1 << 20);
 /// let query = acme.create("q17", Limits::new())?;
 /// let ChargeError::Limit(refusal) = query.try_charge(1 << 30).unwrap_err() else { panic!() };
@@ -122,7 +122,7 @@ impl Refusal {
     ///
     /// ```
     /// # use memcg::{ChargeError, Limit, Limits, Runtime};
-    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let runtime = Runtime::builder().max(100).build()?;
     /// let [hog, query] = ["hog", "q17"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
     /// let _held = hog.try_charge(90)?;
     /// let ChargeError::Limit(refusal) = query.try_charge(20).unwrap_err() else { panic!() };

@@ -6,7 +6,7 @@ use super::limits::Limits;
 use crate::counter::links::HasChildren;
 use crate::counter::slow_path::SlowPath;
 use crate::hierarchy::limits::NoLimitedAncestor;
-use crate::hierarchy::{names, stats};
+use crate::hierarchy::{group_tree, names, stats};
 use crate::lifecycle::create::{self, NotCreated};
 use crate::lifecycle::{offline, own_bytes};
 use crate::stat::visits::Unlist;
@@ -37,13 +37,16 @@ impl Group {
     /// ```
     /// # use memcg::{Limits, Runtime};
     /// let runtime = Runtime::builder().build()?;
-    /// let acme = runtime.root().create("acme", Limits::new().max("512MiB".parse()?))?;
-    /// let query = acme.create("q17", Limits::new().max("25%".parse()?))?;
+    /// let acme = runtime.root().create("acme", Limits::new().max(memcg::Limit::mib(512)))?;
+    /// let query = acme.create("q17", Limits::new().max(memcg::Limit::percent(25)))?;
     /// assert_eq!((query.name(), query.path(), query.max()), ("q17", "/acme/q17".to_string(), 128 << 20));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn create(&self, name: &str, limits: Limits) -> Result<Group, CreateError> {
         let (group, parent) = (self.first(), || self.clone());
+        if group_tree::of(group).strict_limits {
+            limits.check()?;
+        }
         let fault = |fault| CreateError::Name { parent: parent(), name: name.into(), fault };
         if let Some(length) = fault_of_length(name) {
             return Err(fault(length));

@@ -40,9 +40,9 @@ impl Group {
     /// chosen to give its memory back. [`ChargeError::InReclaim`] at once inside a reclaimer.
     ///
     /// ```
-    /// # use memcg::{ChargeError, Limit, Runtime};
+    /// # use memcg::{ChargeError, Runtime};
     /// # use std::time::Duration;
-    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// let held = root.try_charge(80)?;
     /// let refused = root.charge_timeout(30, Duration::from_millis(1)).unwrap_err();
@@ -75,8 +75,8 @@ impl Group {
     /// `Overcharge` only [`ChargeError::Offline`].
     ///
     /// ```
-    /// # use memcg::{Limit, OnExhausted, Runtime};
-    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// # use memcg::{OnExhausted, Runtime};
+    /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// let _held = root.charge_with(130, "overcharge".parse()?)?;
     /// assert_eq!(root.forced(), 30);
@@ -132,11 +132,11 @@ impl Group {
     /// As [`charge_timeout`](Self::charge_timeout); [`ChargeError::TimedOut`] only where the future has a time limit.
     ///
     /// ```
-    /// # use memcg::{Limit, Runtime};
+    /// # use memcg::Runtime;
     /// # use std::future::Future;
     /// # use std::pin::pin;
     /// # use std::task::{Context, Poll, Waker};
-    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// let held = root.try_charge(80)?;
     /// let mut charge = pin!(root.charge_async(30));

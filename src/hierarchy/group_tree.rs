@@ -21,6 +21,7 @@ use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
 pub(crate) struct GroupTree {
     pub(crate) further: Box<[CounterDecl]>,
     pub(crate) groups_max: u32,
+    pub(crate) strict_limits: bool,
     /// The number of groups, dying ones included, where it is limited.
     pub(crate) groups: AtomicU32,
     /// Bytes of names that lie outside of their groups.
@@ -46,6 +47,7 @@ pub(crate) struct GroupConfig {
     pub(crate) pool_align: PoolAlign,
     pub(crate) further: Box<[CounterDecl]>,
     pub(crate) groups_max: u32,
+    pub(crate) strict_limits: bool,
     pub(crate) stats: Coordinator,
     pub(crate) reclaim: ReclaimConfig,
     pub(crate) pressure: PressureConfig,
@@ -62,10 +64,11 @@ pub(crate) struct CounterDecl {
 
 impl GroupTree {
     pub(crate) fn new(config: GroupConfig) -> GroupTree {
-        let GroupConfig { pool_align, further, groups_max, stats, reclaim, pressure, numa } = config;
+        let GroupConfig { pool_align, further, groups_max, strict_limits, stats, reclaim, pressure, numa } = config;
         GroupTree {
             further,
             groups_max,
+            strict_limits,
             groups: AtomicU32::new(0),
             name_bytes: AtomicU64::new(0),
             stats,

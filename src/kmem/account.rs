@@ -171,12 +171,12 @@ impl Kmem {
     /// [`ChargeError::Limit`] of a tier's counter; nothing has changed.
     ///
     /// ```
-    /// use memcg::{Limit, NodeId, Placement};
+    /// use memcg::{NodeId, Placement};
     ///
     /// let mut builder = memcg::Runtime::builder().nodes(2);
     /// let toptier = builder.tier("toptier", [NodeId::new(0)]);
     /// let runtime = builder.build()?;
-    /// runtime.root().counter(toptier)?.set_max(Limit::Bytes(10))?;
+    /// runtime.root().counter(toptier)?.set_max(10)?;
     /// let bound = memcg::Bound::from(100).within(&[NodeId::new(1)]);
     /// let mut kmem = runtime.root().precharge(bound)?.account(&Placement::on(NodeId::new(1), 100));
     /// assert!(kmem.try_migrate(Some(NodeId::new(1)), Some(NodeId::new(0)), 100).is_err());

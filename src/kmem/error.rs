@@ -10,9 +10,9 @@ use crate::units::Bytes;
 /// Why an owner of memory did not get memory. Nothing has changed.
 ///
 /// ```
-/// use memcg::{KmemError, KmemVec, Limit, Runtime};
+/// use memcg::{KmemError, KmemVec, Runtime};
 ///
-/// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+/// let runtime = Runtime::builder().max(100).build()?;
 /// let refused = KmemVec::<u8>::with_capacity_in(1 << 20, &runtime.root()).unwrap_err();
 /// assert!(matches!(refused, KmemError::Charge(_)));
 /// # Ok::<(), memcg::BuildError>(())
@@ -53,9 +53,9 @@ impl From<MapError> for KmemError {
 /// A value that an owner of memory could not store, with the reason.
 ///
 /// ```
-/// use memcg::{KmemVec, Limit, Runtime};
+/// use memcg::{KmemVec, Runtime};
 ///
-/// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+/// let runtime = Runtime::builder().max(100).build()?;
 /// let mut names = KmemVec::new_in(&runtime.root());
 /// let refused = names.push("a name".to_owned()).unwrap_err();
 /// assert!(refused.error().to_string().starts_with("/ refused 4 KiB"));
@@ -85,7 +85,7 @@ impl<T> NotStored<T> {
     /// The value and the reason.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(1)).build().unwrap();
+    /// # let runtime = memcg::Runtime::builder().max(1).build().unwrap();
     /// let (value, error) = memcg::KmemVec::new_in(&runtime.root()).push(7_u64).unwrap_err().into_parts();
     /// assert_eq!(value, 7);
     /// # drop(error);

@@ -16,7 +16,7 @@ use crate::stat::Stat;
 /// use memcg::{NodeId, Placement};
 /// use std::alloc::Layout;
 ///
-/// let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(1_000)).build()?;
+/// let runtime = memcg::Runtime::builder().max(1_000).build()?;
 /// let precharge = runtime.root().precharge(Placement::bound(Layout::new::<[u8; 800]>()).with_metadata(64))?;
 /// assert_eq!((precharge.bytes(), precharge.group().live()), (864, 864));
 /// let kmem = precharge.account(&Placement::on(NodeId::new(0), 832)); // no more metadata was needed
@@ -47,7 +47,7 @@ impl Group {
     /// As [`try_charge`](Self::try_charge); a [`Refusal`](crate::Refusal) of a tier names its counter.
     ///
     /// ```
-    /// let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let held = runtime.root().precharge(100)?;
     /// assert!(runtime.root().precharge(1).is_err());
     /// drop(held);

@@ -212,7 +212,7 @@ mod tests {
     use crate::hierarchy::stats;
     use crate::stat::published::StatScope;
     use crate::state::reclaim::NO_RING;
-    use crate::{Event, Limit, Limits, NodeId, Placement, Runtime, Stat};
+    use crate::{Event, Limits, NodeId, Placement, Runtime, Stat};
 
     /// Which parts of a group exist, each made on first use: statistics, those on nodes, counts of events, a place in
     /// the rings.
@@ -231,8 +231,8 @@ mod tests {
         let runtime = Runtime::builder().nodes(2).build().unwrap();
         let root = runtime.root();
         assert_eq!(made(&root), [false, false, true, false], "the root counts events from the first on");
-        let tenant = root.create("tenant", Limits::new().max(Limit::Bytes(1 << 30))).unwrap();
-        let query = tenant.create("query", Limits::new().max(Limit::Bytes(1 << 20)).low(Limit::Bytes(10))).unwrap();
+        let tenant = root.create("tenant", Limits::new().max(1 << 30)).unwrap();
+        let query = tenant.create("query", Limits::new().max(1 << 20).low(10)).unwrap();
         let before = runtime.own_bytes();
         for _ in 0..2 {
             drop(query.try_charge(64).unwrap());
@@ -255,7 +255,7 @@ mod tests {
         let nodes = [0, 1].map(|node| stats::published(query.first(), StatScope::On(node)).is_some());
         assert_eq!(nodes, [false, true], "on the node where there is memory");
         drop(held);
-        query.set_soft(Limit::Bytes(0)).unwrap();
+        query.set_soft(0).unwrap();
         let _held = query.try_charge(1).unwrap();
         assert_eq!(made(&query), [true; 4]);
         assert_eq!(made(&tenant), [true; 4]);
@@ -265,7 +265,7 @@ mod tests {
     fn counts_of_a_group_that_is_gone_are_the_next_ones_and_clean() {
         let runtime = Runtime::builder().build().unwrap();
         let refused = |name: &str| {
-            let group = runtime.root().create(name, Limits::new().max(Limit::Bytes(10))).unwrap();
+            let group = runtime.root().create(name, Limits::new().max(10)).unwrap();
             assert_eq!(group.events_local().get(Event::Max), 0);
             assert!(group.try_charge(11).is_err());
             assert_eq!(group.events_local().get(Event::Max), 1);

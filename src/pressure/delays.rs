@@ -184,14 +184,14 @@ impl Drop for Alarm {
 mod tests {
     use super::*;
     use crate::sync::this_thread;
-    use crate::{Group, Limit, Limits, Runtime};
+    use crate::{Group, Limits, Runtime};
 
     const TIME: Duration = Duration::from_secs(2);
 
     /// A group with a charge far above its high, and a table that no thread looks at, with one delay of the group in it.
     fn far_above() -> ((Runtime, Group), crate::Charge, Instant, Delays) {
         let runtime = Runtime::builder().build().unwrap();
-        let group = runtime.root().create("q", Limits::new().high(Limit::Bytes(1 << 20))).unwrap();
+        let group = runtime.root().create("q", Limits::new().high(1 << 20)).unwrap();
         let (held, begun) = (group.charge(8 << 20), Instant::now());
         let mut delays = Delays { thread: Some((std::process::id(), this_thread())), ..Delays::default() };
         let delay = Delay {

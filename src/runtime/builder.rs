@@ -30,7 +30,7 @@ const COUNTERS_MAX: usize = 1_024;
 /// ```
 /// use memcg::{Bytes, Limit, Runtime};
 ///
-/// let runtime = Runtime::builder().max("2GiB".parse::<Limit>()?).batch("64KiB".parse::<Bytes>()?).build()?;
+/// let runtime = Runtime::builder().max(Limit::gib(2)).batch("64KiB".parse::<Bytes>()?).build()?;
 /// assert_eq!(runtime.root().max(), 2 << 30);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -48,6 +48,7 @@ pub struct RuntimeBuilder {
     audit: bool,
     barrier: BarrierMode,
     groups_max: u32,
+    strict_limits: bool,
     pool_align: PoolAlign,
     pub(super) counters: Vec<CounterDecl>,
     items: Items,
@@ -157,6 +158,7 @@ impl RuntimeBuilder {
             audit: false,
             barrier: BarrierMode::Auto,
             groups_max: u32::MAX,
+            strict_limits: false,
             pool_align: PoolAlign::default(),
             counters: Vec::new(),
             items: Items::default(),
@@ -182,8 +184,8 @@ impl RuntimeBuilder {
     /// assert_eq!(runtime.root().usage(), 10);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn batch(mut self, bytes: Bytes) -> Self {
-        self.batch = bytes;
+    pub fn batch(mut self, bytes: impl Into<Bytes>) -> Self {
+        self.batch = bytes.into();
         self
     }
 
@@ -197,8 +199,8 @@ impl RuntimeBuilder {
     /// assert!(runtime.root().stocked_bound() <= budget.0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn budget(mut self, bytes: Bytes) -> Self {
-        self.budget = Some(bytes);
+    pub fn budget(mut self, bytes: impl Into<Bytes>) -> Self {
+        self.budget = Some(bytes.into());
         self
     }
 
@@ -317,6 +319,18 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Makes [`Group::create`](crate::Group::create) refuse limits that [contradict](crate::Limits::check) each other.
+    ///
+    /// ```
+    /// let runtime = memcg::Runtime::builder().strict_limits(true).build()?;
+    /// assert!(runtime.root().create("acme", memcg::Limits::new().low(2).max(1)).is_err());
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn strict_limits(mut self, strict: bool) -> Self {
+        self.strict_limits = strict;
+        self
+    }
+
     /// Sets whether children share what none of them claims of their parent's min or low (default). Then it protects
     /// the children that use more than they claim, in proportion. Without it each group protects what it sets itself
     /// and no more.
@@ -326,7 +340,7 @@ impl RuntimeBuilder {
     /// ```
     /// for (recursive, protected) in [(true, 50), (false, 0)] {
     ///     let runtime = memcg::Runtime::builder().recursive_protection(recursive).build()?;
-    ///     let tenant = runtime.root().create("tenant", memcg::Limits::new().low(memcg::Limit::Bytes(50)))?;
+    ///     let tenant = runtime.root().create("tenant", memcg::Limits::new().low(50))?;
     ///     let query = tenant.create("q17", memcg::Limits::new())?;
     ///     let _held = query.try_charge(80)?;
     ///     assert_eq!(query.effective_low(&runtime.root()), protected);
@@ -360,7 +374,7 @@ impl RuntimeBuilder {
     /// ```
     /// let runtime = memcg::Runtime::builder().delay_max(std::time::Duration::from_millis(100)).build()?;
     /// let root = runtime.root();
-    /// root.set_high(memcg::Limit::Bytes(1))?;
+    /// root.set_high(1)?;
     /// let _held = root.charge(1 << 30);
     /// assert_eq!(root.high_delay(1 << 20), std::time::Duration::from_millis(100));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -421,6 +435,7 @@ impl RuntimeBuilder {
                 pool_align: self.pool_align,
                 further: self.counters.into(),
                 groups_max: self.groups_max,
+                strict_limits: self.strict_limits,
                 stats,
                 reclaim: self.reclaim,
                 pressure: self.pressure,

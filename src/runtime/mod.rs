@@ -40,7 +40,7 @@ use flusher::Flusher;
 /// ```
 /// use memcg::{ChargeError, Limits, Runtime};
 ///
-/// let runtime = Runtime::builder().max("2GiB".parse::<memcg::Limit>()?).build()?;
+/// let runtime = Runtime::builder().max(memcg::Limit::gib(2)).build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
 /// let charge = query.try_charge(10)?;
 /// drop(runtime);
@@ -130,7 +130,7 @@ impl Runtime {
     /// allocates.
     ///
     /// ```
-    /// let runtime = memcg::Runtime::builder().max("1MiB".parse::<memcg::Limit>()?).build()?;
+    /// let runtime = memcg::Runtime::builder().max(memcg::Limit::mib(1)).build()?;
     /// let acme = runtime.root().create("acme", memcg::Limits::new())?;
     /// let _held = acme.try_charge(1_024)?;
     /// acme.stat_add(memcg::Stat::ANON, 1_000);

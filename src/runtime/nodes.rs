@@ -59,14 +59,14 @@ impl RuntimeBuilder {
     /// Source: "per-memcg tiered memory limits" (Hahn, 2026), whose `toptier` is one of these.
     ///
     /// ```
-    /// use memcg::{Bound, Limit, NodeId, Placement};
+    /// use memcg::{Bound, NodeId, Placement};
     ///
     /// let (fast, slow) = (NodeId::new(0), NodeId::new(1));
     /// let mut builder = memcg::Runtime::builder().nodes(2);
     /// let toptier = builder.tier("toptier", [fast]);
     /// let runtime = builder.build()?;
     /// let root = runtime.root();
-    /// root.counter(toptier)?.set_max(Limit::Bytes(100))?;
+    /// root.counter(toptier)?.set_max(100)?;
     /// let _near = root.precharge(Bound::from(80).within(&[fast]))?.account(&Placement::on(fast, 80));
     /// assert!(root.precharge(Bound::from(80).within(&[fast])).is_err());
     /// let _far = root.precharge(Bound::from(80).within(&[slow]))?.account(&Placement::on(slow, 80));

@@ -33,7 +33,7 @@ pub struct TreeTable {
 /// One group in a [`TreeTable`]: the figures of one moment for the whole tree, each exact at a quiescent point.
 ///
 /// ```
-/// let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+/// let runtime = memcg::Runtime::builder().max(100).build()?;
 /// let _held = runtime.root().try_charge(10)?;
 /// let table = runtime.tree();
 /// let row = &table.rows()[0];

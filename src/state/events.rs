@@ -13,10 +13,10 @@ use crate::sync::{AtomicPtr, AtomicU64, Ordering, Shared};
 /// Source: `enum memcg_memory_event` in `include/linux/memcontrol.h`.
 ///
 /// ```
-/// use memcg::{Event, Limit, Limits, Runtime};
+/// use memcg::{Event, Limits, Runtime};
 ///
 /// let runtime = Runtime::builder().build()?;
-/// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(100)))?;
+/// let acme = runtime.root().create("acme", Limits::new().max(100))?;
 /// let query = acme.create("q17", Limits::new())?;
 /// assert!(query.try_charge(101).is_err());
 /// assert_eq!(acme.events_local().get(Event::Max), 1, "it is acme's max that was met");

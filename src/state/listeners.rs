@@ -12,10 +12,10 @@ use crate::thread::foreign::Foreign;
 /// What a listener is called with: see [`Group::on_event`](crate::Group::on_event).
 ///
 /// ```
-/// use memcg::{Event, Limit, Limits, Runtime};
+/// use memcg::{Event, Limits, Runtime};
 ///
 /// let runtime = Runtime::builder().build()?;
-/// let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(100)))?;
+/// let acme = runtime.root().create("acme", Limits::new().max(100))?;
 /// let _subscription = runtime.root().on_event(Event::Overcharge, |happened| {
 ///     assert_eq!((happened.group().path(), happened.event()), ("/".to_string(), Event::Overcharge));
 ///     assert_eq!((happened.count(), happened.times()), (1, 1));

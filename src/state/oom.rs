@@ -14,10 +14,10 @@ use crate::thread::directory::Header;
 /// What a group does about a charge below it that its max refuses, once reclaim has freed nothing.
 ///
 /// ```
-/// use memcg::{Limit, Limits, OomPolicy, Runtime};
+/// use memcg::{Limits, OomPolicy, Runtime};
 /// use std::sync::{Arc, Mutex};
 ///
-/// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+/// let runtime = Runtime::builder().max(100).build()?;
 /// runtime.root().set_oom_policy(OomPolicy::Choose);
 /// let [hog, query] = ["hog", "q17"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
 /// let held = Arc::new(Mutex::new(vec![hog.try_charge(90)?]));
@@ -55,11 +55,11 @@ pub enum OomPolicy {
 /// See [`Group::on_cancel`](crate::Group::on_cancel).
 ///
 /// ```
-/// use memcg::{ChargeError, Limit, Limits, OomPolicy, Runtime};
+/// use memcg::{ChargeError, Limits, OomPolicy, Runtime};
 ///
-/// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+/// let runtime = Runtime::builder().max(100).build()?;
 /// runtime.root().set_oom_policy(OomPolicy::Choose);
-/// let hog = runtime.root().create("hog", Limits::new().soft(Limit::Bytes(30)))?;
+/// let hog = runtime.root().create("hog", Limits::new().soft(30))?;
 /// let _hook = hog.on_cancel(|why| {
 ///     assert_eq!((why.group().path(), why.domain().path()), ("/hog".to_string(), "/".to_string()));
 ///     assert_eq!((why.wanted(), why.overrun()), (20, 60));

@@ -30,7 +30,7 @@ const LAST_EVERY: u32 = 8;
 /// with its [`Registration`](crate::Registration), a panic is caught and nothing else.
 ///
 /// ```
-/// use memcg::{Charge, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+/// use memcg::{Charge, Limits, Priority, Reclaim, ReclaimContext, Runtime};
 /// use std::sync::{Arc, Mutex};
 ///
 /// struct Cache(Mutex<Vec<Charge>>);
@@ -48,7 +48,7 @@ const LAST_EVERY: u32 = 8;
 ///     }
 /// }
 ///
-/// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+/// let runtime = Runtime::builder().max(100).build()?;
 /// let [tenant, query] = ["tenant", "query"].map(|name| runtime.root().create(name, Limits::new()).unwrap());
 /// let cache = Arc::new(Cache(Mutex::new(Vec::new())));
 /// let _registration = tenant.register_reclaimer(cache.clone(), Priority::NORMAL);

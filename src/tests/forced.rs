@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::sync::at;
-use crate::{Bytes, Charge, Limit, Limits, Priority, Reclaim, ReclaimContext, Runtime};
+use crate::{Bytes, Charge, Limits, Priority, Reclaim, ReclaimContext, Runtime};
 
 /// E15. A guard loses its last byte before the claimer of its group reads usage, and takes a byte again after that. Its
 /// handle has come and gone: the mark *moved* tells the claimer, and the group stays.
@@ -61,7 +61,7 @@ impl Reclaim for Gives {
 fn a_group_with_forgotten_handles_is_like_any_other() {
     for batch in [0, 4_096] {
         let runtime = Runtime::builder().batch(Bytes(batch)).build().unwrap();
-        let group = runtime.root().create("q", Limits::new().max(Limit::Bytes(100))).unwrap();
+        let group = runtime.root().create("q", Limits::new().max(100)).unwrap();
         group.first().state().forget_handles();
         assert_eq!(runtime.find(group.id()), Some(group.clone()), "by its id");
         // A thread that waits is served.

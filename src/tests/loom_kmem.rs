@@ -26,7 +26,7 @@ fn on(group: &Group, node: NodeId) -> i64 {
 #[test]
 fn loom_precharge_vs_drain() {
     model(|| {
-        let (_runtime, root) = build(Runtime::builder().batch(Bytes(4)).adaptive(false).max(Limit::Bytes(64)));
+        let (_runtime, root) = build(Runtime::builder().batch(Bytes(4)).adaptive(false).max(64));
         let held = root.try_charge(60).unwrap();
         let other = beside(root.clone(), |root| {
             root.drain();

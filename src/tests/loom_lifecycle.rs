@@ -146,7 +146,7 @@ fn loom_last_of_two_counters() {
 fn loom_protection_vs_last_uncharge() {
     model_without_pair(|| {
         let runtime = bare().build().unwrap();
-        let gone = runtime.root().create("gone", Limits::new().min(Limit::Bytes(2))).unwrap();
+        let gone = runtime.root().create("gone", Limits::new().min(2)).unwrap();
         let [here, there] = [1, 1].map(|bytes| gone.try_charge(bytes).unwrap());
         let dropper = beside(there, drop);
         drop(here);
@@ -162,7 +162,7 @@ fn loom_protection_vs_last_uncharge() {
 fn loom_protection_vs_uncharge() {
     model_without_pair(|| {
         let runtime = bare().build().unwrap();
-        let group = runtime.root().create("index", Limits::new().min(Limit::Bytes(2))).unwrap();
+        let group = runtime.root().create("index", Limits::new().min(2)).unwrap();
         let [here, there] = [1, 1].map(|bytes| group.try_charge(bytes).unwrap());
         race(there, drop, || drop(here));
         assert_eq!(runtime.root().children_min_usage(), 0);
@@ -321,7 +321,7 @@ fn loom_own_bytes_vs_offline() {
 fn loom_transfer_vs_charge() {
     model(|| {
         let (runtime, from) = with_group(bare(), "from");
-        let to = runtime.root().create("to", Limits::new().max(Limit::Bytes(1))).unwrap();
+        let to = runtime.root().create("to", Limits::new().max(1)).unwrap();
         let mut moved = from.try_charge(1).unwrap();
         let (charged, transferred) = race(to.clone(), |to| to.try_charge(1).ok(), || moved.transfer(&to).is_ok());
         assert_ne!(transferred, charged.is_some());
@@ -336,7 +336,7 @@ fn loom_transfer_vs_charge() {
 fn loom_transfer_vs_stranded_credit() {
     model(|| {
         let (runtime, from) = with_group(stocked(), "from");
-        let to = runtime.root().create("to", Limits::new().max(Limit::Bytes(2))).unwrap();
+        let to = runtime.root().create("to", Limits::new().max(2)).unwrap();
         let mut moved = from.try_charge(1).unwrap();
         let charged = race(
             to.clone(),

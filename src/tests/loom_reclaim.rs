@@ -38,8 +38,7 @@ fn loom_crossing_vs_crossing() {
 fn loom_crossing_vs_soft_limit() {
     model_without_pair(|| {
         let (_runtime, root, group) = with_soft("group", 4);
-        let held =
-            race(group.clone(), |group| group.set_soft(Limit::Bytes(1)).unwrap(), || group.try_charge(2).unwrap()).1;
+        let held = race(group.clone(), |group| group.set_soft(1).unwrap(), || group.try_charge(2).unwrap()).1;
         assert_eq!((group.is_in_excess(), root.children_in_excess()), (true, 1));
         drop(held);
         assert_eq!(root.children_in_excess(), 0);
@@ -152,7 +151,7 @@ impl Reclaim for ChargeCache {
 fn loom_reclaim_vs_uncharge() {
     model(|| {
         let builder = Runtime::builder().batch(Bytes(1)).budget(Bytes(3)).adaptive(false);
-        let (_runtime, root) = build(builder.max(Limit::Bytes(3)));
+        let (_runtime, root) = build(builder.max(3));
         let [cache, busy] = ["cache", "busy"].map(|name| group(&root, name));
         let kept = ChargeCache::of([cache.try_charge(2).unwrap()]);
         let _registration = cache.register_reclaimer(kept, Priority::NORMAL);
@@ -182,8 +181,8 @@ fn loom_reclaim_vs_reclaim() {
 #[test]
 fn loom_walk_vs_imposed_max() {
     model(|| {
-        let (_runtime, root) = build(bare().max(Limit::Bytes(4)));
-        let set = || root.set_max(Limit::Bytes(1)).unwrap();
+        let (_runtime, root) = build(bare().max(4));
+        let set = || root.set_max(1).unwrap();
         let charge = race(root.clone(), |root| root.try_charge(2).ok(), set).0;
         assert_eq!(root.forced(), root.usage().saturating_sub(1), "usage {}", root.usage());
         drop(charge);
@@ -198,7 +197,7 @@ fn charge_in_reclaim(root: Group) -> Option<Charge> {
 #[test]
 fn loom_reserve_vs_charge_in_reclaim() {
     model_without_pair(|| {
-        let (_runtime, root) = build(bare().max(Limit::Bytes(2)));
+        let (_runtime, root) = build(bare().max(2));
         let charged = race(root.clone(), charge_in_reclaim, || [1, 2].map(|reserve| root.set_reserve(reserve))).0;
         assert!(charged.is_none(), "three of two");
     });
@@ -208,8 +207,8 @@ fn loom_reserve_vs_charge_in_reclaim() {
 #[test]
 fn loom_refusal_vs_raised_max() {
     model_without_pair(|| {
-        let (_runtime, root) = build(bare().max(Limit::Bytes(1)));
-        let set = || root.set_max(Limit::Bytes(4)).unwrap();
+        let (_runtime, root) = build(bare().max(1));
+        let set = || root.set_max(4).unwrap();
         match race(root.clone(), |root| root.try_charge(2), set).0 {
             Err(ChargeError::Limit(refusal)) => assert_eq!((refusal.max(), refusal.usage()), (1, 0), "{refusal}"),
             charged => drop(charged.unwrap()),
@@ -221,9 +220,9 @@ fn loom_refusal_vs_raised_max() {
 #[test]
 fn loom_imposed_max_vs_charge_in_reclaim() {
     model_without_pair(|| {
-        let (_runtime, root) = build(bare().max(Limit::Bytes(4)));
+        let (_runtime, root) = build(bare().max(4));
         root.set_reserve(2);
-        let charge = race(root.clone(), charge_in_reclaim, || root.set_max(Limit::Bytes(1)).unwrap()).0;
+        let charge = race(root.clone(), charge_in_reclaim, || root.set_max(1).unwrap()).0;
         assert!(root.usage() <= 1 + root.forced(), "usage {}, forced {}", root.usage(), root.forced());
         drop(charge);
     });

@@ -44,7 +44,7 @@ fn loom_waiter_vs_uncharge() {
 fn loom_waiter_vs_put() {
     model(|| {
         let (_runtime, root) = build(stocked(4));
-        let tenant = root.create("tenant", Limits::new().max(Limit::Bytes(2))).unwrap();
+        let tenant = root.create("tenant", Limits::new().max(2)).unwrap();
         let [waits, busy] = ["waits", "busy"].map(|name| group(&tenant, name));
         let charge = race(busy, |busy| drop(busy.try_charge(1)), || waits.charge_timeout(2, EVER).unwrap()).1;
         assert_eq!((tenant.usage(), tenant.waiting()), (2, 0));
@@ -107,7 +107,7 @@ fn loom_next_vs_cancel() {
 fn loom_last_waiter_vs_last_uncharge() {
     model_of_exchanges(|| {
         let (runtime, root) = build(loom_lifecycle::bare());
-        let gone = root.create("gone", Limits::new().max(Limit::Bytes(1))).unwrap();
+        let gone = root.create("gone", Limits::new().max(1)).unwrap();
         let held = gone.try_charge(1).unwrap();
         let future = waiting(&gone, 1, Waker::noop());
         let other = beside(held, drop);
@@ -127,7 +127,7 @@ fn loom_waiter_moves_to_a_cache() {
     model(|| {
         let (_runtime, root) = bare(2);
         let cache = group(&root, "cache");
-        let tenant = root.create("tenant", Limits::new().max(Limit::Bytes(1))).unwrap();
+        let tenant = root.create("tenant", Limits::new().max(1)).unwrap();
         let held = tenant.try_charge(1).unwrap();
         let kept = ChargeCache::of([cache.try_charge(1).unwrap()]);
         let _registration = cache.register_reclaimer(kept, Priority::NORMAL);
@@ -159,7 +159,7 @@ fn loom_waiter_vs_set_max() {
         let (_runtime, root) = bare(1);
         let held = root.try_charge(1).unwrap();
         // What can never fit is refused at once: then it came first.
-        let set = |root: Group| root.set_max(Limit::Bytes(2)).unwrap();
+        let set = |root: Group| root.set_max(2).unwrap();
         race(root.clone(), set, || drop(root.charge_timeout(1, EVER).unwrap_or_else(|error| panic!("{error}"))));
         drop(held);
     });

@@ -41,7 +41,7 @@ fn shuttle_a_lowered_max_holds_at_once() {
 fn shuttle_an_imposed_max_sets_apart_what_is_above() {
     check(400, || {
         let runtime = Runtime::builder().batch(Bytes(0)).build().unwrap();
-        let tenant = runtime.root().create("tenant", Limits::new().max(Limit::Bytes(12))).unwrap();
+        let tenant = runtime.root().create("tenant", Limits::new().max(12)).unwrap();
         let query = tenant.create("q", Limits::new()).unwrap();
         let held = query.try_charge(3).unwrap();
         let mut threads = Threads::new();

@@ -33,7 +33,7 @@ impl Reclaim for ChargeCache {
 fn full_caches(batch: u64) {
     let runtime = runtime(12, batch);
     let root = runtime.root();
-    let kept = root.create("kept", Limits::new().min(Limit::Bytes(2))).unwrap();
+    let kept = root.create("kept", Limits::new().min(2)).unwrap();
     let kept_cache = ChargeCache::full(&kept, 2);
     let kept_registration = kept.register_reclaimer(kept_cache.clone(), Priority::NORMAL);
     let mut threads = Threads::new();
@@ -82,7 +82,7 @@ fn shuttle_caches_give_to_each_charge_with_stock() {
 /// Hogs with a thread each, which gives back what it holds when the hook is called; three charges that fit only without
 /// them.
 fn victims(names: &[&str], each: u64) {
-    let runtime = Runtime::builder().batch(Bytes(0)).max(Limit::Bytes(6)).build().unwrap();
+    let runtime = Runtime::builder().batch(Bytes(0)).max(6).build().unwrap();
     let root = runtime.root();
     root.set_oom_policy(OomPolicy::Choose);
     let mut hooks = Vec::new();

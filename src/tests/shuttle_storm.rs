@@ -91,7 +91,7 @@ impl Hand {
 }
 
 fn storm(batch: u64) {
-    let builder = Runtime::builder().batch(Bytes(batch)).stat_batch(4).audit(true).max(Limit::Bytes(24));
+    let builder = Runtime::builder().batch(Bytes(batch)).stat_batch(4).audit(true).max(24);
     let runtime = if batch > 0 { builder.budget(Bytes(16)) } else { builder }.build().unwrap();
     let tenants = ["acme", "blue"].map(|name| below(&runtime.root(), name, 12));
     let cache = ChargeCache::of(Vec::new());

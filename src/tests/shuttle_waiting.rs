@@ -70,7 +70,7 @@ fn shuttle_a_charge_that_moves_to_another_line_asks_there() {
         for _ in 0..3 {
             threads.add(tenant.clone(), move |tenant| drop(block_on(tenant.charge_async(1)).unwrap()));
         }
-        threads.add(tenant.clone(), move |sets| drop(sets.set_max(Limit::Bytes(3))));
+        threads.add(tenant.clone(), move |sets| drop(sets.set_max(3)));
         threads.join();
         assert_eq!((runtime.root().waiting(), tenant.waiting()), (0, 0));
         let left = other.usage();

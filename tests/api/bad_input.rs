@@ -20,7 +20,7 @@ struct Held {
 
 impl Held {
     fn new() -> Self {
-        let runtime = Runtime::builder().audit(true).max(Limit::Bytes(1_000)).build().expect("a configuration");
+        let runtime = Runtime::builder().audit(true).max(1_000).build().expect("a configuration");
         let acme = runtime.root().create("acme", Limits::new()).expect("a name");
         let query = acme.create("q", Limits::new()).expect("a name");
         let charge = query.try_charge(30).expect("room");
@@ -101,7 +101,7 @@ fn names_that_are_none() {
 #[test]
 fn a_name_that_is_taken() {
     let held = Held::new();
-    let error = held.acme.create("q", Limits::new().max(Limit::Bytes(1))).expect_err("taken");
+    let error = held.acme.create("q", Limits::new().max(1)).expect_err("taken");
     assert_says(&error, "no second group \"q\" in /acme");
     assert!(matches!(error, CreateError::Taken { parent, name } if parent == held.acme && name == "q"));
     assert_eq!(held.query.max(), u64::MAX, "the first keeps its limits");
@@ -164,7 +164,7 @@ fn the_most_groups() {
 #[test]
 fn a_percentage_of_nothing() {
     let runtime = Runtime::builder().audit(true).build().expect("a configuration");
-    let acme = runtime.root().create("acme", Limits::new().max(Limit::Bytes(10))).expect("a name");
+    let acme = runtime.root().create("acme", Limits::new().max(10)).expect("a name");
     let tenth: Limit = "10%".parse().expect("a percentage");
     for (error, name) in [
         (acme.set_max(tenth).map(drop), "max"),
@@ -186,6 +186,46 @@ fn a_percentage_of_nothing() {
 }
 
 #[test]
+fn limits_that_contradict_each_other() {
+    let setters: [(&str, fn(Limits, Limit) -> Limits); 5] = [
+        ("min", |limits, limit| limits.min(limit)),
+        ("low", |limits, limit| limits.low(limit)),
+        ("high", |limits, limit| limits.high(limit)),
+        ("soft", |limits, limit| limits.soft(limit)),
+        ("max", |limits, limit| limits.max(limit)),
+    ];
+    let belongs_below = |lower: &str, upper: &str| match upper {
+        "max" => lower != "max",
+        "high" | "soft" => ["min", "low"].contains(&lower),
+        _ => false,
+    };
+    let strict = Runtime::builder().strict_limits(true).max(100).build().expect("a configuration");
+    let lenient = Runtime::builder().max(100).build().expect("a configuration");
+    for (lower, set_lower) in setters {
+        for (upper, set_upper) in setters.into_iter().filter(|(upper, _)| *upper != lower) {
+            for [above, below] in [[Limit::bytes(11), Limit::bytes(10)], [Limit::percent(11), Limit::percent(10)]] {
+                let fine = set_upper(set_lower(Limits::new(), below), above);
+                let equal = set_upper(set_lower(Limits::new(), below), below);
+                let crossed = set_upper(set_lower(Limits::new(), above), below);
+                assert_eq!(equal.check(), Ok(()), "{lower} equals {upper}");
+                assert_eq!(fine.check().is_ok(), !belongs_below(upper, lower), "{lower} below {upper}");
+                let found = crossed.check().err().map(|error| (error.lower(), error.upper()));
+                let expected = belongs_below(lower, upper).then_some(((lower, above), (upper, below)));
+                assert_eq!(found, expected, "{lower} above {upper}");
+                let refused = strict.root().create("strict", crossed).map(|group| group.offline().expect("no child"));
+                assert_eq!(matches!(refused, Err(CreateError::Contradiction(_))), expected.is_some());
+                assert_eq!(refused.is_ok(), expected.is_none());
+                lenient.root().create("lenient", crossed).expect("as the kernel does").offline().expect("no child");
+            }
+        }
+    }
+    let unlimited = Limits::new().low(Limit::Unlimited).max(10);
+    assert_eq!(unlimited.check(), Ok(()), "all of what it holds is protected");
+    assert_eq!(Limits::new().low(Limit::percent(90)).max(10).check(), Ok(()), "nothing is known of the percentage");
+    assert_eq!((strict.groups(), strict.dying()), (1, 0));
+}
+
+#[test]
 fn the_largest_limits() {
     let held = Held::new();
     for group in [&held.runtime.root(), &held.query] {
@@ -195,7 +235,7 @@ fn the_largest_limits() {
             group.set_low(limit).expect("a number");
             held.assert_whole();
         }
-        assert_eq!(group.set_max(Limit::Bytes(0)).expect("a number"), 30);
+        assert_eq!(group.set_max(0).expect("a number"), 30);
         assert_eq!((group.forced(), group.limits().max), (30, Some(Limit::Bytes(0))));
         group.set_max(Limit::Unlimited).expect("none");
         held.assert_whole();
@@ -250,7 +290,7 @@ fn configurations_that_do_not_hold() {
             "a batch of 16 EiB is above the largest, 1 TiB",
         ),
         (
-            Runtime::builder().max(Limit::Bytes(100)).budget(Bytes(101)),
+            Runtime::builder().max(100).budget(Bytes(101)),
             BuildError::BudgetAboveMax { budget: Bytes(101), max: Bytes(100) },
             "a budget of 101 B for stranded credit is above the root's max, 100 B",
         ),
@@ -466,7 +506,7 @@ fn a_counter_of_another_runtime() {
 #[test]
 fn a_refusal_names_the_group_and_the_reason() {
     let held = Held::new();
-    held.acme.set_max("512MiB".parse::<Limit>().expect("a limit")).expect("a number");
+    held.acme.set_max(Limit::mib(512)).expect("a number");
     held.runtime.root().set_max(Limit::Unlimited).expect("none");
     let refused = held.query.try_charge(u64::MAX).expect_err("does not fit");
     assert_says(

@@ -36,7 +36,7 @@ fn create(runtime: &Runtime, parent: &Group, name: &str, limits: Limits) -> (Gro
 
 /// Groups one by one, each refused as often as it can be; then all go, and there is room for as many.
 fn make_and_throw_away(builder: RuntimeBuilder, long: bool) -> u64 {
-    let runtime = builder.max(Limit::Bytes(1 << 40)).build().expect("a configuration that holds");
+    let runtime = builder.max(1 << 40).build().expect("a configuration that holds");
     let root = runtime.root();
     let (mut groups, mut refused) = (Vec::with_capacity(GROUPS), 0);
     let mut parent = root.clone();
@@ -47,8 +47,8 @@ fn make_and_throw_away(builder: RuntimeBuilder, long: bool) -> u64 {
             .expect("a string takes text");
         let limits = match number % 3 {
             0 => Limits::new(),
-            1 => Limits::new().max(Limit::Bytes(1 << 20)).low(Limit::Bytes(100)),
-            _ => Limits::new().max("10%".parse().expect("a percentage")).soft(Limit::Bytes(5)),
+            1 => Limits::new().max(1 << 20).low(100),
+            _ => Limits::new().max(Limit::percent(10)).soft(5),
         };
         let (group, times) = create(&runtime, &parent, &name, limits);
         refused += times;

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use memcg::{Event, Limit, Limits, Runtime};
+use memcg::{Event, Limits, Runtime};
 
 use crate::alone;
 use crate::support::denials::deny;
@@ -15,7 +15,7 @@ use crate::support::workers::Other;
 fn without_a_thread_no_thread_is_delayed() {
     alone("delays::without_a_thread_no_thread_is_delayed", || {
         let runtime = Runtime::builder().delay_max(Duration::from_secs(600)).build().expect("defaults hold");
-        let group = runtime.root().create("q", Limits::new().high(Limit::Bytes(1 << 20))).expect("a name");
+        let group = runtime.root().create("q", Limits::new().high(1 << 20)).expect("a name");
         let held = group.charge(8 << 20);
         let denied = Other::spawn();
         if !denied.run(|| [libc::SYS_clone3, libc::SYS_clone].into_iter().all(|call| deny(call, libc::EAGAIN))) {

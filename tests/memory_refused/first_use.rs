@@ -1,6 +1,6 @@
 //! What comes with its first use, on a thread that gets no pages: it is counted above.
 
-use memcg::{Event, Group, Limit, Limits, Runtime, Stat};
+use memcg::{Event, Group, Limits, Runtime, Stat};
 
 use crate::alone;
 use crate::support::denials::deny;
@@ -23,7 +23,7 @@ fn what_there_is_no_memory_for_is_counted_above() {
         let runtime = Runtime::builder().build().expect("defaults hold");
         let root = runtime.root();
         root.stat_add(Stat::FILE, 1);
-        let create = |number: u64| root.create(&number.to_string(), Limits::new().max(Limit::Bytes(10)));
+        let create = |number: u64| root.create(&number.to_string(), Limits::new().max(10));
         let groups: Vec<Group> = (0..GROUPS).map(|number| create(number).expect("a name")).collect();
 
         let denied = Other::spawn();

@@ -46,7 +46,7 @@ fn an_idle_group_is_small() {
         drop(parent.create("first", Limits::new()).expect("a name").try_charge(1));
         let before = resident();
         for number in 0..IDLE {
-            let limits = Limits::new().max(Limit::Bytes(1 << 30));
+            let limits = Limits::new().max(1 << 30);
             let group = parent.create(&format!("group-{number:010}"), limits).expect("a name");
             assert_eq!(group.name().len(), 16);
             drop(group.try_charge(4_096).expect("room"));
@@ -111,7 +111,7 @@ fn a_dead_group_leaves_nothing() {
         let (runtime, root) = root_of(Limit::Bytes(1 << 30));
         let mut flat = Flat::new();
         for round in flat.rounds() {
-            let limits = Limits::new().max(Limit::Bytes(64 << 20)).low("1%".parse().expect("a percentage"));
+            let limits = Limits::new().max(64 << 20).low(Limit::percent(1));
             let group = root.create(&format!("group-{round:010}"), limits).expect("a name");
             drop(group.try_charge(4_096).expect("room"));
             drop(group.try_charge(4_096).expect("room"));

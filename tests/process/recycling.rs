@@ -83,7 +83,7 @@ fn a_refused_group_leaves_nothing() {
             let acme = create(&root, "acme");
             for _ in 0..200 {
                 assert!(root.create("acme", Limits::new()).is_err());
-                assert!(root.create("q", Limits::new().low("5%".parse().expect("a percentage"))).is_err());
+                assert!(root.create("q", Limits::new().low(Limit::percent(5))).is_err());
                 assert!(root.create("a/b", Limits::new()).is_err());
             }
             let last = create(&acme, "last");
@@ -144,9 +144,9 @@ fn wear(runtime: &Runtime, group: &Group, further: Counter) -> (Charge, Charge) 
     let below = create(group, "below");
     group.set_max("50%".parse::<Limit>().expect("a percentage")).expect("the root has a max");
     group.set_min("10%".parse::<Limit>().expect("a percentage")).expect("the root has a max");
-    group.set_low(Limit::Bytes(77)).expect("a number");
-    below.set_min(Limit::Bytes(5)).expect("a number");
-    group.counter(further).expect("declared").set_max(Limit::Bytes(10)).expect("a number");
+    group.set_low(77).expect("a number");
+    below.set_min(5).expect("a number");
+    group.counter(further).expect("declared").set_max(10).expect("a number");
     group.set_batch(16);
     let held = (group.charge(100_000), group.charge(3));
     assert!(group.try_charge(1).is_err() && below.try_charge(1).is_err());
@@ -164,7 +164,7 @@ fn wear(runtime: &Runtime, group: &Group, further: Counter) -> (Charge, Charge) 
 fn an_object_comes_back_clean() {
     alone("recycling::an_object_comes_back_clean", &[], || {
         for mut builder in kinds() {
-            builder = builder.max(Limit::Bytes(10_000));
+            builder = builder.max(10_000);
             let further = builder.counter("spill");
             let runtime = build(&builder);
             let root = runtime.root();
@@ -191,12 +191,7 @@ fn an_object_comes_back_clean() {
                 assert_eq!((group.max(), group.min(), group.low()), (u64::MAX, 0, 0));
                 assert_eq!(
                     group.limits(),
-                    Limits::new()
-                        .max(Limit::Unlimited)
-                        .min(Limit::Bytes(0))
-                        .low(Limit::Bytes(0))
-                        .soft(Limit::Unlimited)
-                        .high(Limit::Unlimited),
+                    Limits::new().max(Limit::Unlimited).min(0).low(0).soft(Limit::Unlimited).high(Limit::Unlimited),
                     "no percentage is left"
                 );
                 assert_eq!((group.usage(), group.live(), group.stocked(), group.forced()), (0, 0, 0, 0));

@@ -8,7 +8,7 @@ use std::thread;
 
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
-use memcg::{Group, Limit, Limits, PoolAlign, Runtime, Stat};
+use memcg::{Group, Limits, PoolAlign, Runtime, Stat};
 
 use super::Options;
 use crate::common::alone::{Alone, say};
@@ -161,7 +161,7 @@ fn fill(parent: &Group, kind: Kind, groups: u32) {
         for number in 0..groups {
             let name = format!("group-{number:010}");
             assert_eq!(name.len(), LEN, "names are all of one length");
-            let group = parent.create(&name, Limits::new().max(Limit::Bytes(1 << 30))).expect("a new name");
+            let group = parent.create(&name, Limits::new().max(1 << 30)).expect("a new name");
             match kind {
                 Kind::Created => {}
                 Kind::Charged | Kind::Packed => pair(&group),

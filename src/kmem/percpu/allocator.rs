@@ -99,7 +99,7 @@ impl PerCpuAllocator {
     /// use memcg::{KmemError, PerCpuAllocator, Runtime};
     /// use std::alloc::Layout;
     ///
-    /// let runtime = Runtime::builder().max(memcg::Limit::Bytes(10)).build()?;
+    /// let runtime = Runtime::builder().max(10).build()?;
     /// let allocator = PerCpuAllocator::of(&runtime.root())?;
     /// let refused = allocator.allocate(Layout::new::<[u64; 100]>(), &runtime.root());
     /// assert!(matches!(refused, Err(KmemError::Charge(_))));

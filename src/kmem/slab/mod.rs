@@ -146,7 +146,7 @@ impl<T> KmemSlab<T> {
     /// Nothing has changed.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(10)).build().unwrap();
+    /// # let runtime = memcg::Runtime::builder().max(10).build().unwrap();
     /// let slab = memcg::KmemSlab::new_in(&runtime.root());
     /// assert_eq!(slab.insert(&runtime.root(), "row").unwrap_err().into_value(), "row");
     /// ```

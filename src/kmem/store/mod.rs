@@ -136,7 +136,7 @@ impl KmemStore {
     /// than [`max_len`](Self::max_len). Nothing has changed.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(10)).build().unwrap();
+    /// # let runtime = memcg::Runtime::builder().max(10).build().unwrap();
     /// let store = memcg::KmemStore::new_in(&runtime.root());
     /// assert!(matches!(store.insert(&runtime.root(), b"compressed"), Err(memcg::KmemError::Charge(_))));
     /// ```

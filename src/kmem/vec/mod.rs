@@ -186,7 +186,7 @@ impl<T> KmemVec<T> {
     /// changed.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build().unwrap();
+    /// # let runtime = memcg::Runtime::builder().max(100).build().unwrap();
     /// let mut pages = memcg::KmemVec::new_in(&runtime.root());
     /// assert_eq!(pages.push("row").unwrap_err().into_value(), "row");
     /// ```

@@ -146,7 +146,7 @@ fn a_further_counter() {
     let swap = builder.counter("swap");
     let runtime = build(builder);
     let group = create(&runtime.root(), "a");
-    group.counter(swap).expect("declared").set_max(memcg::Limit::Bytes(10)).expect("a number");
+    group.counter(swap).expect("declared").set_max(10).expect("a number");
     let child = create(&group, "child");
     let held = charge(&child, MIB);
     let Err(ChargeError::Limit(refusal)) = child.try_charge_set(&[(swap, 11)]) else { panic!("refused") };

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{ChargeError, Event, Limit, Limits, Subscription};
+use memcg::{ChargeError, Event, Limits, Subscription};
 
 use super::{Polled, Recorder, assert_empty, assert_sound, build, create, full, kinds, lock, oom};
 
@@ -64,10 +64,10 @@ fn change_the_tree_and_its_limits() {
         let subscription = {
             let root = root.clone();
             recorder.and(&group, Event::Oom, move |happened| {
-                let new = root.create("new", Limits::new().low(Limit::Bytes(1))).expect("a free name");
+                let new = root.create("new", Limits::new().low(1)).expect("a free name");
                 assert!(root.children().contains(&new) && new.usage() == 0);
                 new.offline().expect("no children");
-                assert_eq!(happened.group().set_max(Limit::Bytes(100)).expect("a number"), 0);
+                assert_eq!(happened.group().set_max(100).expect("a number"), 0);
                 assert_eq!(root.events().get(Event::Oom), happened.count());
                 assert!(root.diagnose().to_string().starts_with("/: "));
                 assert!(root.reclaim(1).is_ok());
@@ -86,7 +86,7 @@ fn change_the_tree_and_its_limits() {
 fn make_room() {
     for builder in kinds() {
         let runtime = build(builder);
-        let group = runtime.root().create("q", Limits::new().max(Limit::Bytes(100))).expect("a free name");
+        let group = runtime.root().create("q", Limits::new().max(100)).expect("a free name");
         let held = Arc::new(Mutex::new(Some(group.charge(100))));
         let recorder = Recorder::default();
         let subscription = {
@@ -136,7 +136,7 @@ fn wait_with_a_limit() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = full(&runtime.root(), "q");
-        let small = runtime.root().create("small", Limits::new().max(Limit::Bytes(10))).expect("a free name");
+        let small = runtime.root().create("small", Limits::new().max(10)).expect("a free name");
         let held = small.charge(10);
         let (recorder, waited) = (Recorder::default(), Arc::new(AtomicU64::new(0)));
         let subscription = {
@@ -161,7 +161,7 @@ fn wait_with_a_limit() {
 fn after_the_slow_path() {
     for builder in kinds() {
         let runtime = build(builder);
-        let group = runtime.root().create("q", Limits::new().max(Limit::Bytes(100))).expect("a free name");
+        let group = runtime.root().create("q", Limits::new().max(100)).expect("a free name");
         let (recorder, seen) = (Recorder::default(), Arc::new(Mutex::new(Vec::new())));
         let subscription = {
             let seen = Arc::clone(&seen);

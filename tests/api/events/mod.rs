@@ -15,7 +15,7 @@ mod waiting;
 
 use std::sync::{Arc, Mutex};
 
-use memcg::{Event, Group, Happened, Limit, Limits, Subscription};
+use memcg::{Event, Group, Happened, Limits, Subscription};
 
 pub(crate) use crate::support::reclaimers::{Cache, Log, call, lock};
 pub(crate) use crate::support::trees::{assert_empty, assert_sound, build, create, kinds};
@@ -24,7 +24,7 @@ pub(crate) use crate::support::waiters::{Polled, WATCHDOG, Wakes, block_on, join
 /// Where nothing fits: each charge that is refused is one *oom*.
 #[track_caller]
 pub(crate) fn full(parent: &Group, name: &str) -> Group {
-    parent.create(name, Limits::new().max(Limit::Bytes(0))).expect("a name that is free")
+    parent.create(name, Limits::new().max(0)).expect("a name that is free")
 }
 
 /// One *oom* of a group without room.

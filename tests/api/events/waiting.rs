@@ -194,13 +194,13 @@ fn every_event() {
 /// Makes each event happen once at least, in groups of its own.
 fn everything(root: &memcg::Group) {
     use memcg::{Limit, Limits, OomPolicy, Priority};
-    let max = Limits::new().max(Limit::Bytes(100));
+    let max = Limits::new().max(100);
     let low = root.create("low", max.low(Limit::Unlimited)).expect("a free name");
     let below = low.create("below", Limits::new().low(Limit::Unlimited)).expect("a free name");
     let (cache, registration) = super::Cache::of(&below, 50, &super::Log::default());
     drop(low.try_charge(100).expect("from the protected"));
     drop((registration, cache));
-    let high = root.create("high", Limits::new().high(Limit::Bytes(1))).expect("a free name");
+    let high = root.create("high", Limits::new().high(1)).expect("a free name");
     drop(high.try_charge(2).expect("high refuses no charge"));
     let domain = root.create("domain", max).expect("a free name");
     domain.set_oom_policy(OomPolicy::Choose);

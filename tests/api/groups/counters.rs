@@ -24,7 +24,7 @@ fn a_set_is_charged_as_one() {
         let other = Other::spawn();
         for counter in counters {
             let limited = group.counter(counter).expect("declared");
-            assert_eq!(limited.set_max(Limit::Bytes(100)).expect("a number"), 0);
+            assert_eq!(limited.set_max(100).expect("a number"), 0);
         }
         let amounts =
             move |bytes: [u64; 3]| [(counters[0], bytes[0]), (counters[1], bytes[1]), (counters[2], bytes[2])];
@@ -81,7 +81,7 @@ fn every_counter_has_figures_of_its_own() {
         assert_eq!((spilt.live(), spilt.usage() - spilt.stocked()), (30, 30));
         assert!(spilt.peak() >= 30 && window.peak() >= 30 && spilt.stocked() <= spilt.stocked_bound());
         assert_eq!((group.usage(), group.peak()), (0, 0));
-        assert_eq!(spilt.set_max(Limit::Bytes(20)).expect("a number"), 10);
+        assert_eq!(spilt.set_max(20).expect("a number"), 10);
         assert_eq!((spilt.max(), spilt.forced(), group.max()), (20, 10, u64::MAX));
         spilt.set_batch(0);
         spilt.drain();
@@ -89,7 +89,7 @@ fn every_counter_has_figures_of_its_own() {
         // A percentage of the same counter above.
         let half: Limit = "50%".parse().expect("a percentage");
         assert!(spilt.set_max(half).is_err(), "the root's spill has no max");
-        runtime.root().counter(spill).expect("declared").set_max(Limit::Bytes(80)).expect("a number");
+        runtime.root().counter(spill).expect("declared").set_max(80).expect("a number");
         spilt.set_max(half).expect("of 80");
         assert_eq!((spilt.max(), runtime.root().max()), (40, u64::MAX));
         drop((window, held, group));
@@ -144,7 +144,7 @@ fn a_group_in_excess_is_so_for_memory_alone() {
     let mut builder = Runtime::builder().batch(Bytes(0)).audit(true);
     let spill = builder.counter("spill");
     let runtime = builder.build().expect("a counter");
-    let group = runtime.root().create("q", Limits::new().soft(Limit::Bytes(5))).expect("a name");
+    let group = runtime.root().create("q", Limits::new().soft(5)).expect("a name");
     let held = group.try_charge_set(&[(Counter::MEMORY, 10), (spill, 10)]).expect("room");
     assert_eq!(runtime.root().children_in_excess(), 1);
     let verdict = runtime.verify();

@@ -37,7 +37,7 @@ fn with_a_dying_group(what: impl Fn(&Group)) {
         assert_eq!((runtime.dying(), root.live(), stays.usage()), (0, 5, root.usage()));
         assert_eq!(stays.stocked_bound(), root.stocked_bound());
         // A limit still finds all credit.
-        root.set_max(Limit::Bytes(100)).expect("a number");
+        root.set_max(100).expect("a number");
         let rest = charge(&stays, 95);
         assert!(stays.try_charge(1).is_err());
         drop((rest, held_there));
@@ -49,7 +49,7 @@ fn with_a_dying_group(what: impl Fn(&Group)) {
 #[test]
 fn its_max_may_change() {
     with_a_dying_group(|group| {
-        assert_eq!(group.set_max(Limit::Bytes(10)).expect("a number"), 20);
+        assert_eq!(group.set_max(10).expect("a number"), 20);
         assert_eq!((group.max(), group.forced()), (10, 20));
         assert_eq!(group.set_max(Limit::Unlimited).expect("none"), 0);
     });
@@ -100,7 +100,7 @@ fn it_may_be_charged_by_force() {
 #[test]
 fn it_may_be_charged_by_force_above_its_max() {
     with_a_dying_group(|group| {
-        group.set_max(Limit::Bytes(40)).expect("a number");
+        group.set_max(40).expect("a number");
         let forced = group.charge(100);
         assert_eq!((group.usage(), group.forced()), (130, 90));
         drop(forced);

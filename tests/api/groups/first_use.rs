@@ -1,6 +1,6 @@
 //! What a group has from its first use on: several threads come first, and one of each is made.
 
-use memcg::{Event, Group, Limit, Limits, Runtime, RuntimeBuilder, Stat, Unit};
+use memcg::{Event, Group, Limits, Runtime, RuntimeBuilder, Stat, Unit};
 
 use super::{assert_empty, build};
 use crate::support::crowds::crowd;
@@ -34,7 +34,7 @@ fn many_come_first_and_nothing_is_made_twice_or_lost() {
         crowd(
             THREADS,
             ROUNDS,
-            |_| root.create("q", Limits::new().max(Limit::Bytes(10))).expect("a name"),
+            |_| root.create("q", Limits::new().max(10)).expect("a name"),
             |who, group| {
                 // Each begins with something else.
                 for turn in 0..3 {

@@ -17,16 +17,16 @@ fn a_max_below_usage_is_stored_and_reports_the_excess() {
         let other = Other::spawn();
         let mut held = charge(&below, 60);
         let theirs = other.with(&below, |below| charge(below, 40));
-        assert_eq!(group.set_max(Limit::Bytes(100)).expect("a number"), 0, "to the byte, without credit");
+        assert_eq!(group.set_max(100).expect("a number"), 0, "to the byte, without credit");
         assert_eq!((group.usage() - group.forced(), group.forced()), (group.usage(), 0));
-        assert_eq!(group.set_max(Limit::Bytes(70)).expect("a number"), 30);
+        assert_eq!(group.set_max(70).expect("a number"), 30);
         assert_eq!((group.max(), group.usage(), group.forced(), group.stocked()), (70, 100, 30, 0));
         for group in [&group, &below] {
             assert!(group.try_charge(1).is_err());
             other.with(group, |group| assert!(group.try_charge(1).is_err()));
         }
-        assert_eq!(group.set_max(Limit::Bytes(0)).expect("a number"), 100);
-        assert_eq!((group.set_max(Limit::Bytes(90)).expect("a number"), group.forced()), (10, 10));
+        assert_eq!(group.set_max(0).expect("a number"), 100);
+        assert_eq!((group.set_max(90).expect("a number"), group.forced()), (10, 10));
         // What is above goes first.
         held.shrink(4);
         assert_eq!((group.usage(), group.forced()), (96, 6));
@@ -49,7 +49,7 @@ fn a_max_below_usage_is_stored_and_reports_the_excess() {
 #[test]
 fn what_is_forced_stands_apart() {
     for builder in kinds() {
-        let runtime = build(builder.max(Limit::Bytes(500)));
+        let runtime = build(builder.max(500));
         let groups = [runtime.root(), create(&runtime.root(), "a")];
         let leaf = create(&groups[1], "leaf");
         let mut held = Vec::new();
@@ -78,21 +78,21 @@ fn what_is_forced_stands_apart() {
 
 #[test]
 fn percentages_follow_the_nearest_max_above() {
-    let runtime = build(bare().max(Limit::Bytes(1_000)));
+    let runtime = build(bare().max(1_000));
     let root = runtime.root();
     let acme = root.create("acme", Limits::new().max(percent("50%")).low(percent("10%"))).expect("the root has a max");
     let free = create(&acme, "free");
     let query = free.create("q", Limits::new().max(percent("20%")).min(percent("5%"))).expect("acme has a max");
     let figures = |group: &Group| (group.max(), group.min(), group.low());
     assert_eq!((figures(&acme), figures(&free), figures(&query)), ((500, 0, 100), (u64::MAX, 0, 0), (100, 25, 0)));
-    root.set_max(Limit::Bytes(2_000)).expect("a number");
+    root.set_max(2_000).expect("a number");
     assert_eq!((figures(&acme), figures(&query)), ((1_000, 0, 200), (200, 50, 0)), "nested");
-    free.set_max(Limit::Bytes(300)).expect("a number");
+    free.set_max(300).expect("a number");
     assert_eq!(figures(&query), (60, 15, 0), "a nearer one");
     free.set_max(Limit::Unlimited).expect("none");
     assert_eq!(figures(&query), (200, 50, 0), "and gone again");
-    acme.set_max(Limit::Bytes(400)).expect("a number");
-    root.set_max(Limit::Bytes(10_000)).expect("a number");
+    acme.set_max(400).expect("a number");
+    root.set_max(10_000).expect("a number");
     assert_eq!((figures(&acme), figures(&query)), ((400, 0, 1_000), (80, 20, 0)), "a number does not follow");
     let limits = query.limits();
     assert_eq!(
@@ -102,7 +102,7 @@ fn percentages_follow_the_nearest_max_above() {
     assert_eq!(acme.limits().max, Some(Limit::Bytes(400)));
     // A charge above what a percentage has become.
     let held = charge(&query, 80);
-    acme.set_max(Limit::Bytes(200)).expect("a number");
+    acme.set_max(200).expect("a number");
     assert_eq!((query.max(), query.forced(), acme.forced()), (40, 40, 0));
     assert!(query.try_charge(1).is_err());
     assert_eq!(query.limits().max, Some(percent("20%")), "as it was set");
@@ -131,7 +131,7 @@ fn a_percentage_without_a_limited_ancestor() {
     assert_eq!((acme.max(), acme.min(), acme.low()), (u64::MAX, 0, 0));
     assert_eq!(
         acme.limits(),
-        Limits::new().max(Limit::Unlimited).min(Limit::Bytes(0)).low(Limit::Bytes(0)).soft(Limit::Unlimited).high(Limit::Unlimited)
+        Limits::new().max(Limit::Unlimited).min(0).low(0).soft(Limit::Unlimited).high(Limit::Unlimited)
     );
     match acme.create("q", Limits::new().low(quarter)) {
         Err(memcg::CreateError::Limit(error)) => refuse(&acme, error, "low"),
@@ -139,14 +139,14 @@ fn a_percentage_without_a_limited_ancestor() {
     }
     assert_eq!((runtime.group("/acme/q"), runtime.groups()), (None, 2), "nothing was made");
     // Its own max is no help; one above is.
-    acme.set_max(Limit::Bytes(100)).expect("a number");
+    acme.set_max(100).expect("a number");
     refuse(&acme, acme.set_low(quarter).expect_err("its own does not count"), "low");
-    root.set_max(Limit::Bytes(400)).expect("a number");
+    root.set_max(400).expect("a number");
     acme.set_max(quarter).expect("the root's");
     // The max goes: what it made stays.
     root.set_max(Limit::Unlimited).expect("none");
     assert_eq!((acme.max(), acme.limits().max), (100, Some(quarter)));
-    root.set_max(Limit::Bytes(800)).expect("a number");
+    root.set_max(800).expect("a number");
     assert_eq!(acme.max(), 200, "and follows again");
     drop(acme);
     assert_empty(&runtime);
@@ -155,13 +155,13 @@ fn a_percentage_without_a_limited_ancestor() {
 #[test]
 fn protection_is_told_to_the_parent() {
     for builder in kinds() {
-        let runtime = build(builder.max(Limit::Bytes(1_000)).budget(Bytes(1_000)));
+        let runtime = build(builder.max(1_000).budget(Bytes(1_000)));
         let root = runtime.root();
-        let acme = root.create("acme", Limits::new().min(percent("5%")).low(Limit::Bytes(90))).expect("a max above");
+        let acme = root.create("acme", Limits::new().min(percent("5%")).low(90)).expect("a max above");
         let held = charge(&acme, 70);
         let told = || (root.children_min_usage(), root.children_low_usage());
         assert_eq!(told(), (50, acme.usage().min(90)));
-        root.set_max(Limit::Bytes(400)).expect("a number");
+        root.set_max(400).expect("a number");
         assert_eq!((told().0, acme.min()), (20, 20));
         acme.set_min(Limit::Unlimited).expect("all of it");
         assert_eq!((told().0, acme.min()), (acme.usage(), u64::MAX));

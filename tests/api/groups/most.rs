@@ -125,7 +125,7 @@ fn what_is_refused_takes_no_room() {
     let (runtime, root) = most(fixed(), 4);
     let (parent, gone) = (create(&root, "parent"), create(&root, "gone"));
     gone.offline().expect("no children");
-    let percent = Limits::new().min("5%".parse().expect("a percentage"));
+    let percent = Limits::new().min(memcg::Limit::percent(5));
     crowd(
         THREADS,
         ROUNDS,

@@ -186,7 +186,7 @@ fn one_barrier_serves_many() {
 /// Credit that waits for its barrier stands in no group's way.
 #[test]
 fn a_limit_settles_what_it_needs() {
-    let runtime = build(fixed().max(Limit::Bytes(200)).budget(memcg::Bytes(200)));
+    let runtime = build(fixed().max(200).budget(memcg::Bytes(200)));
     let root = runtime.root();
     let other = Other::spawn();
     for _ in 0..3 {
@@ -206,12 +206,12 @@ fn a_limit_settles_what_it_needs() {
 fn it_protects_no_group_and_takes_no_children() {
     let runtime = build(fixed());
     let root = runtime.root();
-    let acme = root.create("acme", Limits::new().min(Limit::Bytes(50)).low(Limit::Bytes(90))).expect("a name");
+    let acme = root.create("acme", Limits::new().min(50).low(90)).expect("a name");
     let held = charge(&acme, 70);
     assert_eq!((root.children_min_usage(), root.children_low_usage()), (50, acme.usage().min(90)));
     acme.offline().expect("no children");
     assert_eq!((root.children_min_usage(), root.children_low_usage()), (0, 0));
-    acme.set_min(Limit::Bytes(60)).expect("does nothing");
+    acme.set_min(60).expect("does nothing");
     acme.set_low("max".parse::<Limit>().expect("a limit")).expect("does nothing");
     assert_eq!((acme.min(), acme.low(), root.children_min_usage(), root.children_low_usage()), (0, 0, 0, 0));
     match acme.create("late", Limits::new()) {

@@ -68,7 +68,7 @@ fn a_handle_outlives_its_runtime() {
             group.offline().expect("it is");
             group.offline_tree();
             group.set_batch(128);
-            assert_eq!(group.set_max(memcg::Limit::Bytes(5)).expect("a number"), 0);
+            assert_eq!(group.set_max(5).expect("a number"), 0);
             assert_eq!((group.usage(), group.live(), group.drain(), group.children()), (0, 0, 0, Vec::new()));
             assert_eq!((group.usage_local(), group.live_local(), group.stocked_local()), (0, 0, 0));
             assert_eq!(group.descendants().count(), 0);

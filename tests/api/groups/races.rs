@@ -138,7 +138,7 @@ fn a_stock_that_opens_while_its_group_goes_offline_is_closed() {
         let further = builder.counter("further");
         let runtime = build(builder);
         let root = runtime.root();
-        let max = Limits::new().max(memcg::Limit::Bytes(1_000));
+        let max = Limits::new().max(1_000);
         pair(
             ROUNDS / 20,
             |round| {
@@ -261,7 +261,7 @@ fn reclaimers_of_groups_that_go_at_once_go_to_the_one_that_stays() {
 /// Percentages follow, charges move, guards of zero bytes are made: nothing of it is left when all are gone.
 #[test]
 fn everything_at_once_on_one_group() {
-    let runtime = build(Runtime::builder().audit(true).batch(Bytes(64)).max(memcg::Limit::Bytes(100_000)));
+    let runtime = build(Runtime::builder().audit(true).batch(Bytes(64)).max(100_000));
     let root = runtime.root();
     let home = create(&root, "home");
     let stay = create(&home, "stay");
@@ -271,7 +271,7 @@ fn everything_at_once_on_one_group() {
             scope.spawn(move || {
                 for round in 0..ROUNDS / 3 {
                     let name = format!("{}", round % 2);
-                    let limits = Limits::new().max("10%".parse().expect("a percentage"));
+                    let limits = Limits::new().max(memcg::Limit::percent(10));
                     let group = match home.create(&name, limits) {
                         Ok(group) => group,
                         Err(_) => match home.children().into_iter().find(|group| group.name() == name) {

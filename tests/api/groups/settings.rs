@@ -45,8 +45,8 @@ fn a_percentage_follows_a_max_that_moves_while_the_group_is_made() {
 fn the_first_percentage_of_a_tree_follows_a_max_that_moves_meanwhile() {
     pair(
         ROUNDS / 10,
-        |_| build(fixed().max(Limit::Bytes(1_000))),
-        |runtime| runtime.root().set_max(Limit::Bytes(3_000)).expect("a number"),
+        |_| build(fixed().max(1_000)),
+        |runtime| runtime.root().set_max(3_000).expect("a number"),
         |runtime| runtime.root().create("q", Limits::new().max(percent("10%"))).expect("a name"),
         |round, _runtime, _, group| assert_eq!(group.max(), 300, "round {round}"),
     );
@@ -83,7 +83,7 @@ fn observe_only_holds_for_a_group_that_is_made_meanwhile() {
     let runtime = build(fixed().batch(Bytes(0)));
     let root = runtime.root();
     let top = create(&root, "top");
-    let max = || Limits::new().max(Limit::Bytes(10));
+    let max = || Limits::new().max(10);
     pair(
         ROUNDS,
         |round| round % 2 == 1,
@@ -120,7 +120,7 @@ fn what_a_parent_counts_of_its_children_adds_up_a_group_that_comes_and_goes() {
                 }
                 return;
             }
-            let limits = Limits::new().min(Limit::Bytes(7)).low(Limit::Bytes(9)).soft(Limit::Bytes(2));
+            let limits = Limits::new().min(7).low(9).soft(2);
             let group = parent.create(&who.to_string(), limits).expect("a name of one's own");
             let held = charge(&group, 8);
             group.offline().expect("no children");

@@ -1,6 +1,6 @@
 //! Which group may get a charge: siblings, ancestors, descendants, and which group refuses it.
 
-use memcg::{ChargeError, Group, Limit, Runtime};
+use memcg::{ChargeError, Group, Runtime};
 
 use super::{Other, assert_empty, assert_sound, bare, build, charge, create, fixed, kinds};
 
@@ -56,10 +56,10 @@ fn it_changes_what_lies_between_and_nothing_else() {
 #[test]
 fn a_full_common_ancestor_does_not_matter() {
     for builder in kinds() {
-        let runtime = build(builder.max(Limit::Bytes(100)));
+        let runtime = build(builder.max(100));
         let groups = tree(&runtime);
         let [root, a, b, c, d] = &groups;
-        a.set_max(Limit::Bytes(100)).expect("a number");
+        a.set_max(100).expect("a number");
         let mut held = charge(b, 100);
         for to in [c, a, b, d, root, a, c] {
             let refused = root.refused();
@@ -83,7 +83,7 @@ fn a_refusal_leaves_all_as_it_was() {
         let [_, a, _, c, d] = &groups;
         let other = Other::spawn();
         for group in [a, c] {
-            group.set_max(Limit::Bytes(50)).expect("a number");
+            group.set_max(50).expect("a number");
         }
         let beside = other.with(c, |c| charge(c, 30));
         let mut held = charge(d, 21);
@@ -112,9 +112,9 @@ fn no_credit_stands_in_its_way() {
     let other = Other::spawn();
     let mut held = charge(d, 95);
     let beside = [charge(b, 1), other.with(b, |b| charge(b, 1)), other.with(c, |c| charge(c, 3))];
-    a.set_max(Limit::Bytes(256)).expect("a number");
+    a.set_max(256).expect("a number");
     assert_eq!(a.usage(), 192);
-    a.set_max(Limit::Bytes(100)).expect("a number");
+    a.set_max(100).expect("a number");
     held.transfer(c).expect("5 + 95 = 100");
     assert!(b.try_charge(1).is_err());
     drop((held, beside, groups));
@@ -177,7 +177,7 @@ fn zero_bytes_take_their_handle_along() {
         let groups = tree(&runtime);
         let [_, a, b, c, d] = groups.clone();
         let mut held = charge(&b, 0);
-        a.set_max(Limit::Bytes(0)).expect("a number");
+        a.set_max(0).expect("a number");
         held.transfer(&c).expect("nothing always fits");
         drop(groups);
         b.offline().expect("no children");
@@ -204,10 +204,10 @@ fn of_a_further_counter_to_the_same_one() {
     let [root, _, b, _, d] = &groups;
     let set = b.try_charge_set(&[(memcg::Counter::MEMORY, 5), (spill, 7)]).expect("room");
     let mut charges: Vec<_> = set.into_charges().map(|(_, charge)| charge).collect();
-    d.counter(spill).expect("declared").set_max(Limit::Bytes(6)).expect("a number");
+    d.counter(spill).expect("declared").set_max(6).expect("a number");
     let Err(ChargeError::Limit(refusal)) = charges[1].transfer(d) else { panic!("7 > 6") };
     assert_eq!((refusal.counter(), refusal.group()), (Some("spill"), d));
-    d.counter(spill).expect("declared").set_max(Limit::Bytes(7)).expect("a number");
+    d.counter(spill).expect("declared").set_max(7).expect("a number");
     charges[1].transfer(d).expect("7 fit");
     let spilt = |group: &Group| group.counter(spill).expect("declared").live();
     assert_eq!((spilt(root), spilt(b), spilt(d)), (7, 0, 7));

@@ -222,8 +222,8 @@ fn a_deep_tree_goes_on_a_small_stack() {
 
 #[test]
 fn the_table_lists_the_groups_online() {
-    let runtime = build(bare().max("1MiB".parse::<memcg::Limit>().expect("a limit")));
-    let acme = runtime.root().create("acme", Limits::new().max(memcg::Limit::Bytes(100))).expect("a name");
+    let runtime = build(bare().max(memcg::Limit::mib(1)));
+    let acme = runtime.root().create("acme", Limits::new().max(100)).expect("a name");
     let query = create(&acme, "q17");
     let gone = create(&acme, "gone");
     let (_held, _left) = (charge(&query, 60), charge(&gone, 30));

@@ -1,6 +1,6 @@
 //! What a charge may become.
 
-use memcg::{Charge, ChargeError, Limit};
+use memcg::{Charge, ChargeError};
 
 use super::{Other, assert_empty, assert_sound, build, charge, create, kinds};
 
@@ -57,7 +57,7 @@ fn every_verb_keeps_the_sum() {
 #[test]
 fn a_refusal_leaves_the_charge_as_it_was() {
     for builder in kinds() {
-        let runtime = build(builder.max(Limit::Bytes(1_000)));
+        let runtime = build(builder.max(1_000));
         let group = create(&runtime.root(), "q");
         let other = Other::spawn();
         let theirs = other.with(&group, |group| charge(group, 100));

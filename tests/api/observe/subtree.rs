@@ -119,7 +119,7 @@ fn the_whole_tree() {
         let runtime = build(builder.max(Limit::Bytes(100 * KIB)));
         let root = runtime.root();
         root.set_observe_only(true);
-        let half = root.create("half", Limits::new().max("50%".parse().expect("a percentage"))).expect("a free name");
+        let half = root.create("half", Limits::new().max(Limit::percent(50))).expect("a free name");
         assert_eq!(half.max(), 50 * KIB);
         let held = charge(&half, 500 * KIB);
         assert_eq!((locals(&root), locals(&half)), ([1, 1, 0], [1, 1, 0]));

@@ -1,7 +1,7 @@
 //! Statements 101 and 102: objects of groups and of their parts, and where they come from. The sizes of the patch
 //! series are reckoned in `src/pool/shape.rs`.
 
-use memcg::{Group, Limit, Limits, NodeId, PoolAlign, PoolRow, Runtime, RuntimeBuilder, Stat};
+use memcg::{Group, Limits, NodeId, PoolAlign, PoolRow, Runtime, RuntimeBuilder, Stat};
 
 /// 10^5 in release builds.
 const GROUPS: u64 = if cfg!(debug_assertions) { 10_000 } else { 100_000 };
@@ -57,10 +57,10 @@ fn s101_what_is_taken_again_is_as_new() {
             assert!(runtime.items().all(|item| stats.get(item.stat) == 0), "{stats:?}");
             assert_eq!(group.stocked(), 0);
             // Everything that can be said of a group is changed.
-            group.set_max(Limit::Bytes(1 << 20)).expect("nothing is charged");
-            group.set_min(Limit::Bytes(100)).expect("a number");
-            group.set_low(Limit::Bytes(200)).expect("a number");
-            group.set_high(Limit::Bytes(1 << 19)).expect("a number");
+            group.set_max(1 << 20).expect("nothing is charged");
+            group.set_min(100).expect("a number");
+            group.set_low(200).expect("a number");
+            group.set_high(1 << 19).expect("a number");
             group.stat_add(Stat::ANON, 5_000);
             let held = group.try_charge(300_000).expect("room");
             assert!(group.try_charge(1 << 20).is_err());

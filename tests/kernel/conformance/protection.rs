@@ -352,7 +352,7 @@ fn s039_offline_group_protects_nothing() {
     for builder in [bare_groups(), adaptive_groups()] {
         let runtime = builder.recursive_protection(false).build().expect("a configuration");
         let parent = create(&runtime.root(), "parent", Kind::Min.limits(60));
-        let limits = Limits::new().min(Limit::Bytes(60)).low(Limit::Bytes(50));
+        let limits = Limits::new().min(60).low(50);
         let [gone, stays] = ["gone", "stays"].map(|name| create(&parent, name, limits));
         let held = [gone.charge(60), stays.charge(60)];
         // 120 are to share 60.

@@ -1,6 +1,6 @@
 //! What was precharged is accounted to the nodes where it lies; what is freed is taken off where it was accounted.
 
-use memcg::{BarrierMode, Limit, Limits, Runtime, Stat};
+use memcg::{BarrierMode, Limits, Runtime, Stat};
 
 use super::{Other, assert_empty, assert_sums, hold, local, machine, node, on, placed, scattered};
 use crate::support::trees::{assert_sound, build, create};
@@ -27,7 +27,7 @@ fn the_rest_goes_back() {
 #[test]
 fn more_than_the_bound_goes_by_force() {
     for builder in super::kinds(2) {
-        let runtime = build(builder.max(Limit::Bytes(100)));
+        let runtime = build(builder.max(100));
         let root = runtime.root();
         let kmem = root.precharge(60).expect("room").account(&placed(&[(0, 80), (1, 50)]));
         assert_eq!((kmem.bytes(), root.live(), root.forced()), (130, 130, 30));

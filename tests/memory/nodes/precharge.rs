@@ -8,7 +8,7 @@ use crate::support::trees::{build, create, limited};
 #[test]
 fn every_level_is_asked() {
     for builder in super::kinds(2) {
-        let runtime = build(builder.max(Limit::Bytes(1_000)));
+        let runtime = build(builder.max(1_000));
         let root = runtime.root();
         let a = limited(&root, "a", 500);
         let b = limited(&a, "b", 100);
@@ -41,7 +41,7 @@ fn every_level_is_asked() {
 #[test]
 fn a_drain_does_not_take_it() {
     for builder in super::kinds(2) {
-        let runtime = build(builder.max(Limit::Bytes(10_000)));
+        let runtime = build(builder.max(10_000));
         let root = runtime.root();
         let group = create(&root, "q");
         let other = Other::spawn();
@@ -68,7 +68,7 @@ fn a_drain_does_not_take_it() {
 #[test]
 fn at_the_limit_account_never_fails() {
     for builder in super::kinds(2) {
-        let runtime = build(builder.max(Limit::Bytes(3_000)));
+        let runtime = build(builder.max(3_000));
         let root = runtime.root();
         let groups = ["a", "b"].map(|name| create(&root, name));
         let others = [Other::spawn(), Other::spawn()];
@@ -101,7 +101,7 @@ fn at_the_limit_account_never_fails() {
 #[test]
 fn of_nothing() {
     for builder in super::kinds(2) {
-        let runtime = build(builder.max(Limit::Bytes(0)));
+        let runtime = build(builder.max(0));
         let group = create(&runtime.root(), "q");
         let precharge = group.precharge(0).expect("nothing always fits");
         let kmem = precharge.account(&placed(&[]));

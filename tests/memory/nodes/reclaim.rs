@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use memcg::{Bound, ChargeError, Kmem, Limit, Placement, Priority, Reclaim, ReclaimContext, Stat};
+use memcg::{Bound, ChargeError, Kmem, Placement, Priority, Reclaim, ReclaimContext, Stat};
 
 use super::{Other, assert_empty, assert_sums, hold, node, on, placed, scattered};
 use crate::support::trees::{build, create};
@@ -46,7 +46,7 @@ impl Reclaim for Cache {
 #[test]
 fn a_precharge_asks_reclaimers() {
     for builder in super::kinds(3) {
-        let runtime = build(builder.max(Limit::Bytes(10_000)));
+        let runtime = build(builder.max(10_000));
         let root = runtime.root();
         let [cached, group] = ["cached", "q"].map(|name| create(&root, name));
         let other = Other::spawn();
@@ -77,7 +77,7 @@ fn a_precharge_asks_reclaimers() {
 #[test]
 fn a_reclaimer_may_move_what_it_has() {
     for builder in super::kinds(3) {
-        let mut builder = builder.max(Limit::Bytes(10_000));
+        let mut builder = builder.max(10_000);
         let toptier = builder.tier("toptier", [node(0)]);
         let runtime = build(builder);
         let root = runtime.root();
@@ -123,7 +123,7 @@ fn a_full_tier_asks_no_thread() {
     let toptier = builder.tier("toptier", [node(0)]);
     let runtime = build(builder);
     let root = runtime.root();
-    root.counter(toptier).expect("declared").set_max(Limit::Bytes(100)).expect("a limit");
+    root.counter(toptier).expect("declared").set_max(100).expect("a limit");
     let group = create(&root, "q");
     let cache = Cache::new(vec![hold(&group, &placed(&[(0, 90)]))], |_| {});
     let registration = group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);

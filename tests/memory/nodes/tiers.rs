@@ -56,7 +56,7 @@ fn a_tier_is_asked_where_the_memory_may_lie() {
         assert_eq!((on_tier(&root, toptier), group.live()), (30, 5_080));
         assert!(is_refused_by_tier(group.precharge(71), &root));
         // The group's own limit refuses: what the tier has admitted goes back.
-        group.set_max(Limit::Bytes(5_100)).expect("a limit");
+        group.set_max(5_100).expect("a limit");
         let refused = group.precharge(60);
         assert!(matches!(&refused, Err(ChargeError::Limit(refusal)) if refusal.counter().is_none()), "{refused:?}");
         drop(refused);
@@ -254,7 +254,7 @@ fn it_follows_to_another_group() {
         assert!(is_refused_by_tier(kmem.transfer(&a), &a));
         assert_eq!((tiers(), on::<4>(&a), on::<4>(&b), a.live(), b.live()), before);
         limit(&a, toptier, 70);
-        a.set_max(Limit::Bytes(99)).expect("a limit");
+        a.set_max(99).expect("a limit");
         let refused = kmem.transfer(&a);
         assert!(matches!(&refused, Err(ChargeError::Limit(refusal)) if refusal.counter().is_none()), "{refused:?}");
         drop(refused);
@@ -262,13 +262,13 @@ fn it_follows_to_another_group() {
         assert_eq!((kmem.group(), kmem.bytes()), (b.clone(), 100));
         // Not for an instant above its limit, for nothing has changed.
         assert_eq!((forced(&root, toptier), root.counter(toptier).expect("declared").peak()), (0, peak));
-        a.set_max(Limit::Bytes(100)).expect("a limit");
+        a.set_max(100).expect("a limit");
         kmem.transfer(&a).expect("100 and 70");
         assert_eq!(tiers(), [70, 70, 0]);
         assert_sums(&runtime);
         // Out of a group that is offline, refused and admitted.
         a.offline().expect("no children");
-        b.set_max(Limit::Bytes(99)).expect("a limit");
+        b.set_max(99).expect("a limit");
         assert!(kmem.transfer(&b).is_err());
         assert_eq!((tiers(), kmem.group(), forced(&root, toptier)), ([70, 70, 0], a.clone(), 0));
         b.set_max(Limit::Unlimited).expect("a limit");

@@ -47,7 +47,7 @@ fn a_refusal_leaves_all_as_it_was() {
         let runtime = build(builder);
         let groups = tree(&runtime);
         let [root, a, b, c, d] = &groups;
-        a.set_max(Limit::Bytes(30)).expect("a number");
+        a.set_max(30).expect("a number");
         let beside = hold(c, &placed(&[(1, 7)]));
         let mut kmem = hold(d, &scattered(&[(0, 10), (1, 10)], 5));
         let peaks = groups.each_ref().map(Group::peak);
@@ -84,7 +84,7 @@ fn what_is_left_behind_finds_a_home() {
         b.offline().expect("no children");
         let mut kmem = precharge.account(&placed(&[(0, 10), (2, 20)]));
         assert_eq!((local(b), local(a), on(a)), ([11, 0, 0], [0, 0, 20], [11, 0, 20]));
-        d.set_max(Limit::Bytes(29)).expect("a number");
+        d.set_max(29).expect("a number");
         assert!(kmem.transfer(d).is_err());
         assert_eq!((local(b), local(a), on(root)), ([11, 0, 0], [0, 0, 20], [11, 0, 20]));
         kmem.transfer(c).expect("no limits");
@@ -104,7 +104,7 @@ fn a_refused_one_is_not_to_be_seen() {
     const ROUNDS: usize = if cfg!(debug_assertions) { 3_000 } else { 30_000 };
     let runtime = build(bare().batch(Bytes(0)).nodes(2));
     let [root, _, b, _, d] = tree(&runtime);
-    b.set_max(Limit::Bytes(20)).expect("a number");
+    b.set_max(20).expect("a number");
     let mut kmem = hold(&d, &placed(&[(0, 10), (1, 11)]));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -104,9 +104,9 @@ fn now_is_now() {
         assert_eq!(domain.set_max_now(Limit::Unlimited).expect("no number"), 0);
         let half = limited(&runtime.root(), "half", MIB);
         let below = create(&half, "below");
-        below.set_max_now("50%".parse().expect("a percentage")).expect("of half");
+        below.set_max_now(Limit::percent(50)).expect("of half");
         assert_eq!(below.max(), 512 * KIB);
-        let refused = domain.set_max_now("50%".parse().expect("a percentage")).expect_err("of nothing");
+        let refused = domain.set_max_now(Limit::percent(50)).expect_err("of nothing");
         assert_eq!(refused.to_string(), "no 50% of a max for max of /domain: no ancestor has one");
         drop((hook, registration, cache, refused, task, domain, half, below));
         assert_empty(&runtime);

@@ -148,7 +148,7 @@ fn not_for_further_counters() {
     let swap = builder.counter("swap");
     let runtime = super::build(builder);
     let group = create(&runtime.root(), "q");
-    group.counter(swap).expect("declared").set_max(memcg::Limit::Bytes(10)).expect("a number");
+    group.counter(swap).expect("declared").set_max(10).expect("a number");
     let victims = Victims::default();
     let hook = victims.obedient(&group, 8 * KIB);
     let error = group.try_charge_set(&[(swap, 8), (memcg::Counter::MEMORY, 1)]).map(drop);

@@ -15,7 +15,7 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
     let root = runtime.root();
     let name = format!("made{round}");
     for parent in [group, &root] {
-        let made = parent.create(&name, Limits::new().soft(Limit::Bytes(0)).min(Limit::Bytes(1))).expect("a name");
+        let made = parent.create(&name, Limits::new().soft(0).min(1)).expect("a name");
         let held = made.charge(1);
         assert!(made.is_in_excess() && made.children_in_excess() == 0);
         let _registration = made.register_reclaimer(call(|_, _| 0), Priority::LOW);
@@ -31,8 +31,8 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
     for level in [group, target, &other, &root] {
         level.set_soft(Limit::Bytes(MIB)).expect("a number");
         level.set_soft(Limit::Unlimited).expect("none");
-        level.set_low(Limit::Bytes(0)).expect("a number");
-        level.set_min(Limit::Bytes(0)).expect("a number");
+        level.set_low(0).expect("a number");
+        level.set_min(0).expect("a number");
         level.set_max(level.limits().max.expect("always told")).expect("as it was");
         level.set_batch(4_096);
         level.set_reserve(level.reserve());

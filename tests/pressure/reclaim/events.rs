@@ -93,7 +93,7 @@ fn they_outlive_their_group_above_it() {
         let runtime = build(builder);
         let top = create(&runtime.root(), "top");
         for round in 1..=10 {
-            let group = create_with(&top, "q", Limits::new().max(Limit::Bytes(0)));
+            let group = create_with(&top, "q", Limits::new().max(0));
             assert_eq!(figures(&group.events()), [0; 6], "another group's");
             assert!(group.try_charge(1).is_err());
             assert_eq!(group.events_local().get(Event::Oom), 1);

@@ -53,7 +53,7 @@ fn above_it_not_at_it() {
         assert_eq!(counted(), (true, 1, 1));
         group.set_soft(Limit::Unlimited).expect("none");
         assert_eq!(counted(), (false, 0, 0));
-        group.set_soft(Limit::Bytes(0)).expect("a number");
+        group.set_soft(0).expect("a number");
         assert_eq!(counted(), (true, 1, 1));
         assert_sound(&runtime);
         group.offline().expect("no children");
@@ -78,7 +78,7 @@ fn every_level_counts_all_below() {
         let mut held = charge(&chain[6], MIB + 1);
         let counted: Vec<u64> = chain.iter().map(Group::children_in_excess).collect();
         assert_eq!(counted, [3, 2, 2, 1, 1, 0, 0]);
-        root.set_soft(Limit::Bytes(0)).expect("a number");
+        root.set_soft(0).expect("a number");
         assert!(root.is_in_excess());
         assert_eq!(root.children_in_excess(), 3, "not itself");
         assert_sound(&runtime);

@@ -55,7 +55,7 @@ fn in_the_order_of_any_reclaim() {
             assert_eq!(groups.each_ref().map(Group::live), left.map(|left| left * MIB));
             assert!(log.take().iter().any(|asked| asked.pass == pass));
         }
-        assert_eq!(group.set_max(Limit::Bytes(0)).expect("a number"), 8 * MIB, "min stays");
+        assert_eq!(group.set_max(0).expect("a number"), 8 * MIB, "min stays");
         assert_eq!(groups[2].live(), 0);
         assert_eq!(groups[2].events_local().get(Event::Low), groups[2].events().get(Event::Low));
         assert!(groups[2].events().get(Event::Low) > 0);
@@ -70,9 +70,9 @@ fn it_is_no_oom() {
         let runtime = build(builder);
         let group = create(&runtime.root(), "q");
         let held = charge(&group, MIB);
-        assert_eq!(group.set_max(Limit::Bytes(0)).expect("a number"), MIB);
+        assert_eq!(group.set_max(0).expect("a number"), MIB);
         assert_eq!((group.events().get(Event::Oom), group.refused()), (0, 0));
-        assert_eq!(group.set_max(Limit::Bytes(0)).expect("a number"), MIB, "again");
+        assert_eq!(group.set_max(0).expect("a number"), MIB, "again");
         drop(held);
         assert_sound(&runtime);
     }
@@ -147,7 +147,7 @@ fn a_percentage_below_shrinks_too() {
         let runtime = build(builder);
         let log = Log::default();
         let top = create_with(&runtime.root(), "top", Limits::new().max(Limit::Bytes(64 * MIB)));
-        let half = create_with(&top, "half", Limits::new().max("50%".parse().expect("a percentage")));
+        let half = create_with(&top, "half", Limits::new().max(Limit::percent(50)));
         let (cache, _registration) = Cache::of(&half, 32 * MIB, &log);
         assert_eq!(top.set_max(Limit::Bytes(40 * MIB)).expect("a number"), 0);
         assert_eq!((half.max(), half.forced()), (20 * MIB, 0));

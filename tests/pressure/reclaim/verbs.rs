@@ -81,7 +81,7 @@ fn further_counters_ask_no_group() {
         let runtime = build(builder);
         let (group, log) = (create(&runtime.root(), "q"), Log::default());
         let (cache, _registration) = Cache::of(&group, 16 * MIB, &log);
-        group.counter(spill).expect("declared").set_max(Limit::Bytes(100)).expect("a number");
+        group.counter(spill).expect("declared").set_max(100).expect("a number");
         assert!(group.try_charge_set(&[(spill, 101)]).is_err());
         assert!(group.try_charge_set(&[(Counter::MEMORY, MIB), (spill, 101)]).is_err());
         assert_eq!((cache.bytes(), log.len(), group.live()), (16 * MIB, 0, 16 * MIB));

@@ -12,10 +12,10 @@ fn at_creation_or_later() {
         assert_eq!((group.high(), group.limits().high), (8 * MIB, Some(Limit::Bytes(8 * MIB))));
         assert_eq!(group.set_high(Limit::Unlimited).expect("no number"), 0);
         assert_eq!(group.high(), u64::MAX);
-        assert_eq!(group.set_high(Limit::Bytes(0)).expect("a number"), 0);
+        assert_eq!(group.set_high(0).expect("a number"), 0);
         assert_eq!(group.high(), 0);
         assert_eq!((runtime.root().high(), create(&runtime.root(), "new").high()), (u64::MAX, u64::MAX));
-        assert_eq!(runtime.root().set_high(Limit::Bytes(1)).expect("a number"), 0);
+        assert_eq!(runtime.root().set_high(1).expect("a number"), 0);
         assert_eq!(runtime.root().high(), 1);
         drop(group);
         assert_empty(&runtime);
@@ -28,12 +28,12 @@ fn as_a_percentage() {
     for builder in kinds() {
         let runtime = build(builder);
         let top = runtime.root().create("top", Limits::new().max(Limit::Bytes(100 * MIB))).expect("a free name");
-        let group = top.create("q", Limits::new().high("80%".parse().expect("a percentage"))).expect("a free name");
+        let group = top.create("q", Limits::new().high(Limit::percent(80))).expect("a free name");
         assert_eq!(group.high(), 80 * MIB);
         top.set_max(Limit::Bytes(50 * MIB)).expect("a number");
         assert_eq!(group.high(), 40 * MIB);
         let free = create(&runtime.root(), "free");
-        let refused = free.set_high("10%".parse().expect("a percentage")).expect_err("of nothing");
+        let refused = free.set_high(Limit::percent(10)).expect_err("of nothing");
         assert_eq!(refused.to_string(), "no 10% of a max for high of /free: no ancestor has one");
         assert_eq!(free.high(), u64::MAX);
         drop((refused, group, top, free));
@@ -65,7 +65,7 @@ fn written_below_usage_it_drains() {
         let runtime = build(builder);
         let group = create(&runtime.root(), "q");
         let held = charge(&group, 100);
-        assert_eq!(group.set_high(Limit::Bytes(100)).expect("a number"), 0);
+        assert_eq!(group.set_high(100).expect("a number"), 0);
         assert_eq!((group.usage(), group.stocked()), (100, 0));
         drop((held, group));
         assert_empty(&runtime);
@@ -88,7 +88,7 @@ fn it_comes_back_in_the_end() {
             });
             group.register_reclaimer(reclaimer, memcg::Priority::NORMAL)
         };
-        assert_eq!(group.set_high(Limit::Bytes(0)).expect("a number"), MIB);
+        assert_eq!(group.set_high(0).expect("a number"), MIB);
         let asked = asked.load(std::sync::atomic::Ordering::SeqCst);
         assert!((1..=64).contains(&asked), "{asked}");
         drop((registration, held, group));

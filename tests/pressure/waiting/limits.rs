@@ -67,7 +67,7 @@ fn raised_above_it_admits_below() {
     for builder in kinds() {
         let runtime = build(builder);
         let top = limited(&runtime.root(), "top", 20 * KIB);
-        let half = top.create("half", Limits::new().max("50%".parse().expect("a percentage"))).expect("a free name");
+        let half = top.create("half", Limits::new().max(Limit::percent(50))).expect("a free name");
         let held = charge(&half, 10 * KIB);
         let mut waiter = in_line(&half, 5 * KIB);
         assert_eq!((half.waiting(), top.waiting()), (1, 0));

@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::thread;
 
-use memcg::{ChargeError, Event, Group, Limit, Limits, Runtime};
+use memcg::{ChargeError, Event, Group, Limits, Runtime};
 
 use super::create;
 
@@ -87,8 +87,7 @@ fn a_group_that_goes_offline_leaves_it_to_the_nearest_above() {
 #[test]
 fn it_is_never_refused() {
     let runtime = audited();
-    let books =
-        runtime.root().create("books", Limits::new().max(Limit::Bytes(1)).high(Limit::Bytes(1))).expect("a name");
+    let books = runtime.root().create("books", Limits::new().max(1).high(1)).expect("a name");
     runtime.charge_own(&books).expect("a group of the runtime");
     assert_charged(&runtime, &books);
     assert_eq!(books.forced(), books.usage() - 1);

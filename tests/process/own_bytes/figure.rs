@@ -5,7 +5,7 @@
 
 use std::thread;
 
-use memcg::{Limit, Limits, OwnBytes, Runtime, Stat};
+use memcg::{Limits, OwnBytes, Runtime, Stat};
 
 use super::create;
 use crate::support::alone::resident;
@@ -53,7 +53,7 @@ fn it_is_what_resident_memory_grows_by() {
         drop(create(&parent, "first").try_charge(4_096));
         let before = Compared::start(&runtime);
         for number in 0..GROUPS {
-            let limits = Limits::new().max(Limit::Bytes(1 << 30));
+            let limits = Limits::new().max(1 << 30);
             let group = parent.create(&format!("group-{number:010}"), limits).expect("a name");
             drop(group.try_charge(4_096).expect("room"));
         }
@@ -71,7 +71,7 @@ fn so_it_is_where_everything_is_used() {
         for number in 0..GROUPS / 2 {
             // Too long for its object, as names of queries are.
             let name = format!("a-group-with-a-name-of-64-bytes-as-they-are-given-out-{number:010}");
-            let group = root.create(&name, Limits::new().max(Limit::Bytes(100)).soft(Limit::Bytes(0))).expect("a name");
+            let group = root.create(&name, Limits::new().max(100).soft(0)).expect("a name");
             group.stat_add(Stat::ANON, 4_096);
             assert!(group.try_charge(101).is_err());
         }
@@ -109,7 +109,7 @@ fn groups_in_turn_take_no_more() {
     alone("groups_in_turn_take_no_more", || {
         let runtime = runtime();
         let one = |number: usize| {
-            let limits = Limits::new().max(Limit::Bytes(1 << 20));
+            let limits = Limits::new().max(1 << 20);
             let group = runtime.root().create(&format!("group-{number:010}"), limits).expect("a name");
             drop(group.try_charge(4_096).expect("room"));
             group.stat_add(Stat::ANON, 1);

@@ -1,7 +1,9 @@
 //! Sizes and limits as text: the grammar, its faults with their positions, and what is printed.
 pub(crate) mod twin;
 
-use memcg::ParseLimitErrorKind::{Empty, NotANumber, NotWhole, Overflow, PercentOutOfRange, TrailingInput, UnknownUnit};
+use memcg::ParseLimitErrorKind::{
+    Empty, NotANumber, NotWhole, Overflow, PercentOutOfRange, TrailingInput, UnknownUnit,
+};
 use memcg::{Bytes, Limit, ParseLimitErrorKind, Percent};
 use proptest::prelude::*;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use memcg::{BarrierMode, Group, Runtime, Stat};
 #[cfg(target_os = "linux")]
-use memcg::{Event, Limit, Limits};
+use memcg::{Event, Limits};
 
 use super::{assert_exact, build, create, eventually, kinds};
 #[cfg(target_os = "linux")]
@@ -179,7 +179,7 @@ fn there_is_one_thread_while_it_runs() {
 fn on_the_flusher(end: impl Fn(Runtime) -> Option<Runtime> + Send + Sync + 'static) -> Group {
     let runtime = build(Runtime::builder());
     let root = runtime.root();
-    let books = root.create("books", Limits::new().max(Limit::Bytes(0))).expect("a free name");
+    let books = root.create("books", Limits::new().max(0)).expect("a free name");
     let groups: Vec<Group> = (0..300).map(|number| create(&root, &number.to_string())).collect();
     runtime.charge_own(&books).expect("a group of the runtime");
     let place = Arc::new(Mutex::new(None));

@@ -145,8 +145,8 @@ impl Scene {
             _ => root,
         };
         let limits = match rng.random_range(0..4) {
-            0 => Limits::new().max(Limit::Bytes(TIGHT)).low(Limit::Bytes(100)),
-            1 => Limits::new().high(Limit::Bytes(TIGHT / 2)).soft(Limit::Bytes(10)),
+            0 => Limits::new().max(Limit::Bytes(TIGHT)).low(100),
+            1 => Limits::new().high(Limit::Bytes(TIGHT / 2)).soft(10),
             _ => Limits::new(),
         };
         let name = rng.random_range(0..6).to_string();

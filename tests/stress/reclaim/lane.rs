@@ -100,7 +100,9 @@ impl Lane {
             0 => stay.group.set_min(Limit::Bytes(self.rng.random_range(0..MAX / 64))).expect("a number"),
             1 => stay.group.set_low(Limit::Bytes(self.rng.random_range(0..MAX / 16))).expect("a number"),
             2 | 3 => stay.group.set_soft(bytes).expect("a number"),
-            4 => stay.group.set_soft([Limit::Unlimited, Limit::Bytes(0)][self.rng.random_range(0..2)]).expect("a number"),
+            4 => {
+                stay.group.set_soft([Limit::Unlimited, Limit::Bytes(0)][self.rng.random_range(0..2)]).expect("a number")
+            }
             5 => stay.group.set_reserve(self.rng.random_range(0..2) * (64 << 10)),
             6 => stay.set_max(Limit::Bytes(MAX / 8 + self.rng.random_range(0..MAX / 2))),
             _ => stay.group.set_batch([0, 4_096, 65_536][self.rng.random_range(0..3)]),

@@ -258,7 +258,7 @@ impl World {
             let parent = rng.random_range(0..stays.len().min(4));
             let limits = [
                 Limits::new(),
-                Limits::new().soft(Limit::Bytes(0)),
+                Limits::new().soft(0),
                 Limits::new().soft(Limit::Bytes(MAX / 10)).max(Limit::Bytes(MAX / 2)),
                 Limits::new().low(Limit::Bytes(MAX / 20)),
                 Limits::new().min(Limit::Bytes(MAX / 40)).soft(Limit::Bytes(MAX / 20)),

@@ -94,7 +94,7 @@ fn the_count_adds_up_at_every_look_while_idle_groups_come_and_go() {
         for thread in 0..3 {
             let (world, looks) = (&world, &looks);
             scope.spawn(move || {
-                let limits = Limits::new().min(memcg::Limit::Bytes(10)).low(memcg::Limit::Bytes(20));
+                let limits = Limits::new().min(10).low(20);
                 let mut come = 0;
                 while !looks.are_done() {
                     let tenant = &world.tenants[(come + thread) % TENANTS];

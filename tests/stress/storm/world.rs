@@ -115,7 +115,7 @@ impl World {
             let limits = [
                 Limits::new(),
                 Limits::new().high(bytes(7)),
-                Limits::new().soft(Limit::Bytes(0)).high(bytes(6)),
+                Limits::new().soft(0).high(bytes(6)),
                 Limits::new().low(bytes(2)),
                 Limits::new().min(bytes(1)).soft(bytes(4)),
             ];

@@ -2,7 +2,7 @@
 
 use std::alloc::Layout;
 
-use memcg::{Group, KmemError, Limit, Limits, PerCpu, PerCpuAllocator, PerCpuShape, Runtime, Topology};
+use memcg::{Group, KmemError, Limits, PerCpu, PerCpuAllocator, PerCpuShape, Runtime, Topology};
 
 use super::{PAGE, World, address, bytes_of, node};
 
@@ -10,7 +10,7 @@ use super::{PAGE, World, address, bytes_of, node};
 fn a_refusal_leaves_nothing() {
     let world = World::placed(&[0, 1], 2, 1, PerCpuShape::new());
     world.allocator.trim();
-    let small = world.group.create("small", Limits::new().max(Limit::Bytes(100))).unwrap();
+    let small = world.group.create("small", Limits::new().max(100)).unwrap();
     let refused = world.allocator.allocate(bytes_of(64), &small);
     assert!(matches!(refused, Err(KmemError::Charge(_))), "{refused:?}");
     assert_eq!((world.allocator.chunks(), small.live()), (0, 0));

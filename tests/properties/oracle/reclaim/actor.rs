@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use memcg::{
-    Charge, ChargeError, Group, GroupId, Later, Limit, Limits, Reclaim, ReclaimContext, ReclaimError, ReclaimPass,
+    Charge, ChargeError, Group, GroupId, Later, Limits, Reclaim, ReclaimContext, ReclaimError, ReclaimPass,
     Registration,
 };
 
@@ -117,7 +117,7 @@ impl Actor {
                 Err(other) => self.fault(format!("a charge inside reclaim: {other}")),
             }
         }
-        if let Ok(made) = group.create("made", Limits::new().soft(Limit::Bytes(0))) {
+        if let Ok(made) = group.create("made", Limits::new().soft(0)) {
             let held = made.charge(1);
             if !made.is_in_excess() {
                 self.fault("1 byte is not above 0".into());
