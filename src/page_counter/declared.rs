@@ -50,6 +50,7 @@ impl Extension for Declarations {
             pool_align: align,
             further: Box::default(),
             groups_max: u32::MAX,
+            strict_limits: false,
             stats: Coordinator::new(self.items.clone(), &nodes, align, self.number, self.stat_batch),
             reclaim: ReclaimConfig::DEFAULT,
             pressure: PressureConfig::DEFAULT,
