@@ -24,7 +24,7 @@ impl Group {
     /// ```
     /// use std::sync::Arc;
     ///
-    /// use memcg::{ChargeError, Group, Limit, Limits, Runtime};
+    /// use memcg::{ChargeError, Group, Limits, Runtime};
     ///
     /// /// What a query engine asks its pool: amounts, and no value that the engine keeps.
     /// trait MemoryPool: Send + Sync {
@@ -52,7 +52,7 @@ impl Group {
     /// }
     ///
     /// let runtime = Runtime::builder().build()?;
-    /// let query = runtime.root().create("q17", Limits::new().max(Limit::Bytes(1 << 20)))?;
+    /// let query = runtime.root().create("q17", Limits::new().max(1 << 20))?;
     /// let pool: Arc<dyn MemoryPool> = Arc::new(GroupPool(query.clone()));
     /// let sorter = Arc::clone(&pool);
     /// std::thread::spawn(move || {
@@ -82,7 +82,7 @@ impl Group {
     /// that is offline. It costs what a `charge` costs, and is as exact.
     ///
     /// ```
-    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// # let runtime = memcg::Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// root.charge_raw(130); // a library has allocated it already
     /// assert_eq!((root.usage(), root.forced()), (130, 30));

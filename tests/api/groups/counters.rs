@@ -169,7 +169,7 @@ fn the_counter_of_a_group_is_a_page_counter_that_keeps_the_group() {
     for counter in &counters {
         let alone = PageCounter::root(CounterConfig::new().batch(counter.batch()).adaptive(false)).child();
         alone.try_charge(10).expect("room");
-        counter.set_max(Limit::Bytes(300_000)).expect("a number");
+        counter.set_max(300_000).expect("a number");
         alone.set_max(300_000).expect("room");
         assert_eq!(figures(counter), figures(&alone));
         assert_eq!(counter.drain(), alone.drain());

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::thread;
 
-use memcg::{Bytes, Charge, ChargeError, FaultKind, Group, Limit, Limits, Runtime};
+use memcg::{Bytes, Charge, ChargeError, FaultKind, Group, Limits, Runtime};
 
 use super::{assert_empty, assert_sound, bare, build, charge, create, fixed, kinds};
 
 #[test]
 fn an_amount_is_charged_refused_and_given_back_as_a_guard_is() {
     for builder in kinds() {
-        let runtime = build(builder.max(Limit::Bytes(1_000)));
+        let runtime = build(builder.max(1_000));
         let group = create(&runtime.root(), "q");
         group.try_charge_raw(600).expect("room");
         let guard = charge(&group, 400);
@@ -217,7 +217,7 @@ fn a_pool_of_amounts_holds_the_limit() {
         }
     }
     let runtime = build(Runtime::builder());
-    let group = runtime.root().create("q", Limits::new().max(Limit::Bytes(1_000))).expect("a name");
+    let group = runtime.root().create("q", Limits::new().max(1_000)).expect("a name");
     let pool: Arc<dyn Pool> = Arc::new(group.clone());
     thread::scope(|scope| {
         for _ in 0..3 {
