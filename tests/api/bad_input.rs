@@ -187,7 +187,8 @@ fn a_percentage_of_nothing() {
 
 #[test]
 fn limits_that_contradict_each_other() {
-    let setters: [(&str, fn(Limits, Limit) -> Limits); 5] = [
+    type Setter = fn(Limits, Limit) -> Limits;
+    let setters: [(&str, Setter); 5] = [
         ("min", |limits, limit| limits.min(limit)),
         ("low", |limits, limit| limits.low(limit)),
         ("high", |limits, limit| limits.high(limit)),
