@@ -9,7 +9,7 @@ mod serde;
 use std::fmt;
 use std::str::FromStr;
 
-use self::parse::Wanted;
+use self::parse::ReadAs;
 pub use self::parse::{ParseLimitError, ParseLimitErrorKind};
 
 /// Prefixes by rising power of 1,024 or of 1,000, which is all that parsing and printing know about units.
@@ -166,7 +166,7 @@ impl FromStr for Bytes {
     type Err = ParseLimitError;
 
     fn from_str(text: &str) -> Result<Self, ParseLimitError> {
-        parse::size(text).map(Self).map_err(|fault| fault.of(text, Wanted::Size))
+        parse::size(text).map(Self).map_err(|fault| fault.of(text, ReadAs::Size))
     }
 }
 
@@ -274,6 +274,6 @@ impl FromStr for Limit {
     type Err = ParseLimitError;
 
     fn from_str(text: &str) -> Result<Self, ParseLimitError> {
-        parse::limit(text).map_err(|fault| fault.of(text, Wanted::Limit))
+        parse::limit(text).map_err(|fault| fault.of(text, ReadAs::Limit))
     }
 }

@@ -28,14 +28,14 @@ use super::{Limit, PREFIXES, Percent};
 #[error("{input:?} is no {wanted}: {kind} at byte {position}; expected {}", wanted.forms())]
 pub struct ParseLimitError {
     input: Box<str>,
-    wanted: Wanted,
+    wanted: ReadAs,
     position: usize,
     kind: ParseLimitErrorKind,
 }
 
 /// What a text was read as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Wanted {
+pub(super) enum ReadAs {
     Size,
     Limit,
 }
@@ -102,18 +102,18 @@ impl ParseLimitError {
     }
 }
 
-impl Wanted {
+impl ReadAs {
     fn forms(self) -> &'static str {
         match self {
-            Wanted::Size => "4096, 64KiB, 1.5GiB or 64MB",
-            Wanted::Limit => "4096, 64KiB, 1.5GiB, 64MB, 25% or max",
+            ReadAs::Size => "4096, 64KiB, 1.5GiB or 64MB",
+            ReadAs::Limit => "4096, 64KiB, 1.5GiB, 64MB, 25% or max",
         }
     }
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for ReadAs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Wanted::Size { "size" } else { "limit" })
+        f.write_str(if *self == ReadAs::Size { "size" } else { "limit" })
     }
 }
 
@@ -123,13 +123,13 @@ impl fmt::Display for Wanted {
 const SHOWN: usize = 64;
 
 /// What is wrong, and where.
-pub(super) struct Fault {
+pub(super) struct Misread {
     kind: ParseLimitErrorKind,
     position: usize,
 }
 
-impl Fault {
-    pub(super) fn of(self, text: &str, wanted: Wanted) -> ParseLimitError {
+impl Misread {
+    pub(super) fn of(self, text: &str, wanted: ReadAs) -> ParseLimitError {
         let ends = text.char_indices().map(|(at, character)| at + character.len_utf8());
         let input = text[..ends.take_while(|&end| end <= SHOWN).last().unwrap_or(0)].into();
         ParseLimitError { input, wanted, position: self.position, kind: self.kind }
@@ -137,12 +137,12 @@ impl Fault {
 }
 
 impl ParseLimitErrorKind {
-    fn at(self, position: usize) -> Fault {
-        Fault { position, kind: self }
+    fn at(self, position: usize) -> Misread {
+        Misread { position, kind: self }
     }
 }
 
-pub(super) fn limit(text: &str) -> Result<Limit, Fault> {
+pub(super) fn limit(text: &str) -> Result<Limit, Misread> {
     if let Some(rest) = text.strip_prefix("max") {
         let position = text.len() - rest.len();
         return if rest.is_empty() { Ok(Limit::Unlimited) } else { Err(TrailingInput.at(position)) };
@@ -155,7 +155,7 @@ pub(super) fn limit(text: &str) -> Result<Limit, Fault> {
     }
 }
 
-pub(super) fn size(text: &str) -> Result<u64, Fault> {
+pub(super) fn size(text: &str) -> Result<u64, Misread> {
     Number::scan(text)?.size(text)
 }
 
@@ -171,7 +171,7 @@ struct Number {
 
 impl Number {
     /// Reads the digits and underscores that `text` starts with.
-    fn scan(text: &str) -> Result<Self, Fault> {
+    fn scan(text: &str) -> Result<Self, Misread> {
         if text.is_empty() {
             return Err(Empty.at(0));
         }
@@ -191,12 +191,12 @@ impl Number {
         }
     }
 
-    fn percent(self) -> Result<Percent, Fault> {
+    fn percent(self) -> Result<Percent, Misread> {
         self.value.and_then(|value| u8::try_from(value).ok()).and_then(Percent::new).ok_or(PercentOutOfRange.at(0))
     }
 
     /// The number and the fraction behind it, times the unit behind that.
-    fn size(self, text: &str) -> Result<u64, Fault> {
+    fn size(self, text: &str) -> Result<u64, Misread> {
         let fraction = text[self.end..].strip_prefix('.').map_or("", digits);
         let point = usize::from(text[self.end..].starts_with('.'));
         if point > 0 && fraction.is_empty() {
@@ -220,7 +220,7 @@ fn digits(text: &str) -> &str {
 }
 
 /// The unit that stands at the end of a number, and where. No text is a byte.
-fn read_unit(text: &str, end: usize) -> Result<(u64, usize), Fault> {
+fn read_unit(text: &str, end: usize) -> Result<(u64, usize), Misread> {
     let rest = &text[end..];
     if rest.is_empty() {
         return Ok((1, end));
