@@ -62,7 +62,7 @@ pub use counter::verify::{Fault, FaultKind, Verdict};
 pub use error::{Busy, CounterId, Refused, SetRefused};
 pub use group::{
     CancelHook, Charge, ChargeError, ChargeFuture, ChargeSet, ContradictionError, Counter, CreateError, Diagnosis,
-    EventFuture, Events, Group, GroupCounter, GroupId, LimitError, Limits, MergeError, NameFault, NumaTable,
+    EventFuture, Events, Group, GroupCounter, GroupId, GroupScope, LimitError, Limits, MergeError, NameFault, NumaTable,
     OfflineError, ReclaimError, Refusal, Registration, SplitError, Subscription,
 };
 pub use kmem::{
@@ -83,6 +83,7 @@ pub use stat::reading::Freshness;
 pub use stat::{Item, Stat, Stats, Unit};
 pub use state::events::Event;
 pub use state::listeners::Happened;
+pub use state::name::GroupName;
 pub use state::oom::{Cancel, OomPolicy};
 pub use state::reclaimer::{Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass};
 pub use sync::barrier::{BarrierMode, BarrierState};

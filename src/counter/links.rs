@@ -98,7 +98,7 @@ pub(crate) fn leave_parent(group: &Counter) {
 }
 
 impl Hierarchy {
-    pub(crate) fn hash_name(&self, parent: &Counter, name: &str) -> Hash {
+    pub(crate) fn hash_name(&self, parent: &Counter, name: impl std::hash::Hash) -> Hash {
         Hash(self.hasher.hash_one((parent.number, name)))
     }
 

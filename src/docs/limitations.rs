@@ -18,7 +18,7 @@
 //!   more.
 //! * **More than four million counters at a time** go without stock beyond that number.
 //! * **A group lasts until it is taken offline.** Dropping its handles does not end it: a look-up finds its name as
-//!   long as it is online.
+//!   long as it is online. One that goes with a value is a [`GroupScope`](crate::GroupScope).
 //! * **`Charge::forget` keeps a group's object for ever**, and its bytes in every ancestor.
 //! * **`Group::uncharge` of bytes that guards hold keeps that group's object for ever**, where the guards outlive its
 //!   handles: a late drop of a guard then finds its own group.

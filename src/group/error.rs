@@ -163,7 +163,7 @@ pub enum CreateError {
         fault: NameFault,
     },
     /// The parent has a child of that name.
-    #[error("no second group {name:?} in {}", .parent.path())]
+    #[error("no group {name:?} in {}: the name is taken", .parent.path())]
     Taken {
         /// Where it was to be.
         parent: Group,

@@ -1,5 +1,8 @@
 //! Groups as a tree: to create a group, to find its relatives, to take it offline.
 
+use std::borrow::Cow;
+use std::fmt::Write;
+
 use super::error::{CreateError, LimitError, NameFault, OfflineError};
 use super::handle::Group;
 use super::limits::Limits;
@@ -11,6 +14,7 @@ use crate::lifecycle::create::{self, NotCreated};
 use crate::lifecycle::{offline, own_bytes};
 use crate::stat::visits::Unlist;
 use crate::state::limits::LimitKind;
+use crate::state::name::GroupName;
 
 impl Group {
     /// The length of the longest name, in bytes.
@@ -24,7 +28,10 @@ impl Group {
     /// ```
     pub const NAME_MAX: usize = 255;
 
-    /// Creates a group below this one. Its limits hold from its first charge on.
+    /// Creates a group below this one. Its limits hold from its first charge on. It is named by a text, by a number,
+    /// which is not formatted before a caller asks for it, or not at all: see [`GroupName`].
+    ///
+    /// The group stays until it is taken offline; [`scope`](Self::scope) makes one that goes with a value.
     ///
     /// When its first child is created, this group gives its own credit back. A call costs about half a microsecond.
     /// Threads that create groups at the same time rarely wait for each other.
@@ -39,15 +46,19 @@ impl Group {
     /// let runtime = Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().max(memcg::Limit::mib(512)))?;
     /// let query = acme.create("q17", Limits::new().max(memcg::Limit::percent(25)))?;
-    /// assert_eq!((query.name(), query.path(), query.max()), ("q17", "/acme/q17".to_string(), 128 << 20));
+    /// assert_eq!((&*query.name(), query.path(), query.max()), ("q17", "/acme/q17".to_string(), 128 << 20));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn create(&self, name: &str, limits: Limits) -> Result<Group, CreateError> {
+    pub fn create<'a>(&self, name: impl Into<GroupName<'a>>, limits: Limits) -> Result<Group, CreateError> {
+        self.create_named(name.into().canonical(), limits)
+    }
+
+    fn create_named(&self, name: GroupName<'_>, limits: Limits) -> Result<Group, CreateError> {
         let (group, parent) = (self.first(), || self.clone());
         if group_tree::of(group).strict_limits {
             limits.check()?;
         }
-        let fault = |fault| CreateError::Name { parent: parent(), name: name.into(), fault };
+        let fault = |fault| CreateError::Name { parent: parent(), name: name.to_string(), fault };
         if let Some(length) = fault_of_length(name) {
             return Err(fault(length));
         }
@@ -73,9 +84,9 @@ impl Group {
         }
         own_bytes::may_have_changed(group.tree());
         created.map(Group::from_handle).map_err(|why| match why {
-            NotCreated::Offline => CreateError::Offline { parent: parent(), name: name.into() },
-            NotCreated::Taken => CreateError::Taken { parent: parent(), name: name.into() },
-            NotCreated::Full(most) => CreateError::Full { parent: parent(), name: name.into(), most },
+            NotCreated::Offline => CreateError::Offline { parent: parent(), name: name.to_string() },
+            NotCreated::Taken => CreateError::Taken { parent: parent(), name: name.to_string() },
+            NotCreated::Full(most) => CreateError::Full { parent: parent(), name: name.to_string(), most },
             NotCreated::Memory(bytes) => CreateError::Memory { parent: parent(), name: copy_of(name), bytes },
             NotCreated::Limit(kind, none) => self.limit_error(kind, none).into(),
         })
@@ -92,9 +103,14 @@ impl Group {
         LimitError::NoLimitedAncestor { group: self.clone(), limit, percent }
     }
 
-    /// Returns the group's name in its parent; the root's is empty.
-    pub fn name(&self) -> &str {
-        names::of(self.first())
+    /// Returns the group's name in its parent; that of the root, and of an unnamed group, is empty. A number is
+    /// formatted by this call.
+    pub fn name(&self) -> Cow<'_, str> {
+        match names::of(self.first()) {
+            GroupName::Text(text) => Cow::Borrowed(text),
+            name @ GroupName::Number(_) => Cow::Owned(name.to_string()),
+            GroupName::Unnamed => Cow::Borrowed(""),
+        }
     }
 
     /// Returns the names from the root to here, as in `/acme/q17`; the root is `/`. It also works offline.
@@ -215,20 +231,26 @@ impl Group {
     }
 }
 
+/// The digits of the largest number.
+const DIGITS_MAX: usize = 20;
+
 /// The name, or an empty string where there is no memory for a copy.
-fn copy_of(name: &str) -> String {
+fn copy_of(name: GroupName<'_>) -> String {
+    let length = if let GroupName::Text(text) = name { text.len() } else { DIGITS_MAX };
     let mut copy = String::new();
-    if copy.try_reserve_exact(name.len()).is_ok() {
-        copy.push_str(name);
+    if copy.try_reserve_exact(length).is_ok() {
+        let _ = write!(copy, "{name}");
     }
     copy
 }
 
-fn fault_of_length(name: &str) -> Option<NameFault> {
+fn fault_of_length(name: GroupName<'_>) -> Option<NameFault> {
+    let GroupName::Text(name) = name else { return None };
     if name.is_empty() { Some(NameFault::Empty) } else { (name.len() > Group::NAME_MAX).then_some(NameFault::TooLong) }
 }
 
-fn fault_of_chars(name: &str) -> Option<NameFault> {
+fn fault_of_chars(name: GroupName<'_>) -> Option<NameFault> {
+    let GroupName::Text(name) = name else { return None };
     if name.contains('/') {
         Some(NameFault::Slash)
     } else {

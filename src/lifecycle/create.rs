@@ -16,7 +16,7 @@ use crate::pool::NoMemory;
 use crate::pressure::observe;
 use crate::reclaim::{excess, rings};
 use crate::state::limits::LimitKind;
-use crate::state::name::Name;
+use crate::state::name::{GroupName, Name};
 use crate::sync::Ordering;
 use crate::units::Limit;
 
@@ -54,11 +54,11 @@ pub(crate) fn root_group(groups: GroupConfig, configs: &[CounterConfig]) -> Resu
 }
 
 /// Create a group below `parent` with the limits that are `wanted`, in their order. The caller has
-/// [expected](crate::hierarchy::names::expect) its name.
+/// [expected](crate::hierarchy::names::expect) its name, which gave the hash.
 pub(crate) fn create(
     parent: &'static Counter,
-    name: &str,
-    hash: Hash,
+    name: GroupName<'_>,
+    hash: Option<Hash>,
     wanted: &[(LimitKind, Option<Limit>)],
 ) -> Result<Handle, NotCreated> {
     let _path = SlowPath::enter();
@@ -68,6 +68,7 @@ pub(crate) fn create(
     // A thread that moves a max finds the group linked, or this thread finds the max moved.
     let percents = wanted.iter().any(|(_, limit)| matches!(limit, Some(Limit::Percent(_))));
     let stocks = percents.then(|| tree.stocks.lock());
+    let hash = hash.unwrap_or_else(|| Hash::of_unnamed(group));
     let linked = link(tree, groups, &mut tree.hierarchy.lock_for(group, hash), group, wanted);
     if let Some(mut stocks) = stocks {
         stocks.percents |= linked.is_ok();
@@ -122,7 +123,7 @@ fn link(
     if !admit_group(groups) {
         return Err(NotCreated::Full(groups.groups_max));
     }
-    shard.link(group, true).ok_or_else(|| {
+    shard.link(group, names::is_named(group)).ok_or_else(|| {
         dismiss_group(groups);
         NotCreated::Offline
     })

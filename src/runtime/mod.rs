@@ -30,12 +30,12 @@ use crate::sync::barrier::BarrierState;
 use crate::sync::lock::{Lock, Rank};
 use flusher::Flusher;
 
-/// Owns a tree of groups and its configuration. Share it by reference or in an `Arc`. The drop may block: in async code
-/// drop it on another thread.
+/// A handle on a tree of groups and its configuration. It is cheap to clone, send and share. The drop of the last one may
+/// block: in async code drop it on another thread.
 ///
-/// The drop takes every group offline, and waits for the end of a [flusher](Self::start_flusher) that runs. Handles and
-/// charges may outlive it. A charge that is dropped later still finds its group, and the last one gives the tree's
-/// memory back to the pool.
+/// The drop of the last handle takes every group offline, and waits for the end of a [flusher](Self::start_flusher) that
+/// runs. Handles on groups, and charges, may outlive it. A charge that is dropped later still finds its group, and the
+/// last one gives the tree's memory back to the pool.
 ///
 /// ```
 /// use memcg::{ChargeError, Limits, Runtime};
@@ -43,12 +43,21 @@ use flusher::Flusher;
 /// let runtime = Runtime::builder().max(memcg::Limit::gib(2)).build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
 /// let charge = query.try_charge(10)?;
+/// let other = runtime.clone();
 /// drop(runtime);
+/// assert!(!query.is_offline(), "a handle is left");
+/// drop(other);
 /// assert!(matches!(query.try_charge(1), Err(ChargeError::Offline { .. })));
 /// assert_eq!(charge.group().live(), 10);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+#[derive(Clone)]
 pub struct Runtime {
+    owned: Arc<Owned>,
+}
+
+/// What ends with the last handle.
+struct Owned {
     root: Group,
     tree: Arc<Tree>,
     flusher: Lock<Option<Flusher>>,
@@ -62,12 +71,12 @@ impl Runtime {
 
     fn new(root: Group) -> Runtime {
         let tree = root.first().incarnation().tree.counted();
-        Runtime { root, tree, flusher: Lock::new(Rank::Bookkeeping, None) }
+        Runtime { owned: Arc::new(Owned { root, tree, flusher: Lock::new(Rank::Bookkeeping, None) }) }
     }
 
     /// Returns the root, the group above all others.
     pub fn root(&self) -> Group {
-        self.root.clone()
+        self.owned.root.clone()
     }
 
     /// Returns the group at a path, as in `/acme/q17`; `/` is the root. For each name the call takes the lock of one
@@ -85,7 +94,7 @@ impl Runtime {
         if names.is_empty() {
             return Some(self.root());
         }
-        let child = |group: Group, name| names::find(&self.tree, group.first(), name).map(Group::from_handle);
+        let child = |group: Group, name| names::find(&self.owned.tree, group.first(), name).map(Group::from_handle);
         names.split('/').try_fold(self.root(), child)
     }
 
@@ -101,7 +110,7 @@ impl Runtime {
     /// ```
     pub fn find(&self, id: GroupId) -> Option<Group> {
         let group = id.pin().map(Group::from_handle)?;
-        std::ptr::eq(group.first().tree(), &*self.tree).then_some(group)
+        std::ptr::eq(group.first().tree(), &*self.owned.tree).then_some(group)
     }
 
     /// Compares the counts of all groups with each other, and with the second count where
@@ -121,7 +130,7 @@ impl Runtime {
             path: &|counter| Some(path_of(counter)),
             children_in_excess: &|counter| excess::count_below(counter),
         };
-        let verdicts = self.root.first().group().map(|counter| verify(&self.tree, counter, &known));
+        let verdicts = self.owned.root.first().group().map(|counter| verify(&self.owned.tree, counter, &known));
         verdicts.reduce(Verdict::merge).unwrap_or_default()
     }
 
@@ -141,7 +150,7 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn tree(&self) -> TreeTable {
-        TreeTable::of(&self.tree, self.root.first())
+        TreeTable::of(&self.owned.tree, self.owned.root.first())
     }
 
     /// Takes back the credit of groups that went offline. It costs one barrier, however many groups there are, and none
@@ -157,14 +166,14 @@ impl Runtime {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn settle(&self) {
-        self.tree.settle();
-        own_bytes::has_changed(&self.tree);
+        self.owned.tree.settle();
+        own_bytes::has_changed(&self.owned.tree);
     }
 
     /// Returns the number of groups that are online, the root included.
     pub fn groups(&self) -> usize {
         let _path = SlowPath::enter();
-        self.tree.hierarchy.snapshot().groups().0
+        self.owned.tree.hierarchy.snapshot().groups().0
     }
 
     /// Returns the number of groups that went offline and still exist, because a handle or a charge of them exists or
@@ -183,13 +192,13 @@ impl Runtime {
     /// ```
     pub fn dying(&self) -> usize {
         let _path = SlowPath::enter();
-        self.tree.hierarchy.snapshot().groups().1
+        self.owned.tree.hierarchy.snapshot().groups().1
     }
 
     /// Returns the items of the statistics: those built in, then those that the builder declared. See
     /// [`RuntimeBuilder::stat_per_node`] for an example.
     pub fn items(&self) -> impl Iterator<Item = Item<'_>> {
-        stats::coordinator(self.root.first()).items.iter()
+        stats::coordinator(self.owned.root.first()).items.iter()
     }
 
     /// Starts a thread that flushes the statistics of all groups every `period`: the flusher. The call may block: in
@@ -214,8 +223,8 @@ impl Runtime {
     /// ```
     pub fn start_flusher(&self, period: Duration) -> Result<(), FlusherError> {
         let new = Flusher::start(self.root(), period)?;
-        let mut flusher = self.flusher.lock();
-        stats::coordinator(self.root.first()).set_period(period);
+        let mut flusher = self.owned.flusher.lock();
+        stats::coordinator(self.owned.root.first()).set_period(period);
         let old = flusher.replace(new);
         drop(flusher);
         // The drop joins the old flusher's thread, so it comes after the lock.
@@ -229,11 +238,7 @@ impl Runtime {
     /// Inside a listener, a waker, a reclaimer or a hook neither this call nor the drop of the runtime waits. The
     /// flusher's own thread may run that code. The flusher stops all the same.
     pub fn stop_flusher(&self) {
-        let mut flusher = self.flusher.lock();
-        stats::coordinator(self.root.first()).set_period(PERIOD);
-        let old = flusher.take();
-        drop(flusher);
-        drop(old);
+        self.owned.stop_flusher();
     }
 
     /// Returns the event counts of the whole tree. One load for each, so they are not all of the same instant.
@@ -244,13 +249,13 @@ impl Runtime {
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn counts(&self) -> Counts {
-        counts(&self.tree).with_stats(group_tree::shared(&self.tree).stats.counts.all())
+        counts(&self.owned.tree).with_stats(group_tree::shared(&self.owned.tree).stats.counts.all())
     }
 
     /// Returns the barrier pair of charges and drains. Export it as a metric: [`BarrierState::Degraded`] does not go
     /// away. See [`RuntimeBuilder::barrier`] for an example.
     pub fn barrier(&self) -> BarrierState {
-        self.tree.barrier.state()
+        self.owned.tree.barrier.state()
     }
 
     /// Returns the bytes that the accounting itself takes: for objects of groups, slots of threads, statistics, tables.
@@ -268,7 +273,7 @@ impl Runtime {
     /// # assert!(groups.iter().all(Result::is_ok));
     /// ```
     pub fn own_bytes(&self) -> OwnBytes {
-        own_bytes::figure(&self.tree)
+        own_bytes::figure(&self.owned.tree)
     }
 
     /// Charges [`own_bytes`](Self::own_bytes) to a group of this runtime from now on, and no longer to the group
@@ -277,7 +282,8 @@ impl Runtime {
     /// The charge is made by force, because the memory exists already: see [`Group::charge`]. It follows the figure in
     /// steps of 64 KiB: when a group is created or goes offline, in [`settle`](Self::settle) and with the
     /// [flusher](Self::start_flusher). Where the group goes offline, the charge moves to its nearest ancestor that is
-    /// online. The drop of the runtime gives it back.
+    /// online. The drop of the last
+    /// handle on the runtime gives it back.
     ///
     /// # Errors
     ///
@@ -293,13 +299,13 @@ impl Runtime {
     /// ```
     pub fn charge_own(&self, group: &Group) -> Result<(), ChargeError> {
         let counter = group.first();
-        if !std::ptr::eq(counter.tree(), &*self.tree) {
+        if !std::ptr::eq(counter.tree(), &*self.owned.tree) {
             return Err(ChargeError::OtherRuntime { from: self.root(), to: group.clone() });
         }
         if group.is_offline() {
             return Err(ChargeError::Offline { group: group.clone(), requested: self.own_bytes().total() });
         }
-        own_bytes::charge_to(&self.tree, Some(counter));
+        own_bytes::charge_to(&self.owned.tree, Some(counter));
         Ok(())
     }
 
@@ -317,11 +323,21 @@ impl Runtime {
     /// ```
     pub fn pools(&self) -> PoolTable {
         let _path = SlowPath::enter();
-        PoolTable::of(group_tree::caches(&self.tree))
+        PoolTable::of(group_tree::caches(&self.owned.tree))
     }
 }
 
-impl Drop for Runtime {
+impl Owned {
+    fn stop_flusher(&self) {
+        let mut flusher = self.flusher.lock();
+        stats::coordinator(self.root.first()).set_period(PERIOD);
+        let old = flusher.take();
+        drop(flusher);
+        drop(old);
+    }
+}
+
+impl Drop for Owned {
     fn drop(&mut self) {
         if !crate::sync::model_failed() {
             self.stop_flusher();
@@ -334,8 +350,8 @@ impl Drop for Runtime {
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Runtime")
-            .field("usage", &self.root.usage())
-            .field("max", &self.root.max())
+            .field("usage", &self.owned.root.usage())
+            .field("max", &self.owned.root.max())
             .field("groups", &self.groups())
             .finish_non_exhaustive()
     }

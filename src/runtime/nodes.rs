@@ -95,12 +95,12 @@ impl RuntimeBuilder {
 impl Runtime {
     /// Returns the memory nodes that the runtime accounts for: see [`RuntimeBuilder::topology`].
     pub fn topology(&self) -> &Topology {
-        &group_tree::shared(&self.tree).numa.topology
+        &group_tree::shared(&self.owned.tree).numa.topology
     }
 
     /// Returns what finds the nodes of pages: as configured, else the one node for every page where there is one node,
     /// else the system. See [`RuntimeBuilder::node_of`] for an example.
     pub fn node_of(&self) -> &dyn NodeOf {
-        &*group_tree::shared(&self.tree).numa.node_of
+        &*group_tree::shared(&self.owned.tree).numa.node_of
     }
 }

@@ -1,8 +1,84 @@
 //! The name of a group among its siblings. A short name is in the group's own object.
 
-use std::ops::Deref;
+use std::fmt;
 
 use crate::pool::NoMemory;
+
+/// What a new group is called among its siblings: a text, a number, or nothing.
+///
+/// A number is not formatted until a caller asks for a path or a name. A text that is the decimal form of a number
+/// names the same group as that number. An unnamed group is found by its [id](crate::GroupId) alone; a path shows the
+/// id, as in `/acme/#5.1`.
+///
+/// ```
+/// use memcg::{GroupName, Limits, Runtime};
+///
+/// let runtime = Runtime::builder().build()?;
+/// let root = runtime.root();
+/// let query = root.create(17, Limits::new())?;
+/// assert_eq!((query.path().as_str(), runtime.group("/17")), ("/17", Some(query)));
+/// assert!(root.create("17", Limits::new()).is_err(), "it is taken");
+/// let [first, second] = [(); 2].map(|()| root.create(GroupName::Unnamed, Limits::new()));
+/// assert_ne!(first?.path(), second?.path());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GroupName<'a> {
+    /// At most [`Group::NAME_MAX`](crate::Group::NAME_MAX) bytes, without `/` and control characters.
+    Text(&'a str),
+    /// A number, unique among its siblings.
+    Number(u64),
+    /// No name: it is never taken.
+    Unnamed,
+}
+
+impl<'a> GroupName<'a> {
+    /// A text that is the decimal form of a number is that number.
+    pub(crate) fn canonical(self) -> GroupName<'a> {
+        match self {
+            GroupName::Text(text) => number(text).map_or(self, GroupName::Number),
+            name => name,
+        }
+    }
+}
+
+/// The number whose decimal form a text is.
+fn number(text: &str) -> Option<u64> {
+    let is_one = match text.as_bytes() {
+        [b'0'] => true,
+        [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    if is_one { text.parse().ok() } else { None }
+}
+
+impl<'a> From<&'a str> for GroupName<'a> {
+    fn from(text: &'a str) -> Self {
+        GroupName::Text(text)
+    }
+}
+
+impl<'a> From<&'a String> for GroupName<'a> {
+    fn from(text: &'a String) -> Self {
+        GroupName::Text(text)
+    }
+}
+
+impl From<u64> for GroupName<'_> {
+    fn from(number: u64) -> Self {
+        GroupName::Number(number)
+    }
+}
+
+impl fmt::Display for GroupName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            GroupName::Text(text) => f.write_str(text),
+            GroupName::Number(number) => write!(f, "{number}"),
+            GroupName::Unnamed => Ok(()),
+        }
+    }
+}
 
 /// The most bytes of a name that needs no memory of its own. With a length and a tag the whole has 24.
 const INLINE: usize = 22;
@@ -11,14 +87,23 @@ const INLINE: usize = 22;
 pub(crate) enum Name {
     Inline { len: u8, bytes: [u8; INLINE] },
     Boxed(Box<str>),
+    Number(u64),
 }
 
 impl Name {
-    /// No name: the root's.
+    /// No name: that of the root, and of unnamed groups.
     pub(crate) const NONE: Name = Name::Inline { len: 0, bytes: [0; INLINE] };
 
-    /// Copies `name`. It allocates for a name of more than `INLINE` bytes.
-    pub(crate) fn new(name: &str) -> Result<Name, NoMemory> {
+    /// Copies `name`. It allocates for a text of more than `INLINE` bytes.
+    pub(crate) fn new(name: GroupName<'_>) -> Result<Name, NoMemory> {
+        match name {
+            GroupName::Text(text) => Name::text(text),
+            GroupName::Number(number) => Ok(Name::Number(number)),
+            GroupName::Unnamed => Ok(Name::NONE),
+        }
+    }
+
+    fn text(name: &str) -> Result<Name, NoMemory> {
         let mut bytes = [0; INLINE];
         if let Some(here) = bytes.get_mut(..name.len()) {
             here.copy_from_slice(name.as_bytes());
@@ -34,22 +119,24 @@ impl Name {
     /// Bytes of the name that lie outside of this object.
     pub(crate) fn bytes_outside(&self) -> u64 {
         match self {
-            Name::Inline { .. } => 0,
+            Name::Inline { .. } | Name::Number(_) => 0,
             Name::Boxed(name) => name.len() as u64,
         }
     }
 }
 
-impl Deref for Name {
-    type Target = str;
-
+impl Name {
     #[inline]
     #[allow(unsafe_code)]
-    fn deref(&self) -> &str {
+    pub(crate) fn get(&self) -> GroupName<'_> {
         match self {
-            // SAFETY: `new` has copied so many bytes of a string, and all of them.
-            Name::Inline { len, bytes } => unsafe { str::from_utf8_unchecked(&bytes[..usize::from(*len)]) },
-            Name::Boxed(name) => name,
+            Name::Inline { len: 0, .. } => GroupName::Unnamed,
+            // SAFETY: `text` has copied so many bytes of a string, and all of them.
+            Name::Inline { len, bytes } => {
+                GroupName::Text(unsafe { str::from_utf8_unchecked(&bytes[..usize::from(*len)]) })
+            }
+            Name::Boxed(name) => GroupName::Text(name),
+            Name::Number(number) => GroupName::Number(*number),
         }
     }
 }
@@ -65,10 +152,21 @@ mod tests {
         for len in 0..=255 {
             // Two bytes each, and one of one byte where the length is odd.
             let text = "ä".repeat(len / 2) + &"x".repeat(len % 2);
-            let name = Name::new(&text).unwrap();
-            assert_eq!(*name, *text);
+            let name = Name::new(GroupName::Text(&text)).unwrap();
+            assert_eq!(name.get(), if len == 0 { GroupName::Unnamed } else { GroupName::Text(&text) });
             assert_eq!(matches!(name, Name::Inline { .. }), len <= INLINE, "{len} bytes");
         }
-        assert_eq!(*Name::NONE, *"");
+        assert_eq!(Name::NONE.get(), GroupName::Unnamed);
+    }
+
+    #[test]
+    fn a_number_has_one_form() {
+        for (text, number) in [("0", 0), ("7", 7), ("18446744073709551615", u64::MAX)] {
+            assert_eq!(GroupName::Text(text).canonical(), GroupName::Number(number));
+            assert_eq!(GroupName::Number(number).to_string(), text);
+        }
+        for text in ["", "00", "07", "+7", "-7", "7 ", "7a", "18446744073709551616", "\u{0661}"] {
+            assert_eq!(GroupName::Text(text).canonical(), GroupName::Text(text));
+        }
     }
 }

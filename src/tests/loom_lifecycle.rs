@@ -247,7 +247,7 @@ fn loom_id_reuse() {
         let id = old.id();
         let finder = beside(runtime.clone(), move |runtime| {
             if let Some(found) = runtime.find(id) {
-                assert_eq!((found.id(), found.name()), (id, "old"));
+                assert_eq!((found.id(), &*found.name()), (id, "old"));
             }
         });
         end(old);

@@ -99,7 +99,7 @@ fn loom_path_vs_release() {
         let id = old.id();
         let finder = beside(runtime.clone(), move |runtime| {
             if let Some(found) = runtime.group("/old") {
-                assert_eq!((found.id(), found.name()), (id, "old"));
+                assert_eq!((found.id(), &*found.name()), (id, "old"));
             }
         });
         end(old);

@@ -89,7 +89,7 @@ fn names_that_are_none() {
     // Just within.
     for name in [&long[1..], &"ü".repeat(127), " ", ".", "..", "a.b\\c", "max"] {
         let group = held.acme.create(name, Limits::new()).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!((group.name(), group.path()), (name, format!("/acme/{name}")));
+        assert_eq!((&*group.name(), group.path()), (name, format!("/acme/{name}")));
         assert_eq!(held.runtime.group(&group.path()).as_ref(), Some(&group));
         group.offline().expect("no children");
     }
@@ -102,7 +102,7 @@ fn names_that_are_none() {
 fn a_name_that_is_taken() {
     let held = Held::new();
     let error = held.acme.create("q", Limits::new().max(1)).expect_err("taken");
-    assert_says(&error, "no second group \"q\" in /acme");
+    assert_says(&error, "no group \"q\" in /acme: the name is taken");
     assert!(matches!(error, CreateError::Taken { parent, name } if parent == held.acme && name == "q"));
     assert_eq!(held.query.max(), u64::MAX, "the first keeps its limits");
     held.assert_whole();

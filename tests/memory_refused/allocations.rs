@@ -20,7 +20,7 @@ fn create(runtime: &Runtime, parent: &Group, name: &str, limits: Limits) -> (Gro
         let (made, refused) = with_allocations(given, || parent.create(name, limits));
         match made {
             Ok(group) => {
-                assert_eq!((group.name(), group.parent().as_ref()), (name, Some(parent)));
+                assert_eq!((&*group.name(), group.parent().as_ref()), (name, Some(parent)));
                 return (group, given);
             }
             Err(error) => {

@@ -187,7 +187,7 @@ fn an_object_comes_back_clean() {
                 assert!(now.1 > worn.1, "another generation: {now:?} after {worn:?}");
                 generations += now.1 - worn.1;
                 assert_eq!(runtime.find(id), None, "an old id does not find its object's next group");
-                assert_eq!((group.name(), group.parent(), group.is_offline()), ("next", Some(root.clone()), false));
+                assert_eq!((&*group.name(), group.parent(), group.is_offline()), ("next", Some(root.clone()), false));
                 assert_eq!((group.max(), group.min(), group.low()), (u64::MAX, 0, 0));
                 assert_eq!(
                     group.limits(),

@@ -10,6 +10,7 @@
 //! * `races`: a group that goes offline under a group's hands;
 //! * `raw`: charges without a guard; `verbs`: what a charge may become; `transfer`: whose it may become;
 //! * `room`: the least max and the least room above a group;
+//! * `scope`: groups that go offline with a value, and what a runtime's handles keep;
 //! * `limits`, `counters`: what a group may hold, of memory and of the rest.
 
 mod at_once;
@@ -23,6 +24,7 @@ mod outlive;
 mod races;
 mod raw;
 mod room;
+mod scope;
 mod settings;
 mod transfer;
 mod tree;

@@ -21,7 +21,7 @@ fn a_group_is_found_by_its_path_and_by_its_id() {
     for (group, path, name) in
         [(&root, "/", ""), (&acme, "/acme", "acme"), (&odd, "/acme/q17/ ünï.c\u{f6}de …", " ünï.c\u{f6}de …")]
     {
-        assert_eq!((group.path().as_str(), group.name()), (path, name));
+        assert_eq!((group.path().as_str(), &*group.name()), (path, name));
         assert_eq!(runtime.group(path).as_ref(), Some(group));
         assert_eq!(runtime.find(group.id()).as_ref(), Some(group));
     }
@@ -55,7 +55,7 @@ fn names_of_every_length_are_told_apart() {
     let names = || (1..=Group::NAME_MAX).flat_map(|length| ["a", "b"].map(|last| "x".repeat(length - 1) + last));
     let groups: Vec<Group> = names().map(|name| create(&root, &name)).collect();
     for (name, group) in names().zip(&groups) {
-        assert_eq!((group.name(), group.path()), (name.as_str(), format!("/{name}")));
+        assert_eq!((&*group.name(), group.path()), (name.as_str(), format!("/{name}")));
         assert_eq!(runtime.group(&group.path()).as_ref(), Some(group));
         assert!(root.create(&name, Limits::new()).is_err());
         assert_eq!(runtime.group(&format!("/{name}/{name}")), None);

@@ -129,7 +129,7 @@ impl Lane {
         let name = self.rng.random_range(0..4 * PASSING).to_string();
         let next = match parent.create(&name, limits.low(Limit::Bytes(self.rng.random_range(0..2) * 30))) {
             Ok(group) => {
-                assert_eq!((group.name(), group.parent()), (name.as_str(), Some(parent)));
+                assert_eq!((&*group.name(), group.parent()), (name.as_str(), Some(parent)));
                 lock(&world.ids).push(group.id());
                 Some(group)
             }

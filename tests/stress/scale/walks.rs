@@ -39,7 +39,7 @@ fn walk(world: &World, what: usize, _one: Look<'_>) {
                     assert_eq!(names.len(), seen.len(), "a name twice below {}", tenant.path());
                     assert!(seen.iter().all(|child| child.parent().as_ref() == Some(tenant)));
                     let stay = &world.stays[0];
-                    assert!(stay.iter().all(|group| names.contains(group.name())), "{}", tenant.path());
+                    assert!(stay.iter().all(|group| names.contains(&*group.name())), "{}", tenant.path());
                 }
             }
             2 => {

@@ -56,7 +56,7 @@ impl Run {
 
     fn look_at(&self, handle: &Group, group: usize) {
         let (at, twin) = (&self.at, &self.twin.groups[group]);
-        assert_eq!((handle.id(), handle.name()), (self.ids[group], twin.name.as_str()), "{at}");
+        assert_eq!((handle.id(), &*handle.name()), (self.ids[group], twin.name.as_str()), "{at}");
         assert_eq!(handle.path(), self.twin.path(group), "{at}");
         assert_eq!(handle.parent().map(|parent| parent.id()), twin.parent.map(|parent| self.ids[parent]), "{at}");
         let limits = handle.limits();

@@ -1,0 +1,74 @@
+#![cfg(not(loom))]
+#![allow(unsafe_code, reason = "a global allocator has no safe form")]
+//! A global allocator that counts: a scope that is numbered or unnamed allocates no more than its group must, which is
+//! nothing once the pool has a free object, and nothing is formatted.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use memcg::{Group, GroupName, GroupScope, Limits, Runtime};
+
+struct Counting;
+
+thread_local! {
+    /// What this thread has allocated while it counted.
+    static ALLOCATED: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATED.set(ALLOCATED.get().map(|before| before + 1));
+        // SAFETY: the caller's layout, handed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: came from `alloc` above.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations(of: impl FnOnce()) -> u64 {
+    ALLOCATED.set(Some(0));
+    of();
+    ALLOCATED.take().expect("it counted")
+}
+
+fn scope(parent: &Group, name: GroupName<'_>) -> GroupScope {
+    parent.scope(name, Limits::new()).expect("a name that is free")
+}
+
+#[test]
+fn a_scope_allocates_what_its_group_must() {
+    let runtime = Runtime::builder().build().expect("a configuration");
+    let tenant = runtime.root().create("tenant", Limits::new()).expect("a name");
+    // One that stays: the tenant's list of children, the tables and this thread's slots are made.
+    let _stays = scope(&tenant, GroupName::Number(u64::MAX));
+    let life = |name: GroupName<'_>| {
+        let scope = scope(&tenant, name);
+        let charge = scope.try_charge(100).expect("no limit");
+        scope.charge_raw(100);
+        scope.uncharge(100);
+        drop(charge);
+    };
+    (0..1_000).for_each(|number| life(GroupName::Number(number)));
+    let numbered = allocations(|| (0..1_000_000).step_by(997).for_each(|number| life(GroupName::Number(number))));
+    let unnamed = allocations(|| (0..1_000).for_each(|_| life(GroupName::Unnamed)));
+    let short = allocations(|| (0..1_000).for_each(|_| life(GroupName::Text("a-query"))));
+    let long = allocations(|| (0..1_000).for_each(|_| life(GroupName::Text("a-query-with-a-name-that-is-longer"))));
+    assert_eq!((numbered, unnamed, short), (0, 0, 0));
+    assert_eq!(long, 1_000, "the text of each");
+    // New objects from the pool's chunks: as many as a group with a short text needs.
+    let many = |name: fn(u64) -> GroupName<'static>| {
+        let mut scopes = Vec::with_capacity(2_000);
+        allocations(|| scopes.extend((0..2_000).map(|number| scope(&tenant, name(number)))))
+    };
+    let first = many(GroupName::Number);
+    assert!(first >= many(|_| GroupName::Unnamed) && many(GroupName::Number) == 0, "only the first {first}");
+    assert_eq!(allocations(|| drop(tenant.path())), 3, "a path allocates: it has text");
+    assert_eq!((tenant.children().len(), runtime.counts().underflows), (1, 0));
+}
