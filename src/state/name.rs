@@ -52,15 +52,9 @@ fn number(text: &str) -> Option<u64> {
     if is_one { text.parse().ok() } else { None }
 }
 
-impl<'a> From<&'a str> for GroupName<'a> {
-    fn from(text: &'a str) -> Self {
-        GroupName::Text(text)
-    }
-}
-
-impl<'a> From<&'a String> for GroupName<'a> {
-    fn from(text: &'a String) -> Self {
-        GroupName::Text(text)
+impl<'a, T: AsRef<str> + ?Sized> From<&'a T> for GroupName<'a> {
+    fn from(text: &'a T) -> Self {
+        GroupName::Text(text.as_ref())
     }
 }
 

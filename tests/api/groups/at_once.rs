@@ -276,7 +276,11 @@ fn another_thread_finds_what_it_is_told_of() {
             for (group, online) in told {
                 let (path, parent) = (group.path(), group.parent().expect("a child"));
                 assert_eq!(runtime.group(&path), online.then(|| group.clone()), "{path} by path");
-                assert_eq!(named(&parent, &group.name()).contains(&group), online, "{path} among its parent's children");
+                assert_eq!(
+                    named(&parent, &group.name()).contains(&group),
+                    online,
+                    "{path} among its parent's children"
+                );
                 assert_eq!(parent.descendants().any(|below| below == group), online, "{path} in a walk");
                 assert_eq!(runtime.tree().rows().iter().any(|row| row.path == path), online, "{path} in the table");
                 assert_eq!(group.is_offline(), !online);

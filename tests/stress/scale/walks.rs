@@ -35,7 +35,7 @@ fn walk(world: &World, what: usize, _one: Look<'_>) {
             1 => {
                 for tenant in &world.tenants {
                     let seen = tenant.children();
-                    let names: HashSet<&str> = seen.iter().map(Group::name).collect();
+                    let names: HashSet<_> = seen.iter().map(Group::name).collect();
                     assert_eq!(names.len(), seen.len(), "a name twice below {}", tenant.path());
                     assert!(seen.iter().all(|child| child.parent().as_ref() == Some(tenant)));
                     let stay = &world.stays[0];
