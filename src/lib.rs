@@ -62,8 +62,8 @@ pub use counter::verify::{Fault, FaultKind, Verdict};
 pub use error::{Busy, CounterId, Refused, SetRefused};
 pub use group::{
     CancelHook, Charge, ChargeError, ChargeFuture, ChargeSet, ContradictionError, Counter, CreateError, Diagnosis,
-    EventFuture, Events, Group, GroupCounter, GroupId, GroupScope, LimitError, Limits, MergeError, NameFault, NumaTable,
-    OfflineError, ReclaimError, Refusal, Registration, SplitError, Subscription,
+    EventFuture, Events, Group, GroupCounter, GroupId, GroupScope, LimitError, Limits, MergeError, NameFault,
+    NumaTable, OfflineError, ReclaimError, Refusal, Registration, SplitError, Subscription,
 };
 pub use kmem::{
     Bound, Compaction, Kmem, KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, Member, Mover, NodeAccount, NotStored,

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-use memcg::{CreateError, GroupName, Limit, Limits, Runtime};
+use memcg::{CreateError, GroupName, Limits, Runtime};
 
 use super::{assert_empty, build, charge, create, fixed, kinds};
 
@@ -12,7 +12,7 @@ fn a_scope_goes_offline_with_its_value() {
     for builder in kinds() {
         let runtime = build(builder);
         let root = runtime.root();
-        let scope = root.scope("q17", Limits::new().max(Limit::Bytes(100))).expect("a name");
+        let scope = root.scope("q17", Limits::new().max(100)).expect("a name");
         assert!(matches!(root.scope("q17", Limits::new()), Err(CreateError::Taken { name, .. }) if name == "q17"));
         assert_eq!((scope.max(), scope.path().as_str()), (100, "/q17"));
         let held = charge(&scope, 60);
