@@ -125,8 +125,8 @@ impl Name {
     pub(crate) fn get(&self) -> GroupName<'_> {
         match self {
             Name::Inline { len: 0, .. } => GroupName::Unnamed,
-            // SAFETY: `text` has copied so many bytes of a string, and all of them.
             Name::Inline { len, bytes } => {
+                // SAFETY: `text` has copied so many bytes of a string, and all of them.
                 GroupName::Text(unsafe { str::from_utf8_unchecked(&bytes[..usize::from(*len)]) })
             }
             Name::Boxed(name) => GroupName::Text(name),
