@@ -12,7 +12,8 @@
 //!
 //! **Laps.** A group stands in its parent's ring. The ring has a lap number, and each member has the lap in which it was
 //! last served. Served members go to the end, so the first member tells whether the lap is over. When a lap is over, its
-//! owner is served in the ring above. All of it persists between calls: the next call goes on where the last one
+//! owner is served in the ring above. A lap that comes to a group from above begins a lap of that group's ring: each group
+//! has a turn in each lap of each ring above. All of it persists between calls: the next call goes on where the last one
 //! stopped, and several threads share one lap.
 //!
 //! Links are numbers into one vector under a lock of the lowest rank, which a charge that crosses a soft limit takes in
@@ -182,6 +183,9 @@ impl<M: RingMember> Rings<M> {
             // What is below a group in excess is reclaimed with it.
             covered |= self.count(at, RingReason::Excess).own;
             let lane = if covered { asked } else { Lane::Soft };
+            if at != top {
+                self.enter(at, came_by, lane);
+            }
             let own = self.count(at, lane.reason()).own;
             let links = self.links(at, lane);
             if covered && own && links.own_served < links.lap {
@@ -213,6 +217,16 @@ impl<M: RingMember> Rings<M> {
             self.take_out(at, parent, came_by);
             self.append(at, parent, came_by, lap);
             (at, covered) = (top, !soft);
+        }
+    }
+
+    /// The walk comes to a group from the ring above. With each lap above, a lap of the group's own ring begins. What a
+    /// round for the group itself has left of a lap would not do: the groups with turns before it would miss the lap above.
+    fn enter(&mut self, at: u32, came_by: Lane, lane: Lane) {
+        let above = self.all[at as usize].parent;
+        let lap = self.links(above, came_by).lap;
+        if std::mem::replace(&mut self.links(at, came_by).entered, lap) != lap {
+            self.links(at, lane).lap += 1;
         }
     }
 

@@ -138,6 +138,8 @@ pub(crate) struct RingLinks {
     pub(crate) prev: u32,
     /// The lap of the ring above in which it was served last.
     pub(crate) served: u64,
+    /// The lap of the ring above in which a walk came to the group last.
+    pub(crate) entered: u64,
 
     pub(crate) first: u32,
     pub(crate) last: u32,
@@ -155,6 +157,7 @@ const UNLINKED: RingLinks = RingLinks {
     next: NO_RING,
     prev: NO_RING,
     served: 0,
+    entered: 0,
     first: NO_RING,
     last: NO_RING,
     lap: 1,

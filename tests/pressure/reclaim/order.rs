@@ -207,3 +207,27 @@ fn calls_take_turns() {
         drop(held);
     }
 }
+
+/// A charge to the root that does not fit may find turns half over: the group that has memory was asked just before,
+/// by its own max. Reclaim for the root asks it all the same.
+#[test]
+fn a_group_that_gave_for_itself_gives_to_the_level_above() {
+    for builder in kinds() {
+        for depth in 0..3 {
+            let runtime = build(builder.clone().max(Limit::Bytes(64 * KIB)));
+            let (root, log) = (runtime.root(), Log::default());
+            let top = (0..depth).fold(root.clone(), |above, level| create(&above, &format!("level{level}")));
+            let [full, empty] = ["full", "empty"].map(|name| create(&top, name));
+            let caches = [&full, &empty].map(|group| Cache::of(group, 32 * KIB, &log));
+            // One turn of each: the lap of the root ends with the group that holds nothing from here on.
+            root.reclaim(20 * KIB).expect("not inside a reclaimer");
+            empty.reclaim(64 * KIB).expect("not inside a reclaimer");
+            full.reclaim(KIB).expect("not inside a reclaimer");
+            let left = caches[0].0.bytes();
+            assert!(left >= KIB && caches[1].0.bytes() == 0, "{left}");
+            let _all = root.try_charge(64 * KIB).expect("what the full group has is asked for");
+            assert_eq!(full.live() + empty.live(), 0);
+            assert_sound(&runtime);
+        }
+    }
+}
