@@ -78,6 +78,8 @@ pub(crate) enum Pending {
     Promised,
     /// A round of reclaim on another thread, which may come to nothing.
     Round,
+    /// Credit, reclaimers or a victim, which this attempt has not asked.
+    Unasked,
 }
 
 /// Where a step has left an attempt.

@@ -5,6 +5,7 @@
 //!                          └─ nothing came ──> wait in line, where the caller waits ──> refused
 //! ```
 
+pub(crate) mod at_once;
 pub(crate) mod attempt;
 mod cancelling;
 pub(crate) mod lowered;

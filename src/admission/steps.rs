@@ -47,6 +47,17 @@ fn charge_refused(group: &'static Counter, bytes: u64, wait_for: WaitFor, failur
 /// The first try, with which most charges end.
 #[inline]
 pub(super) fn try_once(group: &'static Counter, bytes: u64, missed: Consume) -> ChargeResult {
+    try_with(group, bytes, missed, Counter::try_charge_once_slow)
+}
+
+/// The first try, by `charge`.
+#[inline]
+pub(super) fn try_with(
+    group: &'static Counter,
+    bytes: u64,
+    missed: Consume,
+    charge: impl FnOnce(&'static Counter, u64, Consume) -> Result<Charged, LevelRefusal<'static>>,
+) -> ChargeResult {
     // What allocators have left to a slow path that was no charge, or a refused one, is not this charge's.
     let left = context::take_nested_over_high();
     if left > 0 && slow_path::is_running() {
@@ -60,7 +71,7 @@ pub(super) fn try_once(group: &'static Counter, bytes: u64, missed: Consume) -> 
         Handle::pin(group).into_raw();
         return Ok(Charged::QUIETLY);
     }
-    group.try_charge_once_slow(bytes, missed).map_err(ChargeFailure::refused)
+    charge(group, bytes, missed).map_err(ChargeFailure::refused)
 }
 
 /// Asks reclaimers, cancels no group and counts no refusal: where the charge does not fit its caller forces it.

@@ -32,6 +32,8 @@ struct Refilled {
 enum OnRefusal {
     CallHook,
     Return,
+    /// Without a drain: the charge may not wait.
+    ReturnAtOnce,
 }
 
 // === The hit path ===
@@ -96,6 +98,13 @@ impl Counter {
         self.charge_slow(n, missed, OnRefusal::Return)
     }
 
+    /// The same for a charge that may not wait. It drains no stock but the one in this thread's slot, and closes none.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn try_charge_now_slow(&self, n: u64, missed: Consume) -> Result<Charged, LevelRefusal<'_>> {
+        self.charge_slow(n, missed, OnRefusal::ReturnAtOnce)
+    }
+
     /// Force what does not fit, after a drain of stranded credit. Returns the units charged: fewer than `n` only where a
     /// level cannot count them.
     #[cold]
@@ -147,12 +156,19 @@ impl Counter {
                     if let Some(policies) = self.tree().policies().filter(|_| stocked) {
                         policies.stock_moved(self, outermost, StockMove::Refill);
                     }
-                    at_limit::adapt(self, open, walked.margin, outermost);
+                    // To close a stock takes a barrier and a wait for threads in transit.
+                    if !open || refused != OnRefusal::ReturnAtOnce {
+                        at_limit::adapt(self, open, walked.margin, outermost);
+                    }
                 }
                 return Ok(Charged { over_high: walked.over_high });
             }
             Err(refusal) => refusal,
         };
+        if refused == OnRefusal::ReturnAtOnce {
+            let walked = self.walk_with_own_credit(own_block(path), n, refusal)?;
+            return Ok(Charged { over_high: walked.over_high });
+        }
         if let Some(outermost) = path.outermost() {
             refusal = match at_limit::drain_and_retry(self, n, None, refusal, outermost) {
                 Ok(walked) => return Ok(Charged { over_high: walked.over_high }),
@@ -204,6 +220,24 @@ impl Counter {
         };
         block.transit.end();
         refilled
+    }
+
+    /// Uncharge the credit in this thread's slot, and walk again where there was any.
+    fn walk_with_own_credit<'a>(
+        &'a self,
+        block: Option<&Block>,
+        n: u64,
+        refusal: LevelRefusal<'a>,
+    ) -> Result<Walked, LevelRefusal<'a>> {
+        let Some((block, slot)) = block.and_then(|block| Some((block, block.slot(self.index)?))) else {
+            return Err(refusal);
+        };
+        self.enter(block);
+        let back = slot.take_back(u64::MAX, self.incarnation().fenced);
+        self.uncharge_levels(back);
+        let walked = if back > 0 { self.walk(n, Amount::Needed) } else { Err(refusal) };
+        block.transit.end();
+        walked
     }
 
     /// Begin a transit, as one of this counter's chargers.

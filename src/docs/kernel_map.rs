@@ -24,6 +24,7 @@
 //! | `Group::set_high`, `Limits::high` | `memory.high` | the worst level's delay; slept where the charge is made, in slices, and no longer than a level is above high |
 //! | `high_delay` | `calculate_high_delay` | nanoseconds for jiffies; bytes for pages: scaled by bytes / 262,144 |
 //! | `charge_timeout`, `charge_async` | none: a charge reclaims, kills or fails | in line at the level that refused; a thread that frees bytes charges for the first |
+//! | `try_charge_now`, `try_charge_or_start` | a charge without `__GFP_DIRECT_RECLAIM`; `high_work` | no event; the second has a thread reclaim |
 //! | `try_charge_undelayed`, `charge_async` | handling deferred to the return to user space | the delay is returned, or a thread wakes the future when it is over; neither waits for a victim |
 //! | `OnExhausted` | `__GFP_NORETRY`, `__GFP_NOFAIL` | text for configuration files |
 //! | `OomPolicy::Choose` | `mem_cgroup_out_of_memory`, `select_bad_process` | the overrun of a share in place of points; a victim's hook asks it to free, no process is killed, and it has `oom_time` |

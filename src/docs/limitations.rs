@@ -49,6 +49,11 @@
 //!   Each call that may block says so in the first line of its documentation.
 //! * **`charge_async` and `try_charge_undelayed` run foreign code**: reclaimers, and the cancel hooks of one victim, on
 //!   the thread that polls or calls. That code must not block.
+//! * **What `try_charge_or_start` starts needs a thread**: one for the runtime, `memcg-reclaim`, which ends a second
+//!   after the last work. A reclaimer that blocks there holds up the work that follows. Where the system gives no thread
+//!   nothing is started, and such a charge wakes other threads and calls listeners itself.
+//! * **A charge that never blocks closes no stock.** Where all charges are such, credit of other threads stays out near a
+//!   limit, until `try_charge_or_start` has it drained or another call does.
 //! * **`charge_async` needs other charges.** It asks reclaimers when it is polled first, and when it has moved to
 //!   another group's line. It asks again, for which `memcg-delays` wakes it, where other threads were asking at the
 //!   same time. It has one group cancelled. Afterwards a thread that gives bytes back serves it, and another charge

@@ -131,7 +131,7 @@ impl Charge {
 
     /// Records that `bytes` more have been charged. From here on they keep the group.
     #[inline]
-    fn grown(&mut self, bytes: u64) {
+    pub(super) fn grown(&mut self, bytes: u64) {
         let held = self.bytes;
         // This does not overflow: usage ends at 2^63, and a charge is a part of usage.
         self.bytes = held + bytes;

@@ -35,10 +35,13 @@ pub enum ChargeError {
     /// It does not fit below a max. The call was made inside reclaim, which does not ask for more reclaim.
     #[error("{0}; inside reclaim, which does not nest")]
     InReclaim(Refusal),
-    /// It does not fit below a max yet, and this call does not wait. A victim, a reclaimer that has promised, or
-    /// another thread's reclaim is about to give memory back. Only [`Group::try_charge_undelayed`] returns it. Try
-    /// again later, or wait with [`Group::charge_async`].
-    #[error("{0}; others are about to give memory back, and this charge does not wait for them")]
+    /// It does not fit below a max yet, and this call does not block. Only calls that never wait return it: see the
+    /// [table](Group#three-ways-to-ask). Try again later, or wait with [`Group::charge_async`].
+    ///
+    /// From [`Group::try_charge_undelayed`]: a victim, a reclaimer that has promised, or another thread's reclaim is
+    /// about to give memory back. From [`Group::try_charge_or_start`]: work to make room was started. From
+    /// [`Group::try_charge_now`]: a stock may have credit, a reclaimer can be asked or a victim chosen.
+    #[error("{0}; memory may come, and this charge does not wait for it")]
     WouldBlock(Refusal),
     /// It waited in line for the whole time that the caller allowed, and did not fit.
     #[error("{refusal}; after {waited:.1?} in line")]

@@ -3,6 +3,7 @@
 //! A group is its counters (`counter`) with a name and a handle that keeps it. These files hold the public methods and
 //! their documentation. The layers below do the work: `admission`, `pressure`, `reclaim`, `lifecycle`.
 
+mod at_once;
 mod charge;
 mod counters;
 pub(crate) mod diagnosis;

@@ -12,6 +12,7 @@ use crate::state::listeners::Listeners;
 use crate::state::oom::Oom;
 use crate::state::own_bytes::Own;
 use crate::state::reclaim::{ReclaimConfig, Registered, RingGroup, Rings};
+use crate::state::started::Started;
 use crate::state::waiting::{PressureConfig, Waiting};
 use crate::sync::Shared;
 use crate::sync::lock::{Lock, Rank};
@@ -39,6 +40,7 @@ pub(crate) struct GroupTree {
     pub(crate) waiting: Lock<Waiting>,
     pub(crate) listeners: Lock<Listeners>,
     pub(crate) oom: Lock<Oom>,
+    pub(crate) started: Lock<Started>,
     pub(crate) own: Own,
 }
 
@@ -82,6 +84,7 @@ impl GroupTree {
             waiting: Lock::new(Rank::Waiting, Waiting::default()),
             listeners: Lock::new(Rank::Bookkeeping, Listeners::default()),
             oom: Lock::new(Rank::Bookkeeping, Oom::default()),
+            started: Lock::new(Rank::Bookkeeping, Started::default()),
             own: Own::new(),
         }
     }

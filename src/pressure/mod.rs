@@ -19,6 +19,7 @@ pub(crate) mod line;
 pub(crate) mod listeners;
 pub(crate) mod observe;
 pub(crate) mod service;
+pub(crate) mod started;
 pub(crate) mod throttle;
 pub(crate) mod victims;
 pub(crate) mod wakers;

@@ -7,28 +7,49 @@
 
 use std::ptr;
 
+use smallvec::SmallVec;
+
+use crate::counter::handle::Handle;
 use crate::counter::slow_path::release_all_claimed;
 use crate::hierarchy::service::{self, Scheduled};
 use crate::pressure::line;
 use crate::pressure::listeners::{self, Notification, Notifications};
+use crate::pressure::started;
 use crate::pressure::wakers::Wakers;
+use crate::thread::context;
 use crate::thread::slow_path::{Entered, exchange_served};
 
-/// Serve the levels that this thread has scheduled, and those that it schedules meanwhile. It holds no lock, and none of its
-/// slow paths is under way.
+/// Levels that a thread serves, each with a handle.
+type Levels = SmallVec<[Handle; 2]>;
+
+/// Serve the levels that this thread has scheduled, or leave them to another thread where this one may run no foreign
+/// code. It holds no lock, and none of its slow paths is under way.
 pub(crate) fn serve(scheduled: *const ()) {
-    let mut first = scheduled;
+    let levels: Levels = Scheduled::new(scheduled).collect();
+    match levels.first() {
+        Some(level) if context::leaves_foreign() => {
+            let tree = level.incarnation().tree.counted();
+            if let Err(serve) = started::leave_calls(&tree, Box::new(move || serve_levels(levels))) {
+                serve();
+            }
+        }
+        _ => serve_levels(levels),
+    }
+}
+
+/// Serve these levels, and those that the thread schedules meanwhile.
+fn serve_levels(mut levels: Levels) {
     let (mut wakers, mut notifications) = (Wakers::default(), Notifications::new());
-    while !first.is_null() {
+    while !levels.is_empty() {
         let entered = Entered::enter();
-        for level in Scheduled::new(first) {
+        for level in levels {
             service::unschedule(&level);
             line::serve(level.counter(), entered.block(), &mut wakers);
             listeners::collect(&level, &mut wakers, &mut notifications);
         }
         drop(entered);
         release_all_claimed();
-        first = exchange_served(ptr::null());
+        levels = Scheduled::new(exchange_served(ptr::null())).collect();
     }
     wakers.wake();
     notifications.into_iter().for_each(Notification::dispatch);

@@ -22,6 +22,7 @@ use crate::lifecycle::own_bytes::{self, OwnBytes};
 use crate::page_counter::Counts;
 use crate::page_counter::reading::counts;
 use crate::pool::PoolTable;
+use crate::pressure::started;
 use crate::reclaim::excess;
 use crate::stat::Item;
 use crate::stat::coordinator::PERIOD;
@@ -340,6 +341,7 @@ impl Drop for Owned {
     fn drop(&mut self) {
         if !crate::sync::model_failed() {
             self.stop_flusher();
+            started::end(&self.tree);
             own_bytes::charge_to(&self.tree, None);
             self.root.offline_tree();
         }

@@ -157,7 +157,7 @@ pub(crate) fn pause() {
 }
 
 /// Threads of a model are its own.
-pub(crate) fn start_thread(_: &str, _: fn()) -> std::io::Result<Thread> {
+pub(crate) fn start_thread(_: &str, _: impl FnOnce() + Send + 'static) -> std::io::Result<Thread> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 

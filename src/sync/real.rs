@@ -177,7 +177,7 @@ pub(crate) use std::thread::{Thread, current as this_thread, sleep};
 pub(crate) use std::thread_local;
 
 /// Starts a thread that no other thread joins.
-pub(crate) fn start_thread(name: &str, body: fn()) -> std::io::Result<Thread> {
+pub(crate) fn start_thread(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<Thread> {
     let started = std::thread::Builder::new().name(name.into()).spawn(body)?;
     Ok(started.thread().clone())
 }

@@ -21,6 +21,8 @@ struct Notes {
     nested_over_high: Cell<u64>,
     /// Depth of listeners and of wakers on this thread's stack.
     foreign_depth: Cell<u32>,
+    /// This thread leaves calls of foreign code to another one.
+    leaves_foreign: Cell<bool>,
 }
 
 per_thread! {
@@ -29,6 +31,7 @@ per_thread! {
         ticket: Cell::new(NEWCOMER),
         nested_over_high: Cell::new(0),
         foreign_depth: Cell::new(0),
+        leaves_foreign: Cell::new(false),
     }
 }
 
@@ -91,6 +94,18 @@ pub(crate) fn listener_depth() -> u32 {
 /// Whether this thread is inside a listener, a waker, a reclaimer or a hook. There it does not wait for calls to end.
 pub(crate) fn in_foreign() -> bool {
     in_reclaim() || with_notes(|notes| notes.foreign_depth.get()) > 0
+}
+
+/// Does work of this crate that runs no foreign code at the end of its slow paths.
+pub(crate) fn without_foreign<R>(work: impl FnOnce() -> R) -> R {
+    let before = with_notes(|notes| notes.leaves_foreign.replace(true));
+    let done = work();
+    with_notes(|notes| notes.leaves_foreign.set(before));
+    done
+}
+
+pub(crate) fn leaves_foreign() -> bool {
+    with_notes(|notes| notes.leaves_foreign.get())
 }
 
 /// Runs a waker. A panic leaves the waker, too.

@@ -2,11 +2,13 @@
 //! What the library does before it refuses a charge to a full group.
 //!
 //! * `throttle`: it delays charges above high; `reclaim`: it asks reclaimers;
+//! * `at_once`: where the caller never blocks, another thread does it;
 //! * `waiting`: it lets charges wait for room; `oom`: it chooses a victim.
 
 #[path = "../support/mod.rs"]
 mod support;
 
+mod at_once;
 mod oom;
 mod reclaim;
 mod throttle;

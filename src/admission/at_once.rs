@@ -1,0 +1,48 @@
+//! A charge that never blocks: it tries once. Where it does not fit it may start what would make room.
+
+use crate::admission::attempt::{ChargeFailure, ChargeResult, Pending, fits_ever};
+use crate::admission::steps::try_with;
+use crate::counter::object::Counter;
+use crate::counter::refusal::LevelRefusal;
+use crate::pressure::high::levels_that_delay;
+use crate::pressure::{started, victims};
+use crate::reclaim::registrations;
+use crate::reclaim::repeat::may_call_out;
+use crate::thread::slot::Consume;
+
+/// What a charge that does not fit, or that is above a high, has done by another thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Starts {
+    Nothing,
+    Reclaim,
+}
+
+/// Makes a charge that did not hit the stock, with this thread's own credit at most. A refusal counts no event: the
+/// listeners of events are foreign code. The thread that is started counts them.
+pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, starts: Starts) -> ChargeResult {
+    let starts = starts == Starts::Reclaim && may_call_out();
+    match try_with(group, bytes, missed, Counter::try_charge_now_slow) {
+        Ok(charged) => {
+            if starts && charged.over_high > 0 {
+                levels_that_delay(group).for_each(started::shrink_to_high);
+            }
+            Ok(charged)
+        }
+        Err(ChargeFailure::Refused { refusal, counted, .. }) => {
+            refusal.level.count_refusal();
+            let may_come = may_come(bytes, &refusal);
+            if starts && may_come {
+                started::make_room(refusal.level.header.counter(), bytes);
+            }
+            Err(ChargeFailure::Refused { refusal, counted, pending: may_come.then_some(Pending::Unasked) })
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Whether a charge that may block could find more room: credit in stocks, a reclaimer to ask, a victim.
+fn may_come(bytes: u64, refusal: &LevelRefusal<'static>) -> bool {
+    let level = refusal.level.header.counter();
+    fits_ever(bytes, refusal)
+        && (!refusal.without_credit() || registrations::any_below(level) || victims::chooses(level))
+}

@@ -1,0 +1,164 @@
+//! Charges that never block.
+
+use super::charge::Charge;
+use super::error::ChargeError;
+use super::handle::Group;
+use crate::admission::at_once::{self, Starts};
+use crate::thread::context;
+use crate::thread::directory::Header;
+use crate::thread::slot::Consume;
+
+impl Group {
+    /// Charges `bytes` here and at all ancestors, or nowhere, and never blocks: for an allocator, an event loop, a
+    /// thread that holds locks.
+    ///
+    /// The call sleeps at no time, waits for no other thread's work, and calls no foreign code: no reclaimer, hook,
+    /// listener or waker. It takes no lock that another thread holds over a drain, a barrier, or foreign code. It
+    /// allocates where the thread charges for the first time. Credit of other threads is not drained, so the call may
+    /// refuse what [`try_charge`](Self::try_charge) admits. What the call finds to wake or to notify on its way, a
+    /// thread of the crate does; only where the system gives no thread, this one does.
+    ///
+    /// Above a [high](Self::set_high) the charge is made without a delay: [`high_delay`](Self::high_delay) says it. A
+    /// refusal is counted by [`refused`](Self::refused) and by no event, as in the kernel.
+    ///
+    /// It costs what `try_charge` costs where the charge fits, and one walk where it does not. It is exact: from a
+    /// success on usage is within max at every level.
+    ///
+    /// Source: `try_charge_memcg` in `mm/memcontrol.c` without `__GFP_DIRECT_RECLAIM`.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError::WouldBlock`] where a stock is open that may have credit, a reclaimer can be asked or a victim
+    /// chosen: a call that may block may find room, or one that [starts](Self::try_charge_or_start) reclaim. Else as
+    /// `try_charge`. With [`adaptive(false)`](crate::RuntimeBuilder::adaptive) stocks are open at all times.
+    ///
+    /// ```
+    /// # use memcg::{ChargeError, Limit, Runtime};
+    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let root = runtime.root();
+    /// let _held = root.try_charge_now(80)?;
+    /// assert!(matches!(root.try_charge_now(30), Err(ChargeError::Limit(_))), "there is no reclaimer to ask");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn try_charge_now(&self, bytes: u64) -> Result<Charge, ChargeError> {
+        match self.header.consume_open(bytes) {
+            Consume::Hit => {}
+            missed => charge_slow(self.header, bytes, missed, Starts::Nothing)?,
+        }
+        Ok(Charge::new(self.header, bytes))
+    }
+
+    /// [`try_charge_now`](Self::try_charge_now), which never blocks. Where the charge does not fit and more could be
+    /// done for it, a thread of the crate begins to: try again a little later.
+    ///
+    /// The thread does once what [`try_charge`](Self::try_charge) does before it refuses, at the level that has refused:
+    /// it drains credit, asks reclaimers, and where the [policy](crate::OomPolicy) chooses it cancels one group. It
+    /// counts the events, too. Charges that are refused at that level meanwhile are for the same work, which is for the
+    /// largest of them. What is freed belongs to no charge: the next that comes may take it. Above a
+    /// [high](Self::set_high) the charge is made, and the thread reclaims what is above.
+    ///
+    /// The thread, `memcg-reclaim`, is one for a runtime. It starts when it is needed, which costs a system call, and
+    /// ends a second after the last work or with the runtime. A reclaimer that blocks there holds up no charge, and the
+    /// next work of the same runtime. Where the system gives no thread, nothing is started.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError::WouldBlock`] where work was started. Else as `try_charge_now`: nothing could be done.
+    ///
+    /// ```
+    /// # use memcg::{Charge, ChargeError, Limit, Priority, Reclaim, ReclaimContext, Runtime};
+    /// # use std::sync::{Arc, Mutex};
+    /// # use std::time::Duration;
+    /// struct Cache(Mutex<Option<Charge>>);
+    /// impl Reclaim for Cache {
+    ///     fn reclaim(&self, want: u64, _context: &ReclaimContext<'_>) -> u64 {
+    ///         self.0.lock().unwrap().as_mut().map_or(0, |held| held.shrink(want))
+    ///     }
+    /// }
+    ///
+    /// let runtime = Runtime::builder().max(Limit::Bytes(100)).build()?;
+    /// let root = runtime.root();
+    /// let cache = Arc::new(Cache(Mutex::new(Some(root.try_charge_now(80)?))));
+    /// let _registration = root.register_reclaimer(cache, Priority::NORMAL);
+    /// let charge = loop {
+    ///     match root.try_charge_or_start(30) {
+    ///         Err(ChargeError::WouldBlock(_)) => std::thread::sleep(Duration::from_millis(1)), // or do something else
+    ///         ended => break ended?,
+    ///     }
+    /// };
+    /// assert_eq!((charge.bytes(), root.live()), (30, 100));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn try_charge_or_start(&self, bytes: u64) -> Result<Charge, ChargeError> {
+        match self.header.consume_open(bytes) {
+            Consume::Hit => {}
+            missed => charge_slow(self.header, bytes, missed, Starts::Reclaim)?,
+        }
+        Ok(Charge::new(self.header, bytes))
+    }
+}
+
+impl Charge {
+    /// Charges `bytes` more, and never blocks, as [`Group::try_charge_now`].
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`]; the charge is as it was.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// let mut charge = runtime.root().try_charge_now(80)?;
+    /// charge.try_grow_now(20)?;
+    /// assert!(charge.try_grow_now(1).is_err());
+    /// assert_eq!(charge.bytes(), 100);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn try_grow_now(&mut self, bytes: u64) -> Result<(), ChargeError> {
+        self.grow_at_once(bytes, Starts::Nothing)
+    }
+
+    /// Charges `bytes` more, and never blocks. Where they do not fit a thread of the crate begins to make room, as for
+    /// [`Group::try_charge_or_start`].
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`]; the charge is as it was.
+    ///
+    /// ```
+    /// # let runtime = memcg::Runtime::builder().max(memcg::Limit::Bytes(100)).build()?;
+    /// let mut charge = runtime.root().try_charge_now(80)?;
+    /// charge.try_grow_or_start(20)?;
+    /// assert_eq!(charge.bytes(), 100);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline]
+    pub fn try_grow_or_start(&mut self, bytes: u64) -> Result<(), ChargeError> {
+        self.grow_at_once(bytes, Starts::Reclaim)
+    }
+
+    #[inline]
+    fn grow_at_once(&mut self, bytes: u64, starts: Starts) -> Result<(), ChargeError> {
+        match self.header().consume_open(bytes) {
+            Consume::Hit => {}
+            missed if bytes > 0 => charge_slow(self.header(), bytes, missed, starts)?,
+            // To grow by 0 bytes needs no admission, and the charge has its handle or its bytes already.
+            _ => {}
+        }
+        self.grown(bytes);
+        Ok(())
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn charge_slow(header: &'static Header, bytes: u64, missed: Consume, starts: Starts) -> Result<(), ChargeError> {
+    let counter = header.counter();
+    context::without_foreign(|| match at_once::charge(counter, bytes, missed, starts) {
+        // The caller asks for the delay.
+        Ok(_) => Ok(()),
+        Err(failure) => Err(ChargeError::new(failure, counter, bytes)),
+    })
+}

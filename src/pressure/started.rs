@@ -1,0 +1,184 @@
+//! What a charge that never blocks leaves to another thread: reclaim, a victim, calls of foreign code.
+//!
+//! ```text
+//! none ── a charge leaves something ──> takes one job after another ── nothing for a second, or no runtime ──> none
+//! ```
+//!
+//! A tree has one such thread at most. A level has one job at most: a charge that finds it listed raises its amount, and
+//! a charge that comes while the thread works on it lists it again. One lock holds the jobs, the thread, and whether it
+//! runs. So a charge that leaves a job starts the thread, or finds it running, and then the thread sees the job. The
+//! thread decides to end under the lock, too. Nothing else is shared, so there is no ordering to model. The thread
+//! holds no lock while it works, and keeps the tree; a job keeps its level.
+//!
+//! A reclaimer that blocks holds up the jobs of its own tree. No charge waits for them, nor does the drop of the runtime.
+
+use std::collections::btree_map::Entry;
+use std::time::{Duration, Instant};
+
+use crate::counter::handle::Handle;
+use crate::counter::object::Counter;
+use crate::counter::object::tree::Tree;
+use crate::counter::slow_path::SlowPath;
+use crate::hierarchy::{events, group_tree};
+use crate::pressure::victims::{self, Choice, Excluded};
+use crate::pressure::{high, line, throttle};
+use crate::reclaim::repeat::{close_below, deadline, shrink, spare};
+use crate::reclaim::round::Request;
+use crate::state::events::Event;
+use crate::state::reclaimer::ReclaimCause;
+use crate::state::started::{ForeignCalls, Job, Started};
+use crate::sync::{Arc, park, start_thread};
+
+/// The thread stays so long after the last job.
+const LINGER: Duration = Duration::from_secs(1);
+
+enum Next {
+    Work(Job),
+    Call(Vec<ForeignCalls>),
+    Sleep(Duration),
+    End,
+}
+
+fn with<R>(tree: &Tree, work: impl FnOnce(&mut Started) -> R) -> R {
+    let _path = SlowPath::enter();
+    work(&mut group_tree::shared(tree).started.lock())
+}
+
+// === What charges leave ===
+
+/// Has room made for `bytes` at a level that has refused them. The caller keeps the level.
+pub(crate) fn make_room(level: &'static Counter, bytes: u64) {
+    leave(level, |job| job.bytes = job.bytes.max(bytes));
+}
+
+/// Has what is above high reclaimed. The caller keeps the level.
+pub(crate) fn shrink_to_high(level: &'static Counter) {
+    leave(level, |job| job.above_high = true);
+}
+
+fn leave(level: &'static Counter, note: impl FnOnce(&mut Job)) {
+    let job = Job { level: Handle::pin(level), bytes: 0, above_high: false };
+    let tree = level.incarnation().tree.counted();
+    let needless = with(&tree, |started| {
+        if !started.runs(&tree) {
+            return Some(job);
+        }
+        match started.jobs.entry(level.key()) {
+            Entry::Vacant(vacant) => {
+                note(vacant.insert(job));
+                None
+            }
+            Entry::Occupied(mut listed) => {
+                note(listed.get_mut());
+                Some(job)
+            }
+        }
+    });
+    // Its handle is dropped without the lock.
+    drop(needless);
+}
+
+/// Leaves calls of foreign code to the thread. `Err`: the system has no thread for them.
+pub(crate) fn leave_calls(tree: &Arc<Tree>, calls: ForeignCalls) -> Result<(), ForeignCalls> {
+    with(tree, |started| {
+        if !started.runs(tree) {
+            return Err(calls);
+        }
+        started.calls.push(calls);
+        Ok(())
+    })
+}
+
+/// The runtime is gone: the thread ends after the job that it works on.
+pub(crate) fn end(tree: &Tree) {
+    let jobs = with(tree, |started| {
+        started.over = true;
+        started.thread.iter().for_each(|(_, thread)| thread.unpark());
+        std::mem::take(&mut started.jobs)
+    });
+    // Their handles are dropped without the lock.
+    drop(jobs);
+}
+
+impl Started {
+    /// Starts the thread where there is none, or wakes it. False: there is none. The caller leaves what is to be done
+    /// under the same lock.
+    fn runs(&mut self, tree: &Arc<Tree>) -> bool {
+        if self.over {
+            return false;
+        }
+        let process = std::process::id();
+        self.thread.take_if(|(started_in, _)| *started_in != process);
+        if self.thread.is_none() {
+            let tree = Arc::clone(tree);
+            self.thread = start_thread("memcg-reclaim", move || run(&tree)).ok().map(|thread| (process, thread));
+        }
+        self.idle = None;
+        self.thread.iter().for_each(|(_, thread)| thread.unpark());
+        self.thread.is_some()
+    }
+
+    fn next(&mut self, now: Instant) -> Next {
+        if !self.calls.is_empty() {
+            return Next::Call(std::mem::take(&mut self.calls));
+        }
+        if let Some((_, job)) = self.jobs.pop_first() {
+            return Next::Work(job);
+        }
+        let idle = now.saturating_duration_since(*self.idle.get_or_insert(now));
+        if idle < LINGER && !self.over {
+            return Next::Sleep(LINGER - idle);
+        }
+        self.thread = None;
+        Next::End
+    }
+}
+
+// === The thread ===
+
+fn run(tree: &Tree) {
+    loop {
+        match with(tree, |started| started.next(Instant::now())) {
+            Next::Work(job) => work(&job),
+            Next::Call(calls) => calls.into_iter().for_each(|call| call()),
+            Next::Sleep(time) => park(Some(time)),
+            Next::End => return,
+        }
+    }
+}
+
+fn work(job: &Job) {
+    let level = job.level.counter();
+    if job.bytes > 0 && !level.state().is_offline() {
+        reclaim_and_cancel(level, job.bytes);
+    }
+    if job.above_high && high::above(level) > 0 {
+        events::count_and_notify(level, Event::High);
+        throttle::shrink_to_high(level);
+    }
+}
+
+/// Does what a charge of `bytes` that may block does before it is refused: drains, has reclaimers asked, cancels one
+/// group. It waits for no promise and for no victim.
+fn reclaim_and_cancel(level: &'static Counter, bytes: u64) {
+    events::count_and_notify(level, Event::Max);
+    close_below(level);
+    // The first in line comes before.
+    let short = || line::ahead(level).saturating_add(bytes).saturating_sub(level.room(level.admits()));
+    let want = || if short() > 0 { short().max(spare(level, level.admits())) } else { 0 };
+    shrink(level, &mut Request::new(ReclaimCause::Full, deadline(level)), want);
+    // What came back may be credit of this thread.
+    close_below(level);
+    if short() == 0 {
+        return;
+    }
+    events::count_and_notify(level, Event::Oom);
+    let mut excluded = Excluded::default();
+    while victims::chooses(level) {
+        match victims::choose(level, None, bytes, &mut excluded) {
+            Choice::Unsettled => victims::settle(level.tree()),
+            Choice::Victim(mut chosen) => return chosen.cancel(),
+            Choice::NoCandidate | Choice::Room | Choice::Asker | Choice::Awaited(_) => return,
+        }
+    }
+}

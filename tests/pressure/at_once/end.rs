@@ -1,0 +1,109 @@
+//! The thread that works for charges which never block: what holds it up, and how it ends.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+
+use memcg::{Event, Priority};
+
+use super::{
+    Cache, KIB, Log, MIB, QUICK, assert_empty, bare, build, call, charge, charged_in_the_end, limited, local, lock,
+    until, would_block,
+};
+
+/// A reclaimer that blocks holds up no charge, and is called once however many charges are refused meanwhile. Work that
+/// was left meanwhile is done afterwards.
+#[test]
+fn a_reclaimer_that_blocks_holds_up_no_charge() {
+    let runtime = build(bare());
+    let [group, other] = ["q", "other"].map(|name| limited(&runtime.root(), name, 10 * KIB));
+    let mut held = charge(&group, 10 * KIB);
+    let (go_on, blocks) = mpsc::channel::<()>();
+    let (blocks, calls) = (std::sync::Mutex::new(blocks), Arc::new(AtomicU64::new(0)));
+    let count = Arc::clone(&calls);
+    let reclaimer = call(move |_, _| {
+        count.fetch_add(1, Ordering::SeqCst);
+        let _ = lock(&blocks).recv();
+        0
+    });
+    let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+    let log = Log::default();
+    let (cache, of_cache) = Cache::of(&other, 10 * KIB, &log);
+    let started = Instant::now();
+    would_block(group.try_charge_or_start(1));
+    until("it is called", || calls.load(Ordering::SeqCst) == 1);
+    for _ in 0..1_000 {
+        would_block(group.try_charge_or_start(1));
+        would_block(other.try_charge_or_start(1));
+    }
+    assert!(started.elapsed() < QUICK && log.is_empty());
+    assert_eq!(calls.load(Ordering::SeqCst), 1, "one at a time");
+    held.shrink(KIB);
+    drop(group.try_charge_or_start(KIB).expect("given back"));
+    drop(go_on);
+    drop(charged_in_the_end(&other, 1));
+    assert!(!log.is_empty());
+    drop((held, cache, of_cache, registration, group, other));
+    assert_empty(&runtime);
+}
+
+/// A panic ends in the thread, which goes on.
+#[test]
+fn a_reclaimer_that_panics() {
+    let runtime = build(bare());
+    let group = limited(&runtime.root(), "q", 100 * KIB);
+    let panics = group.register_reclaimer(call(|_, _| panic!("on purpose")), Priority::LOW);
+    let log = Log::default();
+    let (cache, registration) = Cache::of(&group, 100 * KIB, &log);
+    drop(charged_in_the_end(&group, 10 * KIB));
+    assert!(local(&group, Event::Panic) > 0);
+    drop((panics, cache, registration, group));
+    assert_empty(&runtime);
+}
+
+/// The drop of the runtime does not wait for a reclaimer that blocks there, and nothing is started any more.
+#[test]
+fn the_runtime_goes_meanwhile() {
+    let runtime = build(bare());
+    let group = limited(&runtime.root(), "q", 10 * KIB);
+    let held = charge(&group, 10 * KIB);
+    let (go_on, blocks) = mpsc::channel::<()>();
+    let (blocks, calls) = (std::sync::Mutex::new(blocks), Arc::new(AtomicU64::new(0)));
+    let count = Arc::clone(&calls);
+    let reclaimer = call(move |_, _| {
+        count.fetch_add(1, Ordering::SeqCst);
+        let _ = lock(&blocks).recv();
+        0
+    });
+    let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+    would_block(group.try_charge_or_start(1));
+    until("it is called", || calls.load(Ordering::SeqCst) == 1);
+    would_block(group.try_charge_or_start(1));
+    let started = Instant::now();
+    drop(runtime);
+    assert!(started.elapsed() < QUICK);
+    assert!(matches!(group.try_charge_or_start(1), Err(memcg::ChargeError::Offline { .. })));
+    drop(go_on);
+    drop(registration);
+    assert_eq!(calls.load(Ordering::SeqCst), 1, "what was left to it is not begun");
+    assert_eq!(group.live(), 10 * KIB);
+    drop((held, group));
+}
+
+/// A burst, then none for so long that the thread has ended, then another: it starts again.
+#[test]
+fn it_starts_again() {
+    let runtime = build(bare());
+    let group = limited(&runtime.root(), "q", MIB);
+    let log = Log::default();
+    let (cache, registration) = Cache::of(&group, MIB, &log);
+    for wait in [0, 0, 1_200] {
+        std::thread::sleep(std::time::Duration::from_millis(wait));
+        log.take();
+        let held = charged_in_the_end(&group, 10 * KIB);
+        drop(held);
+        cache.add(group.headroom()).expect("it fits");
+    }
+    drop((cache, registration, group));
+    assert_empty(&runtime);
+}

@@ -1,0 +1,157 @@
+//! A charge that never blocks and starts nothing.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use memcg::{ChargeError, Event, Limit, OomPolicy, Priority};
+
+use super::{
+    Cache, KIB, Log, MIB, assert_empty, bare, build, call, charge, create, kinds, limited, local, not_made, refused,
+    stocked, would_block,
+};
+
+/// What could be done for it is not done: no reclaimer is asked, no group cancelled, no event counted.
+#[test]
+fn it_starts_nothing() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 100 * KIB);
+        let log = Log::default();
+        let (cache, registration) = Cache::of(&group, 80 * KIB, &log);
+        let refusal = would_block(group.try_charge_now(30 * KIB));
+        assert_eq!((refusal.group(), refusal.requested(), refusal.want()), (&group, 30 * KIB, 10 * KIB));
+        let mut held = group.try_charge_now(20 * KIB).expect("it fits");
+        assert!(matches!(held.try_grow_now(1), Err(ChargeError::WouldBlock(_))));
+        assert!(log.is_empty());
+        assert_eq!([Event::Max, Event::Oom].map(|event| local(&group, event)), [0, 0]);
+        assert_eq!((group.refused(), held.bytes(), group.live()), (2, 20 * KIB, 100 * KIB));
+        refused(group.try_charge_now(101 * KIB));
+        drop(registration);
+        not_made(group.try_charge_now(1));
+        drop((refusal, held, cache, group));
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn no_group_is_cancelled() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 100 * KIB);
+        let held = charge(&group, 100 * KIB);
+        group.set_oom_policy(OomPolicy::Choose);
+        let cancelled = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&cancelled);
+        let hook = group.on_cancel(move |_| drop(count.fetch_add(1, Ordering::SeqCst)));
+        would_block(group.try_charge_now(1));
+        assert_eq!((cancelled.load(Ordering::SeqCst), group.waiting()), (0, 0));
+        drop((hook, held, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// As any charge: to its sum, at all levels, and never above a max.
+#[test]
+fn it_is_a_charge() {
+    for builder in kinds() {
+        let runtime = build(builder);
+        let top = limited(&runtime.root(), "top", 10 * KIB);
+        let group = limited(&top, "q", 8 * KIB);
+        let mut held = group.try_charge_now(6 * KIB).expect("it fits");
+        held.try_grow_now(2 * KIB).expect("it fits");
+        held.try_grow_now(0).expect("nothing always fits");
+        assert_eq!((held.bytes(), group.live(), top.live()), (8 * KIB, 8 * KIB, 8 * KIB));
+        assert_eq!(not_made(group.try_charge_now(1)).group(), &group);
+        assert_eq!(not_made(top.try_charge_now(3 * KIB)).group(), &top);
+        let none = group.try_charge_now(0).expect("nothing always fits");
+        group.offline().expect("no children");
+        for bytes in [0, 1] {
+            assert!(matches!(group.try_charge_now(bytes), Err(ChargeError::Offline { .. })));
+        }
+        drop((none, held, group, top));
+        assert_empty(&runtime);
+    }
+}
+
+/// What this thread has in stock itself is no reason to refuse it.
+#[test]
+fn its_own_credit_is_room() {
+    for builder in [stocked(), stocked().adaptive(false), stocked().adaptive(false).audit(false)] {
+        let runtime = build(builder);
+        let group = limited(&runtime.root(), "q", 8 * KIB);
+        let one = group.try_charge_now(1).expect("it fits");
+        let rest = group.try_charge_now(8 * KIB - 1).expect("all else is credit of this thread");
+        assert_eq!((group.live(), group.usage()), (8 * KIB, 8 * KIB));
+        drop((one, rest, group));
+        runtime.root().drain();
+        assert_eq!(runtime.root().usage(), 0);
+    }
+}
+
+/// What another thread has in stock takes a drain: the call says that it would have to wait.
+#[test]
+fn others_credit_is_not_drained() {
+    let runtime = build(stocked().adaptive(false));
+    let group = limited(&runtime.root(), "q", 8 * KIB);
+    let turn = Barrier::new(2);
+    thread::scope(|scope| {
+        let (of_thread, turn) = (group.clone(), &turn);
+        scope.spawn(move || {
+            drop(charge(&of_thread, 1));
+            turn.wait();
+            turn.wait();
+        });
+        turn.wait();
+        let before = (group.stocked(), group.live(), runtime.counts().barriers);
+        assert_eq!((before.0, before.1), (4 * KIB, 0));
+        would_block(group.try_charge_now(8 * KIB));
+        assert_eq!((group.stocked(), group.live(), runtime.counts().barriers), before);
+        drop(charge(&group, 8 * KIB));
+        turn.wait();
+    });
+    drop(group);
+    assert_empty(&runtime);
+}
+
+/// Above a high it is made, at once, and nothing is reclaimed.
+#[test]
+fn a_high_does_not_hold_it_up() {
+    for builder in kinds() {
+        let runtime = build(builder.delay_max(super::WATCHDOG));
+        let group = create(&runtime.root(), "q");
+        let log = Log::default();
+        let (cache, registration) = Cache::of(&group, 8 * MIB, &log);
+        group.set_high(Limit::Bytes(MIB)).expect("a number");
+        log.take();
+        cache.evict(u64::MAX);
+        let more = group.charge(8 * MIB);
+        let started = std::time::Instant::now();
+        let held = group.try_charge_now(8 * MIB).expect("high refuses no charge");
+        assert!(started.elapsed() < super::QUICK);
+        assert!(log.is_empty() && !group.high_delay(MIB).is_zero());
+        drop((held, more, registration, cache, group));
+        assert_empty(&runtime);
+    }
+}
+
+/// Inside a reclaimer it is refused as any charge there.
+#[test]
+fn inside_a_reclaimer() {
+    let runtime = build(bare());
+    let group = limited(&runtime.root(), "q", 10 * KIB);
+    let held = charge(&group, 10 * KIB);
+    let inside = Arc::new(AtomicU64::new(0));
+    let (count, again) = (Arc::clone(&inside), group.clone());
+    let reclaimer = call(move |_, _| {
+        let asks = [again.try_charge_now(1), again.try_charge_or_start(1)];
+        let told = asks.iter().filter(|ended| matches!(ended, Err(ChargeError::InReclaim(_)))).count();
+        count.fetch_add(told as u64, Ordering::SeqCst);
+        0
+    });
+    let registration = group.register_reclaimer(reclaimer, Priority::NORMAL);
+    group.try_charge(1).expect_err("nothing is freed");
+    assert_eq!(inside.load(Ordering::SeqCst), 2);
+    drop((registration, held, group));
+    assert_empty(&runtime);
+}
