@@ -14,6 +14,7 @@ use crate::counter::slow_path::SlowPath;
 use crate::counter::stocks::{self, Scope};
 use crate::counter::walk::{Amount, Walked};
 use crate::sync::Ordering;
+use crate::thread::block::Block;
 use crate::thread::slow_path::Outermost;
 
 /// The most levels that one charge closes in turn before it returns its refusal. A tree has fewer in practice, so only
@@ -62,6 +63,25 @@ pub(crate) fn drain_and_retry<'a>(
     }
     tree.counts.refused_in_transit.fetch_add(1, Ordering::Relaxed);
     Err(refusal)
+}
+
+/// Uncharge the credit in this thread's own slot, and try again where there was any. It waits for no other thread.
+#[cold]
+pub(crate) fn take_own_and_retry<'a>(
+    counter: &'a Counter,
+    block: Option<&Block>,
+    n: u64,
+    refusal: LevelRefusal<'a>,
+) -> Result<Walked, LevelRefusal<'a>> {
+    let Some((block, slot)) = block.and_then(|block| Some((block, block.slot(counter.index)?))) else {
+        return Err(refusal);
+    };
+    counter.enter(block);
+    let back = slot.take_back(u64::MAX, counter.incarnation().fenced);
+    counter.uncharge_levels(back);
+    let walked = if back > 0 { counter.walk(n, Amount::Needed) } else { Err(refusal) };
+    block.transit.end();
+    walked
 }
 
 /// Close the stocks below the levels that forced charges have put above max: no hit below them may succeed then.

@@ -166,7 +166,7 @@ impl Counter {
             Err(refusal) => refusal,
         };
         if refused == OnRefusal::ReturnAtOnce {
-            let walked = self.walk_with_own_credit(own_block(path), n, refusal)?;
+            let walked = at_limit::take_own_and_retry(self, own_block(path), n, refusal)?;
             return Ok(Charged { over_high: walked.over_high });
         }
         if let Some(outermost) = path.outermost() {
@@ -220,24 +220,6 @@ impl Counter {
         };
         block.transit.end();
         refilled
-    }
-
-    /// Uncharge the credit in this thread's slot, and walk again where there was any.
-    fn walk_with_own_credit<'a>(
-        &'a self,
-        block: Option<&Block>,
-        n: u64,
-        refusal: LevelRefusal<'a>,
-    ) -> Result<Walked, LevelRefusal<'a>> {
-        let Some((block, slot)) = block.and_then(|block| Some((block, block.slot(self.index)?))) else {
-            return Err(refusal);
-        };
-        self.enter(block);
-        let back = slot.take_back(u64::MAX, self.incarnation().fenced);
-        self.uncharge_levels(back);
-        let walked = if back > 0 { self.walk(n, Amount::Needed) } else { Err(refusal) };
-        block.transit.end();
-        walked
     }
 
     /// Begin a transit, as one of this counter's chargers.

@@ -20,12 +20,12 @@ use crate::thread::context;
 use crate::thread::slow_path::{Entered, exchange_served};
 
 /// Levels that a thread serves, each with a handle.
-type Levels = SmallVec<[Handle; 2]>;
+type Due = SmallVec<[Handle; 2]>;
 
 /// Serve the levels that this thread has scheduled, or leave them to another thread where this one may run no foreign
 /// code. It holds no lock, and none of its slow paths is under way.
 pub(crate) fn serve(scheduled: *const ()) {
-    let levels: Levels = Scheduled::new(scheduled).collect();
+    let levels: Due = Scheduled::new(scheduled).collect();
     match levels.first() {
         Some(level) if context::leaves_foreign() => {
             let tree = level.incarnation().tree.counted();
@@ -38,7 +38,7 @@ pub(crate) fn serve(scheduled: *const ()) {
 }
 
 /// Serve these levels, and those that the thread schedules meanwhile.
-fn serve_levels(mut levels: Levels) {
+fn serve_levels(mut levels: Due) {
     let (mut wakers, mut notifications) = (Wakers::default(), Notifications::new());
     while !levels.is_empty() {
         let entered = Entered::enter();

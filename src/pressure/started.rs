@@ -32,7 +32,7 @@ use crate::sync::{Arc, park, start_thread};
 /// The thread stays so long after the last job.
 const LINGER: Duration = Duration::from_secs(1);
 
-enum Next {
+enum NextJob {
     Work(Job),
     Call(Vec<ForeignCalls>),
     Sleep(Duration),
@@ -118,19 +118,19 @@ impl Started {
         self.thread.is_some()
     }
 
-    fn next(&mut self, now: Instant) -> Next {
+    fn next(&mut self, now: Instant) -> NextJob {
         if !self.calls.is_empty() {
-            return Next::Call(std::mem::take(&mut self.calls));
+            return NextJob::Call(std::mem::take(&mut self.calls));
         }
         if let Some((_, job)) = self.jobs.pop_first() {
-            return Next::Work(job);
+            return NextJob::Work(job);
         }
         let idle = now.saturating_duration_since(*self.idle.get_or_insert(now));
         if idle < LINGER && !self.over {
-            return Next::Sleep(LINGER - idle);
+            return NextJob::Sleep(LINGER - idle);
         }
         self.thread = None;
-        Next::End
+        NextJob::End
     }
 }
 
@@ -139,10 +139,10 @@ impl Started {
 fn run(tree: &Tree) {
     loop {
         match with(tree, |started| started.next(Instant::now())) {
-            Next::Work(job) => work(&job),
-            Next::Call(calls) => calls.into_iter().for_each(|call| call()),
-            Next::Sleep(time) => park(Some(time)),
-            Next::End => return,
+            NextJob::Work(job) => work(&job),
+            NextJob::Call(calls) => calls.into_iter().for_each(|call| call()),
+            NextJob::Sleep(time) => park(Some(time)),
+            NextJob::End => return,
         }
     }
 }

@@ -31,8 +31,8 @@ use crate::sync::barrier::BarrierState;
 use crate::sync::lock::{Lock, Rank};
 use flusher::Flusher;
 
-/// A handle on a tree of groups and its configuration. It is cheap to clone, send and share. The drop of the last one may
-/// block: in async code drop it on another thread.
+/// A handle on a tree of groups and its configuration. The drop of the last one may block: in async code drop it on
+/// another thread. A handle is cheap to clone, send and share.
 ///
 /// The drop of the last handle takes every group offline, and waits for the end of a [flusher](Self::start_flusher) that
 /// runs. Handles on groups, and charges, may outlive it. A charge that is dropped later still finds its group, and the

@@ -68,7 +68,8 @@ const PARTS: &[(&[&str], &[&str])] = &[
     (&["per_thread", "until_thread_exit", "box_zeroed", "stand_in", "follow", "Patience"], &["thread"]),
     (&["PAGE_SLOTS", "PAGES_MAX"], &["thread"]),
     // Time and other threads: what waits.
-    (&["park", "this_thread", "Thread", "sleep"], &["group", "pressure"]),
+    (&["park", "this_thread", "sleep"], &["group", "pressure"]),
+    (&["Thread"], &["pressure", "state"]),
     (&["start_thread"], &["pressure"]),
     (&["pause", "is_over"], &["group", "admission", "pressure", "reclaim", "thread"]),
     (&["rest", "SLICE", "IDLE_VISITS"], &["stat"]),

@@ -43,7 +43,9 @@ fn no_group_is_cancelled() {
         group.set_oom_policy(OomPolicy::Choose);
         let cancelled = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&cancelled);
-        let hook = group.on_cancel(move |_| drop(count.fetch_add(1, Ordering::SeqCst)));
+        let hook = group.on_cancel(move |_| {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
         would_block(group.try_charge_now(1));
         assert_eq!((cancelled.load(Ordering::SeqCst), group.waiting()), (0, 0));
         drop((hook, held, group));

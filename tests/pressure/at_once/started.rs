@@ -11,6 +11,9 @@ use super::{
     limited, local, lock, refused, stocked, until, would_block,
 };
 
+/// A thread, and its name.
+type On = (ThreadId, Option<String>);
+
 /// The reclaimers are asked as by a charge that blocks, and not on the charger's thread.
 #[test]
 fn reclaimers_are_asked_elsewhere() {
@@ -19,7 +22,7 @@ fn reclaimers_are_asked_elsewhere() {
         let group = limited(&runtime.root(), "q", 100 * KIB);
         let log = Log::default();
         let cache = Cache::alone(&group, 80 * KIB, &log);
-        let on: Arc<Mutex<Vec<(ThreadId, Option<String>)>>> = Arc::default();
+        let on = Arc::new(Mutex::new(Vec::<On>::new()));
         let (seen, evicts) = (Arc::clone(&on), Arc::clone(&cache));
         let reclaimer = call(move |want, context| {
             let current = thread::current();
@@ -31,9 +34,7 @@ fn reclaimers_are_asked_elsewhere() {
         would_block(group.try_charge_or_start(30 * KIB));
         let held = charged_in_the_end(&group, 30 * KIB);
         let on = std::mem::take(&mut *lock(&on));
-        let is_elsewhere = |(id, name): &(ThreadId, Option<String>)| {
-            *id != thread::current().id() && name.as_deref() == Some("memcg-reclaim")
-        };
+        let is_elsewhere = |(id, name): &On| *id != thread::current().id() && name.as_deref() == Some("memcg-reclaim");
         assert!(!on.is_empty() && on.iter().all(is_elsewhere), "{on:?}");
         assert_eq!(local(&group, Event::Panic), 0, "an assertion inside failed");
         assert!(local(&group, Event::Max) > 0, "the thread counts it");
