@@ -8,7 +8,7 @@ use super::{beside, build, model, model_without_pair, race};
 use crate::counter::slow_path::SlowPath;
 use crate::group::Group;
 use crate::sync::{Arc, AtomicU32, Ordering};
-use crate::{Bytes, Kmem, Limit, NodeCache, NodeId, NodeOf, PageNode, Placement, Runtime, Stat};
+use crate::{Bytes, Kmem, NodeCache, NodeId, NodeOf, PageNode, Placement, Runtime, Stat};
 
 const NEAR: NodeId = NodeId::new(0);
 const FAR: NodeId = NodeId::new(1);

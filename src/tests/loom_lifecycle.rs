@@ -7,7 +7,7 @@ use super::common::{end, group};
 use super::{beside, large_model_without_pair, model, model_without_pair, race, with_group};
 use crate::counter::incarnation::State;
 use crate::lifecycle::own_bytes;
-use crate::{Bytes, Charge, Counter, Group, Limit, Limits, Runtime, RuntimeBuilder};
+use crate::{Bytes, Charge, Counter, Group, Limits, Runtime, RuntimeBuilder};
 
 /// Units go up the tree one by one: these models explore the end of a group, not its stock.
 pub(super) fn bare() -> RuntimeBuilder {
@@ -36,6 +36,45 @@ fn loom_last_uncharge_vs_handle_drop() {
         let charge = gone.try_charge(1).unwrap();
         gone.offline().unwrap();
         race(charge, drop, || drop(gone));
+        assert_released_once(&runtime);
+    });
+}
+
+/// E15. An uncharge without a guard takes what a guard holds, and with the last handle nothing keeps the group: the
+/// guard's drop does not reach the next group.
+#[test]
+fn loom_uncharge_without_guard_vs_guard() {
+    model_without_pair(|| {
+        let (runtime, gone) = with_group(bare(), "gone");
+        let guard = gone.try_charge(1).unwrap();
+        gone.offline().unwrap();
+        let wrong = beside(gone, |gone| {
+            gone.uncharge(1);
+            drop(gone);
+        });
+        let next = group(&runtime.root(), "next");
+        let held = next.try_charge(1).unwrap();
+        drop(guard);
+        wrong.join().unwrap();
+        assert_eq!((next.usage(), runtime.root().usage(), runtime.counts().underflows), (1, 1, 1));
+        drop(held);
+    });
+}
+
+/// E15. A handle that comes by an id while another thread claims the group: what that handle charges and gives back
+/// keeps the object no longer than its use.
+#[test]
+fn loom_charge_without_guard_vs_claim() {
+    model_without_pair(|| {
+        let (runtime, gone) = with_group(bare(), "gone");
+        let id = gone.id();
+        gone.offline().unwrap();
+        let last = beside(gone, drop);
+        if let Some(found) = runtime.find(id) {
+            found.charge_raw(1);
+            found.uncharge(1);
+        }
+        last.join().unwrap();
         assert_released_once(&runtime);
     });
 }
