@@ -61,24 +61,6 @@ fn loom_uncharge_without_guard_vs_guard() {
     });
 }
 
-/// E15. A handle that comes by an id while another thread claims the group: what that handle charges and gives back
-/// keeps the object no longer than its use.
-#[test]
-fn loom_charge_without_guard_vs_claim() {
-    model_without_pair(|| {
-        let (runtime, gone) = with_group(bare(), "gone");
-        let id = gone.id();
-        gone.offline().unwrap();
-        let last = beside(gone, drop);
-        if let Some(found) = runtime.find(id) {
-            found.charge_raw(1);
-            found.uncharge(1);
-        }
-        last.join().unwrap();
-        assert_released_once(&runtime);
-    });
-}
-
 /// E15. Two charges, no handle: one of the two threads that give back releases the group.
 #[test]
 fn loom_last_uncharge_vs_last_uncharge() {
