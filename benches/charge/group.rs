@@ -4,7 +4,7 @@
 
 use std::hint::black_box;
 
-use memcg::{Bytes, Group, Limits, Runtime};
+use memcg::{Bytes, Group, Limit, Limits, Runtime};
 
 use crate::common::rows::Rows;
 use crate::common::team::Team;
@@ -26,6 +26,11 @@ pub(crate) fn rows(rows: &mut Rows) {
             rows.wall(&format!("charge/no_stock/depth{depth}/threads{threads}"), || chain(false, depth, threads));
         }
     }
+    for stock in [true, false] {
+        let name = if stock { "stock" } else { "no_stock" };
+        rows.wall(&format!("charge/now/{name}/depth4/threads1"), || now(stock));
+    }
+    rows.wall("charge/now/refused/depth4/threads1", refused_now);
     for count in [1, 32, 1_000, 50_000] {
         for threads in [1, 2] {
             rows.wall(&format!("charge/stock/groups{count}/threads{threads}"), || children(count, threads));
@@ -40,9 +45,7 @@ fn runtime(stock: bool) -> Runtime {
 
 /// Each thread has a handle of its own on the lowest of `depth` groups, the root being the first.
 fn chain(stock: bool, depth: usize, threads: usize) -> Team {
-    let runtime = runtime(stock);
-    let leaf = (1..depth)
-        .fold(runtime.root(), |above, _| above.create("below", Limits::new()).expect("a free name in a group that is"));
+    let (runtime, leaf) = below(runtime(stock), depth);
     Team::new(threads, move |station| {
         // Groups go offline with their runtime.
         let _kept = &runtime;
@@ -51,6 +54,42 @@ fn chain(stock: bool, depth: usize, threads: usize) -> Team {
         pairs(TOUCHES);
         station.serve(pairs);
     })
+}
+
+/// The charge that never blocks, beside `chain`.
+fn now(stock: bool) -> Team {
+    let (runtime, leaf) = below(runtime(stock), 4);
+    Team::new(1, move |station| {
+        let _kept = &runtime;
+        let leaf = leaf.clone();
+        let pairs = |times| {
+            (0..times).for_each(|_| drop(leaf.try_charge_now(black_box(SIZE)).expect("no limit is set")));
+        };
+        pairs(TOUCHES);
+        station.serve(pairs);
+    })
+}
+
+/// The root is full, and there is nothing to reclaim.
+fn refused_now() -> Team {
+    let (runtime, leaf) = below(runtime(false), 4);
+    let root = runtime.root();
+    let held = root.charge(SIZE);
+    root.set_max(Limit::Bytes(SIZE)).expect("a number");
+    Team::new(1, move |station| {
+        let _kept = (&runtime, &held);
+        let leaf = leaf.clone();
+        station.serve(|times| {
+            (0..times).for_each(|_| drop(leaf.try_charge_now(black_box(SIZE)).expect_err("the root is full")));
+        });
+    })
+}
+
+/// The lowest of `depth` groups, the root being the first.
+fn below(runtime: Runtime, depth: usize) -> (Runtime, Group) {
+    let leaf = (1..depth)
+        .fold(runtime.root(), |above, _| above.create("below", Limits::new()).expect("a free name in a group that is"));
+    (runtime, leaf)
 }
 
 /// Each thread has handles of its own on all children of the root, and charges them in turn.

@@ -182,3 +182,92 @@ fn reclaim_and_cancel(level: &'static Counter, bytes: u64) {
         }
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::Mutex;
+    use std::task::{Context, Poll, Wake, Waker};
+    use std::thread::{self, ThreadId};
+
+    use super::*;
+    use crate::thread::context;
+    use crate::{Limit, Limits, Runtime};
+
+    /// Notes the threads that wake it.
+    #[derive(Default)]
+    struct WokenBy(Mutex<Vec<ThreadId>>);
+
+    impl Wake for WokenBy {
+        fn wake(self: Arc<Self>) {
+            self.0.lock().unwrap().push(thread::current().id());
+        }
+    }
+
+    fn until(is: impl Fn() -> bool) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !is() {
+            assert!(Instant::now() < end);
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Bytes come back in a slow path that may run no foreign code: another thread serves the line.
+    #[test]
+    fn a_line_is_served_elsewhere() {
+        let runtime = Runtime::builder().build().unwrap();
+        let group = runtime.root().create("q", Limits::new().max(Limit::Bytes(100))).unwrap();
+        let held = group.try_charge(100).unwrap();
+        let woken = Arc::new(WokenBy::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut future = pin!(group.charge_async(40));
+        assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        context::without_foreign(|| drop(held));
+        until(|| !woken.0.lock().unwrap().is_empty());
+        assert!(woken.0.lock().unwrap().iter().all(|&by| by != thread::current().id()));
+        let Poll::Ready(charge) = future.poll(&mut Context::from_waker(&waker)) else { panic!("woken for nothing") };
+        assert_eq!((charge.unwrap().bytes(), group.waiting()), (40, 0));
+    }
+
+    /// The thread ends with the runtime, and none starts afterwards: then the caller serves the line itself.
+    #[test]
+    fn the_thread_ends_with_the_runtime() {
+        let runtime = Runtime::builder().build().unwrap();
+        let group = runtime.root().create("q", Limits::new()).unwrap();
+        let tree = group.first().incarnation().tree.counted();
+        make_room(group.first(), 1);
+        assert!(with(&tree, |started| started.thread.is_some()));
+        drop(runtime);
+        until(|| with(&tree, |started| started.thread.is_none() && started.jobs.is_empty()));
+        make_room(group.first(), 1);
+        assert!(with(&tree, |started| started.thread.is_none() && started.jobs.is_empty()));
+        assert!(leave_calls(&tree, Box::new(|| ())).is_err());
+    }
+
+    /// Without work it ends by itself; a level is listed once, for the largest charge.
+    #[test]
+    fn a_level_is_listed_once() {
+        let runtime = Runtime::builder().build().unwrap();
+        let group = runtime.root().create("q", Limits::new()).unwrap();
+        // No thread takes what is listed.
+        let mut started = Started { thread: Some((std::process::id(), thread::current())), ..Started::default() };
+        let job = |bytes| Job { level: Handle::pin(group.first()), bytes, above_high: false };
+        started.jobs.insert(group.first().key(), job(1));
+        let begun = Instant::now();
+        assert!(matches!(started.next(begun), NextJob::Work(Job { bytes: 1, .. })));
+        assert!(matches!(started.next(begun), NextJob::Sleep(LINGER)));
+        assert!(matches!(started.next(begun + LINGER), NextJob::End));
+        assert!(started.thread.is_none());
+        let tree = group.first().incarnation().tree.counted();
+        with(&tree, |started| started.thread = Some((std::process::id(), thread::current())));
+        for bytes in [3, 7, 5] {
+            make_room(group.first(), bytes);
+        }
+        shrink_to_high(group.first());
+        let listed = with(&tree, |started| std::mem::take(&mut started.jobs));
+        let listed: Vec<_> = listed.values().map(|job| (job.bytes, job.above_high)).collect();
+        assert_eq!(listed, [(7, true)]);
+        with(&tree, |started| started.thread = None);
+    }
+}
