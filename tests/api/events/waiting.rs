@@ -212,6 +212,10 @@ fn everything(root: &memcg::Group) {
     let observed = root.create("observed", max).expect("a free name");
     observed.set_observe_only(true);
     drop(observed.try_charge(101).expect("no thread is refused"));
+    let waits = root.create("waits", max).expect("a free name");
+    let held = waits.charge(100);
+    assert!(waits.charge_timeout(1, Duration::ZERO).is_err());
+    drop(held);
     let panics = root.create("panics", Limits::new()).expect("a free name");
     let registration = panics.register_reclaimer(super::call(|_, _| panic!("on purpose")), Priority::NORMAL);
     let held = panics.charge(1);
