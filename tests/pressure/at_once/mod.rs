@@ -9,16 +9,28 @@ mod started;
 
 use std::time::Duration;
 
-use memcg::{Charge, ChargeError, Event, Group, Refusal};
+use memcg::{Charge, ChargeError, Event, Group, Refusal, Runtime};
+
+use crate::support::trees;
 
 pub(crate) use crate::support::reclaimers::{Cache, KIB, Log, MIB, call, lock};
-pub(crate) use crate::support::trees::{
-    assert_empty, assert_sound, bare, build, charge, create, kinds, limited, stocked,
-};
+pub(crate) use crate::support::trees::{assert_sound, bare, build, charge, create, kinds, limited, stocked};
 pub(crate) use crate::support::waiters::{WATCHDOG, until};
 
 /// Far less than what would block here, and more than a machine stands still.
 pub(crate) const QUICK: Duration = Duration::from_secs(WATCHDOG.as_secs() / 2);
+
+/// As [`trees::assert_empty`], once the thread that works for charges has given its job's group up.
+#[track_caller]
+pub(crate) fn assert_empty(runtime: &Runtime) {
+    let root = runtime.root();
+    root.children().iter().for_each(Group::offline_tree);
+    until("no job keeps a group", || {
+        runtime.settle();
+        runtime.dying() == 0
+    });
+    trees::assert_empty(runtime);
+}
 
 #[track_caller]
 pub(crate) fn would_block(ended: Result<Charge, ChargeError>) -> Refusal {
