@@ -80,10 +80,10 @@ fn gzip_by_its_name_alone_is_named() {
 #[test]
 fn bad_arguments_are_named() {
     for (args, words) in [
-        (["--budget", "64MB"], "unknown unit (B, or K, M, G, T, P, E with or without iB) at byte 2"),
+        (["--budget", "64mb"], "\"64mb\" is no size: unknown unit at byte 2; expected 4096, 64KiB, 1.5GiB or 64MB"),
         (["--budget", "max"], "expected a digit at byte 0"),
         (["--budget", "0"], "expected more than 0 bytes"),
-        (["--tenant-max", "101%"], "percentage above 100 at byte 0"),
+        (["--tenant-max", "101%"], "\"101%\" is no limit: a percentage above 100 at byte 0"),
         (["--requests", "0"], "0 is not in 1.."),
         (["--threads", "0"], "number would be zero"),
         (["--seconds", "0"], "expected more than 0 seconds"),
