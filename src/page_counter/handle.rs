@@ -137,6 +137,8 @@ impl PageCounter {
     /// assert_eq!(counter.try_charge(1).unwrap_err().max, PageCounter::UNLIMITED);
     /// # Ok::<(), memcg::Refused>(())
     /// ```
+    ///
+    /// [`Counts::overflows`]: crate::Counts::overflows
     pub const USAGE_MAX: u64 = USAGE_MAX;
 
     /// Creates a counter without a parent, the root of a new tree. A root has no stock as long as it has children.
@@ -256,6 +258,8 @@ impl PageCounter {
     /// assert_eq!(job.live(), 900);
     /// # Ok::<(), memcg::Refused>(())
     /// ```
+    ///
+    /// [`Counts::refused_in_transit`]: crate::Counts::refused_in_transit
     #[inline]
     pub fn try_charge(&self, n: u64) -> Result<(), Refused> {
         match self.header.consume(n) {
@@ -309,6 +313,8 @@ impl PageCounter {
     /// uploads.try_charge(100)?;
     /// # Ok::<(), memcg::Refused>(())
     /// ```
+    ///
+    /// [`Counts::underflows`]: crate::Counts::underflows
     #[inline]
     pub fn uncharge(&self, n: u64) {
         match self.header.put(n) {
@@ -329,6 +335,8 @@ impl PageCounter {
     /// job.cancel(4);
     /// assert_eq!((job.usage(), machine.usage()), (6, 10));
     /// ```
+    ///
+    /// [`Counts::underflows`]: crate::Counts::underflows
     pub fn cancel(&self, n: u64) {
         self.counter().subtract(n.min(USAGE_MAX));
     }
@@ -423,6 +431,8 @@ impl<K> PageCounter<K> {
     /// assert_eq!((job.batch(), job.usage(), job.stocked_bound()), (0, 10, 0));
     /// # Ok::<(), memcg::Refused>(())
     /// ```
+    ///
+    /// [`Counts::refused_in_transit`]: crate::Counts::refused_in_transit
     pub fn set_batch(&self, units: u64) {
         self.counter().tree().set_batch(self.counter(), units.min(BATCH_MAX));
     }

@@ -7,7 +7,7 @@ use thiserror::Error;
 use self::ParseLimitErrorKind::{Empty, NotANumber, NotWhole, Overflow, PercentOutOfRange, TrailingInput, UnknownUnit};
 use super::{Limit, PREFIXES, Percent};
 
-/// Why a text is no [`Bytes`] or no [`Limit`], and where.
+/// Why a text is no [`Bytes`](super::Bytes) or no [`Limit`], and where.
 ///
 /// ```
 /// use memcg::{Bytes, Limit, ParseLimitErrorKind};
