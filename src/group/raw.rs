@@ -15,7 +15,8 @@ impl Group {
     /// a query engine or an allocator. It may block, as `try_charge` does.
     ///
     /// Live bytes keep the group's object as those of a [`Charge`] do. 0 bytes hold nothing, and are refused where the
-    /// group is offline. The call costs what a `try_charge` costs, and is as exact.
+    /// group is offline. The call and its [`uncharge`](Self::uncharge) cost 67 instructions where a `try_charge` and its
+    /// drop cost 47, for the thread counts what no guard holds; none of them is locked. It is as exact.
     ///
     /// # Errors
     ///
@@ -79,7 +80,7 @@ impl Group {
     /// back with [`uncharge`](Self::uncharge). Use it for memory that exists already.
     ///
     /// Returns the bytes charged: fewer than `bytes` only where usage would pass 2^63. The call also charges a group
-    /// that is offline. It costs what a `charge` costs, and is as exact.
+    /// that is offline. It costs what [`try_charge_raw`](Self::try_charge_raw) costs, and is as exact as `charge`.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build()?;
@@ -107,7 +108,7 @@ impl Group {
     /// were given back, their drop is what is counted. Such a group's object is not used again, so a late drop finds
     /// its own group.
     ///
-    /// The call costs what the drop of a [`Charge`] costs.
+    /// The call writes one word of this thread more than the drop of a [`Charge`].
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
