@@ -15,8 +15,8 @@ impl Group {
     /// a query engine or an allocator. It may block, as `try_charge` does.
     ///
     /// Live bytes keep the group's object as those of a [`Charge`] do. 0 bytes hold nothing, and are refused where the
-    /// group is offline. The call and its [`uncharge`](Self::uncharge) cost 67 instructions where a `try_charge` and its
-    /// drop cost 47, for the thread counts what no guard holds; none of them is locked. It is as exact.
+    /// group is offline. The call is as exact as `try_charge`. With its [`uncharge`](Self::uncharge) it costs 67
+    /// instructions, where a guard and its drop cost 47: the thread counts what no guard holds. None is locked.
     ///
     /// # Errors
     ///
