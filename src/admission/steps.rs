@@ -22,6 +22,13 @@ pub(crate) fn charge(group: &'static Counter, bytes: u64, missed: Consume, wait_
     try_once(group, bytes, missed).or_else(|failure| charge_refused(group, bytes, wait_for, failure))
 }
 
+/// Makes a charge to the front of a set that did not hit its stock. `None`: there is no room for it in one step, or the
+/// group is offline. The caller then charges the members one by one.
+#[cold]
+pub(crate) fn charge_front(front: &'static Counter, bytes: u64, missed: Consume) -> Option<Charged> {
+    try_once(front, bytes, missed).ok()
+}
+
 /// After a refusal: reclaim, victims, the line.
 #[cold]
 #[inline(never)]

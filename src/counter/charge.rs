@@ -429,7 +429,7 @@ impl Counter {
     }
 
     pub(crate) fn count_charged(&self, block: Option<&Block>, n: u64) {
-        if self.is_memory() {
+        if self.counts_memory() {
             freed::note_charged(n);
         }
         if self.tree().audited {
@@ -441,7 +441,7 @@ impl Counter {
     }
 
     pub(crate) fn count_uncharged(&self, block: Option<&Block>, n: u64) {
-        if self.is_memory() {
+        if self.counts_memory() {
             freed::note_uncharged(n);
         }
         if self.tree().audited {

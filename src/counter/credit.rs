@@ -30,8 +30,10 @@ pub(crate) fn figures<R>(tree: &Tree, top: &Counter, read: impl Fn(&Counter, u64
     let order = numbered(hierarchy.subtree(top.header.counter()).collect());
     let mut credit = vec![0_u64; order.len()];
     for &pending in &stocks.pending_close {
-        if let Some(at) = nearest_live_ancestor(pending).and_then(|above| number(&order, above)) {
-            credit[at] += credit_at(tree, pending);
+        for counter in pending.charged() {
+            if let Some(at) = nearest_live_ancestor(counter).and_then(|above| number(&order, above)) {
+                credit[at] += tree.credit(pending);
+            }
         }
     }
     for (at, &counter) in order.iter().enumerate().rev() {
@@ -44,8 +46,9 @@ pub(crate) fn figures<R>(tree: &Tree, top: &Counter, read: impl Fn(&Counter, u64
 }
 
 fn pending_below(tree: &Tree, stocks: &Stocks, top: &Counter) -> u64 {
-    let is_below = |pending: &&&'static Counter| pending.path_to_root().skip(1).any(|level| std::ptr::eq(level, top));
-    stocks.pending_close.iter().filter(is_below).map(|&pending| credit_at(tree, pending)).sum()
+    let is_below = |counter: &'static Counter| counter.path_to_root().skip(1).any(|level| std::ptr::eq(level, top));
+    let pending = stocks.pending_close.iter().filter(|pending| pending.charged().any(is_below));
+    pending.map(|pending| tree.credit(pending)).sum()
 }
 
 /// Credit of a counter's own stock, and of the stocks below whose nearest live ancestor it is.
@@ -54,8 +57,9 @@ pub(crate) fn stocked_local(counter: &Counter) -> u64 {
     let tree = counter.tree();
     let stocks = tree.stocks.lock();
     let counts_here =
-        |pending: &&&'static Counter| nearest_live_ancestor(pending).is_some_and(|above| std::ptr::eq(above, counter));
-    let left = stocks.pending_close.iter().filter(counts_here).map(|&pending| credit_at(tree, pending));
+        |below: &'static Counter| nearest_live_ancestor(below).is_some_and(|above| std::ptr::eq(above, counter));
+    let pending = stocks.pending_close.iter().filter(|pending| pending.charged().any(counts_here));
+    let left = pending.map(|pending| tree.credit(pending));
     credit_at(tree, counter.header.counter()) + left.sum::<u64>()
 }
 

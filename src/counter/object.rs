@@ -376,6 +376,22 @@ impl Counter {
         self.position == 0
     }
 
+    /// Whether what is charged here counts as memory: memory is a member of each front.
+    pub(crate) fn counts_memory(&self) -> bool {
+        self.is_memory() || self.is_front()
+    }
+
+    /// The front of a set, which is no level itself.
+    pub(crate) fn is_front(&self) -> bool {
+        !self.incarnation().members.is_empty()
+    }
+
+    /// The counters whose usage has this counter's credit: itself, or the members of a front.
+    pub(crate) fn charged(&'static self) -> impl Iterator<Item = &'static Counter> {
+        let members = &self.incarnation().members;
+        members.iter().copied().chain(members.is_empty().then_some(self))
+    }
+
     /// The counter's key among all counters in use.
     pub(crate) fn key(&self) -> u64 {
         u64::from(self.number) << u16::BITS | u64::from(self.position)

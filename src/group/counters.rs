@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use smallvec::SmallVec;
-
 use super::charge::Charge;
 use super::error::{ChargeError, LimitError};
 use super::events::Events;
@@ -15,9 +13,6 @@ use crate::page_counter::PageCounter;
 use crate::state::limits::LimitKind;
 use crate::thread::directory::Header;
 use crate::units::Limit;
-
-/// A set of up to this many counters needs no allocation.
-const COMMON: usize = 4;
 
 /// Names one counter of every group of a runtime: [`MEMORY`](Self::MEMORY), or one that the builder declared.
 ///
@@ -48,62 +43,13 @@ impl Counter {
     pub(crate) fn new(number: usize, of: u64) -> Self {
         Counter { number, of }
     }
-}
 
-/// Charges to several counters of one group, made as one. The drop gives all of them back.
-///
-/// ```
-/// # let runtime = memcg::Runtime::builder().build()?;
-/// let set = runtime.root().try_charge_set(&[(memcg::Counter::MEMORY, 10)])?;
-/// assert_eq!(set.bytes(memcg::Counter::MEMORY), 10);
-/// assert_eq!(set.into_charges().next().map(|(_, charge)| charge.bytes()), Some(10));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Debug)]
-#[must_use = "dropped at once it gives the bytes back at once"]
-pub struct ChargeSet(SmallVec<[(Counter, Charge); COMMON]>);
-
-impl ChargeSet {
-    /// Returns the bytes held of a counter.
-    pub fn bytes(&self, counter: Counter) -> u64 {
-        self.0.iter().filter(|(of, _)| *of == counter).map(|(_, charge)| charge.bytes()).sum()
-    }
-
-    /// Returns the charges one by one, in the order in which the caller asked for them.
-    pub fn into_charges(self) -> impl Iterator<Item = (Counter, Charge)> {
-        self.0.into_iter()
+    pub(super) fn number(self) -> usize {
+        self.number
     }
 }
 
 impl Group {
-    /// Charges bytes to several counters, the last one first: to all or to none. It may block: in async code call it on
-    /// a thread for blocking work.
-    ///
-    /// # Errors
-    ///
-    /// [`ChargeError::Limit`] names the counter and the group that was full. [`ChargeError::UnknownCounter`] names a
-    /// counter that this runtime does not have.
-    ///
-    /// ```
-    /// # let mut builder = memcg::Runtime::builder();
-    /// let swap = builder.counter("swap");
-    /// # let runtime = builder.build()?;
-    /// let root = runtime.root();
-    /// root.counter(swap)?.set_max(10)?;
-    /// let refused = root.try_charge_set(&[(memcg::Counter::MEMORY, 5), (swap, 11)]).unwrap_err();
-    /// assert_eq!(refused.to_string(), "/ refused 11 B of swap for /: 0 B live of max 10 B, at most 0 B stocked");
-    /// assert_eq!(root.live(), 0);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn try_charge_set(&self, amounts: &[(Counter, u64)]) -> Result<ChargeSet, ChargeError> {
-        let mut charges = SmallVec::with_capacity(amounts.len());
-        for &(counter, bytes) in amounts.iter().rev() {
-            charges.push((counter, Charge::attempt(self.find_counter(counter)?.header, bytes)?));
-        }
-        charges.reverse();
-        Ok(ChargeSet(charges))
-    }
-
     /// Returns one counter of this group, to read and to limit.
     ///
     /// # Errors
@@ -122,7 +68,7 @@ impl Group {
         Ok(GroupCounter::new(self.find_counter(counter)?, OfGroup(self.clone())))
     }
 
-    fn find_counter(&self, counter: Counter) -> Result<&'static object::Counter, ChargeError> {
+    pub(super) fn find_counter(&self, counter: Counter) -> Result<&'static object::Counter, ChargeError> {
         let unknown = || ChargeError::UnknownCounter { group: self.clone(), counter: counter.number };
         let declared = counter.number.checked_sub(1).and_then(|at| group_tree::of(self.first()).further.get(at));
         let known = counter.number == 0 || declared.is_some_and(|further| further.builder == counter.of);

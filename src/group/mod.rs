@@ -5,6 +5,7 @@
 
 mod at_once;
 mod charge;
+mod charge_set;
 mod counters;
 pub(crate) mod diagnosis;
 mod error;
@@ -25,7 +26,8 @@ mod tree;
 mod waiting;
 
 pub use charge::{Charge, MergeError};
-pub use counters::{ChargeSet, Counter, GroupCounter};
+pub use charge_set::ChargeSet;
+pub use counters::{Counter, GroupCounter};
 pub use diagnosis::Diagnosis;
 pub use error::{ChargeError, CreateError, LimitError, NameFault, OfflineError, ReclaimError, SplitError};
 pub use events::{EventFuture, Events, Subscription};

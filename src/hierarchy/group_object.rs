@@ -1,11 +1,11 @@
 //! The object of a group: its counters, and what each policy keeps about it.
 //!
 //! ```text
-//! memory | what only groups have | further counter 1 | … | a place for published statistics on each node
+//! memory | what only groups have | further counter 1 | … | the front | a place for published statistics on each node
 //! ```
 //!
 //! A group is one object of its tree's cache (`crate::pool`), and begins with its first counter. The further counters
-//! lie behind it, each from a line on. Where the tree has more memory nodes than one, places for the group's published
+//! lie behind it, each from a line on. Where some share a stock with memory, the last one is their front. Where the tree has more memory nodes than one, places for the group's published
 //! statistics on them follow. The place of a counter tells its group.
 
 use std::cell::UnsafeCell;
@@ -148,7 +148,7 @@ unsafe fn unmake(object: NonNull<u8>) {
 pub(crate) fn take(tree: &Tree, groups: &GroupTree) -> Result<&'static Counter, NoMemory> {
     let object = objects::take(cache_of(&tree.pool))?;
     let (first, number) = (object.first::<GroupObject>(), object.number);
-    let counters = 1 + groups.further.len();
+    let counters = groups.counters();
     for position in 0..counters {
         // SAFETY: an object of `group_cache` for so many counters and nodes, zeroed or made, that no other thread has.
         unsafe {
@@ -229,7 +229,7 @@ impl GroupObject {
         // SAFETY: `group_cache` asked for an object with so many places behind its counters, and `take` initialised
         // them; the pointer is that of the whole object.
         unsafe {
-            let places = memory.object().byte_add(places_at(1 + groups.further.len()));
+            let places = memory.object().byte_add(places_at(groups.counters()));
             std::slice::from_raw_parts(places.cast(), places_for(groups.stats.nodes))
         }
     }

@@ -62,6 +62,8 @@ pub(crate) struct CounterDecl {
     pub(crate) name: Box<str>,
     /// The builder that declared it.
     pub(crate) builder: u64,
+    /// It shares a stock with memory.
+    pub(crate) shared: bool,
 }
 
 impl GroupTree {
@@ -87,6 +89,28 @@ impl GroupTree {
             started: Lock::new(Rank::Bookkeeping, Started::default()),
             own: Own::new(),
         }
+    }
+}
+
+impl GroupTree {
+    /// The counters of each object, the front included.
+    pub(crate) fn counters(&self) -> usize {
+        1 + self.further.len() + usize::from(self.has_front())
+    }
+
+    fn has_front(&self) -> bool {
+        self.further.iter().any(|further| further.shared)
+    }
+
+    /// The one stock of memory and of the counters that share it: the last counter of a group, and no level itself.
+    pub(crate) fn front(&self, group: &Counter) -> Option<&'static Counter> {
+        if self.has_front() { group.group().last() } else { None }
+    }
+
+    /// The counters that the front charges.
+    pub(crate) fn members(&self, group: &Counter) -> Box<[&'static Counter]> {
+        let shares = |number: usize| number == 0 || self.further.get(number - 1).is_some_and(|further| further.shared);
+        group.group().filter(|counter| shares(counter.number_in_group())).collect()
     }
 }
 

@@ -1,5 +1,7 @@
 //! A group is created: an object, its settings, its name and its place below its parent. All this is released again.
 
+use std::{iter, ptr};
+
 use crate::counter::config::CounterConfig;
 use crate::counter::handle::Handle;
 use crate::counter::join::{self, Init};
@@ -41,10 +43,13 @@ impl From<NoMemory> for NotCreated {
 
 /// Create the root group of a new tree: one counter for each configuration. The tree behaves as the first one says.
 pub(crate) fn root_group(groups: GroupConfig, configs: &[CounterConfig]) -> Result<Handle, NoMemory> {
-    let pool = group_object::group_cache(configs.len(), groups.stats.nodes, groups.pool_align);
-    let tree = &Tree::new(configs[0].clone(), pool, Some(Box::new(GroupTree::new(groups))));
+    let (align, groups) = (groups.pool_align, GroupTree::new(groups));
+    let pool = group_object::group_cache(groups.counters(), groups.stats.nodes, align);
+    let tree = &Tree::new(configs[0].clone(), pool, Some(Box::new(groups)));
     let groups = group_tree::shared(tree);
-    let group = start_group(tree, groups, Name::NONE, configs.iter().map(|config| Init::root(tree, config, true)))?;
+    // A front is made as memory is.
+    let inits = configs.iter().chain(iter::repeat(&configs[0])).map(|config| Init::root(tree, config, true));
+    let group = start_group(tree, groups, Name::NONE, inits)?;
     // The root counts the events for which other groups have no memory.
     group.group().for_each(events::prepare_root);
     groups.groups.fetch_add(1, Ordering::Relaxed);
@@ -111,7 +116,9 @@ fn link(
     // Under the lock: a thread that observes a subtree or changes its batch finds the group linked, or this thread
     // finds the parent's values.
     for counter in group.group() {
-        counter.batch.store(counter.incarnation().parent.map_or(0, Counter::batch), Ordering::Relaxed);
+        // A front has the batch of memory, which comes first.
+        let batch = counter.incarnation().parent.map_or_else(|| group.batch(), Counter::batch);
+        counter.batch.store(batch, Ordering::Relaxed);
     }
     for &(kind, limit) in wanted {
         if let Some(limit) = limit {
@@ -157,7 +164,16 @@ pub(super) fn start_group(
     inits: impl Iterator<Item = Init>,
 ) -> Result<&'static Counter, NoMemory> {
     let group = group_object::take(tree, groups)?;
-    group.group().zip(inits).for_each(|(counter, init)| join::start(tree, counter, init));
+    let front = groups.front(group);
+    for (counter, init) in group.group().zip(inits) {
+        if front.is_some_and(|front| ptr::eq(front, counter)) {
+            let members = groups.members(group);
+            members.iter().for_each(|member| member.set_front(front));
+            join::start(tree, counter, Init { parent: None, members, ..init });
+        } else {
+            join::start(tree, counter, init);
+        }
+    }
     group_object::of(group).begin(name);
     Ok(group)
 }

@@ -89,7 +89,7 @@ pub(crate) fn figure(tree: &Tree) -> OwnBytes {
 
 fn pool_bytes(tree: &Tree, groups: u64) -> u64 {
     let shared = group_tree::shared(tree);
-    let counters = 1 + shared.further.len() as u64;
+    let counters = shared.counters() as u64;
     let headers = (groups + tree.pool.free()) * counters * size_of::<Header>() as u64;
     let events = shared.events.bytes(shared.event_counts.load(Ordering::Relaxed));
     let names = shared.name_bytes.load(Ordering::Relaxed);

@@ -261,8 +261,35 @@ impl RuntimeBuilder {
 
     /// Declares a further counter that every group has beside memory. See [`Counter`] for an example.
     pub fn counter(&mut self, name: &str) -> Counter {
+        self.declare(name, false)
+    }
+
+    /// Declares a further counter that shares a stock with memory. A thread pays what it charges to memory and to all
+    /// such counters alike ([`Group::try_charge_set`]) from one slot: a hit costs what one for memory costs.
+    ///
+    /// Memory keeps a stock of its own, for charges that go to memory alone. Charges to such a counter alone hit its
+    /// own stock, too. The bound on credit ([`Group::stocked_bound`]) counts all of them.
+    ///
+    /// ```
+    /// # use memcg::{Counter, Runtime};
+    /// let mut builder = Runtime::builder();
+    /// let memsw = builder.shared_counter("memsw");
+    /// let runtime = builder.build()?;
+    /// let root = runtime.root();
+    /// root.counter(memsw)?.set_max(1_000)?;
+    /// let held = root.try_charge_set(&[(Counter::MEMORY, 600), (memsw, 600)])?;
+    /// assert!(root.try_charge_set(&[(Counter::MEMORY, 401), (memsw, 401)]).is_err());
+    /// assert_eq!((root.live(), root.counter(memsw)?.live()), (600, 600));
+    /// # drop(held);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shared_counter(&mut self, name: &str) -> Counter {
+        self.declare(name, true)
+    }
+
+    fn declare(&mut self, name: &str, shared: bool) -> Counter {
         let builder = self.id();
-        self.counters.push(CounterDecl { name: name.into(), builder });
+        self.counters.push(CounterDecl { name: name.into(), builder, shared });
         Counter::new(self.counters.len(), builder)
     }
 

@@ -131,7 +131,9 @@ impl Runtime {
             path: &|counter| Some(path_of(counter)),
             children_in_excess: &|counter| excess::count_below(counter),
         };
-        let verdicts = self.owned.root.first().group().map(|counter| verify(&self.owned.tree, counter, &known));
+        // A front is no level: its credit is that of its members.
+        let levels = self.owned.root.first().group().filter(|counter| !counter.is_front());
+        let verdicts = levels.map(|counter| verify(&self.owned.tree, counter, &known));
         verdicts.reduce(Verdict::merge).unwrap_or_default()
     }
 

@@ -75,7 +75,7 @@ fn configure(setup: &Setup) -> (RuntimeBuilder, Counter) {
     if let Some(budget) = setup.budget {
         builder = builder.budget(Bytes(budget));
     }
-    let further = builder.counter("further");
+    let further = if setup.shared { builder.shared_counter("further") } else { builder.counter("further") };
     (builder, further)
 }
 
