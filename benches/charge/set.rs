@@ -1,11 +1,11 @@
-//! `counter/set/…`: counters charged together, each with its own stock or with one entry for all.
+//! `counter/set/…`, and `charge/set/…` for groups: counters charged together, each with a stock of its own or with one.
 
 #![cfg(not(loom))]
 
 use std::hint::black_box;
 use std::sync::Arc;
 
-use memcg::{CounterConfig, CounterSet, SetStock};
+use memcg::{Counter, CounterConfig, CounterSet, Group, Limits, Runtime, SetStock};
 
 use crate::common::rows::Rows;
 use crate::common::team::Team;
@@ -21,6 +21,41 @@ pub(crate) fn rows(rows: &mut Rows) {
                 rows.wall(&id, || team(stock, counters, threads));
             }
         }
+    }
+    // The same of a group: memory, and counters beside it. One counter is memory alone.
+    for (name, shared) in [("independent", false), ("shared", true)] {
+        for counters in [1, 2, 4] {
+            for threads in [1, 2] {
+                let id = format!("charge/set/{name}/counters{counters}/threads{threads}");
+                rows.wall(&id, || group_team(shared, counters, threads));
+            }
+        }
+    }
+}
+
+/// Each thread has a handle of its own on a child of the root.
+fn group_team(shared: bool, counters: usize, threads: usize) -> Team {
+    let mut builder = Runtime::builder();
+    let mut declare = |number: usize| {
+        let name = format!("counter {number}");
+        if shared { builder.shared_counter(&name) } else { builder.counter(&name) }
+    };
+    let declared: Vec<Counter> = (1..counters).map(&mut declare).collect();
+    let runtime = builder.build().expect("nothing is asked for that cannot be had");
+    let group = runtime.root().create("below", Limits::new()).expect("a free name in a group that is");
+    let amounts: Vec<(Counter, u64)> = [Counter::MEMORY].into_iter().chain(declared).map(|of| (of, 1)).collect();
+    Team::new(threads, move |station| {
+        // Groups go offline with their runtime.
+        let _kept = &runtime;
+        let (group, amounts) = (group.clone(), amounts.clone());
+        group_pairs(&group, &amounts, TOUCHES);
+        station.serve(|iters| group_pairs(&group, &amounts, iters));
+    })
+}
+
+fn group_pairs(group: &Group, amounts: &[(Counter, u64)], times: u64) {
+    for _ in 0..times {
+        drop(group.try_charge_set(black_box(amounts)).expect("no limit is set"));
     }
 }
 

@@ -31,7 +31,8 @@
 //! * **With a degraded barrier** (`BarrierState::Degraded`) the credit of groups that went offline stays in its slots
 //!   until the owners use them again, and the owners' charges may still hit it. A charge that waits for room may then
 //!   wait for credit that no thread returns.
-//! * **Counters of a group have a stock each.** One stock for a whole set is [`CounterSet`](crate::CounterSet)'s.
+//! * **Counters of a group have a stock each**, unless they [share one](crate::RuntimeBuilder::shared_counter) with
+//!   memory. What is charged to such counters in unequal amounts goes through their own stocks.
 //! * **The caller says where memory lies.** The crate watches no pages: what the system migrates on its own stays
 //!   accounted where it was until its owner looks again (`Kmem::relocate`).
 //! * **A group that is offline gets no new statistics on a node**: what comes to lie there counts for the nearest group

@@ -1,8 +1,8 @@
 //! Charges to several counters of a group at once.
 //!
-//! Counters that share a stock with memory have a *front*: one slot for all of them. What the amounts of all of them
-//! have in common is one charge of the front, and one hit. A front that has no room is no reason to refuse: its charge
-//! is then made counter by counter, each with its own reclaim, line and error.
+//! Counters that share a stock with memory have a *front*: one slot for all of them. Equal amounts for all of them are
+//! one charge of the front, and one hit. A front that has no room is no reason to refuse: the charge is then made counter
+//! by counter, each with its own reclaim, line and error.
 
 use smallvec::SmallVec;
 
@@ -12,7 +12,7 @@ use super::error::ChargeError;
 use super::handle::Group;
 use crate::admission::steps;
 use crate::counter::object;
-use crate::hierarchy::group_tree;
+use crate::hierarchy::group_tree::{self, GroupTree};
 use crate::pressure::throttle;
 use crate::thread::slot::Consume;
 
@@ -33,48 +33,48 @@ const COMMON: usize = 4;
 pub struct ChargeSet {
     /// What each counter holds by itself, in the order in which the caller asked.
     each: SmallVec<[(Counter, Charge); COMMON]>,
-    /// What memory and each counter that shares its stock hold beside that.
-    common: Option<(Charge, SmallVec<[Counter; COMMON]>)>,
+    /// What memory and all counters that share its stock hold, alike.
+    common: Option<Charge>,
 }
 
 impl ChargeSet {
     /// Returns the bytes held of a counter.
     pub fn bytes(&self, counter: Counter) -> u64 {
         let own: u64 = self.each.iter().filter(|(of, _)| *of == counter).map(|(_, charge)| charge.bytes()).sum();
-        let common = self.common.as_ref().filter(|(_, members)| members.contains(&counter));
-        own + common.map_or(0, |(charge, _)| charge.bytes())
+        let common = self.common.as_ref().filter(|common| members(common).any(|(of, _)| of == counter));
+        own + common.map_or(0, Charge::bytes)
     }
 
     /// Returns the charges one by one, in the order in which the caller asked for them. Those of counters that share a
-    /// stock come first.
+    /// stock come first, memory before the others.
     pub fn into_charges(self) -> impl Iterator<Item = (Counter, Charge)> {
-        let ChargeSet { mut each, common } = self;
         let mut charges = SmallVec::<[(Counter, Charge); COMMON]>::new();
-        if let Some((common, members)) = common {
-            let (group, bytes) = (common.header().counter().first(), common.bytes());
-            for counter in members {
-                let member = group.group().nth(counter.number()).map_or(common.header(), |member| member.header);
-                let mut charge = Charge::new(member, bytes);
-                if let Some(at) = each.iter().position(|(of, _)| *of == counter) {
-                    // Both are of one counter.
-                    let _ = charge.merge(each.remove(at).1);
-                }
-                charges.push((counter, charge));
-            }
+        if let Some(common) = self.common {
+            charges.extend(members(&common).map(|(of, member)| (of, Charge::new(member.header, common.bytes()))));
             // Its bytes are those of the charges above now.
             common.forget();
         }
-        charges.extend(each);
+        charges.extend(self.each);
         charges.into_iter()
     }
+}
+
+/// The counters that a charge of a front charges, in the order of their declarations.
+fn members(common: &Charge) -> impl Iterator<Item = (Counter, &'static object::Counter)> {
+    let front = common.header().counter();
+    let further = &group_tree::of(front).further;
+    front.charged().map(|member| {
+        let declared = member.number_in_group().checked_sub(1).and_then(|at| further.get(at));
+        (Counter::new(member.number_in_group(), declared.map_or(0, |further| further.builder)), member)
+    })
 }
 
 impl Group {
     /// Charges bytes to several counters, the last one first: to all or to none. It may block: in async code call it on
     /// a thread for blocking work.
     ///
-    /// What memory and all counters that [share its stock](crate::RuntimeBuilder::shared_counter) are charged alike is
-    /// one charge, and costs what one costs.
+    /// Equal amounts for memory and all counters that [share its stock](crate::RuntimeBuilder::shared_counter) are one
+    /// charge: a hit in one stock pays for all.
     ///
     /// # Errors
     ///
@@ -93,73 +93,55 @@ impl Group {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn try_charge_set(&self, amounts: &[(Counter, u64)]) -> Result<ChargeSet, ChargeError> {
-        let front = group_tree::of(self.first()).front(self.first());
-        let common = front.map_or(0, |front| common(front, amounts));
-        let mut each = SmallVec::with_capacity(if common > 0 { 0 } else { amounts.len() });
-        for &(counter, bytes) in amounts.iter().rev() {
-            let of = self.find_counter(counter)?;
-            let bytes = if of.front().is_some() { bytes - common } else { bytes };
-            if bytes > 0 || common == 0 {
-                each.push((counter, Charge::attempt(of.header, bytes)?));
+        let groups = group_tree::of(self.first());
+        if let Some(bytes) = common(groups, amounts)
+            && let Some(front) = self.first().front()
+        {
+            let others = amounts.iter().filter(|(counter, _)| !groups.is_member(counter.number()));
+            let each = self.charge_each(others)?;
+            if let Some(common) = self.charge_front(front, bytes) {
+                return Ok(ChargeSet { each, common: Some(common) });
             }
         }
-        each.reverse();
-        let mut set = ChargeSet { each, common: None };
-        if let Some(front) = front.filter(|_| common > 0) {
-            self.charge_common(front, common, amounts, &mut set)?;
-        }
-        Ok(set)
+        Ok(ChargeSet { each: self.charge_each(amounts.iter())?, common: None })
     }
 
-    #[inline]
-    fn charge_common(
+    fn charge_each<'a>(
         &self,
-        front: &'static object::Counter,
-        bytes: u64,
-        amounts: &[(Counter, u64)],
-        set: &mut ChargeSet,
-    ) -> Result<(), ChargeError> {
-        let shares = |counter: Counter| self.find_counter(counter).is_ok_and(|of| of.front().is_some());
-        let members = || amounts.iter().map(|(counter, _)| *counter).filter(|&counter| shares(counter));
+        amounts: impl DoubleEndedIterator<Item = &'a (Counter, u64)>,
+    ) -> Result<SmallVec<[(Counter, Charge); COMMON]>, ChargeError> {
+        let mut charges = SmallVec::new();
+        for &(counter, bytes) in amounts.rev() {
+            charges.push((counter, Charge::attempt(self.find_counter(counter)?.header, bytes)?));
+        }
+        charges.reverse();
+        Ok(charges)
+    }
+
+    /// `None`: the front has no room in one step.
+    #[inline]
+    fn charge_front(&self, front: &'static object::Counter, bytes: u64) -> Option<Charge> {
         match front.header.consume_open(bytes) {
             Consume::Hit => {}
-            missed => match steps::charge_front(front, bytes, missed) {
-                Some(charged) => throttle::sleep_after(self.first(), charged),
-                None => return self.charge_members(members().collect(), bytes, set),
-            },
+            missed => throttle::sleep_after(self.first(), steps::charge_front(front, bytes, missed)?),
         }
-        set.common = Some((Charge::new(front.header, bytes), members().collect()));
-        Ok(())
-    }
-
-    /// Charges the members of a front one by one, the last one first. The set has them back where one refuses.
-    #[cold]
-    fn charge_members(
-        &self,
-        members: SmallVec<[Counter; COMMON]>,
-        bytes: u64,
-        set: &mut ChargeSet,
-    ) -> Result<(), ChargeError> {
-        for &counter in members.iter().rev() {
-            let charge = Charge::attempt(self.find_counter(counter)?.header, bytes)?;
-            match set.each.iter_mut().find(|(of, _)| *of == counter) {
-                Some((_, own)) => drop(own.merge(charge)),
-                None => set.each.insert(0, (counter, charge)),
-            }
-        }
-        Ok(())
+        Some(Charge::new(front.header, bytes))
     }
 }
 
-/// What the amounts of all members of a front have in common. 0 where one of them is missing, or there twice.
-fn common(front: &'static object::Counter, amounts: &[(Counter, u64)]) -> u64 {
-    let mut common = u64::MAX;
-    for member in front.charged() {
-        let mut of = amounts.iter().filter(|(counter, _)| counter.number() == member.number_in_group());
-        common = match (of.next(), of.next()) {
-            (Some((_, bytes)), None) => common.min(*bytes),
-            _ => return 0,
-        };
+/// What all counters that share a stock are charged alike. `None` where they are not, or where one is there twice.
+#[inline]
+fn common(groups: &GroupTree, amounts: &[(Counter, u64)]) -> Option<u64> {
+    if groups.members == 0 {
+        return None;
     }
-    common
+    let (mut seen, mut common) = (0_u64, 0);
+    for &(counter, bytes) in amounts.iter().filter(|(counter, _)| groups.is_member(counter.number())) {
+        let bit = 1 << counter.number();
+        if seen & bit != 0 || (seen != 0 && bytes != common) || !counter.is_of(groups) {
+            return None;
+        }
+        (seen, common) = (seen | bit, bytes);
+    }
+    (seen == groups.members && common > 0).then_some(common)
 }

@@ -8,7 +8,8 @@ use super::events::Events;
 use super::handle::Group;
 use crate::admission::lowered;
 use crate::counter::object;
-use crate::hierarchy::{group_tree, limits};
+use crate::hierarchy::group_tree::{self, GroupTree};
+use crate::hierarchy::limits;
 use crate::page_counter::PageCounter;
 use crate::state::limits::LimitKind;
 use crate::thread::directory::Header;
@@ -44,8 +45,16 @@ impl Counter {
         Counter { number, of }
     }
 
+    #[inline]
     pub(super) fn number(self) -> usize {
         self.number
+    }
+
+    /// Whether it is memory, or was declared at the builder of these groups.
+    #[inline]
+    pub(super) fn is_of(self, groups: &GroupTree) -> bool {
+        let declared = self.number.checked_sub(1).map(|at| groups.further.get(at));
+        declared.is_none_or(|further| further.is_some_and(|further| further.builder == self.of))
     }
 }
 
@@ -70,8 +79,7 @@ impl Group {
 
     pub(super) fn find_counter(&self, counter: Counter) -> Result<&'static object::Counter, ChargeError> {
         let unknown = || ChargeError::UnknownCounter { group: self.clone(), counter: counter.number };
-        let declared = counter.number.checked_sub(1).and_then(|at| group_tree::of(self.first()).further.get(at));
-        let known = counter.number == 0 || declared.is_some_and(|further| further.builder == counter.of);
+        let known = counter.is_of(group_tree::of(self.first()));
         self.first().group().nth(counter.number).filter(|_| known).ok_or_else(unknown)
     }
 

@@ -21,6 +21,8 @@ use crate::sync::stat_atomic::{AtomicU32, AtomicU64};
 /// What all groups of a tree share: behind `Tree::policies`.
 pub(crate) struct GroupTree {
     pub(crate) further: Box<[CounterDecl]>,
+    /// The counters that share a stock: see `members`.
+    pub(crate) members: u64,
     pub(crate) groups_max: u32,
     pub(crate) strict_limits: bool,
     /// The number of groups, dying ones included, where it is limited.
@@ -70,6 +72,7 @@ impl GroupTree {
     pub(crate) fn new(config: GroupConfig) -> GroupTree {
         let GroupConfig { pool_align, further, groups_max, strict_limits, stats, reclaim, pressure, numa } = config;
         GroupTree {
+            members: members(&further),
             further,
             groups_max,
             strict_limits,
@@ -95,23 +98,26 @@ impl GroupTree {
 impl GroupTree {
     /// The counters of each object, the front included.
     pub(crate) fn counters(&self) -> usize {
-        1 + self.further.len() + usize::from(self.has_front())
+        1 + self.further.len() + usize::from(self.members != 0)
     }
 
-    fn has_front(&self) -> bool {
-        self.further.iter().any(|further| further.shared)
+    /// Whether the counter of that number shares a stock with memory.
+    #[inline]
+    pub(crate) fn is_member(&self, number: usize) -> bool {
+        number < u64::BITS as usize && self.members >> number & 1 != 0
     }
 
-    /// The one stock of memory and of the counters that share it: the last counter of a group, and no level itself.
+    /// The one stock of memory and of the counters that share it: the last counter of a new group, and no level itself.
     pub(crate) fn front(&self, group: &Counter) -> Option<&'static Counter> {
-        if self.has_front() { group.group().last() } else { None }
+        if self.members == 0 { None } else { group.group().last() }
     }
+}
 
-    /// The counters that the front charges.
-    pub(crate) fn members(&self, group: &Counter) -> Box<[&'static Counter]> {
-        let shares = |number: usize| number == 0 || self.further.get(number - 1).is_some_and(|further| further.shared);
-        group.group().filter(|counter| shares(counter.number_in_group())).collect()
-    }
+/// A bit for memory and for each counter that shares its stock, by number. Counters with higher numbers share none.
+fn members(further: &[CounterDecl]) -> u64 {
+    let shared = (1..u64::BITS).zip(further).filter(|(_, further)| further.shared);
+    let shared = shared.fold(0, |members, (number, _)| members | 1 << number);
+    shared | u64::from(shared != 0)
 }
 
 /// What the groups of a tree share; `None` for a tree of bare counters.

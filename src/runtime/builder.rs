@@ -264,8 +264,8 @@ impl RuntimeBuilder {
         self.declare(name, false)
     }
 
-    /// Declares a further counter that shares a stock with memory. A thread pays what it charges to memory and to all
-    /// such counters alike ([`Group::try_charge_set`]) from one slot: a hit costs what one for memory costs.
+    /// Declares a further counter that shares a stock with memory. Equal amounts for memory and all such counters
+    /// ([`Group::try_charge_set`]) are paid from one slot: one hit for all of them.
     ///
     /// Memory keeps a stock of its own, for charges that go to memory alone. Charges to such a counter alone hit its
     /// own stock, too. The bound on credit ([`Group::stocked_bound`]) counts all of them.

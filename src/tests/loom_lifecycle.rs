@@ -209,6 +209,46 @@ fn loom_offline_vs_charge() {
     });
 }
 
+/// The front of memory and a counter that shares its stock closes with them: no charge hits it once the group is
+/// offline, and its credit keeps the group.
+#[test]
+fn loom_offline_vs_shared_charge() {
+    model(|| {
+        let mut builder = stocked();
+        let swap = builder.shared_counter("swap");
+        let (runtime, gone) = with_group(builder, "gone");
+        let both = [(Counter::MEMORY, 1), (swap, 1)];
+        let charge = move |gone: Group| {
+            let first = gone.try_charge_set(&both);
+            if gone.is_offline() {
+                gone.try_charge_set(&both).expect_err("the group is offline");
+            }
+            drop(first);
+        };
+        race(gone.clone(), charge, || end(gone));
+        runtime.settle();
+        assert_eq!(runtime.root().counter(swap).unwrap().usage(), 0);
+        assert_released_once(&runtime);
+    });
+}
+
+/// One unit of room in one of two counters that share a stock: one charge of both is made, and the other leaves no
+/// trace at either.
+#[test]
+fn loom_shared_charge_vs_refusal() {
+    model(|| {
+        let mut builder = stocked();
+        let swap = builder.shared_counter("swap");
+        let runtime = builder.build().unwrap();
+        let root = runtime.root();
+        root.counter(swap).unwrap().set_max(1).unwrap();
+        let charge = move |root: &Group| root.try_charge_set(&[(Counter::MEMORY, 1), (swap, 1)]).ok();
+        let (there, here) = race(root.clone(), move |root| charge(&root), || charge(&root));
+        assert!(there.is_some() ^ here.is_some(), "one unit of room, one winner");
+        assert_eq!((root.live(), root.counter(swap).unwrap().live()), (1, 1));
+    });
+}
+
 /// E14. The only charger takes its group offline without a barrier, while a second thread charges the group.
 #[test]
 fn loom_offline_vs_second_charger() {

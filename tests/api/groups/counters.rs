@@ -189,3 +189,113 @@ fn the_counter_of_a_group_is_a_page_counter_that_keeps_the_group() {
     assert_empty(&runtime);
     assert_eq!(runtime.dying(), 0);
 }
+
+// === One stock for several counters ===
+
+fn with_shared(mut builder: RuntimeBuilder) -> (Runtime, [Counter; 3]) {
+    let counters = [Counter::MEMORY, builder.shared_counter("memsw"), builder.counter("spill")];
+    (build(builder), counters)
+}
+
+#[test]
+fn one_hit_pays_for_all_counters_that_share_a_stock() {
+    let (runtime, counters @ [memory, memsw, spill]) = with_shared(super::fixed());
+    let group = create(&runtime.root(), "q");
+    let both = [(memory, 10), (memsw, 10)];
+    let first = group.try_charge_set(&both).expect("no limit");
+    let usage = || counters.map(|counter| group.counter(counter).expect("declared").usage());
+    assert_eq!((usage(), live(&group, counters)), ([64, 64, 0], [10, 10, 0]), "one batch for both");
+    let second = group.try_charge_set(&[(memsw, 10), (spill, 3), (memory, 10)]).expect("no limit");
+    assert_eq!((usage(), live(&group, counters)), ([64, 64, 64], [20, 20, 3]), "paid from it");
+    assert_eq!(counters.map(|counter| second.bytes(counter)), [10, 10, 3]);
+    let bound = |counter: Counter| group.counter(counter).expect("declared").stocked_bound();
+    assert_eq!(counters.map(bound), [128, 128, 128]);
+    drop(first);
+    assert_eq!((usage()[..2].to_vec(), live(&group, counters)), (vec![64, 64], [10, 10, 3]));
+    // Amounts that differ are charged one by one, each from a stock of its own.
+    let uneven = group.try_charge_set(&[(memory, 7), (memsw, 8)]).expect("no limit");
+    assert_eq!((usage()[..2].to_vec(), live(&group, counters)), (vec![128, 128], [17, 18, 3]));
+    // What was charged as one is given back one by one, in parts and on other threads.
+    let parts: Vec<(Counter, Charge)> = second.into_charges().collect();
+    assert_eq!(
+        parts.iter().map(|(of, charge)| (*of, charge.bytes())).collect::<Vec<_>>(),
+        [(memory, 10), (memsw, 10), (spill, 3)]
+    );
+    assert_sound(&runtime);
+    std::thread::spawn(move || drop(parts)).join().expect("dropped");
+    assert_eq!(live(&group, counters), [7, 8, 0]);
+    drop(uneven);
+    group.counter(memsw).expect("declared").drain();
+    assert_eq!(group.counter(memsw).expect("declared").usage(), 0, "a drain of either takes what both share");
+    group.drain();
+    assert_eq!(usage()[..2], [0, 0]);
+    drop(group);
+    assert_empty(&runtime);
+}
+
+#[test]
+fn a_shared_stock_is_no_reason_to_refuse() {
+    for builder in kinds() {
+        let (runtime, [memory, memsw, _]) = with_shared(builder);
+        let group = create(&runtime.root(), "q");
+        group.counter(memsw).expect("declared").set_max(1_000).expect("a number");
+        let other = Other::spawn();
+        let both = move |bytes| [(memory, bytes), (memsw, bytes)];
+        let held = other.with(&group, move |group| group.try_charge_set(&both(10)).expect("room"));
+        let rest = group.try_charge_set(&both(990)).expect("credit of another thread's slot comes back");
+        let refused = group.try_charge_set(&both(1)).expect_err("full");
+        let ChargeError::Limit(refusal) = &refused else { panic!("{refused}") };
+        assert_eq!((refusal.counter(), refusal.requested(), refusal.max()), (Some("memsw"), 1, 1_000));
+        assert_eq!(group.live(), 1_000, "nothing of it stays at memory");
+        // Memory alone has room still, and so has what another charge gives back.
+        let alone = group.try_charge(5).expect("no limit");
+        drop(held);
+        let again = group.try_charge_set(&both(10)).expect("room again");
+        assert_sound(&runtime);
+        group.offline().expect("no children");
+        assert!(matches!(group.try_charge_set(&both(1)), Err(ChargeError::Offline { .. })));
+        assert_eq!((group.live(), runtime.dying()), (1_005, 1));
+        drop((rest, alone, again, group, refused));
+        runtime.settle();
+        assert_eq!(runtime.dying(), 0);
+        assert_empty(&runtime);
+    }
+}
+
+#[test]
+fn threads_share_counters_that_share_a_stock() {
+    const ROUNDS: u64 = 300;
+    let (runtime, counters @ [memory, memsw, spill]) = with_shared(super::fixed());
+    let root = runtime.root();
+    root.counter(memsw).expect("declared").set_max(2_000).expect("a number");
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let root = &root;
+            scope.spawn(move || {
+                for round in 0..ROUNDS {
+                    let group = create(root, &format!("{thread}"));
+                    let bytes = round % 200 + 1;
+                    let set = group.try_charge_set(&[(memory, bytes), (memsw, bytes), (spill, 1)]);
+                    if round % 3 == 0 {
+                        group.offline().expect("no children");
+                        drop(set);
+                    } else {
+                        drop(set);
+                        group.offline().expect("no children");
+                    }
+                    assert!(root.counter(memsw).expect("declared").usage() <= 2_000);
+                }
+            });
+        }
+        scope.spawn(|| {
+            for _ in 0..ROUNDS / 4 {
+                root.drain();
+                runtime.settle();
+            }
+        });
+    });
+    runtime.settle();
+    assert_eq!((live(&root, counters), runtime.dying()), ([0; 3], 0));
+    assert_sound(&runtime);
+    assert_empty(&runtime);
+}
