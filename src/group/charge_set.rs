@@ -94,18 +94,33 @@ impl Group {
     /// ```
     pub fn try_charge_set(&self, amounts: &[(Counter, u64)]) -> Result<ChargeSet, ChargeError> {
         let groups = group_tree::of(self.first());
-        if let Some(bytes) = common(groups, amounts)
+        if let Some(Common { bytes, members }) = common(groups, amounts)
             && let Some(front) = self.first().front()
         {
-            let others = amounts.iter().filter(|(counter, _)| !groups.is_member(counter.number()));
-            let each = self.charge_each(others)?;
+            let each = if members == amounts.len() { SmallVec::new() } else { self.charge_others(groups, amounts)? };
             if let Some(common) = self.charge_front(front, bytes) {
                 return Ok(ChargeSet { each, common: Some(common) });
             }
         }
+        self.charge_one_by_one(amounts)
+    }
+
+    #[inline]
+    fn charge_one_by_one(&self, amounts: &[(Counter, u64)]) -> Result<ChargeSet, ChargeError> {
         Ok(ChargeSet { each: self.charge_each(amounts.iter())?, common: None })
     }
 
+    /// Charges the counters that share no stock.
+    #[inline(never)]
+    fn charge_others(
+        &self,
+        groups: &GroupTree,
+        amounts: &[(Counter, u64)],
+    ) -> Result<SmallVec<[(Counter, Charge); COMMON]>, ChargeError> {
+        self.charge_each(amounts.iter().filter(|(counter, _)| !groups.is_member(counter.number())))
+    }
+
+    #[inline]
     fn charge_each<'a>(
         &self,
         amounts: impl DoubleEndedIterator<Item = &'a (Counter, u64)>,
@@ -129,19 +144,25 @@ impl Group {
     }
 }
 
-/// What all counters that share a stock are charged alike. `None` where they are not, or where one is there twice.
+/// What the counters that share a stock are charged alike, and how many they are.
+struct Common {
+    bytes: u64,
+    members: usize,
+}
+
+/// `None` where their amounts differ, or where one is missing or there twice.
 #[inline]
-fn common(groups: &GroupTree, amounts: &[(Counter, u64)]) -> Option<u64> {
+fn common(groups: &GroupTree, amounts: &[(Counter, u64)]) -> Option<Common> {
     if groups.members == 0 {
         return None;
     }
-    let (mut seen, mut common) = (0_u64, 0);
+    let (mut seen, mut members, mut common) = (0_u64, 0, 0);
     for &(counter, bytes) in amounts.iter().filter(|(counter, _)| groups.is_member(counter.number())) {
         let bit = 1 << counter.number();
         if seen & bit != 0 || (seen != 0 && bytes != common) || !counter.is_of(groups) {
             return None;
         }
-        (seen, common) = (seen | bit, bytes);
+        (seen, members, common) = (seen | bit, members + 1, bytes);
     }
-    (seen == groups.members && common > 0).then_some(common)
+    (seen == groups.members && common > 0).then_some(Common { bytes: common, members })
 }
