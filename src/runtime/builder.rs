@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Runtime;
 use crate::counter::config::{BATCH_MAX, BATCH_OF_BYTES, CounterConfig};
 use crate::counter::slow_path::SlowPath;
-use crate::group::{Counter, Group};
+use crate::group::Group;
 use crate::hierarchy::group_tree::{CounterDecl, GroupConfig};
 use crate::lifecycle::create;
 use crate::numa::config::NumaConfig;
@@ -259,42 +259,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Declares a further counter that every group has beside memory. See [`Counter`] for an example.
-    pub fn counter(&mut self, name: &str) -> Counter {
-        self.declare(name, false)
-    }
-
-    /// Declares a further counter that shares a stock with memory. Equal amounts for memory and all such counters
-    /// ([`Group::try_charge_set`]) are paid from one slot: one hit for all of them.
-    ///
-    /// Memory keeps a stock of its own, for charges that go to memory alone. Charges to such a counter alone hit its
-    /// own stock, too. The bound on credit ([`Group::stocked_bound`]) counts all of them.
-    ///
-    /// ```
-    /// # use memcg::{Counter, Runtime};
-    /// let mut builder = Runtime::builder();
-    /// let memsw = builder.shared_counter("memsw");
-    /// let runtime = builder.build()?;
-    /// let root = runtime.root();
-    /// root.counter(memsw)?.set_max(1_000)?;
-    /// let held = root.try_charge_set(&[(Counter::MEMORY, 600), (memsw, 600)])?;
-    /// assert!(root.try_charge_set(&[(Counter::MEMORY, 401), (memsw, 401)]).is_err());
-    /// assert_eq!((root.live(), root.counter(memsw)?.live()), (600, 600));
-    /// # drop(held);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn shared_counter(&mut self, name: &str) -> Counter {
-        self.declare(name, true)
-    }
-
-    fn declare(&mut self, name: &str, shared: bool) -> Counter {
-        let builder = self.id();
-        self.counters.push(CounterDecl { name: name.into(), builder, shared });
-        Counter::new(self.counters.len(), builder)
-    }
-
     /// The id of what this builder declares next.
-    fn id(&mut self) -> u64 {
+    pub(super) fn id(&mut self) -> u64 {
         if std::mem::take(self.cloned.get_mut()) {
             self.id = next_builder();
         }

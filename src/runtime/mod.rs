@@ -1,6 +1,7 @@
 //! `Runtime`: the owner of a tree of groups.
 
 mod builder;
+mod counters;
 mod flusher;
 mod nodes;
 mod table;
