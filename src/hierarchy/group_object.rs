@@ -5,8 +5,9 @@
 //! ```
 //!
 //! A group is one object of its tree's cache (`crate::pool`), and begins with its first counter. The further counters
-//! lie behind it, each from a line on. Where some share a stock with memory, the last one is their front. Where the tree has more memory nodes than one, places for the group's published
-//! statistics on them follow. The place of a counter tells its group.
+//! lie behind it, each from a line on. Where some share a stock with memory, the last one is their front. Where the tree
+//! has more memory nodes than one, places for the group's published statistics on them follow. The place of a counter
+//! tells its group.
 
 use std::cell::UnsafeCell;
 use std::ptr::NonNull;
