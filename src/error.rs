@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::units::USAGE_MAX;
+
 /// Names a counter in errors, verdicts and logs. Never reused within a process.
 ///
 /// ```
@@ -37,13 +39,11 @@ impl fmt::Display for CounterId {
 /// let (machine, job) = (machine.id(), job.id());
 /// assert_eq!(
 ///     refused.to_string(),
-///     format!("{machine} refused 5 for {job}: usage 98 of max 100, at most 0 of it stocked"),
+///     format!("{machine} refused 5 for {job}: short by 3, usage 98 of max 100; to fit, uncharge there or raise its max"),
 /// );
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{level} refused {requested} for {requester}: usage {usage} of max {max}, at most {stocked_bound} of it stocked"
-)]
+#[error("{level} refused {requested} for {requester}: {}", Why(self))]
 pub struct Refused {
     /// The counter whose max was met: the requester itself or an ancestor.
     pub level: CounterId,
@@ -59,6 +59,39 @@ pub struct Refused {
     pub stocked_bound: u64,
 }
 
+impl Refused {
+    /// Returns the units by which the charge was short: what had to be uncharged at the level for it to fit.
+    pub fn want(&self) -> u64 {
+        self.usage.saturating_add(self.requested).saturating_sub(self.max.min(USAGE_MAX))
+    }
+}
+
+/// By how much a charge is short, the figures that are not zero, and what would make it fit.
+struct Why<'a>(&'a Refused);
+
+impl fmt::Display for Why<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Refused { requested, usage, max, stocked_bound, .. } = *self.0;
+        write!(f, "short by {}", self.0.want())?;
+        if usage > 0 {
+            write!(f, ", usage {usage}")?;
+        }
+        if max < USAGE_MAX {
+            write!(f, " of max {max}")?;
+        }
+        if stocked_bound > 0 {
+            write!(f, ", at most {stocked_bound} of it stocked")?;
+        }
+        if max >= USAGE_MAX {
+            write!(f, "; charge less: no counter counts more than {USAGE_MAX}")
+        } else if requested > max {
+            f.write_str("; to fit, raise its max or charge less")
+        } else {
+            f.write_str("; to fit, uncharge there or raise its max")
+        }
+    }
+}
+
 /// A limit was not set because live charge is above it. The old limit holds.
 ///
 /// ```
@@ -67,10 +100,10 @@ pub struct Refused {
 /// let job = PageCounter::root(CounterConfig::new());
 /// job.charge(60);
 /// let busy = job.set_max(50).unwrap_err();
-/// assert_eq!(busy.to_string(), format!("{} is busy: usage 60 is above the new max 50", job.id()));
+/// assert_eq!(busy.to_string(), format!("{} is busy: usage 60 is 10 above the new max 50; uncharge there", job.id()));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{level} is busy: usage {usage} is above the new max {max}")]
+#[error("{level} is busy: usage {usage} is {} above the new max {max}; uncharge there", usage.saturating_sub(*max))]
 pub struct Busy {
     /// The counter whose max was to be set.
     pub level: CounterId,

@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::counter::config::USAGE_MAX;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::walk::Charged;
@@ -10,6 +9,7 @@ use crate::hierarchy::events;
 use crate::pressure::victims::Excluded;
 use crate::state::events::Event;
 use crate::thread::context;
+use crate::units::USAGE_MAX;
 
 pub(crate) trait Attempt {
     fn group(&self) -> &'static Counter;

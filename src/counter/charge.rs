@@ -1,6 +1,6 @@
 //! The whole path of a charge and of an uncharge.
 
-use crate::counter::config::{Pressure, USAGE_MAX};
+use crate::counter::config::Pressure;
 use crate::counter::object::tree::StockMove;
 use crate::counter::object::{Counter, SHARED};
 use crate::counter::refusal::LevelRefusal;
@@ -16,6 +16,7 @@ use crate::thread::slot::{Consume, Put, Slot};
 use crate::thread::slow_path::{Entered, Outermost};
 use crate::thread::transit::ANY;
 use crate::thread::{context, freed};
+use crate::units::USAGE_MAX;
 
 /// How often a charge tries again while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
 const RECLAIM_RETRIES_MAX: usize = 16;

@@ -8,9 +8,6 @@ use crate::sync::Arc;
 use crate::sync::barrier::BarrierMode;
 use crate::thread::directory::Header;
 
-/// The most units that a counter may hold.
-pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
-
 /// Units that a thread charges in advance, unless configured otherwise: the kernel's MEMCG_CHARGE_BATCH.
 pub(crate) const BATCH: u64 = 64;
 
@@ -303,8 +300,7 @@ impl Pressure<'_> {
 
     /// Units that the hook must free there for the charge to fit, as of the refusal.
     pub fn want(&self) -> u64 {
-        let Refused { requested, usage, max, .. } = *self.refused;
-        usage.saturating_add(requested).saturating_sub(max.min(USAGE_MAX))
+        self.refused.want()
     }
 
     /// The error that the charge returns if the hook frees nothing.

@@ -3,7 +3,6 @@
 //! Edges: E1 (charge/set_max), E4 (forced charge/opening), E15 (the last uncharge), E39 (usage/its forced units). The
 //! walk over all levels is in `walk`.
 
-use crate::counter::config::USAGE_MAX;
 use crate::counter::object::Counter;
 use crate::counter::peak::Peaks;
 use crate::counter::refusal::LevelRefusal;
@@ -11,6 +10,7 @@ use crate::counter::watch::{OBSERVED, WAITING};
 use crate::counter::{claim, marks};
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::context;
+use crate::units::USAGE_MAX;
 
 pub(crate) struct Admitted {
     /// Usage as the walk has left it.

@@ -9,7 +9,6 @@ use std::cell::UnsafeCell;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
 
-use crate::counter::config::USAGE_MAX;
 use crate::counter::incarnation::State;
 use crate::counter::object::tree::{OfTree, Tree};
 use crate::counter::peak::Peaks;
@@ -22,6 +21,7 @@ use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU32 as St
 use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::thread::audit::SharedCell;
 use crate::thread::directory::{Header, SlotIndex};
+use crate::units::USAGE_MAX;
 
 /// The steps of `LimitWords::open`: one open stock more or less below a level, and one transition.
 pub(crate) const OPENED: u64 = (1 << 32) | 1;

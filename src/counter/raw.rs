@@ -9,7 +9,6 @@
 //! Every call without a guard has a handle, or its bytes keep the object. The handle goes, or the bytes, before the
 //! claim, so the claimer reads all counts (E15).
 
-use crate::counter::config::USAGE_MAX;
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
 use crate::sync::Ordering;
@@ -18,6 +17,7 @@ use crate::thread::directory::Header;
 use crate::thread::local::with_local;
 use crate::thread::slot::{Consume, Put};
 use crate::thread::slow_path::Outermost;
+use crate::units::USAGE_MAX;
 
 impl Header {
     /// [`consume_open`](Self::consume_open) without a guard. It also misses before the thread's first count here.

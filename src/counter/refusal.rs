@@ -2,10 +2,10 @@
 //!
 //! Edge: E10 (open count).
 
-use crate::counter::config::USAGE_MAX;
 use crate::counter::object::Counter;
 use crate::error::Refused;
 use crate::sync::Ordering;
+use crate::units::USAGE_MAX;
 
 pub(crate) struct LevelRefusal<'a> {
     pub(crate) level: &'a Counter,

@@ -334,7 +334,9 @@ impl Group {
     /// let acme = runtime.root().create("acme", Limits::new())?;
     /// let charge = acme.try_charge(80)?;
     /// let refused = acme.try_charge(21).unwrap_err();
-    /// assert_eq!(refused.to_string(), "/ refused 21 B for /acme: 80 B live of max 100 B, at most 0 B stocked; most in /acme 80 B");
+    /// let line = "/ refused 21 B for /acme: short by 1 B, usage 80 B of max 100 B; most in /acme 80 B; \
+    ///             to fit, release memory in /, register a reclaimer there or raise max of /";
+    /// assert_eq!(refused.to_string(), line);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]

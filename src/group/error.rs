@@ -11,6 +11,9 @@ use crate::counter::object::Counter;
 use crate::thread::context;
 use crate::units::{Bytes, Percent};
 
+/// What helps a caller that does not wait.
+const WAIT: &str = "wait in line (charge_timeout, charge_async)";
+
 /// Why a charge was not made. Nothing of it remains.
 ///
 /// ```
@@ -33,7 +36,7 @@ pub enum ChargeError {
     #[error(transparent)]
     Limit(#[from] Refusal),
     /// It does not fit below a max. The call was made inside reclaim, which does not ask for more reclaim.
-    #[error("{0}; inside reclaim, which does not nest")]
+    #[error("{}; inside reclaim, which does not nest; {}", .0.facts(), .0.advice(Some("raise the reserve (set_reserve)")))]
     InReclaim(Refusal),
     /// It does not fit below a max yet, and this call does not block. Only calls that never wait return it: see the
     /// [table](Group#three-ways-to-ask). Try again later, or wait with [`Group::charge_async`].
@@ -41,10 +44,10 @@ pub enum ChargeError {
     /// From [`Group::try_charge_undelayed`]: a victim, a reclaimer that has promised, or another thread's reclaim is
     /// about to give memory back. From [`Group::try_charge_or_start`]: work to make room was started. From
     /// [`Group::try_charge_now`]: a stock may have credit, a reclaimer can be asked or a victim chosen.
-    #[error("{0}; memory may come, and this charge does not wait for it")]
+    #[error("{}; memory may come, and this charge does not wait for it; {}", .0.facts(), .0.advice(Some(WAIT)))]
     WouldBlock(Refusal),
     /// It waited in line for the whole time that the caller allowed, and did not fit.
-    #[error("{refusal}; after {waited:.1?} in line")]
+    #[error("{}; after {waited:.1?} in line; {}", .refusal.facts(), .refusal.advice(Some("wait longer")))]
     TimedOut {
         /// The refusal at the end of that time.
         refusal: Box<Refusal>,
@@ -52,7 +55,7 @@ pub enum ChargeError {
         waited: Duration,
     },
     /// The group was chosen to give its memory back, by this charge or by another one.
-    #[error("{} is cancelled to make room: {} refused", .group.path(), Bytes(*.requested))]
+    #[error("{} is cancelled to make room: {} refused; release what it holds", .group.path(), Bytes(*.requested))]
     Cancelled {
         /// The group that was charged.
         group: Group,
@@ -60,7 +63,7 @@ pub enum ChargeError {
         requested: u64,
     },
     /// The group is offline.
-    #[error("{} is offline: {} refused", .group.path(), Bytes(*.requested))]
+    #[error("{} is offline: {} refused; charge a group that is online", .group.path(), Bytes(*.requested))]
     Offline {
         /// The group that was charged.
         group: Group,

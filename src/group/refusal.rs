@@ -2,19 +2,26 @@
 
 use std::fmt;
 
-use super::diagnosis::{Holders, holders, max_of};
+use super::diagnosis::{Holders, holders};
 use super::handle::Group;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::hierarchy::group_tree;
 use crate::pressure::line;
+use crate::reclaim::registrations;
+use crate::thread::slow_path;
 use crate::units::Bytes;
+use crate::units::USAGE_MAX;
 
 /// A charge that did not fit below a max.
 ///
 /// There was an instant during the call at which live charges, charges in flight and the bytes asked for together were
 /// above `max` at [`group`](Self::group). The charge drained the credit stranded in stocks first. This does not hold
 /// for a charge that [is behind](Self::is_behind) others in line: it may have fit.
+///
+/// It prints as one line: which group refused how much to which group, by how much the charge is [short](Self::want),
+/// the figures that are not zero, and what would make the charge fit. Sizes in the line are rounded; the getters are
+/// exact.
 ///
 /// ```
 /// use memcg::{ChargeError, Limit, Limits, Runtime};
@@ -24,7 +31,8 @@ use crate::units::Bytes;
 /// acme.set_reserve(1 << 20);
 /// let query = acme.create("q17", Limits::new())?;
 /// let ChargeError::Limit(refusal) = query.try_charge(1 << 30).unwrap_err() else { panic!() };
-/// let line = "/acme refused 1 GiB for /acme/q17: 0 B live of max 512 MiB, at most 0 B stocked, 1 MiB kept for reclaim";
+/// let line = "/acme refused 1 GiB for /acme/q17: short by 513 MiB of max 512 MiB, 1 MiB kept for reclaim; \
+///             to fit, raise max of /acme or charge less";
 /// assert_eq!(refusal.to_string(), line);
 /// assert_eq!((refusal.group(), refusal.requester(), refusal.counter()), (&acme, &query, None));
 /// assert_eq!((refusal.requested(), refusal.usage(), refusal.max()), (1 << 30, 0, 512 << 20));
@@ -46,6 +54,8 @@ pub struct Refusal {
     /// Another charge is first in line.
     pub(crate) is_behind: bool,
     pub(crate) stocked_bound: u64,
+    /// A reclaimer can be asked for memory of the group and of those below.
+    pub(crate) has_reclaimer: bool,
     pub(crate) holders: Holders,
 }
 
@@ -63,6 +73,8 @@ impl Refusal {
             reserve: refusal.reserve,
             is_behind: line::ahead(level) > 0,
             stocked_bound: refusal.stocked_bound(),
+            // Inside another slow path this thread may hold the lock that the look for a reclaimer takes.
+            has_reclaimer: !slow_path::is_running() && registrations::any_below(level),
             holders: holders(level),
         }
     }
@@ -98,10 +110,15 @@ impl Refusal {
         self.max
     }
 
-    /// Returns the bytes that had to be given back there for the charge to fit, when it was refused. 0 where it fit and
-    /// was behind others.
+    /// Returns the bytes by which the charge was short: what had to be given back there for it to fit, when it was
+    /// refused. 0 where it fit and was behind others.
     pub fn want(&self) -> u64 {
-        self.usage().saturating_add(self.requested()).saturating_sub(self.max().saturating_sub(self.reserve()))
+        self.usage.saturating_add(self.requested).saturating_sub(self.most())
+    }
+
+    /// The most bytes that such charges can bring the group to.
+    fn most(&self) -> u64 {
+        self.max.min(USAGE_MAX).saturating_sub(self.reserve)
     }
 
     /// Returns the bytes of the max that are kept for charges made inside reclaim: see [`Group::set_reserve`].
@@ -139,23 +156,58 @@ impl Refusal {
     }
 }
 
+// === The line, in two parts ===
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refusal { group, requester, requested, usage, max, reserve, is_behind, stocked_bound, .. } = self;
-        let [requested, usage, stocked] = [requested, usage, stocked_bound].map(|&bytes| Bytes(bytes));
-        write!(f, "{} refused {requested}", group.path())?;
-        if let Some(counter) = self.counter() {
+        write!(f, "{}; {}", self.facts(), self.advice(None))
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl Refusal {
+    pub(super) fn facts(&self) -> Facts<'_> {
+        Facts(self)
+    }
+
+    /// `first` is what helps this caller before all else.
+    pub(super) fn advice<'a>(&'a self, first: Option<&'a str>) -> Advice<'a> {
+        Advice { refusal: self, first }
+    }
+}
+
+/// What happened: the figures that are not zero.
+pub(super) struct Facts<'a>(&'a Refusal);
+
+impl fmt::Display for Facts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Facts(refusal) = self;
+        write!(f, "{} refused {}", refusal.group.path(), Bytes(refusal.requested))?;
+        if let Some(counter) = refusal.counter() {
             write!(f, " of {counter}")?;
         }
-        let max = max_of(*max);
-        write!(f, " for {}: {usage} live of {max}, at most {stocked} stocked", requester.path())?;
-        if *reserve > 0 {
-            write!(f, ", {} kept for reclaim", Bytes(*reserve))?;
+        write!(f, " for {}: ", refusal.requester.path())?;
+        match refusal.want() {
+            0 => f.write_str("it fits")?,
+            short => write!(f, "short by {}", Bytes(short))?,
         }
-        if *is_behind {
+        if refusal.usage > 0 {
+            write!(f, ", usage {}", Bytes(refusal.usage))?;
+        }
+        if refusal.max < USAGE_MAX {
+            write!(f, " of max {}", Bytes(refusal.max))?;
+        }
+        if refusal.stocked_bound > 0 {
+            write!(f, ", at most {} of it stocked", Bytes(refusal.stocked_bound))?;
+        }
+        if refusal.reserve > 0 {
+            write!(f, ", {} kept for reclaim", Bytes(refusal.reserve))?;
+        }
+        if refusal.is_behind {
             f.write_str(", behind those in line")?;
         }
-        for (number, (holder, usage)) in self.holders().enumerate() {
+        for (number, (holder, usage)) in refusal.holders().enumerate() {
             let most = if number == 0 { "; most in" } else { "," };
             write!(f, "{most} {} {}", holder.path(), Bytes(usage))?;
         }
@@ -163,4 +215,51 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+/// What would make the charge fit.
+pub(super) struct Advice<'a> {
+    refusal: &'a Refusal,
+    first: Option<&'a str>,
+}
+
+impl Advice<'_> {
+    fn steps(&self) -> Vec<String> {
+        let refusal = self.refusal;
+        let at = refusal.group.path();
+        let of = refusal.counter().map_or(String::new(), |counter| format!(" of {counter}"));
+        let lower_reserve = |helps: bool| helps.then(|| format!("lower the reserve of {at}"));
+        let first = self.first.map(str::to_string);
+        let steps = if refusal.requested > refusal.most() {
+            let reserve = lower_reserve(refusal.requested <= refusal.max);
+            [Some(format!("raise max{of} of {at}")), reserve, Some("charge less".to_string()), None, None]
+        } else if refusal.want() == 0 {
+            let step = if refusal.is_behind { "wait in line (charge_timeout, charge_async)" } else { "try again" };
+            [first.or_else(|| Some(step.to_string())), None, None, None, None]
+        } else {
+            let is_memory = of.is_empty();
+            let release =
+                if is_memory { format!("release memory in {at}") } else { format!("uncharge some{of} in {at}") };
+            let register = (is_memory && !refusal.has_reclaimer).then(|| "register a reclaimer there".to_string());
+            let reserve = lower_reserve(refusal.want() <= refusal.reserve);
+            [first, Some(release), register, reserve, Some(format!("raise max{of} of {at}"))]
+        };
+        steps.into_iter().flatten().collect()
+    }
+}
+
+impl fmt::Display for Advice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.refusal.max >= USAGE_MAX {
+            return write!(f, "charge less: no group counts more than {}", Bytes(USAGE_MAX));
+        }
+        let steps = self.steps();
+        for (number, step) in steps.iter().enumerate() {
+            let before = match number {
+                0 => "to fit, ",
+                _ if number + 1 == steps.len() => " or ",
+                _ => ", ",
+            };
+            write!(f, "{before}{step}")?;
+        }
+        Ok(())
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::counter::config::{BATCH_MAX, CounterConfig, Extension, USAGE_MAX};
+use crate::counter::config::{BATCH_MAX, CounterConfig, Extension};
 use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
@@ -11,6 +11,7 @@ use crate::error::{Busy, CounterId, Refused};
 use crate::sync::{Arc, model_failed};
 use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
+use crate::units::USAGE_MAX;
 
 /// A hierarchical counter: a usage, a limit, a parent, and a stock of pre-charged credit for each thread. Its owner
 /// decides what a unit is: a byte, a page, a connection.

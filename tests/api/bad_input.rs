@@ -430,7 +430,7 @@ fn charging_a_group_that_is_offline() {
     gone.offline().expect("no children");
     for bytes in [0, 1, 1 << 20, u64::MAX] {
         let error = gone.try_charge(bytes).expect_err("offline");
-        assert_says(&error, &format!("/acme/gone is offline: {} refused", Bytes(bytes)));
+        assert_says(&error, &format!("/acme/gone is offline: {} refused; charge a group that is online", Bytes(bytes)));
         assert!(matches!(error, ChargeError::Offline { group, requested } if group == gone && requested == bytes));
         assert!(gone.try_charge_set(&[(Counter::MEMORY, bytes)]).is_err());
     }
@@ -512,7 +512,8 @@ fn a_refusal_names_the_group_and_the_reason() {
     let refused = held.query.try_charge(u64::MAX).expect_err("does not fit");
     assert_says(
         &refused,
-        "/acme refused 16 EiB for /acme/q: 30 B live of max 512 MiB, at most 0 B stocked; most in /acme/q 30 B",
+        "/acme refused 16 EiB for /acme/q: short by 16 EiB, usage 30 B of max 512 MiB; most in /acme/q 30 B; to fit, raise \
+         max of /acme or charge less",
     );
     assert!(refused.source().is_none(), "said once");
     let ChargeError::Limit(refusal) = refused else { panic!("a limit") };
@@ -521,7 +522,10 @@ fn a_refusal_names_the_group_and_the_reason() {
     // Without a limit it is the largest number that refuses.
     held.acme.set_max(Limit::Unlimited).expect("none");
     let refused = held.query.try_charge(u64::MAX).expect_err("does not fit");
-    assert_says(&refused, "/acme/q refused 16 EiB for /acme/q: 30 B live of max, at most 0 B stocked");
+    assert_says(
+        &refused,
+        "/acme/q refused 16 EiB for /acme/q: short by 8 EiB, usage 30 B; charge less: no group counts more than 8 EiB",
+    );
     drop((refusal, refused));
     held.assert_whole();
 }

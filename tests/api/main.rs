@@ -5,6 +5,7 @@
 //! * `observe`: limits that count and refuse no charge; `diagnosis`: what a group at its limit says;
 //! * `drains`: what drains the stock of a counter; `edges`: threads that begin and end, calls of the system that fail;
 //! * `page_counter`: nodes, statistics and names of counters alone;
+//! * `refusals`: what a charge that is refused prints;
 //! * `misuse`: wrong use of counters; `bad_input`: names, limits and configurations that do not hold;
 //! * `pools`: with feature `tracing`, an event for each object that is taken.
 
@@ -22,3 +23,4 @@ mod observe;
 mod page_counter;
 #[cfg(feature = "tracing")]
 mod pools;
+mod refusals;

@@ -1,0 +1,257 @@
+//! What a charge that is refused prints: who refused, by how much it is short, what is not zero, what would help.
+
+use std::error::Error;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use memcg::{
+    Charge, ChargeError, Counter, CounterConfig, CounterSet, Group, Limit, Limits, OomPolicy, PageCounter, Priority,
+    Runtime, SetStock,
+};
+
+use crate::support::reclaimers::{KIB, call, lock};
+use crate::support::trees::{assert_empty, bare, build, charge, create, limited, stocked};
+use crate::support::waiters::in_line;
+
+#[track_caller]
+fn assert_prints(error: &dyn Error, text: &str) {
+    assert_eq!(error.to_string(), text);
+    assert!(!text.contains('\n') && !text.contains(" 0 "), "{text}");
+}
+
+#[track_caller]
+fn refused(group: &Group, bytes: u64) -> ChargeError {
+    group.try_charge(bytes).expect_err("no room")
+}
+
+/// A reclaimer that has nothing, so that charges are refused as before.
+fn empty_handed(group: &Group) -> impl Sized + use<> {
+    group.register_reclaimer(call(|_, _| 0), Priority::NORMAL)
+}
+
+/// `/acme` with a max of 10 KiB, of which its child `q17` holds 8 KiB.
+fn full(runtime: &Runtime) -> (Group, Group, Charge) {
+    let acme = limited(&runtime.root(), "acme", 10 * KIB);
+    let query = create(&acme, "q17");
+    let held = charge(&query, 8 * KIB);
+    (acme, query, held)
+}
+
+const FULL: &str =
+    "/acme refused 3 KiB for /acme/q17: short by 1 KiB, usage 8 KiB of max 10 KiB; most in /acme/q17 8 KiB";
+
+#[test]
+fn a_group_that_is_full() {
+    let runtime = build(bare());
+    let (acme, query, held) = full(&runtime);
+    let helps = "to fit, release memory in /acme, register a reclaimer there or raise max of /acme";
+    assert_prints(&refused(&query, 3 * KIB), &format!("{FULL}; {helps}"));
+    // One that is there need not be registered. Below is as good as there.
+    for at in [&acme, &query] {
+        let registration = empty_handed(at);
+        let helps = "to fit, release memory in /acme or raise max of /acme";
+        assert_prints(&refused(&query, 3 * KIB), &format!("{FULL}; {helps}"));
+        drop(registration);
+    }
+    drop((held, query, acme));
+    assert_empty(&runtime);
+}
+
+#[test]
+fn more_than_the_max() {
+    let runtime = build(bare());
+    let acme = limited(&runtime.root(), "acme", 10 * KIB);
+    let text =
+        "/acme refused 12 KiB for /acme: short by 2 KiB of max 10 KiB; to fit, raise max of /acme or charge less";
+    assert_prints(&refused(&acme, 12 * KIB), text);
+    acme.set_reserve(KIB);
+    let text = "/acme refused 10 KiB for /acme: short by 1 KiB of max 10 KiB, 1 KiB kept for reclaim; \
+                to fit, raise max of /acme, lower the reserve of /acme or charge less";
+    assert_prints(&refused(&acme, 10 * KIB), text);
+    let nothing = create(&acme, "nothing");
+    nothing.set_max(0).expect("a number");
+    let text = "/acme/nothing refused 1 B for /acme/nothing: short by 1 B of max 0 B; to fit, raise max of \
+                /acme/nothing or charge less";
+    assert_eq!(refused(&nothing, 1).to_string(), text);
+    drop((nothing, acme));
+    assert_empty(&runtime);
+}
+
+#[test]
+fn what_is_kept_for_reclaim() {
+    let runtime = build(bare());
+    let acme = limited(&runtime.root(), "acme", 10 * KIB);
+    acme.set_reserve(2 * KIB);
+    let held = charge(&acme, 8 * KIB);
+    let text = "/acme refused 1 KiB for /acme: short by 1 KiB, usage 8 KiB of max 10 KiB, 2 KiB kept for reclaim; \
+                to fit, release memory in /acme, register a reclaimer there, lower the reserve of /acme or raise max \
+                of /acme";
+    assert_prints(&refused(&acme, KIB), text);
+    drop((held, acme));
+    assert_empty(&runtime);
+}
+
+#[test]
+fn behind_those_in_line() {
+    let runtime = build(bare());
+    let acme = limited(&runtime.root(), "acme", 10 * KIB);
+    let held = charge(&acme, 8 * KIB);
+    let waiter = in_line(&acme, 3 * KIB);
+    // The first in line lets others barge past it for as much as it asks for itself.
+    (0..3).for_each(|_| drop(charge(&acme, KIB)));
+    let text = "/acme refused 1 KiB for /acme: it fits, usage 8 KiB of max 10 KiB, behind those in line; \
+                to fit, wait in line (charge_timeout, charge_async)";
+    assert_prints(&refused(&acme, KIB), text);
+    let text = "/acme refused 4 KiB for /acme: short by 2 KiB, usage 8 KiB of max 10 KiB, behind those in line; \
+                to fit, release memory in /acme, register a reclaimer there or raise max of /acme";
+    assert_prints(&refused(&acme, 4 * KIB), text);
+    drop((waiter, held, acme));
+    assert_empty(&runtime);
+}
+
+#[test]
+fn a_further_counter() {
+    let mut builder = bare();
+    let swap = builder.counter("swap");
+    let runtime = build(builder);
+    let acme = create(&runtime.root(), "acme");
+    acme.counter(swap).expect("declared").set_max(10).expect("a number");
+    let text = "/acme refused 12 B of swap for /acme: short by 2 B of max 10 B; to fit, raise max of swap of /acme or \
+                charge less";
+    let set = |bytes| acme.try_charge_set(&[(Counter::MEMORY, 5), (swap, bytes)]);
+    assert_prints(&set(12).expect_err("no room"), text);
+    let held = set(8).expect("room");
+    let text = "/acme refused 4 B of swap for /acme: short by 2 B, usage 8 B of max 10 B; to fit, uncharge some of \
+                swap in /acme or raise max of swap of /acme";
+    assert_prints(&set(4).expect_err("no room"), text);
+    drop((held, acme));
+    assert_empty(&runtime);
+}
+
+/// What may come is waited for; what has been waited for is waited for longer.
+#[test]
+fn charges_that_do_not_wait_and_that_have() {
+    let runtime = build(bare());
+    let (acme, query, held) = full(&runtime);
+    let error = query.charge_timeout(3 * KIB, Duration::from_millis(1)).expect_err("no room");
+    let text = error.to_string();
+    let helps =
+        "ms in line; to fit, wait longer, release memory in /acme, register a reclaimer there or raise max of /acme";
+    assert!(text.starts_with(&format!("{FULL}; after ")) && text.ends_with(helps), "{text}");
+    let registration = empty_handed(&acme);
+    let error = query.try_charge_now(3 * KIB).expect_err("no room");
+    assert!(matches!(error, ChargeError::WouldBlock(_)));
+    let helps = "memory may come, and this charge does not wait for it; to fit, wait in line (charge_timeout, \
+                 charge_async), release memory in /acme or raise max of /acme";
+    assert_prints(&error, &format!("{FULL}; {helps}"));
+    drop((registration, error, held, query, acme));
+    assert_empty(&runtime);
+}
+
+#[test]
+fn inside_reclaim() {
+    let runtime = build(bare());
+    let (acme, query, held) = full(&runtime);
+    let said = Arc::new(Mutex::new(String::new()));
+    let registration = {
+        let (query, said) = (query.clone(), Arc::clone(&said));
+        let asks = call(move |_, _| {
+            *lock(&said) = query.try_charge(3 * KIB).expect_err("no room").to_string();
+            0
+        });
+        acme.register_reclaimer(asks, Priority::NORMAL)
+    };
+    refused(&query, 3 * KIB);
+    let helps = "inside reclaim, which does not nest; to fit, raise the reserve (set_reserve), release memory in /acme \
+                 or raise max of /acme";
+    assert_eq!(*lock(&said), format!("{FULL}; {helps}"));
+    drop((registration, held, query, acme));
+    assert_empty(&runtime);
+}
+
+/// Where no level has a limit, it is the largest number that refuses.
+#[test]
+fn without_any_limit() {
+    let runtime = build(bare());
+    let query = create(&runtime.root(), "q17");
+    let held = charge(&query, KIB);
+    let text =
+        "/q17 refused 16 EiB for /q17: short by 8 EiB, usage 1 KiB; charge less: no group counts more than 8 EiB";
+    assert_prints(&refused(&query, u64::MAX), text);
+    drop((held, query));
+    assert_empty(&runtime);
+}
+
+#[test]
+fn groups_that_take_no_charges() {
+    let runtime = build(bare());
+    let domain = limited(&runtime.root(), "domain", 10 * KIB);
+    domain.set_oom_policy(OomPolicy::Choose);
+    let victim = create(&domain, "victim");
+    let held = charge(&victim, 10 * KIB);
+    // It is the victim of its own charge, and gives nothing back.
+    let hook = victim.on_cancel(|_| ());
+    let text = "/domain/victim is cancelled to make room: 1 KiB refused; release what it holds";
+    assert_prints(&refused(&victim, KIB), text);
+    let query = create(&domain, "q17");
+    query.offline().expect("no children");
+    assert_prints(&refused(&query, KIB), "/domain/q17 is offline: 1 KiB refused; charge a group that is online");
+    drop((hook, held, query, victim, domain));
+    assert_empty(&runtime);
+}
+
+/// Credit is drained before a refusal. Where a stock stays open it may have some again.
+#[test]
+fn a_stock_is_named_where_it_may_have_credit() {
+    let text = |builder| {
+        let runtime = build(builder);
+        let acme = runtime.root().create("acme", Limits::new().max(Limit::kib(10))).expect("a name");
+        let queries = ["a", "b"].map(|name| create(&acme, name));
+        let held = queries.each_ref().map(|query| charge(query, KIB));
+        let text = refused(&queries[0], 9 * KIB).to_string();
+        drop((held, queries, acme));
+        assert_empty(&runtime);
+        text
+    };
+    let start = "/acme refused 9 KiB for /acme/a: short by 1 KiB, usage 2 KiB of max 10 KiB";
+    assert!(text(stocked()).starts_with(&format!("{start}; most in")));
+    let open = text(stocked().adaptive(false));
+    assert!(open.starts_with(&format!("{start}, at most 16 KiB of it stocked; most in")), "{open}");
+}
+
+// === Counters alone ===
+
+#[test]
+fn counters() {
+    let top = PageCounter::root(CounterConfig::new().batch(0).max(100));
+    let job = top.child();
+    let (at, of) = (top.id(), job.id());
+    let refused = job.try_charge(120).expect_err("no room");
+    let text = format!("{at} refused 120 for {of}: short by 20 of max 100; to fit, raise its max or charge less");
+    assert_prints(&refused, &text);
+    assert_eq!(refused.want(), 20);
+    job.charge(90);
+    let text =
+        format!("{at} refused 12 for {of}: short by 2, usage 90 of max 100; to fit, uncharge there or raise its max");
+    assert_prints(&job.try_charge(12).expect_err("no room"), &text);
+    let text = format!("{at} is busy: usage 90 is 30 above the new max 60; uncharge there");
+    assert_prints(&top.set_max(60).expect_err("busy"), &text);
+    let unlimited = PageCounter::root(CounterConfig::new().batch(0));
+    unlimited.charge(5);
+    let of = unlimited.id();
+    let most = PageCounter::USAGE_MAX;
+    let text =
+        format!("{of} refused {most} for {of}: short by 5, usage 5; charge less: no counter counts more than {most}");
+    assert_prints(&unlimited.try_charge(most).expect_err("no room"), &text);
+}
+
+#[test]
+fn sets_of_counters() {
+    let configs = [10, 20].map(|max| CounterConfig::new().batch(0).max(max));
+    let job = CounterSet::root(configs.to_vec(), SetStock::Shared);
+    let of = job.counter(0).expect("the first").id();
+    let text = format!(
+        "in counter 0 of the set, {of} refused 15 for {of}: short by 5 of max 10; to fit, raise its max or charge less"
+    );
+    assert_eq!(job.try_charge(15).expect_err("no room").to_string(), text);
+}
