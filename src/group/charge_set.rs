@@ -88,7 +88,8 @@ impl Group {
     /// let root = runtime.root();
     /// root.counter(swap)?.set_max(10)?;
     /// let refused = root.try_charge_set(&[(memcg::Counter::MEMORY, 5), (swap, 11)]).unwrap_err();
-    /// assert_eq!(refused.to_string(), "/ refused 11 B of swap for /: 0 B live of max 10 B, at most 0 B stocked");
+    /// let line = "/ refused 11 B of swap for /: short by 1 B of max 10 B; to fit, raise max of swap of / or charge less";
+    /// assert_eq!(refused.to_string(), line);
     /// assert_eq!(root.live(), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

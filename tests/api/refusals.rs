@@ -133,8 +133,7 @@ fn a_further_counter() {
 fn charges_that_do_not_wait_and_that_have() {
     let runtime = build(bare());
     let (acme, query, held) = full(&runtime);
-    let error = query.charge_timeout(3 * KIB, Duration::from_millis(1)).expect_err("no room");
-    let text = error.to_string();
+    let text = query.charge_timeout(3 * KIB, Duration::from_millis(1)).expect_err("no room").to_string();
     let helps =
         "ms in line; to fit, wait longer, release memory in /acme, register a reclaimer there or raise max of /acme";
     assert!(text.starts_with(&format!("{FULL}; after ")) && text.ends_with(helps), "{text}");
