@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::units::USAGE_MAX;
+/// The most units that a counter may hold.
+pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
 
 /// Names a counter in errors, verdicts and logs. Never reused within a process.
 ///

@@ -12,9 +12,6 @@ use std::str::FromStr;
 use self::parse::ReadAs;
 pub use self::parse::{ParseLimitError, ParseLimitErrorKind};
 
-/// The most units that a counter may hold.
-pub(crate) const USAGE_MAX: u64 = i64::MAX as u64;
-
 /// Prefixes by rising power of 1,024 or of 1,000, which is all that parsing and printing know about units.
 const PREFIXES: [char; 6] = ['K', 'M', 'G', 'T', 'P', 'E'];
 

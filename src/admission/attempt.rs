@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::walk::Charged;
+use crate::error::USAGE_MAX;
 use crate::hierarchy::events;
 use crate::pressure::victims::Excluded;
 use crate::state::events::Event;
 use crate::thread::context;
-use crate::units::USAGE_MAX;
 
 pub(crate) trait Attempt {
     fn group(&self) -> &'static Counter;

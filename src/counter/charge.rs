@@ -7,6 +7,7 @@ use crate::counter::refusal::LevelRefusal;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::walk::{Amount, Charged, Walked};
 use crate::counter::{at_limit, stocks};
+use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::audit::Cell as AuditCell;
 use crate::thread::block::Block;
@@ -16,7 +17,6 @@ use crate::thread::slot::{Consume, Put, Slot};
 use crate::thread::slow_path::{Entered, Outermost};
 use crate::thread::transit::ANY;
 use crate::thread::{context, freed};
-use crate::units::USAGE_MAX;
 
 /// How often a charge tries again while the pressure hook frees something: the kernel's MAX_RECLAIM_RETRIES.
 const RECLAIM_RETRIES_MAX: usize = 16;

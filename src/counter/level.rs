@@ -8,9 +8,9 @@ use crate::counter::peak::Peaks;
 use crate::counter::refusal::LevelRefusal;
 use crate::counter::watch::{OBSERVED, WAITING};
 use crate::counter::{claim, marks};
+use crate::error::USAGE_MAX;
 use crate::sync::{Ordering, fence_after_exchange};
 use crate::thread::context;
-use crate::units::USAGE_MAX;
 
 pub(crate) struct Admitted {
     /// Usage as the walk has left it.

@@ -15,13 +15,13 @@ use crate::counter::peak::Peaks;
 use crate::counter::protection::Protected;
 use crate::counter::watch::Watched;
 use crate::error::CounterId;
+use crate::error::USAGE_MAX;
 use crate::pool::PoolAlign;
 use crate::sync::lock::{Lock, Rank};
 use crate::sync::stat_atomic::{AtomicBool, AtomicPtr as StatPtr, AtomicU32 as StatU32, AtomicU64 as StatU64};
 use crate::sync::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use crate::thread::audit::SharedCell;
 use crate::thread::directory::{Header, SlotIndex};
-use crate::units::USAGE_MAX;
 
 /// The steps of `LimitWords::open`: one open stock more or less below a level, and one transition.
 pub(crate) const OPENED: u64 = (1 << 32) | 1;

@@ -11,13 +11,13 @@
 
 use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
+use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
 use crate::thread::audit::Cell;
 use crate::thread::directory::Header;
 use crate::thread::local::with_local;
 use crate::thread::slot::{Consume, Put};
 use crate::thread::slow_path::Outermost;
-use crate::units::USAGE_MAX;
 
 impl Header {
     /// [`consume_open`](Self::consume_open) without a guard. It also misses before the thread's first count here.

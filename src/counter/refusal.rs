@@ -4,8 +4,8 @@
 
 use crate::counter::object::Counter;
 use crate::error::Refused;
+use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
-use crate::units::USAGE_MAX;
 
 pub(crate) struct LevelRefusal<'a> {
     pub(crate) level: &'a Counter,

@@ -6,12 +6,12 @@ use super::diagnosis::{Holders, holders};
 use super::handle::Group;
 use crate::counter::object::Counter;
 use crate::counter::refusal::LevelRefusal;
+use crate::error::USAGE_MAX;
 use crate::hierarchy::group_tree;
 use crate::pressure::line;
 use crate::reclaim::registrations;
 use crate::thread::slow_path;
 use crate::units::Bytes;
-use crate::units::USAGE_MAX;
 
 /// A charge that did not fit below a max.
 ///

@@ -7,11 +7,11 @@ use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{at_limit, join, marks, retire};
+use crate::error::USAGE_MAX;
 use crate::error::{Busy, CounterId, Refused};
 use crate::sync::{Arc, model_failed};
 use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
-use crate::units::USAGE_MAX;
 
 /// A hierarchical counter: a usage, a limit, a parent, and a stock of pre-charged credit for each thread. Its owner
 /// decides what a unit is: a byte, a page, a connection.
