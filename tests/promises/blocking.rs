@@ -47,7 +47,7 @@ fn first_line<'a>(lines: &[&'a str], at: usize) -> &'a str {
 fn silent(list: &[(&str, &[&str])], words: &[&str]) -> Vec<String> {
     let mut silent = Vec::new();
     for (file, starts) in list {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src").join(file);
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
         for start in *starts {

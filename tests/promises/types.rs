@@ -123,8 +123,8 @@ fn what_does_not_compile() {
         return;
     }
     let cases = trybuild::TestCases::new();
-    cases.compile_fail("tests/ui/group_without_runtime.rs");
-    cases.compile_fail("tests/ui/group_before_its_pools.rs");
-    cases.compile_fail("tests/ui/charge_is_used_once.rs");
-    cases.pass("tests/ui/group_of_a_runtime.rs");
+    cases.compile_fail("ui/group_without_runtime.rs");
+    cases.compile_fail("ui/group_before_its_pools.rs");
+    cases.compile_fail("ui/charge_is_used_once.rs");
+    cases.pass("ui/group_of_a_runtime.rs");
 }

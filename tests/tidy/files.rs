@@ -48,19 +48,41 @@ fn files_and_functions_fit_a_reader() {
 fn tests_and_benches_step_aside_under_loom() {
     let mut faults = Vec::new();
     for folder in ["tests", "benches"] {
-        let Ok(entries) = fs::read_dir(root().join(folder)) else { continue };
-        for path in entries.map(|entry| entry.expect("a readable folder").path()) {
-            let file = if path.is_dir() { path.join("main.rs") } else { path };
-            if file.extension().is_some_and(|extension| extension == "rs") && file.exists() {
-                let (code, _) = split(&read(&file));
-                let gate = code.lines().find(|line| line.contains("cfg(") && tokens(line).contains(&"loom"));
-                if gate.is_none() {
-                    faults.push(file.display().to_string());
-                }
+        for program in programs(folder).iter().map(|program| format!("{folder}/{program}")) {
+            let (code, _) = split(&read(&program));
+            if !code.lines().any(|line| line.contains("cfg(") && tokens(line).contains(&"loom")) {
+                faults.push(program);
             }
         }
     }
     fail_if_any("loom's types panic outside a model: start the file with `#![cfg(not(loom))]`", &faults);
+}
+
+/// The programs of a folder of tests or benches: files, and folders with a `main.rs`.
+fn programs(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(root().join(folder)).unwrap_or_else(|error| panic!("{folder}: {error}"));
+    let names = entries.map(|entry| entry.expect("a readable folder").file_name().to_string_lossy().into_owned());
+    let program = |name: String| match root().join(folder).join(&name).join("main.rs").exists() {
+        true => Some(format!("{name}/main.rs")),
+        false => name.ends_with(".rs").then_some(name),
+    };
+    names.filter_map(program).collect()
+}
+
+/// The programs that no entry of a manifest starts: cargo passes over them without a word.
+fn not_listed(manifest: &str, programs: &[String]) -> Vec<String> {
+    let listed = |program: &String| manifest.lines().any(|line| line == format!("path = \"{program}\""));
+    programs.iter().filter(|program| !listed(program)).cloned().collect()
+}
+
+#[test]
+fn every_program_of_tests_and_benches_is_listed() {
+    let manifest = "[[test]]\nname = \"api\"\npath = \"api/main.rs\"\n";
+    assert_eq!(not_listed(manifest, &["api/main.rs".to_owned(), "new.rs".to_owned()]), ["new.rs"]);
+    for folder in ["tests", "benches"] {
+        let missing = not_listed(&read(format!("{folder}/Cargo.toml")), &programs(folder));
+        fail_if_any(&format!("{folder}/Cargo.toml lists every program"), &missing);
+    }
 }
 
 /// What stands at the top of the project, folders that start with a dot aside.

@@ -38,8 +38,9 @@ impl Source {
     }
 }
 
+/// The folder of the crate: the tests are a package of their own inside it.
 pub(crate) fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests lie in a folder of the crate")
 }
 
 pub(crate) fn read(path: impl AsRef<Path>) -> String {
