@@ -78,7 +78,7 @@ pub use page_counter::{Counts, NodeStats, PageCounter, PeakWindow};
 pub use pool::{PoolAlign, PoolRow, PoolTable};
 pub use pressure::exhausted::{OnExhausted, ParseOnExhaustedError};
 pub use reclaim::report::ReclaimReport;
-pub use runtime::{BuildError, FlusherError, Runtime, RuntimeBuilder, TreeRow, TreeTable};
+pub use runtime::{BuildError, FlusherError, NewCounter, Runtime, RuntimeBuilder, TreeRow, TreeTable};
 pub use stat::reading::Freshness;
 pub use stat::{Item, Stat, Stats, Unit};
 pub use state::events::Event;

@@ -38,7 +38,8 @@ fn group_team(shared: bool, counters: usize, threads: usize) -> Team {
     let mut builder = Runtime::builder();
     let mut declare = |number: usize| {
         let name = format!("counter {number}");
-        if shared { builder.shared_counter(&name) } else { builder.counter(&name) }
+        let counter = builder.counter(&name);
+        if shared { counter.shared() } else { counter.independent() }
     };
     let declared: Vec<Counter> = (1..counters).map(&mut declare).collect();
     let runtime = builder.build().expect("nothing is asked for that cannot be had");

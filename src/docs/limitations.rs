@@ -31,7 +31,7 @@
 //! * **With a degraded barrier** (`BarrierState::Degraded`) the credit of groups that went offline stays in its slots
 //!   until the owners use them again, and the owners' charges may still hit it. A charge that waits for room may then
 //!   wait for credit that no thread returns.
-//! * **Counters of a group have a stock each**, unless they [share one](crate::RuntimeBuilder::shared_counter) with
+//! * **Counters of a group have a stock each**, unless they [share one](crate::NewCounter::shared) with
 //!   memory. What is charged to such counters in unequal amounts goes through their own stocks.
 //! * **The caller says where memory lies.** The crate watches no pages: what the system migrates on its own stays
 //!   accounted where it was until its owner looks again (`Kmem::relocate`).

@@ -73,7 +73,7 @@ impl Group {
     /// Charges bytes to several counters, the last one first: to all or to none. It may block: in async code call it on
     /// a thread for blocking work.
     ///
-    /// Equal amounts for memory and all counters that [share its stock](crate::RuntimeBuilder::shared_counter) are one
+    /// Equal amounts for memory and all counters that [share its stock](crate::NewCounter::shared) are one
     /// charge: a hit in one stock pays for all.
     ///
     /// # Errors
@@ -83,7 +83,7 @@ impl Group {
     ///
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
-    /// let swap = builder.counter("swap");
+    /// let swap = builder.counter("swap").independent();
     /// # let runtime = builder.build()?;
     /// let root = runtime.root();
     /// root.counter(swap)?.set_max(10)?;

@@ -21,7 +21,7 @@ use crate::units::Limit;
 /// use memcg::{Counter, Limits, Runtime};
 ///
 /// let mut builder = Runtime::builder();
-/// let spill = builder.counter("spill");
+/// let spill = builder.counter("spill").independent();
 /// let runtime = builder.build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;
 /// query.counter(spill)?.set_max(1_000)?;
@@ -67,7 +67,7 @@ impl Group {
     ///
     /// ```
     /// # let mut builder = memcg::Runtime::builder();
-    /// let spill = builder.counter("spill");
+    /// let spill = builder.counter("spill").independent();
     /// # let runtime = builder.build()?;
     /// assert_eq!(runtime.root().counter(spill)?.name(), "spill");
     /// assert!(memcg::Runtime::builder().build()?.root().counter(spill).is_err());

@@ -104,7 +104,7 @@ impl GroupTree {
     /// Whether the counter of that number shares a stock with memory.
     #[inline]
     pub(crate) fn is_member(&self, number: usize) -> bool {
-        number < u64::BITS as usize && self.members >> number & 1 != 0
+        number <= SHARED_MAX && self.members >> number & 1 != 0
     }
 
     /// The one stock of memory and of the counters that share it: the last counter of a new group, and no level itself.
@@ -113,9 +113,12 @@ impl GroupTree {
     }
 }
 
-/// A bit for memory and for each counter that shares its stock, by number. Counters with higher numbers share none.
+/// The counters after memory that can share its stock: `GroupTree::members` has a bit for each.
+pub(crate) const SHARED_MAX: usize = u64::BITS as usize - 1;
+
+/// A bit for memory and for each counter that shares its stock, by number.
 fn members(further: &[CounterDecl]) -> u64 {
-    let shared = (1..u64::BITS).zip(further).filter(|(_, further)| further.shared);
+    let shared = (1..=SHARED_MAX).zip(further).filter(|(_, further)| further.shared);
     let shared = shared.fold(0, |members, (number, _)| members | 1 << number);
     shared | u64::from(shared != 0)
 }

@@ -21,9 +21,6 @@ use crate::sync::barrier::BarrierMode;
 use crate::sync::stat_atomic::AtomicBool;
 use crate::units::{Bytes, Limit};
 
-/// The most counters of a group, that of memory included. They are one object.
-const COUNTERS_MAX: usize = 1_024;
-
 /// The configuration of a [`Runtime`]. The defaults suit most services: no max, batches of 256 KiB, a sixteenth of max
 /// for credit.
 ///
@@ -109,11 +106,19 @@ pub enum BuildError {
     #[error("reclaim is weighed by an item of another builder")]
     ForeignStat,
     /// There are too many counters for one group.
-    #[error("{counters} counters for each group, memory included; at most {most}")]
+    #[error("{counters} counters for each group, memory and a shared stock included; at most {most}")]
     TooManyCounters {
-        /// Counters declared, and that of memory.
+        /// Counters declared, that of memory, and one more where some share its stock.
         counters: usize,
         /// The most.
+        most: usize,
+    },
+    /// A counter was to share a stock with memory, and too many counters are declared before it.
+    #[error("{name:?} is to share a stock with memory, and only the first {most} counters can")]
+    TooLateToShare {
+        /// The name of the counter.
+        name: String,
+        /// How many of the first counters can share.
         most: usize,
     },
     /// The system gives no memory for the root.
@@ -455,15 +460,7 @@ impl RuntimeBuilder {
         if self.groups_max == 0 {
             return Err(BuildError::NoGroups);
         }
-        for (number, CounterDecl { name, .. }) in self.counters.iter().enumerate() {
-            let taken = self.counters[..number].iter().any(|other| other.name == *name);
-            if taken || name.is_empty() || **name == *"memory" {
-                return Err(BuildError::CounterName(name.to_string()));
-            }
-        }
-        if self.counters.len() >= COUNTERS_MAX {
-            return Err(BuildError::TooManyCounters { counters: 1 + self.counters.len(), most: COUNTERS_MAX });
-        }
+        self.check_counters()?;
         if self.items.len() > ITEMS_MAX {
             return Err(BuildError::TooManyStats { items: self.items.len(), most: ITEMS_MAX });
         }

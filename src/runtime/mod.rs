@@ -7,6 +7,7 @@ mod nodes;
 mod table;
 
 pub use builder::{BuildError, RuntimeBuilder};
+pub use counters::NewCounter;
 pub use flusher::FlusherError;
 pub use table::{TreeRow, TreeTable};
 
@@ -379,7 +380,7 @@ mod tests {
     #[test]
     fn a_fault_names_its_group_and_counter() {
         let mut builder = Runtime::builder().audit(true);
-        let spill = builder.counter("spill");
+        let spill = builder.counter("spill").independent();
         let runtime = builder.build().unwrap();
         let acme = runtime.root().create("acme", Limits::new()).unwrap();
         let held = acme.try_charge_set(&[(crate::Counter::MEMORY, 10), (spill, 20)]).unwrap();

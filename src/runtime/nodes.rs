@@ -74,7 +74,7 @@ impl RuntimeBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn tier(&mut self, name: &str, nodes: impl IntoIterator<Item = NodeId>) -> Counter {
-        let counter = self.counter(name);
+        let counter = self.counter(name).independent();
         self.numa.tiers.push(Tier { counter: self.counters.len(), nodes: nodes.into_iter().collect() });
         counter
     }

@@ -150,7 +150,7 @@ fn loom_guard_turns_over_vs_last_handle() {
 fn loom_last_of_two_counters() {
     model_without_pair(|| {
         let mut builder = bare();
-        let spill = builder.counter("spill");
+        let spill = builder.counter("spill").independent();
         let runtime = builder.build().unwrap();
         let gone = group(&runtime.root(), "gone");
         let mut set = gone.try_charge_set(&[(Counter::MEMORY, 1), (spill, 1)]).unwrap().into_charges();
@@ -215,7 +215,7 @@ fn loom_offline_vs_charge() {
 fn loom_offline_vs_shared_charge() {
     model(|| {
         let mut builder = stocked();
-        let swap = builder.shared_counter("swap");
+        let swap = builder.counter("swap").shared();
         let (runtime, gone) = with_group(builder, "gone");
         let both = [(Counter::MEMORY, 1), (swap, 1)];
         let charge = move |gone: Group| {
@@ -238,7 +238,7 @@ fn loom_offline_vs_shared_charge() {
 fn loom_shared_charge_vs_refusal() {
     model(|| {
         let mut builder = stocked();
-        let swap = builder.shared_counter("swap");
+        let swap = builder.counter("swap").shared();
         let runtime = builder.build().unwrap();
         let root = runtime.root();
         root.counter(swap).unwrap().set_max(1).unwrap();

@@ -124,7 +124,8 @@ fn a_parent_that_is_offline() {
 fn the_most_groups() {
     for further in 0..3_usize {
         let mut builder = Runtime::builder().groups_max(4);
-        let counters: Vec<Counter> = (0..further).map(|number| builder.counter(&format!("c{number}"))).collect();
+        let counters: Vec<Counter> =
+            (0..further).map(|number| builder.counter(&format!("c{number}")).independent()).collect();
         let runtime = builder.build().expect("a configuration");
         let root = runtime.root();
         let mut groups: Vec<Group> =
@@ -259,10 +260,27 @@ fn configurations_that_do_not_hold() {
     let with = |names: &[&str]| {
         let mut builder = Runtime::builder();
         for name in names {
-            builder.counter(name);
+            builder.counter(name).independent();
         }
         builder
     };
+    let with_most = |most: usize, first_shares: bool| {
+        let mut builder = Runtime::builder();
+        for number in 0..most {
+            let name = format!("c{number}");
+            let counter = builder.counter(&name);
+            if first_shares && number == 0 {
+                counter.shared()
+            } else {
+                counter.independent()
+            };
+        }
+        builder
+    };
+    let mut late = Runtime::builder();
+    for number in 0..64 {
+        late.counter(&format!("c{number}")).shared();
+    }
     let with_stats = |names: &[&str]| {
         let mut builder = Runtime::builder();
         for name in names {
@@ -310,6 +328,21 @@ fn configurations_that_do_not_hold() {
             with(&["a", "b", "a"]),
             BuildError::CounterName("a".into()),
             "\"a\" is no name for a further counter: empty, taken, or that of memory",
+        ),
+        (
+            late,
+            BuildError::TooLateToShare { name: "c63".into(), most: 63 },
+            "\"c63\" is to share a stock with memory, and only the first 63 counters can",
+        ),
+        (
+            with_most(1_024, false),
+            BuildError::TooManyCounters { counters: 1_025, most: 1_024 },
+            "1025 counters for each group, memory and a shared stock included; at most 1024",
+        ),
+        (
+            with_most(1_023, true),
+            BuildError::TooManyCounters { counters: 1_025, most: 1_024 },
+            "1025 counters for each group, memory and a shared stock included; at most 1024",
         ),
         (
             with_stats(&["rows", ""]),
@@ -454,7 +487,7 @@ fn taking_a_parent_offline() {
 #[test]
 fn merging_charges_of_two_groups() {
     let mut builder = Runtime::builder().audit(true);
-    let spill = builder.counter("spill");
+    let spill = builder.counter("spill").independent();
     let runtime = builder.build().expect("a configuration");
     let [a, b] = ["a", "b"].map(|name| runtime.root().create(name, Limits::new()).expect("a name"));
     for bytes in [0, 5] {
@@ -484,7 +517,7 @@ fn merging_charges_of_two_groups() {
 fn a_counter_of_another_runtime() {
     let held = Held::new();
     let mut builder = Runtime::builder();
-    let spill = builder.counter("spill");
+    let spill = builder.counter("spill").independent();
     let error = held.query.try_charge_set(&[(Counter::MEMORY, 5), (spill, 5)]).expect_err("not declared");
     assert_says(&error, "/acme/q has no counter number 1");
     assert!(matches!(error, ChargeError::UnknownCounter { group, counter: 1 } if group == held.query));

@@ -59,10 +59,14 @@ fn a_thread_that_gets_no_pages_is_refused_and_others_go_on() {
         for align in [PoolAlign::CacheLine, PoolAlign::Packed] {
             // Objects that no other thread has.
             let mut builder = Runtime::builder().pool_align(align);
-            let _further = [builder.counter("one"), builder.counter("two"), builder.counter("three")];
+            let _further = [
+                builder.counter("one").independent(),
+                builder.counter("two").independent(),
+                builder.counter("three").independent(),
+            ];
             let other_shape = {
                 let mut other = builder.clone();
-                let _fourth = other.counter("four");
+                let _fourth = other.counter("four").independent();
                 other
             };
             let runtime = builder.build().expect("a configuration that holds");

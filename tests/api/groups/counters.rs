@@ -8,7 +8,7 @@ use memcg::{
 use super::{Other, assert_empty, assert_sound, build, charge, create, kinds};
 
 fn with_spill_and_swap(mut builder: RuntimeBuilder) -> (Runtime, [Counter; 3]) {
-    let counters = [Counter::MEMORY, builder.counter("spill"), builder.counter("swap")];
+    let counters = [Counter::MEMORY, builder.counter("spill").independent(), builder.counter("swap").independent()];
     (build(builder), counters)
 }
 
@@ -130,7 +130,7 @@ fn a_group_stays_until_its_last_counter_is_free() {
 #[test]
 fn a_counter_of_another_builder_is_unknown() {
     let (mut ours, mut theirs) = (Runtime::builder(), Runtime::builder());
-    let (spill, swap) = (ours.counter("spill"), theirs.counter("swap"));
+    let (spill, swap) = (ours.counter("spill").independent(), theirs.counter("swap").independent());
     let [ours, theirs] = [ours, theirs].map(|builder| builder.build().expect("a configuration"));
     assert_eq!(ours.root().counter(spill).expect("declared").name(), "spill");
     assert!(matches!(ours.root().counter(swap), Err(ChargeError::UnknownCounter { counter: 1, .. })));
@@ -142,7 +142,7 @@ fn a_counter_of_another_builder_is_unknown() {
 #[test]
 fn a_group_in_excess_is_so_for_memory_alone() {
     let mut builder = Runtime::builder().batch(Bytes(0)).audit(true);
-    let spill = builder.counter("spill");
+    let spill = builder.counter("spill").independent();
     let runtime = builder.build().expect("a counter");
     let group = runtime.root().create("q", Limits::new().soft(5)).expect("a name");
     let held = group.try_charge_set(&[(Counter::MEMORY, 10), (spill, 10)]).expect("room");
@@ -193,7 +193,7 @@ fn the_counter_of_a_group_is_a_page_counter_that_keeps_the_group() {
 // === One stock for several counters ===
 
 fn with_shared(mut builder: RuntimeBuilder) -> (Runtime, [Counter; 3]) {
-    let counters = [Counter::MEMORY, builder.shared_counter("memsw"), builder.counter("spill")];
+    let counters = [Counter::MEMORY, builder.counter("memsw").shared(), builder.counter("spill").independent()];
     (build(builder), counters)
 }
 
@@ -230,6 +230,28 @@ fn one_hit_pays_for_all_counters_that_share_a_stock() {
     group.drain();
     assert_eq!(usage()[..2], [0, 0]);
     drop(group);
+    assert_empty(&runtime);
+}
+
+#[test]
+fn as_many_counters_share_as_can() {
+    let mut builder = super::fixed();
+    let shared = (1..64).map(|number| builder.counter(&format!("c{number}")).shared()).collect::<Vec<_>>();
+    // The shared stock takes the place of one.
+    let rest = (64..1_023).map(|number| builder.counter(&format!("c{number}")).independent()).collect::<Vec<_>>();
+    let runtime = build(builder);
+    let group = create(&runtime.root(), "q");
+    let all: Vec<_> = [Counter::MEMORY].into_iter().chain(shared).map(|counter| (counter, 1)).collect();
+    let held = [(); 2].map(|()| group.try_charge_set(&all).expect("no limit"));
+    let last = rest[958];
+    let alone = group.try_charge_set(&[(last, 1)]).expect("no limit");
+    for &(counter, _) in &all {
+        let counter = group.counter(counter).expect("declared");
+        assert_eq!((counter.usage(), counter.live()), (64, 2), "{}: a batch for both charges", counter.name());
+    }
+    assert_eq!(live(&group, [Counter::MEMORY, all[63].0, last]), [2, 2, 1]);
+    assert_sound(&runtime);
+    drop((held, alone, group));
     assert_empty(&runtime);
 }
 

@@ -12,7 +12,7 @@ const THREADS: usize = 4;
 fn of_its_own(counters: usize) -> RuntimeBuilder {
     let mut builder = Runtime::builder();
     for number in 0..counters {
-        let _counter = builder.counter(&format!("counter{number}"));
+        let _counter = builder.counter(&format!("counter{number}")).independent();
         let _item = builder.stat(&format!("item{number}"), Unit::Events);
     }
     builder

@@ -127,7 +127,8 @@ fn by_its_only_charger_it_needs_no_barrier() {
 fn one_barrier_serves_many() {
     for further in [0, 2] {
         let mut builder = Runtime::builder().batch(memcg::Bytes(64)).adaptive(false);
-        let counters: Vec<_> = (0..further).map(|number| builder.counter(&format!("c{number}"))).collect();
+        let counters: Vec<_> =
+            (0..further).map(|number| builder.counter(&format!("c{number}")).independent()).collect();
         let runtime = build(builder);
         let root = runtime.root();
         let other = Other::spawn();
@@ -227,7 +228,7 @@ fn it_protects_no_group_and_takes_no_children() {
 #[test]
 fn idle_groups_go_with_their_tree() {
     let mut builder = fixed();
-    let spill = builder.counter("spill");
+    let spill = builder.counter("spill").independent();
     let runtime = build(builder);
     let acme = create(&runtime.root(), "acme");
     let mut ids = vec![acme.id()];
@@ -303,7 +304,7 @@ fn at_most_64_groups_are_unsettled() {
     for further in 0..4 {
         let mut builder = Runtime::builder().adaptive(false);
         for number in 0..further {
-            builder.counter(&format!("c{number}"));
+            builder.counter(&format!("c{number}")).independent();
         }
         let runtime = builder.build().expect("a configuration");
         let _stays = create(&runtime.root(), "stays");

@@ -135,7 +135,7 @@ fn a_guard_that_turns_over_keeps_its_group() {
 fn a_stock_that_opens_while_its_group_goes_offline_is_closed() {
     for builder in [Runtime::builder().audit(true).batch(Bytes(64)), Runtime::builder().batch(Bytes(16))] {
         let mut builder = builder;
-        let further = builder.counter("further");
+        let further = builder.counter("further").independent();
         let runtime = build(builder);
         let root = runtime.root();
         let max = Limits::new().max(1_000);

@@ -198,7 +198,7 @@ fn zero_bytes_take_their_handle_along() {
 #[test]
 fn of_a_further_counter_to_the_same_one() {
     let mut builder = fixed();
-    let spill = builder.counter("spill");
+    let spill = builder.counter("spill").independent();
     let runtime = build(builder);
     let groups = tree(&runtime);
     let [root, _, b, _, d] = &groups;

@@ -145,7 +145,7 @@ fn not_for_force() {
 #[test]
 fn not_for_further_counters() {
     let mut builder = bare();
-    let swap = builder.counter("swap");
+    let swap = builder.counter("swap").independent();
     let runtime = super::build(builder);
     let group = create(&runtime.root(), "q");
     group.counter(swap).expect("declared").set_max(10).expect("a number");

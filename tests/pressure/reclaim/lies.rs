@@ -196,7 +196,7 @@ fn what_it_charged_itself_is_nothing_freed() {
 #[test]
 fn a_further_counter_is_no_memory() {
     let mut builder = bare();
-    let spill = builder.counter("spill");
+    let spill = builder.counter("spill").independent();
     let runtime = build(builder);
     let root = runtime.root();
     let held = charge(&root, MIB);

@@ -92,7 +92,7 @@ fn a_charge_counts_for_its_group() {
 #[test]
 fn a_guard_of_a_further_counter_counts_for_the_group() {
     for mut builder in kinds() {
-        let spill = builder.counter("spill");
+        let spill = builder.counter("spill").independent();
         let runtime = build(builder);
         let group = create(&runtime.root(), "q");
         let set = group.try_charge_set(&[(spill, 3), (memcg::Counter::MEMORY, 4)]).expect("room");

@@ -63,7 +63,7 @@ pub(crate) struct Scene {
 pub(crate) fn objects() -> Vec<u64> {
     let live = |align| {
         let mut builder = Runtime::builder().pool_align(align);
-        let _further = builder.counter("further");
+        let _further = builder.counter("further").independent();
         let runtime = builder.build().expect("a configuration that holds");
         runtime.pools().rows().iter().map(|row| row.live).collect::<Vec<_>>()
     };
@@ -86,7 +86,7 @@ fn runtime(rng: &mut SmallRng) -> (Runtime, Counter) {
     if rng.random_bool(0.2) {
         builder = builder.groups_max(20);
     }
-    let further = builder.counter("further");
+    let further = builder.counter("further").independent();
     (builder.build().expect("a configuration that holds"), further)
 }
 

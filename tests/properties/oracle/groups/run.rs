@@ -75,7 +75,8 @@ fn configure(setup: &Setup) -> (RuntimeBuilder, Counter) {
     if let Some(budget) = setup.budget {
         builder = builder.budget(Bytes(budget));
     }
-    let further = if setup.shared { builder.shared_counter("further") } else { builder.counter("further") };
+    let further = builder.counter("further");
+    let further = if setup.shared { further.shared() } else { further.independent() };
     (builder, further)
 }
 
