@@ -1,13 +1,12 @@
 //! `Runtime`: the owner of a tree of groups.
 
 mod builder;
-mod counters;
+pub(crate) mod counters;
 mod flusher;
 mod nodes;
 mod table;
 
 pub use builder::{BuildError, RuntimeBuilder};
-pub use counters::NewCounter;
 pub use flusher::FlusherError;
 pub use table::{TreeRow, TreeTable};
 
