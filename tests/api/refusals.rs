@@ -112,7 +112,7 @@ fn behind_those_in_line() {
 #[test]
 fn a_further_counter() {
     let mut builder = bare();
-    let swap = builder.counter("swap");
+    let swap = builder.counter("swap").independent();
     let runtime = build(builder);
     let acme = create(&runtime.root(), "acme");
     acme.counter(swap).expect("declared").set_max(10).expect("a number");
