@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, ValueEnum};
 use crossbeam::utils::CachePadded;
 use indicatif::{ProgressBar, ProgressStyle};
-use memcg::litmus;
+use memcg::expert::litmus;
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Heavy {

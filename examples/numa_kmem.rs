@@ -21,9 +21,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use clap::{Parser, ValueEnum};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
-use memcg::{
-    Bytes, Group, KmemSlab, KmemStore, KmemVec, Limits, NodeId, NodeOf, PageNode, PerCpu, Runtime, Stat, Topology,
-};
+use memcg::kmem::{KmemSlab, KmemStore, KmemVec, NodeId, NodeOf, PageNode, PerCpu, Topology};
+use memcg::{Bytes, Group, Limits, Runtime, Stat};
 
 #[derive(Parser)]
 #[command(about = "Which group holds how much on which memory node")]

@@ -45,22 +45,46 @@ impl fmt::Display for CounterId {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{level} refused {requested} for {requester}: {}", Why(self))]
-pub struct Refused {
-    /// The counter whose max was met: the requester itself or an ancestor.
-    pub level: CounterId,
-    /// The counter that was charged.
-    pub requester: CounterId,
-    /// Units asked for.
-    pub requested: u64,
-    /// Usage of `level` when it refused.
-    pub usage: u64,
-    /// Max of `level` when it refused.
-    pub max: u64,
-    /// Published bound on the credit in stocks below `level`; 0 in all but rare races.
-    pub stocked_bound: u64,
+pub struct CounterChargeError {
+    pub(crate) level: CounterId,
+    pub(crate) requester: CounterId,
+    pub(crate) requested: u64,
+    pub(crate) usage: u64,
+    pub(crate) max: u64,
+    pub(crate) stocked_bound: u64,
 }
 
-impl Refused {
+impl CounterChargeError {
+    /// Returns the counter whose max was met: the requester itself or an ancestor.
+    pub fn level(&self) -> CounterId {
+        self.level
+    }
+
+    /// Returns the counter that was charged.
+    pub fn requester(&self) -> CounterId {
+        self.requester
+    }
+
+    /// Returns the units asked for.
+    pub fn requested(&self) -> u64 {
+        self.requested
+    }
+
+    /// Returns the usage of `level` when it refused.
+    pub fn usage(&self) -> u64 {
+        self.usage
+    }
+
+    /// Returns the max of `level` when it refused.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// Returns the published bound on the credit in stocks below `level`; 0 in all but rare races.
+    pub fn stocked_bound(&self) -> u64 {
+        self.stocked_bound
+    }
+
     /// Returns the units by which the charge was short: what had to be uncharged at the level for it to fit.
     pub fn want(&self) -> u64 {
         self.usage.saturating_add(self.requested).saturating_sub(self.max.min(USAGE_MAX))
@@ -68,11 +92,11 @@ impl Refused {
 }
 
 /// By how much a charge is short, the figures that are not zero, and what would make it fit.
-struct Why<'a>(&'a Refused);
+struct Why<'a>(&'a CounterChargeError);
 
 impl fmt::Display for Why<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Refused { requested, usage, max, stocked_bound, .. } = *self.0;
+        let CounterChargeError { requested, usage, max, stocked_bound, .. } = *self.0;
         write!(f, "short by {}", self.0.want())?;
         if usage > 0 {
             write!(f, ", usage {usage}")?;
@@ -105,31 +129,55 @@ impl fmt::Display for Why<'_> {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{level} is busy: usage {usage} is {} above the new max {max}; uncharge there", usage.saturating_sub(*max))]
-pub struct Busy {
-    /// The counter whose max was to be set.
-    pub level: CounterId,
-    /// Its usage, after its credit was drained.
-    pub usage: u64,
-    /// The max that was asked for.
-    pub max: u64,
+pub struct CounterLimitError {
+    pub(crate) level: CounterId,
+    pub(crate) usage: u64,
+    pub(crate) max: u64,
+}
+
+impl CounterLimitError {
+    /// Returns the counter whose max was to be set.
+    pub fn level(&self) -> CounterId {
+        self.level
+    }
+
+    /// Returns its usage, after its credit was drained.
+    pub fn usage(&self) -> u64 {
+        self.usage
+    }
+
+    /// Returns the max that was asked for.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
 }
 
 /// A charge to a set of counters did not fit one of them. No counter of the set was charged.
 ///
 /// ```
-/// use memcg::{CounterConfig, CounterSet, SetRefused, SetStock};
+/// use memcg::{CounterConfig, CounterSet, SetStock};
 ///
 /// let [memory, memsw] = [1_000, 1_500].map(|max| CounterConfig::new().max(max));
 /// let job = CounterSet::root(vec![memory, memsw], SetStock::Shared).child();
-/// let SetRefused { counter, refused } = job.try_charge(1_200).unwrap_err();
-/// assert_eq!((counter, refused.max), (0, 1_000));
-/// assert_eq!(Some(refused.requester), job.counter(0).map(|memory| memory.id()));
+/// let error = job.try_charge(1_200).unwrap_err();
+/// assert_eq!((error.counter(), error.refused().max()), (0, 1_000));
+/// assert_eq!(Some(error.refused().requester()), job.counter(0).map(|memory| memory.id()));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("in counter {counter} of the set, {refused}")]
-pub struct SetRefused {
-    /// Index in the set of the counter that refused.
-    pub counter: usize,
-    /// The refusal of that counter.
-    pub refused: Refused,
+pub struct SetChargeError {
+    pub(crate) counter: usize,
+    pub(crate) refused: CounterChargeError,
+}
+
+impl SetChargeError {
+    /// Returns the index in the set of the counter that refused.
+    pub fn counter(&self) -> usize {
+        self.counter
+    }
+
+    /// Returns the refusal of that counter.
+    pub fn refused(&self) -> &CounterChargeError {
+        &self.refused
+    }
 }

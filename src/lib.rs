@@ -32,7 +32,7 @@ pub mod docs;
 pub(crate) mod error;
 pub(crate) mod group;
 pub(crate) mod hierarchy;
-pub(crate) mod kmem;
+pub mod kmem;
 pub(crate) mod lifecycle;
 mod numa;
 pub(crate) mod page_counter;
@@ -58,24 +58,14 @@ mod tests;
 mod tests;
 
 pub use counter::config::{CounterConfig, Pressure};
-pub use counter::verify::{Fault, FaultKind, Verdict};
-pub use error::{Busy, CounterId, Refused, SetRefused};
+pub use error::{CounterChargeError, CounterId, CounterLimitError, SetChargeError};
 pub use group::{
-    CancelHook, Charge, ChargeError, ChargeFuture, ChargeSet, ContradictionError, Counter, CreateError, Diagnosis,
-    EventFuture, Events, Group, GroupCounter, GroupId, GroupScope, LimitError, Limits, MergeError, NameFault,
-    NumaTable, OfflineError, ReclaimError, Refusal, Registration, SplitError, Subscription,
-};
-pub use kmem::{
-    Bound, Compaction, Kmem, KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, Member, Mover, NodeAccount, NotStored,
-    PerCpu, PerCpuAllocator, PerCpuBytes, PerCpuShape, Placement, Precharge, StoreKey,
-};
-pub use lifecycle::own_bytes::OwnBytes;
-pub use numa::{
-    MovePages, MovePagesError, NodeCache, NodeId, NodeOf, NodeTable, OneNode, PageNode, Topology, TopologyError,
+    Charge, ChargeError, ChargeFuture, ChargeSet, ContradictionError, Counter, CreateError, Diagnosis, EventFuture,
+    Events, Group, GroupCounter, GroupId, GroupScope, LimitError, Limits, MergeError, NameError, OfflineError,
+    OverLimitError, ReclaimError, Registration, SplitError,
 };
 pub use page_counter::set::{CounterSet, SetStock};
-pub use page_counter::{Counts, NodeStats, PageCounter, PeakWindow};
-pub use pool::{PoolAlign, PoolRow, PoolTable};
+pub use page_counter::{Counts, PageCounter, PeakWindow};
 pub use pressure::exhausted::{OnExhausted, ParseOnExhaustedError};
 pub use reclaim::report::ReclaimReport;
 pub use runtime::counters::NewCounter;
@@ -87,13 +77,27 @@ pub use state::listeners::Happened;
 pub use state::name::GroupName;
 pub use state::oom::{Cancel, OomPolicy};
 pub use state::reclaimer::{Later, Priority, Reclaim, ReclaimCause, ReclaimContext, ReclaimPass};
-pub use sync::barrier::{BarrierMode, BarrierState};
 pub use units::{Bytes, Limit, ParseLimitError, ParseLimitErrorKind, Percent};
 
-/// The barrier pair for the litmus program.
-#[doc(hidden)]
-pub mod litmus {
-    pub use crate::sync::barrier::litmus::{heavy, heavy_removed, light};
+/// What few services need: how threads are interrupted, how objects are laid out, and what the runtime holds itself.
+///
+/// * [`BarrierMode`]: the answer for processors that must not be interrupted; [`BarrierState`] says what is in use.
+///   [`litmus`](expert::litmus) has the two sides of the barrier alone, to test a machine with.
+/// * [`PoolAlign`]: how the objects of groups lie in memory. [`PoolTable`] and [`OwnBytes`] say what they take.
+/// * [`Verdict`]: what [`PageCounter::verify`] found. Each [`Fault`] names a figure that contradicts another.
+///
+/// [`BarrierMode`]: expert::BarrierMode
+/// [`BarrierState`]: expert::BarrierState
+/// [`PoolAlign`]: expert::PoolAlign
+/// [`PoolTable`]: expert::PoolTable
+/// [`OwnBytes`]: expert::OwnBytes
+/// [`Verdict`]: expert::Verdict
+/// [`Fault`]: expert::Fault
+pub mod expert {
+    pub use crate::counter::verify::{Fault, FaultKind, Verdict};
+    pub use crate::lifecycle::own_bytes::OwnBytes;
+    pub use crate::pool::{PoolAlign, PoolRow, PoolTable};
+    pub use crate::sync::barrier::{BarrierMode, BarrierState, litmus};
 }
 
 /// The code of README, so that its examples are tested.

@@ -94,6 +94,7 @@ pub struct Percent(
 /// # Ok::<(), memcg::ParseLimitError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Limit {
     /// This many bytes, `0` included.
     Bytes(u64),

@@ -70,7 +70,7 @@ fn a_refused_allocation_asks_once() {
     });
     runtime.settle();
     assert!(ADMITTED.load(Ordering::Relaxed) > 1_000 && REFUSED.load(Ordering::Relaxed) > 1);
-    assert_eq!((runtime.dying(), runtime.counts().underflows), (0, 0));
+    assert_eq!((runtime.dying_count(), runtime.counts().underflows), (0, 0));
     assert!(runtime.verify().is_ok());
     runtime.root().drain();
     assert_eq!(runtime.root().usage(), 0);

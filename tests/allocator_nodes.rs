@@ -9,7 +9,8 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use memcg::{Group, Kmem, Limits, NodeId, Placement, Runtime, Stat};
+use memcg::kmem::{Kmem, NodeId, Placement};
+use memcg::{Group, Limits, Runtime, Stat};
 
 /// Accounts each allocation, on nodes in turn, and gives it back at once or later.
 struct Accounting;
@@ -190,7 +191,7 @@ fn every_allocation_is_on_its_node_or_said_not_to_be() {
     // All of them together: to the byte. Nothing is allocated between the two looks, so nothing is held but that.
     give_all_back();
     let held = HELD.iter().chain(&HELD_FRESH).map(|held| held.load(Ordering::SeqCst));
-    assert_eq!((held.sum::<i64>(), group.live(), root.live(), runtime.dying()), (0, 0, 0, 0));
+    assert_eq!((held.sum::<i64>(), group.live(), root.live(), runtime.dying_count()), (0, 0, 0, 0));
     let now = call(|| root.numa_stat(Stat::KERNEL));
     let rest = HELD.each_ref().map(|held| held.load(Ordering::SeqCst));
     for (of, bytes) in now.iter() {

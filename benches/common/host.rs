@@ -8,7 +8,8 @@ use std::process::Command;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-use memcg::{Bytes, Topology};
+use memcg::Bytes;
+use memcg::kmem::Topology;
 
 use super::clock;
 

@@ -25,14 +25,14 @@ pub(crate) mod team;
 pub(crate) mod tree;
 pub(crate) mod turns;
 
-use memcg::{PageCounter, Refused};
+use memcg::{CounterChargeError, PageCounter};
 
 /// The kernel's MEMCG_CHARGE_BATCH, and the default of [`CounterConfig`](memcg::CounterConfig).
 pub(crate) const BATCH: u64 = 64;
 
 /// A way of charging the leaves of one tree, as one thread does it. Leaves go by their index.
 pub(crate) trait Policy {
-    fn try_charge(&mut self, leaf: usize, n: u64) -> Result<(), Refused>;
+    fn try_charge(&mut self, leaf: usize, n: u64) -> Result<(), CounterChargeError>;
     fn uncharge(&mut self, leaf: usize, n: u64);
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Library<'a> {
 
 impl Policy for Library<'_> {
     #[inline(always)]
-    fn try_charge(&mut self, leaf: usize, n: u64) -> Result<(), Refused> {
+    fn try_charge(&mut self, leaf: usize, n: u64) -> Result<(), CounterChargeError> {
         self.leaves[leaf].try_charge(n)
     }
 
@@ -58,7 +58,7 @@ pub(crate) struct Uncounted;
 
 impl Policy for Uncounted {
     #[inline(always)]
-    fn try_charge(&mut self, _leaf: usize, _n: u64) -> Result<(), Refused> {
+    fn try_charge(&mut self, _leaf: usize, _n: u64) -> Result<(), CounterChargeError> {
         Ok(())
     }
 

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use memcg::{PageCounter, Refused};
+use memcg::{CounterChargeError, PageCounter};
 
 use super::slot::Slot;
 use super::{BATCH, Policy};
@@ -28,7 +28,7 @@ impl<'a> NoReturn<'a> {
     }
 
     #[inline(never)]
-    fn try_charge_slow(&self, leaf: usize, n: u64) -> Result<(), Refused> {
+    fn try_charge_slow(&self, leaf: usize, n: u64) -> Result<(), CounterChargeError> {
         let batch = n.max(BATCH);
         if self.leaves[leaf].try_charge(batch).is_ok() {
             if batch > n {
@@ -42,7 +42,7 @@ impl<'a> NoReturn<'a> {
 
 impl Policy for NoReturn<'_> {
     #[inline(always)]
-    fn try_charge(&mut self, leaf: usize, n: u64) -> Result<(), Refused> {
+    fn try_charge(&mut self, leaf: usize, n: u64) -> Result<(), CounterChargeError> {
         if n <= BATCH && self.slots[leaf].consume(n) { Ok(()) } else { self.try_charge_slow(leaf, n) }
     }
 

@@ -9,7 +9,7 @@
 
 #![cfg(not(loom))]
 
-use memcg::{PageCounter, Refused};
+use memcg::{CounterChargeError, PageCounter};
 
 use super::{BATCH, Policy};
 
@@ -97,7 +97,7 @@ impl<'a, V: Victim> Slots7<'a, V> {
     }
 
     #[inline(never)]
-    fn try_charge_slow(&mut self, counter: &'a PageCounter, n: u64) -> Result<(), Refused> {
+    fn try_charge_slow(&mut self, counter: &'a PageCounter, n: u64) -> Result<(), CounterChargeError> {
         let batch = n.max(BATCH);
         if counter.try_charge(batch).is_ok() {
             if batch > n {
@@ -148,7 +148,7 @@ impl<'a, V: Victim> Slots7<'a, V> {
 
 impl<V: Victim> Policy for Slots7<'_, V> {
     #[inline(always)]
-    fn try_charge(&mut self, leaf: usize, n: u64) -> Result<(), Refused> {
+    fn try_charge(&mut self, leaf: usize, n: u64) -> Result<(), CounterChargeError> {
         let counter = &self.leaves[leaf];
         if self.consume(counter, n) { Ok(()) } else { self.try_charge_slow(counter, n) }
     }

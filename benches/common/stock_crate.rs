@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::{PageCounter, Refused};
+use memcg::{CounterChargeError, PageCounter};
 use thread_local::ThreadLocal;
 
 use super::slot::Slot;
@@ -26,12 +26,12 @@ impl CrateStocked {
     }
 
     #[inline(always)]
-    fn try_charge(&self, n: u64) -> Result<(), Refused> {
+    fn try_charge(&self, n: u64) -> Result<(), CounterChargeError> {
         if n <= BATCH && self.slots.get_or(Slot::default).consume(n) { Ok(()) } else { self.try_charge_slow(n) }
     }
 
     #[inline(never)]
-    fn try_charge_slow(&self, n: u64) -> Result<(), Refused> {
+    fn try_charge_slow(&self, n: u64) -> Result<(), CounterChargeError> {
         let batch = n.max(BATCH);
         if self.counter.try_charge(batch).is_ok() {
             if batch > n {
@@ -81,7 +81,7 @@ pub(crate) struct StockCrate<'a> {
 
 impl Policy for StockCrate<'_> {
     #[inline(always)]
-    fn try_charge(&mut self, leaf: usize, n: u64) -> Result<(), Refused> {
+    fn try_charge(&mut self, leaf: usize, n: u64) -> Result<(), CounterChargeError> {
         self.leaves[leaf].try_charge(n)
     }
 

@@ -15,7 +15,9 @@
 
 use std::sync::Arc;
 
-use memcg::{Bytes, Group, Limits, NodeId, PoolAlign, Runtime, RuntimeBuilder, Topology};
+use memcg::expert::PoolAlign;
+use memcg::kmem::{NodeId, Topology};
+use memcg::{Bytes, Group, Limits, Runtime, RuntimeBuilder};
 
 use super::{pair, team as lives};
 use crate::common::rows::Rows;
@@ -66,8 +68,8 @@ impl What {
 
 pub(crate) fn name(align: PoolAlign) -> &'static str {
     match align {
-        PoolAlign::CacheLine => "line",
         PoolAlign::Packed => "packed",
+        _ => "line",
     }
 }
 

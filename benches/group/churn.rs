@@ -34,14 +34,14 @@ pub(crate) fn rows(rows: &mut Rows) -> Vec<Churn> {
         rows.timed(&id, || team(&runtime, chargers, &offline));
         if rows.ran(&id) {
             // Those that still wait for their barrier do not count: it has not been paid.
-            let waiting = runtime.dying() as u64;
+            let waiting = runtime.dying_count() as u64;
             let released = offline.load(Ordering::Relaxed) - waiting;
             let barriers = runtime.counts().barriers - before.barriers;
             let barriers_per_64 = barriers as f64 / (released as f64 / RELEASES);
             println!("{id}: {barriers_per_64:.3} barriers for 64 destroyed groups ({barriers} for {released})\n");
             runtime.settle();
-            assert_eq!(runtime.dying(), 0, "{id}: no thread holds any of them");
-            assert_eq!(runtime.groups(), 1, "{id}: the root is left");
+            assert_eq!(runtime.dying_count(), 0, "{id}: no thread holds any of them");
+            assert_eq!(runtime.group_count(), 1, "{id}: the root is left");
             churns.push(Churn { what: format!("{id}: barriers for 64 destroyed groups"), barriers_per_64 });
         }
     }

@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 
 use clap::{Parser, ValueEnum};
-use memcg::{Charge, ChargeError, CounterConfig, Group, PageCounter, Refused, Runtime, Stat};
+use memcg::{Charge, ChargeError, CounterChargeError, CounterConfig, Group, PageCounter, Runtime, Stat};
 
 /// Instructions of one charge and one uncharge, both from the stock: 43 as measured on x86-64 with rustc 1.95, and a
 /// tenth more for other compilers. A locked instruction would not show here, a longer path does.
@@ -80,7 +80,7 @@ impl Run {
 /// A charge in another crate.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub(crate) fn memcg_probe_charge(counter: &PageCounter, n: u64) -> Result<(), Refused> {
+pub(crate) fn memcg_probe_charge(counter: &PageCounter, n: u64) -> Result<(), CounterChargeError> {
     counter.try_charge(n)
 }
 

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use memcg::{Bytes, Group, Limits, NodeId, NodeOf, PageNode, PerCpuAllocator, PerCpuBytes, Runtime, Topology};
+use memcg::kmem::{NodeId, NodeOf, PageNode, PerCpuAllocator, PerCpuBytes, Topology};
+use memcg::{Bytes, Group, Limits, Runtime};
 
 use super::walk::Walk;
 

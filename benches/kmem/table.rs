@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
-use memcg::MovePages;
+use memcg::kmem::MovePages;
 
 use super::machine::{BATCH, MODELS, Machine, Model, NODES1, NODES2};
 use super::turns::{Cost, costs};

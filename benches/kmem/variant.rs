@@ -9,7 +9,8 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use memcg::{NodeOf, PageNode, PerCpuBytes, Stat};
+use memcg::Stat;
+use memcg::kmem::{NodeOf, PageNode, PerCpuBytes};
 
 use super::machine::Machine;
 

@@ -2,7 +2,9 @@
 
 #![cfg(not(loom))]
 
-use memcg::{Group, Kmem, Limits, NodeId, Placement, PoolAlign, Runtime, Topology};
+use memcg::expert::PoolAlign;
+use memcg::kmem::{Kmem, NodeId, Placement, Topology};
+use memcg::{Group, Limits, Runtime};
 
 /// How many nodes they have.
 pub(crate) const NODES: [u16; 3] = [1, 2, 8];

@@ -4,7 +4,8 @@
 
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
-use memcg::{PoolAlign, PoolTable, Runtime};
+use memcg::Runtime;
+use memcg::expert::{PoolAlign, PoolTable};
 
 use super::events::{Allocation, told};
 use super::machine::{ALIGNS, create, hold, runtime};

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt;
 
-use crate::error::{CounterId, Refused};
+use crate::error::{CounterChargeError, CounterId};
 use crate::sync::Arc;
 use crate::sync::barrier::BarrierMode;
 use crate::thread::directory::Header;
@@ -183,7 +183,7 @@ impl CounterConfig {
     /// let machine = PageCounter::root(CounterConfig::new().max(1_000));
     /// machine.try_charge(1_000)?;
     /// assert!(machine.try_charge(1).is_err());
-    /// # Ok::<(), memcg::Refused>(())
+    /// # Ok::<(), memcg::CounterChargeError>(())
     /// ```
     pub fn max(mut self, units: u64) -> Self {
         self.max = units;
@@ -193,7 +193,8 @@ impl CounterConfig {
     /// The barrier pair that charges and drains use.
     ///
     /// ```
-    /// # use memcg::{BarrierMode, BarrierState, CounterConfig, PageCounter};
+    /// # use memcg::{CounterConfig, PageCounter};
+    /// # use memcg::expert::{BarrierMode, BarrierState};
     /// let machine = PageCounter::root(CounterConfig::new().barrier(BarrierMode::Fence));
     /// assert_eq!(machine.barrier(), BarrierState::Fence);
     /// ```
@@ -243,7 +244,7 @@ impl CounterConfig {
     /// cache.try_charge(80)?;
     /// machine.child().try_charge(50)?;
     /// assert_eq!(cache.live(), 50);
-    /// # Ok::<(), memcg::Refused>(())
+    /// # Ok::<(), memcg::CounterChargeError>(())
     /// ```
     pub fn on_pressure(mut self, hook: impl Fn(&Pressure<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.hook = Some(Arc::new(hook));
@@ -289,7 +290,7 @@ impl fmt::Debug for CounterConfig {
 /// ```
 #[derive(Debug)]
 pub struct Pressure<'a> {
-    pub(crate) refused: &'a Refused,
+    pub(crate) refused: &'a CounterChargeError,
 }
 
 impl Pressure<'_> {
@@ -304,7 +305,7 @@ impl Pressure<'_> {
     }
 
     /// The error that the charge returns if the hook frees nothing.
-    pub fn refused(&self) -> &Refused {
+    pub fn refused(&self) -> &CounterChargeError {
         self.refused
     }
 }

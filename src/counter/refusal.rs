@@ -3,8 +3,7 @@
 //! Edge: E10 (open count).
 
 use crate::counter::object::Counter;
-use crate::error::Refused;
-use crate::error::USAGE_MAX;
+use crate::error::{CounterChargeError, USAGE_MAX};
 use crate::sync::Ordering;
 
 pub(crate) struct LevelRefusal<'a> {
@@ -36,8 +35,8 @@ impl LevelRefusal<'_> {
         self.open & u64::from(u32::MAX) == 0 && self.level.limits.open.load(Ordering::Acquire) == self.open
     }
 
-    pub(crate) fn refused(&self, requester: &Counter, requested: u64) -> Refused {
-        Refused {
+    pub(crate) fn refused(&self, requester: &Counter, requested: u64) -> CounterChargeError {
+        CounterChargeError {
             level: self.level.incarnation().id,
             requester: requester.incarnation().id,
             requested,

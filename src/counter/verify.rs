@@ -52,6 +52,7 @@ pub struct Verdict {
 /// assert!(fault.to_string().ends_with("usage is 7, live charge and credit are 10: 3 too few"));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Fault {
     /// The counter at which the count does not add up.
     pub counter: CounterId,
@@ -69,7 +70,8 @@ pub struct Fault {
 /// Kinds of [`Fault`]. Without audit the check does not cover [`Identity`](Self::Identity).
 ///
 /// ```
-/// use memcg::{CounterConfig, FaultKind, PageCounter};
+/// use memcg::{CounterConfig, PageCounter};
+/// use memcg::expert::FaultKind;
 ///
 /// let machine = PageCounter::root(CounterConfig::new().batch(0));
 /// let job = machine.child();
@@ -80,6 +82,7 @@ pub struct Fault {
 /// assert_eq!((fault.counter, fault.kind), (machine.id(), FaultKind::Children));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FaultKind {
     /// Usage is not audited live charge plus credit.
     Identity,

@@ -13,9 +13,9 @@
 //! | `failcnt` | refusals at that level; forced charges are none | exact |
 //! | `Group::refused` | the same figure, as groups call it | exact |
 //! | `usage_local`, `live_local` | an estimate: one group after the other | the group's own, and what groups that went offline left to it |
-//! | `Runtime::dying` | exact for one moment; groups whose credit is not settled count | 0 once no handle and no charge is left, after `settle` |
+//! | `Runtime::dying_count` | exact for one moment; groups whose credit is not settled count | 0 once no handle and no charge is left, after `settle` |
 //! | `Runtime::tree` | one row after the other under the tree's lock: its groups are those of one moment, its figures are not | exact |
-//! | `is_in_excess`, `children_in_excess` | one step behind a walk in flight | exact: usage, credit included, above the soft limit |
+//! | `is_in_excess`, `descendants_in_excess` | one step behind a walk in flight | exact: usage, credit included, above the soft limit |
 //! | `effective_min`, `effective_low` | an estimate: level after level | exact |
 //! | `events` | each event is counted at its level first, then above | exact, and never less than the children's together |
 //! | `ReclaimReport::freed` | what the reclaiming thread uncharged, or the fall of usage; other threads may charge what was freed before it is used | exact where no other thread charges |
@@ -135,7 +135,7 @@
 //! # Waiting
 //!
 //! A charge that fits is refused, or waits, for the sake of order while others wait in line at a level
-//! (`Refusal::is_behind`): the one exception to what is said of refusals above. Other charges of at most as many bytes
+//! (`OverLimitError::is_behind`): the one exception to what is said of refusals above. Other charges of at most as many bytes
 //! together as the first in line asks for may barge, in its whole wait: newcomers, and up to 64 of those behind it.
 //! More bytes only barge where they were in flight at the moment it became first, or are charged inside reclaim. The
 //! oldest charge is first, at whatever level it waits by now.

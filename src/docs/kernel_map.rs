@@ -36,7 +36,7 @@
 //! | `Limits::min`, `low` | `memory.min`, `memory.low` | bytes or a percentage of the nearest limited ancestor's max; what children do not claim protects the children that use more, unless switched off (`memory_recursiveprot`) |
 //! | `effective_min`, `effective_low` | `effective_protection`, `mem_cgroup_calculate_protection` | worked out at each use, not cached; products of 128 bits |
 //! | `Limits::soft` | `memory.soft_limit_in_bytes` of version 1, as in the rework of 2013 | excess is exact at each crossing, not sampled every 1,024 events; holds for pressure from any level |
-//! | `children_in_excess` | the same, in the rework | |
+//! | `descendants_in_excess` | `children_in_excess`, in the rework | |
 //! | `is_soft_eligible` | `mem_cgroup_soft_reclaim_eligible` | never looks above the group under pressure |
 //! | rings and laps | `mem_cgroup_iter` with a predicate, `mem_cgroup_reclaim_iter` | only groups that count are linked; position is kept in the tree, not with the walk |
 //! | `Reclaim` | shrinkers, the LRU lists | foreign code that frees its own charges; judged by what shows |
@@ -45,7 +45,7 @@
 //! | `Group::set_reserve` | reserves for `PF_MEMALLOC` | below a max, for charges made inside reclaim |
 //! | `Event`, `events`, `events_local` | `memory.events`, `memory.events.local` | *overcharge*, *observed* and *panic* are the library's own; *max* counts after the drain; *oom_kill* for each hook; the root counts, too |
 //! | `Charge::transfer` | `move_charge` of version 1 | atomic below the common ancestor, which is not touched |
-//! | `Runtime::dying` | `nr_dying_descendants` | goes to zero with the last charge: no charge is moved to the parent |
+//! | `Runtime::dying_count` | `nr_dying_descendants` | goes to zero with the last charge: no charge is moved to the parent |
 //! | pools: `PoolAlign`, `Runtime::pools` | the `mem_cgroup` and `mem_cgroup_per_node` slab caches (2025), `SLAB_HWCACHE_ALIGN`, `/proc/slabinfo` | sized for each configuration, made before the root by construction; a third one for counts of events; recycled with a generation |
 //! | feature `tracing` | `kmem:kmem_cache_alloc` | an event for each object, emitted once the thread holds no lock |
 //! | further counters | memory and memsw, kmem, tcpmem of version 1 | declared at the builder, each with its own limits |

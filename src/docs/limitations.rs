@@ -72,7 +72,7 @@
 //!   force. A group that ignores its hook costs every charge `oom_time`, once for each.
 //! * **What exempt groups, and groups without a hook, hold counts as their subtree's overrun** where it goes as one
 //!   (`oom_group`).
-//! * **A hook or listener that owns its own `CancelHook` or `Subscription` is never dropped**; either keeps its group's
+//! * **A hook or listener that owns its own `Registration` or `Registration` is never dropped**; either keeps its group's
 //!   object. A group that went offline can be chosen as long as it has a hook.
 //! * **A listener, a waker and a cancel hook run on the thread that freed, counted or charged**, with all locks of
 //!   yours that it holds. That thread may be inside a reclaimer: there its charges are refused without reclaim, and it
@@ -82,7 +82,7 @@
 //!   barging budget, and then for the next one's.
 //! * **While a charge waits at a level no counter below it has a stock**: each charge and each uncharge there walks,
 //!   and takes the line's lock where it gives bytes back.
-//! * **A `Refusal` that is kept keeps the objects of the groups it names**, five at most.
+//! * **A `OverLimitError` that is kept keeps the objects of the groups it names**, five at most.
 //! * **Reclaim is for memory.** Further counters refuse without asking a reclaimer.
 //! * **What a reclaimer hands to other threads shows only in usage**: where others charge meanwhile the reclaimer may
 //!   look as if it had freed nothing, and rounds then spare it for a while. A reclaimer that reports `later` is not

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::handle::Group;
 use super::limits::ContradictionError;
-use super::refusal::Refusal;
+use super::refusal::OverLimitError;
 use crate::admission::attempt::ChargeFailure;
 use crate::counter::object::Counter;
 use crate::thread::context;
@@ -34,10 +34,10 @@ const WAIT: &str = "wait in line (charge_timeout, charge_async)";
 pub enum ChargeError {
     /// It does not fit below a max.
     #[error(transparent)]
-    Limit(#[from] Refusal),
+    Limit(#[from] OverLimitError),
     /// It does not fit below a max. The call was made inside reclaim, which does not ask for more reclaim.
     #[error("{}; inside reclaim, which does not nest; {}", .0.facts(), .0.advice(Some("raise the reserve (set_reserve)")))]
-    InReclaim(Refusal),
+    InReclaim(OverLimitError),
     /// It does not fit below a max yet, and this call does not block. Only calls that never wait return it: see the
     /// [table](Group#three-ways-to-ask). Try again later, or wait with [`Group::charge_async`].
     ///
@@ -45,12 +45,12 @@ pub enum ChargeError {
     /// about to give memory back. From [`Group::try_charge_or_start`]: work to make room was started. From
     /// [`Group::try_charge_now`]: a stock may have credit, a reclaimer can be asked or a victim chosen.
     #[error("{}; memory may come, and this charge does not wait for it; {}", .0.facts(), .0.advice(Some(WAIT)))]
-    WouldBlock(Refusal),
+    WouldBlock(OverLimitError),
     /// It waited in line for the whole time that the caller allowed, and did not fit.
     #[error("{}; after {waited:.1?} in line; {}", .refusal.facts(), .refusal.advice(Some("wait longer")))]
     TimedOut {
         /// The refusal at the end of that time.
-        refusal: Box<Refusal>,
+        refusal: Box<OverLimitError>,
         /// How long the charge waited.
         waited: Duration,
     },
@@ -89,13 +89,47 @@ pub enum ChargeError {
 }
 
 impl ChargeError {
+    /// Returns the group that was charged.
+    ///
+    /// ```
+    /// # use memcg::Runtime;
+    /// let runtime = Runtime::builder().max(100).build()?;
+    /// let error = runtime.root().try_charge(101).unwrap_err();
+    /// assert_eq!(error.group(), &runtime.root());
+    /// assert_eq!(error.over_limit().map(|refusal| (refusal.requested(), refusal.max())), Some((101, 100)));
+    /// # Ok::<(), memcg::BuildError>(())
+    /// ```
+    pub fn group(&self) -> &Group {
+        match self {
+            ChargeError::Limit(refusal) | ChargeError::InReclaim(refusal) | ChargeError::WouldBlock(refusal) => {
+                refusal.requester()
+            }
+            ChargeError::TimedOut { refusal, .. } => refusal.requester(),
+            ChargeError::Cancelled { group, .. }
+            | ChargeError::Offline { group, .. }
+            | ChargeError::OtherRuntime { from: group, .. }
+            | ChargeError::UnknownCounter { group, .. } => group,
+        }
+    }
+
+    /// Returns which group's max was in the way, with its figures. Returns `None` where no limit was.
+    pub fn over_limit(&self) -> Option<&OverLimitError> {
+        match self {
+            ChargeError::Limit(refusal) | ChargeError::InReclaim(refusal) | ChargeError::WouldBlock(refusal) => {
+                Some(refusal)
+            }
+            ChargeError::TimedOut { refusal, .. } => Some(refusal),
+            _ => None,
+        }
+    }
+
     /// Makes the error that a charge to `counter` returns. The caller keeps the counter.
     #[cold]
     pub(super) fn new(failure: ChargeFailure, counter: &'static Counter, requested: u64) -> ChargeError {
         let group = || Group::pinned(counter.first());
         match failure {
             ChargeFailure::Refused { refusal, pending, .. } => {
-                let refusal = Refusal::new(counter, requested, &refusal);
+                let refusal = OverLimitError::new(counter, requested, &refusal);
                 match pending {
                     _ if context::in_reclaim() => ChargeError::InReclaim(refusal),
                     Some(_) => ChargeError::WouldBlock(refusal),
@@ -103,7 +137,7 @@ impl ChargeError {
                 }
             }
             ChargeFailure::TimedOut { refusal, waited, .. } => {
-                ChargeError::TimedOut { refusal: Box::new(Refusal::new(counter, requested, &refusal)), waited }
+                ChargeError::TimedOut { refusal: Box::new(OverLimitError::new(counter, requested, &refusal)), waited }
             }
             ChargeFailure::Offline => ChargeError::Offline { group: group(), requested },
             ChargeFailure::Cancelled => ChargeError::Cancelled { group: group(), requested },
@@ -166,7 +200,7 @@ pub enum CreateError {
         /// The name.
         name: String,
         /// What is wrong with it.
-        fault: NameFault,
+        fault: NameError,
     },
     /// The parent has a child of that name.
     #[error("no group {name:?} in {}: the name is taken", .parent.path())]
@@ -216,16 +250,16 @@ pub enum CreateError {
 /// What is wrong with a group's name.
 ///
 /// ```
-/// use memcg::{CreateError, Limits, NameFault, Runtime};
+/// use memcg::{CreateError, Limits, NameError, Runtime};
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let Err(CreateError::Name { fault, .. }) = runtime.root().create("", Limits::new()) else { panic!() };
-/// assert_eq!(fault, NameFault::Empty);
+/// assert_eq!(fault, NameError::Empty);
 /// # Ok::<(), memcg::BuildError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum NameFault {
+pub enum NameError {
     /// It is empty.
     #[error("a name is not empty")]
     Empty,
@@ -280,10 +314,20 @@ pub enum LimitError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} has {children} children online", .group.path())]
 pub struct OfflineError {
-    /// The group that is still online.
-    pub group: Group,
-    /// Its children that are online.
-    pub children: usize,
+    pub(crate) group: Group,
+    pub(crate) children: usize,
+}
+
+impl OfflineError {
+    /// Returns the group that is still online.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Returns its children that are online.
+    pub fn children(&self) -> usize {
+        self.children
+    }
 }
 
 /// More bytes were to be split off than the charge holds. Nothing changed.
@@ -297,8 +341,18 @@ pub struct OfflineError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no {requested} of a charge of {bytes} bytes")]
 pub struct SplitError {
-    /// Bytes asked for.
-    pub requested: u64,
-    /// Bytes that the charge holds.
-    pub bytes: u64,
+    pub(crate) requested: u64,
+    pub(crate) bytes: u64,
+}
+
+impl SplitError {
+    /// Returns bytes asked for.
+    pub fn requested(&self) -> u64 {
+        self.requested
+    }
+
+    /// Returns bytes that the charge holds.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }

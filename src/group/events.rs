@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use super::handle::Group;
+use super::registration::Registration;
 use crate::counter::object::Counter;
 use crate::hierarchy::events;
 use crate::pressure::listeners::{self, ListenerGuard};
@@ -129,22 +130,6 @@ impl fmt::Debug for EventFuture {
     }
 }
 
-/// The registration of a listener with its group. Its drop may block: in async code drop it on another thread.
-///
-/// When the drop has returned, no call is under way and none will begin. It waits for calls that are under way, so do
-/// not hold a lock that the listener waits for. Inside a listener, a reclaimer or a cancel hook it does not wait. See
-/// [`Group::on_event`] for an example.
-#[must_use = "dropped, the listener is gone"]
-pub struct Subscription {
-    _listener: ListenerGuard,
-}
-
-impl fmt::Debug for Subscription {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscription").finish_non_exhaustive()
-    }
-}
-
 impl Happened {
     /// Returns the group whose listener this is. The event happened there or below.
     pub fn group(&self) -> Group {
@@ -192,19 +177,19 @@ impl Group {
     /// let runtime = Runtime::builder().max(100).build()?;
     /// let root = runtime.root();
     /// let refused = Arc::new(AtomicU64::new(0));
-    /// let subscription = root.on_event(Event::Oom, {
+    /// let registration = root.on_event(Event::Oom, {
     ///     let refused = Arc::clone(&refused);
     ///     move |happened| {
     ///         refused.fetch_add(happened.times(), Ordering::Relaxed);
     ///     }
     /// });
     /// assert!(root.try_charge(101).is_err());
-    /// drop(subscription);
+    /// drop(registration);
     /// assert!(root.try_charge(101).is_err());
     /// assert_eq!(refused.load(Ordering::Relaxed), 1);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
-    pub fn on_event(&self, event: Event, listener: impl Fn(&Happened) + Send + Sync + 'static) -> Subscription {
-        Subscription { _listener: listeners::call(self.first(), event, Box::new(listener)) }
+    pub fn on_event(&self, event: Event, listener: impl Fn(&Happened) + Send + Sync + 'static) -> Registration {
+        Registration::of_listener(listeners::call(self.first(), event, Box::new(listener)))
     }
 }

@@ -16,6 +16,7 @@ use crate::units::Limit;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default, deny_unknown_fields))]
+#[non_exhaustive]
 pub struct Limits {
     /// Bytes that reclaim never touches.
     pub min: Option<Limit>,

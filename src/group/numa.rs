@@ -11,7 +11,7 @@ use crate::stat::{Item, Stat, Unit};
 /// All items of a group that are counted by node. It prints as `memory.numa_stat` does.
 ///
 /// ```
-/// use memcg::{NodeId, Placement};
+/// use memcg::kmem::{NodeId, Placement};
 ///
 /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
 /// let _kmem = runtime.root().precharge(4_096)?.account(&Placement::on(NodeId::new(1), 4_096));

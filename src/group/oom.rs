@@ -1,38 +1,9 @@
 //! Which groups a charge cancels when a group's max is met and reclaim frees nothing.
 
-use std::fmt;
-
 use super::handle::Group;
-use crate::pressure::victims::{self, HookGuard, marks};
+use super::registration::Registration;
+use crate::pressure::victims::{self, marks};
 use crate::state::oom::{Cancel, EXEMPT, OomPolicy, TOGETHER};
-
-/// The registration of a cancel hook with its group. Its drop may block: in async code drop it on another thread.
-///
-/// When the drop has returned, no call is under way and none will begin. It waits for calls that are under way, so do
-/// not hold a lock that the hook waits for. Inside a listener, a reclaimer or a hook it does not wait.
-///
-/// ```
-/// use memcg::{Limits, OomPolicy, Runtime};
-///
-/// let runtime = Runtime::builder().max(100).build()?;
-/// runtime.root().set_oom_policy(OomPolicy::Choose);
-/// let hog = runtime.root().create("hog", Limits::new())?;
-/// let hook = hog.on_cancel(|_| panic!("not any more"));
-/// drop(hook);
-/// let _held = hog.try_charge(90)?;
-/// assert!(runtime.root().try_charge(20).is_err(), "no group can be cancelled");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[must_use = "dropped, the hook is gone"]
-pub struct CancelHook {
-    _guard: HookGuard,
-}
-
-impl fmt::Debug for CancelHook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CancelHook").finish_non_exhaustive()
-    }
-}
 
 impl Cancel {
     /// Returns the group whose hook this is.
@@ -73,8 +44,8 @@ impl Group {
     /// [`Event::Panic`](crate::Event::Panic).
     ///
     /// See [`OomPolicy`] for an example.
-    pub fn on_cancel(&self, hook: impl Fn(&Cancel) + Send + Sync + 'static) -> CancelHook {
-        CancelHook { _guard: victims::hook(self.first(), Box::new(hook)) }
+    pub fn on_cancel(&self, hook: impl Fn(&Cancel) + Send + Sync + 'static) -> Registration {
+        Registration::of_hook(victims::hook(self.first(), Box::new(hook)))
     }
 
     /// Sets whether the whole subtree of this group is compared as one, and cancelled where any of its groups is

@@ -1,73 +1,17 @@
 //! Reclaim as users call it: registrations, reclaim before memory is needed, and what protects a group from it.
 
-use std::fmt;
-
 use super::error::ReclaimError;
 use super::handle::Group;
+use super::registration::Registration;
 use crate::counter::effective;
 use crate::counter::marks;
-use crate::counter::object::tree::Tree;
 use crate::counter::protection::Protection;
 use crate::hierarchy::limits;
 use crate::reclaim::repeat;
 use crate::reclaim::report::ReclaimReport;
 use crate::reclaim::{excess, registrations};
 use crate::state::reclaimer::{Priority, Reclaim, ReclaimContext, Reclaimer};
-use crate::sync::{Arc, model_failed};
-use crate::thread::context;
-
-/// The registration of a reclaimer with its group. Its drop may block: in async code drop it on another thread.
-///
-/// When the drop has returned, no call is under way and none will begin. It waits for calls that are under way, so do
-/// not hold a lock that the reclaimer waits for. Inside a reclaimer it does not wait.
-///
-/// ```
-/// use memcg::{Priority, Reclaim, ReclaimContext, Runtime};
-/// use std::sync::Arc;
-///
-/// struct Nothing;
-/// impl Reclaim for Nothing {
-///     fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
-///         0
-///     }
-/// }
-///
-/// let runtime = Runtime::builder().build()?;
-/// let root = runtime.root();
-/// let _held = root.try_charge(10)?;
-/// let registration = root.register_reclaimer(Arc::new(Nothing), Priority::NORMAL);
-/// assert!(root.reclaim(10)?.visited > 0);
-/// drop(registration);
-/// assert_eq!(root.reclaim(10)?.visited, 0);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[must_use = "dropped, the reclaimer is gone"]
-pub struct Registration {
-    tree: Arc<Tree>,
-    reclaimer: Arc<Reclaimer>,
-}
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        if model_failed() {
-            return;
-        }
-        self.reclaimer.calls.retire();
-        let gone = registrations::unregister(&self.tree, &self.reclaimer);
-        // No thread waits inside a reclaimer: two that drop each other's registration would wait for each other.
-        if !context::in_reclaim() {
-            self.reclaimer.calls.wait();
-        }
-        // Foreign code may be dropped with it: no lock is held here.
-        drop(gone);
-    }
-}
-
-impl fmt::Debug for Registration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registration").field("priority", &self.reclaimer.priority).finish_non_exhaustive()
-    }
-}
+use crate::sync::Arc;
 
 impl ReclaimContext<'_> {
     /// Returns the group whose turn it is: the reclaimer's own, or the nearest group above where that went offline.
@@ -92,7 +36,7 @@ impl Group {
         let reclaimer = Reclaimer::new(reclaimer, priority);
         let tree = self.first().incarnation().tree.counted();
         registrations::register(self.first(), &reclaimer);
-        Registration { tree, reclaimer }
+        Registration::of_reclaimer(tree, reclaimer)
     }
 
     /// Asks reclaimers for `bytes` before they are needed. Returns what they freed. It may block: in async code call it
@@ -168,10 +112,10 @@ impl Group {
     /// # let runtime = memcg::Runtime::builder().build()?;
     /// let acme = runtime.root().create("acme", Limits::new().soft(10))?;
     /// let _held = acme.try_charge(11)?;
-    /// assert_eq!((runtime.root().children_in_excess(), acme.children_in_excess()), (1, 0));
+    /// assert_eq!((runtime.root().descendants_in_excess(), acme.descendants_in_excess()), (1, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn children_in_excess(&self) -> u64 {
+    pub fn descendants_in_excess(&self) -> u64 {
         excess::count_below(self.first())
     }
 

@@ -41,7 +41,7 @@ use crate::units::Bytes;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Refusal {
+pub struct OverLimitError {
     // The fields are plain values: the thread that makes a refusal may be in an allocator, and must not allocate.
     pub(crate) group: Group,
     pub(crate) requester: Group,
@@ -59,11 +59,11 @@ pub struct Refusal {
     pub(crate) holders: Holders,
 }
 
-impl Refusal {
+impl OverLimitError {
     /// Takes handles of its own. The requester keeps the levels, and the caller keeps the requester.
-    pub(super) fn new(requester: &'static Counter, requested: u64, refusal: &LevelRefusal<'_>) -> Refusal {
+    pub(super) fn new(requester: &'static Counter, requested: u64, refusal: &LevelRefusal<'_>) -> OverLimitError {
         let level = refusal.level.header.counter();
-        Refusal {
+        OverLimitError {
             group: Group::pinned(level.first()),
             requester: Group::pinned(requester.first()),
             counter: u16::try_from(level.number_in_group()).unwrap_or(u16::MAX),
@@ -158,15 +158,15 @@ impl Refusal {
 
 // === The line, in two parts ===
 
-impl fmt::Display for Refusal {
+impl fmt::Display for OverLimitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}; {}", self.facts(), self.advice(None))
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for OverLimitError {}
 
-impl Refusal {
+impl OverLimitError {
     pub(super) fn facts(&self) -> Facts<'_> {
         Facts(self)
     }
@@ -178,7 +178,7 @@ impl Refusal {
 }
 
 /// What happened: the figures that are not zero.
-pub(super) struct Facts<'a>(&'a Refusal);
+pub(super) struct Facts<'a>(&'a OverLimitError);
 
 impl fmt::Display for Facts<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -217,7 +217,7 @@ impl fmt::Display for Facts<'_> {
 
 /// What would make the charge fit.
 pub(super) struct Advice<'a> {
-    refusal: &'a Refusal,
+    refusal: &'a OverLimitError,
     first: Option<&'a str>,
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use super::error::{CreateError, LimitError, NameFault, OfflineError};
+use super::error::{CreateError, LimitError, NameError, OfflineError};
 use super::handle::Group;
 use super::limits::Limits;
 use crate::counter::links::HasChildren;
@@ -244,16 +244,16 @@ fn copy_of(name: GroupName<'_>) -> String {
     copy
 }
 
-fn fault_of_length(name: GroupName<'_>) -> Option<NameFault> {
+fn fault_of_length(name: GroupName<'_>) -> Option<NameError> {
     let GroupName::Text(name) = name else { return None };
-    if name.is_empty() { Some(NameFault::Empty) } else { (name.len() > Group::NAME_MAX).then_some(NameFault::TooLong) }
+    if name.is_empty() { Some(NameError::Empty) } else { (name.len() > Group::NAME_MAX).then_some(NameError::TooLong) }
 }
 
-fn fault_of_chars(name: GroupName<'_>) -> Option<NameFault> {
+fn fault_of_chars(name: GroupName<'_>) -> Option<NameError> {
     let GroupName::Text(name) = name else { return None };
     if name.contains('/') {
-        Some(NameFault::Slash)
+        Some(NameError::Slash)
     } else {
-        name.contains(char::is_control).then_some(NameFault::Control)
+        name.contains(char::is_control).then_some(NameError::Control)
     }
 }

@@ -20,7 +20,8 @@ use crate::sync::model_failed;
 /// runtime are gone.
 ///
 /// ```
-/// use memcg::{NodeId, Placement, Stat};
+/// use memcg::Stat;
+/// use memcg::kmem::{NodeId, Placement};
 ///
 /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
 /// let (near, far) = (NodeId::new(0), NodeId::new(1));
@@ -130,7 +131,7 @@ impl Kmem {
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
-    /// let placement = memcg::Placement::on(memcg::NodeId::new(0), 8);
+    /// let placement = memcg::kmem::Placement::on(memcg::kmem::NodeId::new(0), 8);
     /// assert_eq!(runtime.root().precharge(10)?.account(&placement).placement(), placement);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -144,11 +145,11 @@ impl Kmem {
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
-    /// let mut untouched = memcg::Placement::new();
+    /// let mut untouched = memcg::kmem::Placement::new();
     /// untouched.add(None, 100);
     /// let mut kmem = runtime.root().precharge(100)?.account(&untouched);
-    /// assert_eq!(kmem.migrate(None, Some(memcg::NodeId::new(1)), 4_096), 100);
-    /// assert_eq!(kmem.placement(), memcg::Placement::on(memcg::NodeId::new(1), 100));
+    /// assert_eq!(kmem.migrate(None, Some(memcg::kmem::NodeId::new(1)), 4_096), 100);
+    /// assert_eq!(kmem.placement(), memcg::kmem::Placement::on(memcg::kmem::NodeId::new(1), 100));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn migrate(&mut self, from: Option<NodeId>, to: Option<NodeId>, bytes: u64) -> u64 {
@@ -171,13 +172,13 @@ impl Kmem {
     /// [`ChargeError::Limit`] of a tier's counter; nothing has changed.
     ///
     /// ```
-    /// use memcg::{NodeId, Placement};
+    /// use memcg::kmem::{NodeId, Placement};
     ///
     /// let mut builder = memcg::Runtime::builder().nodes(2);
     /// let toptier = builder.tier("toptier", [NodeId::new(0)]);
     /// let runtime = builder.build()?;
     /// runtime.root().counter(toptier)?.set_max(10)?;
-    /// let bound = memcg::Bound::from(100).within(&[NodeId::new(1)]);
+    /// let bound = memcg::kmem::Bound::from(100).within(&[NodeId::new(1)]);
     /// let mut kmem = runtime.root().precharge(bound)?.account(&Placement::on(NodeId::new(1), 100));
     /// assert!(kmem.try_migrate(Some(NodeId::new(1)), Some(NodeId::new(0)), 100).is_err());
     /// assert_eq!(kmem.try_migrate(Some(NodeId::new(1)), Some(NodeId::new(0)), 10)?, 10);
@@ -199,7 +200,7 @@ impl Kmem {
     /// stays as it is.
     ///
     /// ```
-    /// use memcg::{NodeId, Placement};
+    /// use memcg::kmem::{NodeId, Placement};
     ///
     /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
     /// let mut kmem = runtime.root().precharge(100)?.account(&Placement::on(NodeId::new(0), 100));
@@ -236,7 +237,7 @@ impl Kmem {
     /// Gives a part back, each byte from its node, at most what is there. Returns how many bytes.
     ///
     /// ```
-    /// use memcg::{NodeId, Placement};
+    /// use memcg::kmem::{NodeId, Placement};
     ///
     /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
     /// let mut kmem = runtime.root().precharge(100)?.account(&Placement::on(NodeId::new(1), 100));
@@ -262,7 +263,7 @@ impl Kmem {
     /// The other account as it was, if its group or its item differs.
     ///
     /// ```
-    /// use memcg::{NodeId, Placement};
+    /// use memcg::kmem::{NodeId, Placement};
     ///
     /// let runtime = memcg::Runtime::builder().build()?;
     /// let one = || runtime.root().precharge(10).map(|held| held.account(&Placement::on(NodeId::new(0), 10)));
@@ -289,7 +290,8 @@ impl Kmem {
     /// [`ChargeError`] as [`Charge::transfer`]; nothing has changed.
     ///
     /// ```
-    /// use memcg::{Limits, NodeId, Placement, Stat};
+    /// use memcg::{Limits, Stat};
+    /// use memcg::kmem::{NodeId, Placement};
     ///
     /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
     /// let (one, other) = (runtime.root().create("one", Limits::new())?, runtime.root().create("other", Limits::new())?);

@@ -10,7 +10,8 @@ use crate::units::Bytes;
 /// Why an owner of memory did not get memory. Nothing has changed.
 ///
 /// ```
-/// use memcg::{KmemError, KmemVec, Runtime};
+/// use memcg::Runtime;
+/// use memcg::kmem::{KmemError, KmemVec};
 ///
 /// let runtime = Runtime::builder().max(100).build()?;
 /// let refused = KmemVec::<u8>::with_capacity_in(1 << 20, &runtime.root()).unwrap_err();
@@ -53,7 +54,8 @@ impl From<MapError> for KmemError {
 /// A value that an owner of memory could not store, with the reason.
 ///
 /// ```
-/// use memcg::{KmemVec, Runtime};
+/// use memcg::Runtime;
+/// use memcg::kmem::KmemVec;
 ///
 /// let runtime = Runtime::builder().max(100).build()?;
 /// let mut names = KmemVec::new_in(&runtime.root());
@@ -62,14 +64,14 @@ impl From<MapError> for KmemError {
 /// assert_eq!(refused.into_value(), "a name");
 /// # Ok::<(), memcg::BuildError>(())
 /// ```
-pub struct NotStored<T> {
+pub struct NotStoredError<T> {
     value: T,
     error: Box<KmemError>,
 }
 
-impl<T> NotStored<T> {
+impl<T> NotStoredError<T> {
     pub(super) fn new(value: T, error: KmemError) -> Self {
-        NotStored { value, error: Box::new(error) }
+        NotStoredError { value, error: Box::new(error) }
     }
 
     /// The reason.
@@ -86,7 +88,7 @@ impl<T> NotStored<T> {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(1).build().unwrap();
-    /// let (value, error) = memcg::KmemVec::new_in(&runtime.root()).push(7_u64).unwrap_err().into_parts();
+    /// let (value, error) = memcg::kmem::KmemVec::new_in(&runtime.root()).push(7_u64).unwrap_err().into_parts();
     /// assert_eq!(value, 7);
     /// # drop(error);
     /// ```
@@ -96,19 +98,19 @@ impl<T> NotStored<T> {
 }
 
 // For a value of any type: it is left out.
-impl<T> fmt::Debug for NotStored<T> {
+impl<T> fmt::Debug for NotStoredError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NotStored").field("error", &self.error).finish_non_exhaustive()
+        f.debug_struct("NotStoredError").field("error", &self.error).finish_non_exhaustive()
     }
 }
 
-impl<T> fmt::Display for NotStored<T> {
+impl<T> fmt::Display for NotStoredError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
     }
 }
 
-impl<T> std::error::Error for NotStored<T> {
+impl<T> std::error::Error for NotStoredError<T> {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.error.source()
     }

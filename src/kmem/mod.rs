@@ -24,8 +24,13 @@ mod store;
 mod tiers;
 mod vec;
 
+pub use crate::group::NumaTable;
+pub use crate::numa::{
+    MovePages, MovePagesError, NodeCache, NodeId, NodeOf, NodeTable, OneNode, PageNode, Topology, TopologyError,
+};
+pub use crate::page_counter::NodeStats;
 pub use account::Kmem;
-pub use error::{KmemError, NotStored};
+pub use error::{KmemError, NotStoredError};
 pub use member::{Member, Mover};
 pub use node_account::NodeAccount;
 pub use percpu::{PerCpu, PerCpuAllocator, PerCpuBytes, PerCpuShape};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::lines::{self, AccountLines};
 use super::placement::Placement;
-use crate::error::Refused;
+use crate::error::CounterChargeError;
 use crate::hierarchy::group_tree;
 use crate::numa::{NodeId, Topology};
 use crate::page_counter::PageCounter;
@@ -17,7 +17,8 @@ use crate::sync::model_failed;
 /// Where the configuration declares no [nodes](crate::CounterConfig::topology) it is the charge alone.
 ///
 /// ```
-/// use memcg::{CounterConfig, NodeId, PageCounter, Placement, Stat};
+/// use memcg::{CounterConfig, PageCounter, Stat};
+/// use memcg::kmem::{NodeId, Placement};
 ///
 /// let (near, far) = (NodeId::new(0), NodeId::new(1));
 /// let memory = PageCounter::root(CounterConfig::bytes().max(1 << 20).nodes(2));
@@ -28,7 +29,7 @@ use crate::sync::model_failed;
 /// assert_eq!((now.get(near), now.get(far), memory.live()), (3_000, 1_000, 4_000));
 /// drop(held);
 /// assert_eq!((memory.numa_stat(Stat::KERNEL).sum(), memory.live()), (0, 0));
-/// # Ok::<(), memcg::Refused>(())
+/// # Ok::<(), memcg::CounterChargeError>(())
 /// ```
 #[must_use = "dropped at once it gives the units back at once"]
 pub struct NodeAccount {
@@ -48,8 +49,8 @@ impl PageCounter {
     ///
     /// # Errors
     ///
-    /// [`Refused`] names the level that was full. Nothing of the charge remains.
-    pub fn precharge(&self, units: u64) -> Result<NodeAccount, Refused> {
+    /// [`CounterChargeError`] names the level that was full. Nothing of the charge remains.
+    pub fn precharge(&self, units: u64) -> Result<NodeAccount, CounterChargeError> {
         self.try_charge(units)?;
         Ok(NodeAccount { counter: self.clone(), units, stat: Stat::KERNEL, lines: AccountLines::new() })
     }
@@ -73,11 +74,12 @@ impl NodeAccount {
     /// [`account`](Self::account) as another item.
     ///
     /// ```
-    /// # use memcg::{CounterConfig, Freshness, NodeId, PageCounter, Placement, Stat};
+    /// # use memcg::{CounterConfig, Freshness, PageCounter, Stat};
+    /// # use memcg::kmem::{NodeId, Placement};
     /// let memory = PageCounter::root(CounterConfig::bytes().nodes(2));
     /// let _held = memory.precharge(64)?.account_as(Stat::SLAB, &Placement::on(NodeId::new(0), 48));
     /// assert_eq!((memory.live(), memory.read(Freshness::Exact).get(Stat::SLAB)), (48, 48));
-    /// # Ok::<(), memcg::Refused>(())
+    /// # Ok::<(), memcg::CounterChargeError>(())
     /// ```
     pub fn account_as(mut self, stat: Stat, placement: &Placement) -> NodeAccount {
         self.take_off();

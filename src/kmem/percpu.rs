@@ -45,7 +45,8 @@ use crate::sync::processor;
 /// processor have the same copy. So copies are shared, and `T` is an atomic, a lock, or made of them.
 ///
 /// ```
-/// use memcg::{PerCpu, Runtime, Stat};
+/// use memcg::{Runtime, Stat};
+/// use memcg::kmem::PerCpu;
 /// use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// let runtime = Runtime::builder().build()?;
@@ -100,7 +101,7 @@ impl<T> PerCpu<T> {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let names = memcg::PerCpu::new_with_in(&runtime.root(), |processor| format!("processor {processor}"))?;
+    /// let names = memcg::kmem::PerCpu::new_with_in(&runtime.root(), |processor| format!("processor {processor}"))?;
     /// assert_eq!(names.get(0).map(String::as_str), Some("processor 0"));
     /// assert_eq!(names.get(usize::MAX), None);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -118,8 +119,8 @@ impl<T> PerCpu<T> {
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
-    /// let large = memcg::PerCpuAllocator::new(&runtime.root(), memcg::PerCpuShape::new().with_unit(1 << 20))?;
-    /// let tables = memcg::PerCpu::new_with_of(&large, &runtime.root(), |_| [0_u8; 100_000])?;
+    /// let large = memcg::kmem::PerCpuAllocator::new(&runtime.root(), memcg::kmem::PerCpuShape::new().with_unit(1 << 20))?;
+    /// let tables = memcg::kmem::PerCpu::new_with_of(&large, &runtime.root(), |_| [0_u8; 100_000])?;
     /// assert!(tables.bytes().size() >= 100_000);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -167,7 +168,7 @@ impl<T> PerCpu<T> {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let values = memcg::PerCpu::new_with_in(&runtime.root(), |processor| processor)?;
+    /// let values = memcg::kmem::PerCpu::new_with_in(&runtime.root(), |processor| processor)?;
     /// assert!(values.iter().copied().eq(0..runtime.topology().processors()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -179,7 +180,7 @@ impl<T> PerCpu<T> {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let mut values = memcg::PerCpu::<u64>::new_in(&runtime.root())?;
+    /// let mut values = memcg::kmem::PerCpu::<u64>::new_in(&runtime.root())?;
     /// values.iter_mut().for_each(|copy| *copy += 1);
     /// assert!(values.iter().all(|copy| *copy == 1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())

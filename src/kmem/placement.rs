@@ -15,7 +15,7 @@ const NODES_COMMON: usize = 4;
 /// if known.
 ///
 /// ```
-/// use memcg::{Bound, Placement};
+/// use memcg::kmem::{Bound, Placement};
 /// use std::alloc::Layout;
 ///
 /// let bound = Placement::bound(Layout::new::<[u64; 100]>()).with_metadata(16);
@@ -54,7 +54,7 @@ impl Bound {
     /// list stands for any node.
     ///
     /// ```
-    /// assert_ne!(memcg::Bound::from(64).within(&[memcg::NodeId::new(1)]), memcg::Bound::from(64));
+    /// assert_ne!(memcg::kmem::Bound::from(64).within(&[memcg::kmem::NodeId::new(1)]), memcg::kmem::Bound::from(64));
     /// ```
     #[must_use]
     pub fn within(mut self, nodes: &[NodeId]) -> Bound {
@@ -71,7 +71,7 @@ impl Bound {
 /// Bytes for each node, and on no node: those of untouched pages.
 ///
 /// ```
-/// use memcg::{NodeId, Placement};
+/// use memcg::kmem::{NodeId, Placement};
 ///
 /// let mut placement = Placement::on(NodeId::new(0), 4_096);
 /// placement.add(Some(NodeId::new(1)), 100);
@@ -128,7 +128,7 @@ impl Placement {
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// let data = vec![1_u64; 1_000];
-    /// let placement = memcg::Placement::of(data.as_ptr_range(), runtime.node_of());
+    /// let placement = memcg::kmem::Placement::of(data.as_ptr_range(), runtime.node_of());
     /// assert_eq!(placement.bytes(), 8_000);
     /// ```
     pub fn of<T>(range: Range<*const T>, node_of: &dyn NodeOf) -> Placement {
@@ -159,7 +159,7 @@ impl Placement {
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
     /// let data = [1_u8; 100];
-    /// let mut placement = memcg::Placement::new();
+    /// let mut placement = memcg::kmem::Placement::new();
     /// let start = data.as_ptr().addr();
     /// placement.add_range(start..start + 100, runtime.node_of());
     /// assert_eq!(placement.bytes(), 100);

@@ -13,7 +13,7 @@ use crate::stat::Stat;
 /// after the allocation, cannot fail.
 ///
 /// ```
-/// use memcg::{NodeId, Placement};
+/// use memcg::kmem::{NodeId, Placement};
 /// use std::alloc::Layout;
 ///
 /// let runtime = memcg::Runtime::builder().max(1_000).build()?;
@@ -44,7 +44,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// As [`try_charge`](Self::try_charge); a [`Refusal`](crate::Refusal) of a tier names its counter.
+    /// As [`try_charge`](Self::try_charge); a [`OverLimitError`](crate::OverLimitError) of a tier names its counter.
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().max(100).build()?;
@@ -80,7 +80,8 @@ impl Precharge {
     /// charged by force, as [`Charge::grow`] does.
     ///
     /// ```
-    /// use memcg::{NodeId, Placement, Stat};
+    /// use memcg::Stat;
+    /// use memcg::kmem::{NodeId, Placement};
     ///
     /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
     /// let root = runtime.root();
@@ -102,7 +103,8 @@ impl Precharge {
     /// not shown by node.
     ///
     /// ```
-    /// use memcg::{NodeId, Placement, Stat};
+    /// use memcg::Stat;
+    /// use memcg::kmem::{NodeId, Placement};
     ///
     /// let runtime = memcg::Runtime::builder().build()?;
     /// let _kmem = runtime.root().precharge(64)?.account_as(Stat::SLAB, &Placement::on(NodeId::new(0), 64));

@@ -210,9 +210,10 @@ fn into_online(home: Home) -> Home {
 mod tests {
     use super::*;
     use crate::hierarchy::stats;
+    use crate::kmem::{NodeId, Placement};
     use crate::stat::published::StatScope;
     use crate::state::reclaim::NO_RING;
-    use crate::{Event, Limits, NodeId, Placement, Runtime, Stat};
+    use crate::{Event, Limits, Runtime, Stat};
 
     /// Which parts of a group exist, each made on first use: statistics, those on nodes, counts of events, a place in
     /// the rings.

@@ -29,10 +29,10 @@ const BATCH: usize = 512;
 /// Asks the kernel with `move_pages(2)`, which needs no privilege for this process and moves nothing.
 ///
 /// It asks in batches of 512 pages and does not allocate. A call costs about 0.5 µs, and each page in it 0.15 µs more.
-/// Where look-ups are frequent, put a [`NodeCache`](crate::NodeCache) in front.
+/// Where look-ups are frequent, put a [`NodeCache`](crate::kmem::NodeCache) in front.
 ///
 /// ```
-/// use memcg::{MovePages, NodeOf, PageNode};
+/// use memcg::kmem::{MovePages, NodeOf, PageNode};
 ///
 /// let Ok(kernel) = MovePages::new() else { return };     // not Linux, or a sandbox
 /// let touched = vec![1_u8; kernel.page_size()];
@@ -50,7 +50,7 @@ pub struct MovePages {
 /// Why the kernel cannot be asked for the nodes of pages.
 ///
 /// ```
-/// assert_eq!(memcg::MovePagesError::Denied.to_string(), "move_pages(2) is not permitted here");
+/// assert_eq!(memcg::kmem::MovePagesError::Denied.to_string(), "move_pages(2) is not permitted here");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -74,7 +74,7 @@ impl MovePages {
     /// [`MovePagesError`] where the kernel does not answer.
     ///
     /// ```
-    /// use memcg::{MovePages, NodeId, NodeOf, OneNode};
+    /// use memcg::kmem::{MovePages, NodeId, NodeOf, OneNode};
     ///
     /// let node_of: Box<dyn NodeOf> = match MovePages::new() {
     ///     Ok(kernel) => Box::new(kernel),
@@ -100,7 +100,7 @@ impl MovePages {
     /// Use it only for memory that the kernel never splits: a transparent huge page may be split, and its parts move.
     ///
     /// ```
-    /// use memcg::{MovePages, NodeOf};
+    /// use memcg::kmem::{MovePages, NodeOf};
     ///
     /// if let Ok(kernel) = MovePages::new() {
     ///     assert_eq!(kernel.with_page_size(2 << 20).page_size(), 2 << 20);

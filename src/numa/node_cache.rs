@@ -56,7 +56,7 @@ fn known(word: u32) -> Option<NodeId> {
 /// It takes four bytes for each page of the range, for at most 2²⁶ pages; the rest counts as outside.
 ///
 /// ```
-/// use memcg::{NodeCache, NodeId, NodeOf, NodeTable, PageNode};
+/// use memcg::kmem::{NodeCache, NodeId, NodeOf, NodeTable, PageNode};
 ///
 /// let table = NodeTable::new(4_096);
 /// table.set(0x10_000..0x20_000, NodeId::new(0));
@@ -116,7 +116,7 @@ impl<N: NodeOf> NodeCache<N> {
     /// Pages whose nodes the cache remembers now. Reads every word.
     ///
     /// ```
-    /// use memcg::{NodeCache, NodeId, NodeOf, OneNode, PageNode};
+    /// use memcg::kmem::{NodeCache, NodeId, NodeOf, OneNode, PageNode};
     ///
     /// let cache = NodeCache::new(0..1 << 20, OneNode::new(NodeId::new(0)));
     /// cache.look_up(&[0, 1 << 19, 1 << 21], &mut [PageNode::Untouched; 3]);

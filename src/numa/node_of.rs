@@ -9,7 +9,7 @@ use crate::sync::Arc;
 /// Where a page lies.
 ///
 /// ```
-/// use memcg::{NodeId, PageNode};
+/// use memcg::kmem::{NodeId, PageNode};
 ///
 /// let far = NodeId::new(1);
 /// assert_eq!(PageNode::On(far).node(), Some(far));
@@ -54,7 +54,7 @@ impl From<NodeId> for PageNode {
 /// in any case.
 ///
 /// ```
-/// use memcg::{NodeId, NodeOf, PageNode};
+/// use memcg::kmem::{NodeId, NodeOf, PageNode};
 ///
 /// /// Even pages on node 0, odd ones on node 1.
 /// struct Interleaved;
@@ -114,7 +114,7 @@ delegate!(&N, Box<N>, Arc<N>);
 /// Says that every page lies on one node, without a call.
 ///
 /// ```
-/// use memcg::{NodeId, NodeOf, OneNode, PageNode};
+/// use memcg::kmem::{NodeId, NodeOf, OneNode, PageNode};
 ///
 /// let one = OneNode::new(NodeId::new(0));
 /// let mut found = [PageNode::Untouched; 2];

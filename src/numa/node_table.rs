@@ -20,7 +20,7 @@ const GROWTH_MAX: usize = 2;
 /// ranges; neighbours on one node count as one range. Neither a look-up nor a change allocates under the lock.
 ///
 /// ```
-/// use memcg::{NodeId, NodeOf, NodeTable, PageNode};
+/// use memcg::kmem::{NodeId, NodeOf, NodeTable, PageNode};
 ///
 /// let table = NodeTable::new(4_096);
 /// table.set(0x10_000..0x14_000, NodeId::new(0));
@@ -60,11 +60,11 @@ impl NodeTable {
         }
     }
 
-    /// Writes down where the pages lie that the range touches: a [`NodeId`](crate::NodeId) or any [`PageNode`]. An
+    /// Writes down where the pages lie that the range touches: a [`NodeId`](crate::kmem::NodeId) or any [`PageNode`]. An
     /// empty range changes nothing.
     ///
     /// ```
-    /// use memcg::{NodeId, NodeOf, NodeTable, PageNode};
+    /// use memcg::kmem::{NodeId, NodeOf, NodeTable, PageNode};
     ///
     /// let table = NodeTable::new(4_096);
     /// table.set(0..8_192, PageNode::Untouched);
@@ -86,7 +86,7 @@ impl NodeTable {
     /// Unmaps the pages that the range touches.
     ///
     /// ```
-    /// use memcg::{NodeId, NodeOf, NodeTable, PageNode};
+    /// use memcg::kmem::{NodeId, NodeOf, NodeTable, PageNode};
     ///
     /// let table = NodeTable::new(4_096);
     /// table.set(0..8_192, NodeId::new(0));

@@ -27,10 +27,10 @@ impl Topology {
     /// fail: where the system does not tell how many processors it may have, those count that this process may use.
     ///
     /// ```
-    /// let one = memcg::Topology::one_node();
+    /// let one = memcg::kmem::Topology::one_node();
     /// let here = std::thread::available_parallelism().map_or(1, |count| count.get());
     /// assert!(one.is_one_node() && one.processors() >= here);
-    /// assert_eq!(one.current_node(), memcg::NodeId::new(0));
+    /// assert_eq!(one.current_node(), memcg::kmem::NodeId::new(0));
     /// ```
     #[must_use]
     pub fn one_node() -> Topology {
@@ -45,9 +45,9 @@ impl Topology {
     /// As [`from_sysfs`](Self::from_sysfs).
     ///
     /// ```
-    /// let machine = memcg::Topology::detect()?;
+    /// let machine = memcg::kmem::Topology::detect()?;
     /// assert!(machine.has_processors(machine.current_node()));
-    /// # Ok::<(), memcg::TopologyError>(())
+    /// # Ok::<(), memcg::kmem::TopologyError>(())
     /// ```
     pub fn detect() -> Result<Topology, TopologyError> {
         Self::from_sysfs(ROOT)
@@ -66,8 +66,8 @@ impl Topology {
     /// the files say together.
     ///
     /// ```
-    /// assert!(memcg::Topology::from_sysfs("/nowhere")?.is_one_node());
-    /// # Ok::<(), memcg::TopologyError>(())
+    /// assert!(memcg::kmem::Topology::from_sysfs("/nowhere")?.is_one_node());
+    /// # Ok::<(), memcg::kmem::TopologyError>(())
     /// ```
     pub fn from_sysfs(root: impl AsRef<Path>) -> Result<Topology, TopologyError> {
         topology(root.as_ref())

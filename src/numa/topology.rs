@@ -19,7 +19,7 @@ const NONE: u8 = u8::MAX;
 /// Number of a memory node, as the system gives it. Numbers may be sparse.
 ///
 /// ```
-/// use memcg::NodeId;
+/// use memcg::kmem::NodeId;
 ///
 /// let node = NodeId::new(3);
 /// assert_eq!((node.get(), node.to_string()), (3, "3".to_owned()));
@@ -58,7 +58,7 @@ impl fmt::Display for NodeId {
 /// is online. So does a thread on an unknown processor.
 ///
 /// ```
-/// use memcg::{NodeId, Topology};
+/// use memcg::kmem::{NodeId, Topology};
 ///
 /// // Two sockets of four processors, and a node of memory without any.
 /// let nodes = [(0, 0..4), (1, 4..8), (8, 0..0)].map(|(node, processors)| (NodeId::new(node), processors));
@@ -68,7 +68,7 @@ impl fmt::Display for NodeId {
 /// assert_eq!(machine.node_of_processor(5), Some(NodeId::new(1)));
 /// assert!(!machine.has_processors(NodeId::new(8)));
 /// assert_eq!(format!("{machine:?}"), r#"Topology {0: "0-3", 1: "4-7", 8: ""}"#);
-/// # Ok::<(), memcg::TopologyError>(())
+/// # Ok::<(), memcg::kmem::TopologyError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Topology(Arc<NodeTables>);
@@ -95,7 +95,7 @@ struct Node {
 /// Why there is no topology.
 ///
 /// ```
-/// use memcg::{NodeId, Topology, TopologyError};
+/// use memcg::kmem::{NodeId, Topology, TopologyError};
 ///
 /// let twice = Topology::fixed([(NodeId::new(0), 0..2), (NodeId::new(1), 1..3)]).unwrap_err();
 /// assert_eq!(twice, TopologyError::ProcessorTwice { processor: 1, nodes: [0, 1].map(NodeId::new) });
@@ -191,8 +191,8 @@ impl Topology {
     /// Whether the node was online when the topology was read.
     ///
     /// ```
-    /// assert!(memcg::Topology::one_node().is_online(memcg::NodeId::new(0)));
-    /// assert!(!memcg::Topology::one_node().is_online(memcg::NodeId::new(1)));
+    /// assert!(memcg::kmem::Topology::one_node().is_online(memcg::kmem::NodeId::new(0)));
+    /// assert!(!memcg::kmem::Topology::one_node().is_online(memcg::kmem::NodeId::new(1)));
     /// ```
     #[must_use]
     pub fn is_online(&self, node: NodeId) -> bool {
@@ -214,10 +214,10 @@ impl Topology {
     /// The node that a processor belongs to; `None` where the machine can have no such processor.
     ///
     /// ```
-    /// let machine = memcg::Topology::fixed([(memcg::NodeId::new(0), [0]), (memcg::NodeId::new(1), [2])])?;
-    /// assert_eq!(machine.node_of_processor(2), Some(memcg::NodeId::new(1)));
+    /// let machine = memcg::kmem::Topology::fixed([(memcg::kmem::NodeId::new(0), [0]), (memcg::kmem::NodeId::new(1), [2])])?;
+    /// assert_eq!(machine.node_of_processor(2), Some(memcg::kmem::NodeId::new(1)));
     /// assert_eq!([1, 3].map(|processor| machine.node_of_processor(processor)), [None, None]);
-    /// # Ok::<(), memcg::TopologyError>(())
+    /// # Ok::<(), memcg::kmem::TopologyError>(())
     /// ```
     #[must_use]
     #[inline]

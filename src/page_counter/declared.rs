@@ -148,7 +148,8 @@ impl CounterConfig {
     /// statistics.
     ///
     /// ```
-    /// use memcg::{CounterConfig, NodeId, PageCounter, Placement, Stat, Topology};
+    /// use memcg::{CounterConfig, PageCounter, Stat};
+    /// use memcg::kmem::{NodeId, Placement, Topology};
     ///
     /// let machine = Topology::fixed([(NodeId::new(0), vec![0, 1]), (NodeId::new(2), vec![])])?;
     /// let memory = PageCounter::root(CounterConfig::bytes().topology(machine));

@@ -7,8 +7,7 @@ use crate::counter::object::Counter;
 use crate::counter::protection::Protection;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::{at_limit, join, marks, retire};
-use crate::error::USAGE_MAX;
-use crate::error::{Busy, CounterId, Refused};
+use crate::error::{CounterChargeError, CounterId, CounterLimitError, USAGE_MAX};
 use crate::sync::{Arc, model_failed};
 use crate::thread::directory::Header;
 use crate::thread::slot::{Consume, Put};
@@ -135,8 +134,8 @@ impl PageCounter {
     /// # use memcg::{CounterConfig, PageCounter};
     /// let counter = PageCounter::root(CounterConfig::new());
     /// counter.try_charge(PageCounter::USAGE_MAX)?;
-    /// assert_eq!(counter.try_charge(1).unwrap_err().max, PageCounter::UNLIMITED);
-    /// # Ok::<(), memcg::Refused>(())
+    /// assert_eq!(counter.try_charge(1).unwrap_err().max(), PageCounter::UNLIMITED);
+    /// # Ok::<(), memcg::CounterChargeError>(())
     /// ```
     ///
     /// [`Counts::overflows`]: crate::Counts::overflows
@@ -213,7 +212,7 @@ impl PageCounter {
     /// let machine = PageCounter::root(CounterConfig::new().name("machine").max(10));
     /// let job = machine.named_child("job");
     /// let refused = job.try_charge(11).unwrap_err();
-    /// assert_eq!(job.level(refused.level).as_ref().map(|level| level.name()), Some("machine"));
+    /// assert_eq!(job.level(refused.level()).as_ref().map(|level| level.name()), Some("machine"));
     /// ```
     pub fn level(&self, id: CounterId) -> Option<PageCounter> {
         std::iter::successors(Some(self.clone()), PageCounter::parent).find(|level| level.id() == id)
@@ -246,7 +245,7 @@ impl PageCounter {
     ///
     /// # Errors
     ///
-    /// [`Refused`] names the level that was full. Nothing of the charge remains.
+    /// [`CounterChargeError`] names the level that was full. Nothing of the charge remains.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
@@ -254,15 +253,15 @@ impl PageCounter {
     /// let job = machine.child();
     /// job.try_charge(900)?;
     /// let refused = job.try_charge(101).unwrap_err();
-    /// assert_eq!(refused.level, machine.id(), "the level that was full");
-    /// assert_eq!((refused.usage, refused.max), (900, 1_000));
+    /// assert_eq!(refused.level(), machine.id(), "the level that was full");
+    /// assert_eq!((refused.usage(), refused.max()), (900, 1_000));
     /// assert_eq!(job.live(), 900);
-    /// # Ok::<(), memcg::Refused>(())
+    /// # Ok::<(), memcg::CounterChargeError>(())
     /// ```
     ///
     /// [`Counts::refused_in_transit`]: crate::Counts::refused_in_transit
     #[inline]
-    pub fn try_charge(&self, n: u64) -> Result<(), Refused> {
+    pub fn try_charge(&self, n: u64) -> Result<(), CounterChargeError> {
         match self.header.consume(n) {
             Consume::Hit => Ok(()),
             missed => self.charge_or_refuse_slow(n, missed),
@@ -271,7 +270,7 @@ impl PageCounter {
 
     #[cold]
     #[inline(never)]
-    fn charge_or_refuse_slow(&self, n: u64, missed: Consume) -> Result<(), Refused> {
+    fn charge_or_refuse_slow(&self, n: u64, missed: Consume) -> Result<(), CounterChargeError> {
         self.counter().try_charge_slow(n, missed).map_err(|refusal| refusal.refused(self.counter(), n))
     }
 
@@ -312,7 +311,7 @@ impl PageCounter {
     ///     scope.spawn(|| uploads.uncharge(100));
     /// });
     /// uploads.try_charge(100)?;
-    /// # Ok::<(), memcg::Refused>(())
+    /// # Ok::<(), memcg::CounterChargeError>(())
     /// ```
     ///
     /// [`Counts::underflows`]: crate::Counts::underflows
@@ -351,21 +350,21 @@ impl PageCounter {
     ///
     /// # Errors
     ///
-    /// [`Busy`] when live charge is above `max`; the old max holds. After forced charges even a raised max may be busy.
+    /// [`CounterLimitError`] when live charge is above `max`; the old max holds. After forced charges even a raised max may be busy.
     ///
     /// ```
     /// # use memcg::{CounterConfig, PageCounter};
     /// let tenant = PageCounter::root(CounterConfig::new().max(100));
     /// tenant.try_charge(60)?;
     /// let busy = tenant.set_max(59).unwrap_err();
-    /// assert_eq!((busy.usage, busy.max), (60, 59));
+    /// assert_eq!((busy.usage(), busy.max()), (60, 59));
     /// assert_eq!(tenant.max(), 100, "busy changes nothing");
     /// tenant.set_max(60)?;
     /// assert!(tenant.try_charge(1).is_err());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn set_max(&self, max: u64) -> Result<(), Busy> {
-        at_limit::set_max(self.counter(), max).map_err(|usage| Busy { level: self.id(), usage, max })
+    pub fn set_max(&self, max: u64) -> Result<(), CounterLimitError> {
+        at_limit::set_max(self.counter(), max).map_err(|usage| CounterLimitError { level: self.id(), usage, max })
     }
 
     /// Sets the units that reclaim never touches. The parent sums what its children protect
@@ -430,7 +429,7 @@ impl<K> PageCounter<K> {
     /// assert_eq!(job.usage(), 64);
     /// machine.set_batch(0);
     /// assert_eq!((job.batch(), job.usage(), job.stocked_bound()), (0, 10, 0));
-    /// # Ok::<(), memcg::Refused>(())
+    /// # Ok::<(), memcg::CounterChargeError>(())
     /// ```
     ///
     /// [`Counts::refused_in_transit`]: crate::Counts::refused_in_transit
@@ -457,7 +456,7 @@ impl<K> PageCounter<K> {
     /// job.uncharge(10);
     /// assert_eq!(machine.usage(), 64);
     /// assert_eq!((machine.drain(), machine.usage()), (64, 0));
-    /// # Ok::<(), memcg::Refused>(())
+    /// # Ok::<(), memcg::CounterChargeError>(())
     /// ```
     pub fn drain(&self) -> u64 {
         self.counter().tree().drain(self.counter())

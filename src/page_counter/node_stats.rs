@@ -13,7 +13,8 @@ use crate::stat::reading::Freshness;
 /// One item of a group by node at one reading: of its subtree, and of the group alone.
 ///
 /// ```
-/// use memcg::{Limits, NodeId, Placement, Stat};
+/// use memcg::{Limits, Stat};
+/// use memcg::kmem::{NodeId, Placement};
 ///
 /// let runtime = memcg::Runtime::builder().nodes(2).build()?;
 /// let query = runtime.root().create("q17", Limits::new())?;

@@ -23,7 +23,7 @@ impl<K> PageCounter<K> {
     /// assert_eq!((job.usage(), job.live(), job.stocked()), (64, 10, 54));
     /// job.try_charge(10)?; // paid from it
     /// assert_eq!((job.usage(), job.live(), job.stocked()), (64, 20, 44));
-    /// # Ok::<(), memcg::Refused>(())
+    /// # Ok::<(), memcg::CounterChargeError>(())
     /// ```
     pub fn usage(&self) -> u64 {
         self.counter().usage()
@@ -39,7 +39,7 @@ impl<K> PageCounter<K> {
     /// job.try_charge(10)?;
     /// job.drain();
     /// assert_eq!(job.live(), 10, "what is held does not drain");
-    /// # Ok::<(), memcg::Refused>(())
+    /// # Ok::<(), memcg::CounterChargeError>(())
     /// ```
     pub fn live(&self) -> u64 {
         credit::live(self.counter())
@@ -62,7 +62,7 @@ impl<K> PageCounter<K> {
     /// assert_eq!(job.stocked_bound(), 0, "no thread has charged yet");
     /// job.try_charge(10)?;
     /// assert_eq!(job.stocked_bound(), 2 * 64);
-    /// # Ok::<(), memcg::Refused>(())
+    /// # Ok::<(), memcg::CounterChargeError>(())
     /// ```
     pub fn stocked_bound(&self) -> u64 {
         self.counter().usage.bound.load(Ordering::Relaxed)
@@ -125,7 +125,7 @@ impl<K> PageCounter<K> {
     /// assert!(job.try_charge(21).is_err());
     /// job.uncharge(80);
     /// assert_eq!((job.peak(), job.usage()), (80, 0));
-    /// # Ok::<(), memcg::Refused>(())
+    /// # Ok::<(), memcg::CounterChargeError>(())
     /// ```
     pub fn peak(&self) -> u64 {
         self.counter().peaks().ever()
@@ -222,7 +222,7 @@ impl PageCounter {
     /// let job = machine.child();
     /// job.try_charge(10)?;
     /// assert_eq!(machine.verify().to_string(), "2 counters verified against the audited count: all add up");
-    /// # Ok::<(), memcg::Refused>(())
+    /// # Ok::<(), memcg::CounterChargeError>(())
     /// ```
     pub fn verify(&self) -> Verdict {
         verify(self.counter().tree(), self.counter(), &Known::NOTHING)
@@ -241,6 +241,7 @@ impl PageCounter {
 /// assert_eq!(job.counts().underflows - before.underflows, 1, "a double free somewhere");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counts {
     /// Times a thread drained credit: for a refusal, a lowered max, a forced excess, a switch of the stock (by hand or
     /// near a limit), a first child, a call of `drain`.

@@ -10,7 +10,7 @@ use crate::counter::join;
 use crate::counter::object::tree::Tree;
 use crate::counter::slow_path::SlowPath;
 use crate::counter::verify::Verdict;
-use crate::error::SetRefused;
+use crate::error::SetChargeError;
 use crate::page_counter::handle::PageCounter;
 use crate::sync::Arc;
 use crate::thread::slot::Consume;
@@ -18,19 +18,20 @@ use crate::thread::slot::Consume;
 /// How the counters of a set keep credit.
 ///
 /// ```
-/// use memcg::{CounterConfig, CounterSet, SetRefused, SetStock};
+/// use memcg::{CounterConfig, CounterSet, SetChargeError, SetStock};
 ///
 /// let credit = |stock| {
 ///     let fixed = CounterConfig::new().batch(64).adaptive(false);
 ///     let set = CounterSet::root(vec![fixed.clone(), fixed], stock);
 ///     set.try_charge(10)?;
-///     Ok::<u64, SetRefused>(set.drain())
+///     Ok::<u64, SetChargeError>(set.drain())
 /// };
 /// assert_eq!(credit(SetStock::Independent)?, 54 + 54);
 /// assert_eq!(credit(SetStock::Shared)?, 54);
-/// # Ok::<(), SetRefused>(())
+/// # Ok::<(), SetChargeError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SetStock {
     /// Each counter has a stock of its own. A later counter may read lower than an earlier one by at most the bound on
     /// stocked credit. A refusal may leave a peak at the counters charged before.
@@ -51,9 +52,9 @@ pub enum SetStock {
 /// job.try_charge(10)?;
 /// job.try_charge_each(&[0, 5])?;
 /// let refused = job.try_charge(1_490).unwrap_err();
-/// assert_eq!(refused.counter, 1, "full in both, and the last is charged first");
+/// assert_eq!(refused.counter(), 1, "full in both, and the last is charged first");
 /// job.uncharge_each(&[10, 15]);
-/// # Ok::<(), memcg::SetRefused>(())
+/// # Ok::<(), memcg::SetChargeError>(())
 /// ```
 #[derive(Clone)]
 pub struct CounterSet {
@@ -72,8 +73,8 @@ impl CounterSet {
     /// # use memcg::{CounterConfig, CounterSet, SetStock};
     /// let configs = [1_000, 1_500].map(|max| CounterConfig::new().max(max)).to_vec();
     /// let machine = CounterSet::root(configs, SetStock::Shared);
-    /// assert_eq!(machine.try_charge(1_001).unwrap_err().counter, 0);
-    /// assert_eq!(machine.try_charge(1_501).unwrap_err().counter, 1);
+    /// assert_eq!(machine.try_charge(1_001).unwrap_err().counter(), 0);
+    /// assert_eq!(machine.try_charge(1_501).unwrap_err().counter(), 1);
     /// ```
     pub fn root(configs: Vec<CounterConfig>, stock: SetStock) -> CounterSet {
         let Some(first) = configs.first() else {
@@ -127,7 +128,7 @@ impl CounterSet {
     /// memory.uncharge(4); // swapped out
     /// assert_eq!((memory.usage(), memsw.usage()), (6, 10));
     /// assert_eq!(machine.counter(2), None);
-    /// # Ok::<(), memcg::SetRefused>(())
+    /// # Ok::<(), memcg::SetChargeError>(())
     /// ```
     pub fn counter(&self, index: usize) -> Option<&PageCounter> {
         self.counters.get(index)
@@ -158,19 +159,19 @@ impl CounterSet {
     ///
     /// # Errors
     ///
-    /// [`SetRefused`] names the counter and its level that was full.
+    /// [`SetChargeError`] names the counter and its level that was full.
     ///
     /// ```
     /// # use memcg::{CounterConfig, CounterSet, SetStock};
     /// let [memory, memsw] = [1_000, 1_500].map(|max| CounterConfig::new().max(max));
     /// let job = CounterSet::root(vec![memory, memsw], SetStock::Shared).child();
     /// job.try_charge(900)?;
-    /// assert_eq!(job.try_charge(101).unwrap_err().counter, 0);
+    /// assert_eq!(job.try_charge(101).unwrap_err().counter(), 0);
     /// assert_eq!([0, 1].map(|index| job.counter(index).unwrap().usage()), [900, 900]);
-    /// # Ok::<(), memcg::SetRefused>(())
+    /// # Ok::<(), memcg::SetChargeError>(())
     /// ```
     #[inline]
-    pub fn try_charge(&self, n: u64) -> Result<(), SetRefused> {
+    pub fn try_charge(&self, n: u64) -> Result<(), SetChargeError> {
         let Some(front) = &self.front else { return self.try_charge_independent(|_| n, || Ok(())) };
         match front.header().consume(n) {
             Consume::Hit => Ok(()),
@@ -187,7 +188,7 @@ impl CounterSet {
     /// job.try_charge(100)?;
     /// job.uncharge(100);
     /// job.try_charge(100)?;
-    /// # Ok::<(), memcg::SetRefused>(())
+    /// # Ok::<(), memcg::SetChargeError>(())
     /// ```
     #[inline]
     pub fn uncharge(&self, n: u64) {
@@ -206,18 +207,18 @@ impl CounterSet {
     ///
     /// # Errors
     ///
-    /// [`SetRefused`] names the counter and its level that was full.
+    /// [`SetChargeError`] names the counter and its level that was full.
     ///
     /// ```
     /// # use memcg::{CounterConfig, CounterSet, SetStock};
     /// let [memory, files] = [1_000, 3].map(|max| CounterConfig::new().max(max));
     /// let query = CounterSet::root(vec![memory, files], SetStock::Independent).child();
     /// query.try_charge_each(&[400, 1])?;
-    /// assert_eq!(query.try_charge_each(&[400, 3]).unwrap_err().counter, 1);
+    /// assert_eq!(query.try_charge_each(&[400, 3]).unwrap_err().counter(), 1);
     /// assert_eq!(query.counter(0).unwrap().usage(), 400);
-    /// # Ok::<(), memcg::SetRefused>(())
+    /// # Ok::<(), memcg::SetChargeError>(())
     /// ```
-    pub fn try_charge_each(&self, amounts: &[u64]) -> Result<(), SetRefused> {
+    pub fn try_charge_each(&self, amounts: &[u64]) -> Result<(), SetChargeError> {
         let amount = |index: usize| amounts.get(index).copied().unwrap_or(0);
         let common = self.common(amounts);
         self.try_charge_independent(
@@ -234,7 +235,7 @@ impl CounterSet {
     /// job.try_charge_each(&[10, 15])?;
     /// job.uncharge_each(&[0, 15]);
     /// assert_eq!([0, 1].map(|index| job.counter(index).unwrap().usage()), [10, 0]);
-    /// # Ok::<(), memcg::SetRefused>(())
+    /// # Ok::<(), memcg::SetChargeError>(())
     /// ```
     pub fn uncharge_each(&self, amounts: &[u64]) {
         let common = self.common(amounts);
@@ -267,7 +268,7 @@ impl CounterSet {
     /// let job = machine.child();
     /// job.try_charge(10)?;
     /// assert_eq!(machine.verify().to_string(), "4 counters verified against the audited count: all add up");
-    /// # Ok::<(), memcg::SetRefused>(())
+    /// # Ok::<(), memcg::SetChargeError>(())
     /// ```
     pub fn verify(&self) -> Verdict {
         self.counters.iter().map(PageCounter::verify).reduce(Verdict::merge).unwrap_or_default()
@@ -275,14 +276,14 @@ impl CounterSet {
 
     #[cold]
     #[inline(never)]
-    fn try_charge_shared_slow(&self, front: &PageCounter, n: u64, missed: Consume) -> Result<(), SetRefused> {
+    fn try_charge_shared_slow(&self, front: &PageCounter, n: u64, missed: Consume) -> Result<(), SetChargeError> {
         front.counter().try_charge_slow(n, missed).map_err(|refusal| {
             // The level that refused is on the path of exactly one of the counters: the one that did not fit.
             let below = |counter: &PageCounter| {
                 counter.counter().path_to_root().any(|level| std::ptr::eq(level, refusal.level))
             };
             let counter = self.counters.iter().position(below).unwrap_or(0);
-            SetRefused { counter, refused: refusal.refused(self.counters[counter].counter(), n) }
+            SetChargeError { counter, refused: refusal.refused(self.counters[counter].counter(), n) }
         })
     }
 
@@ -292,12 +293,12 @@ impl CounterSet {
     fn try_charge_independent(
         &self,
         amount: impl Fn(usize) -> u64 + Copy,
-        then: impl FnOnce() -> Result<(), SetRefused>,
-    ) -> Result<(), SetRefused> {
+        then: impl FnOnce() -> Result<(), SetChargeError>,
+    ) -> Result<(), SetChargeError> {
         let mut charged = ChargedMembers { counters: &self.counters, from: self.counters.len(), amount };
         for (index, counter) in self.counters.iter().enumerate().rev() {
             if let Err(refused) = counter.try_charge(amount(index)) {
-                return Err(SetRefused { counter: index, refused });
+                return Err(SetChargeError { counter: index, refused });
             }
             charged.from = index;
         }

@@ -99,12 +99,13 @@ impl<K> PageCounter<K> {
     /// node.
     ///
     /// ```
-    /// use memcg::{CounterConfig, NodeId, PageCounter, Placement, Stat};
+    /// use memcg::{CounterConfig, PageCounter, Stat};
+    /// use memcg::kmem::{NodeId, Placement};
     ///
     /// let memory = PageCounter::root(CounterConfig::bytes().nodes(2));
     /// let _held = memory.child().precharge(64)?.account(&Placement::on(NodeId::new(1), 64));
     /// assert_eq!(memory.numa_stat(Stat::KERNEL).get(NodeId::new(1)), 64);
-    /// # Ok::<(), memcg::Refused>(())
+    /// # Ok::<(), memcg::CounterChargeError>(())
     /// ```
     pub fn numa_stat(&self, stat: Stat) -> NodeStats {
         NodeStats::read(self.counter().first(), stat, Freshness::Exact)

@@ -13,11 +13,12 @@ const OBJECTS_LEAST: usize = 8;
 /// How objects lie in their pool: those of groups, and those of their statistics on memory nodes.
 ///
 /// ```
-/// let small = memcg::Runtime::builder().pool_align(memcg::PoolAlign::Packed).build()?;
-/// assert_eq!(small.groups(), 1);
+/// let small = memcg::Runtime::builder().pool_align(memcg::expert::PoolAlign::Packed).build()?;
+/// assert_eq!(small.group_count(), 1);
 /// # Ok::<(), memcg::BuildError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum PoolAlign {
     /// At whole cache lines, 128 bytes: two threads that charge neighbours in memory share no line. As the kernel's
     /// `SLAB_HWCACHE_ALIGN`. Lines count in pairs, because the prefetcher fetches pairs.

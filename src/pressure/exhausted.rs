@@ -26,6 +26,7 @@ const UNITS: [(&str, u128); 6] = [
 /// assert!("wait".parse::<OnExhausted>().is_err());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum OnExhausted {
     /// It is refused.
     #[default]

@@ -233,8 +233,8 @@ impl RuntimeBuilder {
     /// Sets the barrier pair of charges and drains.
     ///
     /// ```
-    /// let runtime = memcg::Runtime::builder().barrier(memcg::BarrierMode::Fence).build()?;
-    /// assert_eq!(runtime.barrier(), memcg::BarrierState::Fence);
+    /// let runtime = memcg::Runtime::builder().barrier(memcg::expert::BarrierMode::Fence).build()?;
+    /// assert_eq!(runtime.barrier(), memcg::expert::BarrierState::Fence);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
     pub fn barrier(mut self, mode: BarrierMode) -> Self {

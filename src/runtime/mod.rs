@@ -166,7 +166,7 @@ impl Runtime {
     /// let runtime = memcg::Runtime::builder().build()?;
     /// runtime.root().create("q17", memcg::Limits::new())?.offline()?;
     /// runtime.settle();
-    /// assert_eq!(runtime.dying(), 0);
+    /// assert_eq!(runtime.dying_count(), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn settle(&self) {
@@ -175,7 +175,7 @@ impl Runtime {
     }
 
     /// Returns the number of groups that are online, the root included.
-    pub fn groups(&self) -> usize {
+    pub fn group_count(&self) -> usize {
         let _path = SlowPath::enter();
         self.owned.tree.hierarchy.snapshot().groups().0
     }
@@ -189,12 +189,12 @@ impl Runtime {
     /// let held = query.try_charge(10)?;
     /// query.offline()?;
     /// drop(query);
-    /// assert_eq!((runtime.groups(), runtime.dying()), (1, 1));
+    /// assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 1));
     /// drop(held);
-    /// assert_eq!(runtime.dying(), 0);
+    /// assert_eq!(runtime.dying_count(), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn dying(&self) -> usize {
+    pub fn dying_count(&self) -> usize {
         let _path = SlowPath::enter();
         self.owned.tree.hierarchy.snapshot().groups().1
     }
@@ -316,7 +316,7 @@ impl Runtime {
     /// does for the kernel's. The call takes the locks of each pool in turn, and allocates.
     ///
     /// ```
-    /// let runtime = memcg::Runtime::builder().pool_align(memcg::PoolAlign::Packed).nodes(2).build()?;
+    /// let runtime = memcg::Runtime::builder().pool_align(memcg::expert::PoolAlign::Packed).nodes(2).build()?;
     /// let _query = runtime.root().create("q17", memcg::Limits::new())?;
     /// let pools = runtime.pools();
     /// let groups = &pools.rows()[0];
@@ -356,7 +356,7 @@ impl fmt::Debug for Runtime {
         f.debug_struct("Runtime")
             .field("usage", &self.owned.root.usage())
             .field("max", &self.owned.root.max())
-            .field("groups", &self.groups())
+            .field("groups", &self.group_count())
             .finish_non_exhaustive()
     }
 }

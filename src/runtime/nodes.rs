@@ -11,7 +11,8 @@ impl RuntimeBuilder {
     /// number of processors once in a process. With one node the runtime looks up no page, so nodes cost nothing.
     ///
     /// ```
-    /// use memcg::{NodeId, Runtime, Topology};
+    /// use memcg::Runtime;
+    /// use memcg::kmem::{NodeId, Topology};
     ///
     /// let machine = Topology::fixed([(NodeId::new(0), vec![0, 1]), (NodeId::new(2), vec![])])?;
     /// let runtime = Runtime::builder().topology(machine.clone()).build()?;
@@ -40,11 +41,12 @@ impl RuntimeBuilder {
     /// Sets what finds the nodes of pages instead of the system: a table, a cache, a simulation.
     ///
     /// ```
-    /// use memcg::{NodeId, OneNode, Runtime};
+    /// use memcg::Runtime;
+    /// use memcg::kmem::{NodeId, OneNode};
     ///
     /// let runtime = Runtime::builder().nodes(2).node_of(OneNode::new(NodeId::new(1))).build()?;
     /// let data = [1_u8; 100];
-    /// let placement = memcg::Placement::of(data.as_ptr_range(), runtime.node_of());
+    /// let placement = memcg::kmem::Placement::of(data.as_ptr_range(), runtime.node_of());
     /// assert_eq!(placement.on_node(NodeId::new(1)), 100);
     /// # Ok::<(), memcg::BuildError>(())
     /// ```
@@ -54,12 +56,12 @@ impl RuntimeBuilder {
     }
 
     /// Declares a tier: a further counter of the bytes that are accounted on these nodes. The counter's max limits
-    /// them, and [`Kmem::migrate`](crate::Kmem::migrate) moves them. A node may be in several tiers.
+    /// them, and [`Kmem::migrate`](crate::kmem::Kmem::migrate) moves them. A node may be in several tiers.
     ///
     /// Source: "per-memcg tiered memory limits" (Hahn, 2026), whose `toptier` is one of these.
     ///
     /// ```
-    /// use memcg::{Bound, NodeId, Placement};
+    /// use memcg::kmem::{Bound, NodeId, Placement};
     ///
     /// let (fast, slow) = (NodeId::new(0), NodeId::new(1));
     /// let mut builder = memcg::Runtime::builder().nodes(2);

@@ -16,7 +16,7 @@ use crate::thread::foreign::Foreign;
 ///
 /// let runtime = Runtime::builder().build()?;
 /// let acme = runtime.root().create("acme", Limits::new().max(100))?;
-/// let _subscription = runtime.root().on_event(Event::Overcharge, |happened| {
+/// let _registration = runtime.root().on_event(Event::Overcharge, |happened| {
 ///     assert_eq!((happened.group().path(), happened.event()), ("/".to_string(), Event::Overcharge));
 ///     assert_eq!((happened.count(), happened.times()), (1, 1));
 /// });

@@ -23,6 +23,7 @@ use crate::pool::NoMemory;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum GroupName<'a> {
     /// At most [`Group::NAME_MAX`](crate::Group::NAME_MAX) bytes, without `/` and control characters.
     Text(&'a str),

@@ -18,12 +18,14 @@ use super::{Ordering, fence};
 /// interrupts a processor.
 ///
 /// ```
-/// use memcg::{BarrierMode, BarrierState, CounterConfig, PageCounter};
+/// use memcg::{CounterConfig, PageCounter};
+/// use memcg::expert::{BarrierMode, BarrierState};
 ///
 /// let quiet = CounterConfig::new().barrier(BarrierMode::Fence);
 /// assert_eq!(PageCounter::root(quiet).barrier(), BarrierState::Fence);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BarrierMode {
     /// `Membarrier` where the system has it, else `Fence`.
     #[default]
@@ -37,16 +39,18 @@ pub enum BarrierMode {
 /// Which barrier pair a tree of counters runs on.
 ///
 /// ```
-/// use memcg::{BarrierMode, BarrierState, CounterConfig, PageCounter};
+/// use memcg::{CounterConfig, PageCounter};
+/// use memcg::expert::{BarrierMode, BarrierState};
 ///
 /// let machine = PageCounter::root(CounterConfig::new().barrier(BarrierMode::Membarrier));
 /// match machine.barrier() {
 ///     BarrierState::Membarrier => {}
 ///     BarrierState::Fence => eprintln!("no membarrier(2) here: charges pay a fence"),
-///     BarrierState::Degraded => unreachable!("no barrier has run yet"),
+///     other => unreachable!("{other:?}: no barrier has run yet"),
 /// }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BarrierState {
     /// Charges pay no fence; a drain calls `membarrier(2)`.
     Membarrier,
@@ -183,20 +187,30 @@ mod membarrier {
     }
 }
 
-/// Door for the litmus program: the real pair, and the heavy side removed.
-pub(crate) mod litmus {
-    /// The frequent side.
+/// The two sides of the barrier pair alone, to test a machine with: example `litmus` does.
+///
+/// A thread stores, calls [`light`](litmus::light) and loads; another stores, calls [`heavy`](litmus::heavy) and loads.
+/// At least one of the two loads then sees the other thread's store.
+///
+/// ```
+/// use memcg::expert::litmus;
+///
+/// litmus::light();
+/// assert!(litmus::heavy() || cfg!(not(target_os = "linux")), "this kernel has no membarrier");
+/// ```
+pub mod litmus {
+    /// The frequent side: keeps the compiler from moving a load before a store, and costs no instruction.
     #[inline(always)]
     pub fn light() {
         super::light();
     }
 
-    /// The real heavy barrier; false when the system has none.
+    /// The rare side: interrupts the processors that run this process. Returns false where the system has no such call.
     pub fn heavy() -> bool {
         super::membarrier::register() && super::membarrier::heavy().is_ok()
     }
 
-    /// What is left when the heavy barrier is taken away.
+    /// The rare side without its system call: a test that uses it must see both loads miss.
     pub fn heavy_removed() {
         super::light();
     }

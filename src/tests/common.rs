@@ -5,9 +5,10 @@ use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::task::{Context, Poll, Waker};
 
+use crate::kmem::{NodeId, NodeOf, PageNode};
 pub(super) use crate::pressure::wakers::parked_waker as waker;
 use crate::sync::{Arc, park};
-use crate::{Bytes, ChargeFuture, Group, Limits, NodeId, NodeOf, PageNode, Runtime};
+use crate::{Bytes, ChargeFuture, Group, Limits, Runtime};
 
 pub(super) fn group(parent: &Group, name: &str) -> Group {
     parent.create(name, Limits::new()).unwrap()

@@ -44,9 +44,9 @@ fn a_guard_turns_over_while_its_group_is_claimed() {
     claims.join().unwrap();
     // A guard of a released group panics when it is dropped, also while the assertion unwinds.
     let guard = ManuallyDrop::new(guard);
-    assert_eq!((runtime.root().usage(), runtime.dying()), (1, 1), "the guard keeps its group");
+    assert_eq!((runtime.root().usage(), runtime.dying_count()), (1, 1), "the guard keeps its group");
     drop(ManuallyDrop::into_inner(guard));
-    assert_eq!((runtime.root().usage(), runtime.dying()), (0, 0));
+    assert_eq!((runtime.root().usage(), runtime.dying_count()), (0, 0));
 }
 
 struct Gives(Mutex<Option<Charge>>);
@@ -83,7 +83,7 @@ fn a_group_with_forgotten_handles_is_like_any_other() {
         // The object stays: dying, and it blocks no other group.
         group.offline().unwrap();
         drop(group);
-        assert_eq!(runtime.dying(), 1);
+        assert_eq!(runtime.dying_count(), 1);
         runtime.root().create("q", Limits::new()).unwrap();
         assert!(runtime.verify().is_ok());
     }

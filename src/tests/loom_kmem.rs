@@ -7,8 +7,9 @@ use super::loom_stat::bare;
 use super::{beside, build, model, model_without_pair, race};
 use crate::counter::slow_path::SlowPath;
 use crate::group::Group;
+use crate::kmem::{Kmem, NodeCache, NodeId, NodeOf, PageNode, Placement};
 use crate::sync::{Arc, AtomicU32, Ordering};
-use crate::{Bytes, Kmem, NodeCache, NodeId, NodeOf, PageNode, Placement, Runtime, Stat};
+use crate::{Bytes, Runtime, Stat};
 
 const NEAR: NodeId = NodeId::new(0);
 const FAR: NodeId = NodeId::new(1);

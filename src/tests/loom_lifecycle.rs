@@ -23,7 +23,7 @@ pub(super) fn stocked() -> RuntimeBuilder {
 /// each.
 #[track_caller]
 pub(super) fn assert_released_once(runtime: &Runtime) {
-    assert_eq!((runtime.root().usage(), runtime.dying()), (0, 0));
+    assert_eq!((runtime.root().usage(), runtime.dying_count()), (0, 0));
     let [first, second] = ["first", "second"].map(|name| group(&runtime.root(), name));
     assert_ne!(first, second, "an object released twice is two groups'");
 }
@@ -85,7 +85,7 @@ fn loom_usage_touches_zero_vs_handle_drop() {
         let charger = beside(gone, |gone| gone.charge(1));
         dropper.join().unwrap();
         let late = charger.join().unwrap();
-        assert_eq!((runtime.root().usage(), runtime.dying()), (1, 1), "the late charge keeps the group");
+        assert_eq!((runtime.root().usage(), runtime.dying_count()), (1, 1), "the late charge keeps the group");
         drop(late);
         assert_released_once(&runtime);
     });
@@ -101,7 +101,7 @@ fn loom_zero_guard_grows_vs_last_uncharge() {
         let full = empty.take();
         end(gone);
         race(full, drop, || empty.grow(1));
-        assert_eq!((runtime.root().usage(), runtime.dying()), (1, 1), "the guard that grew keeps the group");
+        assert_eq!((runtime.root().usage(), runtime.dying_count()), (1, 1), "the guard that grew keeps the group");
         drop(empty);
         assert_released_once(&runtime);
     });
@@ -116,7 +116,7 @@ fn loom_zero_guard_shrinks_vs_last_uncharge() {
         let other = gone.try_charge(1).unwrap();
         end(gone);
         race(other, drop, || guard.shrink(1));
-        assert_eq!(runtime.dying(), 1, "the empty guard keeps the group");
+        assert_eq!(runtime.dying_count(), 1, "the empty guard keeps the group");
         guard.grow(1);
         assert_eq!(runtime.root().usage(), 1);
         drop(guard);
@@ -139,7 +139,7 @@ fn loom_guard_turns_over_vs_last_handle() {
             guard
         };
         let guard = race(guard, turn_over, || drop(gone)).0;
-        assert_eq!((runtime.root().usage(), runtime.dying()), (1, 1), "the guard keeps the group");
+        assert_eq!((runtime.root().usage(), runtime.dying_count()), (1, 1), "the guard keeps the group");
         drop(guard);
         assert_released_once(&runtime);
     });
@@ -418,7 +418,7 @@ fn loom_transfer_vs_last_handle() {
         let mut moved = from.try_charge(1).unwrap();
         from.offline().unwrap();
         race(from, drop, || moved.transfer(&to).unwrap());
-        assert_eq!((to.usage(), runtime.root().usage(), runtime.dying()), (1, 1, 0));
+        assert_eq!((to.usage(), runtime.root().usage(), runtime.dying_count()), (1, 1, 0));
         drop(moved);
         drop(to);
         assert_released_once(&runtime);

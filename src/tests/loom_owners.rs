@@ -4,9 +4,10 @@
 
 use super::common::{Everything, machine};
 use super::{beside, model, race};
+use crate::Stat;
 use crate::group::Group;
+use crate::kmem::{KmemSlab, KmemStore, NodeId, StoreKey};
 use crate::sync::Arc;
-use crate::{KmemSlab, KmemStore, NodeId, Stat, StoreKey};
 
 /// A store with a page on each node. To compact moves the small string of the first, which this key names, to the
 /// second.

@@ -28,7 +28,7 @@ fn loom_crossing_vs_crossing() {
         let (_runtime, root, group) = with_soft("group", 1);
         let first = group.try_charge(1).unwrap();
         let second = race(first, drop, || group.try_charge(1).unwrap()).1;
-        assert_eq!((group.is_in_excess(), root.children_in_excess()), (false, 0));
+        assert_eq!((group.is_in_excess(), root.descendants_in_excess()), (false, 0));
         drop(second);
     });
 }
@@ -39,9 +39,9 @@ fn loom_crossing_vs_soft_limit() {
     model_without_pair(|| {
         let (_runtime, root, group) = with_soft("group", 4);
         let held = race(group.clone(), |group| group.set_soft(1).unwrap(), || group.try_charge(2).unwrap()).1;
-        assert_eq!((group.is_in_excess(), root.children_in_excess()), (true, 1));
+        assert_eq!((group.is_in_excess(), root.descendants_in_excess()), (true, 1));
         drop(held);
-        assert_eq!(root.children_in_excess(), 0);
+        assert_eq!(root.descendants_in_excess(), 0);
     });
 }
 
@@ -51,9 +51,9 @@ fn loom_crossing_vs_offline() {
     model_without_pair(|| {
         let (_runtime, root, gone) = with_soft("gone", 0);
         let held = race(gone.clone(), |gone| gone.charge(1), || gone.offline().unwrap()).0;
-        assert_eq!(root.children_in_excess(), 0);
+        assert_eq!(root.descendants_in_excess(), 0);
         drop(held);
-        assert_eq!(root.children_in_excess(), 0);
+        assert_eq!(root.descendants_in_excess(), 0);
     });
 }
 
@@ -67,9 +67,9 @@ fn loom_crossing_vs_last_uncharge() {
         end(gone);
         let next = runtime.root().create("next", soft(0)).unwrap();
         dropper.join().unwrap();
-        assert_eq!((next.is_in_excess(), root.children_in_excess()), (false, 0));
+        assert_eq!((next.is_in_excess(), root.descendants_in_excess()), (false, 0));
         let held = next.try_charge(1).unwrap();
-        assert_eq!((next.is_in_excess(), root.children_in_excess()), (true, 1));
+        assert_eq!((next.is_in_excess(), root.descendants_in_excess()), (true, 1));
         drop(held);
     });
 }

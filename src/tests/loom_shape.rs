@@ -69,7 +69,7 @@ fn loom_offline_vs_offline() {
         };
         race(gone.clone(), off, || off(gone));
         runtime.settle();
-        assert_eq!((runtime.groups(), runtime.dying()), (1, 0));
+        assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
         assert_released_once(&runtime);
     });
 }

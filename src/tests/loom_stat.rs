@@ -279,7 +279,7 @@ fn loom_add_vs_offline() {
     model_without_pair(|| {
         let (runtime, gone) = with_group(bare(), "gone");
         race(gone.clone(), |gone| gone.stat_add(EVENT, 1), || end(gone));
-        assert_eq!(runtime.dying(), 0);
+        assert_eq!(runtime.dying_count(), 0);
         assert_eq!(exact(&runtime.root()), 1);
     });
 }

@@ -177,7 +177,7 @@ fn loom_waiter_vs_offline() {
         other.join().unwrap();
         assert_eq!(root.waiting(), 0);
         drop((held, gone));
-        assert_eq!(runtime.dying(), 0);
+        assert_eq!(runtime.dying_count(), 0);
     });
 }
 
@@ -218,7 +218,7 @@ fn loom_event_vs_listener_dropped() {
     model_without_pair(|| {
         let (_runtime, root) = bare(1);
         let at_work = Arc::new(AtomicU64::new(0));
-        let subscription = root.on_event(Event::Oom, {
+        let registration = root.on_event(Event::Oom, {
             let at_work = Arc::clone(&at_work);
             move |_| {
                 at_work.store(1, Ordering::SeqCst);
@@ -226,7 +226,7 @@ fn loom_event_vs_listener_dropped() {
             }
         });
         let other = beside(root, |root: Group| assert!(root.try_charge(2).is_err()));
-        drop(subscription);
+        drop(registration);
         assert_eq!(at_work.load(Ordering::SeqCst), 0, "a call is under way");
         other.join().unwrap();
     });

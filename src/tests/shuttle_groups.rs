@@ -20,7 +20,7 @@ fn stocked(max: u64) -> Runtime {
 #[track_caller]
 fn assert_all_gone(runtime: &Runtime) {
     assert_adds_up(runtime, &[]);
-    assert_eq!((runtime.groups(), runtime.dying()), (1, 0));
+    assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
     assert_eq!(runtime.pools().rows()[0].live, 1, "the root");
     assert_released_once(runtime, &["a", "b", "c", "d", "e", "f"]);
 }

@@ -3,8 +3,9 @@
 
 use super::common::{end, machine};
 use super::{Threads, assert_adds_up, check};
+use crate::kmem::{KmemSlab, KmemStore, NodeId};
 use crate::sync::Arc;
-use crate::{Group, KmemSlab, KmemStore, Limits, NodeId, Stat};
+use crate::{Group, Limits, Stat};
 
 fn sum(group: &Group, stat: Stat) -> i64 {
     let stats = group.numa_stat(stat);
@@ -36,7 +37,7 @@ fn shuttle_objects_of_a_slab() {
         });
         threads.join();
         assert_eq!((root.live(), sum(&root, Stat::SLAB)), (0, 0));
-        assert_eq!(runtime.dying(), 0);
+        assert_eq!(runtime.dying_count(), 0);
         assert_adds_up(&runtime, &[]);
     });
 }

@@ -3,7 +3,8 @@
 use super::common::end;
 use super::{Threads, assert_adds_up, check};
 use crate::hierarchy::stats;
-use crate::{Bytes, Group, Limits, NodeId, Placement, Runtime, Stat};
+use crate::kmem::{NodeId, Placement};
+use crate::{Bytes, Group, Limits, Runtime, Stat};
 
 /// Counted one by one.
 const EVENT: Stat = Stat::WORKINGSET_REFAULT;
@@ -76,7 +77,7 @@ fn shuttle_figures_outlive_their_groups() {
         threads.add(runtime.root(), move |root| stats::flush_periodic(root.first()));
         threads.join();
         assert_eq!([exact(&runtime.root()), exact(&tenant)], [12, 12]);
-        assert_eq!((runtime.groups(), runtime.dying()), (2, 0));
+        assert_eq!((runtime.group_count(), runtime.dying_count()), (2, 0));
         assert_adds_up(&runtime, &[]);
     });
 }

@@ -121,7 +121,7 @@ fn storm(batch: u64) {
     tenants.iter().for_each(Group::offline_tree);
     assert_eq!(runtime.root().waiting(), 0);
     assert_adds_up(runtime, &[]);
-    assert_eq!((runtime.groups(), runtime.dying()), (1, 2), "the tenants have handles");
+    assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 2), "the tenants have handles");
     assert_eq!((runtime.pools().rows()[0].live, runtime.counts().underflows), (3, 0));
     assert_eq!(runtime.root().read_exact().get(EVENT), written.load(Ordering::Relaxed));
 }

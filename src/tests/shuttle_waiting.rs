@@ -98,7 +98,7 @@ fn shuttle_a_waiter_leaves_with_the_group() {
         }
         threads.join();
         assert_adds_up(&runtime, &[]);
-        assert_eq!((runtime.groups(), runtime.dying()), (1, 0));
+        assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
         assert_released_once(&runtime, &["a", "b", "c", "d"]);
     });
 }
@@ -127,7 +127,7 @@ fn shuttle_waiters_of_groups_that_go_offline() {
         threads.add(held, drop);
         threads.join();
         assert!(refused.load(Ordering::Relaxed) <= 2);
-        assert_eq!((root.waiting(), runtime.dying()), (0, 0));
+        assert_eq!((root.waiting(), runtime.dying_count()), (0, 0));
         assert_adds_up(&runtime, &[]);
     });
 }
@@ -156,9 +156,9 @@ fn shuttle_waits_at_random() {
                         4 => {
                             let notified = notified.clone();
                             let count = move |_: &_| assert!(notified.fetch_add(1, Ordering::Relaxed) < 1_000);
-                            let subscription = tenants[op % 2].on_event(Event::Max, count);
+                            let registration = tenants[op % 2].on_event(Event::Max, count);
                             drop(group.try_charge(bytes + 2));
-                            drop(subscription);
+                            drop(registration);
                         }
                         _ => {
                             let next = tenants[op % 2].create(&format!("q{thread}-{op}"), Limits::new()).unwrap();

@@ -3,9 +3,10 @@
 
 use std::error::Error;
 
+use memcg::kmem::NodeId;
 use memcg::{
-    BuildError, Bytes, Charge, ChargeError, Counter, CreateError, Group, Limit, LimitError, Limits, NameFault, NodeId,
-    Runtime, RuntimeBuilder, Unit,
+    BuildError, Bytes, Charge, ChargeError, Counter, CreateError, Group, Limit, LimitError, Limits, NameError, Runtime,
+    RuntimeBuilder, Unit,
 };
 
 const USAGE_MAX: u64 = (1 << 63) - 1;
@@ -34,7 +35,7 @@ impl Held {
         assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
         let root = self.runtime.root();
         assert_eq!([&root, &self.acme, &self.query].map(Group::live), [30; 3]);
-        assert_eq!((self.charge.bytes(), self.runtime.groups(), self.runtime.dying()), (30, 3, 0));
+        assert_eq!((self.charge.bytes(), self.runtime.group_count(), self.runtime.dying_count()), (30, 3, 0));
         assert_eq!(self.runtime.group("/acme/q").as_ref(), Some(&self.query));
     }
 }
@@ -46,7 +47,7 @@ impl Drop for Held {
             self.acme.offline_tree();
             self.charge.shrink(u64::MAX);
             self.runtime.settle();
-            assert_eq!((self.runtime.root().usage(), self.runtime.dying()), (0, 2), "two handles");
+            assert_eq!((self.runtime.root().usage(), self.runtime.dying_count()), (0, 2), "two handles");
         }
     }
 }
@@ -67,14 +68,14 @@ fn names_that_are_none() {
     let held = Held::new();
     let long = "x".repeat(Group::NAME_MAX + 1);
     for (name, fault, text) in [
-        ("", NameFault::Empty, "a name is not empty"),
-        (long.as_str(), NameFault::TooLong, "a name has at most 255 bytes"),
-        ("a/b", NameFault::Slash, "a name has no `/`"),
-        ("/", NameFault::Slash, "a name has no `/`"),
-        ("a\nb", NameFault::Control, "a name has no control characters"),
-        ("\0", NameFault::Control, "a name has no control characters"),
-        ("\u{1b}[31m", NameFault::Control, "a name has no control characters"),
-        ("\u{85}", NameFault::Control, "a name has no control characters"),
+        ("", NameError::Empty, "a name is not empty"),
+        (long.as_str(), NameError::TooLong, "a name has at most 255 bytes"),
+        ("a/b", NameError::Slash, "a name has no `/`"),
+        ("/", NameError::Slash, "a name has no `/`"),
+        ("a\nb", NameError::Control, "a name has no control characters"),
+        ("\0", NameError::Control, "a name has no control characters"),
+        ("\u{1b}[31m", NameError::Control, "a name has no control characters"),
+        ("\u{85}", NameError::Control, "a name has no control characters"),
     ] {
         let error = held.acme.create(name, Limits::new()).expect_err(text);
         assert_says(&error, &format!("no group {name:?} in /acme: {text}"));
@@ -134,7 +135,7 @@ fn the_most_groups() {
             let error = root.create(name, Limits::new()).expect_err("the most");
             assert_says(&error, &format!("no group {name:?} in /: there are 4 groups, the configured most"));
             assert!(matches!(error, CreateError::Full { parent, most: 4, .. } if parent == root));
-            assert_eq!(runtime.groups() + runtime.dying(), 4);
+            assert_eq!(runtime.group_count() + runtime.dying_count(), 4);
         };
         refused("d");
         // One that is dying counts until it is gone, whichever of its counters is the last.
@@ -182,7 +183,7 @@ fn a_percentage_of_nothing() {
         let error = runtime.root().create("new", limits).expect_err("no ancestor has a max");
         assert!(matches!(error, CreateError::Limit(LimitError::NoLimitedAncestor { .. })));
     }
-    assert_eq!((runtime.groups(), runtime.dying()), (2, 0));
+    assert_eq!((runtime.group_count(), runtime.dying_count()), (2, 0));
     assert!(runtime.verify().is_ok());
 }
 
@@ -224,7 +225,7 @@ fn limits_that_contradict_each_other() {
     let unlimited = Limits::new().low(Limit::Unlimited).max(10);
     assert_eq!(unlimited.check(), Ok(()), "all of what it holds is protected");
     assert_eq!(Limits::new().low(Limit::percent(90)).max(10).check(), Ok(()), "nothing is known of the percentage");
-    assert_eq!((strict.groups(), strict.dying()), (1, 0));
+    assert_eq!((strict.group_count(), strict.dying_count()), (1, 0));
 }
 
 #[test]
@@ -422,7 +423,7 @@ fn the_largest_sizes() {
             assert!(held.query.try_charge_set(&[(Counter::MEMORY, bytes)]).is_err());
             assert!(held.charge.resize(bytes.saturating_add(30)).is_err());
             let split = held.charge.split(bytes).expect_err("more than there is");
-            assert_eq!((split.requested, split.bytes), (bytes, 30));
+            assert_eq!((split.requested(), split.bytes()), (bytes, 30));
             assert_says(&split, &format!("no {bytes} of a charge of 30 bytes"));
             held.assert_whole();
         }
@@ -479,7 +480,7 @@ fn taking_a_parent_offline() {
     let held = Held::new();
     let error = held.acme.offline().expect_err("it has a child");
     assert_says(&error, "/acme has 1 children online");
-    assert_eq!((error.group, error.children), (held.acme.clone(), 1));
+    assert_eq!((error.group(), error.children()), (&held.acme, 1));
     assert!(held.runtime.root().offline().is_err());
     held.assert_whole();
 }
@@ -510,7 +511,7 @@ fn merging_charges_of_two_groups() {
     let [a, b] = [a, b].map(|group| group.offline().map(|()| drop(group)));
     assert!(a.is_ok() && b.is_ok());
     runtime.settle();
-    assert_eq!((runtime.dying(), runtime.root().usage()), (0, 0), "no error keeps a group");
+    assert_eq!((runtime.dying_count(), runtime.root().usage()), (0, 0), "no error keeps a group");
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use memcg::{CounterConfig, CounterId, CounterSet, FaultKind, PageCounter, SetStock, Verdict};
+use memcg::expert::{FaultKind, Verdict};
+use memcg::{CounterConfig, CounterId, CounterSet, PageCounter, SetStock};
 
 /// Runs `other` again and again on threads of its own for as long as `work` takes.
 fn beside(threads: usize, other: impl Fn() + Sync, work: impl FnOnce()) {

@@ -97,7 +97,7 @@ fn a_subscriber_may_make_groups_and_panic() {
         create(&runtime);
     });
     assert_eq!(events.len(), 2, "what it takes itself is not reported");
-    assert_eq!(runtime.groups(), 1);
+    assert_eq!(runtime.group_count(), 1);
 }
 
 #[test]

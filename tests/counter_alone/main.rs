@@ -22,11 +22,14 @@ mod sync;
 mod thread;
 
 pub use counter::config::{CounterConfig, Pressure};
-pub use counter::verify::{Fault, FaultKind, Verdict};
-pub use error::{Busy, CounterId, Refused, SetRefused};
+pub use error::{CounterChargeError, CounterId, CounterLimitError, SetChargeError};
 pub use page_counter::set::{CounterSet, SetStock};
 pub use page_counter::{Counts, PageCounter, PeakWindow};
-pub use sync::barrier::{BarrierMode, BarrierState};
+
+pub mod expert {
+    pub use crate::counter::verify::{Fault, FaultKind, Verdict};
+    pub use crate::sync::barrier::{BarrierMode, BarrierState};
+}
 
 #[cfg(loom)]
 mod models;

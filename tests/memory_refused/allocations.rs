@@ -63,7 +63,7 @@ fn make_and_throw_away(builder: RuntimeBuilder, long: bool) -> u64 {
             assert!(verdict.is_ok(), "{verdict}");
         }
     }
-    assert_eq!(runtime.groups(), GROUPS + 1);
+    assert_eq!(runtime.group_count(), GROUPS + 1);
     for group in &groups {
         assert_eq!(runtime.group(&group.path()).as_ref(), Some(group));
         assert_eq!(runtime.find(group.id()).as_ref(), Some(group));
@@ -73,7 +73,7 @@ fn make_and_throw_away(builder: RuntimeBuilder, long: bool) -> u64 {
     root.children().iter().for_each(Group::offline_tree);
     drop((groups, parent));
     runtime.settle();
-    assert_eq!((runtime.groups(), runtime.dying()), (1, 0));
+    assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
     // As many once more, in their place.
@@ -139,7 +139,7 @@ fn create_is_refused_while_the_dying_wait_for_their_barrier() {
         println!("{refused} times refused, beside the dying");
         assert!(refused > 0, "nothing was ever asked for");
         runtime.settle();
-        assert_eq!((runtime.groups(), runtime.dying()), (GROUPS / 10 + 1, 0));
+        assert_eq!((runtime.group_count(), runtime.dying_count()), (GROUPS / 10 + 1, 0));
         let verdict = runtime.verify();
         assert!(verdict.is_ok(), "{verdict}");
     });

@@ -99,8 +99,8 @@ fn live(runtime: &Runtime) -> Vec<u64> {
 impl State {
     fn of(runtime: &Runtime, parent: &Group) -> State {
         State {
-            groups: runtime.groups(),
-            dying: runtime.dying(),
+            groups: runtime.group_count(),
+            dying: runtime.dying_count(),
             children: parent.children().len(),
             usage: runtime.root().usage(),
             live: live(runtime),

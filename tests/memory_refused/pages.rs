@@ -2,7 +2,8 @@
 
 use std::io::Write;
 
-use memcg::{BuildError, Group, Limits, PoolAlign, Runtime};
+use memcg::expert::PoolAlign;
+use memcg::{BuildError, Group, Limits, Runtime};
 
 use crate::support::denials::deny;
 use crate::support::workers::Other;
@@ -44,7 +45,7 @@ fn fill(runtime: &Runtime, root: &Group, groups: &mut Vec<Group>) {
 
 /// All that were made are there, and nothing else.
 fn assert_whole(runtime: &Runtime, groups: &[Group]) {
-    assert_eq!((runtime.groups(), runtime.dying()), (groups.len() + 1, 0));
+    assert_eq!((runtime.group_count(), runtime.dying_count()), (groups.len() + 1, 0));
     for (number, group) in groups.iter().enumerate() {
         named(number, |name| assert_eq!(group.name(), name));
         assert_eq!(runtime.find(group.id()).as_ref(), Some(group));

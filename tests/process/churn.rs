@@ -56,7 +56,7 @@ fn an_idle_group_is_small() {
         println!("{bytes} bytes for each of {IDLE} idle groups, at most {IDLE_BYTES_MAX}");
         assert!(bytes <= IDLE_BYTES_MAX, "{bytes} bytes for each of {IDLE} idle groups");
         assert!(bytes >= 100, "{bytes} bytes: the groups are not there");
-        assert_eq!(runtime.groups() as u64, IDLE + 3);
+        assert_eq!(runtime.group_count() as u64, IDLE + 3);
         drop((parent, runtime));
         // The next ones take the objects of these.
         let full = resident();
@@ -122,7 +122,7 @@ fn a_dead_group_leaves_nothing() {
             drop(held);
         }
         flat.end("by one thread", &runtime);
-        assert_eq!((runtime.counts().barriers, runtime.dying(), root.usage()), (0, 0, 0));
+        assert_eq!((runtime.counts().barriers, runtime.dying_count(), root.usage()), (0, 0, 0));
     });
 }
 
@@ -150,7 +150,7 @@ fn the_statistics_of_a_dead_group_leave_nothing() {
         let now = root.read_exact();
         let groups = flat.groups as i64;
         assert_eq!((now.get(Stat::ANON), now.get(Stat::FILE)), (4_096 * groups, (groups + 1) / 2));
-        assert_eq!(runtime.dying(), 0);
+        assert_eq!(runtime.dying_count(), 0);
     });
 }
 
@@ -194,7 +194,7 @@ fn charged_by_two(what: &str, nth: u64) {
     let (barriers, releases) = (runtime.counts().barriers, flat.groups.div_ceil(nth));
     println!("{:.2} barriers for {RELEASES} releases", (barriers * RELEASES) as f64 / releases as f64);
     assert!(barriers > 0 && barriers <= releases / RELEASES + 1, "{barriers} barriers for {releases} releases");
-    assert_eq!((runtime.dying(), root.usage(), root.stocked_bound()), (0, 0, 0));
+    assert_eq!((runtime.dying_count(), root.usage(), root.stocked_bound()), (0, 0, 0));
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
 }

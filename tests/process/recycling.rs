@@ -3,7 +3,8 @@
 //! Pools are the process's: what is live in them is back where it was once all is given up. A group's number, which its
 //! id shows, is that of its object. Each test counts what is live, so it starts this program again for itself alone.
 
-use memcg::{BarrierMode, Bytes, Charge, Counter, Group, GroupId, Limit, Limits, Runtime, RuntimeBuilder};
+use memcg::expert::BarrierMode;
+use memcg::{Bytes, Charge, Counter, Group, GroupId, Limit, Limits, Runtime, RuntimeBuilder};
 
 use crate::support::alone::alone;
 
@@ -178,7 +179,7 @@ fn an_object_comes_back_clean() {
                 runtime.settle();
                 assert_eq!(runtime.find(id).map(|group| group.live()), Some(100_003));
                 drop(held);
-                assert_eq!((runtime.find(id), runtime.dying()), (None, 0), "round {round}");
+                assert_eq!((runtime.find(id), runtime.dying_count()), (None, 0), "round {round}");
                 assert_eq!((root.usage(), root.children_min_usage(), root.children_low_usage()), (0, 0, 0));
 
                 let group = create(&root, "next");
@@ -220,7 +221,7 @@ fn an_object_comes_back_clean() {
             }
             assert!(generations >= 20);
             runtime.settle();
-            assert_eq!((runtime.dying(), root.usage()), (0, 0));
+            assert_eq!((runtime.dying_count(), root.usage()), (0, 0));
         }
     });
 }

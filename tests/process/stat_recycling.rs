@@ -8,7 +8,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::mpsc::sync_channel;
 
-use memcg::{BarrierMode, Group, Limits, Runtime, RuntimeBuilder, Stat, Unit};
+use memcg::expert::BarrierMode;
+use memcg::{Group, Limits, Runtime, RuntimeBuilder, Stat, Unit};
 
 use crate::support::alone::alone;
 
@@ -94,7 +95,7 @@ fn the_next_group_in_the_same_memory_reads_zero() {
                     .sum()
             });
             runtime.settle();
-            assert_eq!(runtime.dying(), 0);
+            assert_eq!(runtime.dying_count(), 0);
             assert!(seen.values().any(|&times| times > 50), "objects do not come back: {seen:?}");
             let now = root.read_exact();
             assert_eq!((now.get(rows), now.local(rows)), (sum, 0));
@@ -165,7 +166,7 @@ fn a_hundred_thousand_groups_lose_nothing() {
                 drop(groups);
             });
             runtime.settle();
-            assert_eq!((runtime.dying(), runtime.groups()), (0, 2));
+            assert_eq!((runtime.dying_count(), runtime.group_count()), (0, 2));
             assert!(numbers.len() < 5_000, "{} objects for groups that went", numbers.len());
             let sum = GROUPS * (GROUPS - 1) / 2 + 5 * GROUPS / 4 + 77;
             for (group, local) in [(&parent, 77), (&runtime.root(), 0)] {

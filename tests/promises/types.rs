@@ -5,11 +5,12 @@ use std::error::Error;
 use std::hash::Hash;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
+use memcg::expert::Verdict;
 use memcg::{
-    BuildError, Bytes, CancelHook, Charge, ChargeError, ChargeFuture, ChargeSet, Counter, Counts, CreateError,
-    Diagnosis, Event, EventFuture, Events, FlusherError, Group, GroupCounter, GroupId, Item, Limit, LimitError, Limits,
-    MergeError, NameFault, OfflineError, OnExhausted, OomPolicy, PageCounter, ParseOnExhaustedError, PeakWindow,
-    Refusal, Runtime, RuntimeBuilder, SplitError, Stat, Stats, Subscription, TreeRow, TreeTable, Unit, Verdict,
+    BuildError, Bytes, Charge, ChargeError, ChargeFuture, ChargeSet, Counter, Counts, CreateError, Diagnosis, Event,
+    EventFuture, Events, FlusherError, Group, GroupCounter, GroupId, Item, Limit, LimitError, Limits, MergeError,
+    NameError, OfflineError, OnExhausted, OomPolicy, OverLimitError, PageCounter, ParseOnExhaustedError, PeakWindow,
+    Registration, Runtime, RuntimeBuilder, SplitError, Stat, Stats, TreeRow, TreeTable, Unit,
 };
 
 const fn send<T: Send + 'static>() {}
@@ -39,7 +40,7 @@ const _: () = {
     plain::<Limits>();
     plain::<Limit>();
     plain::<Bytes>();
-    plain::<NameFault>();
+    plain::<NameError>();
     plain::<SplitError>();
     plain::<Counts>();
     plain::<Stat>();
@@ -53,8 +54,8 @@ const _: () = {
     future::<ChargeFuture>();
     future::<EventFuture>();
     shared::<Events>();
-    send::<Subscription>();
-    send::<CancelHook>();
+    send::<Registration>();
+    send::<Registration>();
     shared::<Diagnosis>();
     plain::<Event>();
     plain::<OnExhausted>();
@@ -62,9 +63,9 @@ const _: () = {
     error::<ParseOnExhaustedError>();
     // Whatever is refused can be reported from any thread.
     error::<ChargeError>();
-    error::<Refusal>();
+    error::<OverLimitError>();
     error::<CreateError>();
-    error::<NameFault>();
+    error::<NameError>();
     error::<LimitError>();
     error::<OfflineError>();
     error::<SplitError>();

@@ -101,12 +101,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..100)
 }
 
-/// What `is_in_excess` and `children_in_excess` say is what usage and soft limits say, at every group.
+/// What `is_in_excess` and `descendants_in_excess` say is what usage and soft limits say, at every group.
 fn recount(groups: &[Group]) {
     for group in groups.iter().filter(|group| !group.is_offline()) {
         assert_eq!(group.is_in_excess(), group.usage() > group.soft(), "{}", group.path());
         let below = group.descendants().filter(|below| below.usage() > below.soft()).count() as u64;
-        assert_eq!(group.children_in_excess(), below, "{}", group.path());
+        assert_eq!(group.descendants_in_excess(), below, "{}", group.path());
     }
 }
 
@@ -171,7 +171,7 @@ proptest! {
         drop(held);
         root.drain();
         recount(&groups);
-        prop_assert_eq!(root.children_in_excess(), 0);
+        prop_assert_eq!(root.descendants_in_excess(), 0);
         prop_assert!(runtime.verify().is_ok());
     }
 }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use memcg::{CancelHook, Charge, ChargeError, Group, Limits};
+use memcg::{Charge, ChargeError, Group, Limits, Registration};
 
 const MIB: u64 = 1 << 20;
 /// A process that is killed ends; one that does not is a fault, not a slow machine.
@@ -26,7 +26,7 @@ pub(crate) struct Process {
     kills: Arc<AtomicU64>,
     dead: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    hook: Option<CancelHook>,
+    hook: Option<Registration>,
 }
 
 impl Process {

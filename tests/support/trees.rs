@@ -58,6 +58,6 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
     root.children().iter().for_each(Group::offline_tree);
     runtime.settle();
     root.drain();
-    assert_eq!((root.usage(), root.forced(), runtime.dying()), (0, 0, 0));
+    assert_eq!((root.usage(), root.forced(), runtime.dying_count()), (0, 0, 0));
     assert_sound(runtime);
 }

@@ -4,7 +4,7 @@
 
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
-use memcg::PoolAlign;
+use memcg::expert::PoolAlign;
 
 use super::Options;
 use crate::common::host::Others;

@@ -114,10 +114,10 @@ pub(crate) fn here(args: &[String]) {
     });
     let seconds = start.elapsed().as_secs_f64();
     let barriers = runtime.counts().barriers - before;
-    let dying = runtime.dying();
+    let dying = runtime.dying_count();
     runtime.settle();
-    let settled = runtime.dying();
-    assert_eq!((settled, runtime.groups()), (0, 1), "no thread holds any of them: the root is left");
+    let settled = runtime.dying_count();
+    assert_eq!((settled, runtime.group_count()), (0, 1), "no thread holds any of them: the root is left");
     assert!(runtime.verify().is_ok(), "{}", runtime.verify());
     let rest = [curve.most, barriers as f64, dying as f64, settled as f64, seconds];
     say(&curve.looks.iter().copied().chain(rest).collect::<Vec<_>>());

@@ -8,7 +8,8 @@ use std::thread;
 
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
-use memcg::{Group, Limits, PoolAlign, Runtime, Stat};
+use memcg::expert::PoolAlign;
+use memcg::{Group, Limits, Runtime, Stat};
 
 use super::Options;
 use crate::common::alone::{Alone, say};
@@ -144,7 +145,7 @@ pub(crate) fn here(args: &[String]) {
     let runtime = Runtime::builder().pool_align(align).build().expect("memory for a root");
     let parent = runtime.root().create("parent", Limits::new()).expect("a name");
     fill(&parent, kind, groups);
-    assert_eq!(runtime.groups(), groups as usize + 2, "all are there, the root, and their parent");
+    assert_eq!(runtime.group_count(), groups as usize + 2, "all are there, the root, and their parent");
     let resident = resident::bytes().expect("a system that says what is resident");
     say(&[resident as f64, runtime.own_bytes().total() as f64]);
     // All that is left is to take them down one by one.

@@ -197,7 +197,7 @@ fn end(service: Service) -> Result<Vec<String>, Box<dyn Error>> {
     let runtime = service.close()?;
     // Groups that more than one thread has charged are released 64 at a time: the last of them need not wait for more.
     runtime.settle();
-    let (groups, dying, usage) = (runtime.groups(), runtime.dying(), runtime.root().usage());
+    let (groups, dying, usage) = (runtime.group_count(), runtime.dying_count(), runtime.root().usage());
     let verdict = runtime.verify();
     println!("at the end: {groups} group, {dying} dying, {} charged{}", Bytes(usage), resident());
     println!("verify: {verdict}");

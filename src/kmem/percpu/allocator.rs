@@ -22,7 +22,8 @@ use crate::sync::Arc;
 /// Source: `mm/percpu.c`, charged as in "per-memcg-per-node kmem accounting" (Ghiti, 2026), to the byte.
 ///
 /// ```
-/// use memcg::{PerCpuAllocator, PerCpuShape, Runtime, Stat};
+/// use memcg::{Runtime, Stat};
+/// use memcg::kmem::{PerCpuAllocator, PerCpuShape};
 /// use std::alloc::Layout;
 ///
 /// let runtime = Runtime::builder().build()?;
@@ -61,7 +62,7 @@ impl PerCpuAllocator {
     ///
     /// ```
     /// let runtime = memcg::Runtime::builder().build()?;
-    /// assert_eq!(memcg::PerCpuAllocator::of(&runtime.root())?.shape(), memcg::PerCpuShape::new());
+    /// assert_eq!(memcg::kmem::PerCpuAllocator::of(&runtime.root())?.shape(), memcg::kmem::PerCpuShape::new());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
@@ -96,7 +97,8 @@ impl PerCpuAllocator {
     /// [`KmemError::Capacity`]: more than a unit, or an alignment beyond a page.
     ///
     /// ```
-    /// use memcg::{KmemError, PerCpuAllocator, Runtime};
+    /// use memcg::Runtime;
+    /// use memcg::kmem::{KmemError, PerCpuAllocator};
     /// use std::alloc::Layout;
     ///
     /// let runtime = Runtime::builder().max(10).build()?;
@@ -120,7 +122,7 @@ impl PerCpuAllocator {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let allocator = memcg::PerCpuAllocator::of(&runtime.root())?;
+    /// let allocator = memcg::kmem::PerCpuAllocator::of(&runtime.root())?;
     /// let free = allocator.allocate_uncharged(std::alloc::Layout::new::<u64>())?;
     /// assert_eq!((free.charged(), runtime.root().live()), (0, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -136,7 +138,7 @@ impl PerCpuAllocator {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// memcg::PerCpuAllocator::of(&runtime.root())?.migrated(0..usize::MAX);
+    /// memcg::kmem::PerCpuAllocator::of(&runtime.root())?.migrated(0..usize::MAX);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn migrated(&self, addresses: Range<usize>) {
@@ -152,7 +154,7 @@ impl PerCpuAllocator {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let allocator = memcg::PerCpuAllocator::of(&runtime.root())?;
+    /// let allocator = memcg::kmem::PerCpuAllocator::of(&runtime.root())?;
     /// drop(allocator.allocate_uncharged(std::alloc::Layout::new::<u64>())?);
     /// assert_eq!((allocator.chunks(), allocator.trim(), allocator.chunks()), (1, 1, 0));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -166,7 +168,7 @@ impl PerCpuAllocator {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let allocator = memcg::PerCpuAllocator::of(&runtime.root())?;
+    /// let allocator = memcg::kmem::PerCpuAllocator::of(&runtime.root())?;
     /// let object = allocator.allocate(std::alloc::Layout::new::<u64>(), &runtime.root())?;
     /// let address = object.as_ptr(0).map_or(0, |copy| copy.addr().get());
     /// assert_eq!(allocator.owner_of(address), Some(runtime.root()));

@@ -14,7 +14,7 @@ use crate::kmem::error::KmemError;
 use crate::kmem::placement::Placement;
 use crate::sync::Arc;
 
-/// Bytes for each processor, as [`PerCpuAllocator::allocate`](crate::PerCpuAllocator::allocate) makes them. Their drop,
+/// Bytes for each processor, as [`PerCpuAllocator::allocate`](crate::kmem::PerCpuAllocator::allocate) makes them. Their drop,
 /// on any thread, gives them back, and takes off each node what was accounted there.
 ///
 /// This type hands out addresses and never looks at the bytes, which belong to its user.
@@ -103,7 +103,7 @@ impl PerCpuBytes {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let allocator = memcg::PerCpuAllocator::of(&runtime.root())?;
+    /// let allocator = memcg::kmem::PerCpuAllocator::of(&runtime.root())?;
     /// let bytes = allocator.allocate(std::alloc::Layout::new::<[u8; 20]>(), &runtime.root())?;
     /// // SAFETY: the copy has as many bytes, and no other user.
     /// let copy = unsafe { std::slice::from_raw_parts(bytes.as_ptr(0).unwrap().as_ptr(), 20) };
@@ -146,7 +146,7 @@ impl PerCpuBytes {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let allocator = memcg::PerCpuAllocator::of(&runtime.root())?;
+    /// let allocator = memcg::kmem::PerCpuAllocator::of(&runtime.root())?;
     /// let bytes = allocator.allocate(std::alloc::Layout::new::<u64>(), &runtime.root())?;
     /// assert_eq!(bytes.placement().bytes(), bytes.charged());
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -10,13 +10,13 @@ use crate::numa::mapping::pages_for;
 use crate::numa::system::page_size;
 use crate::numa::{NodeId, Topology};
 
-/// Measures of a [`PerCpuAllocator`](crate::PerCpuAllocator): the bytes of one processor in a chunk, the bytes of a
+/// Measures of a [`PerCpuAllocator`](crate::kmem::PerCpuAllocator): the bytes of one processor in a chunk, the bytes of a
 /// granule, and the metadata of each granule. Each method rounds up to what is possible.
 ///
 /// ```
-/// let shape = memcg::PerCpuShape::new();
+/// let shape = memcg::kmem::PerCpuShape::new();
 /// assert_eq!((shape.unit(), shape.granule(), shape.word()), (32 << 10, 8, size_of::<usize>()));
-/// assert_eq!(memcg::PerCpuShape::new().with_granule(3).granule(), 4);
+/// assert_eq!(memcg::kmem::PerCpuShape::new().with_granule(3).granule(), 4);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerCpuShape {

@@ -30,7 +30,7 @@ use self::layout::{PageLayout, SlotWord};
 use self::pages::{SlabCore, SlabLists, SlabPage};
 use self::slots::{PinnedSlabPages, SlabSlot};
 use super::engine::{check_runtime, look_up, numa};
-use super::error::{KmemError, NotStored};
+use super::error::{KmemError, NotStoredError};
 use super::packed::PackedKmem;
 use super::placement::{Bound, Placement};
 use crate::group::Group;
@@ -45,7 +45,8 @@ use crate::sync::{Arc, model_failed};
 /// four.
 ///
 /// ```
-/// use memcg::{KmemSlab, Limits, NodeId, OneNode, Runtime, Stat};
+/// use memcg::{Limits, Runtime, Stat};
+/// use memcg::kmem::{KmemSlab, NodeId, OneNode};
 ///
 /// let runtime = Runtime::builder().nodes(2).node_of(OneNode::new(NodeId::new(1))).build()?;
 /// let one = runtime.root().create("one", Limits::new())?;
@@ -67,7 +68,7 @@ use crate::sync::{Arc, model_failed};
 /// #[repr(align(8192))]
 /// struct Aligned;
 /// # let runtime = memcg::Runtime::builder().build().unwrap();
-/// let slab = memcg::KmemSlab::<Aligned>::new_in(&runtime.root());
+/// let slab = memcg::kmem::KmemSlab::<Aligned>::new_in(&runtime.root());
 /// ```
 pub struct KmemSlab<T> {
     shared: Arc<SlabCore<T>>,
@@ -78,7 +79,7 @@ pub struct KmemSlab<T> {
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
-/// let slab = memcg::KmemSlab::new_in(&runtime.root());
+/// let slab = memcg::kmem::KmemSlab::new_in(&runtime.root());
 /// let mut object = slab.insert(&runtime.root(), vec![1, 2])?;
 /// object.push(3);
 /// drop(slab);
@@ -116,7 +117,7 @@ impl<T> KmemSlab<T> {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
-    /// let slab = memcg::KmemSlab::<[u8; 100]>::new_in(&runtime.root());
+    /// let slab = memcg::kmem::KmemSlab::<[u8; 100]>::new_in(&runtime.root());
     /// assert!(slab.objects_per_page() as u64 * slab.object_bytes() <= slab.page_bytes() as u64);
     /// ```
     pub fn objects_per_page(&self) -> usize {
@@ -127,7 +128,7 @@ impl<T> KmemSlab<T> {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
-    /// assert!(memcg::KmemSlab::<[u8; 10_000]>::new_in(&runtime.root()).page_bytes() > 10_000);
+    /// assert!(memcg::kmem::KmemSlab::<[u8; 10_000]>::new_in(&runtime.root()).page_bytes() > 10_000);
     /// ```
     pub fn page_bytes(&self) -> usize {
         self.shared.layout.page
@@ -142,15 +143,15 @@ impl<T> KmemSlab<T> {
     ///
     /// # Errors
     ///
-    /// [`NotStored`] with the value: the group refuses or belongs to another runtime, or the system has no memory.
+    /// [`NotStoredError`] with the value: the group refuses or belongs to another runtime, or the system has no memory.
     /// Nothing has changed.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(10).build().unwrap();
-    /// let slab = memcg::KmemSlab::new_in(&runtime.root());
+    /// let slab = memcg::kmem::KmemSlab::new_in(&runtime.root());
     /// assert_eq!(slab.insert(&runtime.root(), "row").unwrap_err().into_value(), "row");
     /// ```
-    pub fn insert(&self, group: &Group, value: T) -> Result<KmemBox<T>, NotStored<T>> {
+    pub fn insert(&self, group: &Group, value: T) -> Result<KmemBox<T>, NotStoredError<T>> {
         self.insert_on(group, numa(&self.shared.root).topology.current_node(), value)
     }
 
@@ -165,15 +166,15 @@ impl<T> KmemSlab<T> {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
-    /// let slab = memcg::KmemSlab::new_in(&runtime.root());
-    /// let object = slab.insert_on(&runtime.root(), memcg::NodeId::new(1), 7)?;
+    /// let slab = memcg::kmem::KmemSlab::new_in(&runtime.root());
+    /// let object = slab.insert_on(&runtime.root(), memcg::kmem::NodeId::new(1), 7)?;
     /// assert_eq!(*object, 7);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn insert_on(&self, group: &Group, node: NodeId, value: T) -> Result<KmemBox<T>, NotStored<T>> {
+    pub fn insert_on(&self, group: &Group, node: NodeId, value: T) -> Result<KmemBox<T>, NotStoredError<T>> {
         match self.take(group, node) {
             Ok(slot) => Ok(KmemBox::new(slot, value)),
-            Err(error) => Err(NotStored::new(value, error)),
+            Err(error) => Err(NotStoredError::new(value, error)),
         }
     }
 
@@ -200,7 +201,7 @@ impl<T> KmemSlab<T> {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
-    /// let slab = memcg::KmemSlab::new_in(&runtime.root());
+    /// let slab = memcg::kmem::KmemSlab::new_in(&runtime.root());
     /// let _object = slab.insert(&runtime.root(), 1)?;
     /// slab.relocate();
     /// assert_eq!(runtime.root().live(), slab.object_bytes());
@@ -249,7 +250,7 @@ impl<T> KmemBox<T> {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let slab = memcg::KmemSlab::new_in(&runtime.root());
+    /// let slab = memcg::kmem::KmemSlab::new_in(&runtime.root());
     /// assert_eq!(slab.insert(&runtime.root(), 7)?.into_inner(), 7);
     /// assert_eq!(runtime.root().live(), 0);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -13,7 +13,7 @@ use crate::numa::node_of::BATCH;
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build().unwrap();
-/// assert_eq!(memcg::KmemStore::new_in(&runtime.root()).compact(), memcg::Compaction::default());
+/// assert_eq!(memcg::kmem::KmemStore::new_in(&runtime.root()).compact(), memcg::kmem::Compaction::default());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -87,7 +87,7 @@ impl KmemStore {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let store = memcg::KmemStore::new_in(&runtime.root());
+    /// let store = memcg::kmem::KmemStore::new_in(&runtime.root());
     /// let mut keys = (0..100).map(|_| store.insert(&runtime.root(), &[7; 1_000])).collect::<Result<Vec<_>, _>>()?;
     /// let before = store.mapped();
     /// for key in keys.split_off(10) {
@@ -130,7 +130,7 @@ impl KmemStore {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
-    /// let store = memcg::KmemStore::new_in(&runtime.root());
+    /// let store = memcg::kmem::KmemStore::new_in(&runtime.root());
     /// store.insert(&runtime.root(), b"compressed")?;
     /// store.relocate();
     /// assert_eq!(store.placement().bytes(), runtime.root().live());

@@ -62,7 +62,8 @@ const EMPTY_MAX: u32 = 1;
 /// with it. No group pays for the table behind the keys, nor for the empty part of a page.
 ///
 /// ```
-/// use memcg::{KmemStore, NodeId, OneNode, Runtime, Stat};
+/// use memcg::{Runtime, Stat};
+/// use memcg::kmem::{KmemStore, NodeId, OneNode};
 ///
 /// let runtime = Runtime::builder().nodes(2).node_of(OneNode::new(NodeId::new(1))).build()?;
 /// let root = runtime.root();
@@ -85,9 +86,9 @@ pub struct KmemStore {
 ///
 /// ```
 /// # let runtime = memcg::Runtime::builder().build()?;
-/// let store = memcg::KmemStore::new_in(&runtime.root());
+/// let store = memcg::kmem::KmemStore::new_in(&runtime.root());
 /// let key = store.insert(&runtime.root(), b"compressed")?;
-/// let again: memcg::StoreKey = key; // to be kept wherever what it names is known
+/// let again: memcg::kmem::StoreKey = key; // to be kept wherever what it names is known
 /// assert!(store.remove(key) && !store.remove(again));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -108,8 +109,8 @@ impl KmemStore {
     /// Bytes charged for a string of `len` bytes: the string and its header, in whole words.
     ///
     /// ```
-    /// assert!(memcg::KmemStore::object_bytes(0) > 0);
-    /// assert_eq!(memcg::KmemStore::object_bytes(16) - memcg::KmemStore::object_bytes(8), 8);
+    /// assert!(memcg::kmem::KmemStore::object_bytes(0) > 0);
+    /// assert_eq!(memcg::kmem::KmemStore::object_bytes(16) - memcg::kmem::KmemStore::object_bytes(8), 8);
     /// ```
     pub const fn object_bytes(len: usize) -> u64 {
         taken(len) as u64
@@ -119,7 +120,7 @@ impl KmemStore {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
-    /// let store = memcg::KmemStore::new_in(&runtime.root());
+    /// let store = memcg::kmem::KmemStore::new_in(&runtime.root());
     /// assert!(store.insert(&runtime.root(), &vec![0; store.max_len()]).is_ok());
     /// assert!(store.insert(&runtime.root(), &vec![0; store.max_len() + 1]).is_err());
     /// ```
@@ -137,8 +138,8 @@ impl KmemStore {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(10).build().unwrap();
-    /// let store = memcg::KmemStore::new_in(&runtime.root());
-    /// assert!(matches!(store.insert(&runtime.root(), b"compressed"), Err(memcg::KmemError::Charge(_))));
+    /// let store = memcg::kmem::KmemStore::new_in(&runtime.root());
+    /// assert!(matches!(store.insert(&runtime.root(), b"compressed"), Err(memcg::kmem::KmemError::Charge(_))));
     /// ```
     pub fn insert(&self, group: &Group, bytes: &[u8]) -> Result<StoreKey, KmemError> {
         self.insert_on(group, numa(&self.root).topology.current_node(), bytes)
@@ -155,8 +156,8 @@ impl KmemStore {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
-    /// let store = memcg::KmemStore::new_in(&runtime.root());
-    /// let key = store.insert_on(&runtime.root(), memcg::NodeId::new(1), b"compressed")?;
+    /// let store = memcg::kmem::KmemStore::new_in(&runtime.root());
+    /// let key = store.insert_on(&runtime.root(), memcg::kmem::NodeId::new(1), b"compressed")?;
     /// assert_eq!(store.get(key, <[u8]>::len), Some(10));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

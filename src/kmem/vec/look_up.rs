@@ -59,7 +59,7 @@ impl<T> KmemVec<T> {
     /// that had no node at their look-up. Does nothing in a runtime of one node.
     ///
     /// ```
-    /// use memcg::{KmemVec, NodeId, OneNode};
+    /// use memcg::kmem::{KmemVec, NodeId, OneNode};
     ///
     /// let runtime = memcg::Runtime::builder().nodes(2).node_of(OneNode::new(NodeId::new(1))).build()?;
     /// let mut pages = KmemVec::with_capacity_in(1, &runtime.root())?;
@@ -86,7 +86,7 @@ impl<T> KmemVec<T> {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().nodes(2).build()?;
-    /// let mut pages = memcg::KmemVec::with_capacity_in(1, &runtime.root())?;
+    /// let mut pages = memcg::kmem::KmemVec::with_capacity_in(1, &runtime.root())?;
     /// pages.push(1_u8)?;
     /// pages.relocate();
     /// assert_eq!(pages.placement().bytes(), runtime.root().live());
@@ -110,7 +110,7 @@ impl<T> KmemVec<T> {
     /// look-up. Returns how many of them were accounted there.
     ///
     /// ```
-    /// use memcg::{KmemVec, NodeId, OneNode};
+    /// use memcg::kmem::{KmemVec, NodeId, OneNode};
     ///
     /// let runtime = memcg::Runtime::builder().nodes(2).node_of(OneNode::new(NodeId::new(0))).build()?;
     /// let mut pages = KmemVec::with_capacity_in(1, &runtime.root())?;

@@ -26,7 +26,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
 
 use super::account::Kmem;
-use super::error::{KmemError, NotStored};
+use super::error::{KmemError, NotStoredError};
 use super::placement::Placement;
 use super::precharge::Precharge;
 use super::tiers::Tiers;
@@ -41,7 +41,8 @@ use crate::numa::mapping::{Mapping, Resized, assert_page_aligns, pages_for};
 /// the runtime has several nodes.
 ///
 /// ```
-/// use memcg::{KmemVec, NodeId, OneNode, Stat};
+/// use memcg::Stat;
+/// use memcg::kmem::{KmemVec, NodeId, OneNode};
 ///
 /// let runtime = memcg::Runtime::builder().nodes(2).node_of(OneNode::new(NodeId::new(1))).build()?;
 /// let root = runtime.root();
@@ -65,7 +66,7 @@ use crate::numa::mapping::{Mapping, Resized, assert_page_aligns, pages_for};
 /// #[repr(align(8192))]
 /// struct Aligned;
 /// # let runtime = memcg::Runtime::builder().build().unwrap();
-/// let pages = memcg::KmemVec::<Aligned>::new_in(&runtime.root());
+/// let pages = memcg::kmem::KmemVec::<Aligned>::new_in(&runtime.root());
 /// ```
 pub struct KmemVec<T> {
     // In this order: the pages are gone before the group gets their bytes back.
@@ -112,7 +113,7 @@ impl<T> KmemVec<T> {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let pages = memcg::KmemVec::<u64>::with_capacity_in(1, &runtime.root())?;
+    /// let pages = memcg::kmem::KmemVec::<u64>::with_capacity_in(1, &runtime.root())?;
     /// assert_eq!((pages.capacity() * 8) as u64, runtime.root().live());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
@@ -126,7 +127,7 @@ impl<T> KmemVec<T> {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build().unwrap();
-    /// assert_eq!(memcg::KmemVec::<()>::new_in(&runtime.root()).capacity(), usize::MAX);
+    /// assert_eq!(memcg::kmem::KmemVec::<()>::new_in(&runtime.root()).capacity(), usize::MAX);
     /// ```
     #[inline]
     pub fn capacity(&self) -> usize {
@@ -155,7 +156,7 @@ impl<T> KmemVec<T> {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let mut pages = memcg::KmemVec::new_in(&runtime.root());
+    /// let mut pages = memcg::kmem::KmemVec::new_in(&runtime.root());
     /// pages.extend_from_slice(&[2, 1])?;
     /// pages.as_mut_slice().sort();
     /// assert_eq!(*pages, [1, 2]);
@@ -182,21 +183,21 @@ impl<T> KmemVec<T> {
     ///
     /// # Errors
     ///
-    /// [`NotStored`] with the element, for the reasons of [`with_capacity_in`](Self::with_capacity_in). Nothing has
+    /// [`NotStoredError`] with the element, for the reasons of [`with_capacity_in`](Self::with_capacity_in). Nothing has
     /// changed.
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().max(100).build().unwrap();
-    /// let mut pages = memcg::KmemVec::new_in(&runtime.root());
+    /// let mut pages = memcg::kmem::KmemVec::new_in(&runtime.root());
     /// assert_eq!(pages.push("row").unwrap_err().into_value(), "row");
     /// ```
     #[inline]
     #[allow(unsafe_code)]
-    pub fn push(&mut self, value: T) -> Result<(), NotStored<T>> {
+    pub fn push(&mut self, value: T) -> Result<(), NotStoredError<T>> {
         if self.len == self.capacity()
             && let Err(error) = self.try_reserve(1)
         {
-            return Err(NotStored::new(value, error));
+            return Err(NotStoredError::new(value, error));
         }
         // SAFETY: the place is within the capacity and holds no value.
         unsafe { self.first().add(self.len).write(value) };
@@ -216,7 +217,7 @@ impl<T> KmemVec<T> {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let mut pages = memcg::KmemVec::new_in(&runtime.root());
+    /// let mut pages = memcg::kmem::KmemVec::new_in(&runtime.root());
     /// pages.extend_from_slice(b"row")?;
     /// assert_eq!(*pages, *b"row");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -250,7 +251,7 @@ impl<T> KmemVec<T> {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let mut pages = memcg::KmemVec::<u64>::new_in(&runtime.root());
+    /// let mut pages = memcg::kmem::KmemVec::<u64>::new_in(&runtime.root());
     /// pages.try_reserve(1_000)?;
     /// assert!(pages.capacity() >= 1_000);
     /// assert!(pages.try_reserve(usize::MAX).is_err());
@@ -299,7 +300,7 @@ impl<T> KmemVec<T> {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let mut pages = memcg::KmemVec::new_in(&runtime.root());
+    /// let mut pages = memcg::kmem::KmemVec::new_in(&runtime.root());
     /// pages.push(7)?;
     /// assert_eq!((pages.pop(), pages.pop()), (Some(7), None));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -316,7 +317,7 @@ impl<T> KmemVec<T> {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let mut pages = memcg::KmemVec::new_in(&runtime.root());
+    /// let mut pages = memcg::kmem::KmemVec::new_in(&runtime.root());
     /// pages.extend_from_slice(&[1, 2, 3])?;
     /// pages.truncate(1);
     /// assert_eq!(*pages, [1]);
@@ -339,7 +340,7 @@ impl<T> KmemVec<T> {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let mut pages = memcg::KmemVec::new_in(&runtime.root());
+    /// let mut pages = memcg::kmem::KmemVec::new_in(&runtime.root());
     /// pages.push(1)?;
     /// pages.clear();
     /// assert!(pages.is_empty() && runtime.root().live() > 0);
@@ -354,7 +355,7 @@ impl<T> KmemVec<T> {
     ///
     /// ```
     /// # let runtime = memcg::Runtime::builder().build()?;
-    /// let mut pages = memcg::KmemVec::<u8>::with_capacity_in(1 << 20, &runtime.root())?;
+    /// let mut pages = memcg::kmem::KmemVec::<u8>::with_capacity_in(1 << 20, &runtime.root())?;
     /// pages.push(1)?;
     /// pages.shrink_to_fit();
     /// assert_eq!(pages.capacity() as u64, runtime.root().live());

@@ -1,11 +1,11 @@
 //! A refusal names the groups that hold the memory: children of the group that refused, the largest first.
 
-use memcg::{ChargeError, Group, Refusal};
+use memcg::{ChargeError, Group, OverLimitError};
 
 use super::{KIB, MIB, assert_empty, build, charge, create, kinds, limited, refused};
 
 #[track_caller]
-fn assert_holders(refusal: &Refusal, expected: &[(&Group, u64)]) {
+fn assert_holders(refusal: &OverLimitError, expected: &[(&Group, u64)]) {
     let holders: Vec<_> = refusal.holders().collect();
     assert_eq!(holders, expected);
 }

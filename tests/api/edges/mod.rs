@@ -10,7 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::{BarrierMode, CounterConfig, FaultKind, PageCounter};
+use memcg::expert::{BarrierMode, FaultKind};
+use memcg::{CounterConfig, PageCounter};
 use thread_local::ThreadLocal;
 
 fn configs() -> [CounterConfig; 3] {
@@ -157,7 +158,7 @@ fn the_pressure_hook_uses_the_tree() {
             let counter = target.lock().expect("no panic holds it").clone().expect("set before the first charge");
             let call = counted.fetch_add(1, Ordering::Relaxed);
             assert_eq!(pressure.level(), counter.id());
-            assert!(pressure.want() > 0 && pressure.want() <= pressure.refused().requested);
+            assert!(pressure.want() > 0 && pressure.want() <= pressure.refused().requested());
             counter.uncharge(2);
             counter.try_charge(1).expect("two were freed");
             counter.charge(1);
@@ -184,7 +185,7 @@ fn the_pressure_hook_uses_the_tree() {
         a.try_charge(100).expect("100 of 100");
         a.try_charge(10).expect("the hook freed ten");
         assert_eq!((a.live(), calls.load(Ordering::Relaxed)), (100, 1));
-        assert_eq!(a.try_charge(10).expect_err("the hook freed nothing").level, a.id());
+        assert_eq!(a.try_charge(10).expect_err("the hook freed nothing").level(), a.id());
         assert_eq!((a.live(), calls.load(Ordering::Relaxed)), (100, 2));
         assert_sound(&root, 100);
         *cell.lock().expect("no panic holds it") = None;
@@ -233,10 +234,10 @@ fn max_0_refuses_everything() {
         let (root, a) = with_child(config.max(0));
         for units in [1, 64, u64::MAX] {
             let refused = a.try_charge(units).expect_err("0 means zero");
-            assert_eq!(refused.requested, units);
+            assert_eq!(refused.requested(), units);
             assert_eq!((a.usage(), root.usage(), root.peak()), (0, 0, 0));
         }
-        assert_eq!(a.try_charge(1).expect_err("0 means zero").level, root.id());
+        assert_eq!(a.try_charge(1).expect_err("0 means zero").level(), root.id());
         a.charge(3);
         assert_eq!((root.usage(), root.forced()), (3, 3));
         a.uncharge(3);
@@ -250,16 +251,16 @@ fn the_largest_charges_are_refused_or_fit() {
         let (root, a) = with_child(config);
         for _ in 0..2 {
             // With and without a stock to hit.
-            assert_eq!(a.try_charge(u64::MAX).expect_err("no counter holds that").level, a.id());
-            assert_eq!(a.try_charge(PageCounter::USAGE_MAX + 1).expect_err("one too many").level, a.id());
+            assert_eq!(a.try_charge(u64::MAX).expect_err("no counter holds that").level(), a.id());
+            assert_eq!(a.try_charge(PageCounter::USAGE_MAX + 1).expect_err("one too many").level(), a.id());
             a.try_charge(1).expect("unlimited");
             a.uncharge(1);
         }
         a.try_charge(PageCounter::USAGE_MAX).expect("exactly what a counter holds");
         let refused = a.try_charge(1).expect_err("one too many");
-        assert_eq!((refused.level, refused.usage), (a.id(), PageCounter::USAGE_MAX));
+        assert_eq!((refused.level(), refused.usage()), (a.id(), PageCounter::USAGE_MAX));
         let b = root.child();
-        assert_eq!(b.try_charge(1).expect_err("the root is full").level, root.id());
+        assert_eq!(b.try_charge(1).expect_err("the root is full").level(), root.id());
         a.uncharge(PageCounter::USAGE_MAX);
         assert_eq!(root.counts().overflows, 0);
         assert_sound(&root, 0);
@@ -410,13 +411,13 @@ fn handles_and_errors_cross_threads() {
     fn error<T: std::error::Error + Send + Sync + 'static>() {}
     cloned::<PageCounter>();
     cloned::<CounterConfig>();
-    cloned::<memcg::Verdict>();
+    cloned::<memcg::expert::Verdict>();
     shared::<memcg::PeakWindow>();
     shared::<memcg::CounterSet>();
     shared::<memcg::Counts>();
     shared::<memcg::CounterId>();
-    error::<memcg::Refused>();
-    error::<memcg::Busy>();
-    error::<memcg::SetRefused>();
+    error::<memcg::CounterChargeError>();
+    error::<memcg::CounterLimitError>();
+    error::<memcg::SetChargeError>();
     error::<memcg::ParseLimitError>();
 }

@@ -6,7 +6,7 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use memcg::{Event, Subscription};
+use memcg::{Event, Registration};
 
 use super::{Recorder, assert_empty, build, full, kinds, lock, oom, until};
 
@@ -78,7 +78,7 @@ fn two_that_end_each_other() {
         let runtime = build(builder);
         let groups = ["a", "b"].map(|name| full(&runtime.root(), name));
         for _ in 0..50 {
-            let slots: [Arc<Mutex<Option<Subscription>>>; 2] = Default::default();
+            let slots: [Arc<Mutex<Option<Registration>>>; 2] = Default::default();
             let start = Arc::new(Barrier::new(2));
             for number in 0..2 {
                 let (other, start) = (Arc::clone(&slots[1 - number]), Arc::clone(&start));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{ChargeError, Event, Limits, Subscription};
+use memcg::{ChargeError, Event, Limits, Registration};
 
 use super::{Polled, Recorder, assert_empty, assert_sound, build, create, full, kinds, lock, oom};
 
@@ -108,8 +108,8 @@ fn subscribe_and_end() {
     for builder in kinds() {
         let runtime = build(builder);
         let group = full(&runtime.root(), "q");
-        let own: Arc<Mutex<Option<Subscription>>> = Arc::default();
-        let more: Arc<Mutex<Vec<Subscription>>> = Arc::default();
+        let own: Arc<Mutex<Option<Registration>>> = Arc::default();
+        let more: Arc<Mutex<Vec<Registration>>> = Arc::default();
         let (recorder, later) = (Recorder::default(), Recorder::default());
         let subscription = {
             let (own, more, later) = (Arc::clone(&own), Arc::clone(&more), later.clone());

@@ -15,7 +15,7 @@ mod waiting;
 
 use std::sync::{Arc, Mutex};
 
-use memcg::{Event, Group, Happened, Limits, Subscription};
+use memcg::{Event, Group, Happened, Limits, Registration};
 
 pub(crate) use crate::support::reclaimers::{Cache, Log, call, lock};
 pub(crate) use crate::support::trees::{assert_empty, assert_sound, build, create, kinds};
@@ -47,7 +47,7 @@ pub(crate) struct Notified {
 pub(crate) struct Recorder(Arc<Mutex<Vec<Notified>>>);
 
 impl Recorder {
-    pub(crate) fn listen(&self, group: &Group, event: Event) -> Subscription {
+    pub(crate) fn listen(&self, group: &Group, event: Event) -> Registration {
         self.and(group, event, |_| ())
     }
 
@@ -57,7 +57,7 @@ impl Recorder {
         group: &Group,
         event: Event,
         then: impl Fn(&Happened) + Send + Sync + 'static,
-    ) -> Subscription {
+    ) -> Registration {
         let recorder = self.clone();
         group.on_event(event, move |happened| {
             recorder.note(happened);

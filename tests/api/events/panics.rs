@@ -6,7 +6,7 @@ use std::task::{Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use memcg::{Event, Group, Subscription};
+use memcg::{Event, Group, Registration};
 
 use super::{Polled, assert_empty, build, full, kinds, lock, oom, until};
 use crate::support::payloads::{DEPTHS, panic_with};
@@ -118,7 +118,7 @@ fn a_drop_that_panics_in_the_last_call() {
         for builder in kinds() {
             let runtime = build(builder);
             let group = full(&runtime.root(), "q");
-            let own: Arc<Mutex<Option<Subscription>>> = Arc::default();
+            let own: Arc<Mutex<Option<Registration>>> = Arc::default();
             let captured = Drops(depth);
             let subscription = {
                 let own = Arc::clone(&own);

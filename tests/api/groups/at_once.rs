@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 
-use memcg::{Bytes, Charge, CreateError, Group, GroupId, Limits, OfflineError, Runtime};
+use memcg::{Bytes, Charge, CreateError, Group, GroupId, Limits, Runtime};
 
 use super::{assert_empty, bare, build, charge, create, fixed};
 use crate::support::crowds::{crowd, pair};
@@ -33,12 +33,12 @@ fn of_many_that_create_one_name_one_wins() {
                 assert_eq!((parent, name.as_str()), (&root, "q"));
             }
             let group = won.into_iter().flatten().next().expect("one");
-            assert_eq!((runtime.group("/q").as_ref(), runtime.groups()), (Some(&group), 2));
+            assert_eq!((runtime.group("/q").as_ref(), runtime.group_count()), (Some(&group), 2));
             assert_eq!(root.children(), std::slice::from_ref(&group));
             group.offline().expect("no children");
         },
     );
-    assert_eq!(runtime.groups(), 1);
+    assert_eq!(runtime.group_count(), 1);
     assert_empty(&runtime);
 }
 
@@ -64,12 +64,12 @@ fn a_parent_goes_offline_or_has_a_child() {
         |round, parent, gone, made| match (gone, made) {
             (Ok(()), Err(CreateError::Offline { parent: named, name })) => {
                 assert_eq!((&named, name.as_str(), parent.is_offline()), (&parent, "child", true));
-                assert_eq!((runtime.group("/parent"), runtime.groups()), (None, 1));
+                assert_eq!((runtime.group("/parent"), runtime.group_count()), (None, 1));
                 firsts[0] += 1;
             }
-            (Err(OfflineError { group, children }), Ok(child)) => {
-                assert_eq!((&group, children, parent.is_offline()), (&parent, 1, false));
-                assert_eq!((runtime.group("/parent/child").as_ref(), runtime.groups()), (Some(&child), 3));
+            (Err(refused), Ok(child)) => {
+                assert_eq!((refused.group(), refused.children(), parent.is_offline()), (&parent, 1, false));
+                assert_eq!((runtime.group("/parent/child").as_ref(), runtime.group_count()), (Some(&child), 3));
                 drop(child.try_charge(1).expect("it is online"));
                 child.offline().expect("no children");
                 parent.offline().expect("its child is offline");
@@ -163,7 +163,7 @@ fn nothing_is_born_below_a_tree_that_went_offline() {
                 assert!(group.is_offline() && group.try_charge(1).is_err(), "{}", group.path());
                 assert_eq!(runtime.group(&group.path()), None);
             }
-            assert_eq!((runtime.groups(), top.children(), root.children()), (1, vec![], vec![]));
+            assert_eq!((runtime.group_count(), top.children(), root.children()), (1, vec![], vec![]));
         },
     );
     assert!(comes > 0, "they never met");
@@ -197,7 +197,7 @@ fn offline_by_two_is_done_when_either_returns() {
         },
         |round, (parent, child, held), one, other| {
             assert_eq!(u8::from(one.is_ok()) + u8::from(other.is_ok()), 1, "round {round}: {one:?}, {other:?}");
-            assert_eq!((runtime.groups(), runtime.dying()), (3, 1), "round {round}");
+            assert_eq!((runtime.group_count(), runtime.dying_count()), (3, 1), "round {round}");
             assert_eq!((child.live(), parent.live()), (3, 3));
             drop((child, held));
             parent.offline_tree();
@@ -229,7 +229,7 @@ fn subtrees_that_overlap_go_offline_at_once() {
         },
         |round, (groups, held), _| {
             assert!(groups.iter().all(Group::is_offline), "round {round}");
-            assert_eq!((runtime.groups(), runtime.dying(), root.live()), (1, 4, 4), "round {round}");
+            assert_eq!((runtime.group_count(), runtime.dying_count(), root.live()), (1, 4, 4), "round {round}");
             drop(groups);
             drop(held);
         },
@@ -258,7 +258,7 @@ fn names_of_ones_own_are_never_taken() {
             });
         }
     });
-    assert_eq!(runtime.groups(), 4);
+    assert_eq!(runtime.group_count(), 4);
     assert_empty(&runtime);
 }
 
@@ -358,7 +358,7 @@ fn an_id_finds_its_own_group_or_none_while_the_last_step_is_taken() {
         |_, (id, _), next, found| {
             found_it[usize::from(found)] += 1;
             assert!(seen.insert(id) && seen.insert(next), "an id for the second time");
-            assert_eq!((runtime.find(id), runtime.find(next), runtime.dying()), (None, None, 0));
+            assert_eq!((runtime.find(id), runtime.find(next), runtime.dying_count()), (None, None, 0));
         },
     );
     assert!(found_it.iter().all(|&rounds| rounds > 0), "{found_it:?}: they never met");

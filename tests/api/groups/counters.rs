@@ -110,7 +110,7 @@ fn a_group_stays_until_its_last_counter_is_free() {
         group.offline().expect("no children");
         drop(group);
         runtime.settle();
-        assert_eq!(runtime.dying(), 1);
+        assert_eq!(runtime.dying_count(), 1);
         drop(memory);
         drop(spill);
         let found = runtime.find(id).expect("kept by zero bytes of swap");
@@ -118,7 +118,7 @@ fn a_group_stays_until_its_last_counter_is_free() {
         assert_sound(&runtime);
         drop(found);
         drop(swap);
-        assert_eq!((runtime.find(id), runtime.dying()), (None, 0));
+        assert_eq!((runtime.find(id), runtime.dying_count()), (None, 0));
         let again = create(&runtime.root(), "q");
         assert_eq!(live(&again, [Counter::MEMORY; 3]), [0; 3]);
         drop((charge(&again, 5), again));
@@ -146,11 +146,11 @@ fn a_group_in_excess_is_so_for_memory_alone() {
     let runtime = builder.build().expect("a counter");
     let group = runtime.root().create("q", Limits::new().soft(5)).expect("a name");
     let held = group.try_charge_set(&[(Counter::MEMORY, 10), (spill, 10)]).expect("room");
-    assert_eq!(runtime.root().children_in_excess(), 1);
+    assert_eq!(runtime.root().descendants_in_excess(), 1);
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
     drop(held);
-    assert_eq!(runtime.root().children_in_excess(), 0);
+    assert_eq!(runtime.root().descendants_in_excess(), 0);
 }
 
 /// What a figure of a counter alone says, that of a group's counter says.
@@ -183,11 +183,11 @@ fn the_counter_of_a_group_is_a_page_counter_that_keeps_the_group() {
     // The counter keeps the group's object, also offline.
     group.offline().expect("no children");
     drop((group, set));
-    assert_eq!((runtime.dying(), counters[1].live()), (1, 0));
+    assert_eq!((runtime.dying_count(), counters[1].live()), (1, 0));
     drop(counters);
     runtime.settle();
     assert_empty(&runtime);
-    assert_eq!(runtime.dying(), 0);
+    assert_eq!(runtime.dying_count(), 0);
 }
 
 // === One stock for several counters ===
@@ -276,10 +276,10 @@ fn a_shared_stock_is_no_reason_to_refuse() {
         assert_sound(&runtime);
         group.offline().expect("no children");
         assert!(matches!(group.try_charge_set(&both(1)), Err(ChargeError::Offline { .. })));
-        assert_eq!((group.live(), runtime.dying()), (1_005, 1));
+        assert_eq!((group.live(), runtime.dying_count()), (1_005, 1));
         drop((rest, alone, again, group, refused));
         runtime.settle();
-        assert_eq!(runtime.dying(), 0);
+        assert_eq!(runtime.dying_count(), 0);
         assert_empty(&runtime);
     }
 }
@@ -317,7 +317,7 @@ fn threads_share_counters_that_share_a_stock() {
         });
     });
     runtime.settle();
-    assert_eq!((live(&root, counters), runtime.dying()), ([0; 3], 0));
+    assert_eq!((live(&root, counters), runtime.dying_count()), ([0; 3], 0));
     assert_sound(&runtime);
     assert_empty(&runtime);
 }

@@ -34,7 +34,7 @@ fn with_a_dying_group(what: impl Fn(&Group)) {
         assert_sound(&runtime);
         drop((held, group));
         runtime.settle();
-        assert_eq!((runtime.dying(), root.live(), stays.usage()), (0, 5, root.usage()));
+        assert_eq!((runtime.dying_count(), root.live(), stays.usage()), (0, 5, root.usage()));
         assert_eq!(stays.stocked_bound(), root.stocked_bound());
         // A limit still finds all credit.
         root.set_max(100).expect("a number");

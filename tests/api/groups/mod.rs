@@ -30,7 +30,8 @@ mod transfer;
 mod tree;
 mod verbs;
 
-use memcg::{BarrierMode, Bytes, Charge, Group, Limits, Runtime, RuntimeBuilder};
+use memcg::expert::BarrierMode;
+use memcg::{Bytes, Charge, Group, Limits, Runtime, RuntimeBuilder};
 
 pub(crate) use crate::support::workers::Other;
 
@@ -83,6 +84,6 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
     assert_sound(runtime);
     let root = runtime.root();
     root.drain();
-    assert_eq!((root.usage(), root.forced(), runtime.dying()), (0, 0, 0));
+    assert_eq!((root.usage(), root.forced(), runtime.dying_count()), (0, 0, 0));
     assert_sound(runtime);
 }

@@ -72,7 +72,7 @@ fn there_are_never_more_and_at_rest_as_many_as_configured() {
             |round, (), _| {
                 assert_eq!(there.load(Ordering::SeqCst), 1);
                 let groups = fill(&root, MOST);
-                assert_eq!((groups.len(), runtime.groups(), runtime.dying()), (9, 10, 0), "round {round}");
+                assert_eq!((groups.len(), runtime.group_count(), runtime.dying_count()), (9, 10, 0), "round {round}");
                 groups.iter().for_each(|group| group.offline().expect("no children"));
             },
         );
@@ -113,7 +113,7 @@ fn a_thread_that_makes_room_for_itself_is_never_refused() {
         },
         |_, (), _| (),
     );
-    assert_eq!((runtime.groups(), runtime.dying()), (1, 0));
+    assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
     assert_eq!(fill(&root, 1 + THREADS as u32).len(), THREADS);
     root.children().iter().for_each(Group::offline_tree);
     assert_empty(&runtime);
@@ -145,7 +145,7 @@ fn what_is_refused_takes_no_room() {
                 last.offline().expect("no children");
             }
         },
-        |round, (), _| assert_eq!((runtime.groups(), runtime.dying()), (2, 1), "round {round}"),
+        |round, (), _| assert_eq!((runtime.group_count(), runtime.dying_count()), (2, 1), "round {round}"),
     );
     drop((parent, gone));
     root.children().iter().for_each(Group::offline_tree);

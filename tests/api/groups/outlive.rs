@@ -16,14 +16,14 @@ fn a_charge_outlives_every_handle() {
         root.children()[0].offline_tree();
         drop((acme, query));
         runtime.settle();
-        assert_eq!((runtime.dying(), runtime.groups(), root.live()), (2, 1, 10), "its parent stays with it");
+        assert_eq!((runtime.dying_count(), runtime.group_count(), root.live()), (2, 1, 10), "its parent stays with it");
         let found = runtime.find(id).expect("still there");
         assert_eq!((found.path().as_str(), found.live()), ("/acme/q17", 10));
         assert_eq!(held.group(), found);
         drop(found);
         assert_sound(&runtime);
         Other::spawn().run(move || drop(held));
-        assert_eq!((runtime.find(id), runtime.dying(), root.usage()), (None, 0, 0));
+        assert_eq!((runtime.find(id), runtime.dying_count(), root.usage()), (None, 0, 0));
         assert_empty(&runtime);
     }
 }
@@ -116,23 +116,23 @@ fn a_guard_of_zero_bytes_keeps_its_group() {
             let id = group.id();
             drop(group);
             runtime.settle();
-            assert_eq!((runtime.dying(), runtime.root().usage()), (1, 0), "{way}");
+            assert_eq!((runtime.dying_count(), runtime.root().usage()), (1, 0), "{way}");
             assert_eq!((guard.group().id(), guard.group().path().as_str()), (id, "/q"), "{way}");
             // More of them, each with a handle of its own.
             let (zero, none) = (guard.take(), guard.split(0).expect("of 0"));
             assert!(guard.split(1).is_err() && guard.shrink(1) == 0, "{way}");
             drop(guard);
-            assert_eq!(runtime.dying(), 1, "{way}");
+            assert_eq!(runtime.dying_count(), 1, "{way}");
             guard = zero;
             drop(none);
             // With bytes again: from here on those keep it.
             guard.grow(5);
-            assert_eq!((runtime.dying(), runtime.root().live()), (1, 5), "{way}");
+            assert_eq!((runtime.dying_count(), runtime.root().live()), (1, 5), "{way}");
             assert_eq!(guard.shrink(5), 5);
-            assert_eq!(runtime.dying(), 1, "{way}");
+            assert_eq!(runtime.dying_count(), 1, "{way}");
             guard.grow(3);
             drop(guard);
-            assert_eq!((runtime.dying(), runtime.find(id)), (0, None), "{way}");
+            assert_eq!((runtime.dying_count(), runtime.find(id)), (0, None), "{way}");
             assert_empty(&runtime);
         }
     }
@@ -176,7 +176,7 @@ fn what_is_forgotten_stays_for_ever() {
         group.offline().expect("no children");
     }
     runtime.settle();
-    assert_eq!((runtime.dying(), root.usage()), (2, 10));
+    assert_eq!((runtime.dying_count(), root.usage()), (2, 10));
     assert!(ids.iter().all(|&id| runtime.find(id).is_some()));
     assert_sound(&runtime);
     drop(runtime);
@@ -193,7 +193,7 @@ fn a_peak_window_outlives_every_handle() {
     group.offline().expect("no children");
     drop(group);
     runtime.settle();
-    assert_eq!((runtime.dying(), window.peak()), (1, 64));
+    assert_eq!((runtime.dying_count(), window.peak()), (1, 64));
     window.reset();
     drop(runtime);
     assert_eq!(window.peak(), 0);

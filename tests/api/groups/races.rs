@@ -172,7 +172,7 @@ fn a_stock_that_opens_while_its_group_goes_offline_is_closed() {
                 parent.offline_tree();
                 drop(parent);
                 runtime.settle();
-                assert_eq!((runtime.dying(), root.usage(), root.stocked_bound()), (0, 0, 0), "round {round}");
+                assert_eq!((runtime.dying_count(), root.usage(), root.stocked_bound()), (0, 0, 0), "round {round}");
             },
         );
         assert_empty(&runtime);
@@ -211,7 +211,7 @@ fn a_group_is_released_while_its_credit_goes_back() {
             parent.offline_tree();
             drop(parent);
             runtime.settle();
-            assert_eq!((runtime.groups(), runtime.dying(), root.live()), (1, 0, 0), "round {round}");
+            assert_eq!((runtime.group_count(), runtime.dying_count(), root.live()), (1, 0, 0), "round {round}");
         },
     );
     assert_empty(&runtime);
@@ -252,7 +252,7 @@ fn reclaimers_of_groups_that_go_at_once_go_to_the_one_that_stays() {
             assert_eq!(root.live(), 1, "round {round}");
             assert_eq!(root.reclaim(1).expect("not inside reclaim").freed, 1, "round {round}: no group was asked");
             drop((parent, child, registration));
-            assert_eq!((root.live(), runtime.dying()), (0, 0), "round {round}");
+            assert_eq!((root.live(), runtime.dying_count()), (0, 0), "round {round}");
         },
     );
     assert_empty(&runtime);

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::thread;
 
-use memcg::{Bytes, Charge, ChargeError, FaultKind, Group, Limits, Runtime};
+use memcg::expert::FaultKind;
+use memcg::{Bytes, Charge, ChargeError, Group, Limits, Runtime};
 
 use super::{assert_empty, assert_sound, bare, build, charge, create, fixed, kinds};
 
@@ -74,12 +75,12 @@ fn an_amount_keeps_its_group_and_no_amount_keeps_none() {
         drop(group);
         runtime.settle();
         let group = runtime.find(id).expect("15 bytes keep it");
-        assert_eq!((group.live(), runtime.dying()), (15, 1));
+        assert_eq!((group.live(), runtime.dying_count()), (15, 1));
         group.uncharge(0);
         group.uncharge(15);
         drop(group);
         runtime.settle();
-        assert_eq!((runtime.find(id), runtime.dying()), (None, 0));
+        assert_eq!((runtime.find(id), runtime.dying_count()), (None, 0));
         assert_empty(&runtime);
     }
 }
@@ -182,7 +183,7 @@ fn a_guard_whose_bytes_were_given_back_by_amount_finds_its_own_group() {
         drop(guard);
         assert!(next.iter().all(|next| next.live() == 50));
         assert_eq!(root.live(), 5_000);
-        assert_eq!((runtime.counts().underflows, runtime.dying()), (1, 1), "counted, and kept");
+        assert_eq!((runtime.counts().underflows, runtime.dying_count()), (1, 1), "counted, and kept");
         drop(held);
     }
 }
@@ -198,7 +199,7 @@ fn a_group_that_gave_back_too_much_and_has_no_guards_goes() {
     assert_eq!((runtime.counts().underflows, group.live()), (2, 0));
     group.offline().expect("no children");
     drop(group);
-    assert_eq!(runtime.dying(), 0);
+    assert_eq!(runtime.dying_count(), 0);
 }
 
 /// As a memory pool has it: nothing but amounts, behind a trait object, from several threads.

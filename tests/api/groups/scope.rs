@@ -38,7 +38,7 @@ fn a_scope_takes_all_below_it_along() {
     let held = charge(&inner, 10);
     drop(scope);
     assert!(part.is_offline() && inner.is_offline());
-    assert_eq!((runtime.groups(), runtime.root().live()), (1, 10));
+    assert_eq!((runtime.group_count(), runtime.root().live()), (1, 10));
     drop((inner, part));
     drop(held);
     assert_empty(&runtime);
@@ -72,7 +72,7 @@ fn a_scope_ends_where_its_thread_panics() {
         panic!("a query fails");
     }));
     assert!(caught.is_err());
-    assert_eq!(runtime.groups(), 1);
+    assert_eq!(runtime.group_count(), 1);
     assert_empty(&runtime);
 }
 

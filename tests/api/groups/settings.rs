@@ -128,7 +128,7 @@ fn what_a_parent_counts_of_its_children_adds_up_a_group_that_comes_and_goes() {
         },
         |round, (), _| {
             assert_eq!((parent.children_min_usage(), parent.children_low_usage()), (70, 0), "round {round}");
-            assert_eq!((parent.children_in_excess(), root.children_in_excess()), (1, 1), "round {round}");
+            assert_eq!((parent.descendants_in_excess(), root.descendants_in_excess()), (1, 1), "round {round}");
             if round % 100 == 0 {
                 assert_sound(&runtime);
             }

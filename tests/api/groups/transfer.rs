@@ -141,9 +141,9 @@ fn not_to_a_group_that_is_offline() {
             held.transfer(a).expect("online");
             let mut gone = gone;
             gone.transfer(root).expect("online");
-            assert_eq!((live(&groups), runtime.dying()), ([bytes + 3, bytes, 0, 0, 0], 2));
+            assert_eq!((live(&groups), runtime.dying_count()), ([bytes + 3, bytes, 0, 0, 0], 2));
             drop(groups);
-            assert_eq!(runtime.dying(), 0, "nothing is left in them");
+            assert_eq!(runtime.dying_count(), 0, "nothing is left in them");
             assert_sound(&runtime);
             drop((held, gone));
             assert_empty(&runtime);
@@ -182,12 +182,12 @@ fn zero_bytes_take_their_handle_along() {
         drop(groups);
         b.offline().expect("no children");
         drop(b);
-        assert_eq!(runtime.dying(), 0, "nothing keeps where it was");
+        assert_eq!(runtime.dying_count(), 0, "nothing keeps where it was");
         c.offline().expect("no children");
         drop(c);
-        assert_eq!(runtime.dying(), 1, "it keeps where it is");
+        assert_eq!(runtime.dying_count(), 1, "it keeps where it is");
         held.transfer(&d).expect("online");
-        assert_eq!(runtime.dying(), 0);
+        assert_eq!(runtime.dying_count(), 0);
         held.try_grow(5).expect("no limit there");
         assert_eq!((d.live(), a.live()), (5, 0));
         drop((held, a, d));

@@ -32,7 +32,7 @@ fn a_group_is_found_by_its_path_and_by_its_id() {
     assert_eq!(odd.ancestors().collect::<Vec<_>>(), [query.clone(), acme.clone(), root.clone()]);
     assert_eq!(root.ancestors().count(), 0);
     assert_eq!(root.descendants().collect::<Vec<_>>(), [acme, query, odd]);
-    assert_eq!(runtime.groups(), 4);
+    assert_eq!(runtime.group_count(), 4);
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn the_children_are_those_that_are_online() {
         let expected: BTreeSet<String> = twin.keys().map(|name| format!("/acme/{name}")).collect();
         assert_eq!(paths(acme.children()), expected);
         assert_eq!(paths(acme.descendants()), expected);
-        assert_eq!(runtime.groups(), twin.len() + 2);
+        assert_eq!(runtime.group_count(), twin.len() + 2);
         for (name, group) in &twin {
             assert_eq!(runtime.group(&format!("/acme/{name}")).as_ref(), Some(group));
         }
@@ -193,7 +193,7 @@ fn walks_and_look_ups_beside_threads_that_create_and_offline() {
         let looks: usize = walker.join().expect("the walker does not panic");
         assert!(ended.iter().all(Result::is_ok) && looks > 0);
     });
-    assert_eq!(runtime.groups(), 4);
+    assert_eq!(runtime.group_count(), 4);
     assert_empty(&runtime);
 }
 
@@ -210,7 +210,7 @@ fn a_deep_tree_goes_on_a_small_stack() {
         assert_eq!(leaf.path().len(), 2 * LEVELS);
         assert_eq!((runtime.root().live(), leaf.ancestors().count()), (7, LEVELS));
         runtime.group("/x").expect("the first").offline_tree();
-        assert_eq!((runtime.dying(), runtime.groups()), (LEVELS, 1));
+        assert_eq!((runtime.dying_count(), runtime.group_count()), (LEVELS, 1));
         assert_sound(&runtime);
         drop(leaf);
         drop(held);

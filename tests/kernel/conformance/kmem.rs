@@ -6,7 +6,8 @@
 use std::alloc::Layout;
 use std::thread::available_parallelism;
 
-use memcg::{Bound, Bytes, Group, Kmem, Limits, NodeId, Placement, Runtime, Stat, Topology, Unit};
+use memcg::kmem::{Bound, Kmem, NodeId, Placement, Topology};
+use memcg::{Bytes, Group, Limits, Runtime, Stat, Unit};
 
 use super::{Other, adaptive_groups, assert_groups_sound, bare_groups, create};
 
@@ -75,7 +76,7 @@ fn s075_the_items_sum_to_the_usage() {
     drop(held);
     runtime.settle();
     parent.drain();
-    assert_eq!((sum(), parent.usage(), runtime.dying()), (0, 0, 0));
+    assert_eq!((sum(), parent.usage(), runtime.dying_count()), (0, 0, 0));
     assert_groups_sound(&runtime);
 }
 
@@ -140,7 +141,7 @@ fn s077_parked_remainders_are_found() {
         group.offline().expect("no children");
         drop((group, held));
         runtime.settle();
-        assert_eq!((root.usage(), runtime.dying(), root.numa_stat(Stat::KERNEL).sum()), (0, 0, 0));
+        assert_eq!((root.usage(), runtime.dying_count(), root.numa_stat(Stat::KERNEL).sum()), (0, 0, 0));
         assert_groups_sound(&runtime);
     }
 }

@@ -41,13 +41,13 @@ fn s072_dying_groups_go_with_their_charges() {
             charge
         })
         .collect();
-    assert_eq!((runtime.dying(), runtime.groups()), (30, 1));
+    assert_eq!((runtime.dying_count(), runtime.group_count()), (30, 1));
     assert!(runtime.verify().is_ok());
     for (gone, charge) in charges.into_iter().enumerate() {
-        assert_eq!((runtime.dying(), runtime.root().live()), (30 - gone, (30 - gone as u64) * 4_096));
+        assert_eq!((runtime.dying_count(), runtime.root().live()), (30 - gone, (30 - gone as u64) * 4_096));
         drop(charge);
     }
-    assert_eq!((runtime.dying(), runtime.root().usage()), (0, 0));
+    assert_eq!((runtime.dying_count(), runtime.root().usage()), (0, 0));
 }
 
 fn delete_30_that_two_threads_charged(builder: RuntimeBuilder) {
@@ -61,16 +61,16 @@ fn delete_30_that_two_threads_charged(builder: RuntimeBuilder) {
     let held = scope(|scope| [charge(), scope.spawn(charge).join().expect("no panic")]);
     groups.iter().for_each(|group| group.offline().expect("no children"));
     drop(groups);
-    assert_eq!((runtime.dying(), runtime.groups(), root.live()), (30, 1, 30 * 6 * 4_096));
+    assert_eq!((runtime.dying_count(), runtime.group_count(), root.live()), (30, 1, 30 * 6 * 4_096));
     let [own, others] = held;
     scope(|scope| drop(scope.spawn(move || drop(own))));
-    assert_eq!((runtime.dying(), root.live()), (30, 30 * 3 * 4_096), "the other half keeps them");
+    assert_eq!((runtime.dying_count(), root.live()), (30, 30 * 3 * 4_096), "the other half keeps them");
     assert_groups_sound(&runtime);
     drop(others);
     // Credit of two threads is what is left: one barrier is all that it takes.
     let before = runtime.counts().barriers;
     runtime.settle();
-    assert_eq!((runtime.dying(), root.usage(), root.stocked_bound()), (0, 0, 0));
+    assert_eq!((runtime.dying_count(), root.usage(), root.stocked_bound()), (0, 0, 0));
     assert!(runtime.counts().barriers <= before + 1);
     assert_groups_sound(&runtime);
 }

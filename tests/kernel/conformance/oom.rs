@@ -80,7 +80,7 @@ fn one_oom_one_kill(builder: RuntimeBuilder) {
     process.exit().offline().expect("no children");
     assert!(group.children().is_empty(), "cgroup.procs");
     runtime.settle();
-    assert_eq!((group.live(), runtime.dying()), (0, 0));
+    assert_eq!((group.live(), runtime.dying_count()), (0, 0));
     assert_groups_sound(&runtime);
 }
 

@@ -1,7 +1,9 @@
 //! Statements 101 and 102: objects of groups and of their parts, and where they come from. The sizes of the patch
 //! series are reckoned in `src/pool/shape.rs`.
 
-use memcg::{Group, Limits, NodeId, PoolAlign, PoolRow, Runtime, RuntimeBuilder, Stat};
+use memcg::expert::{PoolAlign, PoolRow};
+use memcg::kmem::NodeId;
+use memcg::{Group, Limits, Runtime, RuntimeBuilder, Stat};
 
 /// 10^5 in release builds.
 const GROUPS: u64 = if cfg!(debug_assertions) { 10_000 } else { 100_000 };

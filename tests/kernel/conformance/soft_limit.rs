@@ -70,7 +70,7 @@ fn only_the_leaf_is_in_excess(builder: RuntimeBuilder) {
     let c = create(&b, "c", soft(10 * MIB));
     let d = create(&b, "d", none());
     let _caches = [&a, &b, &c, &d].map(|group| Cache::of(group, 20 * MIB, &log));
-    let counted = [&root, &a, &b, &c, &d].map(Group::children_in_excess);
+    let counted = [&root, &a, &b, &c, &d].map(Group::descendants_in_excess);
     assert_eq!(counted, [1, 1, 1, 0, 0]);
     let report = root.reclaim(5 * MIB).expect("not inside a reclaimer");
     assert_eq!((report.freed, log.order()), (5 * MIB, vec!["/a/b/c".to_string()]));
@@ -78,7 +78,7 @@ fn only_the_leaf_is_in_excess(builder: RuntimeBuilder) {
     // At its soft limit it is like all others.
     root.reclaim(5 * MIB).expect("not inside a reclaimer");
     assert!(!c.is_in_excess());
-    assert_eq!([&root, &a, &b].map(Group::children_in_excess), [0; 3]);
+    assert_eq!([&root, &a, &b].map(Group::descendants_in_excess), [0; 3]);
     log.take();
     let report = root.reclaim(5 * MIB).expect("not inside a reclaimer");
     assert_eq!((report.soft_visited, log.in_pass(ReclaimPass::Soft).len()), (0, 0));
@@ -107,7 +107,7 @@ fn s096_idle_groups_are_not_visited() {
         .collect();
     let busy = create(&top, "busy", soft(0));
     let (cache, _registration) = Cache::of(&busy, 20 * MIB, &log);
-    assert_eq!(root.children_in_excess(), 1);
+    assert_eq!(root.descendants_in_excess(), 1);
     for _ in 0..10 {
         let report = root.reclaim(MIB).expect("not inside a reclaimer");
         let asked = log.take();

@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::thread::available_parallelism;
 
-use memcg::{
-    Group, Kmem, Limit, Limits, NodeId, PerCpu, Placement, Priority, Reclaim, ReclaimContext, Registration, Stat, Unit,
-};
+use memcg::kmem::{Kmem, NodeId, PerCpu, Placement};
+use memcg::{Group, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration, Stat, Unit};
 
 use super::{Cell, PAGE, assert_sound, build, create, stat};
 use crate::support::reclaimers::{MIB, lock};
@@ -126,7 +125,7 @@ fn test_kmem_memcg_deletion(cell: Cell) {
     assert_sound(&runtime);
     drop(left);
     runtime.settle();
-    assert_eq!((parent.live(), runtime.dying()), (0, 0));
+    assert_eq!((parent.live(), runtime.dying_count()), (0, 0));
 }
 
 /// `test_kmem_kernel_stacks` in `test_kmem.c`: a process starts 1,000 threads, and *kernel_stack* is no less than a
@@ -162,7 +161,7 @@ fn test_kmem_dead_cgroups(cell: Cell) {
             child.offline().expect("no children");
             left.push((registration, dcache));
         }
-        assert_eq!(runtime.dying(), 30);
+        assert_eq!(runtime.dying_count(), 30);
         let bytes = 30 * 100 * DENTRY;
         assert_eq!(parent.live(), bytes);
         if reparented {
@@ -174,7 +173,7 @@ fn test_kmem_dead_cgroups(cell: Cell) {
         // The dentries alone: the rest of it has a handle on the group.
         let left: Vec<_> = left.into_iter().map(|(_, dcache)| std::mem::take(&mut *lock(&dcache.dentries))).collect();
         runtime.settle();
-        assert_eq!((runtime.dying(), parent.live()), (0, if reparented { bytes } else { 0 }));
+        assert_eq!((runtime.dying_count(), parent.live()), (0, if reparented { bytes } else { 0 }));
         assert_sound(&runtime);
         drop(left);
     }

@@ -1,6 +1,7 @@
 //! What was precharged is accounted to the nodes where it lies; what is freed is taken off where it was accounted.
 
-use memcg::{BarrierMode, Limits, Runtime, Stat};
+use memcg::expert::BarrierMode;
+use memcg::{Limits, Runtime, Stat};
 
 use super::{Other, assert_empty, assert_sums, hold, local, machine, node, on, placed, scattered};
 use crate::support::trees::{assert_sound, build, create};

@@ -1,6 +1,7 @@
 //! What is read of memory on nodes: sums, by which readers, how exactly, on which nodes.
 
-use memcg::{BuildError, Group, NodeStats, Runtime, Stat};
+use memcg::kmem::NodeStats;
+use memcg::{BuildError, Group, Runtime, Stat};
 
 use super::{Other, assert_empty, assert_sums, hold, machine, node, placed, scattered};
 use crate::support::trees::{bare, build, create, stocked};
@@ -40,7 +41,7 @@ fn the_root_has_what_all_groups_have() {
         held.truncate(13);
         assert_machine_wide(&runtime, Stat::KERNEL);
         assert_sums(&runtime);
-        let expected: u64 = held.iter().map(memcg::Kmem::bytes).sum();
+        let expected: u64 = held.iter().map(memcg::kmem::Kmem::bytes).sum();
         assert_eq!(root.numa_stat(Stat::KERNEL).sum(), expected.cast_signed());
     }
 }

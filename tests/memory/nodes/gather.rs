@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::{Bound, NodeId, NodeOf, OneNode, PageNode, Placement, Runtime};
+use memcg::Runtime;
+use memcg::kmem::{Bound, NodeId, NodeOf, OneNode, PageNode, Placement};
 
 use super::{hold, node, on, placed, scattered};
 use crate::support::trees::build;

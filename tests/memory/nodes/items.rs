@@ -22,7 +22,7 @@ fn parse(table: &str) -> BTreeMap<String, Vec<(u16, i64)>> {
     table.lines().map(line).collect()
 }
 
-fn account_as(group: &Group, stat: Stat, placement: &memcg::Placement) -> memcg::Kmem {
+fn account_as(group: &Group, stat: Stat, placement: &memcg::kmem::Placement) -> memcg::kmem::Kmem {
     group.precharge(placement.bytes()).expect("room").account_as(stat, placement)
 }
 

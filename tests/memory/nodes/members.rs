@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
-use memcg::{ChargeError, Group, Kmem};
+use memcg::kmem::Kmem;
+use memcg::{ChargeError, Group};
 
 use super::{Other, assert_empty, hold, local, on, placed};
 use crate::support::trees::{build, create};
@@ -74,11 +75,11 @@ fn it_keeps_one_group() {
     }
     drop((a, b));
     runtime.settle();
-    assert_eq!(runtime.dying(), 1, "the member's");
+    assert_eq!(runtime.dying_count(), 1, "the member's");
     mover.move_to(&root).expect("online");
     assert_eq!(*member.group(), root);
     runtime.settle();
-    assert_eq!(runtime.dying(), 0);
+    assert_eq!(runtime.dying_count(), 0);
     drop((member, mover));
     assert_empty(&runtime);
 }

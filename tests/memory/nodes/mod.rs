@@ -27,7 +27,8 @@ mod tiers;
 mod transfer;
 mod updates;
 
-use memcg::{Group, Kmem, NodeId, NodeStats, Placement, Runtime, RuntimeBuilder, Stat, Topology};
+use memcg::kmem::{Kmem, NodeId, NodeStats, Placement, Topology};
+use memcg::{Group, Runtime, RuntimeBuilder, Stat};
 
 use crate::support::trees;
 pub(crate) use crate::support::workers::Other;

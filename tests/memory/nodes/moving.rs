@@ -1,6 +1,7 @@
 //! Memory that moves, is touched late, or goes in part: the account goes with it, and the charge only where bytes go.
 
-use memcg::{Kmem, Stat};
+use memcg::Stat;
+use memcg::kmem::Kmem;
 
 use super::{Other, assert_empty, assert_sums, hold, node, on, placed, scattered};
 use crate::support::trees::{build, create};
@@ -108,7 +109,7 @@ fn a_part_goes_from_its_node() {
         // Empty, it keeps its group all the same.
         group.offline().expect("no children");
         drop(group);
-        assert_eq!(runtime.dying(), 1);
+        assert_eq!(runtime.dying_count(), 1);
         assert_eq!(kmem.shrink(&placed(&[(0, 1)])), 0);
         drop(kmem);
         assert_empty(&runtime);

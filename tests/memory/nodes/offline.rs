@@ -1,7 +1,8 @@
 //! Groups that go offline between admission and account, and between account and free. An offline group gets no new part:
 //! its parent is accounted, and gets back what it was accounted.
 
-use memcg::{Group, Kmem, Stat};
+use memcg::kmem::Kmem;
+use memcg::{Group, Stat};
 
 use super::{Other, assert_empty, assert_sums, hold, local, node, on, placed, scattered};
 use crate::support::trees::{assert_sound, build, create};
@@ -55,7 +56,7 @@ fn between_account_and_free() {
         assert_eq!((local(&group), local(&root)), ([0, 0, 0], [0, 65, 0]));
         assert_sums(&runtime);
         drop(group);
-        assert_eq!(runtime.dying(), 1, "it is held");
+        assert_eq!(runtime.dying_count(), 1, "it is held");
         others[1].run(move || drop(kmem));
         assert_empty(&runtime);
     }

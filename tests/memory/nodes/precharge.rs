@@ -1,6 +1,7 @@
 //! Admission before the memory is there.
 
-use memcg::{Bound, ChargeError, Limit, Limits, Stat};
+use memcg::kmem::Bound;
+use memcg::{ChargeError, Limit, Limits, Stat};
 
 use super::{Other, assert_empty, hold, node, on, placed};
 use crate::support::trees::{build, create, limited};
@@ -112,7 +113,7 @@ fn of_nothing() {
         let precharge = group.precharge(0).expect("nothing always fits");
         group.offline().expect("no children");
         drop(group);
-        assert_eq!(runtime.dying(), 1);
+        assert_eq!(runtime.dying_count(), 1);
         drop(precharge);
         assert_empty(&runtime);
     }

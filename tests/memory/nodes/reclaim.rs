@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use memcg::{Bound, ChargeError, Kmem, Placement, Priority, Reclaim, ReclaimContext, Stat};
+use memcg::kmem::{Bound, Kmem, Placement};
+use memcg::{ChargeError, Priority, Reclaim, ReclaimContext, Stat};
 
 use super::{Other, assert_empty, assert_sums, hold, node, on, placed, scattered};
 use crate::support::trees::{build, create};

@@ -38,7 +38,7 @@ fn ancestors_keep_what_the_dead_left() {
         assert_sums(&runtime);
         drop(kept);
         runtime.settle();
-        assert_eq!((on(&parent), runtime.dying()), ([0; 3], 0));
+        assert_eq!((on(&parent), runtime.dying_count()), ([0; 3], 0));
         root.stat_add(Stat::KERNEL, -200);
         drop(parent);
         assert_empty(&runtime);
@@ -138,7 +138,7 @@ fn threads_end_and_begin() {
         }
     }
     for (runtime, group) in runtimes.iter().zip(&groups) {
-        let bytes: u64 = held.iter().filter(|kmem| kmem.group() == *group).map(memcg::Kmem::bytes).sum();
+        let bytes: u64 = held.iter().filter(|kmem| kmem.group() == *group).map(memcg::kmem::Kmem::bytes).sum();
         assert_eq!((group.live(), group.numa_stat(Stat::KERNEL).sum()), (bytes, bytes.cast_signed()));
         assert_sums(runtime);
     }
@@ -153,7 +153,7 @@ fn past_the_end_of_a_thread() {
     thread_local! {
         static AT_EXIT: RefCell<Option<Late>> = const { RefCell::new(None) };
     }
-    struct Late(Group, Option<memcg::Kmem>);
+    struct Late(Group, Option<memcg::kmem::Kmem>);
     impl Drop for Late {
         fn drop(&mut self) {
             drop(self.1.take());

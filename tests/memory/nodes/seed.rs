@@ -2,7 +2,8 @@
 //! processors. For each allocation every node is charged, and later uncharged, the same bytes, also one without
 //! processors that ends up holding nothing but metadata; nothing is left in the end.
 
-use memcg::{Bound, Group, Kmem, NodeOf, PageNode, Placement, Stat, Topology};
+use memcg::kmem::{Bound, Kmem, NodeOf, PageNode, Placement, Topology};
+use memcg::{Group, Stat};
 
 use super::{Other, assert_empty, assert_machine_shape, assert_sums, hold, local, node, on, placed};
 use crate::support::trees::{build, create};

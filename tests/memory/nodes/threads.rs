@@ -8,7 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Barrier, Mutex, MutexGuard, PoisonError, RwLock};
 
-use memcg::{Bound, Bytes, Counter, Group, GroupId, Kmem, Limit, NodeId, Placement, Runtime, Stat};
+use memcg::kmem::{Bound, Kmem, NodeId, Placement};
+use memcg::{Bytes, Counter, Group, GroupId, Limit, Runtime, Stat};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 

@@ -1,6 +1,7 @@
 //! Counters of some nodes: asked where the memory may lie, moved with it, and back at zero in the end.
 
-use memcg::{Bound, BuildError, ChargeError, Counter, Group, Kmem, Limit, NodeId, Placement, Runtime, Stat};
+use memcg::kmem::{Bound, Kmem, NodeId, Placement};
+use memcg::{BuildError, ChargeError, Counter, Group, Limit, Runtime, Stat};
 
 use super::{Other, assert_empty, assert_sums, hold, node, on, placed, scattered};
 use crate::support::trees::{assert_sound, bare, build, create, kinds, stocked};
@@ -356,7 +357,7 @@ fn offline_and_gone() {
         assert_eq!(kmem.migrate(Some(node(2)), Some(node(0)), 1), 1);
         assert_eq!(on_tier(&root, toptier), 31);
         drop(group);
-        assert_eq!(runtime.dying(), 1);
+        assert_eq!(runtime.dying_count(), 1);
         other.run(move || drop(kmem));
         assert_eq!(on_tier(&root, toptier), 0);
         assert_empty(&runtime);

@@ -4,7 +4,8 @@
 //! Additions are counted as the library counts them itself: at a batch of 0 each is announced at once, and an addition of
 //! at most a grain is a grain. Work on counters is seen in the walks that a missing stock asks for.
 
-use memcg::{Group, Kmem, NodeOf, PageNode, Placement, Runtime, Stat};
+use memcg::kmem::{Kmem, NodeOf, PageNode, Placement};
+use memcg::{Group, Runtime, Stat};
 
 use super::{Other, assert_empty, hold, machine, node, on, placed, scattered};
 use crate::support::trees::{bare, build, create};

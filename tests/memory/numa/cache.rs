@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::thread;
 
-use memcg::{NodeCache, NodeId, NodeOf, NodeTable, PageNode};
+use memcg::kmem::{NodeCache, NodeId, NodeOf, NodeTable, PageNode};
 
 use super::{PAGE, ask, on};
 

@@ -10,7 +10,7 @@ mod sysfs;
 mod table;
 mod topology;
 
-use memcg::{NodeId, NodeOf, PageNode};
+use memcg::kmem::{NodeId, NodeOf, PageNode};
 
 /// Of the machines that are made up here.
 pub(crate) const PAGE: usize = 4_096;

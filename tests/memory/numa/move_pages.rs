@@ -1,6 +1,6 @@
 //! What the kernel says about pages that the test maps and touches itself.
 
-use memcg::{MovePages, MovePagesError, NodeCache, NodeOf, PageNode, Topology};
+use memcg::kmem::{MovePages, MovePagesError, NodeCache, NodeOf, PageNode, Topology};
 
 use super::ask;
 use super::mapping::{Mapping, page_size};

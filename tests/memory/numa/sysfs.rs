@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use memcg::{NodeId, Topology, TopologyError};
+use memcg::kmem::{NodeId, Topology, TopologyError};
 
 use super::fixture::Sysfs;
 

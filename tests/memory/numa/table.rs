@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use memcg::{NodeCache, NodeId, NodeOf, NodeTable, OneNode, PageNode};
+use memcg::kmem::{NodeCache, NodeId, NodeOf, NodeTable, OneNode, PageNode};
 use proptest::prelude::*;
 
 use super::{PAGE, ask, on};

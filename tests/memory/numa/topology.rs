@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use memcg::{NodeId, Topology, TopologyError};
+use memcg::kmem::{NodeId, Topology, TopologyError};
 
 fn fixed<const N: usize>(nodes: [(u16, &[usize]); N]) -> Result<Topology, TopologyError> {
     Topology::fixed(nodes.map(|(node, processors)| (NodeId::new(node), processors.to_vec())))

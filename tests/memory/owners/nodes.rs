@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::{Group, KmemVec, NodeId, NodeOf, PageNode, Runtime, Stat};
+use memcg::kmem::{KmemVec, NodeId, NodeOf, PageNode};
+use memcg::{Group, Runtime, Stat};
 
 /// Bytes of the system's page.
 pub(crate) fn page() -> usize {

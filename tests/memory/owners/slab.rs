@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use memcg::{ChargeError, Group, KmemBox, KmemError, KmemSlab, Limit, Limits, PageNode, Runtime, Stat};
+use memcg::kmem::{KmemBox, KmemError, KmemSlab, PageNode};
+use memcg::{ChargeError, Group, Limit, Limits, Runtime, Stat};
 
 use super::nodes::{Next, Nodes, assert_clean, local, node, on, page, runtime};
 
@@ -204,7 +205,7 @@ fn foreign_code_may_do_what_it_likes() {
     struct Nested(#[expect(dead_code)] Option<KmemBox<Nested>>);
     /// Looks nodes up by using a slab.
     struct Uses(AtomicU64);
-    impl memcg::NodeOf for Uses {
+    impl memcg::kmem::NodeOf for Uses {
         fn page_size(&self) -> usize {
             4_096
         }

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use memcg::{KmemBox, KmemSlab, Limits, PageNode, Stat};
+use memcg::kmem::{KmemBox, KmemSlab, PageNode};
+use memcg::{Limits, Stat};
 
 use super::nodes::{Next, Nodes, assert_clean, local, node, on, runtime};
 

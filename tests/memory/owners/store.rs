@@ -2,7 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use memcg::{ChargeError, KmemError, KmemStore, Limit, Limits, PageNode, Runtime, Stat};
+use memcg::kmem::{KmemError, KmemStore, PageNode};
+use memcg::{ChargeError, Limit, Limits, Runtime, Stat};
 
 use super::nodes::{Next, Nodes, Panics, assert_clean, local, node, on, page, runtime};
 

@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use memcg::{Group, KmemStore, Limits, PageNode, Stat, StoreKey};
+use memcg::kmem::{KmemStore, PageNode, StoreKey};
+use memcg::{Group, Limits, Stat};
 use proptest::prelude::*;
 
 use super::nodes::{Next, Nodes, assert_clean, node, on, runtime};

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use memcg::{Group, KmemStore, Limits, PageNode, Runtime, Stat, StoreKey};
+use memcg::kmem::{KmemStore, PageNode, StoreKey};
+use memcg::{Group, Limits, Runtime, Stat};
 
 use super::nodes::{Next, Nodes, assert_clean, local, node, on, page, runtime};
 

@@ -2,7 +2,8 @@
 
 use std::thread;
 
-use memcg::{ChargeError, KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, Limits, Runtime, Stat, StoreKey};
+use memcg::kmem::{KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, StoreKey};
+use memcg::{ChargeError, Limits, Runtime, Stat};
 
 use super::nodes::{Next, Nodes, assert_clean, node, page, runtime};
 

@@ -4,9 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::{
-    ChargeError, KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, Limit, Limits, PageNode, Placement, Runtime, Stat,
-};
+use memcg::kmem::{KmemBox, KmemError, KmemSlab, KmemStore, KmemVec, PageNode, Placement};
+use memcg::{ChargeError, Limit, Limits, Runtime, Stat};
 
 use super::nodes::{Next, Nodes, Panics, assert_clean, local, node, on, page, runtime};
 
@@ -365,7 +364,7 @@ fn a_foreign_panic_leaves_the_element_and_the_account() {
 #[test]
 fn large_pages_are_looked_up_once_each() {
     struct Huge(AtomicU64);
-    impl memcg::NodeOf for Huge {
+    impl memcg::kmem::NodeOf for Huge {
         fn page_size(&self) -> usize {
             2 << 20
         }

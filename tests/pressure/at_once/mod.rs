@@ -9,7 +9,7 @@ mod started;
 
 use std::time::Duration;
 
-use memcg::{Charge, ChargeError, Event, Group, Refusal, Runtime};
+use memcg::{Charge, ChargeError, Event, Group, OverLimitError, Runtime};
 
 use crate::support::trees;
 
@@ -27,13 +27,13 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
     root.children().iter().for_each(Group::offline_tree);
     until("no job keeps a group", || {
         runtime.settle();
-        runtime.dying() == 0
+        runtime.dying_count() == 0
     });
     trees::assert_empty(runtime);
 }
 
 #[track_caller]
-pub(crate) fn would_block(ended: Result<Charge, ChargeError>) -> Refusal {
+pub(crate) fn would_block(ended: Result<Charge, ChargeError>) -> OverLimitError {
     match ended {
         Err(ChargeError::WouldBlock(refusal)) => refusal,
         other => panic!("{other:?}"),
@@ -41,7 +41,7 @@ pub(crate) fn would_block(ended: Result<Charge, ChargeError>) -> Refusal {
 }
 
 #[track_caller]
-pub(crate) fn refused(ended: Result<Charge, ChargeError>) -> Refusal {
+pub(crate) fn refused(ended: Result<Charge, ChargeError>) -> OverLimitError {
     match ended {
         Err(ChargeError::Limit(refusal)) => refusal,
         other => panic!("{other:?}"),
@@ -50,7 +50,7 @@ pub(crate) fn refused(ended: Result<Charge, ChargeError>) -> Refusal {
 
 /// Refused, whether or not an open stock may have credit.
 #[track_caller]
-pub(crate) fn not_made(ended: Result<Charge, ChargeError>) -> Refusal {
+pub(crate) fn not_made(ended: Result<Charge, ChargeError>) -> OverLimitError {
     match ended {
         Err(ChargeError::Limit(refusal) | ChargeError::WouldBlock(refusal)) => refusal,
         other => panic!("{other:?}"),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use memcg::{CancelHook, ChargeError, Event, Limits};
+use memcg::{ChargeError, Event, Limits, Registration};
 
 use super::{
     HASTY, KIB, Victims, WATCHDOG, all, assert_empty, assert_sound, build, charge, create, kinds, limited, local, lock,
@@ -174,7 +174,7 @@ fn one_that_ends_its_own_registration() {
         let domain = limited(&runtime.root(), "domain", 100 * KIB);
         let group = create(&domain, "q");
         let victims = Victims::default();
-        let own: Arc<Mutex<Option<CancelHook>>> = Arc::default();
+        let own: Arc<Mutex<Option<Registration>>> = Arc::default();
         let held = Arc::new(Mutex::new(Some(charge(&group, 100 * KIB))));
         let hook = {
             let (own, held) = (Arc::clone(&own), Arc::clone(&held));

@@ -20,7 +20,7 @@ mod subtrees;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{CancelHook, Event, Group, OomPolicy, Runtime, RuntimeBuilder};
+use memcg::{Event, Group, OomPolicy, Registration, Runtime, RuntimeBuilder};
 
 use crate::support::trees;
 
@@ -84,17 +84,17 @@ impl Victims {
     }
 
     /// A group whose hook notes the call, and does nothing about it.
-    pub(crate) fn stubborn(&self, group: &Group) -> CancelHook {
+    pub(crate) fn stubborn(&self, group: &Group) -> Registration {
         self.hook(group, || ())
     }
 
     /// One that gives all of this up, at once and on the charger's thread.
-    pub(crate) fn obedient(&self, group: &Group, bytes: u64) -> CancelHook {
+    pub(crate) fn obedient(&self, group: &Group, bytes: u64) -> Registration {
         let held = Mutex::new(Some(group.charge(bytes)));
         self.hook(group, move || drop(lock(&held).take()))
     }
 
-    pub(crate) fn hook(&self, group: &Group, then: impl Fn() + Send + Sync + 'static) -> CancelHook {
+    pub(crate) fn hook(&self, group: &Group, then: impl Fn() + Send + Sync + 'static) -> Registration {
         let told = Arc::clone(&self.0);
         group.on_cancel(move |cancel| {
             lock(&told).push(Told {

@@ -99,7 +99,7 @@ fn a_hook_may_give_its_own_place_up() {
     let hook = hog.on_cancel({
         let (place, told) = (Arc::clone(&place), Arc::clone(&told));
         move |why| {
-            let hook: Option<memcg::CancelHook> = place.lock().expect("whole").take();
+            let hook: Option<memcg::Registration> = place.lock().expect("whole").take();
             drop((hook, kept.lock().expect("whole").take()));
             assert_eq!(why.group().path(), "/hog");
             told.store(true, Ordering::SeqCst);
@@ -110,5 +110,5 @@ fn a_hook_may_give_its_own_place_up() {
     drop(hog);
     assert!(root.try_charge(50).is_ok());
     assert!(told.load(Ordering::SeqCst));
-    assert_eq!((root.events().get(memcg::Event::Panic), runtime.dying()), (0, 0));
+    assert_eq!((root.events().get(memcg::Event::Panic), runtime.dying_count()), (0, 0));
 }

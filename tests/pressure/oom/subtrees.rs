@@ -1,11 +1,11 @@
 //! Groups that go as a whole, and groups that never go.
 
-use memcg::{CancelHook, Charge, ChargeError, Event, Group};
+use memcg::{Charge, ChargeError, Event, Group, Registration};
 
 use super::{HASTY, KIB, Victims, all, assert_empty, build, charge, create, kinds, limited, local};
 
 /// Groups with hooks that note the call only.
-fn tasks<const N: usize>(victims: &Victims, groups: [(&Group, u64); N]) -> Vec<(Charge, CancelHook)> {
+fn tasks<const N: usize>(victims: &Victims, groups: [(&Group, u64); N]) -> Vec<(Charge, Registration)> {
     groups.iter().map(|(group, kib)| (charge(group, kib * KIB), victims.stubborn(group))).collect()
 }
 

@@ -17,7 +17,7 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
     for parent in [group, &root] {
         let made = parent.create(&name, Limits::new().soft(0).min(1)).expect("a name");
         let held = made.charge(1);
-        assert!(made.is_in_excess() && made.children_in_excess() == 0);
+        assert!(made.is_in_excess() && made.descendants_in_excess() == 0);
         let _registration = made.register_reclaimer(call(|_, _| 0), Priority::LOW);
         assert_eq!(runtime.group(&made.path()).as_ref(), Some(&made));
         assert_eq!(runtime.find(made.id()).as_ref(), Some(&made));
@@ -50,7 +50,12 @@ fn everything(runtime: &Runtime, group: &Group, target: &Group, round: u64) {
     let verdict = runtime.verify();
     assert!(verdict.is_ok(), "{verdict}");
     assert!(runtime.tree().to_string().lines().count() > 2);
-    std::hint::black_box((runtime.counts(), runtime.groups(), runtime.dying(), format!("{runtime:?} {group:?}")));
+    std::hint::black_box((
+        runtime.counts(),
+        runtime.group_count(),
+        runtime.dying_count(),
+        format!("{runtime:?} {group:?}"),
+    ));
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn never_by_default() {
         assert_eq!((group.soft(), group.limits().soft), (u64::MAX, Some(Limit::Unlimited)));
         let held = group.charge(1 << 50);
         assert!(!group.is_in_excess() && !runtime.root().is_in_excess());
-        assert_eq!(runtime.root().children_in_excess(), 0);
+        assert_eq!(runtime.root().descendants_in_excess(), 0);
         assert_sound(&runtime);
         drop(held);
     }
@@ -32,8 +32,8 @@ fn above_it_not_at_it() {
         let (root, top) = (runtime.root(), create(&runtime.root(), "top"));
         let group = create_with(&top, "q", soft(limit));
         assert_eq!((group.soft(), group.limits().soft), (limit, Some(Limit::Bytes(limit))));
-        let counted = || (group.is_in_excess(), top.children_in_excess(), root.children_in_excess());
-        assert_eq!((counted(), group.children_in_excess()), ((false, 0, 0), 0));
+        let counted = || (group.is_in_excess(), top.descendants_in_excess(), root.descendants_in_excess());
+        assert_eq!((counted(), group.descendants_in_excess()), ((false, 0, 0), 0));
         let mut held = charge(&group, limit);
         assert_eq!(counted(), (false, 0, 0));
         held.try_grow(1).expect("no max");
@@ -57,7 +57,7 @@ fn above_it_not_at_it() {
         assert_eq!(counted(), (true, 1, 1));
         assert_sound(&runtime);
         group.offline().expect("no children");
-        assert_eq!((top.children_in_excess(), root.children_in_excess()), (0, 0), "offline leaves at once");
+        assert_eq!((top.descendants_in_excess(), root.descendants_in_excess()), (0, 0), "offline leaves at once");
         assert_sound(&runtime);
         drop((held, group, top));
         assert_empty(&runtime);
@@ -76,15 +76,15 @@ fn every_level_counts_all_below() {
             chain.push(create_with(&chain[depth], "x", limits));
         }
         let mut held = charge(&chain[6], MIB + 1);
-        let counted: Vec<u64> = chain.iter().map(Group::children_in_excess).collect();
+        let counted: Vec<u64> = chain.iter().map(Group::descendants_in_excess).collect();
         assert_eq!(counted, [3, 2, 2, 1, 1, 0, 0]);
         root.set_soft(0).expect("a number");
         assert!(root.is_in_excess());
-        assert_eq!(root.children_in_excess(), 3, "not itself");
+        assert_eq!(root.descendants_in_excess(), 3, "not itself");
         assert_sound(&runtime);
         held.shrink(MIB);
         runtime.root().drain();
-        let counted: u64 = chain.iter().map(Group::children_in_excess).sum();
+        let counted: u64 = chain.iter().map(Group::descendants_in_excess).sum();
         assert_eq!(counted, 0);
         assert_sound(&runtime);
     }
@@ -102,14 +102,14 @@ fn refused_and_moved() {
         assert!(from.try_charge(2 * MIB).is_err());
         assert!(!from.is_in_excess());
         let mut held = charge(&from, MIB / 2);
-        assert_eq!((from.is_in_excess(), to.is_in_excess(), full.children_in_excess()), (true, false, 1));
+        assert_eq!((from.is_in_excess(), to.is_in_excess(), full.descendants_in_excess()), (true, false, 1));
         held.transfer(&to).expect("below the same");
         from.drain();
-        assert_eq!((from.is_in_excess(), to.is_in_excess(), full.children_in_excess()), (false, true, 1));
+        assert_eq!((from.is_in_excess(), to.is_in_excess(), full.descendants_in_excess()), (false, true, 1));
         assert_sound(&runtime);
         drop(held);
         root.drain();
-        assert_eq!(full.children_in_excess(), 0);
+        assert_eq!(full.descendants_in_excess(), 0);
         assert_sound(&runtime);
     }
 }
@@ -122,9 +122,9 @@ fn reclaimed_out_of_it() {
         let (root, log) = (runtime.root(), Log::default());
         let group = create_with(&root, "q", soft(4 * MIB));
         let (_cache, _registration) = Cache::of(&group, 8 * MIB, &log);
-        assert_eq!(root.children_in_excess(), 1);
+        assert_eq!(root.descendants_in_excess(), 1);
         root.reclaim(5 * MIB).expect("not inside a reclaimer");
-        assert_eq!((group.is_in_excess(), root.children_in_excess()), (false, 0));
+        assert_eq!((group.is_in_excess(), root.descendants_in_excess()), (false, 0));
         assert_sound(&runtime);
     }
 }
@@ -143,9 +143,9 @@ fn a_percentage_follows() {
     let held = charge(&group, 3 * MIB);
     assert_eq!((group.soft(), group.limits().soft, group.is_in_excess()), (4 * MIB, Some(quarter), false));
     root.set_max(Limit::Bytes(8 * MIB)).expect("a number");
-    assert_eq!((group.soft(), group.is_in_excess(), root.children_in_excess()), (2 * MIB, true, 1));
+    assert_eq!((group.soft(), group.is_in_excess(), root.descendants_in_excess()), (2 * MIB, true, 1));
     root.set_max(Limit::Bytes(16 * MIB)).expect("a number");
-    assert_eq!((group.is_in_excess(), root.children_in_excess()), (false, 0));
+    assert_eq!((group.is_in_excess(), root.descendants_in_excess()), (false, 0));
     assert_sound(&runtime);
     drop(held);
 }
@@ -169,7 +169,7 @@ fn a_recount_after_any_race() {
                 let (stop, parents) = (&stop, &parents);
                 scope.spawn(move || {
                     while !stop.load(Ordering::SeqCst) {
-                        let most = parents[0].children_in_excess();
+                        let most = parents[0].descendants_in_excess();
                         assert!(most <= 200, "{most} of few");
                         std::thread::yield_now();
                     }
@@ -181,7 +181,7 @@ fn a_recount_after_any_race() {
                 assert_sound(&runtime);
             });
             parents.iter().for_each(Group::offline_tree);
-            assert_eq!(root.children_in_excess(), 0);
+            assert_eq!(root.descendants_in_excess(), 0);
         }
         assert_empty(&runtime);
     }

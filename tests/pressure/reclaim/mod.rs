@@ -37,7 +37,8 @@ mod weight;
 
 use std::time::Duration;
 
-use memcg::{BarrierMode, Bytes, Charge, Group, Limit, Limits, Runtime, RuntimeBuilder};
+use memcg::expert::BarrierMode;
+use memcg::{Bytes, Charge, Group, Limit, Limits, Runtime, RuntimeBuilder};
 
 pub(crate) use crate::support::reclaimers::{Cache, Crowded, KIB, Log, MIB, call, call_of, lock};
 pub(crate) use crate::support::trees::{build, create};
@@ -94,7 +95,7 @@ pub(crate) fn assert_sound(runtime: &Runtime) {
         let (usage, forced, max) = (group.usage(), group.forced(), group.max());
         assert!(usage - forced <= max, "{}: usage {usage}, forced {forced}, max {max}", group.path());
         let below = group.descendants().filter(Group::is_in_excess).count() as u64;
-        assert_eq!(group.children_in_excess(), below, "{}", group.path());
+        assert_eq!(group.descendants_in_excess(), below, "{}", group.path());
     }
 }
 
@@ -106,6 +107,6 @@ pub(crate) fn assert_empty(runtime: &Runtime) {
     assert_sound(runtime);
     let root = runtime.root();
     root.drain();
-    assert_eq!((root.usage(), root.forced(), root.children_in_excess(), runtime.dying()), (0, 0, 0, 0));
+    assert_eq!((root.usage(), root.forced(), root.descendants_in_excess(), runtime.dying_count()), (0, 0, 0, 0));
     assert_sound(runtime);
 }

@@ -161,7 +161,7 @@ fn excess_with_no_group_to_ask_is_no_obstacle() {
         let _left = charge(&gone, MIB);
         gone.offline().expect("no children");
         let (cache, _registration) = Cache::of(&create(&root, "plain"), 20 * MIB, &log);
-        assert_eq!(root.children_in_excess(), 2);
+        assert_eq!(root.descendants_in_excess(), 2);
         let report = root.reclaim(3 * MIB).expect("not inside a reclaimer");
         assert_eq!((report.freed, report.soft_visited, cache.bytes()), (3 * MIB, 0, 17 * MIB), "{report:?}");
         // One that is asked there shows that it was a pass.

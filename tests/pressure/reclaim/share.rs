@@ -33,7 +33,7 @@ fn in_proportion_to_what_is_there() {
             let runtime = build(builder.clone().max(Limit::Bytes(240 * MIB)));
             let (root, log) = (runtime.root(), Log::default());
             let caches = caches(&root, soft_limit, &log);
-            assert_eq!(root.children_in_excess(), if soft_limit.is_some() { 4 } else { 0 });
+            assert_eq!(root.descendants_in_excess(), if soft_limit.is_some() { 4 } else { 0 });
             root.reclaim(60 * MIB).expect("not inside a reclaimer");
             assert_proportional(&caches, 60 * MIB);
             for _ in 0..60 {

@@ -1,6 +1,7 @@
 //! Groups weighed by a figure of their statistics: it is fresh below the target, and nothing else is flushed for it.
 
-use memcg::{BarrierMode, BuildError, Limit, Priority, Stat, Unit};
+use memcg::expert::BarrierMode;
+use memcg::{BuildError, Limit, Priority, Stat, Unit};
 
 use super::{Cache, Log, MIB, assert_sound, assert_within, bare, build, call_of, charge, create};
 

@@ -4,14 +4,14 @@ use std::future::{pending, ready};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use memcg::{Charge, ChargeError, Event, Group, Refusal};
+use memcg::{Charge, ChargeError, Event, Group, OverLimitError};
 
 use super::{KIB, Polled, WATCHDOG, assert_empty, assert_sound, block_on, build, charge, create, kinds, limited};
 
 const SHORT: Duration = Duration::from_millis(50);
 
 #[track_caller]
-fn timed_out(ended: Result<Charge, ChargeError>) -> (Refusal, Duration) {
+fn timed_out(ended: Result<Charge, ChargeError>) -> (OverLimitError, Duration) {
     match ended {
         Err(ChargeError::TimedOut { refusal, waited }) => (*refusal, waited),
         other => panic!("{other:?}"),

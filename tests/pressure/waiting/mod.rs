@@ -28,7 +28,8 @@ mod stock;
 mod timeouts;
 mod wakes;
 
-use memcg::{BarrierMode, RuntimeBuilder};
+use memcg::RuntimeBuilder;
+use memcg::expert::BarrierMode;
 
 use crate::support::trees;
 

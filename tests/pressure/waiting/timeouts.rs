@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memcg::{ChargeError, Event, Group, Refusal};
+use memcg::{ChargeError, Event, Group, OverLimitError};
 
 use super::{
     KIB, WATCHDOG, admitted, assert_empty, assert_sound, build, charge, create, in_line, join, kinds, limited, until,
@@ -13,7 +13,7 @@ use super::{
 const SHORT: Duration = Duration::from_millis(50);
 
 #[track_caller]
-fn timed_out(group: &Group, bytes: u64, time: Duration) -> (Refusal, Duration) {
+fn timed_out(group: &Group, bytes: u64, time: Duration) -> (OverLimitError, Duration) {
     match group.charge_timeout(bytes, time) {
         Err(ChargeError::TimedOut { refusal, waited }) => (*refusal, waited),
         other => panic!("{other:?}"),

@@ -59,7 +59,7 @@ fn another_group_takes_it_over() {
     first.offline().expect("no children");
     drop(first);
     runtime.settle();
-    assert_eq!(runtime.dying(), 0);
+    assert_eq!(runtime.dying_count(), 0);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_group_that_goes_offline_leaves_it_to_the_nearest_above() {
     assert_charged(&runtime, &root);
     drop((part, query, tenant));
     runtime.settle();
-    assert_eq!(runtime.dying(), 0);
+    assert_eq!(runtime.dying_count(), 0);
     assert!(runtime.verify().is_ok());
     drop(runtime);
     assert_eq!(root.usage(), 0);
@@ -134,7 +134,7 @@ fn many_threads_change_it_at_once() {
         }
     });
     runtime.settle();
-    assert_eq!(runtime.dying(), 0);
+    assert_eq!(runtime.dying_count(), 0);
     assert_charged(&runtime, &root);
     assert!(runtime.verify().is_ok(), "{}", runtime.verify());
     drop(runtime);

@@ -5,7 +5,8 @@
 
 use std::thread;
 
-use memcg::{Limits, OwnBytes, Runtime, Stat};
+use memcg::expert::OwnBytes;
+use memcg::{Limits, Runtime, Stat};
 
 use super::create;
 use crate::support::alone::resident;

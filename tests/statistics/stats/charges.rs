@@ -82,6 +82,6 @@ fn the_last_uncharge_of_a_group_is_counted() {
         drop(held.join().expect("no panic"));
         runtime.settle();
     }
-    assert_eq!((runtime.dying(), root.usage()), (0, 0));
+    assert_eq!((runtime.dying_count(), root.usage()), (0, 0));
     assert_exact(&root, Stat::STOCK_REFILL, 4 * ROUNDS, 0);
 }

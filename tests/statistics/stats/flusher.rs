@@ -5,9 +5,10 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memcg::{BarrierMode, Group, Runtime, Stat};
+use memcg::expert::BarrierMode;
 #[cfg(target_os = "linux")]
 use memcg::{Event, Limits};
+use memcg::{Group, Runtime, Stat};
 
 use super::{assert_exact, build, create, eventually, kinds};
 #[cfg(target_os = "linux")]

@@ -28,7 +28,8 @@ mod visits;
 
 use std::time::{Duration, Instant};
 
-use memcg::{BarrierMode, Bytes, Charge, Group, Limits, Runtime, RuntimeBuilder, Stat};
+use memcg::expert::BarrierMode;
+use memcg::{Bytes, Charge, Group, Limits, Runtime, RuntimeBuilder, Stat};
 
 pub(crate) use crate::support::workers::Other;
 

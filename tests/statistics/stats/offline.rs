@@ -43,7 +43,7 @@ fn what_the_last_holder_wrote_is_with_the_parent() {
                 });
             }
             runtime.settle();
-            assert_eq!(runtime.dying(), 0, "round {round}");
+            assert_eq!(runtime.dying_count(), 0, "round {round}");
             sum += 7 * round + 100;
             assert_honest(&acme.read_stale(), STAT, sum + 1_000_000);
             assert_honest(&root.read_stale(), STAT, sum + 1_000_000);
@@ -84,7 +84,7 @@ fn a_subtree_that_goes_leaves_its_sum() {
             assert_honest(&root.read(), STAT, sum);
             drop(middle);
             runtime.settle();
-            assert_eq!((runtime.dying(), runtime.groups()), (0, 1));
+            assert_eq!((runtime.dying_count(), runtime.group_count()), (0, 1));
             assert_exact(&root, STAT, sum, 0);
         }
     }
@@ -115,7 +115,7 @@ fn own_figures_stay_own() {
         drop(parent);
         runtime.settle();
         assert_exact(&root, STAT, 116, 1);
-        assert_eq!(runtime.dying(), 0);
+        assert_eq!(runtime.dying_count(), 0);
     }
 }
 
@@ -161,7 +161,7 @@ fn the_dead_writers_of_a_dead_group() {
         group.offline().expect("no children");
         drop(group);
         runtime.settle();
-        assert_eq!(runtime.dying(), 0);
+        assert_eq!(runtime.dying_count(), 0);
         assert_honest(&root.read_stale(), STAT, 190);
         assert_exact(&root, STAT, 190, 0);
         assert_exact(&root, Stat::FILE, 0, 0);

@@ -107,7 +107,7 @@ fn a_guard_of_a_further_counter_counts_for_the_group() {
             charge.stat_add(STAT, 10 * number);
         }
         runtime.settle();
-        assert_eq!(runtime.dying(), 0);
+        assert_eq!(runtime.dying_count(), 0);
         assert_exact(&runtime.root(), STAT, 33, 0);
     }
 }

@@ -53,7 +53,11 @@ fn looks_until_exact(group: &Group, writers: usize, mut look: impl FnMut(&Group)
 }
 
 fn builders() -> [RuntimeBuilder; 3] {
-    [Runtime::builder(), Runtime::builder().stat_batch(64), Runtime::builder().barrier(memcg::BarrierMode::Fence)]
+    [
+        Runtime::builder(),
+        Runtime::builder().stat_batch(64),
+        Runtime::builder().barrier(memcg::expert::BarrierMode::Fence),
+    ]
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn a_thread_counts_in_a_thread_local_destructor() {
         .join()
         .expect("destructors do not panic");
         runtime.settle();
-        assert_eq!(runtime.dying(), 0);
+        assert_eq!(runtime.dying_count(), 0);
         assert_exact(&runtime.root(), Stat::KERNEL, sum + 8, 0);
     }
 }

@@ -239,7 +239,7 @@ fn dead_groups_are_not_visited() {
             group.offline().expect("no children");
         }
         runtime.settle();
-        assert_eq!(runtime.dying(), 0);
+        assert_eq!(runtime.dying_count(), 0);
         assert_exact(&root, STAT, 1_000, 0);
         let_idle(&runtime);
         assert_eq!(cost(&runtime, || assert_exact(&root, STAT, 1_000, 0)), (0, 0));

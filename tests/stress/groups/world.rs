@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use memcg::{BarrierMode, Bytes, Charge, ChargeError, Counter, Group, GroupId, Limit, Limits, Runtime};
+use memcg::expert::BarrierMode;
+use memcg::{Bytes, Charge, ChargeError, Counter, Group, GroupId, Limit, Limits, Runtime};
 use rand::RngExt;
 use rand::rngs::SmallRng;
 
@@ -181,7 +182,7 @@ impl World {
         if let Some(runtime) = self.runtime.take() {
             root.children().iter().for_each(Group::offline_tree);
             runtime.settle();
-            assert_eq!((runtime.groups(), runtime.dying()), (1, 0));
+            assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
             root.drain();
             let verdict = runtime.verify();
             assert!(verdict.is_ok(), "{verdict}");

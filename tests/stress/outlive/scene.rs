@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use memcg::expert::{BarrierMode, PoolAlign};
+use memcg::kmem::{KmemVec, PerCpu, Placement};
 use memcg::{
-    BarrierMode, Bytes, Charge, Counter, Event, Group, GroupId, KmemVec, Limit, Limits, OomPolicy, PerCpu, Placement,
-    PoolAlign, Priority, Reclaim, ReclaimContext, Runtime, RuntimeBuilder, Stat,
+    Bytes, Charge, Counter, Event, Group, GroupId, Limit, Limits, OomPolicy, Priority, Reclaim, ReclaimContext,
+    Runtime, RuntimeBuilder, Stat,
 };
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -180,7 +182,7 @@ impl Scene {
             12 => Thing::Events(if bytes % 2 == 0 { group.events() } else { group.events_local() }),
             13 => {
                 let (token, tally) = (self.token(), Arc::clone(&self.tally));
-                Thing::Subscription(group.on_event(Event::Max, move |happened| {
+                Thing::Listener(group.on_event(Event::Max, move |happened| {
                     let _token = &token;
                     assert!(happened.times() > 0);
                     tally.told.fetch_add(1, Ordering::Relaxed);
@@ -199,7 +201,7 @@ impl Scene {
                 let cache =
                     Arc::new(Cache { held: Mutex::new(held), tally: Arc::clone(&self.tally), _token: self.token() });
                 let registration = group.register_reclaimer(Arc::clone(&cache) as Arc<dyn Reclaim>, Priority::NORMAL);
-                Thing::Registration((registration, cache))
+                Thing::Reclaimer((registration, cache))
             }
             17 => Thing::Member(group.join()),
             18 => Thing::Mover(group.join().mover()),
@@ -225,7 +227,7 @@ impl Scene {
         let now = Arc::into_inner(now.into_inner().expect("no thread panics with it")).expect("no other thread has it");
         now.root().children().iter().for_each(Group::offline_tree);
         now.settle();
-        assert_eq!((now.groups(), now.dying()), (1, 0), "a thread is left of the last runtime");
+        assert_eq!((now.group_count(), now.dying_count()), (1, 0), "a thread is left of the last runtime");
         let verdict = now.verify();
         assert!(verdict.is_ok(), "{verdict}");
         for &id in &*lock(&ids) {

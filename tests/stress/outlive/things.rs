@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use memcg::kmem::{Kmem, KmemVec, Member, Mover, PerCpu, Placement, Precharge};
 use memcg::{
-    CancelHook, Charge, ChargeError, ChargeFuture, CreateError, Events, Group, Kmem, KmemVec, Limits, Member, Mover,
-    PeakWindow, PerCpu, Placement, Precharge, Registration, Runtime, Stat, Subscription,
+    Charge, ChargeError, ChargeFuture, CreateError, Events, Group, Limits, PeakWindow, Registration, Runtime, Stat,
 };
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -59,9 +59,9 @@ pub(crate) enum Thing {
     Waits(ChargeFuture),
     Hears(Hears),
     Events(Events),
-    Subscription(#[expect(dead_code, reason = "it is kept")] Subscription),
-    Hook(#[expect(dead_code, reason = "it is kept")] CancelHook),
-    Registration(#[expect(dead_code, reason = "both are kept")] (Registration, Arc<Cache>)),
+    Listener(#[expect(dead_code, reason = "it is kept")] Registration),
+    Hook(#[expect(dead_code, reason = "it is kept")] Registration),
+    Reclaimer(#[expect(dead_code, reason = "both are kept")] (Registration, Arc<Cache>)),
     Member(Member),
     Mover(Mover),
     Precharge(Precharge),
@@ -150,7 +150,7 @@ impl Thing {
                 assert!(!refused.to_string().contains('\n'));
                 Thing::Refused(refused)
             }
-            kept @ (Thing::Subscription(_) | Thing::Hook(_) | Thing::Registration(_)) => kept,
+            kept @ (Thing::Listener(_) | Thing::Hook(_) | Thing::Reclaimer(_)) => kept,
         })
     }
 }

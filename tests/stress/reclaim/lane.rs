@@ -117,7 +117,7 @@ impl Lane {
             2 => drop(group.drain()),
             _ => {
                 let root = world.runtime.root();
-                let figures = (group.effective_min(&root), group.effective_low(&root), group.children_in_excess());
+                let figures = (group.effective_min(&root), group.effective_low(&root), group.descendants_in_excess());
                 std::hint::black_box((figures, group.is_in_excess(), group.events(), group.events_local()));
             }
         }

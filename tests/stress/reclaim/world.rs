@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use memcg::expert::BarrierMode;
 use memcg::{
-    BarrierMode, Bytes, Charge, ChargeError, Group, GroupId, Later, Limit, Limits, Priority, Reclaim, ReclaimContext,
-    Registration, Runtime,
+    Bytes, Charge, ChargeError, Group, GroupId, Later, Limit, Limits, Priority, Reclaim, ReclaimContext, Registration,
+    Runtime,
 };
 use rand::RngExt;
 use rand::rngs::SmallRng;
@@ -344,7 +345,7 @@ impl World {
             assert!(usage - forced <= max, "{}: usage {usage}, forced {forced}, max {max}", group.path());
             assert_eq!(group.is_in_excess(), usage > group.soft(), "{}", group.path());
             let below = group.descendants().filter(Group::is_in_excess).count() as u64;
-            assert_eq!(group.children_in_excess(), below, "{}", group.path());
+            assert_eq!(group.descendants_in_excess(), below, "{}", group.path());
         }
         assert_eq!(self.shared.late.load(Ordering::SeqCst), 0, "asked after their end");
         let counts = self.runtime.counts();
@@ -388,8 +389,8 @@ impl World {
         root.children().iter().for_each(Group::offline_tree);
         runtime.settle();
         root.drain();
-        assert_eq!((runtime.groups(), runtime.dying()), (1, 0));
-        assert_eq!((root.usage(), root.forced(), root.children_in_excess()), (0, 0, 0));
+        assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
+        assert_eq!((root.usage(), root.forced(), root.descendants_in_excess()), (0, 0, 0));
         let verdict = runtime.verify();
         assert!(verdict.is_ok(), "{verdict}");
     }

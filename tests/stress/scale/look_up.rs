@@ -84,7 +84,7 @@ fn among_siblings_whose_objects_were_used_again() {
         old.offline().expect("no children");
         gone.push((number, old.id()));
     }
-    assert_eq!((runtime.groups(), runtime.dying()), (groups + 1, 0));
+    assert_eq!((runtime.group_count(), runtime.dying_count()), (groups + 1, 0));
     for group in &siblings {
         assert_eq!(runtime.group(&format!("/{}", group.name())).as_ref(), Some(group));
         assert_eq!(runtime.find(group.id()).as_ref(), Some(group));
@@ -96,5 +96,5 @@ fn among_siblings_whose_objects_were_used_again() {
     assert_eq!(root.children().len(), groups);
     root.children().iter().for_each(|group| group.offline().expect("no children"));
     drop(siblings);
-    assert_eq!((runtime.groups(), runtime.dying(), root.children().len()), (1, 0, 0));
+    assert_eq!((runtime.group_count(), runtime.dying_count(), root.children().len()), (1, 0, 0));
 }

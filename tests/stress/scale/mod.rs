@@ -104,18 +104,18 @@ impl World {
     /// No thread is at work any more: those are there that stay, and all adds up. Then they go as well.
     pub(crate) fn end(self) {
         self.runtime.settle();
-        assert_eq!((self.runtime.groups(), self.runtime.dying()), (self.len(), 0));
+        assert_eq!((self.runtime.group_count(), self.runtime.dying_count()), (self.len(), 0));
         assert_eq!(self.root.live(), 10 * self.held.len() as u64);
         let verdict = self.runtime.verify();
         assert!(verdict.is_ok() && verdict.counters() == self.len(), "{verdict}");
         let Self { runtime, root, tenants, stays, held } = self;
         let id = stays[0][0].id();
         tenants.iter().for_each(Group::offline_tree);
-        assert_eq!(runtime.groups(), 1);
+        assert_eq!(runtime.group_count(), 1);
         drop((stays, held, tenants));
         runtime.settle();
         root.drain();
-        assert_eq!((runtime.dying(), root.usage(), root.children(), runtime.find(id)), (0, 0, Vec::new(), None));
+        assert_eq!((runtime.dying_count(), root.usage(), root.children(), runtime.find(id)), (0, 0, Vec::new(), None));
         let verdict = runtime.verify();
         assert!(verdict.is_ok() && verdict.counters() == 1, "{verdict}");
     }

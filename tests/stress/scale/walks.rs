@@ -110,7 +110,7 @@ fn the_count_adds_up_at_every_look_while_idle_groups_come_and_go() {
             let verdict = world.runtime.verify();
             assert!(verdict.is_ok() && verdict.audited(), "round {round}: {verdict}");
             assert!(verdict.counters() >= world.len(), "round {round}: {verdict}");
-            let (online, dying) = (world.runtime.groups(), world.runtime.dying());
+            let (online, dying) = (world.runtime.group_count(), world.runtime.dying_count());
             assert!((world.len()..=world.len() + 6).contains(&online) && dying <= 6, "{online} online, {dying} dying");
         }
     });
@@ -156,5 +156,5 @@ fn children_are_those_of_one_moment() {
     parent.offline_tree();
     drop(parent);
     runtime.settle();
-    assert_eq!((runtime.groups(), runtime.dying()), (1, 0));
+    assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
 }

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::{BarrierMode, Group, Limits, Runtime, RuntimeBuilder, Stat};
+use memcg::expert::BarrierMode;
+use memcg::{Group, Limits, Runtime, RuntimeBuilder, Stat};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 

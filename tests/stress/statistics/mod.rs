@@ -21,7 +21,8 @@ mod world;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use memcg::{BarrierMode, Group, Runtime, RuntimeBuilder, Stat, Stats};
+use memcg::expert::BarrierMode;
+use memcg::{Group, Runtime, RuntimeBuilder, Stat, Stats};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use world::{Lane, World};

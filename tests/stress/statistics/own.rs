@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use memcg::{BarrierMode, Group, Limits, Runtime, RuntimeBuilder, Stat, Stats, Unit};
+use memcg::expert::BarrierMode;
+use memcg::{Group, Limits, Runtime, RuntimeBuilder, Stat, Stats, Unit};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 

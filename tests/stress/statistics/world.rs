@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use memcg::{BarrierMode, Charge, CreateError, Group, Limits, Runtime, Stat, Unit};
+use memcg::expert::BarrierMode;
+use memcg::{Charge, CreateError, Group, Limits, Runtime, Stat, Unit};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 

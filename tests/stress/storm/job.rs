@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use memcg::{Cancel, CancelHook, Charge, Group};
+use memcg::{Cancel, Charge, Group, Registration};
 
 use super::lock;
 
@@ -59,7 +59,7 @@ pub(crate) struct Calls {
 pub(crate) struct Job {
     pub(crate) group: Group,
     pub(crate) held: Arc<Held>,
-    hook: Mutex<Option<CancelHook>>,
+    hook: Mutex<Option<Registration>>,
 }
 
 impl Job {

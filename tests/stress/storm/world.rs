@@ -247,9 +247,9 @@ impl World {
         drop(stays);
         root.children().iter().for_each(Group::offline_tree);
         runtime.settle();
-        assert_eq!((runtime.groups(), runtime.dying()), (1, 0));
+        assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0));
         root.drain();
-        assert_eq!((root.usage(), root.forced(), root.children_in_excess(), root.waiting()), (0, 0, 0, 0));
+        assert_eq!((root.usage(), root.forced(), root.descendants_in_excess(), root.waiting()), (0, 0, 0, 0));
         let verdict = runtime.verify();
         assert!(verdict.is_ok() && verdict.audited(), "{verdict}");
         let counts = runtime.counts();

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use memcg::{Bound, Bytes, Counter, Group, Kmem, Limit, NodeId, Placement, Precharge, Runtime, Stat};
+use memcg::kmem::{Bound, Kmem, NodeId, Placement, Precharge};
+use memcg::{Bytes, Counter, Group, Limit, Runtime, Stat};
 
 use super::super::{Other, assert_empty, machine, node};
 use super::twin::{Spot, Twin, TwinGroup, TwinKmem};

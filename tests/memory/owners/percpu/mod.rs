@@ -14,10 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use memcg::{
-    Group, Limits, MovePages, NodeId, NodeOf, NodeTable, OneNode, PageNode, PerCpu, PerCpuAllocator, PerCpuBytes,
-    PerCpuShape, Runtime, Stat, Topology,
+use memcg::kmem::{
+    MovePages, NodeId, NodeOf, NodeTable, OneNode, PageNode, PerCpu, PerCpuAllocator, PerCpuBytes, PerCpuShape,
+    Topology,
 };
+use memcg::{Group, Limits, Runtime, Stat};
 
 const PAGE: usize = 4_096;
 

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
-use memcg::{Group, Limits, NodeOf, PageNode, PerCpuAllocator, PerCpuBytes, PerCpuShape, Runtime};
+use memcg::kmem::{NodeOf, PageNode, PerCpuAllocator, PerCpuBytes, PerCpuShape};
+use memcg::{Group, Limits, Runtime};
 
 use super::{PAGE, World, accounted, address, bytes_of, node};
 

@@ -2,7 +2,8 @@
 
 use std::alloc::Layout;
 
-use memcg::{Group, KmemError, Limits, PerCpu, PerCpuAllocator, PerCpuShape, Runtime, Topology};
+use memcg::kmem::{KmemError, PerCpu, PerCpuAllocator, PerCpuShape, Topology};
+use memcg::{Group, Limits, Runtime};
 
 use super::{PAGE, World, address, bytes_of, node};
 

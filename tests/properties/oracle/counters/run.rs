@@ -4,7 +4,8 @@
 //! The threads are real, so each has its own stock, but they take turns: the order is the order of the operations,
 //! and what must come out of each is known.
 
-use memcg::{BarrierMode, CounterConfig, PageCounter};
+use memcg::expert::BarrierMode;
+use memcg::{CounterConfig, PageCounter};
 
 use super::Oracle;
 use super::ops::{Action, Op, Setup, Size, THREADS, decode};
@@ -162,10 +163,10 @@ impl Run {
             (Err(refused), Ok(())) => panic!("{at}: refused {units} while there is room: {refused}"),
             (Err(refused), Err(level)) => {
                 let (node, counter) = (self.oracle.node(level), self.counter(level));
-                assert_eq!(refused.level, counter.id(), "{at}: refused at another level: {refused}");
-                assert_eq!(refused.requester, self.counter(index).id(), "{at}: {refused}");
-                assert_eq!(refused.requested, units, "{at}: {refused}");
-                assert_eq!(refused.usage, node.live, "{at}: credit stood behind the refusal: {refused}");
+                assert_eq!(refused.level(), counter.id(), "{at}: refused at another level: {refused}");
+                assert_eq!(refused.requester(), self.counter(index).id(), "{at}: {refused}");
+                assert_eq!(refused.requested(), units, "{at}: {refused}");
+                assert_eq!(refused.usage(), node.live, "{at}: credit stood behind the refusal: {refused}");
             }
         }
     }
@@ -187,9 +188,9 @@ impl Run {
             Ok(()) => assert!(fits, "{at}: max {max} was taken with {live} live"),
             Err(busy) => {
                 assert!(!fits, "{at}: max {max} is busy with {live} live: {busy}");
-                assert_eq!(busy.level, self.counter(index).id(), "{at}: {busy}");
-                assert_eq!(busy.max, max, "{at}: {busy}");
-                assert!(busy.usage >= live && busy.usage > max, "{at}: {busy}");
+                assert_eq!(busy.level(), self.counter(index).id(), "{at}: {busy}");
+                assert_eq!(busy.max(), max, "{at}: {busy}");
+                assert!(busy.usage() >= live && busy.usage() > max, "{at}: {busy}");
             }
         }
     }

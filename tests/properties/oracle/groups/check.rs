@@ -83,8 +83,8 @@ impl Run {
         assert!(verdict.is_ok(), "{at}: {verdict}");
         assert_eq!(verdict.audited(), self.setup.audit, "{at}");
         let online: Vec<usize> = twin.online_below(0).collect();
-        assert_eq!(runtime.groups(), online.len(), "{at}");
-        assert_eq!(runtime.dying(), twin.there().count() - online.len(), "{at}: groups that are not done with");
+        assert_eq!(runtime.group_count(), online.len(), "{at}");
+        assert_eq!(runtime.dying_count(), twin.there().count() - online.len(), "{at}: groups that are not done with");
         for (group, &id) in self.ids.iter().enumerate() {
             let found = runtime.find(id);
             assert_eq!(found.is_some(), twin.is_there(group), "{at}: {id}");

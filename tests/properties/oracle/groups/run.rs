@@ -2,9 +2,8 @@
 //!
 //! The threads are real, so each has its own stock, but they take turns: what must come out of each operation is known.
 
-use memcg::{
-    BarrierMode, Bytes, Charge, Counter, CreateError, Group, GroupId, Limit, Limits, PoolAlign, Runtime, RuntimeBuilder,
-};
+use memcg::expert::{BarrierMode, PoolAlign};
+use memcg::{Bytes, Charge, Counter, CreateError, Group, GroupId, Limit, Limits, Runtime, RuntimeBuilder};
 
 use super::ops::{Action, Op, Setup, THREADS, decode};
 use super::{COUNTERS, NotMade, Twin};
@@ -199,7 +198,7 @@ impl Run {
             // The root goes with its runtime.
             Action::Offline | Action::OfflineTree if group == 0 => {}
             Action::Offline => {
-                let found = self.on(op, group, |group| group.offline().map_err(|refused| refused.children));
+                let found = self.on(op, group, |group| group.offline().map_err(|refused| refused.children()));
                 assert_eq!(found, self.twin.offline(group), "{}", self.at);
             }
             Action::OfflineTree => {
@@ -257,7 +256,9 @@ impl Run {
             | (Err(CreateError::Taken { .. }), Err(NotMade::Taken))
             | (Err(CreateError::Full { .. }), Err(NotMade::Most)) => {}
             // With dying groups that are not settled there may be more groups than the twin has.
-            (Err(CreateError::Full { .. }), Ok(index)) if self.runtime.as_ref().is_some_and(|r| r.dying() > 0) => {
+            (Err(CreateError::Full { .. }), Ok(index))
+                if self.runtime.as_ref().is_some_and(|r| r.dying_count() > 0) =>
+            {
                 assert_eq!(index, self.ids.len());
                 drop(self.twin.groups.pop());
             }
@@ -274,7 +275,7 @@ impl Run {
             Some(found) => {
                 assert_eq!((found.id(), found.path()), (id, self.twin.path(group)), "{}", self.at);
                 // Credit that waits for its barrier keeps a group that the twin has lost; from here on its handle does.
-                let is_kept = self.twin.is_there(group) || runtime.dying() > 0;
+                let is_kept = self.twin.is_there(group) || runtime.dying_count() > 0;
                 assert!(is_kept, "{}: {id} is gone", self.at);
                 self.keep(group, found);
             }
@@ -335,7 +336,7 @@ impl Run {
             let root = runtime.root();
             root.children().iter().for_each(Group::offline_tree);
             runtime.settle();
-            assert_eq!((runtime.groups(), runtime.dying()), (1, 0), "a thread is left");
+            assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0), "a thread is left");
             if let Some(live) = &self.live {
                 assert_eq!(pools_of(runtime)[0], live[0], "more objects than the root's");
             }

@@ -1,6 +1,6 @@
 //! What must hold after each step, whatever the reclaimers are like.
 
-use memcg::{Event, PageCounter, Refusal};
+use memcg::{Event, OverLimitError, PageCounter};
 
 use super::lock;
 use super::run::Run;
@@ -21,7 +21,7 @@ impl Run {
             assert_eq!(group.is_in_excess(), usage > group.soft(), "{at}: {}", group.path());
             let below = online.iter().filter(|&&below| below != index && self.books.is_within(below, index));
             let excess = below.filter(|&&below| self.books.groups[below].group.is_in_excess()).count() as u64;
-            assert_eq!(group.children_in_excess(), excess, "{at}: {}", group.path());
+            assert_eq!(group.descendants_in_excess(), excess, "{at}: {}", group.path());
         }
         self.check_events();
     }
@@ -49,7 +49,7 @@ impl Run {
     }
 
     /// No group is refused while what is missing could be had, except what can never fit: there, or further up.
-    pub(super) fn check_refusal(&self, refusal: &Refusal) {
+    pub(super) fn check_refusal(&self, refusal: &OverLimitError) {
         let level = self.books.index_of(refusal.group());
         let room = refusal.max() - refusal.group().reserve().min(refusal.max());
         let mut above = refusal.group().ancestors();

@@ -6,10 +6,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Once};
 use std::time::Duration;
 
-use memcg::{
-    BarrierMode, Bytes, ChargeError, Group, Later, Limit, Limits, Priority, Reclaim, ReclaimReport, Registration,
-    Runtime,
-};
+use memcg::expert::BarrierMode;
+use memcg::{Bytes, ChargeError, Group, Later, Limit, Limits, Priority, Reclaim, ReclaimReport, Registration, Runtime};
 
 use super::actor::{Actor, Findings, Shared};
 use super::ops::{Action, Character, Op, SIZES, Setting, Setup, THREADS, decode};
@@ -305,8 +303,8 @@ impl Run {
         self.books.groups.clear();
         self.runtime.settle();
         root.drain();
-        assert_eq!((self.runtime.groups(), self.runtime.dying()), (1, 0), "a group is left");
-        assert_eq!((root.usage(), root.forced(), root.children_in_excess()), (0, 0, 0), "bytes are left");
+        assert_eq!((self.runtime.group_count(), self.runtime.dying_count()), (1, 0), "a group is left");
+        assert_eq!((root.usage(), root.forced(), root.descendants_in_excess()), (0, 0, 0), "bytes are left");
         self.verify();
         let counts = self.runtime.counts();
         assert_eq!((counts.underflows, counts.overflows, counts.discarded), (0, 0, 0));

@@ -7,7 +7,8 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use memcg::{BarrierMode, Charge, Group, Limits, Runtime, Stat, Stats, Unit};
+use memcg::expert::BarrierMode;
+use memcg::{Charge, Group, Limits, Runtime, Stat, Stats, Unit};
 
 use super::ops::{Action, Op, Setup, THREADS, decode};
 use super::{ITEMS, Twin};
@@ -338,7 +339,7 @@ impl Run {
         if let Some(runtime) = &self.runtime {
             runtime.root().children().iter().for_each(Group::offline_tree);
             runtime.settle();
-            assert_eq!((runtime.groups(), runtime.dying()), (1, 0), "a thread is left");
+            assert_eq!((runtime.group_count(), runtime.dying_count()), (1, 0), "a thread is left");
             let counts = runtime.counts();
             assert_eq!((counts.foreign_stats, counts.underflows), (self.twin.foreign, 0));
         }

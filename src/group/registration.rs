@@ -1,0 +1,94 @@
+//! What keeps foreign code registered with a group: one type for reclaimers, listeners and hooks.
+
+use std::fmt;
+
+use crate::counter::object::tree::Tree;
+use crate::pressure::listeners::ListenerGuard;
+use crate::pressure::victims::HookGuard;
+use crate::reclaim::registrations;
+use crate::state::reclaimer::Reclaimer;
+use crate::sync::{Arc, model_failed};
+use crate::thread::context;
+
+/// The registration of a reclaimer, a listener or a hook with its group. Its drop may block: in async code drop it on
+/// another thread.
+///
+/// [`Group::register_reclaimer`](crate::Group::register_reclaimer), [`Group::on_event`](crate::Group::on_event) and
+/// [`Group::on_cancel`](crate::Group::on_cancel) return it. When the drop has returned, no call is under way and none
+/// will begin. It waits for calls that are under way, so do not hold a lock that the registered code waits for. Inside
+/// a reclaimer, a listener or a hook it does not wait.
+///
+/// ```
+/// use memcg::{Priority, Reclaim, ReclaimContext, Runtime};
+/// use std::sync::Arc;
+///
+/// struct Nothing;
+/// impl Reclaim for Nothing {
+///     fn reclaim(&self, _: u64, _: &ReclaimContext<'_>) -> u64 {
+///         0
+///     }
+/// }
+///
+/// let runtime = Runtime::builder().build()?;
+/// let root = runtime.root();
+/// let _held = root.try_charge(10)?;
+/// let registration = root.register_reclaimer(Arc::new(Nothing), Priority::NORMAL);
+/// assert!(root.reclaim(10)?.visited > 0);
+/// drop(registration);
+/// assert_eq!(root.reclaim(10)?.visited, 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "dropped, what it registered is gone"]
+pub struct Registration(Guard);
+
+enum Guard {
+    Reclaimer { _guard: ReclaimerGuard },
+    Listener { _guard: ListenerGuard },
+    Hook { _guard: HookGuard },
+}
+
+struct ReclaimerGuard {
+    tree: Arc<Tree>,
+    reclaimer: Arc<Reclaimer>,
+}
+
+impl Registration {
+    pub(super) fn of_reclaimer(tree: Arc<Tree>, reclaimer: Arc<Reclaimer>) -> Registration {
+        Registration(Guard::Reclaimer { _guard: ReclaimerGuard { tree, reclaimer } })
+    }
+
+    pub(super) fn of_listener(guard: ListenerGuard) -> Registration {
+        Registration(Guard::Listener { _guard: guard })
+    }
+
+    pub(super) fn of_hook(guard: HookGuard) -> Registration {
+        Registration(Guard::Hook { _guard: guard })
+    }
+}
+
+impl Drop for ReclaimerGuard {
+    fn drop(&mut self) {
+        if model_failed() {
+            return;
+        }
+        self.reclaimer.calls.retire();
+        let gone = registrations::unregister(&self.tree, &self.reclaimer);
+        // No thread waits inside a reclaimer: two that drop each other's registration would wait for each other.
+        if !context::in_reclaim() {
+            self.reclaimer.calls.wait();
+        }
+        // Foreign code may be dropped with it: no lock is held here.
+        drop(gone);
+    }
+}
+
+impl fmt::Debug for Registration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = match self.0 {
+            Guard::Reclaimer { .. } => "reclaimer",
+            Guard::Listener { .. } => "listener",
+            Guard::Hook { .. } => "hook",
+        };
+        write!(f, "Registration({of})")
+    }
+}
