@@ -16,22 +16,27 @@ use crate::sync::Ordering;
 use crate::thread::audit::Cell;
 use crate::thread::directory::Header;
 use crate::thread::local::with_local;
-use crate::thread::slot::{Consume, Put};
+use crate::thread::slot::{Consume, Put, Slot};
 use crate::thread::slow_path::Outermost;
 
 impl Header {
-    /// [`consume_open`](Self::consume_open) without a guard. It also misses before the thread's first count here.
+    /// [`consume_open`](Self::consume_open) without a guard. It also misses for more than the capacity, and before the
+    /// thread's first count here.
     #[inline(always)]
     pub(crate) fn consume_raw(&self, n: u64) -> Consume {
-        let bar = self.bar(n);
+        // Relaxed: as in `bar`. 0 units wrap. Tested first: no register keeps the capacity over what follows.
+        if n.wrapping_sub(1) >= self.capacity.load(Ordering::Relaxed) {
+            return Consume::Miss;
+        }
         with_local(|local| {
-            let behind = local.fast_block().and_then(|block| block.raw_behind(self));
-            let Some((slot, counted)) = behind else { return Consume::Miss };
-            let consumed = slot.consume_unless(n, false, bar);
-            if consumed == Consume::Hit {
-                counted.charged(n);
-            }
-            consumed
+            let consume = |slot: &Slot, counted: &Cell| {
+                let consumed = slot.consume_within_capacity(n, false);
+                if consumed == Consume::Hit {
+                    counted.charged(n);
+                }
+                consumed
+            };
+            local.fast_block().and_then(|block| block.raw_behind(self, consume)).unwrap_or(Consume::Miss)
         })
     }
 
@@ -39,13 +44,14 @@ impl Header {
     #[inline(always)]
     pub(crate) fn put_raw(&self, n: u64) -> Put {
         with_local(|local| {
-            let behind = local.fast_block().and_then(|block| block.raw_behind(self));
-            let Some((slot, counted)) = behind else { return Put::Full };
-            let put = slot.put(n, &self.capacity, false);
-            if put == Put::Kept {
-                counted.uncharged(n);
-            }
-            put
+            let put = |slot: &Slot, counted: &Cell| {
+                let put = slot.put(n, &self.capacity, false);
+                if put == Put::Kept {
+                    counted.uncharged(n);
+                }
+                put
+            };
+            local.fast_block().and_then(|block| block.raw_behind(self, put)).unwrap_or(Put::Full)
         })
     }
 }

@@ -15,8 +15,8 @@ impl Group {
     /// a query engine or an allocator. It may block, as `try_charge` does.
     ///
     /// Live bytes keep the group's object as those of a [`Charge`] do. 0 bytes hold nothing, and are refused where the
-    /// group is offline. The call is as exact as `try_charge`. With its [`uncharge`](Self::uncharge) it costs 67
-    /// instructions, where a guard and its drop cost 47: the thread counts what no guard holds. None is locked.
+    /// group is offline. The call is as exact as `try_charge`. With its [`uncharge`](Self::uncharge) it costs 45
+    /// instructions, none of them locked, and 69 through a trait object. A guard and its drop cost 47.
     ///
     /// # Errors
     ///
@@ -72,7 +72,8 @@ impl Group {
     pub fn try_charge_raw(&self, bytes: u64) -> Result<(), ChargeError> {
         match self.header.consume_raw(bytes) {
             Consume::Hit => Ok(()),
-            missed => try_charge_slow(self.header, bytes, missed),
+            Consume::Miss => try_charge_slow(self.header, bytes),
+            Consume::Undone => try_charge_undone_slow(self.header, bytes),
         }
     }
 
@@ -95,7 +96,8 @@ impl Group {
     pub fn charge_raw(&self, bytes: u64) -> u64 {
         match self.header.consume_raw(bytes) {
             Consume::Hit => bytes,
-            missed => charge_slow(self.header, bytes, missed),
+            Consume::Miss => charge_slow(self.header, bytes),
+            Consume::Undone => charge_undone_slow(self.header, bytes),
         }
     }
 
@@ -126,7 +128,8 @@ impl Group {
     pub fn uncharge(&self, bytes: u64) {
         match self.header.put_raw(bytes) {
             Put::Kept => {}
-            missed => uncharge_slow(self.header, bytes, missed),
+            Put::Full => uncharge_slow(self.header, bytes),
+            Put::Closed => uncharge_closed_slow(self.header, bytes),
         }
     }
 }
@@ -189,9 +192,21 @@ impl Charge {
     }
 }
 
+// === The slow paths. One function for each way to miss: a hit then loads no number of the way ===
+
 #[cold]
 #[inline(never)]
-fn try_charge_slow(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
+fn try_charge_slow(header: &'static Header, bytes: u64) -> Result<(), ChargeError> {
+    try_charge_missed(header, bytes, Consume::Miss)
+}
+
+#[cold]
+#[inline(never)]
+fn try_charge_undone_slow(header: &'static Header, bytes: u64) -> Result<(), ChargeError> {
+    try_charge_missed(header, bytes, Consume::Undone)
+}
+
+fn try_charge_missed(header: &'static Header, bytes: u64, missed: Consume) -> Result<(), ChargeError> {
     charge_and_sleep_slow(header, bytes, missed)?;
     if bytes > 0 {
         raw::count(header.counter(), bytes, Way::Charged);
@@ -204,7 +219,17 @@ fn try_charge_slow(header: &'static Header, bytes: u64, missed: Consume) -> Resu
 
 #[cold]
 #[inline(never)]
-fn charge_slow(header: &'static Header, bytes: u64, missed: Consume) -> u64 {
+fn charge_slow(header: &'static Header, bytes: u64) -> u64 {
+    charge_missed(header, bytes, Consume::Miss)
+}
+
+#[cold]
+#[inline(never)]
+fn charge_undone_slow(header: &'static Header, bytes: u64) -> u64 {
+    charge_missed(header, bytes, Consume::Undone)
+}
+
+fn charge_missed(header: &'static Header, bytes: u64, missed: Consume) -> u64 {
     let charged = if bytes == 0 { 0 } else { header.counter().force_slow(bytes, missed) };
     if charged > 0 {
         raw::count(header.counter(), charged, Way::Charged);
@@ -212,10 +237,20 @@ fn charge_slow(header: &'static Header, bytes: u64, missed: Consume) -> u64 {
     charged
 }
 
-/// The caller has a handle, so the counter is there afterwards.
 #[cold]
 #[inline(never)]
-fn uncharge_slow(header: &'static Header, bytes: u64, missed: Put) {
+fn uncharge_slow(header: &'static Header, bytes: u64) {
+    uncharge_missed(header, bytes, Put::Full);
+}
+
+#[cold]
+#[inline(never)]
+fn uncharge_closed_slow(header: &'static Header, bytes: u64) {
+    uncharge_missed(header, bytes, Put::Closed);
+}
+
+/// The caller has a handle, so the counter is there afterwards.
+fn uncharge_missed(header: &'static Header, bytes: u64, missed: Put) {
     if bytes > 0 {
         raw::count(header.counter(), bytes, Way::Uncharged);
         header.uncharge_slow(bytes, missed);

@@ -249,6 +249,27 @@ fn loom_shared_charge_vs_refusal() {
     });
 }
 
+/// E2, E3. The same for a charge without a guard, which looks at capacity in a test of its own.
+#[test]
+fn loom_offline_vs_charge_without_guard() {
+    model(|| {
+        let (runtime, gone) = with_group(stocked(), "gone");
+        let charge = |gone: Group| {
+            let first = gone.try_charge_raw(1);
+            if gone.is_offline() {
+                gone.try_charge_raw(1).expect_err("the group is offline");
+            }
+            if first.is_ok() {
+                gone.uncharge(1);
+            }
+        };
+        race(gone.clone(), charge, || end(gone));
+        runtime.settle();
+        assert_eq!(runtime.counts().underflows, 0);
+        assert_released_once(&runtime);
+    });
+}
+
 /// E14. The only charger takes its group offline without a barrier, while a second thread charges the group.
 #[test]
 fn loom_offline_vs_second_charger() {

@@ -17,6 +17,7 @@ pub(crate) struct Cell {
 
 impl Cell {
     /// Counts a charge. Owner only.
+    #[inline]
     pub(crate) fn charged(&self, n: u64) {
         // The owner loads and stores: no other thread writes the cell. Relaxed: `verify` compares the two counts only
         // where no thread charges, and its caller orders itself after all threads that did.
@@ -24,6 +25,7 @@ impl Cell {
     }
 
     /// Counts an uncharge. Owner only.
+    #[inline]
     pub(crate) fn uncharged(&self, n: u64) {
         self.uncharged.store(self.uncharged.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }

@@ -78,13 +78,15 @@ impl Block {
         self.slots.behind(header)
     }
 
-    /// The slot behind a header, and the cell of charges without a guard, where the thread has that cell.
+    /// What `with` returns for the slot behind a header and the cell of charges without a guard, where the thread has
+    /// that cell. The test whether the cell is there stands for both.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn raw_behind(&self, header: &Header) -> Option<(&Slot, &AuditCell)> {
-        let cell = self.raw.behind(header)?;
+    pub(crate) fn raw_behind<R>(&self, header: &Header, with: impl FnOnce(&Slot, &AuditCell) -> R) -> Option<R> {
+        let place = header.place();
+        let cell = self.raw.at_slot(place)?;
         // SAFETY: the page of the cell is there, so `raw_or_make` has made the page of the slot before it.
-        Some((unsafe { self.slots.behind_made(header) }, cell))
+        Some(with(unsafe { self.slots.at_made(place) }, cell))
     }
 
     /// The cell of charges without a guard, if its page exists.

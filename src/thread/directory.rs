@@ -89,11 +89,25 @@ impl Header {
         self.offset.store(index.slot * size_of::<Slot>() as u32, Ordering::Relaxed);
     }
 
+    /// Where a slot lies as the hit path sees it.
+    #[inline(always)]
+    pub(crate) fn place(&self) -> Place {
+        Place { page: self.page.load(Ordering::Relaxed), offset: self.offset.load(Ordering::Relaxed) }
+    }
+
     /// Shows an index of cells to the hit path.
     pub(crate) fn set_cells_index(&self, index: SlotIndex) {
         self.cells_page.store(index.page, Ordering::Relaxed);
         self.cells_offset.store(index.slot * size_of::<CellsPlace>() as u32, Ordering::Relaxed);
     }
+}
+
+/// The halves of an index, the second in bytes. Only [`Header::place`] makes one, so the halves are within their bounds.
+/// A hit that needs two entries reads the header once.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    page: u32,
+    offset: u32,
 }
 
 /// Cells and rows of cells are found by the same offset.
@@ -177,25 +191,25 @@ impl Directory<Slot> {
     /// The caller is the owner, which has made the page.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) unsafe fn behind_made(&self, header: &Header) -> &Slot {
+    pub(crate) unsafe fn at_made(&self, place: Place) -> &Slot {
         // SAFETY: as above; the page is there, says the caller. Relaxed: the owner made it.
         unsafe {
-            let page = self.pages.get_unchecked(header.page.load(Ordering::Relaxed) as usize).load(Ordering::Relaxed);
-            &*page.cast::<Slot>().byte_add(header.offset.load(Ordering::Relaxed) as usize)
+            let page = self.pages.get_unchecked(place.page as usize).load(Ordering::Relaxed);
+            &*page.cast::<Slot>().byte_add(place.offset as usize)
         }
     }
 }
 
 impl Directory<AuditCell> {
+    /// The cell with the index of the slot at a place.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn behind(&self, header: &Header) -> Option<&AuditCell> {
-        let offset = header.offset.load(Ordering::Relaxed);
+    pub(crate) fn at_slot(&self, Place { page, offset }: Place) -> Option<&AuditCell> {
         // A cell is as large as a slot, but not in a model.
         let (slot, cell) = (size_of::<Slot>() as u32, size_of::<AuditCell>() as u32);
         let offset = if slot == cell { offset } else { offset / slot * cell };
         // SAFETY: as above; the offset is that of the cell with the slot's index.
-        unsafe { self.at(header.page.load(Ordering::Relaxed), offset) }
+        unsafe { self.at(page, offset) }
     }
 }
 

@@ -79,13 +79,29 @@ impl Slot {
         if (n.cast_signed() | credit | credit.wrapping_sub_unsigned(n) | bar) < 0 {
             return Consume::Miss;
         }
-        let left = level.wrapping_sub(n);
+        self.lower_to(level.wrapping_sub(n), fenced)
+    }
+
+    /// [`consume`](Self::consume) for units that are at least one and within some stock's capacity, as the caller has
+    /// tested: far below what a vacant slot lacks, so no difference wraps, and one sign tells a miss.
+    #[inline(always)]
+    pub(crate) fn consume_within_capacity(&self, n: u64, fenced: bool) -> Consume {
+        // Relaxed and Acquire (E2): as in `consume_unless`.
+        let left = self.level.load(Ordering::Relaxed).wrapping_sub(n);
+        if credit(left, self.drained.load(Ordering::Acquire)) < 0 {
+            return Consume::Miss;
+        }
+        self.lower_to(left, fenced)
+    }
+
+    #[inline(always)]
+    fn lower_to(&self, left: u64, fenced: bool) -> Consume {
         // Release (E2): the drainer that reads it sees what this thread did before.
         self.level.store(left, Ordering::Release);
         // light (E2): pairs with the heavy between `claim` and `settle`. Either the owner sees the claim, or the
         // drainer sees this level and takes these units off its claim.
         light_side(fenced);
-        if self::credit(left, self.drained.load(Ordering::Acquire)) >= 0 { Consume::Hit } else { Consume::Undone }
+        if credit(left, self.drained.load(Ordering::Acquire)) >= 0 { Consume::Hit } else { Consume::Undone }
     }
 
     /// Raises the level again after [`Consume::Undone`]. As every raise this is a put: the caller takes back what no
