@@ -249,7 +249,7 @@ fn loom_shared_charge_vs_refusal() {
     });
 }
 
-/// E2, E3. The same for a charge without a guard, which looks at capacity in a test of its own.
+/// E2, E3. As `loom_offline_vs_charge`, for a charge without a guard: it looks at capacity in a test of its own.
 #[test]
 fn loom_offline_vs_charge_without_guard() {
     model(|| {

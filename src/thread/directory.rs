@@ -91,8 +91,8 @@ impl Header {
 
     /// Where a slot lies as the hit path sees it.
     #[inline(always)]
-    pub(crate) fn place(&self) -> Place {
-        Place { page: self.page.load(Ordering::Relaxed), offset: self.offset.load(Ordering::Relaxed) }
+    pub(crate) fn place(&self) -> SlotPlace {
+        SlotPlace { page: self.page.load(Ordering::Relaxed), offset: self.offset.load(Ordering::Relaxed) }
     }
 
     /// Shows an index of cells to the hit path.
@@ -105,7 +105,7 @@ impl Header {
 /// The halves of an index, the second in bytes. Only [`Header::place`] makes one, so the halves are within their bounds.
 /// A hit that needs two entries reads the header once.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct SlotPlace {
     page: u32,
     offset: u32,
 }
@@ -191,7 +191,7 @@ impl Directory<Slot> {
     /// The caller is the owner, which has made the page.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) unsafe fn at_made(&self, place: Place) -> &Slot {
+    pub(crate) unsafe fn at_made(&self, place: SlotPlace) -> &Slot {
         // SAFETY: as above; the page is there, says the caller. Relaxed: the owner made it.
         unsafe {
             let page = self.pages.get_unchecked(place.page as usize).load(Ordering::Relaxed);
@@ -204,7 +204,7 @@ impl Directory<AuditCell> {
     /// The cell with the index of the slot at a place.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn at_slot(&self, Place { page, offset }: Place) -> Option<&AuditCell> {
+    pub(crate) fn at_slot(&self, SlotPlace { page, offset }: SlotPlace) -> Option<&AuditCell> {
         // A cell is as large as a slot, but not in a model.
         let (slot, cell) = (size_of::<Slot>() as u32, size_of::<AuditCell>() as u32);
         let offset = if slot == cell { offset } else { offset / slot * cell };
