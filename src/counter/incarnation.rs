@@ -227,6 +227,10 @@ impl State {
         self.0.fetch_add(HANDLES_STUCK, Ordering::Relaxed);
     }
 
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & CLAIMED != 0
+    }
+
     pub(crate) fn has_stuck(&self) -> bool {
         is_stuck(self.0.load(Ordering::Relaxed))
     }

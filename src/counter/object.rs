@@ -154,8 +154,8 @@ pub(crate) struct Usage {
     pub(crate) underflowed: StatU64,
     /// The audit of threads that have no block.
     pub(crate) audit_shared: SharedCell,
-    /// Charges without a guard, of the same threads: see `raw`.
-    pub(crate) raw_shared: SharedCell,
+    /// What the same threads have charged without a guard and not uncharged, as signed: see `raw`.
+    pub(crate) raw_shared: AtomicU64,
     /// The max as it was set, while the level is only observed and `limits.max` admits every charge.
     pub(crate) observed_max: StatU64,
     /// The front of the counter set that this counter is a member of.
@@ -305,7 +305,7 @@ impl Counter {
             figure.store(0, Ordering::Relaxed);
         }
         self.usage.audit_shared.reset();
-        self.usage.raw_shared.reset();
+        self.usage.raw_shared.store(0, Ordering::Relaxed);
         // SAFETY: see `Sync`.
         unsafe { (*self.incarnation.get()).take() }
     }

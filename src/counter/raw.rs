@@ -13,9 +13,9 @@ use crate::counter::object::Counter;
 use crate::counter::slow_path::SlowPath;
 use crate::error::USAGE_MAX;
 use crate::sync::Ordering;
-use crate::thread::audit::Cell;
 use crate::thread::directory::Header;
 use crate::thread::local::with_local;
+use crate::thread::raw::RawCell;
 use crate::thread::slot::{Consume, Put, Slot};
 use crate::thread::slow_path::Outermost;
 
@@ -29,7 +29,7 @@ impl Header {
             return Consume::Miss;
         }
         with_local(|local| {
-            let consume = |slot: &Slot, counted: &Cell| {
+            let consume = |slot: &Slot, counted: &RawCell| {
                 let consumed = slot.consume_within_capacity(n, false);
                 if consumed == Consume::Hit {
                     counted.charged(n);
@@ -44,7 +44,7 @@ impl Header {
     #[inline(always)]
     pub(crate) fn put_raw(&self, n: u64) -> Put {
         with_local(|local| {
-            let put = |slot: &Slot, counted: &Cell| {
+            let put = |slot: &Slot, counted: &RawCell| {
                 let put = slot.put(n, &self.capacity, false);
                 if put == Put::Kept {
                     counted.uncharged(n);
@@ -69,34 +69,43 @@ pub(crate) fn count(counter: &Counter, n: u64, way: Way) {
     // No counter holds more, and none finds more missing.
     let n = n.min(USAGE_MAX);
     let path = SlowPath::enter();
-    counter.tree().raw.store(true, Ordering::Relaxed);
+    // Relaxed (E15), here and below: as in `RawCell::charged`.
+    counter.tree().raw.store(1, Ordering::Relaxed);
     let block = path.outermost().and_then(Outermost::block);
     let shared = &counter.usage.raw_shared;
     match (block.and_then(|block| block.raw_or_make(counter.index)), way) {
         (Some(cell), Way::Charged) => cell.charged(n),
         (Some(cell), Way::Uncharged) => cell.uncharged(n),
-        (None, Way::Charged) => shared.charged(n),
-        (None, Way::Uncharged) => shared.uncharged(n),
+        (None, Way::Charged) => {
+            shared.fetch_add(n, Ordering::Relaxed);
+        }
+        (None, Way::Uncharged) => {
+            shared.fetch_sub(n, Ordering::Relaxed);
+        }
     }
 }
 
 /// Whether guards hold something of a group whose usage is zero. The caller has claimed the group.
 pub(crate) fn hides_guards(first: &Counter) -> bool {
-    first.tree().raw.load(Ordering::Relaxed) && first.group().any(|counter| held_by_guards(counter) != 0)
+    // Relaxed (E15): as in `RawCell::live`.
+    first.tree().raw.load(Ordering::Relaxed) != 0 && first.group().any(|counter| held_by_guards(counter) != 0)
 }
 
 /// Units that guards hold beyond usage: what was uncharged without a guard and not charged so, less what the counter
-/// has found missing already.
+/// has found missing already. Another thread may be counting what it finds missing: a count that is too small makes this
+/// larger.
 fn held_by_guards(counter: &Counter) -> i64 {
-    let cells = counter.tree().registry.blocks().filter_map(|block| block.raw(counter.index)).map(Cell::live);
-    let charged = cells.fold(counter.usage.raw_shared.live(), i64::wrapping_add);
+    let cells = counter.tree().registry.blocks().filter_map(|block| block.raw(counter.index)).map(RawCell::live);
+    // Relaxed (E15): as in `RawCell::live`.
+    let shared = counter.usage.raw_shared.load(Ordering::Relaxed).cast_signed();
+    let charged = cells.fold(shared, i64::wrapping_add);
     charged.wrapping_add_unsigned(counter.usage.underflowed.load(Ordering::Relaxed)).wrapping_neg()
 }
 
 /// Start over for the next counter with the object. No thread uses the counter.
 pub(crate) fn reset(counter: &Counter) {
     let tree = counter.tree();
-    if tree.raw.load(Ordering::Relaxed) {
-        tree.registry.blocks().filter_map(|block| block.raw(counter.index)).for_each(Cell::reset);
+    if tree.raw.load(Ordering::Relaxed) != 0 {
+        tree.registry.blocks().filter_map(|block| block.raw(counter.index)).for_each(RawCell::reset);
     }
 }

@@ -40,27 +40,6 @@ fn loom_last_uncharge_vs_handle_drop() {
     });
 }
 
-/// E15. An uncharge without a guard takes what a guard holds, and with the last handle nothing keeps the group: the
-/// guard's drop does not reach the next group.
-#[test]
-fn loom_uncharge_without_guard_vs_guard() {
-    model_without_pair(|| {
-        let (runtime, gone) = with_group(bare(), "gone");
-        let guard = gone.try_charge(1).unwrap();
-        gone.offline().unwrap();
-        let wrong = beside(gone, |gone| {
-            gone.uncharge(1);
-            drop(gone);
-        });
-        let next = group(&runtime.root(), "next");
-        let held = next.try_charge(1).unwrap();
-        drop(guard);
-        wrong.join().unwrap();
-        assert_eq!((next.usage(), runtime.root().usage(), runtime.counts().underflows), (1, 1, 1));
-        drop(held);
-    });
-}
-
 /// E15. Two charges, no handle: one of the two threads that give back releases the group.
 #[test]
 fn loom_last_uncharge_vs_last_uncharge() {
@@ -246,27 +225,6 @@ fn loom_shared_charge_vs_refusal() {
         let (there, here) = race(root.clone(), move |root| charge(&root), || charge(&root));
         assert!(there.is_some() ^ here.is_some(), "one unit of room, one winner");
         assert_eq!((root.live(), root.counter(swap).unwrap().live()), (1, 1));
-    });
-}
-
-/// E2, E3. As `loom_offline_vs_charge`, for a charge without a guard: it looks at capacity in a test of its own.
-#[test]
-fn loom_offline_vs_charge_without_guard() {
-    model(|| {
-        let (runtime, gone) = with_group(stocked(), "gone");
-        let charge = |gone: Group| {
-            let first = gone.try_charge_raw(1);
-            if gone.is_offline() {
-                gone.try_charge_raw(1).expect_err("the group is offline");
-            }
-            if first.is_ok() {
-                gone.uncharge(1);
-            }
-        };
-        race(gone.clone(), charge, || end(gone));
-        runtime.settle();
-        assert_eq!(runtime.counts().underflows, 0);
-        assert_released_once(&runtime);
     });
 }
 

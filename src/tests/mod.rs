@@ -12,6 +12,7 @@ mod loom_level;
 mod loom_lifecycle;
 mod loom_owners;
 mod loom_pool;
+mod loom_raw;
 mod loom_reclaim;
 mod loom_shape;
 mod loom_stat;

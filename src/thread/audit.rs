@@ -2,8 +2,6 @@
 //!
 //! `live` is usage minus credit, so it always agrees with them. With `audit` on, each pair of thread and counter has
 //! two cumulative cells, charged and uncharged, that only its own thread writes. `verify` adds them up and compares.
-//!
-//! Charges without a guard have such cells in every tree: see `counter::raw`.
 
 use crate::sync::Ordering;
 use crate::sync::stat_atomic::AtomicU64;
@@ -17,7 +15,6 @@ pub(crate) struct Cell {
 
 impl Cell {
     /// Counts a charge. Owner only.
-    #[inline]
     pub(crate) fn charged(&self, n: u64) {
         // The owner loads and stores: no other thread writes the cell. Relaxed: `verify` compares the two counts only
         // where no thread charges, and its caller orders itself after all threads that did.
@@ -25,7 +22,6 @@ impl Cell {
     }
 
     /// Counts an uncharge. Owner only.
-    #[inline]
     pub(crate) fn uncharged(&self, n: u64) {
         self.uncharged.store(self.uncharged.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
     }

@@ -9,6 +9,7 @@ use crate::sync::{Ordering, box_zeroed, stand_in};
 use crate::thread::audit::Cell as AuditCell;
 use crate::thread::cells::{CellsPlace, CellsRow, ThreadStats};
 use crate::thread::directory::{Directory, Header, SlotIndex};
+use crate::thread::raw::RawCell;
 use crate::thread::slot::Slot;
 use crate::thread::transit::Transit;
 
@@ -22,7 +23,7 @@ pub(crate) struct Block {
     pub(crate) audit: Directory<AuditCell>,
     /// What the thread has charged and uncharged without a guard. A page is made after the page of `slots` that has the
     /// same indices.
-    raw: Directory<AuditCell>,
+    raw: Directory<RawCell>,
     /// Where the cells of a group are found.
     pub(crate) cells: Directory<CellsPlace>,
     rows: Directory<CellsRow>,
@@ -82,7 +83,7 @@ impl Block {
     /// that cell. The test whether the cell is there stands for both.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn raw_behind<R>(&self, header: &Header, with: impl FnOnce(&Slot, &AuditCell) -> R) -> Option<R> {
+    pub(crate) fn raw_behind<R>(&self, header: &Header, with: impl FnOnce(&Slot, &RawCell) -> R) -> Option<R> {
         let place = header.place();
         let cell = self.raw.at_slot(place)?;
         // SAFETY: the page of the cell is there, so `raw_or_make` has made the page of the slot before it.
@@ -90,14 +91,14 @@ impl Block {
     }
 
     /// The cell of charges without a guard, if its page exists.
-    pub(crate) fn raw(&self, index: SlotIndex) -> Option<&AuditCell> {
+    pub(crate) fn raw(&self, index: SlotIndex) -> Option<&RawCell> {
         self.raw.get(index)
     }
 
     /// Returns the cell of charges without a guard, and makes its page where there is none. Owner only. It allocates.
-    pub(crate) fn raw_or_make(&self, index: SlotIndex) -> Option<&AuditCell> {
+    pub(crate) fn raw_or_make(&self, index: SlotIndex) -> Option<&RawCell> {
         self.slots.get_or_make(index, Slot::vacant)?;
-        self.raw.get_or_make(index, AuditCell::default)
+        self.raw.get_or_make(index, RawCell::default)
     }
 
     #[inline(always)]

@@ -4,8 +4,8 @@ use std::ptr;
 
 use crate::sync::stat_atomic::{AtomicPtr as StatPtr, AtomicU32};
 use crate::sync::{AtomicPtr, AtomicU64, Ordering, PAGE_SLOTS, PAGES_MAX};
-use crate::thread::audit::Cell as AuditCell;
 use crate::thread::cells::{CellsPlace, CellsRow};
+use crate::thread::raw::RawCell;
 use crate::thread::slot::Slot;
 
 /// Where a counter's slots lie in every thread's block. An index has two halves, because the hit path needs them apart.
@@ -200,15 +200,15 @@ impl Directory<Slot> {
     }
 }
 
-impl Directory<AuditCell> {
+/// A cell is found by the offset of its slot.
+const _: () = assert!(size_of::<RawCell>() == size_of::<Slot>());
+
+impl Directory<RawCell> {
     /// The cell with the index of the slot at a place.
     #[inline(always)]
     #[allow(unsafe_code)]
-    pub(crate) fn at_slot(&self, SlotPlace { page, offset }: SlotPlace) -> Option<&AuditCell> {
-        // A cell is as large as a slot, but not in a model.
-        let (slot, cell) = (size_of::<Slot>() as u32, size_of::<AuditCell>() as u32);
-        let offset = if slot == cell { offset } else { offset / slot * cell };
-        // SAFETY: as above; the offset is that of the cell with the slot's index.
+    pub(crate) fn at_slot(&self, SlotPlace { page, offset }: SlotPlace) -> Option<&RawCell> {
+        // SAFETY: as above; a cell is as large as a slot.
         unsafe { self.at(page, offset) }
     }
 }

@@ -15,8 +15,8 @@ use crate::counter::peak::Windows;
 use crate::pool::{Cache, NoMemory};
 use crate::sync::barrier::Barrier;
 use crate::sync::lock::{Lock, Rank};
-use crate::sync::stat_atomic::{AtomicBool, AtomicU32, AtomicU64};
-use crate::sync::{Arc, CachePadded, NameHasher, Ordering, SHARDS, Shared};
+use crate::sync::stat_atomic::{AtomicU32 as StatU32, AtomicU64};
+use crate::sync::{Arc, AtomicU32, CachePadded, NameHasher, Ordering, SHARDS, Shared};
 use crate::thread::audit::Cell as AuditCell;
 use crate::thread::registry::{Registrar, registry};
 use crate::thread::slot::Slot;
@@ -34,8 +34,8 @@ pub(crate) struct Tree {
     /// The counters' objects come from it.
     pub(crate) pool: Shared<Cache>,
     pub(crate) counts: TreeCounts,
-    /// A thread has charged or uncharged without a guard: see `raw`.
-    pub(crate) raw: AtomicBool,
+    /// Not 0 where a thread has charged or uncharged without a guard: see `raw`.
+    pub(crate) raw: AtomicU32,
     /// The tree's lock.
     pub(crate) stocks: Lock<Stocks>,
     pub(crate) hierarchy: Hierarchy,
@@ -56,7 +56,7 @@ pub(crate) struct TreeCounts {
 
 impl Tree {
     pub(crate) fn new(config: CounterConfig, pool: Shared<Cache>, policies: Option<Box<dyn Policies>>) -> Arc<Tree> {
-        static NUMBERS: AtomicU32 = AtomicU32::new(1);
+        static NUMBERS: StatU32 = StatU32::new(1);
         Arc::new(Tree {
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             registry: registry(),
@@ -67,7 +67,7 @@ impl Tree {
             policies,
             pool,
             counts: TreeCounts::default(),
-            raw: AtomicBool::new(false),
+            raw: AtomicU32::new(0),
             stocks: Lock::new(Rank::Stocks, Stocks::default()),
             hierarchy: Hierarchy::new(),
             windows: Lock::new(Rank::Bookkeeping, Windows::default()),
