@@ -52,8 +52,9 @@
 //!
 //! These models keep the pair. `loom_refusal_vs_adaptive`, `loom_refusal_vs_refill_in_transit` and
 //! `loom_transfer_vs_stranded_credit` show E6 and E10 together with E5. `loom_first_touch_vs_close` shows E7 and E9
-//! together with E3, `loom_bound_vs_unlist` E21 together with E17. `loom_object_reuse` runs both ways.
-//! `loom_last_waiter_vs_last_uncharge` keeps the pair, too; `loom_index_reuse` shows its edge without it.
+//! together with E3, `loom_bound_vs_unlist` E21 together with E17, `loom_hit_without_guard_vs_claim` E15 together with
+//! E3. `loom_object_reuse` runs both ways. `loom_last_waiter_vs_last_uncharge` keeps the pair, too; `loom_index_reuse`
+//! shows its edge without it.
 //!
 //! What is not in the table is not an edge: the peak over a counter's whole time, published bounds, settings of the OOM
 //! policy and the mark *tight* are relaxed, and no code concludes anything from their order. (Code that relies on all
